@@ -1,0 +1,48 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. Only python3 and make are needed.
+PYTHON ?= python3
+BIN    := .venv/bin
+STAMP  := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo run test lint types bench eval lock clean
+
+help:  ## show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## create .venv with the diagnoser command in it
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: --no-binary drain3 -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## stream a failing training log in and show its diagnosis (EXIT=1: end after printing)
+	$(BIN)/python deploy/demo/demo.py $(if $(EXIT),--exit)
+
+run: $(STAMP)  ## serve on 127.0.0.1:8321 with SQLite in ./data
+	$(BIN)/diagnoser serve
+
+test: $(STAMP) lint types  ## all checks and tests
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+lint: $(STAMP)  ## ruff and import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(STAMP)  ## mypy --strict
+	$(BIN)/mypy
+
+bench: $(STAMP)  ## measure the compressor against plain Drain3
+	$(BIN)/python -m tests.bench
+
+eval: $(STAMP)  ## score the diagnosis on the labelled logs
+	$(BIN)/python -m tests.bars
+
+lock:  ## resolve the pinned requirement files anew (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --override requirements/overrides.txt --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements/runtime.txt
+	uv pip compile --quiet --universal --python-version 3.11 --override requirements/overrides.txt --generate-hashes --no-emit-index-url --no-header --extra dev pyproject.toml -o requirements/dev.txt
+
+clean:  ## remove the environment and what was built
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,111 @@
+"""Every error that leaves a module, drawn once.
+
+DiagnoserError
+├── BadInput            the caller sent something that cannot be used        -> 400
+│   ├── Undecodable     a body that cannot be decompressed or split          -> 400
+│   └── TooLarge        a body or line over its bound                        -> 413
+├── NotFound            no such job, diagnosis, plan                         -> 404
+├── Denied              no or a wrong token, or a token without the scope    -> 401 / 403
+├── Conflict            somebody else wrote first; the caller re-reads       -> 409
+├── Unavailable         a part the service needs does not answer; try again  -> 503
+├── RuleFaults          faults of rule, filter, policy or prompt files, all at once
+├── ModelFailed         the language model gave no usable answer (carries the reason)
+└── DeliveryError       an effect did not arrive; knows itself whether another try can help
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class DiagnoserError(Exception):
+    """Base of all errors that the service raises on purpose."""
+
+    status = 500
+    title = "Internal error"
+
+
+class BadInput(DiagnoserError):
+    status = 400
+    title = "Bad input"
+
+
+class Undecodable(BadInput):
+    title = "Body cannot be decoded"
+
+
+class TooLarge(BadInput):
+    status = 413
+    title = "Too large"
+
+
+class NotFound(DiagnoserError):
+    status = 404
+    title = "Not found"
+
+
+class Denied(DiagnoserError):
+    status = 401
+    title = "Not allowed"
+
+
+class Conflict(DiagnoserError):
+    status = 409
+    title = "Conflict"
+
+
+class Unavailable(DiagnoserError):
+    status = 503
+    title = "Unavailable, try again"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault of one file. ``line`` is 1-based; 0 when the fault has no line of its own."""
+
+    path: str
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message}" if self.line else f"{self.path}: {self.message}"
+
+
+class RuleFaults(DiagnoserError):
+    """All faults of a set of files, so that a person mends them in one go."""
+
+    title = "Faulty rule files"
+
+    def __init__(self, faults: list[Fault]) -> None:
+        super().__init__("\n".join(str(fault) for fault in faults))
+        self.faults = faults
+
+
+class ModelFailure(StrEnum):
+    """Why the language model gave no usable answer."""
+
+    UNAVAILABLE = "model_unavailable"
+    TIMEOUT = "model_timeout"
+    MALFORMED = "answer_malformed"
+    NO_EVIDENCE = "evidence_not_found"
+
+
+class ModelFailed(DiagnoserError):
+    title = "The language model gave no usable answer"
+
+    def __init__(self, reason: ModelFailure, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+
+
+class DeliveryError(DiagnoserError):
+    """An effect did not arrive. ``permanent`` tells the outbox that another try cannot help.
+
+    ``retry_after`` is the receiver's own wish in seconds, when it gave one.
+    """
+
+    title = "Not delivered"
+
+    def __init__(self, message: str, *, permanent: bool, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.permanent = permanent
+        self.retry_after = retry_after

@@ -1,0 +1,403 @@
+"""The nouns that all rings share. Frozen, plain, and without a clock.
+
+Reading order: a ``Block`` of lines arrives on a ``Stream`` of an attempt; the compressor keeps some as ``Line`` and
+turns all of them into ``Evidence``; the pipeline turns that and the ``Facts`` of the attempt into a ``Diagnosis``; the
+policy turns that into a ``Plan``; what leaves the service is an ``Effect``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+from diagnoser.taxonomy import Action, Category, FailureType, Outcome
+
+# --- what comes in -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Stream:
+    """Where lines come from. A stream belongs to one attempt; its lines are numbered from 1.
+
+    ``node`` is "" and ``rank`` is -1 where the shipper did not say: the lines' own prefixes may still tell.
+    """
+
+    source: str = "stdout"
+    node: str = ""
+    rank: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines of one stream.
+
+    data: the lines, split by ``\\n`` only; a last line without ``\\n`` counts as whole.
+    first: number of the first line in its stream (1-based).
+    times: one time a line (seconds since the epoch, NaN where unknown), or None when the format carries none.
+    received: when the block arrived (seconds since the epoch).
+    """
+
+    stream: Stream
+    data: bytes
+    first: int = 1
+    times: tuple[float, ...] | None = None
+    received: float = 0.0
+
+
+# --- what the compressor keeps -----------------------------------------------------------------------------------
+
+
+class Mark(IntEnum):
+    """Why a line is kept verbatim; the highest one that holds."""
+
+    CONTEXT = 1  # near a line that matters
+    SAMPLE = 2  # one of the few samples of a routine template
+    EDGE = 3  # among the first or last lines of its stream or rank
+    NOVEL = 4  # rare shape
+    SEVERITY = 5  # says itself that it is an error or a warning
+    TRACEBACK = 6  # part of a traceback or of a native stack
+    ANCHOR = 7  # carries a rule's anchor
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One kept line.
+
+    number: 1-based in its stream.
+    text: as it came, decoded; very long lines are cut in the middle with the cut counted in the text.
+    body: without terminal codes and without launcher prefixes (``12: ``, ``[default0]:``, ``[rank12]:``, pod, host).
+    rank, node: from the prefixes, else from the stream; -1 and "" when unknown.
+    time: from the record or parsed from the line, else the time the block was received; 0.0 when unknown.
+    """
+
+    stream: Stream
+    number: int
+    text: str
+    body: str
+    rank: int = -1
+    node: str = ""
+    time: float = 0.0
+    mark: Mark = Mark.CONTEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Traceback:
+    """A Python traceback joined for one rank. Indices point into ``Evidence.lines``.
+
+    exception: class as printed (``torch.OutOfMemoryError``); message: the rest of the exception line and what follows.
+    raised: index of the exception line. frames: ``File "...", line N, in f`` bodies, outermost first.
+    cause: index into ``Evidence.tracebacks`` of the exception that this one was raised from or while handling, or -1.
+    """
+
+    rank: int
+    lines: tuple[int, ...]
+    frames: tuple[str, ...]
+    exception: str
+    message: str
+    raised: int
+    cause: int = -1
+
+
+class Stage(StrEnum):
+    LAUNCH = "launch"
+    INIT = "init"
+    DATA = "data"
+    LOAD = "load_checkpoint"
+    TRAIN = "train"
+    SAVE = "save_checkpoint"
+    EVAL = "eval"
+    FINISH = "finish"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One point of the progress series. NaN in ``loss`` and ``grad_norm`` is a finding, None is "not printed".
+
+    line: 1-based number in its stream. step: training iteration. step_seconds: mean time of one iteration.
+    checkpoint: path or name of a checkpoint that this line says was saved, else "".
+    """
+
+    line: int
+    rank: int
+    time: float
+    step: int | None = None
+    loss: float | None = None
+    grad_norm: float | None = None
+    step_seconds: float | None = None
+    tokens_per_second: float | None = None
+    checkpoint: str = ""
+    stage: Stage = Stage.TRAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Routine lines of one shape. first, last: (stream, number). ranks: those that printed it (may be empty)."""
+
+    text: str
+    count: int
+    first: tuple[Stream, int]
+    last: tuple[Stream, int]
+    ranks: frozenset[int]
+    samples: tuple[str, ...]
+    filtered_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What a reader of the evidence does not see: the service never hides that it cut."""
+
+    lines: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    lines_in: int = 0
+    bytes_in: int = 0
+    lines_out: int = 0
+    bytes_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that later stages see of a log.
+
+    lines: in order of time (corrected), then stream, then number. ends: the last line number of each stream.
+    rank_nodes: rank -> node as the log itself shows it.
+    """
+
+    lines: tuple[Line, ...] = ()
+    tracebacks: tuple[Traceback, ...] = ()
+    progress: tuple[Progress, ...] = ()
+    templates: tuple[Template, ...] = ()
+    ranks: frozenset[int] = frozenset()
+    rank_nodes: Mapping[int, str] = field(default_factory=dict)
+    left_out: LeftOut = LeftOut()
+    compression: Compression = Compression()
+
+
+# --- what the cluster says ---------------------------------------------------------------------------------------
+
+
+class EventKind(StrEnum):
+    STARTED = "started"
+    HEARTBEAT = "heartbeat"
+    CHECKPOINT = "checkpoint"
+    EXIT = "exit"
+    CANCELLED = "cancelled"
+    PREEMPTED = "preempted"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something the launcher or scheduler reports about an attempt. ``code`` and ``signal`` only with EXIT."""
+
+    kind: EventKind
+    time: float
+    code: int | None = None
+    signal: int | None = None
+    step: int | None = None
+    path: str = ""
+    node: str = ""
+    rank: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training job as registered. An attempt is one launch of it."""
+
+    id: str
+    cluster: str = ""
+    name: str = ""
+    nodes: tuple[str, ...] = ()
+    rank_nodes: Mapping[int, str] = field(default_factory=dict)
+    framework: str = ""
+    checkpoint_dir: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    created: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AttemptKey:
+    job: str
+    number: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One launch of a job.
+
+    revision grows with every append and event; the attempt is dirty while ``revision > diagnosed``.
+    fatal: time of the first line that looked fatal, ended: time of the event that ended it; None when there is none.
+    """
+
+    key: AttemptKey
+    opened: float
+    last_line: float = 0.0
+    fatal: float | None = None
+    ended: float | None = None
+    revision: int = 0
+    diagnosed: int = 0
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known about an attempt beside its log."""
+
+    job: Job = Job(id="")
+    attempt: int = 1
+    events: tuple[Event, ...] = ()
+
+
+ENDS = frozenset({EventKind.EXIT, EventKind.CANCELLED, EventKind.PREEMPTED})
+"""Events after which an attempt writes no more."""
+
+
+# --- what comes out ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RootCause:
+    """The line that shows the cause. rank, node, gpu are None when the log does not show them."""
+
+    line: int
+    text: str
+    rank: int | None = None
+    node: str | None = None
+    gpu: str | None = None
+    source: str = "stdout"
+
+
+@dataclass(frozen=True, slots=True)
+class Cited:
+    line: int
+    text: str
+    why: str
+    rank: int | None = None
+    source: str = "stdout"
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    line: int
+    text: str
+    type: FailureType
+    source: str = "stdout"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A node that may be at fault. score in 0..1."""
+
+    node: str
+    score: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A candidate that is not the root, and why."""
+
+    line: int
+    text: str
+    type: FailureType
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What should happen next, from the policy table. ``reason`` names the line of the table."""
+
+    action: Action
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUse:
+    """How the language model took part. ``failure`` is a ``ModelFailure`` value when it gave no usable answer."""
+
+    model: str
+    prompt: str
+    prompt_hash: str
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    seconds: float = 0.0
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The verdict on one attempt: what `diagnoser diagnose --json` prints and the API serves."""
+
+    outcome: Outcome
+    category: Category
+    type: FailureType
+    confidence: float
+    decided_by: str
+    root_cause: RootCause | None = None
+    evidence: tuple[Cited, ...] = ()
+    symptoms: tuple[Symptom, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+    nodes: tuple[Suspect, ...] = ()
+    recovery: Advice = Advice(Action.NONE, "")
+    mitigation: str = ""
+    notes: tuple[str, ...] = ()
+    left_out: LeftOut = LeftOut()
+    compression: Compression = Compression()
+    ruleset: str = ""
+    model: ModelUse | None = None
+
+
+class Mode(StrEnum):
+    """How far an action may go by itself."""
+
+    OBSERVE = "observe"
+    APPROVE = "approve"
+    ACT = "act"
+
+
+class PlanState(StrEnum):
+    ADVISED = "advised"  # shown only: observe mode
+    WAITING = "waiting"  # needs a person's approval
+    SENT = "sent"  # handed to the outbox
+    REFUSED = "refused"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Desired state after a failure.
+
+    ``key`` is the same for the same attempt, action and nodes, so that nothing is done twice.
+    """
+
+    id: str
+    key: str
+    job: str
+    attempt: int
+    action: Action
+    nodes: tuple[str, ...]
+    mode: Mode
+    state: PlanState
+    reason: str
+    created: float
+    expires: float
+
+
+class EffectKind(StrEnum):
+    RECOVERY = "recovery"
+    SLACK = "slack"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Something that must leave the service. ``key`` is unique: an effect that was decided twice is sent once."""
+
+    key: str
+    kind: EffectKind
+    target: str
+    body: bytes
+    created: float
+    expires: float

@@ -1,0 +1,238 @@
+"""What the flow asks of the world. Each port has a real twin for one process, which passes the same contract tests.
+
+Times are seconds since the epoch. Every method that waits may raise ``Unavailable``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from diagnoser.model import (
+    Attempt,
+    AttemptKey,
+    Diagnosis,
+    Effect,
+    Event,
+    Job,
+    Plan,
+    Stream,
+)
+
+
+Clock = Callable[[], float]
+"""Seconds since the epoch. Passed in wherever time decides something."""
+
+
+# --- the log store -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What a stream already holds: closed ranges of line numbers, sorted, disjoint, not adjacent. Compare-and-set by version."""
+
+    covered: tuple[tuple[int, int], ...] = ()
+    version: int = 0
+
+    @property
+    def next(self) -> int:
+        """The number that the next line gets when the shipper does not number its lines."""
+        return self.covered[-1][1] + 1 if self.covered else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """One attempt's share of a commit. ``cursors``: stream -> (version that was read, ranges after this append)."""
+
+    attempt: AttemptKey
+    delta: bytes
+    received: float
+    cursors: Mapping[Stream, tuple[int, tuple[tuple[int, int], ...]]]
+    fatal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDelta:
+    id: int
+    data: bytes
+
+
+class LogStore(Protocol):
+    async def cursors(self, attempts: Sequence[AttemptKey]) -> dict[AttemptKey, dict[Stream, Cursor]]:
+        """The cursors of all streams of these attempts; an attempt that is not known yet has none."""
+
+    async def append(self, appends: Sequence[Append]) -> None:
+        """Commit all or nothing; creates jobs and attempts that are not known. Raises Conflict when a cursor moved."""
+
+    async def deltas(self, attempt: AttemptKey) -> list[StoredDelta]: ...
+
+    async def compact(self, attempt: AttemptKey, merged: bytes, replaced: Sequence[int]) -> bool:
+        """Put ``merged`` in the place of ``replaced``; False when one of them is already gone."""
+
+    async def current_attempt(self, job: str) -> int:
+        """The highest attempt number of the job, 1 for a job that is not known."""
+
+
+# --- jobs ----------------------------------------------------------------------------------------------------------
+
+
+class JobStore(Protocol):
+    async def register(self, job: Job) -> Job:
+        """Insert or complete a job: given fields win, empty ones leave what is stored."""
+
+    async def add_event(self, attempt: AttemptKey, event: Event) -> None:
+        """Idempotent for an equal event. Creates job and attempt when needed."""
+
+    async def job(self, id: str) -> Job | None: ...
+
+    async def attempts(self, job: str) -> list[Attempt]: ...
+
+
+# --- work ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When an attempt is due for diagnosis: ``grace`` seconds after it ended, or after a fatal line once the log is
+    quiet for ``settle`` seconds, at the latest ``settle_max`` seconds after that line."""
+
+    grace: float
+    settle: float
+    settle_max: float
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A lease on a due attempt. ``token`` proves it at the save."""
+
+    attempt: Attempt
+    job: Job
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosisRecord:
+    """A stored diagnosis. ``current`` is False once a later revision of the same attempt replaced it."""
+
+    id: str
+    attempt: AttemptKey
+    revision: int
+    created: float
+    current: bool
+    diagnosis: Diagnosis
+    plan: Plan | None = None
+
+
+class WorkStore(Protocol):
+    async def claim_attempts(self, now: float, timing: Timing, lease: float, limit: int) -> list[Claim]: ...
+
+    async def save_diagnosis(
+        self, claim: Claim, record: DiagnosisRecord, plan: Plan | None, effects: Sequence[Effect]
+    ) -> None:
+        """One transaction: diagnosis, plan, effects, attempt marked as diagnosed at the claim's revision, lease ended.
+
+        A plan or effect whose key exists already is left as it is. Raises Conflict when the lease was lost.
+        """
+
+    async def release(self, claim: Claim) -> None:
+        """The attempt is sound as far as its log goes: nothing is stored, its fatal mark is taken back."""
+
+
+# --- the outbox ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DueEffect:
+    effect: Effect
+    tries: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class EffectRecord:
+    """How an effect stands. state: pending, sent, dead (gave up), expired."""
+
+    effect: Effect
+    state: str
+    tries: int
+    due: float
+    error: str = ""
+
+
+class OutboxStore(Protocol):
+    async def claim_effects(self, now: float, lease: float, limit: int) -> list[DueEffect]: ...
+
+    async def settle_effect(self, due: DueEffect, state: str, *, retry_at: float = 0.0, error: str = "") -> None:
+        """state: ``sent``, ``dead``, ``expired``, or ``pending`` with ``retry_at``. Ignored when the lease was lost."""
+
+    async def effects(self, keys: Sequence[str] | None = None) -> list[EffectRecord]: ...
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosisFilter:
+    job: str = ""
+    category: str = ""
+    type: str = ""
+    outcome: str = ""
+    node: str = ""
+    since: float = 0.0
+    text: str = ""
+    current_only: bool = True
+
+
+class ReadStore(Protocol):
+    async def diagnoses(self, where: DiagnosisFilter, after: str, limit: int) -> list[DiagnosisRecord]:
+        """Newest first; ``after`` is the id of the last one already seen, "" for the first page."""
+
+    async def diagnosis(self, id: str) -> DiagnosisRecord | None: ...
+
+    async def ping(self) -> None:
+        """Raises Unavailable when the database does not answer or its schema is not the one of this code."""
+
+
+class Store(LogStore, JobStore, WorkStore, OutboxStore, ReadStore, Protocol):
+    """All of it; one adapter over one database, so that what belongs together commits together."""
+
+
+# --- the outside ---------------------------------------------------------------------------------------------------
+
+
+class Sender(Protocol):
+    async def send(self, effect: Effect) -> None:
+        """Deliver once. Raises DeliveryError, which knows whether another try can help."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One question. ``schema`` is the JSON schema of the answer."""
+
+    system: str
+    user: str
+    schema: Mapping[str, object]
+    max_tokens: int
+    temperature: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    text: str
+    model: str
+    tokens_in: int
+    tokens_out: int
+
+
+class LanguageModel(Protocol):
+    name: str
+
+    async def ask(self, request: ModelRequest) -> ModelAnswer:
+        """Raises ModelFailed."""
+
+
+class Wake(Protocol):
+    """Tells sleeping loops that there is work. Losing a wake-up loses nothing: due rows are swept."""
+
+    def notify(self) -> None: ...
+
+    async def wait(self, timeout: float) -> None: ...  # noqa: ASYNC109 - the caller's longest sleep

@@ -43,6 +43,17 @@ class Block:
     received: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Anchor:
+    """A literal that every line a rule can match carries. fatal: the rule names a root, so the line may end the run.
+
+    Digits in ``text`` are ignored by the gate: it looks at digit-free skeletons.
+    """
+
+    text: str
+    fatal: bool = False
+
+
 # --- what the compressor keeps -----------------------------------------------------------------------------------
 
 

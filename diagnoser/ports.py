@@ -18,7 +18,6 @@ from diagnoser.model import (
     Stream,
 )
 
-
 Clock = Callable[[], float]
 """Seconds since the epoch. Passed in wherever time decides something."""
 
@@ -28,7 +27,10 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """What a stream already holds: closed ranges of line numbers, sorted, disjoint, not adjacent. Compare-and-set by version."""
+    """What a stream already holds: closed ranges of line numbers, sorted, disjoint, not adjacent.
+
+    Written by compare-and-set on ``version``.
+    """
 
     covered: tuple[tuple[int, int], ...] = ()
     version: int = 0

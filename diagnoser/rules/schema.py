@@ -1,0 +1,180 @@
+"""The shape of a rule file, `rules/<category>/<id>.yaml`, and the set made of all of them.
+
+Path and content agree (as in Sigma and semgrep-rules): the folder is the category of the type, the file name is the id.
+A rule and its proof are one thing: examples of both kinds are mandatory.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated
+
+import re2
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from diagnoser import documents
+from diagnoser.errors import Fault, RuleFaults
+from diagnoser.model import Anchor
+from diagnoser.taxonomy import Action, FailureType, category_of
+
+Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+_DIGITS = str.maketrans("", "", "0123456789")
+_GROUPS = {"rank", "node", "gpu"}
+
+
+class Role(StrEnum):
+    """What a matching line is in the story of a failure."""
+
+    ROOT = "root"  # can be the cause itself
+    SYMPTOM = "symptom"  # what other ranks or layers print because of a cause; root only when nothing explains it
+    WRAPPER = "wrapper"  # repeats or carries an inner error (elastic summary, CalledProcessError around a launcher)
+    TEARDOWN = "teardown"  # printed while the job is being taken down
+    BENIGN = "benign"  # looks like an error and is none
+
+
+class Blame(StrEnum):
+    """Whom the line speaks of."""
+
+    SELF = "self"  # the rank and node that print it
+    PEER = "peer"  # the other side, named by the line or not
+    NONE = "none"  # nobody by itself
+    ALL = "all"  # something shared: storage, a service, the script
+
+
+class Maturity(StrEnum):
+    SANDBOX = "sandbox"  # may name a cause; never leads to an automatic action
+    STABLE = "stable"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Match(_Strict):
+    """A log excerpt (one or more lines) in which the rule must hit, and what it must extract."""
+
+    text: Text
+    rank: int | None = None
+    node: str | None = None
+    gpu: str | None = None
+
+
+class Examples(_Strict):
+    match: Annotated[tuple[Text | Match, ...], Field(min_length=1)]
+    no_match: Annotated[tuple[Text, ...], Field(min_length=1)]
+
+
+class Near(_Strict):
+    """A condition on the surroundings: some kept line within ``lines`` lines before or after matches a pattern."""
+
+    patterns: Annotated[tuple[Text, ...], Field(min_length=1)]
+    lines: Annotated[int, Field(ge=1, le=1000)] = 50
+
+
+class Rule(_Strict):
+    """One family of messages.
+
+    anchors: literals; a line that lacks all of them can not match (the compressor's gate looks at them).
+    patterns: RE2, any of them, searched in the line's body (no terminal codes, no launcher prefixes). Named groups
+        ``rank``, ``node`` and ``gpu`` are extracted.
+    unless: RE2 searched in the same body; one hit vetoes the match.
+    frames: RE2; the line must belong to a traceback one of whose ``File "...", line N, in f`` frames matches.
+    near, not_near: conditions on the lines around.
+    explains: types that this failure causes elsewhere in the same attempt, or ``all``.
+    specificity: 0..100; of two matches on one line the higher one wins, and of two roots at one time.
+    action: what to do, when it differs from what the policy table says for the type.
+    """
+
+    id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")]
+    title: Text
+    type: FailureType
+    role: Role
+    blame: Blame = Blame.NONE
+    maturity: Maturity = Maturity.STABLE
+    anchors: Annotated[tuple[Text, ...], Field(min_length=1)]
+    patterns: Annotated[tuple[Text, ...], Field(min_length=1)]
+    unless: tuple[Text, ...] = ()
+    frames: tuple[Text, ...] = ()
+    near: Near | None = None
+    not_near: Near | None = None
+    explains: tuple[FailureType | str, ...] = ()
+    specificity: Annotated[int, Field(ge=0, le=100)] = 50
+    action: Action | None = None
+    mitigation: Text
+    reference: str = ""
+    examples: Examples
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """All rules, in the order of their ids. ``hash`` names exactly this set; it is stored with every diagnosis."""
+
+    rules: tuple[Rule, ...]
+    hash: str
+
+    @cached_property
+    def anchors(self) -> tuple[Anchor, ...]:
+        """What the compressor's gate must let through."""
+        found: dict[str, bool] = {}
+        for rule in self.rules:
+            for text in rule.anchors:
+                found[text] = found.get(text, False) or rule.role is Role.ROOT
+        return tuple(Anchor(text, fatal) for text, fatal in sorted(found.items()))
+
+
+def load(files: Mapping[str, str]) -> RuleSet:
+    """A rule set from ``<category>/<id>.yaml`` -> text. Raises RuleFaults with every fault of every file."""
+    rules: dict[str, Rule] = {}
+    faults: list[Fault] = []
+    for path, text in sorted(files.items()):
+        rule, found = documents.read(path, text, Rule)
+        faults += found
+        if rule is None:
+            continue
+        faults += _faults(path, text, rule)
+        if rule.id in rules:
+            faults.append(Fault(path, documents.locate(text, "id"), f"id '{rule.id}' is taken by another rule"))
+        rules[rule.id] = rule
+    if faults:
+        raise RuleFaults(faults)
+    digest = hashlib.sha256("\0".join(f"{path}\0{text}" for path, text in sorted(files.items())).encode())
+    return RuleSet(tuple(rules[key] for key in sorted(rules)), digest.hexdigest()[:16])
+
+
+def _faults(path: str, text: str, rule: Rule) -> list[Fault]:
+    at = lambda *where: documents.locate(text, *where)  # noqa: E731 - short for one use below
+    faults = [Fault(path, at(*where), message) for where, message in _pattern_faults(rule)]
+    if path != f"{category_of(rule.type)}/{rule.id}.yaml":
+        faults.append(Fault(path, at("id"), f"must be named {category_of(rule.type)}/{rule.id}.yaml"))
+    for index, kind in enumerate(rule.explains):
+        if kind != "all" and not isinstance(kind, FailureType):
+            faults.append(Fault(path, at("explains", index), f"'{kind}' is not a failure type, nor 'all'"))
+    for index, anchor in enumerate(rule.anchors):
+        if len(anchor.translate(_DIGITS).strip()) < 3:
+            faults.append(Fault(path, at("anchors", index), "must have three characters beside digits"))
+    return faults
+
+
+def _pattern_faults(rule: Rule) -> list[tuple[tuple[str | int, ...], str]]:
+    lists = {"patterns": rule.patterns, "unless": rule.unless, "frames": rule.frames}
+    faults: list[tuple[tuple[str | int, ...], str]] = []
+    for name, patterns in lists.items():
+        faults += [((name, i), why) for i, pattern in enumerate(patterns) if (why := _not_re2(pattern))]
+    for name, near in (("near", rule.near), ("not_near", rule.not_near)):
+        patterns = near.patterns if near else ()
+        faults += [((name, "patterns", i), why) for i, pattern in enumerate(patterns) if (why := _not_re2(pattern))]
+    return faults
+
+
+def _not_re2(pattern: str) -> str:
+    """Why ``pattern`` is not a usable RE2 expression, or ""."""
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        groups = set(re2.compile(pattern, options).groupindex)
+    except re2.error as error:
+        return f"not an RE2 expression: {error.args[0].decode() if isinstance(error.args[0], bytes) else error}"
+    unknown = groups - _GROUPS
+    return f"unknown group '{sorted(unknown)[0]}'; known: rank, node, gpu" if unknown else ""

@@ -144,7 +144,10 @@ def load(files: Mapping[str, str]) -> RuleSet:
 
 
 def _faults(path: str, text: str, rule: Rule) -> list[Fault]:
-    at = lambda *where: documents.locate(text, *where)  # noqa: E731 - short for one use below
+
+    def at(*where: str | int) -> int:
+        return documents.locate(text, *where)
+
     faults = [Fault(path, at(*where), message) for where, message in _pattern_faults(rule)]
     if path != f"{category_of(rule.type)}/{rule.id}.yaml":
         faults.append(Fault(path, at("id"), f"must be named {category_of(rule.type)}/{rule.id}.yaml"))

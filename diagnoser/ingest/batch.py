@@ -1,0 +1,47 @@
+"""What a parser hands on."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from diagnoser.model import Block, Stream
+
+
+class Target(NamedTuple):
+    """The attempt that lines belong to. ``attempt`` is None when the shipper leaves it to the service (the latest)."""
+
+    job: str
+    attempt: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What the query string of a request says about all of its lines. Records may say otherwise for themselves.
+
+    first: 1-based number of the first line in its stream, None when the shipper does not number its lines.
+    """
+
+    job: str = ""
+    attempt: int | None = None
+    stream: Stream = field(default_factory=Stream)
+    first: int | None = None
+
+    @property
+    def target(self) -> Target:
+        return Target(self.job, self.attempt)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Parsed lines, grouped by attempt. A block with ``first == 0`` is numbered when it is committed."""
+
+    blocks: dict[Target, list[Block]] = field(default_factory=dict)
+    rejected: int = 0
+    errors: list[str] = field(default_factory=list)
+
+    def add(self, target: Target, block: Block) -> None:
+        self.blocks.setdefault(target, []).append(block)
+
+    @property
+    def size(self) -> int:
+        """Bytes of log text."""
+        return sum(len(block.data) for blocks in self.blocks.values() for block in blocks)

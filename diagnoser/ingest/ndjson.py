@@ -1,0 +1,162 @@
+"""JSON records, one a line (`application/x-ndjson`) or in an array: what most log shippers send.
+
+A record is a string or an object. The line is its ``message`` (also: log, line, msg, text, body); job, attempt, node
+(also: host, hostname), rank, source (also: stream) and time (also: timestamp, ts, @timestamp) override the query.
+A record that cannot be used is counted and told; the others are kept.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from diagnoser.errors import BadInput, Undecodable
+from diagnoser.ingest.batch import Batch, Defaults, Target
+from diagnoser.model import Block, Stream
+
+MESSAGE = ("message", "log", "line", "msg", "text", "body")
+NODE = ("node", "host", "hostname")
+SOURCE = ("source", "stream")
+TIME = ("time", "timestamp", "ts", "@timestamp")
+ERRORS_TOLD = 10
+YEAR_2000, YEAR_2100 = 946_684_800.0, 4_102_444_800.0
+_TICKS = (1.0, 1e3, 1e6, 1e9)  # numbers count seconds, milli-, micro- or nanoseconds: the size of the number tells
+
+
+class _Reject(Exception):
+    """This record cannot be used; the message says why."""
+
+
+@dataclass(slots=True)
+class _Lines:
+    """Lines of one stream on their way to a block."""
+
+    lines: list[bytes] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+
+    def add(self, text: str, time: float) -> int:
+        """Lone surrogates, which JSON can spell and UTF-8 cannot, become question marks."""
+        lines = text.removesuffix("\n").encode("utf-8", "replace").split(b"\n")
+        self.lines += lines
+        self.times += [time] * len(lines)
+        return len(lines)
+
+    def block(self, stream: Stream, first: int, received: float) -> Block:
+        times = None if all(math.isnan(time) for time in self.times) else tuple(self.times)
+        return Block(stream, b"\n".join(self.lines), first, times, received)
+
+
+def parse_ndjson(body: bytes, defaults: Defaults, received: float) -> Batch:
+    """One record a line; blank lines are passed over. Raises BadInput when an offset cannot apply."""
+    rows = ((number, row) for number, row in enumerate(body.split(b"\n"), 1) if row.strip())
+    return _collect(((f"line {number}", row) for number, row in rows), defaults, received)
+
+
+def parse_array(body: bytes, defaults: Defaults, received: float) -> Batch:
+    """A JSON array of records, or one record. Raises Undecodable when the body is not JSON."""
+    try:
+        data = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Undecodable(f"the body is not JSON: {error}") from None
+    records = data if isinstance(data, list) else [data]
+    return _collect(((f"record {number}", record) for number, record in enumerate(records, 1)), defaults, received)
+
+
+def _collect(rows: Iterable[tuple[str, Any]], defaults: Defaults, received: float) -> Batch:
+    batch, groups, odd_times = Batch(), dict[tuple[Target, Stream], _Lines](), 0
+    for name, row in rows:
+        try:
+            target, stream, text, time = _read(row, defaults)
+        except _Reject as reason:
+            batch.rejected += 1
+            if len(batch.errors) < ERRORS_TOLD:
+                batch.errors.append(f"{name}: {reason}")
+            if defaults.first is None:
+                continue
+            # The shipper counted this record as a line: an empty one keeps the numbers of those behind it.
+            target, stream, text, time = defaults.target, defaults.stream, "", math.nan
+        odd_times += time == math.inf
+        groups.setdefault((target, stream), _Lines()).add(text, math.nan if time == math.inf else time)
+    if odd_times:
+        batch.errors.append(f"{odd_times} records carry an unusable time; the time of arrival is used for them")
+    if defaults.first is not None and len(groups) > 1:
+        raise BadInput("an offset needs all records of the request to be of one job, attempt, node, rank and source")
+    for (target, stream), lines in groups.items():
+        batch.add(target, lines.block(stream, defaults.first or 0, received))
+    return batch
+
+
+def _read(row: Any, defaults: Defaults) -> tuple[Target, Stream, str, float]:
+    record = _record(row)
+    text = _first(record, MESSAGE)
+    if not isinstance(text, str):
+        raise _Reject("no message: a record needs one of " + ", ".join(MESSAGE))
+    job = record.get("job", defaults.job)
+    if not isinstance(job, str) or not job:
+        raise _Reject("no job: name it in the record or in the query")
+    attempt = _whole(record.get("attempt", defaults.attempt), "attempt", 1)
+    rank = _whole(record.get("rank", defaults.stream.rank), "rank", -1)
+    stream = Stream(
+        source=str(_first(record, SOURCE) or defaults.stream.source)[:100],
+        node=str(_first(record, NODE) or defaults.stream.node)[:253],
+        rank=-1 if rank is None else rank,
+    )
+    return Target(job, attempt), stream, text, _time(_first(record, TIME))
+
+
+def _record(row: Any) -> dict[str, Any]:
+    if isinstance(row, bytes):
+        try:
+            row = orjson.loads(row)
+        except orjson.JSONDecodeError as error:
+            raise _Reject(f"not JSON: {error}") from None
+    if isinstance(row, str):
+        return {"message": row}
+    if not isinstance(row, dict):
+        raise _Reject("neither an object nor a string")
+    return row
+
+
+def _first(record: dict[str, Any], names: tuple[str, ...]) -> Any:
+    return next((record[name] for name in names if record.get(name) is not None), None)
+
+
+def _whole(value: Any, name: str, least: int) -> int | None:
+    if value is None:
+        return None
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        raise _Reject(f"{name} is not a whole number: {str(value)[:40]!r}") from None
+    if not least <= number < 1 << 31:
+        raise _Reject(f"{name} is out of range: {number}")
+    return number
+
+
+def _time(value: Any) -> float:
+    """Seconds since the epoch; NaN when absent, infinity when unusable."""
+    if value is None:
+        return math.nan
+    if isinstance(value, str):
+        value = _iso(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        for ticks in _TICKS:
+            if YEAR_2000 <= value / ticks < YEAR_2100:
+                return float(value / ticks)
+    return math.inf
+
+
+def _iso(text: str) -> float | str:
+    """ISO 8601 or a number in a string; a time without a zone is UTC."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,14 @@
+"""`text/plain`: the lines as the training process wrote them."""
+
+from diagnoser.errors import BadInput
+from diagnoser.ingest.batch import Batch, Defaults
+from diagnoser.model import Block
+
+
+def parse_text(body: bytes, defaults: Defaults, received: float) -> Batch:
+    """All lines of ``body`` as one block. Raises BadInput when the query names no job."""
+    if not defaults.job:
+        raise BadInput("no job: name it in the query, as in /api/v1/logs?job=my-job")
+    batch = Batch()
+    batch.add(defaults.target, Block(defaults.stream, body, defaults.first or 0, received=received))
+    return batch

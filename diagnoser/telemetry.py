@@ -1,0 +1,88 @@
+"""Metrics and log set-up. Metrics live on a registry that is passed in; label values come from closed lists."""
+
+import logging
+import sys
+from typing import Protocol
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from diagnoser.model import Diagnosis, EffectKind
+from diagnoser.taxonomy import FailureType, Outcome
+
+EFFECT_RESULTS = ("sent", "retried", "dead", "expired")
+
+
+class Receipt(Protocol):
+    """What the intake tells of a request."""
+
+    @property
+    def lines(self) -> int: ...
+    @property
+    def duplicates(self) -> int: ...
+    @property
+    def rejected(self) -> int: ...
+    @property
+    def cut(self) -> int: ...
+
+
+class Metrics:
+    """All figures that the service shows at /metrics; every series exists at zero from the start."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self.bytes = Counter("diagnoser_ingested_bytes", "Bytes of log text committed", registry=registry)
+        self.lines = Counter(
+            "diagnoser_ingested_lines", "Log lines by what became of them", ["result"], registry=registry
+        )
+        self.commits_failed = Counter("diagnoser_commits_failed", "Group commits that failed", registry=registry)
+        self.diagnoses = Counter("diagnoser_diagnoses", "Diagnoses stored", ["outcome", "type"], registry=registry)
+        self.diagnosis_seconds = Histogram(
+            "diagnoser_diagnosis_seconds", "From claim to stored verdict", registry=registry
+        )
+        self.effects = Counter("diagnoser_effects", "Effects by kind and result", ["kind", "result"], registry=registry)
+        self.model_failures = Counter(
+            "diagnoser_model_failures", "Questions to the model without a usable answer", ["reason"], registry=registry
+        )
+        self.up = Gauge("diagnoser_start_time_seconds", "When this process started", registry=registry)
+        for result in ("taken", "duplicate", "rejected", "cut"):
+            self.lines.labels(result)
+        for outcome in Outcome:
+            for kind in FailureType:
+                self.diagnoses.labels(outcome, kind)
+        for effect in EffectKind:
+            for result in EFFECT_RESULTS:
+                self.effects.labels(effect, result)
+
+    def accepted(self, receipt: Receipt, size: int) -> None:
+        self.bytes.inc(size)
+        self.lines.labels("taken").inc(receipt.lines)
+        self.lines.labels("duplicate").inc(receipt.duplicates)
+        self.lines.labels("rejected").inc(receipt.rejected)
+        self.lines.labels("cut").inc(receipt.cut)
+
+    def commit_failed(self, error: Exception) -> None:
+        self.commits_failed.inc()
+        structlog.get_logger().error("commit_failed", error=str(error), error_class=type(error).__name__)
+
+    def diagnosed(self, diagnosis: Diagnosis, seconds: float) -> None:
+        self.diagnoses.labels(diagnosis.outcome, diagnosis.type).inc()
+        self.diagnosis_seconds.observe(seconds)
+
+
+def set_up_logging(*, as_json: bool, level: str) -> None:
+    """Structured logs to standard error: JSON for machines, columns for people."""
+    renderer = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.StackInfoRenderer(),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

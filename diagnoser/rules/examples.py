@@ -1,0 +1,60 @@
+"""Checks that each rule does what its examples say, through the same compressor that reads real logs."""
+
+from collections.abc import Callable, Iterator
+
+from diagnoser.errors import Fault
+from diagnoser.model import Evidence
+from diagnoser.rules.engine import Engine, Hit
+from diagnoser.rules.schema import Match, Rule
+from diagnoser.taxonomy import category_of
+
+Digest = Callable[[bytes], Evidence]
+"""A log's bytes -> what the compressor keeps of it."""
+
+
+def check(engine: Engine, digest: Digest) -> list[Fault]:
+    """Every example that does not hold: a match that misses or extracts something else, a no_match that hits."""
+    return [Fault(path_of(rule), 0, what) for rule in engine.ruleset.rules for what in _faults(rule, engine, digest)]
+
+
+def path_of(rule: Rule) -> str:
+    return f"{category_of(rule.type)}/{rule.id}.yaml"
+
+
+def _faults(rule: Rule, engine: Engine, digest: Digest) -> Iterator[str]:
+    for index, example in enumerate(rule.examples.match):
+        match = example if isinstance(example, Match) else Match(text=example)
+        for why in _missed(rule, match, engine, digest):
+            yield f"examples.match.{index}: {why}"
+    for index, text in enumerate(rule.examples.no_match):
+        if _hits(rule, engine, digest(text.encode())):
+            yield f"examples.no_match.{index}: the rule hits"
+
+
+def _missed(rule: Rule, match: Match, engine: Engine, digest: Digest) -> Iterator[str]:
+    evidence = digest(match.text.encode())
+    hits = _hits(rule, engine, evidence)
+    if not hits:
+        yield "the rule does not hit"
+        return
+    for name in ("rank", "node", "gpu"):
+        wanted, found = getattr(match, name), {_shown(name, hit, evidence) for hit in hits} - {None}
+        if wanted is not None and wanted not in found:
+            yield f"{name}: expected {wanted!r}, extracted {sorted(map(str, found)) or 'nothing'}"
+    if not any(anchor in evidence.lines[hit.line].body for hit in hits for anchor in rule.anchors):
+        yield "the line carries none of the rule's anchors, so a large log would lose it"
+
+
+def _shown(name: str, hit: Hit, evidence: Evidence) -> str | int | None:
+    """What the hit or its line's prefix tells."""
+    line = evidence.lines[hit.line]
+    told: str | int | None = getattr(hit, name)
+    if told is None and name == "rank" and line.rank >= 0:
+        return line.rank
+    if told is None and name == "node":
+        return line.node or None
+    return told
+
+
+def _hits(rule: Rule, engine: Engine, evidence: Evidence) -> list[Hit]:
+    return [hit for hit in engine.match(evidence) if hit.rule.id == rule.id]

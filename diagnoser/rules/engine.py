@@ -59,7 +59,7 @@ class Engine:
             return ()
         groups: dict[str, dict[str, str]] = {}
         rules: dict[str, Rule] = {}
-        for number in sorted(self._set.Match(body)):
+        for number in sorted(self._set.Match(body) or ()):
             rule, pattern = self._owners[number]
             rules[rule.id] = rule
             groups[rule.id] = _groups(pattern, body) | groups.get(rule.id, {})

@@ -1,0 +1,28 @@
+"""Rules, prompts and policy from the file system: the operator's folder, else what ships with the package."""
+
+from pathlib import Path
+
+from diagnoser.errors import BadInput
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def bundled(name: str) -> Path:
+    """The folder ``rules`` or ``prompts`` that belongs to this code: inside the wheel, or at the top of a checkout."""
+    packed = _PACKAGE / "bundled" / name
+    return packed if packed.is_dir() else _PACKAGE.parent / name
+
+
+def texts(folder: Path, pattern: str) -> dict[str, str]:
+    """Relative path -> text of every file below ``folder`` that matches ``pattern``. Raises BadInput."""
+    if not folder.is_dir():
+        raise BadInput(f"no such folder: {folder}")
+    return {path.relative_to(folder).as_posix(): text(path) for path in sorted(folder.glob(pattern))}
+
+
+def text(path: Path) -> str:
+    """The file as text. Raises BadInput when it can not be read."""
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"cannot read {path}: {error}") from None

@@ -1,0 +1,73 @@
+"""Versioned prompts, `prompts/<name>/v<N>/`: frozen once released; their hash is stored with every answer."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Annotated, Any
+
+from jinja2 import StrictUndefined, TemplateError, meta
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import BaseModel, ConfigDict, Field
+
+from diagnoser import documents
+from diagnoser.errors import Fault, RuleFaults
+
+PARTS = ("meta.yaml", "system.j2", "user.j2")
+# Prompts are plain text for a model, not HTML: log lines must reach it as they are.
+_ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=False)
+
+
+class Meta(BaseModel):
+    """`meta.yaml`. variables: exactly those that the templates use. max_tokens: of the answer."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    version: Annotated[int, Field(ge=1)]
+    released: date | None
+    purpose: str
+    variables: tuple[str, ...]
+    max_tokens: Annotated[int, Field(ge=1)]
+    temperature: Annotated[float, Field(ge=0, le=2)]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    meta: Meta
+    system: str
+    user: str
+    hash: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.meta.name}/v{self.meta.version}"
+
+    def render(self, variables: Mapping[str, Any]) -> tuple[str, str]:
+        """The system and the user message. An undefined variable raises jinja2.UndefinedError."""
+        return tuple(_ENVIRONMENT.from_string(part).render(variables) for part in (self.system, self.user))  # type: ignore[return-value]
+
+
+def load(folder: str, files: Mapping[str, str]) -> Prompt:
+    """The prompt of ``folder`` (`<name>/v<N>`) from its parts. Raises RuleFaults with every fault."""
+    faults = [Fault(f"{folder}/{part}", 0, "missing") for part in PARTS if part not in files]
+    if faults:
+        raise RuleFaults(faults)
+    found, faults = documents.read(f"{folder}/meta.yaml", files["meta.yaml"], Meta)
+    for part in PARTS[1:]:
+        faults += _template_faults(f"{folder}/{part}", files[part], found)
+    if found and folder != f"{found.name}/v{found.version}":
+        faults.append(Fault(f"{folder}/meta.yaml", 0, f"belongs in {found.name}/v{found.version}"))
+    if found is None or faults:
+        raise RuleFaults(faults)
+    digest = hashlib.sha256("\0".join(files[part] for part in PARTS).encode()).hexdigest()[:16]
+    return Prompt(found, files["system.j2"], files["user.j2"], digest)
+
+
+def _template_faults(path: str, text: str, found: Meta | None) -> list[Fault]:
+    try:
+        used = meta.find_undeclared_variables(_ENVIRONMENT.parse(text))
+    except TemplateError as error:
+        return [Fault(path, getattr(error, "lineno", 0) or 0, str(error))]
+    unknown = used - set(found.variables) if found else set()
+    return [Fault(path, 0, f"uses '{name}', which meta.yaml does not list") for name in sorted(unknown)]

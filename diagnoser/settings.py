@@ -1,0 +1,121 @@
+"""All settings, in one frozen class. Names of the environment: ``DIAGNOSER_`` and the field's name in capitals.
+
+Secrets may also come from a file: ``DIAGNOSER_<NAME>_FILE``. An unknown ``DIAGNOSER_`` name stops the start.
+"""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from diagnoser.errors import BadInput
+
+PREFIX = "DIAGNOSER_"
+FILE = "_FILE"
+
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class Settings(BaseSettings):
+    """The field's description is what the README's table shows."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", description="Address to listen on. Loopback unless you say otherwise.")
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(8321, description="Port to listen on; 0 takes a free one.")
+    base_url: str = Field("", description="How people reach the pages, for links in alerts; empty: host and port.")
+    database_url: str = Field(
+        "sqlite:///data/diagnoser.db", description="`sqlite:///path` or `postgresql://user:password@host/name`."
+    )
+    tokens: SecretStr = Field(
+        SecretStr(""),
+        description="Bearer tokens, comma separated, each `write:<token>` or `read:<token>`; empty: no "
+        "authentication, which is accepted on loopback only.",
+    )
+    rules_dir: Path | None = Field(None, description="Folder of rules, filters and policy; empty: those that ship.")
+    prompts_dir: Path | None = Field(None, description="Folder of prompts; empty: those that ship.")
+
+    body_bytes_max: Annotated[int, Field(ge=1024)] = Field(
+        64 << 20, description="Largest request body after decompression; more is refused with 413."
+    )
+    pending_bytes_max: Annotated[int, Field(ge=1024)] = Field(
+        256 << 20, description="Log text that may wait for the database; more is refused with 503."
+    )
+
+    exit_grace_seconds: Seconds = Field(1.0, description="Wait for late lines after an attempt has ended.")
+    settle_seconds: Seconds = Field(10.0, description="Quiet time after a fatal line before the diagnosis.")
+    settle_max_seconds: Seconds = Field(60.0, description="Longest wait after a fatal line while lines keep coming.")
+    lease_seconds: Seconds = Field(60.0, description="How long a replica may hold work before another takes it.")
+
+    model_url: str = Field("", description="OpenAI-compatible server, such as http://127.0.0.1:8000/v1; empty: none.")
+    model_name: str = Field("", description="Model to ask, as the server calls it.")
+    model_key: SecretStr = Field(SecretStr(""), description="Key for the model server.")
+    model_when: Literal["never", "undecided"] = Field(
+        "undecided", description="When to ask the model: never, or where the rules do not decide."
+    )
+    model_deadline_seconds: Seconds = Field(20.0, description="The rules' verdict stands when the model takes longer.")
+    model_view_tokens: Annotated[int, Field(ge=500)] = Field(6000, description="Size of the log view for the model.")
+
+    webhook_url: str = Field("", description="Where recovery plans go, signed per Standard Webhooks; empty: nowhere.")
+    webhook_secret: SecretStr = Field(SecretStr(""), description="Signing secret, `whsec_` and base64.")
+    slack_url: SecretStr = Field(SecretStr(""), description="Slack-format incoming webhook for alerts; empty: none.")
+    allow_private_targets: bool = Field(
+        False, description="Allow webhook targets on loopback and private addresses (a cluster manager inside)."
+    )
+    recovery_mode: Literal["policy", "observe", "act"] = Field(
+        "policy",
+        description="`policy`: each row of the table says how far it may go (observe unless it says more); "
+        "`observe`: never act; `act`: send every plan to the webhook.",
+    )
+
+    log_format: Literal["console", "json"] = Field("console", description="How the service's own log looks.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what ``load`` passes in: the environment is an argument."""
+        return (init_settings,)
+
+
+SECRETS = frozenset(name for name, field in Settings.model_fields.items() if field.annotation is SecretStr)
+
+
+def load(environment: Mapping[str, str], **overrides: object) -> Settings:
+    """Settings of an environment. Raises BadInput that names every fault at once."""
+    values: dict[str, object] = {}
+    faults: list[str] = []
+    for name, value in sorted(environment.items()):
+        if not name.startswith(PREFIX):
+            continue
+        field = name.removeprefix(PREFIX).lower()
+        if field.endswith(FILE.lower()) and field.removesuffix(FILE.lower()) in SECRETS:
+            try:
+                values[field.removesuffix(FILE.lower())] = Path(value).read_text("utf-8").strip()
+            except OSError as error:
+                faults.append(f"{name}: {error}")
+        elif field in Settings.model_fields:
+            values[field] = value
+        else:
+            faults.append(f"{name}: no such setting" + _nearest(field))
+    try:
+        settings = Settings(**{**values, **overrides})  # type: ignore[arg-type]
+    except ValidationError as error:
+        faults += [f"{PREFIX}{str(entry['loc'][0]).upper()}: {entry['msg']}" for entry in error.errors()]
+    if faults:
+        raise BadInput("settings: " + "; ".join(faults))
+    return settings
+
+
+def _nearest(field: str) -> str:
+    close = get_close_matches(field, Settings.model_fields, 1)
+    return f"; did you mean {PREFIX}{close[0].upper()}?" if close else ""

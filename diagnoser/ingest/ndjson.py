@@ -37,12 +37,10 @@ class _Lines:
     lines: list[bytes] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
 
-    def add(self, text: str, time: float) -> int:
-        """Lone surrogates, which JSON can spell and UTF-8 cannot, become question marks."""
-        lines = text.removesuffix("\n").encode("utf-8", "replace").split(b"\n")
+    def add(self, text: str, time: float) -> None:
+        lines = text.removesuffix("\n").encode().split(b"\n")
         self.lines += lines
         self.times += [time] * len(lines)
-        return len(lines)
 
     def block(self, stream: Stream, first: int, received: float) -> Block:
         times = None if all(math.isnan(time) for time in self.times) else tuple(self.times)

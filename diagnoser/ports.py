@@ -70,6 +70,9 @@ class LogStore(Protocol):
     async def compact(self, attempt: AttemptKey, merged: bytes, replaced: Sequence[int]) -> bool:
         """Put ``merged`` in the place of ``replaced``; False when one of them is already gone."""
 
+    async def crowded(self, more_than: int, limit: int) -> list[AttemptKey]:
+        """Attempts that hold more than so many deltas, the fullest first."""
+
     async def current_attempt(self, job: str) -> int:
         """The highest attempt number of the job, 1 for a job that is not known."""
 
@@ -104,11 +107,15 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A lease on a due attempt. ``token`` proves it at the save."""
+    """A lease on a due attempt. ``token`` proves it at the save.
+
+    tries: how often the attempt was claimed since its last diagnosis, this time included.
+    """
 
     attempt: Attempt
     job: Job
     token: str
+    tries: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +143,21 @@ class WorkStore(Protocol):
         """
 
     async def release(self, claim: Claim) -> None:
-        """The attempt is sound as far as its log goes: nothing is stored, its fatal mark is taken back."""
+        """The attempt is sound as far as its log goes: nothing is stored, its fatal mark is taken back.
+
+        A fatal line that came after the claim keeps the mark. Ignored when the lease was lost.
+        """
+
+    async def extend(self, claim: Claim, until: float) -> None:
+        """Move the end of the lease: to keep it during long work, or to put off the next try. Raises Conflict."""
+
+    async def replace_diagnosis(
+        self, replaced: str, record: DiagnosisRecord, plan: Plan | None, effects: Sequence[Effect]
+    ) -> bool:
+        """Put a better diagnosis of the same revision in the place of ``replaced`` (an id), with plan and effects.
+
+        False, and nothing is stored, when ``replaced`` is not the current one any more.
+        """
 
 
 # --- the outbox ----------------------------------------------------------------------------------------------------
@@ -144,6 +165,8 @@ class WorkStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DueEffect:
+    """A lease on an effect. tries: how often it was claimed for sending, this time included."""
+
     effect: Effect
     tries: int
     token: str

@@ -1,0 +1,159 @@
+"""Records to rows and back. A row written by an older version loads: fields it lacks take their defaults."""
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import RowMapping
+
+from diagnoser.model import (
+    Attempt,
+    AttemptKey,
+    Diagnosis,
+    Effect,
+    EffectKind,
+    Event,
+    Job,
+    Plan,
+    PlanState,
+    Stream,
+)
+from diagnoser.ports import Cursor, DiagnosisRecord, EffectRecord
+
+_JOB = TypeAdapter(Job)
+_EVENT = TypeAdapter(Event)
+_PLAN = TypeAdapter(Plan)
+_DIAGNOSIS = TypeAdapter(Diagnosis)
+_RANGES = TypeAdapter(tuple[tuple[int, int], ...])
+
+SEARCHED = 16_384
+"""Characters of a diagnosis that the text filter looks at."""
+
+
+def job_text(job: Job) -> str:
+    return _JOB.dump_json(job).decode()
+
+
+def job_of(text: str) -> Job:
+    return _JOB.validate_json(text)
+
+
+def ranges_text(covered: tuple[tuple[int, int], ...]) -> str:
+    return _RANGES.dump_json(covered).decode()
+
+
+def cursor_of(row: RowMapping) -> tuple[Stream, Cursor]:
+    stream = Stream(row["source"], row["node"], row["rank"])
+    return stream, Cursor(_RANGES.validate_json(row["covered"]), row["version"])
+
+
+def event_row(key: AttemptKey, event: Event) -> dict[str, Any]:
+    """``digest`` is the identity of an event: equal events are one row."""
+    body = _EVENT.dump_json(event)
+    return {
+        "job": key.job,
+        "attempt": key.number,
+        "digest": hashlib.sha256(body).hexdigest(),
+        "time": event.time,
+        "body": body.decode(),
+    }
+
+
+def event_of(text: str) -> Event:
+    return _EVENT.validate_json(text)
+
+
+def attempt_of(row: RowMapping, events: tuple[Event, ...]) -> Attempt:
+    return Attempt(
+        key=AttemptKey(row["job"], row["number"]),
+        opened=row["opened"],
+        last_line=row["last_line"],
+        fatal=row["fatal"],
+        ended=row["ended"],
+        revision=row["revision"],
+        diagnosed=row["diagnosed"],
+        events=events,
+    )
+
+
+def diagnosis_row(record: DiagnosisRecord, plan: Plan | None) -> dict[str, Any]:
+    diagnosis = record.diagnosis
+    return {
+        "id": record.id,
+        "job": record.attempt.job,
+        "attempt": record.attempt.number,
+        "revision": record.revision,
+        "created": record.created,
+        "current": True,
+        "outcome": diagnosis.outcome.value,
+        "category": diagnosis.category.value,
+        "type": diagnosis.type.value,
+        "plan": plan.key if plan else None,
+        "search": searched(_search_text(record)),
+        "body": _DIAGNOSIS.dump_json(diagnosis).decode(),
+    }
+
+
+def diagnosis_nodes(diagnosis: Diagnosis) -> list[str]:
+    """The nodes that a diagnosis is found by: its suspects and the node of its root line."""
+    root = diagnosis.root_cause
+    names = {suspect.node for suspect in diagnosis.nodes} | ({root.node} if root and root.node else set())
+    return sorted(names)
+
+
+def record_of(row: RowMapping) -> DiagnosisRecord:
+    """row: the columns of diagnoses, and ``plan_body`` and ``plan_state`` (None when it has no plan)."""
+    return DiagnosisRecord(
+        id=row["id"],
+        attempt=AttemptKey(row["job"], row["attempt"]),
+        revision=row["revision"],
+        created=row["created"],
+        current=row["current"],
+        diagnosis=_DIAGNOSIS.validate_json(row["body"]),
+        plan=plan_of(row["plan_body"], row["plan_state"]) if row["plan_body"] else None,
+    )
+
+
+def plan_row(plan: Plan) -> dict[str, Any]:
+    body = _PLAN.dump_json(plan).decode()
+    return {"key": plan.key, "job": plan.job, "attempt": plan.attempt, "state": plan.state.value, "body": body}
+
+
+def plan_of(text: str, state: str) -> Plan:
+    return replace(_PLAN.validate_json(text), state=PlanState(state))
+
+
+def effect_row(effect: Effect) -> dict[str, Any]:
+    return {
+        "key": effect.key,
+        "kind": effect.kind.value,
+        "target": effect.target,
+        "body": effect.body,
+        "created": effect.created,
+        "expires": effect.expires,
+        "state": "pending",
+        "due": effect.created,
+    }
+
+
+def effect_of(row: RowMapping) -> Effect:
+    return Effect(
+        row["key"], EffectKind(row["kind"]), row["target"], bytes(row["body"]), row["created"], row["expires"]
+    )
+
+
+def effect_record_of(row: RowMapping) -> EffectRecord:
+    return EffectRecord(effect_of(row), row["state"], row["tries"], row["due"], row["error"])
+
+
+def searched(text: str) -> str:
+    """``text`` as the text filter compares it. PostgreSQL cannot store NUL in a text."""
+    return text.replace("\0", "").casefold()[:SEARCHED]
+
+
+def _search_text(record: DiagnosisRecord) -> str:
+    diagnosis, root = record.diagnosis, record.diagnosis.root_cause
+    parts = [record.attempt.job, diagnosis.type.value, diagnosis.decided_by, root.text if root else ""]
+    parts += [diagnosis.mitigation, *(cited.text for cited in diagnosis.evidence)]
+    return "\n".join(parts)

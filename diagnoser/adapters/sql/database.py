@@ -1,0 +1,156 @@
+"""One engine: how it is opened, how a transaction begins, and what foreign errors become."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Table, event, make_url
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError as BrokenConstraint
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from diagnoser.errors import BadInput, Conflict, DiagnoserError, Unavailable
+
+BUSY_SECONDS = 10.0
+"""How long a statement waits for another process's lock before it gives up."""
+
+Insert = postgresql.Insert | sqlite.Insert
+
+_ASYNC_DRIVERS = {
+    "sqlite": "sqlite+aiosqlite",
+    "postgres": "postgresql+asyncpg",
+    "postgresql": "postgresql+asyncpg",
+}
+
+
+class _BadValue(Exception):
+    """A value that the database cannot hold, as PostgreSQL reports it: without a class of its own."""
+
+
+_ERRORS: tuple[tuple[type[BaseException], type[DiagnoserError] | None], ...] = (
+    (_BadValue, BadInput),
+    (DataError, BadInput),
+    (OverflowError, BadInput),
+    (UnicodeEncodeError, BadInput),
+    (BrokenConstraint, Conflict),
+    (ProgrammingError, None),  # a fault of this code: not for the caller to try again
+    (DBAPIError, Unavailable),
+    (PoolTimeout, Unavailable),
+    (OSError, Unavailable),  # asyncpg lets a refused connection through as it is; TimeoutError is one too
+)
+"""Foreign error -> ours, first match wins; None leaves it as it is."""
+
+
+def create_engine(url: str) -> AsyncEngine:
+    """``sqlite:///path`` or ``postgresql://user:password@host/name``; the driver is chosen here."""
+    target = make_url(url)
+    target = target.set(drivername=_ASYNC_DRIVERS.get(target.drivername, target.drivername))
+    if target.get_backend_name() == "sqlite":
+        return _sqlite_engine(target)
+    return create_async_engine(
+        target, pool_pre_ping=True, pool_size=10, connect_args={"timeout": BUSY_SECONDS, "command_timeout": 60.0}
+    )
+
+
+def _sqlite_engine(target: URL) -> AsyncEngine:
+    if not target.database or target.database == ":memory:":
+        raise BadInput("SQLite needs a file: sqlite:///path/to/diagnoser.db")
+    Path(target.database).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_async_engine(target)
+    event.listen(engine.sync_engine, "connect", _configure_sqlite)
+    event.listen(engine.sync_engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _configure_sqlite(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+    """An acknowledgement means durable: FULL syncs the write-ahead log at every commit."""
+    connection.isolation_level = None  # we begin transactions ourselves
+    cursor = connection.cursor()
+    for pragma in (
+        f"busy_timeout = {int(BUSY_SECONDS * 1000)}",
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "foreign_keys = ON",
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """A writer takes the lock at once: a read lock that is raised later can fail without waiting."""
+    writes = connection.get_execution_options().get("write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@asynccontextmanager
+async def our_errors() -> AsyncIterator[None]:
+    """Foreign errors become ours on the way out."""
+    try:
+        yield
+    except (SQLAlchemyError, OSError, OverflowError, UnicodeEncodeError) as error:
+        kind = _BadValue if _is_bad_value(error) else type(error)
+        ours = next((ours for foreign, ours in _ERRORS if issubclass(kind, foreign)), None)
+        if ours is None:
+            raise
+        raise ours(_reason(error)) from error
+
+
+def _is_bad_value(error: BaseException) -> bool:
+    """SQLSTATE class 22 is "data exception"; what asyncpg itself cannot encode is a ValueError."""
+    origin = getattr(error, "orig", None)
+    state = getattr(origin, "sqlstate", None) or ""
+    return state.startswith("22") or isinstance(getattr(origin, "__cause__", None), ValueError)
+
+
+def _reason(error: BaseException) -> str:
+    """What the driver said, without the statement and its values: those may hold log text."""
+    origin = getattr(error, "orig", None) or error
+    return f"database: {type(origin).__name__}: {origin}".splitlines()[0]
+
+
+class Database:
+    """Transactions over one engine. Within a process, SQLite's writers queue here, in order, instead of polling."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._writer = engine.execution_options(write=True)
+        self._turns = asyncio.Semaphore(1 if engine.dialect.name == "sqlite" else 1_000_000)
+
+    @property
+    def dialect(self) -> str:
+        return self._engine.dialect.name
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        async with our_errors(), self._engine.begin() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[AsyncConnection]:
+        """Commits at the end of the block; any exception rolls all of it back."""
+        async with our_errors(), self._turns, self._writer.begin() as connection:
+            yield connection
+
+    def insert(self, table: Table) -> Any:
+        """An INSERT that knows ``on_conflict_do_nothing`` and ``on_conflict_do_update``, equal in both dialects."""
+        return sqlite.insert(table) if self.dialect == "sqlite" else postgresql.insert(table)
+
+    async def insert_new(self, connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]) -> int:
+        """Insert rows; those whose key exists already stay as they are. The number of new rows, for a single row."""
+        if not rows:
+            return 0
+        statement = self.insert(table).on_conflict_do_nothing()
+        if len(rows) > 1:
+            await connection.execute(statement, list(rows))
+            return len(rows)
+        return (await connection.execute(statement, rows[0])).rowcount
+
+    async def close(self) -> None:
+        await self._engine.dispose()

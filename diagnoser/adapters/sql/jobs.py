@@ -1,0 +1,84 @@
+"""Jobs, and what the cluster says about their attempts."""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from sqlalchemy import select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.logs import Logs
+from diagnoser.adapters.sql.tables import attempts, events, jobs
+from diagnoser.model import ENDS, Attempt, AttemptKey, Event, EventKind, Job
+
+
+class Jobs(Logs):
+    """``ports.JobStore``."""
+
+    async def register(self, job: Job) -> Job:
+        async with self.writing() as connection:
+            await self.create_jobs(connection, {job.id: job.created})
+            mine = select(jobs.c.body).where(jobs.c.id == job.id).with_for_update(key_share=True)
+            merged = completed(codec.job_of((await connection.execute(mine)).scalar_one()), job)
+            await connection.execute(update(jobs).where(jobs.c.id == job.id).values(body=codec.job_text(merged)))
+        return merged
+
+    async def add_event(self, attempt: AttemptKey, event: Event) -> None:
+        """A heartbeat is stored but is no news for a diagnosis: the revision stays."""
+        empty = _touched(attempt, event) | {"revision": 0, "ended": None}
+        async with self.writing() as connection:
+            await self.create_jobs(connection, {attempt.job: event.time})
+            await self.insert_new(connection, attempts, [empty])
+            new = await self.insert_new(connection, events, [codec.event_row(attempt, event)])
+            if new and event.kind is not EventKind.HEARTBEAT:
+                await self.touch(connection, [_touched(attempt, event)])
+
+    async def job(self, id: str) -> Job | None:
+        async with self.reading() as connection:
+            return await find_job(connection, id)
+
+    async def attempts(self, job: str) -> list[Attempt]:
+        found = select(attempts).where(attempts.c.job == job).order_by(attempts.c.number)
+        async with self.reading() as connection:
+            rows = (await connection.execute(found)).mappings().all()
+            told = await find_events(connection, [AttemptKey(job, row["number"]) for row in rows])
+        return [codec.attempt_of(row, told[AttemptKey(job, row["number"])]) for row in rows]
+
+
+async def find_job(connection: AsyncConnection, id: str) -> Job | None:
+    body = (await connection.execute(select(jobs.c.body).where(jobs.c.id == id))).scalar()
+    return codec.job_of(body) if body is not None else None
+
+
+async def find_events(connection: AsyncConnection, keys: Sequence[AttemptKey]) -> dict[AttemptKey, tuple[Event, ...]]:
+    """The events of each attempt, in order of time."""
+    wanted = [(key.job, key.number) for key in keys]
+    found = select(events).where(tuple_(events.c.job, events.c.attempt).in_(wanted))
+    told: dict[AttemptKey, tuple[Event, ...]] = dict.fromkeys(keys, ())
+    for row in (await connection.execute(found.order_by(events.c.time, events.c.digest))).mappings():
+        told[AttemptKey(row["job"], row["attempt"])] += (codec.event_of(row["body"]),)
+    return told
+
+
+def completed(stored: Job, given: Job) -> Job:
+    """Given fields win, empty ones leave what is stored. A job stays as old as it was."""
+    news = {field.name: getattr(given, field.name) for field in fields(Job) if getattr(given, field.name)}
+    if stored.created:
+        news["created"] = stored.created
+    return replace(stored, **news)
+
+
+def _touched(attempt: AttemptKey, event: Event) -> dict[str, Any]:
+    return {
+        "job": attempt.job,
+        "number": attempt.number,
+        "opened": event.time,
+        "last_line": 0.0,
+        "fatal": None,
+        "fatal_revision": 0,
+        "ended": event.time if event.kind in ENDS else None,
+        "revision": 1,
+        "dirty": event.time,
+        "deltas": 0,
+    }

@@ -1,0 +1,43 @@
+"""The outbox's rows."""
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import select, update
+
+from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import effects
+from diagnoser.ports import DueEffect, EffectRecord
+
+
+class Outbox(Database):
+    """``ports.OutboxStore``."""
+
+    async def claim_effects(self, now: float, lease: float, limit: int) -> list[DueEffect]:
+        due = select(effects).where(effects.c.state == "pending", effects.c.due <= now, effects.c.lease <= now)
+        due = due.order_by(effects.c.due, effects.c.key).limit(limit).with_for_update(skip_locked=True)
+        token = secrets.token_hex(16)
+        async with self.writing() as connection:
+            rows = (await connection.execute(due)).mappings().all()
+            if rows:
+                mine = update(effects).where(effects.c.key.in_([row["key"] for row in rows]))
+                await connection.execute(mine.values(token=token, lease=now + lease, tries=effects.c.tries + 1))
+        return [DueEffect(codec.effect_of(row), row["tries"] + 1, token) for row in rows]
+
+    async def settle_effect(self, due: DueEffect, state: str, *, retry_at: float = 0.0, error: str = "") -> None:
+        values: dict[str, Any] = {"state": state, "due": retry_at or effects.c.due, "error": error}
+        values |= {"token": "", "lease": 0.0}
+        if state == "expired":  # the claim was not a try
+            values["tries"] = effects.c.tries - 1
+        mine = update(effects).where(effects.c.key == due.effect.key, effects.c.token == due.token)
+        async with self.writing() as connection:
+            await connection.execute(mine.values(values))
+
+    async def effects(self, keys: Sequence[str] | None = None) -> list[EffectRecord]:
+        found = select(effects).order_by(effects.c.created, effects.c.key)
+        if keys is not None:
+            found = found.where(effects.c.key.in_(keys))
+        async with self.reading() as connection:
+            return [codec.effect_record_of(row) for row in (await connection.execute(found)).mappings()]

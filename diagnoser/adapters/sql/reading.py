@@ -1,0 +1,59 @@
+"""What the pages and the API read."""
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, select, text
+
+from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.migrations import head
+from diagnoser.adapters.sql.tables import diagnoses, diagnosis_nodes, plans
+from diagnoser.errors import Unavailable
+from diagnoser.ports import DiagnosisFilter, DiagnosisRecord
+
+_EQUAL = ("job", "category", "type", "outcome")
+
+
+class Reading(Database):
+    """``ports.ReadStore``."""
+
+    _head = ""
+
+    async def diagnoses(self, where: DiagnosisFilter, after: str, limit: int) -> list[DiagnosisRecord]:
+        """Ids sort by time, so an id is the cursor: rows that come later never shift a page."""
+        found = _records().where(*_conditions(where)).order_by(diagnoses.c.id.desc()).limit(limit)
+        if after:
+            found = found.where(diagnoses.c.id < after)
+        async with self.reading() as connection:
+            return [codec.record_of(row) for row in (await connection.execute(found)).mappings()]
+
+    async def diagnosis(self, id: str) -> DiagnosisRecord | None:
+        async with self.reading() as connection:
+            row = (await connection.execute(_records().where(diagnoses.c.id == id))).mappings().first()
+        return codec.record_of(row) if row else None
+
+    async def ping(self) -> None:
+        self._head = self._head or head()
+        async with self.reading() as connection:
+            found = (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar()
+        if found != self._head:
+            raise Unavailable(f"the database has schema {found}, this code needs {self._head}")
+
+
+def _records() -> Select[Any]:
+    plan = (plans.c.body.label("plan_body"), plans.c.state.label("plan_state"))
+    return select(diagnoses, *plan).outerjoin(plans, plans.c.key == diagnoses.c.plan)
+
+
+def _conditions(where: DiagnosisFilter) -> list[ColumnElement[bool]]:
+    found = [diagnoses.c[name] == getattr(where, name) for name in _EQUAL if getattr(where, name)]
+    if where.current_only:
+        found.append(diagnoses.c.current)
+    if where.since:
+        found.append(diagnoses.c.created >= where.since)
+    if where.node:
+        named = select(diagnosis_nodes.c.diagnosis).where(diagnosis_nodes.c.node == where.node)
+        found.append(diagnoses.c.id.in_(named))
+    if where.text:
+        found.append(diagnoses.c.search.contains(codec.searched(where.text), autoescape=True))
+    return found

@@ -1,0 +1,25 @@
+"""The whole ``ports.Store`` over one database."""
+
+from diagnoser.adapters.sql.database import create_engine
+from diagnoser.adapters.sql.migrations import upgrade_engine
+from diagnoser.adapters.sql.outbox import Outbox
+from diagnoser.adapters.sql.reading import Reading
+from diagnoser.adapters.sql.work import Work
+
+
+class SqlStore(Work, Outbox, Reading):
+    """Made from an engine; ``open_store`` also brings the schema up to date. ``close`` it when done.
+
+    Every method may raise Unavailable. A value that the database cannot hold raises BadInput.
+    """
+
+
+async def open_store(url: str) -> SqlStore:
+    """url: ``sqlite:///path/to/file.db`` or ``postgresql://user:password@host/name``. Raises Unavailable, BadInput."""
+    engine = create_engine(url)
+    try:
+        await upgrade_engine(engine)
+    except BaseException:
+        await engine.dispose()
+        raise
+    return SqlStore(engine)

@@ -1,0 +1,154 @@
+"""The tables. What is asked for is a column; the rest of a record is one JSON text, so that it can grow.
+
+Times are seconds since the epoch. Migrations are written by hand; a test compares their result with this file.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    and_,
+    or_,
+)
+
+metadata = MetaData()
+
+_ID = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows by itself only under the name INTEGER
+
+
+def _attempt_columns() -> tuple[Column[str], Column[int]]:
+    return Column("job", Text, nullable=False), Column("attempt", BigInteger, nullable=False)
+
+
+def _of_attempt() -> ForeignKeyConstraint:
+    return ForeignKeyConstraint(["job", "attempt"], ["attempts.job", "attempts.number"], ondelete="CASCADE")
+
+
+jobs = Table("jobs", metadata, Column("id", Text, primary_key=True), Column("body", Text, nullable=False))
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("job", Text, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("opened", Double, nullable=False),
+    Column("last_line", Double, nullable=False, default=0.0),
+    Column("fatal", Double),
+    Column("fatal_revision", BigInteger, nullable=False, default=0),  # the newest append with a fatal line
+    Column("ended", Double),
+    Column("revision", BigInteger, nullable=False, default=0),
+    Column("diagnosed", BigInteger, nullable=False, default=0),
+    Column("dirty", Double, nullable=False, default=0.0),  # since when revision > diagnosed
+    Column("deltas", BigInteger, nullable=False, default=0),
+    Column("token", Text, nullable=False, default=""),
+    Column("lease", Double, nullable=False, default=0.0),  # when it ends
+    Column("tries", BigInteger, nullable=False, default=0),
+)
+
+IS_OPEN = and_(
+    attempts.c.revision > attempts.c.diagnosed, or_(attempts.c.fatal.is_not(None), attempts.c.ended.is_not(None))
+)
+"""May become due. The same expression is the condition of the partial index, which keeps the sweep cheap."""
+
+Index("attempts_open", attempts.c.lease, postgresql_where=IS_OPEN, sqlite_where=IS_OPEN)
+Index("attempts_deltas", attempts.c.deltas)
+
+streams = Table(
+    "streams",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    Column("source", Text, primary_key=True),
+    Column("node", Text, primary_key=True),
+    Column("rank", BigInteger, primary_key=True, autoincrement=False),
+    Column("covered", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    _of_attempt(),
+)
+
+deltas = Table(
+    "deltas",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    *_attempt_columns(),
+    Column("data", LargeBinary, nullable=False),
+    _of_attempt(),
+    Index("deltas_attempt", "job", "attempt", "id"),
+    sqlite_autoincrement=True,  # an id is never used again: compaction takes ids as identity
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    Column("digest", Text, primary_key=True),
+    Column("time", Double, nullable=False),
+    Column("body", Text, nullable=False),
+    _of_attempt(),
+)
+
+diagnoses = Table(
+    "diagnoses",
+    metadata,
+    Column("id", Text, primary_key=True),
+    *_attempt_columns(),
+    Column("revision", BigInteger, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("current", Boolean, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("category", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("plan", Text),  # key of the plan; the plan of an earlier diagnosis when both decided the same
+    Column("search", Text, nullable=False),  # what the text filter looks at, case-folded
+    Column("body", Text, nullable=False),
+    _of_attempt(),
+    Index("diagnoses_attempt", "job", "attempt", "current"),
+    Index("diagnoses_type", "type", "id"),
+)
+
+diagnosis_nodes = Table(
+    "diagnosis_nodes",
+    metadata,
+    Column("node", Text, primary_key=True),
+    Column("diagnosis", Text, ForeignKey("diagnoses.id", ondelete="CASCADE"), primary_key=True),
+    Index("diagnosis_nodes_diagnosis", "diagnosis"),
+)
+
+plans = Table(
+    "plans",
+    metadata,
+    Column("key", Text, primary_key=True),
+    *_attempt_columns(),
+    Column("state", Text, nullable=False),  # wins over the one in body: it is what changes
+    Column("body", Text, nullable=False),
+    _of_attempt(),
+    Index("plans_attempt", "job", "attempt"),
+)
+
+effects = Table(
+    "effects",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("expires", Double, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("tries", BigInteger, nullable=False, default=0),
+    Column("due", Double, nullable=False),
+    Column("token", Text, nullable=False, default=""),
+    Column("lease", Double, nullable=False, default=0.0),
+    Column("error", Text, nullable=False, default=""),
+    Index("effects_due", "state", "due"),
+)

@@ -1,0 +1,115 @@
+"""Which attempts are due, who works on them, and what came out."""
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, RowMapping, Update, and_, case, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.jobs import Jobs, find_events, find_job
+from diagnoser.adapters.sql.tables import IS_OPEN, attempts, diagnoses, diagnosis_nodes, effects, plans
+from diagnoser.errors import Conflict
+from diagnoser.model import AttemptKey, Effect, Plan
+from diagnoser.ports import Claim, DiagnosisRecord, Timing
+
+
+class Work(Jobs):
+    """``ports.WorkStore``."""
+
+    async def claim_attempts(self, now: float, timing: Timing, lease: float, limit: int) -> list[Claim]:
+        """The rows are locked while they are claimed; other workers skip them instead of waiting."""
+        waiting_since = case((attempts.c.ended.is_not(None), attempts.c.ended), else_=attempts.c.fatal)
+        due = select(attempts).where(IS_OPEN, attempts.c.lease <= now, _is_due(now, timing))
+        due = due.order_by(waiting_since).limit(limit).with_for_update(skip_locked=True, key_share=True)
+        async with self.writing() as connection:
+            rows = (await connection.execute(due)).mappings().all()
+            return [await _claim(connection, row, now + lease) for row in rows]
+
+    async def save_diagnosis(
+        self, claim: Claim, record: DiagnosisRecord, plan: Plan | None, effects: Sequence[Effect]
+    ) -> None:
+        async with self.writing() as connection:
+            await _hold(connection, claim, _diagnosed(claim, record))
+            await self._store(connection, record, plan, effects)
+
+    async def replace_diagnosis(
+        self, replaced: str, record: DiagnosisRecord, plan: Plan | None, effects: Sequence[Effect]
+    ) -> bool:
+        """The row that is replaced is the lock."""
+        is_current = and_(diagnoses.c.id == replaced, diagnoses.c.current)
+        async with self.writing() as connection:
+            held = await connection.execute(update(diagnoses).where(is_current).values(current=False))
+            if held.rowcount:
+                await self._store(connection, record, plan, effects)
+            return bool(held.rowcount)
+
+    async def release(self, claim: Claim) -> None:
+        no_news = attempts.c.fatal_revision <= claim.attempt.revision
+        values = {"fatal": case((no_news, None), else_=attempts.c.last_line), "token": "", "lease": 0.0, "tries": 0}
+        async with self.writing() as connection:
+            await connection.execute(_held(claim).values(values))
+
+    async def extend(self, claim: Claim, until: float) -> None:
+        async with self.writing() as connection:
+            await _hold(connection, claim, {"lease": until})
+
+    async def _store(
+        self, connection: AsyncConnection, record: DiagnosisRecord, plan: Plan | None, outgoing: Sequence[Effect]
+    ) -> None:
+        row = codec.diagnosis_row(record, plan)
+        earlier = and_(diagnoses.c.job == row["job"], diagnoses.c.attempt == row["attempt"], diagnoses.c.current)
+        await connection.execute(update(diagnoses).where(earlier).values(current=False))
+        await connection.execute(diagnoses.insert(), row)
+        nodes = [{"node": node, "diagnosis": record.id} for node in codec.diagnosis_nodes(record.diagnosis)]
+        await self.insert_new(connection, diagnosis_nodes, nodes)
+        await self.insert_new(connection, plans, [codec.plan_row(plan)] if plan else [])
+        await self.insert_new(connection, effects, [codec.effect_row(effect) for effect in outgoing])
+
+
+def _is_due(now: float, timing: Timing) -> ColumnElement[bool]:
+    """``settle_max`` also bounds the wait after the end, for a log that never falls silent.
+
+    News after a diagnosis count from ``dirty``: an old fatal line must not make every new line due at once.
+    """
+    row = attempts.c
+    ended = and_(
+        row.ended <= now - timing.grace,
+        or_(
+            row.last_line <= now - timing.grace,
+            and_(row.ended <= now - timing.settle_max, row.dirty <= now - timing.settle_max),
+        ),
+    )
+    quiet = and_(row.last_line <= now - timing.settle, row.dirty <= now - timing.settle)
+    overdue = and_(row.fatal <= now - timing.settle_max, row.dirty <= now - timing.settle_max)
+    return or_(ended, and_(row.fatal.is_not(None), or_(quiet, overdue)))
+
+
+async def _claim(connection: AsyncConnection, row: RowMapping, until: float) -> Claim:
+    key, token = AttemptKey(row["job"], row["number"]), secrets.token_hex(16)
+    mine = update(attempts).where(attempts.c.job == key.job, attempts.c.number == key.number)
+    await connection.execute(mine.values(token=token, lease=until, tries=attempts.c.tries + 1))
+    job, told = await find_job(connection, key.job), await find_events(connection, [key])
+    if job is None:
+        raise Conflict(f"job {key.job} went away")
+    return Claim(codec.attempt_of(row, told[key]), job, token, row["tries"] + 1)
+
+
+def _held(claim: Claim) -> Update:
+    key = claim.attempt.key
+    return update(attempts).where(
+        attempts.c.job == key.job, attempts.c.number == key.number, attempts.c.token == claim.token
+    )
+
+
+async def _hold(connection: AsyncConnection, claim: Claim, values: dict[str, Any]) -> None:
+    """Change the claimed attempt; the proof that it is still ours is the token."""
+    done = await connection.execute(_held(claim).values(values))
+    if not done.rowcount:
+        raise Conflict(f"the lease on {claim.attempt.key.job}/{claim.attempt.key.number} was lost")
+
+
+def _diagnosed(claim: Claim, record: DiagnosisRecord) -> dict[str, Any]:
+    read = claim.attempt.revision
+    return {"diagnosed": read, "dirty": record.created, "token": "", "lease": 0.0, "tries": 0}

@@ -1,0 +1,55 @@
+"""Every contract test runs on SQLite always, and on a real PostgreSQL where one is installed."""
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from diagnoser.adapters.sql.store import SqlStore, open_store
+from tests.contract import postgres
+
+_numbers = itertools.count()
+
+BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.xdist_group("postgresql"))]
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    programs = postgres.programs()
+    if programs is None:
+        pytest.skip(postgres.MISSING)
+    with postgres.server(programs) as url:
+        yield url
+
+
+async def _new_database(server: str) -> str:
+    name = f"test{next(_numbers)}"
+    connection = await asyncpg.connect(f"{server}/postgres")
+    await connection.execute(f"CREATE DATABASE {name}")
+    await connection.close()
+    return f"{server}/{name}"
+
+
+@pytest.fixture(params=BOTH)
+async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/test.db"
+    return await _new_database(request.getfixturevalue("server"))
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[SqlStore]:
+    opened = await open_store(url)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def second(url: str, store: SqlStore) -> AsyncIterator[SqlStore]:
+    """Another replica on the same database."""
+    opened = await open_store(url)
+    yield opened
+    await opened.close()

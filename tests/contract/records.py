@@ -1,0 +1,84 @@
+"""Small records for the tests."""
+
+from dataclasses import replace
+
+from diagnoser.model import (
+    Attempt,
+    AttemptKey,
+    Diagnosis,
+    Effect,
+    EffectKind,
+    Job,
+    Mode,
+    Plan,
+    PlanState,
+    RootCause,
+    Stream,
+    Suspect,
+)
+from diagnoser.ports import Append, Claim, Cursor, DiagnosisRecord, Timing
+from diagnoser.taxonomy import Action, Category, FailureType, Outcome
+
+TIMING = Timing(grace=5.0, settle=20.0, settle_max=120.0)
+KEY = AttemptKey("llama-70b", 1)
+OUT = Stream("stdout", "gpu-004", 3)
+
+
+def append(
+    key: AttemptKey = KEY,
+    *,
+    at: float = 100.0,
+    fatal: bool = False,
+    stream: Stream = OUT,
+    read: Cursor | None = None,
+    lines: int = 10,
+    delta: bytes = b"delta",
+) -> Append:
+    """``lines`` more lines of one stream, after what the cursor ``read`` covers."""
+    before = read or Cursor()
+    covered = ((1, before.next + lines - 1),)
+    return Append(key, delta, at, {stream: (before.version, covered)}, fatal)
+
+
+def diagnosis(text: str = "NVRM: Xid 79, GPU has fallen off the bus") -> Diagnosis:
+    return Diagnosis(
+        outcome=Outcome.FAILED,
+        category=Category.INFRASTRUCTURE,
+        type=FailureType.GPU_LOST,
+        confidence=0.9,
+        decided_by="rule:gpu-lost",
+        root_cause=RootCause(7, text, rank=3, node="gpu-004"),
+        nodes=(Suspect("gpu-004", 0.9, "its GPU is gone"), Suspect("gpu-009", 0.2, "its peer")),
+    )
+
+
+def record(id: str, claim: Claim, verdict: Diagnosis | None = None, created: float = 200.0) -> DiagnosisRecord:
+    return DiagnosisRecord(id, claim.attempt.key, claim.attempt.revision, created, True, verdict or diagnosis())
+
+
+def plan(key: AttemptKey = KEY, id: str = "plan-1") -> Plan:
+    return Plan(
+        id=id,
+        key=f"{key.job}/{key.number}/cordon",
+        job=key.job,
+        attempt=key.number,
+        action=Action.CORDON_AND_RESUBMIT,
+        nodes=("gpu-004",),
+        mode=Mode.OBSERVE,
+        state=PlanState.ADVISED,
+        reason="a GPU is lost",
+        created=200.0,
+        expires=3800.0,
+    )
+
+
+def effect(key: str = "effect-1", *, created: float = 200.0, expires: float = 3800.0) -> Effect:
+    return Effect(key, EffectKind.RECOVERY, "recovery", b'{"action":"cordon"}', created, expires)
+
+
+def claim_of(key: AttemptKey, token: str) -> Claim:
+    return Claim(Attempt(key, 0.0), Job(key.job), token)
+
+
+def later(record: DiagnosisRecord, id: str, text: str) -> DiagnosisRecord:
+    return replace(record, id=id, diagnosis=diagnosis(text))

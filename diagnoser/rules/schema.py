@@ -99,7 +99,7 @@ class Rule(_Strict):
     frames: tuple[Text, ...] = ()
     near: Near | None = None
     not_near: Near | None = None
-    explains: tuple[FailureType | str, ...] = ()
+    explains: tuple[Annotated[FailureType | str, Field(union_mode="left_to_right")], ...] = ()
     specificity: Annotated[int, Field(ge=0, le=100)] = 50
     action: Action | None = None
     mitigation: Text

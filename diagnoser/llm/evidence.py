@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from diagnoser.errors import ModelFailed, ModelFailure
 from diagnoser.llm.answer import Answer
+from diagnoser.llm.redact import redact
 from diagnoser.model import Line
 
 
@@ -39,5 +40,8 @@ def check(answer: Answer, view: Mapping[int, Line], nodes: Collection[str]) -> C
 
 
 def _holds(quote: str, line: Line | None) -> bool:
+    """The model saw the line redacted, so a quote may hold a mask."""
     words = " ".join(quote.split())
-    return line is not None and len(words) >= 4 and words in " ".join(line.text.split())
+    if line is None or len(words) < 4:
+        return False
+    return any(words in " ".join(text.split()) for text in (line.text, redact(line.text)))

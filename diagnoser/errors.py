@@ -3,9 +3,11 @@
 DiagnoserError
 ├── BadInput            the caller sent something that cannot be used        -> 400
 │   ├── Undecodable     a body that cannot be decompressed or split          -> 400
-│   └── TooLarge        a body or line over its bound                        -> 413
+│   ├── TooLarge        a body or line over its bound                        -> 413
+│   └── Unsupported     a content type, charset or encoding not understood   -> 415
 ├── NotFound            no such job, diagnosis, plan                         -> 404
-├── Denied              no or a wrong token, or a token without the scope    -> 401 / 403
+├── Denied              no token, or a wrong one                             -> 401
+│   └── OutOfScope      a token that may not do this                         -> 403
 ├── Conflict            somebody else wrote first; the caller re-reads       -> 409
 ├── Unavailable         a part the service needs does not answer; try again  -> 503
 ├── RuleFaults          faults of rule, filter, policy or prompt files, all at once
@@ -38,6 +40,11 @@ class TooLarge(BadInput):
     title = "Too large"
 
 
+class Unsupported(BadInput):
+    status = 415
+    title = "Unsupported media type"
+
+
 class NotFound(DiagnoserError):
     status = 404
     title = "Not found"
@@ -46,6 +53,10 @@ class NotFound(DiagnoserError):
 class Denied(DiagnoserError):
     status = 401
     title = "Not allowed"
+
+
+class OutOfScope(Denied):
+    status = 403
 
 
 class Conflict(DiagnoserError):

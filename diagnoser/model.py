@@ -11,6 +11,9 @@ from enum import IntEnum, StrEnum
 
 from diagnoser.taxonomy import Action, Category, FailureType, Outcome
 
+JOB_ID = r"^[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,199}$"
+"""What a job may be called: what schedulers make, and what fits into one part of a URL."""
+
 # --- what comes in -----------------------------------------------------------------------------------------------
 
 

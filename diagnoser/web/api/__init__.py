@@ -1,0 +1,1 @@
+"""The routers of the API, one a noun."""

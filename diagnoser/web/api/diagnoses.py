@@ -1,0 +1,76 @@
+"""Verdicts go out."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from diagnoser.errors import NotFound
+from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Store
+from diagnoser.taxonomy import Category, FailureType, Outcome
+from diagnoser.web.api.fields import JobId, Node, When, moment
+from diagnoser.web.api.shapes import DiagnosisPage, DiagnosisShape, of_diagnosis
+from diagnoser.web.auth import READ, Provided
+from diagnoser.web.problems import answers
+
+PAGE = 50
+PAGE_LIMIT = 200
+
+router = APIRouter(tags=["diagnoses"], dependencies=READ)
+
+DiagnosisId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="Id of the diagnosis")]
+
+
+class DiagnosisQuery(BaseModel):
+    """All that are given must hold."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    category: Category | None = None
+    type: FailureType | None = None
+    outcome: Outcome | None = None
+    job: JobId | None = None
+    node: Node | None = Field(None, description="Node of the root cause or among the suspects")
+    since: When | None = Field(None, description="Seconds since the epoch or ISO 8601")
+    q: str = Field("", max_length=200, description="Text in the job, the root line or the cause")
+    cursor: str = Field("", max_length=64, description="`next` of the page before")
+    limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
+
+    def where(self, now: float) -> DiagnosisFilter:
+        return DiagnosisFilter(
+            job=self.job or "",
+            category=self.category or "",
+            type=self.type or "",
+            outcome=self.outcome or "",
+            node=self.node or "",
+            since=moment(self.since, now) if self.since is not None else 0.0,
+            text=self.q,
+        )
+
+
+@router.get("/diagnoses", responses=answers(400, 401, 503), summary="List diagnoses")
+async def index(query: Annotated[DiagnosisQuery, Query()], services: Provided) -> DiagnosisPage:
+    """Newest first; only the current diagnosis of each attempt."""
+    records, after = await page(services.store, query, services.clock())
+    return DiagnosisPage(items=[of_diagnosis(record, services.base_url) for record in records], next=after)
+
+
+@router.get("/diagnoses/{id}", responses=answers(400, 401, 404, 503), summary="One diagnosis")
+async def show(id: DiagnosisId, services: Provided) -> DiagnosisShape:
+    """One diagnosis, also one that a later one replaced."""
+    return of_diagnosis(await find(services.store, id), services.base_url)
+
+
+async def page(store: Store, query: DiagnosisQuery, now: float) -> tuple[list[DiagnosisRecord], str | None]:
+    """One page and the cursor of the next one. Asks for one more than it shows, to know whether there is one."""
+    records = await store.diagnoses(query.where(now), query.cursor, query.limit + 1)
+    shown = records[: query.limit]
+    return shown, shown[-1].id if len(records) > query.limit else None
+
+
+async def find(store: Store, id: str) -> DiagnosisRecord:
+    """Raises NotFound."""
+    record = await store.diagnosis(id)
+    if record is None:
+        raise NotFound(f"there is no diagnosis {id!r}")
+    return record

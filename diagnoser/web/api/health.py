@@ -1,0 +1,75 @@
+"""Is it alive, is it ready, what does it count."""
+
+import asyncio
+from collections.abc import Mapping
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel
+
+from diagnoser.errors import DiagnoserError
+from diagnoser.web.auth import READ, Provided
+from diagnoser.web.services import Check, Services
+
+CHECK_SECONDS = 3.0
+
+router = APIRouter(tags=["health"])
+
+
+class Alive(BaseModel):
+    status: str = "alive"
+
+
+class Part(BaseModel):
+    ready: bool
+    detail: str
+
+
+class Ready(BaseModel):
+    ready: bool
+    parts: dict[str, Part]
+
+
+@router.get("/livez", summary="Does the process answer")
+async def livez() -> Alive:
+    return Alive()
+
+
+@router.get(
+    "/readyz", summary="Do all parts work", responses={503: {"model": Ready, "description": "A part does not work"}}
+)
+async def readyz(services: Provided, response: Response) -> Ready:
+    """Asks the database and all other parts; 503 when one does not work, or while the service stops."""
+    names, checks = zip(*_checks(services).items(), strict=True)
+    parts = dict(zip(names, await asyncio.gather(*map(_ask, checks)), strict=True))
+    ready = all(part.ready for part in parts.values())
+    response.status_code = 200 if ready else 503
+    return Ready(ready=ready, parts=parts)
+
+
+@router.get("/metrics", dependencies=READ, summary="Figures for Prometheus", response_class=Response)
+async def metrics(services: Provided) -> Response:
+    return Response(generate_latest(services.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _checks(services: Services) -> Mapping[str, Check]:
+    async def database() -> str:
+        await services.store.ping()
+        return "answers"
+
+    async def process() -> str:
+        if services.stopping.is_set():
+            raise DiagnoserError("stopping")
+        return "serving"
+
+    return {"process": process, "database": database, **services.checks}
+
+
+async def _ask(check: Check) -> Part:
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            return Part(ready=True, detail=await check())
+    except TimeoutError:
+        return Part(ready=False, detail=f"no answer within {CHECK_SECONDS:g} s")
+    except DiagnoserError as error:
+        return Part(ready=False, detail=str(error) or error.title)

@@ -1,0 +1,120 @@
+"""Logs come in."""
+
+from email.message import Message
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from diagnoser.errors import BadInput, Unsupported
+from diagnoser.ingest import Defaults
+from diagnoser.intake import Receipt
+from diagnoser.model import Stream
+from diagnoser.web.api.fields import JobId, Node
+from diagnoser.web.auth import WRITE, Provided
+from diagnoser.web.bodies import read_body
+from diagnoser.web.problems import answers
+
+router = APIRouter(tags=["logs"])
+
+FORMATS = {"text/plain": "text", "application/x-ndjson": "ndjson", "application/json": "json"}
+CHARSETS = frozenset({"", "utf-8", "utf8", "us-ascii", "ascii"})
+LINE_NUMBER_LIMIT = 1 << 53
+
+
+class LogQuery(BaseModel):
+    """What holds for every line of the body that does not say otherwise."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    job: JobId | None = Field(None, description="Id of the job; needed unless every record names its own")
+    attempt: int | None = Field(None, ge=1, lt=1 << 31, description="Launch of the job; the latest one by default")
+    node: Node | None = Field(None, description="Where the lines were printed")
+    rank: int | None = Field(None, ge=0, lt=1 << 31, description="Which rank printed the lines")
+    source: str = Field("stdout", min_length=1, max_length=100, description="Which of the node's or rank's streams")
+    offset: int | None = Field(
+        None,
+        ge=0,
+        lt=LINE_NUMBER_LIMIT,
+        description="Lines of the stream before this body. With it, a body that is sent again counts once",
+    )
+
+    def defaults(self) -> Defaults:
+        stream = Stream(self.source, self.node or "", -1 if self.rank is None else self.rank)
+        return Defaults(self.job or "", self.attempt, stream, None if self.offset is None else self.offset + 1)
+
+
+BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "Lines of a log. `Content-Encoding` may be gzip, zstd or snappy.",
+        "content": {
+            "text/plain": {"schema": {"type": "string"}, "example": "step 1 loss 11.2\nstep 2 loss 10.9\n"},
+            "application/x-ndjson": {
+                "schema": {"type": "string"},
+                "example": '{"message": "step 1 loss 11.2", "rank": 0, "time": "2026-01-05T10:00:00Z"}\n',
+            },
+            "application/json": {
+                "schema": {"type": "array", "items": {"type": "object"}},
+                "example": [{"message": "step 1 loss 11.2", "job": "llm-7b", "node": "gpu-017", "rank": 0}],
+            },
+        },
+    }
+}
+
+
+@router.post(
+    "/logs",
+    status_code=204,
+    dependencies=WRITE,
+    openapi_extra=BODY,
+    responses={
+        200: {"model": Receipt, "description": "Committed, but not all of it as it was sent: the receipt tells"},
+        204: {"description": "All lines are committed"},
+        **answers(400, 401, 403, 413, 415, 503),
+    },
+    summary="Send lines of a log",
+)
+async def send_logs(request: Request, query: Annotated[LogQuery, Query()], services: Provided) -> Response:
+    """An answer of 2xx means that the lines are committed. On 503 nothing was: send the same again.
+
+    Records that cannot be used are left out, counted and told; the others of the body are taken.
+    """
+    kind = _format(request.headers.get("content-type", ""))
+    if kind == "text" and query.job is None:
+        raise BadInput("no job: name it in the query, as in /api/v1/logs?job=my-job")
+    body = await read_body(
+        request.stream(), request.headers.get("content-encoding", "identity"), _declared(request), services.limits
+    )
+    if not body:
+        raise BadInput("the body is empty: send the lines of the log in it")
+    receipt = await services.intake.accept(body, kind, query.defaults(), services.clock())
+    if receipt.rejected or receipt.duplicates or receipt.cut or receipt.errors:
+        return JSONResponse(
+            {
+                "lines": receipt.lines,
+                "duplicates": receipt.duplicates,
+                "rejected": receipt.rejected,
+                "cut": receipt.cut,
+                "errors": receipt.errors,
+            }
+        )
+    return Response(status_code=204)
+
+
+def _format(content_type: str) -> str:
+    header = Message()
+    header["content-type"] = content_type or "unknown/unknown"
+    name = header.get_content_type()
+    if not content_type or name not in FORMATS:
+        raise Unsupported(f"Content-Type {content_type[:60]!r} is not one of {', '.join(FORMATS)}")
+    charset = str(header.get_param("charset", "")).lower()
+    if charset not in CHARSETS:
+        raise Unsupported(f"the charset {charset[:40]!r} is not read: send UTF-8")
+    return FORMATS[name]
+
+
+def _declared(request: Request) -> int | None:
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdecimal() else None

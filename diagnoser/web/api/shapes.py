@@ -1,0 +1,187 @@
+"""What the API answers with. The nouns of the model are shown as they are; times become ISO 8601."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from pydantic import BaseModel
+
+from diagnoser.model import (
+    Advice,
+    Attempt,
+    Cited,
+    Compression,
+    Event,
+    EventKind,
+    Job,
+    LeftOut,
+    Mode,
+    ModelUse,
+    PlanState,
+    Rejected,
+    RootCause,
+    Suspect,
+    Symptom,
+)
+from diagnoser.ports import DiagnosisRecord
+from diagnoser.taxonomy import Action, Category, FailureType, Outcome
+from diagnoser.web.api.fields import utc
+
+
+class PlanShape(BaseModel):
+    """What was planned after the failure, and how far that went."""
+
+    id: str
+    action: Action
+    nodes: tuple[str, ...]
+    mode: Mode
+    state: PlanState
+    reason: str
+    created: datetime
+    expires: datetime
+
+
+class DiagnosisShape(BaseModel):
+    """The verdict on one attempt. ``current`` is false once a later one of the same attempt replaced it."""
+
+    id: str
+    job: str
+    attempt: int
+    created: datetime
+    current: bool
+    url: str
+    outcome: Outcome
+    category: Category
+    type: FailureType
+    confidence: float
+    decided_by: str
+    root_cause: RootCause | None
+    evidence: tuple[Cited, ...]
+    symptoms: tuple[Symptom, ...]
+    rejected: tuple[Rejected, ...]
+    nodes: tuple[Suspect, ...]
+    recovery: Advice
+    plan: PlanShape | None
+    mitigation: str
+    notes: tuple[str, ...]
+    left_out: LeftOut
+    compression: Compression
+    ruleset: str
+    model: ModelUse | None
+
+
+class DiagnosisPage(BaseModel):
+    """Newest first. ``next`` is the cursor of the following page, null on the last one."""
+
+    items: list[DiagnosisShape]
+    next: str | None
+
+
+class EventShape(BaseModel):
+    """Something that the launcher or scheduler reported."""
+
+    kind: EventKind
+    time: datetime
+    code: int | None
+    signal: int | None
+    step: int | None
+    path: str
+    node: str
+    rank: int | None
+    reason: str
+
+
+class AttemptShape(BaseModel):
+    """One launch of a job. ``fatal``: time of the first line that looked fatal."""
+
+    number: int
+    opened: datetime
+    last_line: datetime | None
+    fatal: datetime | None
+    ended: datetime | None
+    events: list[EventShape]
+    diagnosis: DiagnosisShape | None
+
+
+class JobShape(BaseModel):
+    id: str
+    cluster: str
+    name: str
+    nodes: tuple[str, ...]
+    rank_nodes: Mapping[int, str]
+    framework: str
+    checkpoint_dir: str
+    labels: Mapping[str, str]
+    created: datetime | None
+    url: str
+
+
+class JobPage(JobShape):
+    """A job with its attempts, the first one first, each with its current diagnosis."""
+
+    attempts: list[AttemptShape]
+
+
+def of_diagnosis(record: DiagnosisRecord, base_url: str) -> DiagnosisShape:
+    verdict = record.diagnosis
+    return DiagnosisShape(
+        id=record.id,
+        job=record.attempt.job,
+        attempt=record.attempt.number,
+        created=utc(record.created),
+        current=record.current,
+        url=f"{base_url}/diagnoses/{record.id}",
+        plan=_plan(record),
+        **{name: getattr(verdict, name) for name in verdict.__slots__},
+    )
+
+
+def of_event(event: Event) -> EventShape:
+    return EventShape(
+        time=utc(event.time), **{name: getattr(event, name) for name in event.__slots__ if name != "time"}
+    )
+
+
+def of_job(job: Job, base_url: str) -> JobShape:
+    return JobShape(**_job_fields(job, base_url))
+
+
+def of_job_page(job: Job, attempts: list[Attempt], diagnoses: Mapping[int, DiagnosisRecord], base_url: str) -> JobPage:
+    shapes = [_attempt(attempt, diagnoses.get(attempt.key.number), base_url) for attempt in attempts]
+    return JobPage(attempts=shapes, **_job_fields(job, base_url))
+
+
+def _job_fields(job: Job, base_url: str) -> dict[str, object]:
+    fields = {name: getattr(job, name) for name in job.__slots__}
+    return fields | {"created": _maybe(job.created), "url": f"{base_url}/jobs/{job.id}"}
+
+
+def _attempt(attempt: Attempt, record: DiagnosisRecord | None, base_url: str) -> AttemptShape:
+    return AttemptShape(
+        number=attempt.key.number,
+        opened=utc(attempt.opened),
+        last_line=_maybe(attempt.last_line),
+        fatal=_maybe(attempt.fatal),
+        ended=_maybe(attempt.ended),
+        events=[of_event(event) for event in attempt.events],
+        diagnosis=of_diagnosis(record, base_url) if record else None,
+    )
+
+
+def _plan(record: DiagnosisRecord) -> PlanShape | None:
+    plan = record.plan
+    if plan is None:
+        return None
+    return PlanShape(
+        id=plan.id,
+        action=plan.action,
+        nodes=plan.nodes,
+        mode=plan.mode,
+        state=plan.state,
+        reason=plan.reason,
+        created=utc(plan.created),
+        expires=utc(plan.expires),
+    )
+
+
+def _maybe(seconds: float | None) -> datetime | None:
+    return utc(seconds) if seconds else None

@@ -1,0 +1,72 @@
+"""Static bearer tokens, each with a scope. No tokens configured means that everybody who can connect may do everything.
+
+A browser shows a token as the password of Basic authentication. Since a browser adds that to any request, also to one
+that a foreign page caused, it only ever reads.
+"""
+
+import base64
+import binascii
+import hmac
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPBearer
+
+from diagnoser.errors import Denied, OutOfScope
+from diagnoser.web.services import Scope, Services, Token
+
+bearer = HTTPBearer(auto_error=False, description="A token of the settings; only where tokens are configured")
+
+
+def services_of(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+Provided = Annotated[Services, Depends(services_of)]
+
+
+def may_read(request: Request, services: Provided) -> None:
+    """Raises Denied or OutOfScope."""
+    check(request.headers.get("authorization", ""), services.tokens, Scope.READ)
+
+
+def may_write(request: Request, services: Provided) -> None:
+    """Raises Denied or OutOfScope."""
+    check(request.headers.get("authorization", ""), services.tokens, Scope.WRITE)
+
+
+READ = [Security(bearer), Depends(may_read)]
+WRITE = [Security(bearer), Depends(may_write)]
+
+
+def check(header: str, tokens: Sequence[Token], needed: Scope) -> None:
+    """Is there a token for this in the Authorization header? Raises Denied or OutOfScope."""
+    if not tokens:
+        return
+    scheme, _, value = header.partition(" ")
+    shown = value.strip() if scheme.lower() == "bearer" else _password(value) if scheme.lower() == "basic" else ""
+    if not shown:
+        raise Denied("This needs a token: send it as 'Authorization: Bearer <token>'.")
+    token = _find(shown, tokens)
+    if token is None:
+        raise Denied("The token is not known.")
+    if needed is Scope.WRITE and (token.scope is Scope.READ or scheme.lower() == "basic"):
+        raise OutOfScope("This needs a bearer token with the scope 'write'.")
+
+
+def _find(shown: str, tokens: Sequence[Token]) -> Token | None:
+    """Compares with every token in constant time, so that the time taken tells nothing."""
+    found = None
+    for token in tokens:
+        if hmac.compare_digest(token.secret.encode(), shown.encode()):
+            found = token
+    return found
+
+
+def _password(value: str) -> str:
+    try:
+        return base64.b64decode(value, validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,54 @@
+"""Draws pages: the template engine, its filters, and the page of an error."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from diagnoser.ports import Clock
+from diagnoser.web import words
+from diagnoser.web.problems import Problem
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+TEMPLATES = HERE / "templates"
+
+
+class Pages:
+    """The templates, compiled once. Everything that a log said goes through autoescape: no template marks text safe."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._templates = Environment(
+            loader=FileSystemLoader(TEMPLATES),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters.update(words.FILTERS)
+        self._templates.globals["static"] = _Versions()
+
+    def draw(self, template: str, status: int = 200, **values: object) -> HTMLResponse:
+        now = self._clock()
+        text = self._templates.get_template(template).render(now=now, **values)
+        return HTMLResponse(text, status, headers={"Cache-Control": "no-store"})
+
+    def error(self, request: Request, problem: Problem) -> HTMLResponse:
+        return self.draw("error.html", problem.status, problem=problem, path=request.url.path)
+
+
+class _Versions:
+    """Name of a static file -> its URL with a mark of its content, so that browsers never show an old one."""
+
+    def __init__(self) -> None:
+        self._urls: Mapping[str, str] = {
+            file.name: f"/static/{file.name}?v={hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
+            for file in STATIC.iterdir()
+        }
+
+    def __getitem__(self, name: str) -> str:
+        return self._urls[name]

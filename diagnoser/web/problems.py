@@ -1,0 +1,127 @@
+"""Every error of the API as problem+json (RFC 9457), every error of a page as a page."""
+
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from diagnoser.errors import Denied, DiagnoserError, OutOfScope, Unavailable
+
+RETRY_AFTER_SECONDS = 2
+MEDIA_TYPE = "application/problem+json"
+PAGE_PREFIXES = ("/diagnoses", "/jobs", "/docs")
+
+ErrorPage = Callable[[Request, "Problem"], Response]
+
+
+class FieldProblem(BaseModel):
+    """One thing that is wrong with the request."""
+
+    where: str = Field(description="The field, with its place: `query.limit`, `body.time`")
+    message: str
+
+
+class Problem(BaseModel):
+    """An error as RFC 9457 draws it. ``type`` is always about:blank: the status and the title say which kind it is."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str = ""
+    errors: list[FieldProblem] = Field(default_factory=list)
+
+
+def answers(*statuses: int) -> dict[int | str, dict[str, object]]:
+    """The error answers of a route, for its description."""
+    return {
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+        for status in statuses
+    }
+
+
+def install(app: FastAPI, page: ErrorPage) -> None:
+    """Put the handlers on the app. ``page`` draws an error for a person."""
+
+    def answer(request: Request, problem: Problem, headers: dict[str, str] | None = None) -> Response:
+        response = page(request, problem) if _is_page(request) else _as_json(problem)
+        response.headers.update(headers or {})
+        return response
+
+    async def on_own(request: Request, error: Exception) -> Response:
+        assert isinstance(error, DiagnoserError)
+        problem = Problem(title=error.title, status=error.status, detail=str(error))
+        return answer(request, problem, _headers(request, error))
+
+    async def on_invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return answer(request, _invalid(error.errors()))
+
+    async def on_http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return answer(request, _from_http(request, error), dict(error.headers or {}))
+
+    async def on_bug(request: Request, error: Exception) -> Response:
+        structlog.get_logger().error("request_failed", path=request.url.path, exc_info=error)
+        return answer(request, Problem(title="Internal error", status=500, detail="The fault is in the service's log."))
+
+    app.add_exception_handler(DiagnoserError, on_own)
+    app.add_exception_handler(RequestValidationError, on_invalid)
+    app.add_exception_handler(HTTPException, on_http)
+    app.add_exception_handler(Exception, on_bug)
+
+
+def _is_page(request: Request) -> bool:
+    path = request.url.path
+    return path == "/" or path.startswith(PAGE_PREFIXES)
+
+
+def _as_json(problem: Problem) -> Response:
+    return JSONResponse(
+        problem.model_dump(exclude_defaults=True) | {"type": problem.type}, problem.status, media_type=MEDIA_TYPE
+    )
+
+
+def _headers(request: Request, error: DiagnoserError) -> dict[str, str]:
+    if isinstance(error, Unavailable):
+        return {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    if isinstance(error, Denied) and not isinstance(error, OutOfScope):
+        return {"WWW-Authenticate": 'Basic realm="diagnoser"' if _is_page(request) else 'Bearer realm="diagnoser"'}
+    return {}
+
+
+def _invalid(faults: Sequence[dict[str, object]]) -> Problem:
+    found = [FieldProblem(where=_where(fault), message=_message(fault)) for fault in faults]
+    told = "; ".join(f"{one.where}: {one.message}" for one in found[:3])
+    return Problem(title="Bad input", status=400, detail=told, errors=found)
+
+
+def _where(fault: dict[str, object]) -> str:
+    location = fault.get("loc")
+    steps = [str(step) for step in location] if isinstance(location, tuple | list) else []
+    return ".".join(steps[:1] if fault.get("type") == "json_invalid" else steps)
+
+
+def _message(fault: dict[str, object]) -> str:
+    if fault.get("type") == "json_invalid":
+        context = fault.get("ctx")
+        return f"not JSON: {context.get('error') if isinstance(context, dict) else fault.get('msg')}"
+    message = str(fault.get("msg", "not valid")).removeprefix("Value error, ")
+    return message.replace("Extra inputs are not permitted", "unknown field").replace("Field required", "missing")
+
+
+def _from_http(request: Request, error: HTTPException) -> Problem:
+    title = HTTPStatus(error.status_code).phrase
+    details = {
+        404: f"There is nothing at {request.url.path}.",
+        405: f"{request.method} does not apply to {request.url.path}.",
+        413: "The body is too large.",
+    }
+    return Problem(title=title, status=error.status_code, detail=details.get(error.status_code, str(error.detail)))

@@ -1,0 +1,99 @@
+"""Builds the HTTP application from what it is given."""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.staticfiles import StaticFiles
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from diagnoser.web import live, problems, ui
+from diagnoser.web.api import diagnoses, health, jobs, logs
+from diagnoser.web.pages import STATIC, Pages
+from diagnoser.web.problems import Problem
+from diagnoser.web.services import Services
+
+API = "/api/v1"
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
+        "frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+ABOUT = """Training logs stream in; a root cause, the rank and node that failed first, and what to do come out.
+
+Errors are `application/problem+json` (RFC 9457). Times in requests are seconds since the epoch or ISO 8601."""
+
+
+def create(services: Services) -> FastAPI:
+    """The whole application: API under /api/v1, health and metrics at the root, pages for people."""
+    app = FastAPI(
+        title="diagnoser",
+        summary="Finds out why a training job failed",
+        description=ABOUT,
+        version=_version(),
+        docs_url=None,
+        redoc_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    app.state.services = services
+    app.state.pages = pages = Pages(services.clock)
+    app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
+    app.add_middleware(SecurityHeaders)
+    problems.install(app, pages.error)
+    for router in (logs.router, jobs.router, diagnoses.router, live.router):
+        app.include_router(router, prefix=API)
+    app.include_router(health.router)
+    app.include_router(ui.router)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    return app
+
+
+class SecurityHeaders:
+    """Adds ``HEADERS`` to every answer. Plain ASGI, so that streams pass through as they are."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self.app(scope, receive, with_headers if scope["type"] == "http" else send)
+
+
+def _describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with the errors as this service answers them instead of the framework's own 422."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title, version=app.version, summary=app.summary, description=app.description, routes=app.routes
+        )
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        described = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= {**described.pop("$defs"), "Problem": described}
+        for path in document["paths"].values():
+            for operation in path.values():
+                operation["responses"].pop("422", None)
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _version() -> str:
+    try:
+        return version("diagnoser")
+    except PackageNotFoundError:
+        return "0"

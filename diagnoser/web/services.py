@@ -1,0 +1,69 @@
+"""What the web ring needs from the rest of the service, handed over as one value."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry
+
+from diagnoser.ingest import Defaults
+from diagnoser.intake import Receipt
+from diagnoser.model import AttemptKey, Line
+from diagnoser.ports import Clock, Store, Wake
+
+Check = Callable[[], Awaitable[str]]
+"""Asks a part whether it works: returns a few words of detail, raises DiagnoserError when it does not."""
+
+View = Callable[[AttemptKey], Awaitable[Sequence[Line]]]
+"""The kept lines of an attempt, for the context around a cited line."""
+
+
+class Intake(Protocol):
+    async def accept(self, body: bytes, format: str, defaults: Defaults, received: float) -> Receipt: ...
+
+
+class Scope(StrEnum):
+    """What a token may do. ``write`` includes ``read``."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """``name`` tells tokens apart in logs; ``secret`` is what the caller shows."""
+
+    name: str
+    secret: str = field(repr=False)
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """wire_bytes: a body of logs as it is sent. body_bytes: the same after decompression."""
+
+    wire_bytes: int = 64 << 20
+    body_bytes: int = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """base_url: how people reach this service, without a slash at the end; "" makes links relative.
+
+    tokens: empty switches authentication off. checks: parts that /readyz asks beside the store.
+    stopping: set when the process begins to stop, so that live streams end. wake: told when an event has arrived.
+    """
+
+    store: Store
+    intake: Intake
+    clock: Clock
+    registry: CollectorRegistry
+    wake: Wake | None = None
+    limits: Limits = Limits()
+    base_url: str = ""
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    tokens: tuple[Token, ...] = ()
+    view: View | None = None
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)

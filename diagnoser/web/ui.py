@@ -1,0 +1,94 @@
+"""The pages: the list, one diagnosis, one job, the API's description."""
+
+from collections.abc import Sequence
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from pydantic import ValidationError
+
+from diagnoser.errors import NotFound
+from diagnoser.model import AttemptKey, Line
+from diagnoser.taxonomy import Category, FailureType, Outcome
+from diagnoser.web.api.diagnoses import DiagnosisId, DiagnosisQuery, find, page
+from diagnoser.web.api.fields import JobPath
+from diagnoser.web.api.jobs import latest
+from diagnoser.web.auth import Provided, may_read
+from diagnoser.web.excerpt import excerpts
+from diagnoser.web.pages import Pages
+from diagnoser.web.services import Services
+
+router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
+
+WITHIN = {"1h": 3600.0, "24h": 86_400.0, "7d": 604_800.0, "30d": 2_592_000.0}
+FILTERS = ("q", "category", "type", "outcome", "job", "node", "within")
+
+
+def pages_of(request: Request) -> Pages:
+    pages: Pages = request.app.state.pages
+    return pages
+
+
+Drawn = Annotated[Pages, Depends(pages_of)]
+
+
+@router.get("/")
+async def index(request: Request, services: Provided, pages: Drawn) -> Response:
+    """The list. A form sends fields that are empty: they mean no filter."""
+    given = {name: value for name, value in request.query_params.items() if value}
+    now = services.clock()
+    records, after = await page(services.store, _query(given, now), now)
+    filters = {name: given[name] for name in FILTERS if name in given}
+    return pages.draw(
+        "index.html",
+        records=records,
+        filters=filters,
+        first_page="cursor" not in given,
+        next_url="/?" + urlencode(filters | {"cursor": after}) if after else "",
+        categories=list(Category),
+        types=list(FailureType),
+        outcomes=list(Outcome),
+        within=list(WITHIN),
+        base_url=services.base_url or str(request.base_url).rstrip("/"),
+    )
+
+
+@router.get("/diagnoses/{id}")
+async def diagnosis(id: DiagnosisId, services: Provided, pages: Drawn) -> Response:
+    record = await find(services.store, id)
+    kept = await _kept(services, record.attempt)
+    return pages.draw(
+        "diagnosis.html", record=record, verdict=record.diagnosis, excerpts=excerpts(record.diagnosis, kept)
+    )
+
+
+@router.get("/jobs/{id}")
+async def job(id: JobPath, services: Provided, pages: Drawn) -> Response:
+    found = await services.store.job(id)
+    if found is None:
+        raise NotFound(f"no job is called {id!r}")
+    attempts = await services.store.attempts(id)
+    records = await latest(services.store, id)
+    return pages.draw("job.html", job=found, attempts=attempts[::-1], records=records)
+
+
+@router.get("/docs")
+async def docs(request: Request, pages: Drawn) -> Response:
+    """The API as its OpenAPI document describes it, drawn without any script."""
+    return pages.draw("docs.html", api=request.app.openapi())
+
+
+def _query(given: dict[str, str], now: float) -> DiagnosisQuery:
+    names = {name: value for name, value in given.items() if name in DiagnosisQuery.model_fields}
+    if given.get("within") in WITHIN:
+        names["since"] = str(now - WITHIN[given["within"]])
+    try:
+        return DiagnosisQuery.model_validate(names)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors()) from None
+
+
+async def _kept(services: Services, attempt: AttemptKey) -> Sequence[Line]:
+    return await services.view(attempt) if services.view else ()

@@ -106,15 +106,25 @@ class Intake:
 
     async def commit(self) -> None:
         """One group commit of what has arrived, up to ``COMMIT_BYTES`` (at least one request)."""
-        group = self._next_group()
+        await self._settle(self._next_group())
+
+    async def _settle(self, group: Sequence[_Pending]) -> None:
         try:
             receipts = await self._commit(group)
         except asyncio.CancelledError:
             self._refuse(group, Unavailable("the service is stopping"))
             raise
         except Exception as error:
+            if isinstance(error, BadInput) and len(group) > 1:
+                for pending in group:  # one request that cannot be stored must not take the others with it
+                    await self._settle([pending])
+                return
             self._metrics.commit_failed(error)
-            refusal = error if isinstance(error, Unavailable) else Unavailable(f"the lines were not stored: {error}")
+            refusal = (
+                error
+                if isinstance(error, Unavailable | BadInput)
+                else Unavailable(f"the lines were not stored: {error}")
+            )
             self._refuse(group, refusal)
             return
         for pending, receipt in zip(group, receipts, strict=True):

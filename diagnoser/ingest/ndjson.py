@@ -6,6 +6,7 @@ A record that cannot be used is counted and told; the others are kept.
 """
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,13 +16,14 @@ import orjson
 
 from diagnoser.errors import BadInput, Undecodable
 from diagnoser.ingest.batch import Batch, Defaults, Target
-from diagnoser.model import Block, Stream
+from diagnoser.model import JOB_ID, Block, Stream
 
 MESSAGE = ("message", "log", "line", "msg", "text", "body")
 NODE = ("node", "host", "hostname")
 SOURCE = ("source", "stream")
 TIME = ("time", "timestamp", "ts", "@timestamp")
 ERRORS_TOLD = 10
+NAME_LENGTH = 253  # of a host name
 YEAR_2000, YEAR_2100 = 946_684_800.0, 4_102_444_800.0
 _TICKS = (1.0, 1e3, 1e6, 1e9)  # numbers count seconds, milli-, micro- or nanoseconds: the size of the number tells
 
@@ -95,11 +97,13 @@ def _read(row: Any, defaults: Defaults) -> tuple[Target, Stream, str, float]:
     job = record.get("job", defaults.job)
     if not isinstance(job, str) or not job:
         raise _Reject("no job: name it in the record or in the query")
+    if not re.fullmatch(JOB_ID, job):
+        raise _Reject(f"not a job id: {job[:40]!r}")
     attempt = _whole(record.get("attempt", defaults.attempt), "attempt", 1)
     rank = _whole(record.get("rank", defaults.stream.rank), "rank", -1)
     stream = Stream(
-        source=str(_first(record, SOURCE) or defaults.stream.source)[:100],
-        node=str(_first(record, NODE) or defaults.stream.node)[:253],
+        source=_name(_first(record, SOURCE), "source", defaults.stream.source),
+        node=_name(_first(record, NODE), "node", defaults.stream.node),
         rank=-1 if rank is None else rank,
     )
     return Target(job, attempt), stream, text, _time(_first(record, TIME))
@@ -120,6 +124,15 @@ def _record(row: Any) -> dict[str, Any]:
 
 def _first(record: dict[str, Any], names: tuple[str, ...]) -> Any:
     return next((record[name] for name in names if record.get(name) is not None), None)
+
+
+def _name(value: Any, name: str, default: str) -> str:
+    if value is None:
+        return default
+    text = str(value)
+    if not text.isprintable() or len(text) > NAME_LENGTH:
+        raise _Reject(f"{name} is not a name: {text[:40]!r}")
+    return text
 
 
 def _whole(value: Any, name: str, least: int) -> int | None:

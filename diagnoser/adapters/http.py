@@ -1,0 +1,132 @@
+"""One POST to a receiver that an operator named: what counts as delivered, what may be tried again, where it may go.
+
+Messages never hold the URL: it can be a secret. Each try uses its own connection, bound to the address that was
+checked, so a name cannot point elsewhere between the check and the connection.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from ipaddress import IPv6Address, ip_address
+
+import httpx
+
+from diagnoser.errors import BadInput, DeliveryError
+from diagnoser.ports import Clock
+
+_TEMPORARY = frozenset({408, 425, 429})
+"""Client errors after which the same request can succeed; every 5xx as well."""
+
+_NAT64 = 0x0064_FF9B << 96
+"""64:ff9b::/96 (RFC 6052): an IPv6 address that a gateway turns into the IPv4 address in its last 32 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poster:
+    """Posts to one URL. timeout: seconds for each step of one connection."""
+
+    url: httpx.URL
+    client: httpx.AsyncClient
+    clock: Clock
+    timeout: float
+    allow_private: bool
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> None:
+        """Raises DeliveryError. Redirects are not followed: they could lead to where nobody looked."""
+        hosts = [self.url.host] if self.allow_private else await _public_addresses(self.url)
+        self._judge(await self._first_answer(hosts, body, headers))
+
+    async def _first_answer(self, hosts: list[str], body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """A host with several addresses is reached when one of them is."""
+        try:
+            for host in hosts[:-1]:
+                with suppress(httpx.ConnectError, httpx.ConnectTimeout):
+                    return await self._send(host, body, headers)
+            return await self._send(hosts[-1], body, headers)
+        except (httpx.HTTPError, ssl.SSLError) as error:
+            raise DeliveryError(f"network: {type(error).__name__}", permanent=False) from error
+
+    async def _send(self, host: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """Only status and headers are read: a receiver cannot make us hold a large answer."""
+        own = {"content-type": "application/json", "connection": "close", "host": self.url.netloc.decode()}
+        request = self.client.build_request(
+            "POST",
+            self.url.copy_with(host=host),
+            content=body,
+            headers={**own, **headers},
+            timeout=self.timeout,
+            extensions={"sni_hostname": self.url.host},  # the certificate must be that of the name
+        )
+        response = await self.client.send(request, stream=True, follow_redirects=False)
+        await response.aclose()
+        return response
+
+    def _judge(self, response: httpx.Response) -> None:
+        status = response.status_code
+        if 200 <= status < 300:
+            return
+        again = status in _TEMPORARY or status >= 500
+        wish = _seconds(response.headers.get("retry-after", ""), self.clock()) if again else None
+        raise DeliveryError(f"HTTP {status}", permanent=not again, retry_after=wish)
+
+
+def poster(url: str, client: httpx.AsyncClient, clock: Clock, timeout: float, allow_private: bool) -> Poster:
+    """allow_private: also post to loopback, private and link-local addresses. Raises BadInput for an unusable URL."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise BadInput("a webhook URL cannot be read") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise BadInput("a webhook URL must start with http:// or https:// and name a host")
+    return Poster(parsed, client, clock, timeout, allow_private)
+
+
+def create_client() -> httpx.AsyncClient:
+    """For all posters. Proxies of the environment are not used: they would resolve names past the check.
+
+    httpx logs every URL at INFO, and an incoming-webhook URL is a secret.
+    """
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    return httpx.AsyncClient(trust_env=False, follow_redirects=False)
+
+
+async def _public_addresses(url: httpx.URL) -> list[str]:
+    """The addresses of the host, in the resolver's order. One that is not public spoils all."""
+    port = url.port or (443 if url.scheme == "https" else 80)
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(url.host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise DeliveryError(f"the host has no address: {type(error).__name__}", permanent=False) from error
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    if not all(is_public(address) for address in addresses):
+        raise DeliveryError("the host has a private address; that needs allow_private_targets", permanent=True)
+    return addresses
+
+
+def is_public(address: str) -> bool:
+    """Whether ``address`` is out on the Internet, also where an IPv6 form hides an IPv4 address."""
+    parsed = ip_address(address.partition("%")[0])
+    if isinstance(parsed, IPv6Address):
+        inner = parsed.ipv4_mapped or parsed.sixtofour or (parsed.teredo or (None, None))[1]
+        if inner is None and int(parsed) >> 32 == _NAT64 >> 32:
+            inner = ip_address(int(parsed) & 0xFFFF_FFFF)  # type: ignore[assignment]
+        if inner is not None:
+            return is_public(str(inner))
+    return parsed.is_global and not parsed.is_multicast
+
+
+def _seconds(wish: str, now: float) -> float | None:
+    """``Retry-After`` is a number of seconds or a date (RFC 9110, 10.2.3)."""
+    if wish.isdecimal():
+        return float(wish)
+    try:
+        date = parsedate_to_datetime(wish)
+    except ValueError:
+        return None
+    return max(0.0, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now)

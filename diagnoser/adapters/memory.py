@@ -1,0 +1,62 @@
+"""Twins of the ports for one process: the real ``Wake`` of a single replica, and scripted ends for tests and demos.
+
+The twin of the store is the SQL store on a temporary SQLite file: one code, nothing to drift.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+from diagnoser.errors import DeliveryError, ModelFailed, ModelFailure
+from diagnoser.model import Effect
+from diagnoser.ports import ModelAnswer, ModelRequest
+
+
+class LocalWake:
+    """One sleeper: each loop has its own. A call while nobody sleeps makes the next sleep short."""
+
+    def __init__(self) -> None:
+        self._called = asyncio.Event()
+
+    def notify(self) -> None:
+        self._called.set()
+
+    async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the caller's longest sleep
+        try:
+            async with asyncio.timeout(timeout):
+                await self._called.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._called.clear()
+
+
+class RecordingSender:
+    """A receiver in memory. ``faults`` are raised by the first sends, in order; None lets one through."""
+
+    def __init__(self, faults: Iterable[DeliveryError | None] = ()) -> None:
+        self.sent: list[Effect] = []
+        self._faults = iter(faults)
+
+    async def send(self, effect: Effect) -> None:
+        fault = next(self._faults, None)
+        if fault is not None:
+            raise fault
+        self.sent.append(effect)
+
+
+class ScriptedModel:
+    """A language model that gives prepared answers, in order, and notes the questions."""
+
+    def __init__(self, answers: Iterable[ModelAnswer | ModelFailed], name: str = "scripted") -> None:
+        self.name = name
+        self.asked: list[ModelRequest] = []
+        self._answers = iter(answers)
+
+    async def ask(self, request: ModelRequest) -> ModelAnswer:
+        self.asked.append(request)
+        answer = next(self._answers, None)
+        if answer is None:
+            raise ModelFailed(ModelFailure.UNAVAILABLE, "no answer is left in the script")
+        if isinstance(answer, ModelFailed):
+            raise answer
+        return answer

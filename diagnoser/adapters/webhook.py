@@ -1,0 +1,45 @@
+"""Hands recovery plans to the cluster manager's webhook, signed per Standard Webhooks (standardwebhooks.com)."""
+
+from datetime import UTC, datetime
+
+import httpx
+from standardwebhooks import Webhook
+
+from diagnoser.adapters.http import poster
+from diagnoser.errors import BadInput
+from diagnoser.model import Effect
+from diagnoser.ports import Clock
+
+TIMEOUT = 10.0
+
+
+class RecoveryWebhook:
+    """A Sender. ``webhook-id`` is the effect's key: a receiver that has seen it does nothing twice."""
+
+    def __init__(
+        self,
+        url: str,
+        secret: str,
+        client: httpx.AsyncClient,
+        clock: Clock,
+        *,
+        allow_private: bool = False,
+        timeout: float = TIMEOUT,
+    ) -> None:
+        """secret: ``whsec_`` and base64. Raises BadInput when it is none."""
+        try:
+            self._signer = Webhook(secret)
+        except Exception as error:
+            raise BadInput("the webhook secret must be whsec_ and base64") from error
+        self._clock = clock
+        self._poster = poster(url, client, clock, timeout, allow_private)
+
+    async def send(self, effect: Effect) -> None:
+        """Every try is signed anew: receivers refuse old timestamps."""
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        headers = {
+            "webhook-id": effect.key,
+            "webhook-timestamp": str(int(now.timestamp())),
+            "webhook-signature": self._signer.sign(effect.key, now, effect.body.decode()),
+        }
+        await self._poster.post(effect.body, headers)

@@ -1,0 +1,262 @@
+"""Claims attempts that are due, diagnoses them, and saves verdict, plan and effects in one transaction.
+
+A worker that dies loses nothing: its lease ends and another one starts over. Two workers never save for one claim.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import structlog
+
+from diagnoser.errors import Conflict, Unavailable
+from diagnoser.model import AttemptKey, Diagnosis, Effect, Facts, Plan
+from diagnoser.ports import Claim, Clock, DiagnosisRecord, LogStore, StoredDelta, Timing, Wake, WorkStore
+from diagnoser.taxonomy import Outcome
+from diagnoser.telemetry import Metrics
+
+Diagnose = Callable[[list[bytes], Facts], Diagnosis]
+"""Deltas of one attempt, in any order, and what else is known -> verdict. Runs in a thread."""
+
+Decide = Callable[[Claim, Diagnosis, float], tuple[DiagnosisRecord, Plan | None, list[Effect]]]
+"""What is stored and sent for a verdict at a time."""
+
+Enrich = Callable[[DiagnosisRecord, list[bytes], Facts], Awaitable[Diagnosis | None]]
+"""A better verdict, or None to keep the one that is published. Takes its time; bounded by a deadline."""
+
+Merge = Callable[[list[bytes]], bytes]
+"""Several deltas as one. Runs in a thread."""
+
+
+class Store(LogStore, WorkStore, Protocol):
+    """The part of the store that a worker uses."""
+
+
+class Reason(StrEnum):
+    """What became of a claim."""
+
+    SAVED = "saved"
+    SOUND = "sound"  # the run goes on and its log shows no cause
+    OVERTAKEN = "overtaken"  # the lease ran out and somebody else took it
+    DIAGNOSIS_FAILED = "diagnosis_failed"  # a fault of our own: put off
+    STORE_AWAY = "store_away"
+    ENRICHED = "enriched"
+    NOT_ENRICHED = "not_enriched"
+    ENRICHMENT_LATE = "enrichment_late"
+    ENRICHMENT_FAILED = "enrichment_failed"
+    MERGE_FAILED = "merge_failed"
+    ENRICHMENT_STALE = "enrichment_stale"  # a newer verdict was there first
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a worker does with an attempt; the composition root says it. diagnose and merge run in threads."""
+
+    diagnose: Diagnose
+    decide: Decide
+    merge: Merge
+    enrich: Enrich | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds, except: at_once and enrich_at_once are numbers of attempts, crowd a number of deltas.
+
+    lease: how long a claim holds; renewed while the work lasts. A claim that failed waits ``lease * 2**tries``, at
+    most ``longest``. enrich: deadline of one enrichment. poll: the longest sleep. An attempt with more than ``crowd``
+    deltas is compacted.
+    """
+
+    lease: float = 60.0
+    longest: float = 3600.0
+    enrich: float = 30.0
+    poll: float = 1.0
+    at_once: int = 2
+    enrich_at_once: int = 4
+    crowd: int = 256
+
+
+class Worker:
+    """Made once; ``run`` it as a task, or ``step`` it in a test and ``finish`` what it started."""
+
+    def __init__(
+        self,
+        store: Store,
+        work: Work,
+        clock: Clock,
+        wake: Wake,
+        outbox: Wake,
+        timing: Timing,
+        metrics: Metrics,
+        pace: Pace = Pace(),
+    ) -> None:
+        """wake: tells that an attempt may be due. outbox: is told when there may be effects to send."""
+        self._store = store
+        self._work = work
+        self._clock = clock
+        self._wake = wake
+        self._outbox = outbox
+        self._timing = timing
+        self._metrics = metrics
+        self._pace = pace
+        self._seats = asyncio.Semaphore(pace.enrich_at_once)
+        self._enriching: set[asyncio.Task[None]] = set()
+        self._unmergeable: dict[AttemptKey, float] = {}  # -> when to try again
+        self._log = structlog.get_logger()
+
+    async def run(self) -> None:
+        """Until it is cancelled. A database that is away is waited for."""
+        try:
+            while True:
+                await self._round()
+        finally:
+            for task in self._enriching:
+                task.cancel()
+            await self.finish()
+
+    async def step(self) -> int:
+        """One round over what is due: the number of claims that were handled. Raises Unavailable."""
+        claims = await self._store.claim_attempts(self._clock(), self._timing, self._pace.lease, self._pace.at_once)
+        await asyncio.gather(*(self._handle(claim) for claim in claims))
+        await self._compact_crowded()
+        return len(claims)
+
+    async def finish(self) -> None:
+        """Wait for the enrichments that are under way."""
+        await asyncio.gather(*self._enriching, return_exceptions=True)
+
+    async def _round(self) -> None:
+        try:
+            if await self.step():
+                return
+        except Unavailable as error:
+            self._log.warning("worker_waits", error=str(error))
+        await self._wake.wait(self._pace.poll)
+
+    async def _handle(self, claim: Claim) -> None:
+        try:
+            async with self._kept(claim):
+                reason = await self._diagnose(claim)
+            self._tell(claim.attempt.key, reason)
+        except Conflict:
+            self._tell(claim.attempt.key, Reason.OVERTAKEN)
+        except Unavailable as error:
+            self._tell(claim.attempt.key, Reason.STORE_AWAY, error)
+        except Exception as error:  # one attempt that cannot be diagnosed must not stop the others
+            self._tell(claim.attempt.key, Reason.DIAGNOSIS_FAILED, error)
+            await self._put_off(claim)
+
+    async def _diagnose(self, claim: Claim) -> Reason:
+        started, key = self._clock(), claim.attempt.key
+        facts = Facts(claim.job, key.number, claim.attempt.events)
+        diagnosis = await asyncio.to_thread(self._work.diagnose, await self._data(key), facts)
+        if is_sound(claim, diagnosis):
+            await self._store.release(claim)
+            return Reason.SOUND
+        record, plan, effects = self._work.decide(claim, diagnosis, self._clock())
+        await self._store.save_diagnosis(claim, record, plan, effects)
+        self._metrics.diagnosed(diagnosis, self._clock() - started)
+        self._outbox.notify()
+        self._begin_enrichment(claim, record, facts)
+        return Reason.SAVED
+
+    async def _data(self, key: AttemptKey) -> list[bytes]:
+        return [delta.data for delta in await self._store.deltas(key)]
+
+    async def _put_off(self, claim: Claim) -> None:
+        """Wait longer after each failure. When even this fails, the lease itself is the wait."""
+        wait = min(self._pace.longest, self._pace.lease * 2.0 ** min(claim.tries, 30))
+        with suppress(Conflict, Unavailable):
+            await self._store.extend(claim, self._clock() + wait)
+
+    @asynccontextmanager
+    async def _kept(self, claim: Claim) -> AsyncIterator[None]:
+        """Renew the lease while the block runs."""
+        done = asyncio.Event()
+        renewal = asyncio.create_task(self._renew(claim, done))
+        try:
+            yield
+        finally:
+            done.set()
+            await renewal
+
+    async def _renew(self, claim: Claim, done: asyncio.Event) -> None:
+        """Ends with ``done``, or when the lease cannot be renewed: the save will find out."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._pace.lease / 3):
+                    await done.wait()
+                    return
+            try:
+                await self._store.extend(claim, self._clock() + self._pace.lease)
+            except (Conflict, Unavailable):
+                return
+
+    def _begin_enrichment(self, claim: Claim, record: DiagnosisRecord, facts: Facts) -> None:
+        if self._work.enrich is None:
+            return
+        task = asyncio.create_task(self._enrich(self._work.enrich, claim, record, facts))
+        self._enriching.add(task)
+        task.add_done_callback(self._enriching.discard)
+
+    async def _enrich(self, enrich: Enrich, claim: Claim, record: DiagnosisRecord, facts: Facts) -> None:
+        """The log is read again when a seat is free: what waits for one holds no log text."""
+        async with self._seats:
+            try:
+                async with asyncio.timeout(self._pace.enrich):
+                    better = await enrich(record, await self._data(record.attempt), facts)
+                reason = await self._publish(claim, record, better)
+            except TimeoutError:
+                self._tell(record.attempt, Reason.ENRICHMENT_LATE)
+            except Exception as error:  # the verdict that is published stands
+                self._tell(record.attempt, Reason.ENRICHMENT_FAILED, error)
+            else:
+                self._tell(record.attempt, reason)
+
+    async def _publish(self, claim: Claim, record: DiagnosisRecord, better: Diagnosis | None) -> Reason:
+        if better is None:
+            return Reason.NOT_ENRICHED
+        new, plan, effects = self._work.decide(claim, better, self._clock())
+        if not await self._store.replace_diagnosis(record.id, new, plan, effects):
+            return Reason.ENRICHMENT_STALE
+        self._outbox.notify()
+        return Reason.ENRICHED
+
+    async def _compact_crowded(self) -> None:
+        now = self._clock()
+        for key in await self._store.crowded(self._pace.crowd, self._pace.at_once + len(self._unmergeable)):
+            if self._unmergeable.get(key, now) > now:
+                continue
+            try:
+                await self._compact(key)
+                self._unmergeable.pop(key, None)
+            except Unavailable:
+                raise
+            except Exception as error:
+                self._unmergeable[key] = now + self._pace.longest
+                self._tell(key, Reason.MERGE_FAILED, error)
+
+    async def _compact(self, key: AttemptKey) -> None:
+        """A loser of the race changes nothing; a later round looks again."""
+        stored: Sequence[StoredDelta] = await self._store.deltas(key)
+        merged = await asyncio.to_thread(self._work.merge, [delta.data for delta in stored])
+        await self._store.compact(key, merged, [delta.id for delta in stored])
+
+    def _tell(self, key: AttemptKey, reason: Reason, error: Exception | None = None) -> None:
+        fields = {"job": key.job, "attempt": key.number, "reason": reason.value}
+        if error is None:
+            self._log.info("attempt_handled", **fields)
+        else:
+            self._log.error("attempt_failed", **fields, error_class=type(error).__name__, exc_info=error)
+
+
+def is_sound(claim: Claim, diagnosis: Diagnosis) -> bool:
+    """The run goes on, and nothing in its log says that it should not."""
+    return (
+        claim.attempt.ended is None
+        and diagnosis.root_cause is None
+        and diagnosis.outcome in (Outcome.COMPLETED, Outcome.UNKNOWN)
+    )

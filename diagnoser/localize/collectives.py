@@ -1,0 +1,78 @@
+"""Who never arrived at a collective. The rank that reports a timeout is only the messenger."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from diagnoser.model import Evidence
+
+_BARRIER = re.compile(r"[Rr]anks? ([\d, ]+?) failed to pass monitoredBarrier")
+_WATCHDOG = re.compile(r"[Rr]ank (?P<rank>\d+)\]?.*?(?:Watchdog caught|timeout at NCCL work|last enqueued)")
+_GLOBAL = re.compile(r"^\s*(?:\d+: )?(?:\[default\d+\]: ?)?\[rank(\d+)\]")
+_GROUP = re.compile(r"PG (?:ID )?(\d+)(?: PG GUID \S+)?")
+_SEQUENCE = re.compile(r"SeqNum=(\d+)")
+_ENQUEUED = re.compile(r"last enqueued(?: NCCL)? work: (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """Ranks that a collective waited for. line: where the log shows it, an index into ``Evidence.lines``, or -1."""
+
+    ranks: tuple[int, ...]
+    why: str
+    line: int = -1
+
+
+def absent(evidence: Evidence, complained: Mapping[int, int]) -> Absence | None:
+    """The ranks that did not arrive, or None when the log does not show it.
+
+    complained: rank -> index of its first own error line.
+    """
+    return _barrier(evidence) or _laggard(evidence) or _silent(evidence, complained)
+
+
+def _barrier(evidence: Evidence) -> Absence | None:
+    for index, line in enumerate(evidence.lines):
+        if found := _BARRIER.search(line.body):
+            ranks = tuple(int(one) for one in re.findall(r"\d+", found[1]))
+            return Absence(ranks, "monitoredBarrier names the ranks that did not arrive", index)
+    return None
+
+
+def _laggard(evidence: Evidence) -> Absence | None:
+    """Within a process group, the rank whose last enqueued collective is behind everybody else's."""
+    reached: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+    for index, line in enumerate(evidence.lines):
+        found = _WATCHDOG.search(line.body)
+        number = _ENQUEUED.search(line.body) or _SEQUENCE.search(line.body)
+        if not found or not number:
+            continue
+        printed, group = _GLOBAL.match(line.text), _GROUP.search(line.body)
+        rank = int(printed[1]) if printed else (line.rank if line.rank >= 0 else int(found["rank"]))
+        reached[group[1] if group else ""].setdefault(rank, (int(number[1]), index))
+    for ranks in reached.values():
+        behind = _behind(ranks)
+        if behind:
+            why = "last enqueued collective is behind that of the other ranks in its group"
+            return Absence(tuple(behind), why, ranks[behind[0]][1])
+    return None
+
+
+def _behind(ranks: Mapping[int, tuple[int, int]]) -> list[int]:
+    """The ranks at the lowest number, when they are the minority and the others agree on a higher one."""
+    if len(ranks) < 2:
+        return []
+    numbers = Counter(number for number, _ in ranks.values())
+    lowest = min(numbers)
+    behind = sorted(rank for rank, (number, _) in ranks.items() if number == lowest)
+    return behind if len(numbers) > 1 and (len(behind) * 2 < len(ranks) or len(ranks) == 2) else []
+
+
+def _silent(evidence: Evidence, complained: Mapping[int, int]) -> Absence | None:
+    """Everybody but a few ranks complains: the silent ones are stopped, dead or elsewhere in the code."""
+    known = set(evidence.ranks) | set(evidence.rank_nodes) | set(complained)
+    silent = sorted(known - set(complained))
+    if not silent or not complained or len(silent) * 2 >= len(known):
+        return None
+    return Absence(tuple(silent), "the only ranks without an error of their own")

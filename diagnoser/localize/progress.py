@@ -1,0 +1,98 @@
+"""What the progress series tells: where training stopped, and where the loss broke."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+
+from diagnoser.model import Evidence, Line, Progress
+
+_WARM_UP = 5
+"""Points needed before a mean and a deviation say anything."""
+_SIGMAS = 6.0
+_SPIKES = 3
+"""Points above the band before a run counts as diverged, when the loss stays finite."""
+_SUSPECTED, _CONFIRMED, _FLOOR = 3.0, 10.0, 60.0
+"""Silence in mean iterations before a hang is suspected and confirmed; and the least silence in seconds."""
+_ON = 2
+"""Steps after an error that show that training went on: one more step may already have been under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossBreak:
+    """Where the loss left its band. checkpoint: the last one saved before, else ""."""
+
+    point: Progress
+    why: str
+    checkpoint: str
+    until: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """How long a live attempt has made no progress. confirmed: far beyond what its iterations take."""
+
+    seconds: float
+    usual: float
+    confirmed: bool
+    last: Progress
+
+
+def went_on(evidence: Evidence, line: Line) -> bool:
+    """Whether training advanced by some steps after ``line``."""
+    single = len({one.stream for one in evidence.lines}) <= 1
+    steps = [
+        point.step
+        for point in evidence.progress
+        if point.step is not None and (point.line > line.number if single else 0.0 < line.time < point.time)
+    ]
+    return len(set(steps)) > _ON
+
+
+def loss_break(points: Sequence[Progress]) -> LossBreak | None:
+    """The first point at which the loss is NaN or infinite, or leaves mean + 6 sigma and stays there."""
+    losses = [point for point in points if point.loss is not None]
+    for index, point in enumerate(losses):
+        if point.loss is None or math.isfinite(point.loss):
+            continue
+        if index == 0 or any(math.isfinite(other.loss or 0.0) for other in losses[index:]):
+            continue
+        return _broken(points, point, f"loss is {point.loss} from here on", losses[-1])
+    return _spike(points, losses)
+
+
+def _spike(points: Sequence[Progress], losses: Sequence[Progress]) -> LossBreak | None:
+    values = [point.loss for point in losses if point.loss is not None]
+    for index in range(_WARM_UP, len(values)):
+        ceiling = _ceiling(values[max(0, index - 50) : index])
+        after = values[index : index + _SPIKES]
+        if all(value > ceiling for value in after) and len(after) == min(_SPIKES, len(values) - index):
+            why = f"loss {values[index]:.4g} is above mean + {_SIGMAS:.0f} sigma = {ceiling:.4g} and stays there"
+            if len(after) >= 2 and values[-1] > ceiling:
+                return _broken(points, losses[index], why, losses[-1])
+    return None
+
+
+def _ceiling(window: Sequence[float]) -> float:
+    """Mean + 6 sigma, and at least twice the highest value seen: a short quiet stretch has next to no deviation."""
+    finite = [value for value in window if math.isfinite(value)] or [math.inf]
+    return max(fmean(finite) + _SIGMAS * pstdev(finite), 2.0 * max(finite))
+
+
+def _broken(points: Sequence[Progress], point: Progress, why: str, last: Progress) -> LossBreak:
+    saved = [other.checkpoint for other in points if other.checkpoint and other.line < point.line]
+    return LossBreak(point, why, saved[-1] if saved else "", last.step)
+
+
+def silence(evidence: Evidence, now: float) -> Silence | None:
+    """How long nothing advanced, when that is longer than the iterations explain. None without a usable series."""
+    timed = [point for point in evidence.progress if point.time > 0 and point.step is not None]
+    if len(timed) < 3:
+        return None
+    gaps = [b.time - a.time for a, b in itertools.pairwise(timed) if b.time > a.time]
+    usual = timed[-1].step_seconds or (fmean(gaps) if gaps else 0.0)
+    quiet = now - timed[-1].time
+    if quiet < max(_SUSPECTED * usual, _FLOOR):
+        return None
+    return Silence(quiet, usual, quiet >= max(_CONFIRMED * usual, _FLOOR), timed[-1])

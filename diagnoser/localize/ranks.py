@@ -1,0 +1,189 @@
+"""Ranks and nodes as launchers name them: torchelastic tables, srun task lists, NCCL banners, "rank N on node H"."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from diagnoser.model import Evidence, Facts, Line
+
+_ON_NODE = re.compile(r"\brank[ :=]*(\d{1,6})\b.{0,24}?\bon (?:node|host) ([\w.-]+)", re.I)
+_NCCL = re.compile(r"([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] NCCL INFO .*?\b[rR]ank (\d{1,6}) n[rR]anks")
+_SRUN = re.compile(
+    r"srun: error: (?P<node>[\w.\[\],-]+): tasks? (?P<tasks>[\d,-]+): (?P<how>[A-Z][\w ()]*?)(?: \(core dumped\))?\s*$"
+)
+_STEPD = re.compile(r"\bslurmstepd(?:-|: |\[)(?P<node>[A-Za-z][\w.-]*?)\]?: ")
+_TABLE = re.compile(r"^\s*(time|host|rank|exitcode)\s*: (.*)$")
+_FIRST = re.compile(r"first observed failure", re.I)
+_AGENT = re.compile(r"torch[./]distributed[./](?:elastic|launcher|run)|torchrun|elastic_launch")
+_FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
+_LABEL = re.compile(r"^\s*\d+: ")
+_OWN_RANK = re.compile(r"\[rank\d+\]|\[default\d+\]|\brank[ =:]*\d", re.I)
+_TERMINATED = frozenset({"Terminated", "Exited with exit code 143", "Terminated by signal"})
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticFailure:
+    """One entry of a torchelastic failure table. first: its agent calls it the first observed failure."""
+
+    rank: int
+    host: str
+    exitcode: int
+    pid: int
+    time: str
+    first: bool
+
+    @property
+    def by_itself(self) -> bool:
+        """Not merely stopped by its agent."""
+        return self.exitcode != -15
+
+
+@dataclass(frozen=True, slots=True)
+class TaskExit:
+    """What srun says of tasks on a node. how: ``Killed``, ``Exited with exit code 1``, ``Out Of Memory`` ..."""
+
+    node: str
+    tasks: tuple[int, ...]
+    how: str
+    line: int
+
+    @property
+    def by_itself(self) -> bool:
+        return self.how not in _TERMINATED
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How the launcher describes the job. agents: one process a node starts the ranks (torchrun), so that srun's
+    tasks and the labels they give to lines are agents, not ranks."""
+
+    nodes: Mapping[int, str]
+    failures: tuple[ElasticFailure, ...]
+    exits: tuple[TaskExit, ...]
+    agents: bool
+
+
+def read(evidence: Evidence, facts: Facts) -> Launch:
+    """Registration wins over what the compressor saw in the log, and that over tables and lists."""
+    failures = tuple(_failures(evidence))
+    exits = tuple(_exits(evidence))
+    agents = any(_AGENT.search(line.body) for line in evidence.lines)
+    nodes: dict[int, str] = {} if agents else {task: one.node for one in exits for task in one.tasks}
+    nodes |= {one.rank: one.host for one in failures if one.host}
+    nodes |= _announced(evidence)
+    nodes |= dict(evidence.rank_nodes)
+    return Launch(nodes | dict(facts.job.rank_nodes), failures, exits, agents)
+
+
+def place(
+    launch: Launch, line: Line, rank: int | None, node: str | None, *, alone: bool
+) -> tuple[int | None, str | None]:
+    """Rank and node of the failure that ``line`` tells of.
+
+    rank, node: what the line itself says. alone: other ranks do not tell of the same failure, so that the launcher's
+    "first failure" is this one.
+    """
+    if rank is not None and launch.agents and _LABEL.match(line.text) and not _OWN_RANK.search(line.text):
+        rank = None
+    node = node or _node_in(line) or None
+    child = _FAILED_CHILD.search(line.body)
+    if child:
+        found = [one for one in launch.failures if one.pid == int(child[3])]
+        if found:
+            return found[0].rank, found[0].host
+    if node and (_STEPD.search(line.text) or "srun: error:" in line.text):
+        return _task_on(launch, node, rank if "srun: error:" in line.text else None), node
+    if rank is None and alone:
+        rank, host = _first_failure(launch)
+        node = node or host
+    if rank is not None:
+        node = launch.nodes.get(rank) or line.node or node
+    return rank, node or line.node or None
+
+
+def _first_failure(launch: Launch) -> tuple[int | None, str | None]:
+    """What the launcher saw fail first: torchelastic's own word, else the first task that srun reports."""
+    mine = [one for one in launch.failures if one.by_itself]
+    if mine:
+        first = min(mine, key=lambda one: (one.time, not one.first))
+        return first.rank, first.host or None
+    exits = [one for one in launch.exits if one.by_itself]
+    if exits and not launch.agents and len(exits[0].tasks) == 1:
+        return exits[0].tasks[0], exits[0].node
+    return None, None
+
+
+def _task_on(launch: Launch, node: str, rank: int | None) -> int | None:
+    if launch.agents:
+        mine = [one for one in launch.failures if one.host == node and one.by_itself]
+        return mine[0].rank if mine else None
+    if rank is not None:
+        return rank
+    dead = [one for one in launch.exits if one.node == node and one.by_itself and len(one.tasks) == 1]
+    dead.sort(key=lambda one: one.how.startswith("Exited"))
+    return dead[0].tasks[0] if dead else None
+
+
+def _node_in(line: Line) -> str | None:
+    found = _STEPD.search(line.text)
+    if found:
+        return found["node"]
+    task = _SRUN.search(line.text)
+    return task["node"] if task and "[" not in task["node"] else None
+
+
+def _announced(evidence: Evidence) -> dict[int, str]:
+    nodes: dict[int, str] = {}
+    for line in evidence.lines:
+        if found := _ON_NODE.search(line.body):
+            nodes.setdefault(int(found[1]), found[2])
+        elif found := _NCCL.search(line.body):
+            nodes.setdefault(int(found[2]), found[1])
+    return nodes
+
+
+def _exits(evidence: Evidence) -> Iterator[TaskExit]:
+    for index, line in enumerate(evidence.lines):
+        if "srun: error:" in line.body and (found := _SRUN.search(line.body)) and "[" not in found["node"]:
+            yield TaskExit(found["node"], tuple(_numbers(found["tasks"])), found["how"], index)
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """``0,2-4`` -> 0, 2, 3, 4; at most 100,000 of them."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal():
+            yield from range(int(first), min(int(last) if last.isdecimal() else int(first), int(first) + 100_000) + 1)
+
+
+def _failures(evidence: Evidence) -> Iterator[ElasticFailure]:
+    """Entries of all tables. Agents print at once, so entries are gathered for each printer by itself."""
+    opened: dict[tuple[object, str], dict[str, str]] = {}
+    for line in evidence.lines:
+        label = _LABEL.match(line.text)
+        printer = (line.stream, label[0] if label else "")
+        entry = opened.setdefault(printer, {})
+        if _FIRST.search(line.body):
+            entry["first"] = "yes"
+        found = _TABLE.match(line.body)
+        if not found:
+            continue
+        entry[found[1]] = found[2]
+        if found[1] == "exitcode" and (failure := _failure(entry)):
+            yield failure
+            opened[printer] = {}
+
+
+def _failure(entry: Mapping[str, str]) -> ElasticFailure | None:
+    rank = re.match(r"(\d+)", entry.get("rank", ""))
+    code = re.match(r"(-?\d+) +\(pid: (\d+)\)", entry.get("exitcode", ""))
+    if not rank or not code:
+        return None
+    return ElasticFailure(
+        rank=int(rank[1]),
+        host=entry.get("host", "").strip(),
+        exitcode=int(code[1]),
+        pid=int(code[2]),
+        time=entry.get("time", ""),
+        first="first" in entry,
+    )

@@ -1,0 +1,154 @@
+"""Everything in a log that could be the cause: rule hits, and what exceptions say where no rule knows them."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from diagnoser.model import Evidence, Traceback
+from diagnoser.rules import exceptions
+from diagnoser.rules.engine import Hit
+from diagnoser.rules.schema import Blame, Maturity, Role
+from diagnoser.taxonomy import Action, FailureType
+
+_SERIES, _TRACED, _GENERIC, _BARE = 60, 40, 25, 15
+"""Specificity of a break in the loss series, of a traceback's exception, of one whose class says little, of a line that
+names an exception outside of any traceback."""
+_BARE_EXCEPTION = re.compile(
+    r"^(?:.{0,160}?[\]|>:-] ?)?\s*(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): (?P<message>\S.*)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A line that could be the cause.
+
+    line: index into ``Evidence.lines``. explains: types, or ``all``. trace: index into ``Evidence.tracebacks`` or -1.
+    """
+
+    line: int
+    type: FailureType
+    role: Role
+    by: str
+    why: str
+    specificity: int
+    explains: frozenset[str] = frozenset()
+    blame: Blame = Blame.NONE
+    rank: int | None = None
+    node: str | None = None
+    gpu: str | None = None
+    stable: bool = False
+    action: Action | None = None
+    mitigation: str = ""
+    trace: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Where the progress series shows that the loss broke. line: index into ``Evidence.lines``."""
+
+    line: int
+    why: str
+
+
+def collect(evidence: Evidence, hits: Sequence[Hit], loss: Break | None = None) -> tuple[Candidate, ...]:
+    """One candidate a line at most, in the order of the lines; a line whose best rule is benign has none."""
+    traces = {trace.raised: number for number, trace in enumerate(evidence.tracebacks)}
+    best: dict[int, Candidate] = {}
+    for hit in hits:
+        if hit.line not in best:
+            best[hit.line] = _of_rule(hit, evidence, traces.get(hit.line, -1))
+    if loss is not None:
+        best.setdefault(loss.line, _of_loss(evidence, loss))
+    for candidate in (*_of_traces(evidence), *_of_bare_lines(evidence)):
+        best.setdefault(candidate.line, candidate)
+    return tuple(best[line] for line in sorted(best) if best[line].role is not Role.BENIGN)
+
+
+def benign(hits: Sequence[Hit]) -> tuple[Hit, ...]:
+    """Hits of benign rules that decide their line."""
+    first: dict[int, Hit] = {}
+    for hit in hits:
+        first.setdefault(hit.line, hit)
+    return tuple(hit for hit in first.values() if hit.rule.role is Role.BENIGN)
+
+
+def _of_rule(hit: Hit, evidence: Evidence, trace: int) -> Candidate:
+    rule, line = hit.rule, evidence.lines[hit.line]
+    return Candidate(
+        line=hit.line,
+        type=rule.type,
+        role=rule.role,
+        by=f"rule:{rule.id}",
+        why=rule.title,
+        specificity=rule.specificity,
+        explains=frozenset(str(kind) for kind in rule.explains),
+        blame=rule.blame,
+        rank=hit.rank if hit.rank is not None else (line.rank if line.rank >= 0 else None),
+        node=hit.node,
+        gpu=hit.gpu,
+        stable=rule.maturity is Maturity.STABLE,
+        action=rule.action,
+        mitigation=rule.mitigation,
+        trace=trace,
+    )
+
+
+def _of_loss(evidence: Evidence, loss: Break) -> Candidate:
+    rank = evidence.lines[loss.line].rank
+    return Candidate(
+        line=loss.line,
+        type=FailureType.LOSS_DIVERGENCE,
+        role=Role.ROOT,
+        by="heuristic:loss_series",
+        why=loss.why,
+        specificity=_SERIES,
+        rank=rank if rank >= 0 else None,
+        mitigation="Go back to the last checkpoint before the break, and skip the batches since then.",
+    )
+
+
+def _of_traces(evidence: Evidence) -> Iterator[Candidate]:
+    for number, trace in enumerate(evidence.tracebacks):
+        reading = exceptions.read(trace.exception, trace.message)
+        ignored = _is_ignored(evidence, trace)
+        yield Candidate(
+            line=trace.raised,
+            type=reading.type,
+            role=Role.TEARDOWN if ignored else reading.role,
+            by="heuristic:exception_class",
+            why=f"a traceback ends in {trace.exception}",
+            specificity=_GENERIC if reading.generic else _TRACED,
+            rank=trace.rank if trace.rank >= 0 else None,
+            trace=number,
+        )
+
+
+def _of_bare_lines(evidence: Evidence) -> Iterator[Candidate]:
+    """Exception lines outside of joined tracebacks: cut logs, loggers that print only the last line."""
+    traced = {index for trace in evidence.tracebacks for index in trace.lines}
+    for index, line in enumerate(evidence.lines):
+        if index in traced or ("Error: " not in line.body and "Exception: " not in line.body):
+            continue
+        found = _BARE_EXCEPTION.match(line.body)
+        if found:
+            reading = exceptions.read(found["name"], found["message"])
+            yield Candidate(
+                line=index,
+                type=reading.type,
+                role=reading.role,
+                by="heuristic:exception_line",
+                why=f"a line names {found['name']}",
+                specificity=_BARE,
+                rank=line.rank if line.rank >= 0 else None,
+            )
+
+
+def _is_ignored(evidence: Evidence, trace: Traceback) -> bool:
+    """Python prints "Exception ignored in" above errors of destructors: nothing fails by them."""
+    start = trace.lines[0] if trace.lines else trace.raised
+    stream = evidence.lines[start].stream
+    for index in range(start - 1, max(-1, start - 40), -1):
+        line = evidence.lines[index]
+        if line.stream == stream and line.rank == evidence.lines[start].rank:
+            return line.body.lstrip().startswith("Exception ignored in")
+    return False

@@ -1,0 +1,180 @@
+"""Which candidate is the cause, and why each of the others is not.
+
+The order of the field: role first, then what explains what, then the earliest in corrected time (the order of
+``Evidence.lines``), then the more specific (as in GPUAlert's ordered rules and L4's failure chains).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from diagnoser.model import Evidence
+from diagnoser.rules import exceptions
+from diagnoser.rules.candidates import Candidate
+from diagnoser.rules.schema import Role
+from diagnoser.taxonomy import Category, FailureType, category_of
+
+_SAME_STORY = 40
+"""Lines within which a more specific candidate of the same rank speaks of the same event."""
+
+
+class Why(StrEnum):
+    """Why a candidate is not the root."""
+
+    BENIGN = "looks like an error and is none"
+    RECOVERED = "training went on after it"
+    EARLIER_ATTEMPT = "belongs to an earlier attempt in the same log"
+    CHAINED = "another exception of the same chain says more"
+    WRAPPER = "repeats or carries an inner error"
+    TEARDOWN = "printed while the job was being taken down"
+    EXPLAINED = "explained by the root"
+    REPEATED = "the same failure on another rank or line"
+    LATER = "came after the root"
+    VAGUE = "a more exact line tells the same event"
+    FINISHED = "the run completed nevertheless"
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """root: None when nothing qualifies. rejected: the other candidates with the reason."""
+
+    root: Candidate | None
+    rejected: tuple[tuple[Candidate, Why], ...] = ()
+
+    @property
+    def symptoms(self) -> tuple[Candidate, ...]:
+        return tuple(other for other, why in self.rejected if why is Why.EXPLAINED)
+
+
+class _Docket:
+    """Candidates still in question, and those that were dismissed."""
+
+    def __init__(self, candidates: Iterable[Candidate]) -> None:
+        self.open = list(candidates)
+        self.dismissed: list[tuple[Candidate, Why]] = []
+
+    def dismiss(self, why: Why, test: Callable[[Candidate], bool], *, keep_last: bool = False) -> None:
+        """Dismiss those that pass the test; with ``keep_last`` not when nobody would be left."""
+        gone = [one for one in self.open if test(one)]
+        if keep_last and len(gone) == len(self.open):
+            return
+        self.dismissed += [(one, why) for one in gone]
+        self.open = [one for one in self.open if not test(one)]
+
+
+def decide(evidence: Evidence, candidates: Sequence[Candidate], recovered: Callable[[Candidate], bool]) -> Story:
+    """recovered: whether the job made progress after the candidate's line."""
+    docket = _Docket(candidates)
+    docket.dismiss(Why.RECOVERED, lambda one: category_of(one.type) is not Category.NONE and recovered(one))
+    _settle_end(docket)
+    _settle_chains(docket, evidence)
+    docket.dismiss(Why.TEARDOWN, lambda one: one.role is Role.TEARDOWN, keep_last=True)
+    docket.dismiss(Why.WRAPPER, lambda one: one.role is Role.WRAPPER, keep_last=True)
+    _settle_causes(docket)
+    return _verdict(docket, evidence)
+
+
+def _settle_end(docket: _Docket) -> None:
+    """A run that says it ended well, or was told to end, explains what follows; a completed run also what precedes."""
+    ends = [one for one in docket.open if category_of(one.type) is Category.NONE]
+    if not ends:
+        return
+    done = [one for one in ends if one.type is FailureType.COMPLETED]
+    if done:
+        last = done[-1].line
+        if any(one.line > last and one.role is Role.ROOT and one not in ends for one in docket.open):
+            docket.dismiss(Why.LATER, lambda one: one.type is FailureType.COMPLETED)
+        else:
+            keep = (FailureType.COMPLETED, FailureType.LOSS_DIVERGENCE)
+            docket.dismiss(Why.FINISHED, lambda one: one.type not in keep)
+    told = [one for one in docket.open if one in ends and one.type is not FailureType.COMPLETED]
+    if told:
+        first = told[0].line
+        docket.dismiss(Why.EXPLAINED, lambda one: one.line > first)
+
+
+def _settle_chains(docket: _Docket, evidence: Evidence) -> None:
+    """Of exceptions raised from or while handling one another, keep the one that says what went wrong."""
+    for chain in _chains(evidence):
+        members = [one for one in docket.open if one.trace in chain]
+        if len(members) > 1:
+            kept = _speaker(sorted(members, key=lambda one: chain.index(one.trace)), evidence)
+            docket.dismiss(Why.CHAINED, lambda one, m=members, k=kept: one in m and one is not k)  # type: ignore[misc]
+
+
+def _chains(evidence: Evidence) -> list[list[int]]:
+    """Tracebacks linked by their causes, first cause first."""
+    follows = {trace.cause: number for number, trace in enumerate(evidence.tracebacks) if trace.cause >= 0}
+    chains = []
+    for number, trace in enumerate(evidence.tracebacks):
+        if trace.cause >= 0 or number not in follows:
+            continue
+        chain = [number]
+        while chain[-1] in follows:
+            chain.append(follows[chain[-1]])
+        chains.append(chain)
+    return chains
+
+
+def _speaker(members: list[Candidate], evidence: Evidence) -> Candidate:
+    """The member that names the cause. ``members``: first cause first, last raised last.
+
+    A rule that knows its message wins. The same type all along (an HTTP stack): the last, which names the service.
+    Control flow that Python handles on purpose (KeyError while filling a cache): what came after it. Else the first.
+    """
+    rules = [one for one in members if one.by.startswith("rule:") and one.role is Role.ROOT]
+    if rules:
+        return max(rules, key=lambda one: (one.specificity, -members.index(one)))
+    roots = [one for one in members if one.role is Role.ROOT] or members
+    if len({one.type for one in roots}) == 1:
+        return roots[-1]
+    spoken = [one for one in roots if not exceptions.is_control_flow(evidence.tracebacks[one.trace].exception)]
+    exact = [one for one in spoken if one.type is not FailureType.RUNTIME_ERROR]
+    return (exact or spoken or roots[-1:])[0]
+
+
+def _settle_causes(docket: _Docket) -> None:
+    """Roots explain symptoms; a root also explains the types it lists."""
+    if any(one.role is Role.ROOT for one in docket.open):
+        docket.dismiss(Why.EXPLAINED, lambda one: one.role is Role.SYMPTOM)
+    causes = list(docket.open)
+    docket.dismiss(Why.EXPLAINED, lambda one: any(_explains(other, one) for other in causes), keep_last=True)
+
+
+def _explains(cause: Candidate, other: Candidate) -> bool:
+    if cause is other or cause.type is other.type or not _covers(cause, other):
+        return False
+    return not _covers(other, cause) or (cause.line, -cause.specificity) < (other.line, -other.specificity)
+
+
+def _covers(cause: Candidate, other: Candidate) -> bool:
+    return "all" in cause.explains or other.type in cause.explains
+
+
+def _verdict(docket: _Docket, evidence: Evidence) -> Story:
+    if not docket.open:
+        return Story(None, tuple(docket.dismissed))
+    first = docket.open[0]
+    root = max(
+        (one for one in docket.open if _same_story(first, one, evidence)),
+        key=lambda one: (one.specificity, -one.line),
+    )
+    for one in docket.open:
+        if one is not root:
+            docket.dismissed.append((one, _why_later(root, one)))
+    return Story(root, tuple(sorted(docket.dismissed, key=lambda pair: pair[0].line)))
+
+
+def _same_story(first: Candidate, other: Candidate, evidence: Evidence) -> bool:
+    here, there = evidence.lines[first.line], evidence.lines[other.line]
+    return (
+        here.stream == there.stream
+        and (first.rank is None or other.rank is None or first.rank == other.rank)
+        and abs(there.number - here.number) <= _SAME_STORY
+    )
+
+
+def _why_later(root: Candidate, other: Candidate) -> Why:
+    if other.type is root.type:
+        return Why.REPEATED
+    return Why.VAGUE if other.line < root.line else Why.LATER

@@ -1,0 +1,46 @@
+"""How often a verdict of a kind was right on labelled logs: the confidence that a diagnosis states.
+
+The table is data (``rules/calibration.yaml``), made by ``tests/bars.py --calibrate`` and stored with its date.
+"""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from diagnoser import documents
+from diagnoser.errors import RuleFaults
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Calibration(BaseModel):
+    """kinds: kind of verdict (see ``kind``) -> share that was right. floor: below it the answer is ``unknown``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    made: str
+    cases: int
+    floor: Share
+    default: Share
+    kinds: dict[str, Share]
+
+    def of(self, kind: str) -> float:
+        return self.kinds.get(kind, self.default)
+
+
+def load(path: str, text: str) -> Calibration:
+    """Raises RuleFaults with every fault of the file."""
+    table, faults = documents.read(path, text, Calibration)
+    if table is None:
+        raise RuleFaults(faults)
+    return table
+
+
+def kind(decided_by: str, role: str, specificity: int, rivals: int) -> str:
+    """The bin of a verdict: who decided, in what role, how exact, and whether another root contradicts it.
+
+    rivals: open root candidates of another type.
+    """
+    exact = "exact" if specificity >= 60 else "family" if specificity > 30 else "class"
+    who = "rule" if decided_by.startswith("rule:") else decided_by.partition(":")[2]
+    return f"{who}.{role}.{exact}.{'contested' if rivals else 'alone'}"

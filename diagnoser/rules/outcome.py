@@ -1,0 +1,37 @@
+"""How the attempt ended: what the launcher or scheduler reports wins, then what the root says, then the log's end."""
+
+from collections.abc import Iterable
+
+from diagnoser.model import Event, EventKind
+from diagnoser.taxonomy import FailureType, Outcome
+
+_TOLD = {
+    FailureType.COMPLETED: Outcome.COMPLETED,
+    FailureType.CANCELLED: Outcome.CANCELLED,
+    FailureType.PREEMPTED: Outcome.PREEMPTED,
+    FailureType.TIME_LIMIT: Outcome.TIME_LIMIT,
+}
+
+
+def reported(events: Iterable[Event]) -> Outcome | None:
+    """What the events say, the last word first; None when they say nothing about the end."""
+    kinds = {EventKind.CANCELLED: Outcome.CANCELLED, EventKind.PREEMPTED: Outcome.PREEMPTED}
+    for event in sorted(events, key=lambda event: event.time, reverse=True):
+        if event.kind in kinds:
+            return kinds[event.kind]
+        if event.kind is EventKind.EXIT:
+            return Outcome.FAILED if event.code or event.signal else Outcome.COMPLETED
+    return None
+
+
+def settle(told: Outcome | None, root: FailureType | None, *, hung: bool, completed: bool) -> Outcome:
+    """told: by events. root: type of the root candidate. completed: the log says that the run reached its end."""
+    if root in _TOLD:
+        return _TOLD[root]
+    if told is not None:
+        return told
+    if completed:
+        return Outcome.COMPLETED
+    if hung:
+        return Outcome.HUNG
+    return Outcome.FAILED if root is not None else Outcome.UNKNOWN

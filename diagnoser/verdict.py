@@ -1,0 +1,175 @@
+"""Puts what the stages found into words: the Diagnosis, its confidence, its evidence, and what was rejected."""
+
+from dataclasses import dataclass
+from itertools import islice
+
+from diagnoser.localize import collectives, progress
+from diagnoser.model import (
+    Cited,
+    Diagnosis,
+    EventKind,
+    Evidence,
+    Facts,
+    Rejected,
+    RootCause,
+    Suspect,
+    Symptom,
+)
+from diagnoser.rules import confidence, outcome
+from diagnoser.rules.candidates import Break, Candidate
+from diagnoser.rules.causality import Story, Why
+from diagnoser.rules.confidence import Calibration
+from diagnoser.rules.schema import Role
+from diagnoser.taxonomy import Category, FailureType, Outcome, category_of
+
+_T = FailureType
+_LISTED = 20
+"""Symptoms and rejected candidates that a diagnosis lists; a thousand ranks print the same."""
+_SIGNALS = {9: _T.HOST_OUT_OF_MEMORY, 4: _T.SEGMENTATION_FAULT, 6: _T.SEGMENTATION_FAULT, 7: _T.SEGMENTATION_FAULT}
+_SIGNALS |= {8: _T.SEGMENTATION_FAULT, 11: _T.SEGMENTATION_FAULT}
+_ADVICE = {
+    Category.SCRIPT: "Read the last frame of the traceback that lies in your own code, mend it and submit again.",
+    Category.FRAMEWORK: "Read the exception and the last frames above it; the job fails again until it is mended.",
+    Category.INFRASTRUCTURE: "Check the named host and its links before the job is submitted again.",
+    Category.NONE: "Nothing is to be repaired.",
+    Category.UNKNOWN: "No known failure is visible: read the last lines of each rank, and the node's kernel log.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where it happened. rank, node: of the root, None when not shown."""
+
+    rank: int | None = None
+    node: str | None = None
+    suspects: tuple[Suspect, ...] = ()
+    absent: collectives.Absence | None = None
+
+
+def loss_break(evidence: Evidence) -> Break | None:
+    """The place where the loss broke, as a candidate for the cause; None when it did not, or its line was not kept."""
+    found = progress.loss_break(evidence.progress)
+    if found is None:
+        return None
+    for index, line in enumerate(evidence.lines):
+        if line.number == found.point.line and line.rank in (found.point.rank, -1):
+            back = f"; last checkpoint before: {found.checkpoint}" if found.checkpoint else ""
+            skip = f"; skip the batches of steps {found.point.step}..{found.until}" if found.until is not None else ""
+            return Break(index, f"{found.why}{back}{skip}")
+    return None
+
+
+def tell(
+    evidence: Evidence, facts: Facts, story: Story, place: Place, calibration: Calibration, now: float | None
+) -> Diagnosis:
+    """The diagnosis without its advice."""
+    root = story.root
+    hung = now is not None and bool((quiet := progress.silence(evidence, now)) and quiet.confirmed)
+    said = outcome.reported(facts.events)
+    kind, by = _named(facts, root, said, hung=hung)
+    sure = calibration.of(_bin(story, by))
+    if kind is _T.UNKNOWN or (sure < calibration.floor and category_of(kind) is not Category.NONE):
+        kind, sure = _T.UNKNOWN, min(sure, calibration.floor)
+    shown = root if root and (kind is root.type or kind is _T.UNKNOWN) else None
+    return Diagnosis(
+        outcome=outcome.settle(said, kind, hung=hung, completed=_completed(story)),
+        category=category_of(kind),
+        type=kind,
+        confidence=sure,
+        decided_by=by,
+        root_cause=_root_cause(evidence, shown, place),
+        evidence=_evidence(evidence, shown, place),
+        symptoms=_symptoms(evidence, story),
+        rejected=_rejected(evidence, story),
+        nodes=place.suspects,
+        mitigation=(shown.mitigation if shown else "") or _ADVICE[category_of(kind)],
+        notes=_notes(evidence, story),
+        left_out=evidence.left_out,
+        compression=evidence.compression,
+    )
+
+
+def _named(facts: Facts, root: Candidate | None, said: Outcome | None, *, hung: bool) -> tuple[FailureType, str]:
+    """Type and who decided. What the scheduler reports outweighs weak candidates; a failure before a cancel does not
+    become a cancellation."""
+    if said is Outcome.COMPLETED and (root is None or root.type is not _T.LOSS_DIVERGENCE):
+        return _T.COMPLETED, "heuristic:exit_event"
+    if root is not None and (said not in (Outcome.CANCELLED, Outcome.PREEMPTED) or root.role is Role.ROOT):
+        return root.type, root.by
+    if said in (Outcome.CANCELLED, Outcome.PREEMPTED):
+        return FailureType(str(said)), "heuristic:exit_event"
+    for event in facts.events:
+        signal = event.signal or (event.code - 128 if event.code and event.code > 128 else 0)
+        if event.kind is EventKind.EXIT and signal in _SIGNALS:
+            return _SIGNALS[signal], "heuristic:exit_signal"
+    return _T.UNKNOWN, "heuristic:no_progress" if hung else "heuristic:no_evidence"
+
+
+def _bin(story: Story, by: str) -> str:
+    root = story.root
+    if root is None:
+        return confidence.kind(by, "none", 0, 0)
+    rivals = {
+        one.type
+        for one, why in story.rejected
+        if why in (Why.LATER, Why.VAGUE) and one.role is Role.ROOT and one.type is not root.type
+    }
+    return confidence.kind(by, str(root.role), root.specificity, len(rivals))
+
+
+def _completed(story: Story) -> bool:
+    return any(one.type is _T.COMPLETED for one, _ in story.rejected)
+
+
+def _root_cause(evidence: Evidence, root: Candidate | None, place: Place) -> RootCause | None:
+    if root is None:
+        return None
+    line = evidence.lines[root.line]
+    return RootCause(line.number, line.text, place.rank, place.node, root.gpu, line.stream.source)
+
+
+def _evidence(evidence: Evidence, root: Candidate | None, place: Place) -> tuple[Cited, ...]:
+    if root is None:
+        return ()
+    shown = [(root.line, root.why)]
+    if root.trace >= 0:
+        frames = [index for index in evidence.tracebacks[root.trace].lines if _is_frame(evidence, index)]
+        shown += [(index, "where it was raised") for index in frames[-1:]]
+    if place.absent and place.absent.line >= 0 and place.absent.line != root.line:
+        shown.append((place.absent.line, place.absent.why))
+    return tuple(_cite(evidence, index, why) for index, why in shown)
+
+
+def _is_frame(evidence: Evidence, index: int) -> bool:
+    return evidence.lines[index].body.lstrip().startswith('File "')
+
+
+def _cite(evidence: Evidence, index: int, why: str) -> Cited:
+    line = evidence.lines[index]
+    return Cited(line.number, line.text, why, line.rank if line.rank >= 0 else None, line.stream.source)
+
+
+def _symptoms(evidence: Evidence, story: Story) -> tuple[Symptom, ...]:
+    lines = ((evidence.lines[one.line], one.type) for one in story.symptoms)
+    return tuple(Symptom(line.number, line.text, kind, line.stream.source) for line, kind in islice(lines, _LISTED))
+
+
+def _rejected(evidence: Evidence, story: Story) -> tuple[Rejected, ...]:
+    """One of each kind and reason first: a thousand repeats must not hide the one that matters."""
+    seen: set[tuple[str, Why]] = set()
+    first: list[tuple[Candidate, Why]] = []
+    more: list[tuple[Candidate, Why]] = []
+    for one, why in story.rejected:
+        (more if (one.by, why) in seen else first).append((one, why))
+        seen.add((one.by, why))
+    chosen = sorted((first + more)[:_LISTED], key=lambda pair: pair[0].line)
+    lines = ((evidence.lines[one.line], one.type, why) for one, why in chosen)
+    return tuple(Rejected(line.number, line.text, kind, str(why)) for line, kind, why in lines)
+
+
+def _notes(evidence: Evidence, story: Story) -> tuple[str, ...]:
+    earlier = [one for one, why in story.rejected if why is Why.EARLIER_ATTEMPT and one.role is Role.ROOT]
+    if not earlier:
+        return ()
+    line = evidence.lines[earlier[0].line]
+    return (f"An earlier attempt in the same log failed at line {line.number}: {earlier[0].type}.",)

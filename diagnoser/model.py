@@ -81,6 +81,7 @@ class Line:
     body: without terminal codes and without launcher prefixes (``12: ``, ``[default0]:``, ``[rank12]:``, pod, host).
     rank, node: from the prefixes, else from the stream; -1 and "" when unknown.
     time: from the record or parsed from the line, else the time the block was received; 0.0 when unknown.
+    task: the number that ``srun --label`` put in front; it is also the rank only where each task is one rank.
     """
 
     stream: Stream
@@ -91,6 +92,7 @@ class Line:
     node: str = ""
     time: float = 0.0
     mark: Mark = Mark.CONTEXT
+    task: int = -1
 
 
 @dataclass(frozen=True, slots=True)

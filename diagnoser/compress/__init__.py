@@ -1,0 +1,12 @@
+"""The real-time compressor: lines in, a small mergeable delta out, a digest for rules, models and people.
+
+``Compressor(gate, filters).feed(block)`` then ``.take()`` gives a ``Delta``; ``merge`` makes one of many; ``digest`` reads it.
+"""
+
+from diagnoser.compress.compressor import Compressor
+from diagnoser.compress.delta import Delta, Limits, merge
+from diagnoser.compress.digest import Digest, digest
+from diagnoser.compress.filters import FilterSet, parse_filters
+from diagnoser.compress.shapes import Gate
+
+__all__ = ["Compressor", "Delta", "Digest", "FilterSet", "Gate", "Limits", "digest", "merge", "parse_filters"]

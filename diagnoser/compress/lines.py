@@ -1,0 +1,172 @@
+"""One line as a terminal would show it, and what launchers put in front of it.
+
+Blocks are cleaned as a whole where C can do it, line by line only where a line carries ``\\r`` or is very long.
+"""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+import re2
+
+from diagnoser.compress.skeleton import bare
+
+LONGEST = 8192
+"""Bytes of a line that are looked at and kept; the middle of longer ones is cut and the cut is counted."""
+
+_ANSI = re2.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_BAR = rb"(?:[^\n:|%]{0,80}: *)?[ \d]{0,4}\d%\|[^|\n]{0,300}\|[^\[\n]{0,60}\[[^\]\n]{0,160}\]|\d+(?:it|ba|files?|examples) ?\[[\d:]+, [^\]\n]{0,60}\]"
+BAR = re.compile(_BAR)
+"""A tqdm bar of known or unknown length, with or without a description."""
+
+
+class Cleaned(NamedTuple):
+    """lines: without ANSI codes, NULs, overwritten bar states and over-long middles. cut: bytes taken from middles."""
+
+    lines: list[bytes]
+    cut_lines: int
+    cut_bytes: int
+    text: bytes
+
+
+def clean(data: bytes) -> Cleaned:
+    """The lines of a block, one for each ``\\n``-separated line of ``data``, in order."""
+    if data.endswith(b"\n"):
+        data = data[:-1]
+    touched = False
+    if b"\x1b" in data:
+        data = _ANSI.sub(b"", data)
+    if b"\0" in data:
+        data = data.replace(b"\0", b"")
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n")
+    lines = data.split(b"\n")
+    if b"\r" in data:
+        lines = [overwrite(line) if b"\r" in line else line for line in lines]
+        touched = True
+    cut_lines = cut_bytes = 0
+    if len(data) > LONGEST and max(map(len, lines)) > LONGEST:
+        touched = True
+        for index, line in enumerate(lines):
+            if len(line) > LONGEST:
+                lines[index], missing = cut(line)
+                cut_lines, cut_bytes = cut_lines + 1, cut_bytes + missing
+    return Cleaned(lines, cut_lines, cut_bytes, b"\n".join(lines) if touched else data)
+
+
+def overwrite(line: bytes) -> bytes:
+    """What is left on the screen of a line with carriage returns: of each shape of state the last one, without bars
+    that a later bar painted over. Text that is no bar stays even when it was painted over: it may be the error.
+    """
+    states = [state for state in line.rstrip(b"\r").split(b"\r") if state.strip()]
+    if not states:
+        return b""
+    last = dict(zip(bare(b"\r".join(states)).split(b"\r"), states, strict=True))
+    kept = list(last.values())
+    bars = [state for state in kept if BAR.search(state[:512])]
+    gone = {state for state in bars[:-1] if not BAR.sub(b"", state).strip()}
+    return b" ".join(state for state in kept if state not in gone)
+
+
+def cut(line: bytes) -> tuple[bytes, int]:
+    """Head and tail of an over-long line with the number of bytes between them written out; and that number."""
+    if line.count(b"it/s]") + line.count(b"s/it]") > 2:
+        line = _one_bar(line)
+    if len(line) <= LONGEST:
+        return line, 0
+    half = LONGEST // 2 - 32
+    missing = len(line) - 2 * half
+    return line[:half] + b" ...<%d bytes cut>... " % missing + line[-half:], missing
+
+
+def _one_bar(line: bytes) -> bytes:
+    """A line into which many bar states were glued without a carriage return, with only the last state."""
+    bars = list(BAR.finditer(line))
+    parts, at = [], 0
+    for bar in bars[:-1]:
+        parts.append(line[at : bar.start()])
+        at = bar.end()
+    parts.append(line[at:])
+    return b" ".join(part for part in (part.strip() for part in parts) if part)
+
+
+# --- what launchers put in front ----------------------------------------------------------------------------------
+
+_PART = (
+    rb" {0,4}\d{1,5}: "  # srun --label
+    rb"|\[default\d{1,4}\]: ?"  # torchrun --tee, local rank
+    rb"|\[rank ?\d{1,5}\]:? ?"  # torch's excepthook and c10d's logger
+    rb"|\[\d{1,3},\d{1,5}\]<std(?:out|err|diag)>: ?"  # mpirun --tag-output
+    rb"|\[\d{1,5}\]:(?=\[)"  # pdsh-like numbered prefix in front of a c10d line
+    rb"|\([^()\n]{0,64}pid=\d+(?:, ip=[\d.]+)?\) "  # Ray, SkyPilot
+    rb"|\[pod/[^\]\n]{1,160}\] "  # kubectl logs --prefix
+    rb"|[A-Za-z][\w.-]{1,80} \[std(?:out|err)\] "
+    rb"|\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:?\d\d) std(?:out|err) [FP] "  # CRI
+    rb"|\d{4}-\d\d-\d\dT[\d:.]{8,18}Z: (?=\[)"
+    rb"|[A-Za-z][\w.-]{1,80}:\d{1,8}:\d{1,8} \[\d{1,2}\] "  # NCCL
+)
+_PREFIX = re.compile(rb"(?:" + _PART + rb")*")
+HEADS = re.compile(rb"(?m)^((?:" + _PART + rb")*)[^\n]*\n?")
+"""Applied to a block, finds the prefix of every line (empty where there is none), in order."""
+
+_FIELDS = re.compile(
+    rb"(?P<task>(?<![\w\]])\d{1,5}(?=: ))|\[default(?P<local>\d+)\]|\[rank ?(?P<rank>\d+)\]|\[\d+,(?P<mpi>\d+)\]<"
+    rb"|pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\d.]+))?|\[pod/(?P<pod>[^\]/]+)"
+    rb"|(?P<stream>[A-Za-z][\w.-]{1,80}) \[std|(?P<node>[A-Za-z][\w.-]{1,80}):\d+:\d+ \["
+)
+
+
+class Prefix(NamedTuple):
+    """What stands in front of a line; -1 and "" where it does not say.
+
+    task: number given by ``srun --label``: the rank only where each task is one rank. local: rank within the node.
+    voice: names who speaks, for joining what one process printed: the outermost labels, without ``[rankN]`` unless
+        there is nothing else (one process prints some lines with it and some without).
+    """
+
+    rank: int = -1
+    task: int = -1
+    local: int = -1
+    node: str = ""
+    voice: str = ""
+
+
+def split_prefix(line: bytes) -> tuple[bytes, bytes]:
+    """(prefix, body)."""
+    found = _PREFIX.match(line)
+    end = found.end() if found else 0
+    return line[:end], line[end:]
+
+
+@lru_cache(maxsize=65536)
+def read_prefix(head: bytes) -> Prefix:
+    """The fields of a prefix as found by ``split_prefix``. The innermost ``[rankN]`` wins."""
+    got: dict[str, str] = {}
+    for found in _FIELDS.finditer(head):
+        got.update({name: value.decode("latin-1") for name, value in found.groupdict().items() if value is not None})
+    rank = int(got.get("rank", got.get("mpi", -1)))
+    task, local = int(got.get("task", -1)), int(got.get("local", -1))
+    node = got.get("node", got.get("pod", got.get("stream", got.get("ip", ""))))
+    labels = [f"t{task}"] if task >= 0 else []
+    labels += [f"d{local}"] if local >= 0 else []
+    labels += [f"p{got['pid']}@{got.get('ip', '')}"] if "pid" in got else []
+    labels += [got[name] for name in ("pod", "stream") if name in got]
+    if "mpi" in got:
+        labels.append(f"m{got['mpi']}")
+    if not labels and rank >= 0:
+        labels.append(f"r{rank}")
+    return Prefix(rank, task, local, node, "/".join(labels))
+
+
+_LEADING_BARS = re.compile(rb"^(?: *(?:" + _BAR + rb"))+ *(?=\S)")
+
+
+def body_of(line: bytes) -> tuple[Prefix, bytes]:
+    """The prefix's fields and the message: no prefix, no progress bar that was glued in front of it."""
+    head, body = split_prefix(line)
+    if b"%|" in body or b"it/s" in body or b"?it" in body:
+        glued = _LEADING_BARS.match(body)
+        if glued:
+            inner, body = split_prefix(body[glued.end() :])
+            head += inner
+    return read_prefix(head), body

@@ -1,0 +1,114 @@
+"""The numbered view of a digest for a model or a person, within any budget."""
+
+from collections.abc import Iterable, Sequence
+
+from diagnoser.compress.templates import mask
+from diagnoser.model import Compression, LeftOut, Line, Mark, Progress, Template
+
+_CHARS_PER_TOKEN = 2.5
+"""Log text is dense in digits and signs: the usual four characters a token would overrun the budget."""
+_WIDEST = 700
+_TEMPLATE_SHARE = 0.25
+
+
+def render(
+    lines: Sequence[Line],
+    templates: Sequence[Template],
+    progress: Sequence[Progress],
+    left_out: LeftOut,
+    compression: Compression,
+    budget_tokens: int,
+) -> str:
+    """Heads of what was read and left out, templates with counts, then kept lines with number and rank.
+
+    Every group of lines of one shape is represented before any is shown in full, so each group of ranks that tells
+    something else keeps a block whatever the budget.
+    """
+    room = int(budget_tokens * _CHARS_PER_TOKEN)
+    head = _head(lines, progress, left_out, compression)
+    room -= sum(len(line) + 1 for line in head)
+    shown = _fit([_template(one) for one in templates], int(room * _TEMPLATE_SHARE))
+    room -= sum(len(line) + 1 for line in shown)
+    body = _lines(lines, room)
+    hidden = len(templates) - len(shown)
+    more = [f"({hidden} more templates)"] if hidden else []
+    return "\n".join([*head, "", "## Routine, as templates", *shown, *more, "", "## Lines", *body]) + "\n"
+
+
+def _head(
+    lines: Sequence[Line], progress: Sequence[Progress], left_out: LeftOut, compression: Compression
+) -> list[str]:
+    head = [f"# {compression.lines_in} lines, {compression.bytes_in} bytes; {len(lines)} lines kept verbatim"]
+    if left_out.lines:
+        head.append(f"Left out: {left_out.lines} lines ({left_out.why})"[:_WIDEST])
+    steps = [one for one in progress if one.step is not None]
+    if steps:
+        first, last = steps[0], steps[-1]
+        head.append(
+            f"Progress: step {first.step} (line {first.line}) to {last.step} (line {last.line}), loss {last.loss}"
+        )
+    return head
+
+
+def _template(one: Template) -> str:
+    ranks = f" ranks {spans(one.ranks)}" if one.ranks else ""
+    known = f" [{one.filtered_by}]" if one.filtered_by else ""
+    return f"{one.count}x lines {one.first[1]}-{one.last[1]}{ranks}{known}: {one.text}"[:_WIDEST]
+
+
+def _fit(texts: Iterable[str], room: int) -> list[str]:
+    fitting = []
+    for text in texts:
+        room -= len(text) + 1
+        if room < 0:
+            break
+        fitting.append(text)
+    return fitting
+
+
+def _lines(lines: Sequence[Line], room: int) -> list[str]:
+    texts = [_numbered(line) for line in lines]
+    chosen: set[int] = set()
+    for index in _by_worth(lines):
+        cost = len(texts[index]) + 1 + 4
+        if cost <= room:
+            room -= cost
+            chosen.add(index)
+    out, before = [], -1
+    for index in sorted(chosen):
+        if index != before + 1:
+            out.append("...")
+        out.append(texts[index])
+        before = index
+    return out
+
+
+def _by_worth(lines: Sequence[Line]) -> list[int]:
+    """First one line of each shape, those that matter most first; then the second of each, and so on."""
+    seen: dict[str, int] = {}
+    keys = []
+    for index, line in enumerate(lines):
+        shape = mask(line.body[:400])
+        repeat = seen.get(shape, 0)
+        seen[shape] = repeat + 1
+        weak = line.mark < Mark.SEVERITY
+        keys.append((min(repeat, 3) + (2 if weak else 0), -line.mark, -index if weak else index, index))
+    return [key[-1] for key in sorted(keys)]
+
+
+def _numbered(line: Line) -> str:
+    who = f" r{line.rank}" if line.rank >= 0 else f" {line.node}" if line.node else ""
+    source = f"{line.stream.source}:" if line.stream.source != "stdout" else ""
+    text = line.text if len(line.text) <= _WIDEST else f"{line.text[: _WIDEST // 2]} ... {line.text[-_WIDEST // 2 :]}"
+    return f"{source}{line.number}{who}| {text}"
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """``0-3,7`` for 0, 1, 2, 3, 7."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)

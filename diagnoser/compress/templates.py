@@ -1,0 +1,77 @@
+"""Templates: Drain3's grouping of shapes. The only importer of drain3; its persistence is never used.
+
+Drain runs when a digest is made, over one representative of each shape in order of first appearance: the same merged
+delta gives the same templates. Protected tokens never become wildcards, lines of different severity never share one.
+"""
+
+import re
+from typing import Any, NamedTuple
+
+from drain3.drain import Drain  # type: ignore[import-untyped]
+
+_MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"), "<UUID>"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"), "<TIME>"),
+    (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"), "<IP>"),
+    (re.compile(r"\b0[xX][0-9a-fA-F]+\b"), "<HEX>"),
+    (re.compile(r"\b(?=[a-fA-F]*\d)[0-9a-fA-F]{8,}\b"), "<HEX>"),
+    (re.compile(r"(?<![A-Za-z])[-+]?\d+(?:[.,:]\d+)*(?:[eE][-+]?\d+)?"), "<NUM>"),
+)
+_PROTECTED = re.compile(
+    r"(Xid[^:\n]{0,40}: |[Ee]rrno\W{0,3}|[Ss]ignal\W{0,3}|exit ?code\W{0,4}|status\W{0,3}|failure )(-?\d+)"
+    r"|\b(\d{3}) (?=Server|Client|[A-Z][a-z]+ )"
+)
+_DIGITS = str.maketrans("0123456789", "\u0660\u0661\u0662\u0663\u0664\u0665\u0666\u0667\u0668\u0669")
+_BACK = str.maketrans("\u0660\u0661\u0662\u0663\u0664\u0665\u0666\u0667\u0668\u0669", "0123456789")
+_JSON_KEY = re.compile(r'"([\w.-]{1,64})" ?:')
+
+
+class Group(NamedTuple):
+    """A template and the indices of its members in the order given."""
+
+    text: str
+    members: tuple[int, ...]
+
+
+def mask(body: str) -> str:
+    """A body with its changing parts masked, in fixed order; protected codes keep their digits."""
+    for pattern, name in _MASKS[:5]:
+        body = pattern.sub(name, body)
+    body = _PROTECTED.sub(lambda found: found.group(0).translate(_DIGITS), body)
+    return _MASKS[5][0].sub(_MASKS[5][1], body).translate(_BACK)
+
+
+def partition(body: str, severity: int) -> str:
+    """What keeps lines apart before Drain sees them: severity, and the sorted keys of a JSON line."""
+    if body.rstrip().endswith("}") and '":' in body:
+        return f"{severity}{{{','.join(sorted(set(_JSON_KEY.findall(body))))}}}"
+    return str(severity)
+
+
+def group(bodies: list[tuple[str, int]], most: int = 2048) -> list[Group]:
+    """Group (body, severity class) pairs. At most ``most`` clusters; what comes later joins none and stands alone."""
+    drains: dict[str, Any] = {}
+    members: dict[tuple[str, int], list[int]] = {}
+    texts: dict[tuple[str, int], Any] = {}
+    for index, (body, severity) in enumerate(bodies):
+        part = partition(body, severity)
+        drain = drains.get(part)
+        if drain is None:
+            drain = drains[part] = Drain(sim_th=0.4, depth=4, max_children=100)
+        if len(members) >= most:
+            cluster = drain.match(mask(body)) or _Alone(index, mask(body))
+        else:
+            cluster, _ = drain.add_log_message(mask(body))
+        members.setdefault((part, cluster.cluster_id), []).append(index)
+        texts[part, cluster.cluster_id] = cluster
+    return [Group(texts[key].get_template(), tuple(found)) for key, found in members.items()]
+
+
+class _Alone(NamedTuple):
+    """A line that came after learning stopped and fits no cluster."""
+
+    cluster_id: int
+    text: str
+
+    def get_template(self) -> str:
+        return self.text

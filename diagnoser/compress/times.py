@@ -1,0 +1,48 @@
+"""Times that lines carry, as seconds since the epoch (read as UTC: only differences within an attempt matter)."""
+
+import re
+from datetime import UTC, datetime
+
+_ISO = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
+_GLOG = re.compile(r"(?:^|\[)[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?")
+_SYSLOG = re.compile(
+    r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(\d{1,2}) "
+    r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?: [A-Z]{3,4})?(?: (\d{4})\b)?"
+)
+_EPOCH = re.compile(r'"?(?:time_ms|timestamp|ts|time)"?[:=] ?"?(1[5-9]\d{8})(?:\.?(\d{1,9}))?\b')
+_MONTHS = {m: i for i, m in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
+_HEAD = 160
+"""Characters of a line in which a time stamp is looked for."""
+
+
+def read_time(text: str, year: int) -> float:
+    """The first time in the head of a line; 0.0 when there is none. year: for formats that print none."""
+    head = text[:_HEAD]
+    if found := _ISO.search(head):
+        y, month, day, h, m, s, part = found.groups()
+        return _seconds((int(y), int(month), int(day), int(h), int(m), int(s)), part)
+    if found := _GLOG.search(head):
+        month, day, h, m, s, part = found.groups()
+        return _seconds((year, int(month), int(day), int(h), int(m), int(s)), part)
+    if found := _SYSLOG.search(head):
+        name, day, h, m, s, part, y = found.groups()
+        return _seconds((int(y or year), _MONTHS[name], int(day), int(h), int(m), int(s)), part)
+    if found := _EPOCH.search(head):
+        return float(f"{found.group(1)}.{found.group(2) or 0}")
+    return 0.0
+
+
+def _seconds(fields: tuple[int, int, int, int, int, int], part: str | None) -> float:
+    try:
+        whole = datetime(*fields, tzinfo=UTC).timestamp()
+    except ValueError:
+        return 0.0
+    return max(0.0, whole + (float(f"0.{part}") if part else 0.0))
+
+
+def year_of(texts: list[str], received: float) -> int:
+    """The year to read year-less times with: of the first line that prints one, else of the arrival, else 1970."""
+    for text in texts:
+        if found := _ISO.search(text[:_HEAD]):
+            return int(found.group(1))
+    return datetime.fromtimestamp(max(0.0, min(received, 4e9)), tz=UTC).year

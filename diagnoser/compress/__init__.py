@@ -3,10 +3,23 @@
 ``Compressor(gate, filters).feed(block)`` then ``.take()`` gives a ``Delta``; ``merge`` makes one of many; ``digest`` reads it.
 """
 
+from diagnoser.compress.codec import from_bytes, to_bytes
 from diagnoser.compress.compressor import Compressor
 from diagnoser.compress.delta import Delta, Limits, merge
 from diagnoser.compress.digest import Digest, digest
 from diagnoser.compress.filters import FilterSet, parse_filters
 from diagnoser.compress.shapes import Gate
 
-__all__ = ["Compressor", "Delta", "Digest", "FilterSet", "Gate", "Limits", "digest", "merge", "parse_filters"]
+__all__ = [
+    "Compressor",
+    "Delta",
+    "Digest",
+    "FilterSet",
+    "Gate",
+    "Limits",
+    "digest",
+    "from_bytes",
+    "merge",
+    "parse_filters",
+    "to_bytes",
+]

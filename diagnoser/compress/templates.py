@@ -7,7 +7,7 @@ delta gives the same templates. Protected tokens never become wildcards, lines o
 import re
 from typing import Any, NamedTuple
 
-from drain3.drain import Drain  # type: ignore[import-untyped]
+from drain3.drain import Drain
 
 _MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"), "<UUID>"),

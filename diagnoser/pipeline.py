@@ -12,7 +12,7 @@ from diagnoser.rules.causality import Story, Why
 from diagnoser.rules.confidence import Calibration
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.schema import Blame, Role
-from diagnoser.taxonomy import Category, FailureType
+from diagnoser.taxonomy import Category, FailureType, category_of
 
 _T = FailureType
 _WAITING = frozenset({_T.NCCL_TIMEOUT_ERROR, _T.NCCL_REMOTE_ERROR, _T.CONNECTION_ERROR, _T.NETWORK_ERROR})
@@ -53,6 +53,8 @@ def locate(evidence: Evidence, facts: Facts, story: Story) -> verdict.Place:
         rank, node = absent.ranks[0], launch.nodes.get(absent.ranks[0], node)
     blamed = nodes.Blamed(_blame(root), None if absent else rank, node, root.why)
     suspects = nodes.suspects(evidence, launch.nodes, blamed, absent.ranks if absent else (), alike)
+    if category_of(root.type) in (Category.SCRIPT, Category.NONE):
+        suspects = ()
     return verdict.Place(rank, node, suspects, absent)
 
 

@@ -72,7 +72,7 @@ def tell(
         kind, sure = _T.UNKNOWN, min(sure, calibration.floor)
     shown = root if root and (kind is root.type or kind is _T.UNKNOWN) else None
     return Diagnosis(
-        outcome=outcome.settle(said, kind, hung=hung, completed=_completed(story)),
+        outcome=outcome.settle(said, shown.type if shown else kind, hung=hung, completed=_completed(story)),
         category=category_of(kind),
         type=kind,
         confidence=sure,
@@ -95,7 +95,7 @@ def _named(facts: Facts, root: Candidate | None, said: Outcome | None, *, hung: 
     if said is Outcome.COMPLETED and (root is None or root.type is not _T.LOSS_DIVERGENCE):
         return _T.COMPLETED, "heuristic:exit_event"
     if root is not None and (said not in (Outcome.CANCELLED, Outcome.PREEMPTED) or root.role is Role.ROOT):
-        return root.type, root.by
+        return (_T.UNKNOWN if _says_nothing(root) else root.type), root.by
     if said in (Outcome.CANCELLED, Outcome.PREEMPTED):
         return FailureType(str(said)), "heuristic:exit_event"
     for event in facts.events:
@@ -103,6 +103,11 @@ def _named(facts: Facts, root: Candidate | None, said: Outcome | None, *, hung: 
         if event.kind is EventKind.EXIT and signal in _SIGNALS:
             return _SIGNALS[signal], "heuristic:exit_signal"
     return _T.UNKNOWN, "heuristic:no_progress" if hung else "heuristic:no_evidence"
+
+
+def _says_nothing(root: Candidate) -> bool:
+    """A launcher's exception alone shows that something failed, and not what."""
+    return root.by.startswith("heuristic:") and root.role in (Role.WRAPPER, Role.TEARDOWN)
 
 
 def _bin(story: Story, by: str) -> str:

@@ -18,6 +18,20 @@ _AGENT = re.compile(r"torch[./]distributed[./](?:elastic|launcher|run)|torchrun|
 _FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _LABEL = re.compile(r"^\s*\d+: ")
 _OWN_RANK = re.compile(r"\[rank\d+\]|\[default\d+\]|\brank[ =:]*\d", re.I)
+_SAYS_RANK = (
+    re.compile(r"^\S*?\[\d+,(\d+)\]<std(?:out|err)>"),
+    re.compile(r"\[[Rr]ank[ :=]?(\d{1,6})\]"),
+    re.compile(r"\b(?:on|for|of|by) (?:global )?rank[ :=]?(\d{1,6})\b", re.I),
+    re.compile(r"(?:^|: )rank[ :=]?(\d{1,6})[,:]", re.I),
+    re.compile(r"\brank=(\d{1,6})\b"),
+    re.compile(r"\[(\d+)\] is setting up NCCL communicator"),
+    re.compile(r"__rank__'?: \W*(\d{1,6})"),
+)
+_SAYS_NODE = (
+    re.compile(r"(?:^|[>\s])([A-Za-z][\w.-]*):\d+:\d+ \[\d+\]"),
+    re.compile(r"^\w{3} +\d+ \d\d:\d\d:\d\d ([A-Za-z][\w.-]*) (?:kernel|systemd|slurm|nvidia|dockerd|kubelet)"),
+    re.compile(r"\bnode(?:info)?_{0,2}'?[:=]? [\"'(]*([A-Za-z][\w-]*\d[\w.-]*)"),
+)
 _TERMINATED = frozenset({"Terminated", "Exited with exit code 143", "Terminated by signal"})
 
 
@@ -54,13 +68,17 @@ class TaskExit:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How the launcher describes the job. agents: one process a node starts the ranks (torchrun), so that srun's
-    tasks and the labels they give to lines are agents, not ranks."""
+    """How the launcher describes the job.
+
+    agents: one process a node starts the ranks (torchrun), so that srun's tasks and the labels they give to lines are
+    agents, not ranks. children: local ranks that the job's only agent saw fail, in its order.
+    """
 
     nodes: Mapping[int, str]
     failures: tuple[ElasticFailure, ...]
     exits: tuple[TaskExit, ...]
     agents: bool
+    children: tuple[int, ...] = ()
 
 
 def read(evidence: Evidence, facts: Facts) -> Launch:
@@ -72,7 +90,7 @@ def read(evidence: Evidence, facts: Facts) -> Launch:
     nodes |= {one.rank: one.host for one in failures if one.host}
     nodes |= _announced(evidence)
     nodes |= dict(evidence.rank_nodes)
-    return Launch(nodes | dict(facts.job.rank_nodes), failures, exits, agents)
+    return Launch(nodes | dict(facts.job.rank_nodes), failures, exits, agents, _children(evidence))
 
 
 def place(
@@ -85,12 +103,15 @@ def place(
     """
     if rank is not None and launch.agents and _LABEL.match(line.text) and not _OWN_RANK.search(line.text):
         rank = None
-    node = node or _node_in(line) or None
+    rank = _said(line, _SAYS_RANK) if rank is None else rank
+    node = node or _node_in(line)
     child = _FAILED_CHILD.search(line.body)
     if child:
         found = [one for one in launch.failures if one.pid == int(child[3])]
         if found:
             return found[0].rank, found[0].host
+        if launch.children and not launch.failures:
+            return int(child[2]), node
     if node and (_STEPD.search(line.text) or "srun: error:" in line.text):
         return _task_on(launch, node, rank if "srun: error:" in line.text else None), node
     if rank is None and alone:
@@ -107,6 +128,8 @@ def _first_failure(launch: Launch) -> tuple[int | None, str | None]:
     if mine:
         first = min(mine, key=lambda one: (one.time, not one.first))
         return first.rank, first.host or None
+    if launch.children and not launch.failures:
+        return launch.children[0], None
     exits = [one for one in launch.exits if one.by_itself]
     if exits and not launch.agents and len(exits[0].tasks) == 1:
         return exits[0].tasks[0], exits[0].node
@@ -125,11 +148,24 @@ def _task_on(launch: Launch, node: str, rank: int | None) -> int | None:
 
 
 def _node_in(line: Line) -> str | None:
-    found = _STEPD.search(line.text)
-    if found:
+    if found := _STEPD.search(line.text):
         return found["node"]
     task = _SRUN.search(line.text)
-    return task["node"] if task and "[" not in task["node"] else None
+    if task and "[" not in task["node"]:
+        return task["node"]
+    return next((found[1] for pattern in _SAYS_NODE if (found := pattern.search(line.text))), None)
+
+
+def _said(line: Line, patterns: tuple[re.Pattern[str], ...]) -> int | None:
+    return next((int(found[1]) for pattern in patterns if (found := pattern.search(line.text))), None)
+
+
+def _children(evidence: Evidence) -> tuple[int, ...]:
+    """Local ranks that failed by themselves, when one agent alone reports them: then they are the ranks."""
+    found = [(line.text[: line.text.find("failed (")], _FAILED_CHILD.search(line.body)) for line in evidence.lines]
+    seen = [(head, child) for head, child in found if child and child[1] != "-15"]
+    labels = {label[0] for head, _ in seen if (label := _LABEL.match(head))}
+    return tuple(int(child[2]) for _, child in seen) if len(labels) <= 1 else ()
 
 
 def _announced(evidence: Evidence) -> dict[int, str]:

@@ -63,10 +63,10 @@ class _Docket:
 
 
 def decide(evidence: Evidence, candidates: Sequence[Candidate], recovered: Callable[[Candidate], bool]) -> Story:
-    """recovered: whether the job made progress after the candidate's line."""
+    """recovered: whether training went on after the candidate's line."""
     docket = _Docket(candidates)
     docket.dismiss(Why.RECOVERED, lambda one: category_of(one.type) is not Category.NONE and recovered(one))
-    _settle_end(docket)
+    _settle_end(docket, recovered)
     _settle_chains(docket, evidence)
     docket.dismiss(Why.TEARDOWN, lambda one: one.role is Role.TEARDOWN, keep_last=True)
     docket.dismiss(Why.WRAPPER, lambda one: one.role is Role.WRAPPER, keep_last=True)
@@ -74,23 +74,36 @@ def decide(evidence: Evidence, candidates: Sequence[Candidate], recovered: Calla
     return _verdict(docket, evidence)
 
 
-def _settle_end(docket: _Docket) -> None:
+def _settle_end(docket: _Docket, went_on: Callable[[Candidate], bool]) -> None:
     """A run that says it ended well, or was told to end, explains what follows; a completed run also what precedes."""
-    ends = [one for one in docket.open if category_of(one.type) is Category.NONE]
-    if not ends:
+    _settle_completed(docket)
+    told = [one for one in docket.open if _is_end(one) and one.type is not FailureType.COMPLETED]
+    if not told:
         return
-    done = [one for one in ends if one.type is FailureType.COMPLETED]
-    if done:
-        last = done[-1].line
-        if any(one.line > last and one.role is Role.ROOT and one not in ends for one in docket.open):
-            docket.dismiss(Why.LATER, lambda one: one.type is FailureType.COMPLETED)
-        else:
-            keep = (FailureType.COMPLETED, FailureType.LOSS_DIVERGENCE)
-            docket.dismiss(Why.FINISHED, lambda one: one.type not in keep)
-    told = [one for one in docket.open if one in ends and one.type is not FailureType.COMPLETED]
-    if told:
-        first = told[0].line
-        docket.dismiss(Why.EXPLAINED, lambda one: one.line > first)
+    last = told[-1]
+    if went_on(last) and any(one.line > last.line and _is_fault(one) for one in docket.open):
+        docket.dismiss(Why.EARLIER_ATTEMPT, lambda one: one.line <= last.line)
+    else:
+        docket.dismiss(Why.EXPLAINED, lambda one: one.line > told[0].line)
+
+
+def _settle_completed(docket: _Docket) -> None:
+    done = [one for one in docket.open if _is_end(one) and one.type is FailureType.COMPLETED]
+    if not done:
+        return
+    last = done[-1]
+    if "all" not in last.explains and any(one.line > last.line and _is_fault(one) for one in docket.open):
+        docket.dismiss(Why.LATER, lambda one: one.type is FailureType.COMPLETED)
+    else:
+        docket.dismiss(Why.FINISHED, lambda one: not _is_end(one) and one.type is not FailureType.LOSS_DIVERGENCE)
+
+
+def _is_end(one: Candidate) -> bool:
+    return category_of(one.type) is Category.NONE and one.role is Role.ROOT
+
+
+def _is_fault(one: Candidate) -> bool:
+    return category_of(one.type) is not Category.NONE and one.role is Role.ROOT
 
 
 def _settle_chains(docket: _Docket, evidence: Evidence) -> None:

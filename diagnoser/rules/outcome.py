@@ -24,8 +24,8 @@ def reported(events: Iterable[Event]) -> Outcome | None:
     return None
 
 
-def settle(told: Outcome | None, root: FailureType | None, *, hung: bool, completed: bool) -> Outcome:
-    """told: by events. root: type of the root candidate. completed: the log says that the run reached its end."""
+def settle(told: Outcome | None, root: FailureType, *, hung: bool, completed: bool) -> Outcome:
+    """told: by events. root: its type, ``unknown`` without one. completed: the log says that the run reached its end."""
     if root in _TOLD:
         return _TOLD[root]
     if told is not None:
@@ -34,4 +34,4 @@ def settle(told: Outcome | None, root: FailureType | None, *, hung: bool, comple
         return Outcome.COMPLETED
     if hung:
         return Outcome.HUNG
-    return Outcome.FAILED if root is not None else Outcome.UNKNOWN
+    return Outcome.UNKNOWN if root is FailureType.UNKNOWN else Outcome.FAILED

@@ -6,7 +6,7 @@ comes from the policy table, as for any other verdict. Whatever goes wrong leave
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.errors import ModelFailed, ModelFailure
@@ -24,10 +24,10 @@ CONFIDENCE_MAX = 0.75
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the model sees: the text, and which line each number in it stands for."""
+    """What the model sees: the text, and the lines that each number in it stands for (one a stream)."""
 
     text: str
-    lines: Mapping[int, Line]
+    lines: Mapping[int, Sequence[Line]]
 
 
 def undecided(diagnosis: Diagnosis) -> bool:

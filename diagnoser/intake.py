@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from diagnoser.compress import Compressor
+from diagnoser.compress import Compressor, to_bytes
+from diagnoser.compress.lines import LONGEST
 from diagnoser.errors import BadInput, Conflict, Unavailable
 from diagnoser.ingest import (
     Batch,
@@ -72,13 +73,11 @@ class Intake:
         compressor: Callable[[], Compressor],
         metrics: Metrics,
         *,
-        line_limit: int,
         pending_limit: int,
     ) -> None:
         self._store = store
         self._compressor = compressor
         self._metrics = metrics
-        self._line_limit = line_limit
         self._pending_limit = pending_limit
         self._pending: list[_Pending] = []
         self._arrived = asyncio.Event()
@@ -179,15 +178,15 @@ class Intake:
                 for block in blocks:
                     offered += block.data.count(b"\n") + (not block.data.endswith(b"\n"))
                     taken += _take(share, block, cursors.get(key, {}).get(block.stream, Cursor()))
-                    cut += self._too_long(block.data)
+                    cut += _too_long(block.data)
             batch = pending.batch
             receipts.append(Receipt(taken, offered - taken, batch.rejected, cut, tuple(batch.errors)))
         return [_append(key, share) for key, share in shares.items()], receipts
 
-    def _too_long(self, data: bytes) -> int:
-        if len(data) <= self._line_limit:
-            return 0
-        return sum(len(line) > self._line_limit for line in data.split(b"\n"))
+
+def _too_long(data: bytes) -> int:
+    """Lines whose middle the compressor will cut."""
+    return sum(len(line) > LONGEST for line in data.split(b"\n")) if len(data) > LONGEST else 0
 
 
 def _take(share: _Share, block: Block, cursor: Cursor) -> int:
@@ -219,4 +218,4 @@ def _part(block: Block, lines: list[bytes], start: int, stop: int, first: int) -
 def _append(key: AttemptKey, share: _Share) -> Append:
     delta = share.compressor.take()
     cursors = {stream: (share.versions[stream], ranges) for stream, ranges in share.covered.items()}
-    return Append(key, delta.to_bytes(), share.received, cursors, delta.fatal)
+    return Append(key, to_bytes(delta), share.received, cursors, delta.fatal)

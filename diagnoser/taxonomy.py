@@ -111,6 +111,39 @@ EXTENSIONS = frozenset(
 )
 """Types that Table 3 of the paper does not have."""
 
+GPU_TIME_SHARE: dict[FailureType, float] = {
+    _T.NVLINK_ERROR: 30.25,
+    _T.CUDA_ERROR: 15.77,
+    _T.NODE_FAILURE: 14.3,
+    _T.ECC_ERROR: 11.0,
+    _T.NETWORK_ERROR: 4.53,
+    _T.CONNECTION_ERROR: 3.44,
+    _T.S3_STORAGE_ERROR: 2.12,
+    _T.NCCL_TIMEOUT_ERROR: 0.5,
+    _T.NCCL_REMOTE_ERROR: 0.15,
+    _T.DATALOADER_KILLED: 4.38,
+    _T.ATTRIBUTE_ERROR: 3.9,
+    _T.OUT_OF_MEMORY_ERROR: 3.28,
+    _T.RUNTIME_ERROR: 1.72,
+    _T.ASSERTION_ERROR: 1.24,
+    _T.VALUE_ERROR: 0.16,
+    _T.ZERO_DIVISION_ERROR: 0.03,
+    _T.MODEL_LOADING_ERROR: 0.01,
+    _T.DATASET_LOADING_ERROR: 0.01,
+    _T.FILE_NOT_FOUND_ERROR: 2.83,
+    _T.OS_ERROR: 0.28,
+    _T.TYPE_ERROR: 0.06,
+    _T.NAME_ERROR: 0.02,
+    _T.PERMISSION_ERROR: 0.01,
+    _T.IMPORT_ERROR: 0.01,
+    _T.KEY_ERROR: 0.02,
+    _T.SYNTAX_ERROR: 0.01,
+    _T.ARGUMENT_ERROR: 0.01,
+    _T.CALLED_PROCESS_ERROR: 0.01,
+    _T.INDEX_ERROR: 0.01,
+}
+"""Percent of the lost GPU time that each type cost, from Table 3 of the paper."""
+
 _NONE = frozenset({_T.COMPLETED, _T.CANCELLED, _T.PREEMPTED, _T.TIME_LIMIT})
 _FRAMEWORK = frozenset(
     {

@@ -1,12 +1,15 @@
 """Checks what a model claims against the log: a claim without a line to prove it is cut."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from diagnoser.errors import ModelFailed, ModelFailure
 from diagnoser.llm.answer import Answer
 from diagnoser.llm.redact import redact
 from diagnoser.model import Line
+
+QUOTE_LENGTH = 4
+"""Characters that a quote needs at least: less proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +25,14 @@ class Checked:
     notes: tuple[str, ...]
 
 
-def check(answer: Answer, view: Mapping[int, Line], nodes: Collection[str]) -> Checked:
+def check(answer: Answer, view: Mapping[int, Sequence[Line]], nodes: Collection[str]) -> Checked:
     """Keep the cited lines that exist and contain their quote; keep a node only if it belongs to the job.
 
-    view: number shown to the model -> line. Raises ModelFailed(evidence_not_found) when no citation holds.
+    view: number shown to the model -> lines of that number, one a stream. Raises ModelFailed(evidence_not_found) when
+    no citation holds.
     """
-    held = [view[quote.line] for quote in answer.cited if _holds(quote.quote, view.get(quote.line))]
+    found = [next((x for x in view.get(cite.line, ()) if _holds(cite.quote, x)), None) for cite in answer.cited]
+    held = [line for line in found if line is not None]
     if not held:
         raise ModelFailed(ModelFailure.NO_EVIDENCE, "none of the cited lines says what the model quotes")
     notes = []
@@ -39,9 +44,8 @@ def check(answer: Answer, view: Mapping[int, Line], nodes: Collection[str]) -> C
     return Checked(answer, tuple(held), len(held) / len(answer.cited), tuple(notes))
 
 
-def _holds(quote: str, line: Line | None) -> bool:
+def _holds(quote: str, line: Line) -> bool:
     """The model saw the line redacted, so a quote may hold a mask."""
     words = " ".join(quote.split())
-    if line is None or len(words) < 4:
-        return False
-    return any(words in " ".join(text.split()) for text in (line.text, redact(line.text)))
+    texts = (" ".join(text.split()) for text in (line.text, redact(line.text)))
+    return len(words) >= QUOTE_LENGTH and any(words in text for text in texts)

@@ -20,7 +20,8 @@ SOUND = {
     "mitigation": "Reseat it.",
     "alternative": "unknown",
 }
-VIEW = {7: Line(Stream(), 41, "NVRM: GPU has  fallen off the bus.", "NVRM: GPU has  fallen off the bus.")}
+BUS = Line(Stream(), 7, "NVRM: GPU has  fallen off the bus.", "NVRM: GPU has  fallen off the bus.")
+VIEW = {7: [Line(Stream("stderr"), 7, "step 7", "step 7"), BUS]}
 
 
 def parts() -> dict[str, str]:
@@ -85,7 +86,7 @@ def test_any_other_answer_is_malformed(text: str) -> None:
 def test_a_quote_must_stand_in_its_line() -> None:
     """White space may differ; words may not."""
     sound = answer.parse(orjson.dumps(SOUND).decode())
-    assert evidence.check(sound, VIEW, ["gpu-1"]).lines == (VIEW[7],)
+    assert evidence.check(sound, VIEW, ["gpu-1"]).lines == (BUS,)
     for cited in ([], [{"line": 8, "quote": "fallen off the bus"}], [{"line": 7, "quote": "melted"}]):
         lying = answer.parse(orjson.dumps({**SOUND, "cited": cited}).decode())
         with pytest.raises(ModelFailed) as error:

@@ -1,0 +1,5 @@
+"""`python -m diagnoser`."""
+
+from diagnoser.cli import main
+
+main()

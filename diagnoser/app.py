@@ -1,0 +1,225 @@
+"""Composition root: the only place that names adapters. `cli.py` parses flags and comes here."""
+
+import asyncio
+import ipaddress
+import secrets
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import httpx
+import structlog
+import uvicorn
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+
+from diagnoser import telemetry
+from diagnoser.adapters import files
+from diagnoser.adapters.memory import LocalWake
+from diagnoser.adapters.openai import OpenAIModel
+from diagnoser.adapters.slack import SlackWebhook
+from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.adapters.webhook import RecoveryWebhook
+from diagnoser.compress import Gate, parse_filters
+from diagnoser.effects import Effects
+from diagnoser.errors import BadInput
+from diagnoser.failure_agent import FailureAgent
+from diagnoser.intake import Intake
+from diagnoser.llm import prompt
+from diagnoser.model import AttemptKey, EffectKind, Line, Mode
+from diagnoser.outbox import Outbox
+from diagnoser.pipeline import Knowledge
+from diagnoser.ports import Sender, Timing
+from diagnoser.reader import Reader
+from diagnoser.recovery import policy
+from diagnoser.rules import confidence, schema
+from diagnoser.rules.engine import Engine
+from diagnoser.settings import Settings
+from diagnoser.telemetry import Metrics
+from diagnoser.web.server import create
+from diagnoser.web.services import Limits, Scope, Services, Token, View
+from diagnoser.worker import Pace, Work, Worker
+
+PROMPT = "failure_agent/v1"
+STOP_SECONDS = 10
+CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def load_reader(settings: Settings) -> Reader:
+    """Rules, filters, policy and calibration of this site. Raises RuleFaults, BadInput."""
+    folder = settings.rules_dir or files.bundled("rules")
+    rules = {path: text for path, text in files.texts(folder, "*/*.yaml").items() if not path.startswith("filters/")}
+    ruleset = schema.load(rules)
+    knowledge = Knowledge(
+        Engine(ruleset),
+        policy.load("policy.yaml", files.text(folder / "policy.yaml")),
+        confidence.load("calibration.yaml", files.text(folder / "calibration.yaml")),
+    )
+    return Reader(knowledge, Gate(ruleset.anchors), parse_filters(files.texts(folder / "filters", "*.yaml")))
+
+
+async def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. A part that fails for good takes the process down: a supervisor restarts it."""
+    telemetry.set_up_logging(as_json=settings.log_format == "json", level=settings.log_level)
+    _refuse_open_doors(settings)
+    stopping = asyncio.Event()
+    async with running(settings, stopping) as app:
+        config = uvicorn.Config(
+            app,
+            host=settings.host,
+            port=settings.port,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=STOP_SECONDS,
+        )
+        await _Server(config, stopping).serve()
+
+
+@asynccontextmanager
+async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[FastAPI]:
+    """The application with its loops running around it; everything is closed at the end."""
+    reader = load_reader(settings)
+    clock, metrics = time.time, Metrics(CollectorRegistry())
+    metrics.up.set(clock())
+    async with AsyncExitStack() as stack:
+        store = await open_store(settings.database_url)
+        stack.push_async_callback(store.close)
+        client = await stack.enter_async_context(httpx.AsyncClient(follow_redirects=False, trust_env=False))
+        senders = _senders(settings, client)
+        wake, outbox_wake = LocalWake(), LocalWake()
+        intake = Intake(store, reader.compressor, metrics, pending_limit=settings.pending_bytes_max)
+        outbox = Outbox(store, senders, clock, outbox_wake, Random(), metrics)  # noqa: S311 - jitter, not a secret
+        worker = Worker(
+            store,
+            _work(settings, reader, senders, stack),
+            clock,
+            wake,
+            outbox_wake,
+            Timing(settings.exit_grace_seconds, settings.settle_seconds, settings.settle_max_seconds),
+            metrics,
+            Pace(lease=settings.lease_seconds, poll=0.5, enrich=settings.model_deadline_seconds + 5),
+        )
+        services = Services(
+            store=store,
+            intake=intake,
+            clock=clock,
+            registry=metrics.registry,
+            wake=wake,
+            limits=Limits(settings.body_bytes_max, settings.body_bytes_max),
+            base_url=settings.base_url.rstrip("/"),
+            tokens=tokens(settings),
+            view=_view(store, reader),
+            stopping=stopping,
+        )
+        _tell_start(settings, reader, senders)
+        async with asyncio.TaskGroup() as group:
+            loops = [group.create_task(part.run()) for part in (intake, worker, outbox)]
+            yield create(services)
+            for loop in loops:
+                loop.cancel()
+
+
+class _Server(uvicorn.Server):
+    """Tells live streams to end before uvicorn begins to wait for them."""
+
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    def handle_exit(self, sig: int, frame: object) -> None:
+        self._stopping.set()
+        super().handle_exit(sig, frame)  # type: ignore[arg-type]
+
+
+def tokens(settings: Settings) -> tuple[Token, ...]:
+    """The bearer tokens of the settings. Raises BadInput for one that is not `write:...` or `read:...`."""
+    given = [part.strip() for part in settings.tokens.get_secret_value().split(",") if part.strip()]
+    found = []
+    for number, entry in enumerate(given, 1):
+        scope, _, secret = entry.partition(":")
+        if scope not in set(Scope) or len(secret) < 16:
+            raise BadInput(f"DIAGNOSER_TOKENS: token {number} must be write: or read: and at least 16 characters")
+        found.append(Token(f"{scope}-{number}", secret, Scope(scope)))
+    return tuple(found)
+
+
+def make_id(now: float) -> str:
+    """26 characters that sort by time (as ULID does): 48 bits of milliseconds, 80 random bits."""
+    value = int(now * 1000) << 80 | secrets.randbits(80)
+    return "".join(CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+
+
+def _refuse_open_doors(settings: Settings) -> None:
+    try:
+        loopback = ipaddress.ip_address(settings.host).is_loopback
+    except ValueError:
+        loopback = settings.host == "localhost"
+    if not loopback and not tokens(settings):
+        raise BadInput(f"listening on {settings.host} needs DIAGNOSER_TOKENS: anybody there could send and read logs")
+
+
+def _senders(settings: Settings, client: httpx.AsyncClient) -> dict[EffectKind, Sender]:
+    senders: dict[EffectKind, Sender] = {}
+    private = settings.allow_private_targets
+    if settings.webhook_url:
+        secret = settings.webhook_secret.get_secret_value()
+        senders[EffectKind.RECOVERY] = RecoveryWebhook(
+            settings.webhook_url, secret, client, time.time, allow_private=private
+        )
+    if slack := settings.slack_url.get_secret_value():
+        senders[EffectKind.SLACK] = SlackWebhook(slack, client, time.time, allow_private=private)
+    return senders
+
+
+def _work(settings: Settings, reader: Reader, senders: dict[EffectKind, Sender], stack: AsyncExitStack) -> Work:
+    effects = Effects(
+        policy=reader.knowledge.policy,
+        make_id=make_id,
+        mode=None if settings.recovery_mode == "policy" else Mode(settings.recovery_mode),
+        webhook=EffectKind.RECOVERY in senders,
+        chat=EffectKind.SLACK in senders,
+        base_url=settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}",
+    )
+    enrich = None
+    if settings.model_url and settings.model_when != "never":
+        enrich = reader.enricher(_agent(settings, reader, stack), settings.model_view_tokens)
+    return Work(reader.diagnoser(time.time), effects.decide, reader.merge, enrich)
+
+
+def _agent(settings: Settings, reader: Reader, stack: AsyncExitStack) -> FailureAgent:
+    model = OpenAIModel(
+        settings.model_url,
+        settings.model_name,
+        settings.model_key.get_secret_value(),
+        settings.model_deadline_seconds,
+    )
+    stack.push_async_callback(model.close)
+    folder: Path = settings.prompts_dir or files.bundled("prompts")
+    question = prompt.load(PROMPT, files.texts(folder / PROMPT, "*"))
+    deadline = settings.model_deadline_seconds
+    return FailureAgent(model, question, reader.knowledge.policy, deadline=deadline, clock=time.monotonic)
+
+
+def _view(store: SqlStore, reader: Reader) -> View:
+    async def view(attempt: AttemptKey) -> Sequence[Line]:
+        deltas = [delta.data for delta in await store.deltas(attempt)]
+        return (await asyncio.to_thread(reader.digest, deltas)).evidence().lines
+
+    return view
+
+
+def _tell_start(settings: Settings, reader: Reader, senders: dict[EffectKind, Sender]) -> None:
+    structlog.get_logger().info(
+        "serving",
+        url=f"http://{settings.host}:{settings.port}",
+        database=settings.database_url.partition(":")[0],
+        rules=len(reader.knowledge.engine.ruleset.rules),
+        model=settings.model_name if settings.model_url else "none",
+        effects=sorted(senders) or "none",
+        recovery=settings.recovery_mode,
+    )
+    sys.stderr.flush()

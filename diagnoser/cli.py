@@ -1,0 +1,232 @@
+"""The command line. `main` parses flags; the work is done elsewhere."""
+
+import asyncio
+import gzip
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Annotated, BinaryIO, cast
+
+import orjson
+import typer
+import zstandard
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.table import Table
+
+from diagnoser import app as root
+from diagnoser import evaluation, pipeline, settings, show
+from diagnoser.compress import Digest
+from diagnoser.errors import BadInput, DiagnoserError, RuleFaults
+from diagnoser.model import Diagnosis, Facts
+from diagnoser.reader import Reader
+from diagnoser.rules import examples
+from diagnoser.settings import Settings
+from diagnoser.taxonomy import GPU_TIME_SHARE, FailureType, category_of
+
+cli = typer.Typer(
+    no_args_is_help=True, help="Names why a training job failed, from its log.", pretty_exceptions_enable=False
+)
+rules_cli = typer.Typer(no_args_is_help=True, help="Look at the diagnosis rules and prove them.")
+cli.add_typer(rules_cli, name="rules")
+
+out = Console()
+err = Console(stderr=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
+Files = Annotated[list[Path], typer.Argument(help="Log files (.gz and .zst too); - is standard input.")]
+BIG = 8 << 20  # bytes from which a file gets a progress bar
+
+
+def main() -> None:
+    """Errors that a person can act on are one line and exit code 1, never a traceback."""
+    try:
+        cli()
+    except RuleFaults as faults:
+        for fault in faults.faults:
+            err.print(str(fault), style="red", markup=False, highlight=False)
+        sys.exit(1)
+    except DiagnoserError as error:
+        err.print(f"diagnoser: {error}", style="red", markup=False, highlight=False)
+        sys.exit(1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def site() -> Settings:
+    return settings.load(os.environ)
+
+
+@cli.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on [env: DIAGNOSER_HOST].")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on [env: DIAGNOSER_PORT].")] = None,
+) -> None:
+    """Run the service: HTTP API, web pages and workers in one process."""
+    flags = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    asyncio.run(root.serve(settings.load(os.environ, **flags)))
+
+
+@cli.command()
+def diagnose(files: Files, as_json: AsJson = False) -> None:
+    """Name the root cause of failed runs, from their log files alone."""
+    reader, failed = root.load_reader(site()), False
+    for path in files:
+        try:
+            diagnosis = _diagnose(reader, path)
+        except OSError as error:
+            err.print(f"diagnoser: cannot read {path}: {error.strerror or error}", style="red", markup=False)
+            failed = True
+            continue
+        if as_json:
+            _print_json({"file": str(path), **show.contract(diagnosis)})
+        else:
+            show.diagnosis(out, str(path), diagnosis)
+    if failed:
+        raise typer.Exit(1)
+
+
+@cli.command()
+def compress(
+    file: Annotated[Path, typer.Argument(help="Log file (.gz and .zst too); - is standard input.")],
+    as_json: AsJson = False,
+    tokens: Annotated[int, typer.Option(help="Size of the view, in tokens of a model.", min=200)] = 8000,
+) -> None:
+    """Print the compressed view of a log: what matters verbatim, the rest as counted templates."""
+    reader = root.load_reader(site())
+    started = time.perf_counter()
+    try:
+        with _opened(file) as (log, size), _bar(file, size) as told:
+            digest = reader.read(log, told)
+    except OSError as error:
+        raise BadInput(f"cannot read {file}: {error.strerror or error}") from None
+    seconds = time.perf_counter() - started
+    evidence = digest.evidence()
+    if as_json:
+        figures = {
+            **show.plain(evidence.compression),
+            "seconds": round(seconds, 3),
+            "templates": len(evidence.templates),
+        }
+        _print_json(figures)
+    else:
+        out.print(digest.render(tokens), markup=False, highlight=False, soft_wrap=True)
+        err.print(show.compression(evidence.compression, seconds), style="dim", highlight=False)
+
+
+@cli.command(name="eval")
+def evaluate(
+    folder: Annotated[Path, typer.Argument(help="Folder with labels.jsonl and one <id>.log a case.")],
+    as_json: AsJson = False,
+) -> None:
+    """Score the diagnosis on labelled logs."""
+    labels = [evaluation.label_of(orjson.loads(line)) for line in _text(folder / "labels.jsonl").splitlines()]
+    reader = root.load_reader(site())
+    with Progress(*Progress.get_default_columns(), console=err, transient=True) as progress:
+        verdicts = [
+            evaluation.judge(label, _diagnose(reader, folder / f"{label.id}.log", quiet=True))
+            for label in progress.track(labels, description=f"Diagnosing {len(labels)} logs")
+        ]
+    report = evaluation.report(verdicts, {str(kind): share for kind, share in GPU_TIME_SHARE.items()})
+    if as_json:
+        _print_json(show.report_json(report))
+    else:
+        show.report(out, report)
+
+
+@rules_cli.command(name="list")
+def rules_list(
+    as_json: AsJson = False,
+    kind: Annotated[FailureType | None, typer.Option("--type", help="Only rules of this failure type.")] = None,
+) -> None:
+    """All rules, by category and type."""
+    rules = root.load_reader(site()).knowledge.engine.ruleset.rules
+    chosen = sorted((r for r in rules if kind in (None, r.type)), key=lambda r: (category_of(r.type), r.type, r.id))
+    if as_json:
+        for rule in chosen:
+            _print_json(rule.model_dump(mode="json", exclude={"examples"}))
+        return
+    table = Table("category", "type", "rule", "role", "maturity", "title", box=None, header_style="bold")
+    for rule in chosen:
+        table.add_row(category_of(rule.type), rule.type, rule.id, rule.role, rule.maturity, rule.title)
+    out.print(table)
+    out.print(f"{len(chosen)} rules for {len({rule.type for rule in chosen})} types", style="dim")
+
+
+@rules_cli.command(name="test")
+def rules_test() -> None:
+    """Check every rule's and filter's examples; exit code 1 when one does not hold."""
+    reader = root.load_reader(site())
+    faults = examples.check(reader.knowledge.engine, reader.evidence_of)
+    if faults:
+        raise RuleFaults(faults)
+    rules = reader.knowledge.engine.ruleset.rules
+    count = sum(len(rule.examples.match) + len(rule.examples.no_match) for rule in rules)
+    out.print(f"{count} examples of {len(rules)} rules hold")
+
+
+@cli.command()
+def version() -> None:
+    """Print the version."""
+    out.print(installed("diagnoser"), highlight=False)
+
+
+def _diagnose(reader: Reader, path: Path, quiet: bool = False) -> Diagnosis:
+    return pipeline.diagnose(_digest(reader, path, quiet).evidence(), Facts(), reader.knowledge)
+
+
+def _digest(reader: Reader, path: Path, quiet: bool = False) -> Digest:
+    with _opened(path) as (log, size), _bar(path, 0 if quiet else size) as told:
+        return reader.read(log, told)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """The log and its size on disk (0 when it is not known); compressed files are read as what they hold."""
+    if str(path) == "-":
+        yield sys.stdin.buffer, 0
+        return
+    with path.open("rb") as raw:
+        size = os.fstat(raw.fileno()).st_size
+        head = raw.peek(4)[:4]
+        if head.startswith(b"\x1f\x8b"):
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=raw)), 0
+        elif head == b"\x28\xb5\x2f\xfd":
+            yield cast(BinaryIO, zstandard.ZstdDecompressor().stream_reader(raw)), 0
+        else:
+            yield raw, size
+
+
+@contextmanager
+def _bar(path: Path, size: int) -> Iterator[show.Told]:
+    """A progress bar on standard error, for large files on a terminal."""
+    if size < BIG or not err.is_terminal:
+        yield lambda _: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as progress:
+        task = progress.add_task(path.name, total=size)
+        yield lambda count: progress.advance(task, count)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _print_json(value: object) -> None:
+    sys.stdout.write(orjson.dumps(value).decode() + "\n")
+    sys.stdout.flush()

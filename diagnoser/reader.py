@@ -1,0 +1,91 @@
+"""Reads logs the way this site does: its filters, its rules, its policy. One for the service, the same for a file."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from diagnoser import compress, pipeline
+from diagnoser.compress import Compressor, Digest, FilterSet, Gate
+from diagnoser.failure_agent import FailureAgent, View, undecided
+from diagnoser.model import ENDS, Block, Diagnosis, Evidence, Facts, Line, Stream
+from diagnoser.pipeline import Knowledge
+from diagnoser.ports import Clock, DiagnosisRecord
+
+CHUNK = 4 << 20
+
+
+@dataclass(frozen=True)
+class Reader:
+    knowledge: Knowledge
+    gate: Gate
+    filters: FilterSet
+
+    def compressor(self) -> Compressor:
+        return Compressor(self.gate, self.filters)
+
+    def digest(self, deltas: Sequence[bytes]) -> Digest:
+        """The compressed log of an attempt from its stored deltas, in any order."""
+        return compress.digest(compress.merge(map(compress.from_bytes, deltas)))
+
+    def merge(self, deltas: Sequence[bytes]) -> bytes:
+        return compress.to_bytes(compress.merge(map(compress.from_bytes, deltas)))
+
+    def diagnoser(self, clock: Clock) -> Callable[[list[bytes], Facts], Diagnosis]:
+        """Deltas and facts -> verdict, as the worker wants it."""
+
+        def diagnose(deltas: list[bytes], facts: Facts) -> Diagnosis:
+            ended = any(event.kind in ENDS for event in facts.events)
+            now = None if ended else clock()
+            return pipeline.diagnose(self.digest(deltas).evidence(), facts, self.knowledge, now)
+
+        return diagnose
+
+    def enricher(
+        self, agent: FailureAgent, view_tokens: int
+    ) -> Callable[[DiagnosisRecord, list[bytes], Facts], Awaitable[Diagnosis | None]]:
+        """The second opinion, as the worker wants it: None where the rules decided."""
+
+        async def enrich(record: DiagnosisRecord, deltas: list[bytes], facts: Facts) -> Diagnosis | None:
+            if not undecided(record.diagnosis):
+                return None
+            log, view = await asyncio.to_thread(self._view, deltas, view_tokens)
+            return await agent.consult(record.diagnosis, log, view, facts)
+
+        return enrich
+
+    def _view(self, deltas: Sequence[bytes], tokens: int) -> tuple[Evidence, View]:
+        digest = self.digest(deltas)
+        log, numbered = digest.evidence(), dict[int, list[Line]]()
+        for line in log.lines:
+            numbered.setdefault(line.number, []).append(line)
+        return log, View(digest.render(tokens), numbered)
+
+    def read(self, log: BinaryIO, told: Callable[[int], None] = lambda _: None) -> Digest:
+        """The compressed log of a file. told: called with the number of bytes of each block read."""
+        compressor, first = self.compressor(), 1
+        for data in whole_lines(log):
+            compressor.feed(Block(Stream(), data, first))
+            first += data.count(b"\n")
+            told(len(data))
+        return compress.digest(compressor.take())
+
+    def evidence_of(self, text: bytes) -> Evidence:
+        """What is kept of a short excerpt: how a rule's examples are checked."""
+        compressor = self.compressor()
+        compressor.feed(Block(Stream(), text))
+        return compress.digest(compressor.take()).evidence()
+
+
+def whole_lines(log: BinaryIO) -> Iterator[bytes]:
+    """Blocks of whole lines, about ``CHUNK`` bytes each; a longer line makes a longer block."""
+    parts: list[bytes] = []
+    while chunk := log.read(CHUNK):
+        cut = chunk.rfind(b"\n") + 1
+        if not cut:
+            parts.append(chunk)
+            continue
+        yield b"".join((*parts, chunk[:cut]))
+        parts = [chunk[cut:]] if cut < len(chunk) else []
+    if parts:
+        yield b"".join(parts)

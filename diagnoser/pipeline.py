@@ -33,8 +33,9 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: Knowledge, now: float 
 
     now: seconds since the epoch while the attempt is still open, so that silence counts as a hang; None when it ended.
     """
-    found = candidates.collect(evidence, knowledge.engine.match(evidence), verdict.loss_break(evidence))
-    story = causality.decide(evidence, found, lambda one: _recovered(evidence, one))
+    loss = verdict.loss_break(evidence)
+    found = candidates.collect(evidence, knowledge.engine.match(evidence), loss)
+    story = causality.decide(evidence, found, lambda one: _recovered(evidence, one), diverged=loss is not None)
     place = locate(evidence, facts, story)
     told = verdict.tell(evidence, facts, story, place, knowledge.calibration, now)
     return _advised(replace(told, ruleset=knowledge.engine.ruleset.hash), story, knowledge.policy)

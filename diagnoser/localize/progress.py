@@ -11,6 +11,8 @@ from diagnoser.model import Evidence, Line, Progress
 _WARM_UP = 5
 """Points needed before a mean and a deviation say anything."""
 _SIGMAS = 6.0
+_WINDOW = 50
+"""Points that the mean is taken over."""
 _SPIKES = 3
 """Points above the band before a run counts as diverged, when the loss stays finite."""
 _SUSPECTED, _CONFIRMED, _FLOOR = 3.0, 10.0, 60.0
@@ -51,33 +53,31 @@ def went_on(evidence: Evidence, line: Line) -> bool:
 
 
 def loss_break(points: Sequence[Progress]) -> LossBreak | None:
-    """The first point at which the loss is NaN or infinite, or leaves mean + 6 sigma and stays there."""
+    """The first point from which the loss is NaN, infinite, or above mean + 6 sigma, up to the end of the series.
+
+    A spike that the run recovers from is none; neither is a series that starts without a finite loss.
+    """
     losses = [point for point in points if point.loss is not None]
-    for index, point in enumerate(losses):
-        if point.loss is None or math.isfinite(point.loss):
-            continue
-        if index == 0 or any(math.isfinite(other.loss or 0.0) for other in losses[index:]):
-            continue
-        return _broken(points, point, f"loss is {point.loss} from here on", losses[-1])
-    return _spike(points, losses)
-
-
-def _spike(points: Sequence[Progress], losses: Sequence[Progress]) -> LossBreak | None:
     values = [point.loss for point in losses if point.loss is not None]
-    for index in range(_WARM_UP, len(values)):
-        ceiling = _ceiling(values[max(0, index - 50) : index])
-        after = values[index : index + _SPIKES]
-        if all(value > ceiling for value in after) and len(after) == min(_SPIKES, len(values) - index):
-            why = f"loss {values[index]:.4g} is above mean + {_SIGMAS:.0f} sigma = {ceiling:.4g} and stays there"
-            if len(after) >= 2 and values[-1] > ceiling:
-                return _broken(points, losses[index], why, losses[-1])
+    for index in range(1, len(values)):
+        window = [value for value in values[max(0, index - _WINDOW) : index] if math.isfinite(value)]
+        ceiling = _ceiling(window) if len(window) >= _WARM_UP else math.inf
+        if not all(_broke(value, ceiling) for value in values[index : index + _SPIKES]) or not window:
+            continue
+        finite = math.isfinite(values[index])
+        if _broke(values[-1], ceiling) and (not finite or len(values) - index >= _SPIKES):
+            why = f"above mean + {_SIGMAS:.0f} sigma = {ceiling:.4g}" if finite else "not finite"
+            return _broken(points, losses[index], f"loss {values[index]:.4g} is {why}, and stays so", losses[-1])
     return None
+
+
+def _broke(value: float, ceiling: float) -> bool:
+    return not math.isfinite(value) or value > ceiling
 
 
 def _ceiling(window: Sequence[float]) -> float:
     """Mean + 6 sigma, and at least twice the highest value seen: a short quiet stretch has next to no deviation."""
-    finite = [value for value in window if math.isfinite(value)] or [math.inf]
-    return max(fmean(finite) + _SIGMAS * pstdev(finite), 2.0 * max(finite))
+    return max(fmean(window) + _SIGMAS * pstdev(window), 2.0 * max(window))
 
 
 def _broken(points: Sequence[Progress], point: Progress, why: str, last: Progress) -> LossBreak:

@@ -11,13 +11,12 @@ _NCCL = re.compile(r"([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] NCCL INFO .*?\b[rR]ank (\
 _SRUN = re.compile(
     r"srun: error: (?P<node>[\w.\[\],-]+): tasks? (?P<tasks>[\d,-]+): (?P<how>[A-Z][\w ()]*?)(?: \(core dumped\))?\s*$"
 )
-_STEPD = re.compile(r"\bslurmstepd(?:-|: |\[)(?P<node>[A-Za-z][\w.-]*?)\]?: ")
+_STEPD = re.compile(r"\bslurmstepd-(?P<node>[A-Za-z][\w.-]*?): ")
 _TABLE = re.compile(r"^\s*(time|host|rank|exitcode)\s*: (.*)$")
 _FIRST = re.compile(r"first observed failure", re.I)
 _AGENT = re.compile(r"torch[./]distributed[./](?:elastic|launcher|run)|torchrun|elastic_launch")
 _FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _LABEL = re.compile(r"^\s*\d+: ")
-_OWN_RANK = re.compile(r"\[rank\d+\]|\[default\d+\]|\brank[ =:]*\d", re.I)
 _SAYS_RANK = (
     re.compile(r"^\S*?\[\d+,(\d+)\]<std(?:out|err)>"),
     re.compile(r"\[[Rr]ank[ :=]?(\d{1,6})\]"),
@@ -80,6 +79,11 @@ class Launch:
     agents: bool
     children: tuple[int, ...] = ()
 
+    @property
+    def task_nodes(self) -> dict[int, str]:
+        """srun task -> node."""
+        return {task: one.node for one in self.exits for task in one.tasks}
+
 
 def read(evidence: Evidence, facts: Facts) -> Launch:
     """Registration wins over what the compressor saw in the log, and that over tables and lists."""
@@ -101,8 +105,6 @@ def place(
     rank, node: what the line itself says. alone: other ranks do not tell of the same failure, so that the launcher's
     "first failure" is this one.
     """
-    if rank is not None and launch.agents and _LABEL.match(line.text) and not _OWN_RANK.search(line.text):
-        rank = None
     rank = _said(line, _SAYS_RANK) if rank is None else rank
     node = node or _node_in(line)
     child = _FAILED_CHILD.search(line.body)
@@ -119,7 +121,7 @@ def place(
         node = node or host
     if rank is not None:
         node = launch.nodes.get(rank) or line.node or node
-    return rank, node or line.node or None
+    return rank, node or line.node or launch.task_nodes.get(line.task)
 
 
 def _first_failure(launch: Launch) -> tuple[int | None, str | None]:

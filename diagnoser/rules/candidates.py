@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnoser.model import Evidence, Traceback
 from diagnoser.rules import exceptions
@@ -16,6 +16,10 @@ names an exception outside of any traceback."""
 _BARE_EXCEPTION = re.compile(
     r"^(?:.{0,160}?[\]|>:-] ?)?\s*(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): (?P<message>\S.*)"
 )
+
+_HANDLER = re.compile(r", in \w*sig\w*_?handler\b|, in _run_exitfuncs|, in __del__")
+_IGNORED = ("Exception ignored in", "Error in atexit", "--- Logging error ---")
+"""Frames of code that runs because the process is already being ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ def collect(evidence: Evidence, hits: Sequence[Hit], loss: Break | None = None) 
     for hit in hits:
         if hit.line not in best:
             best[hit.line] = _of_rule(hit, evidence, traces.get(hit.line, -1))
+    best = {line: _demoted(one, evidence) for line, one in best.items()}
     if loss is not None:
         best.setdefault(loss.line, _of_loss(evidence, loss))
     for candidate in (*_of_traces(evidence), *_of_bare_lines(evidence)):
@@ -93,6 +98,17 @@ def _of_rule(hit: Hit, evidence: Evidence, trace: int) -> Candidate:
     )
 
 
+def _demoted(one: Candidate, evidence: Evidence) -> Candidate:
+    """A root that is raised while the process is being ended is no root."""
+    if one.trace < 0 or one.role is not Role.ROOT or not _ending(evidence, evidence.tracebacks[one.trace]):
+        return one
+    return replace(one, role=Role.TEARDOWN)
+
+
+def _ending(evidence: Evidence, trace: Traceback) -> bool:
+    return _is_ignored(evidence, trace) or any(_HANDLER.search(frame) for frame in trace.frames)
+
+
 def _of_loss(evidence: Evidence, loss: Break) -> Candidate:
     rank = evidence.lines[loss.line].rank
     return Candidate(
@@ -110,11 +126,10 @@ def _of_loss(evidence: Evidence, loss: Break) -> Candidate:
 def _of_traces(evidence: Evidence) -> Iterator[Candidate]:
     for number, trace in enumerate(evidence.tracebacks):
         reading = exceptions.read(trace.exception, trace.message)
-        ignored = _is_ignored(evidence, trace)
         yield Candidate(
             line=trace.raised,
             type=reading.type,
-            role=Role.TEARDOWN if ignored else reading.role,
+            role=Role.TEARDOWN if _ending(evidence, trace) else reading.role,
             by="heuristic:exception_class",
             why=f"a traceback ends in {trace.exception}",
             specificity=_GENERIC if reading.generic else _TRACED,
@@ -144,11 +159,11 @@ def _of_bare_lines(evidence: Evidence) -> Iterator[Candidate]:
 
 
 def _is_ignored(evidence: Evidence, trace: Traceback) -> bool:
-    """Python prints "Exception ignored in" above errors of destructors: nothing fails by them."""
+    """Python and logging print such a line above errors by which nothing fails."""
     start = trace.lines[0] if trace.lines else trace.raised
     stream = evidence.lines[start].stream
     for index in range(start - 1, max(-1, start - 40), -1):
         line = evidence.lines[index]
         if line.stream == stream and line.rank == evidence.lines[start].rank:
-            return line.body.lstrip().startswith("Exception ignored in")
+            return line.body.lstrip().startswith(_IGNORED)
     return False

@@ -18,6 +18,10 @@ _SAME_STORY = 40
 """Lines within which a more specific candidate of the same rank speaks of the same event."""
 
 
+CLASS = 30
+"""Specificity up to which a rule knows an exception by its class alone."""
+
+
 class Why(StrEnum):
     """Why a candidate is not the root."""
 
@@ -62,11 +66,17 @@ class _Docket:
         self.open = [one for one in self.open if not test(one)]
 
 
-def decide(evidence: Evidence, candidates: Sequence[Candidate], recovered: Callable[[Candidate], bool]) -> Story:
-    """recovered: whether training went on after the candidate's line."""
+def decide(
+    evidence: Evidence,
+    candidates: Sequence[Candidate],
+    recovered: Callable[[Candidate], bool],
+    *,
+    diverged: bool = False,
+) -> Story:
+    """recovered: whether training went on after the candidate's line. diverged: the loss series broke for good."""
     docket = _Docket(candidates)
     docket.dismiss(Why.RECOVERED, lambda one: category_of(one.type) is not Category.NONE and recovered(one))
-    _settle_end(docket, recovered)
+    _settle_end(docket, recovered, diverged=diverged)
     _settle_chains(docket, evidence)
     docket.dismiss(Why.TEARDOWN, lambda one: one.role is Role.TEARDOWN, keep_last=True)
     docket.dismiss(Why.WRAPPER, lambda one: one.role is Role.WRAPPER, keep_last=True)
@@ -74,28 +84,41 @@ def decide(evidence: Evidence, candidates: Sequence[Candidate], recovered: Calla
     return _verdict(docket, evidence)
 
 
-def _settle_end(docket: _Docket, went_on: Callable[[Candidate], bool]) -> None:
-    """A run that says it ended well, or was told to end, explains what follows; a completed run also what precedes."""
-    _settle_completed(docket)
+def _settle_end(docket: _Docket, went_on: Callable[[Candidate], bool], *, diverged: bool) -> None:
+    """A run that says it ended well, or was told to end, explains what follows; a completed run also what precedes.
+
+    A job that hangs after a failure is ended by somebody: then the failure before the end is the cause.
+    """
+    _settle_completed(docket, diverged=diverged)
     told = [one for one in docket.open if _is_end(one) and one.type is not FailureType.COMPLETED]
     if not told:
         return
-    last = told[-1]
-    if went_on(last) and any(one.line > last.line and _is_fault(one) for one in docket.open):
+    first, last = told[0], told[-1]
+    if any(one.line < first.line and _outweighs(one, first) for one in docket.open):
+        docket.dismiss(Why.LATER, lambda one: one in told)
+    elif went_on(last) and any(one.line > last.line and _is_fault(one) for one in docket.open):
         docket.dismiss(Why.EARLIER_ATTEMPT, lambda one: one.line <= last.line)
     else:
-        docket.dismiss(Why.EXPLAINED, lambda one: one.line > told[0].line)
+        docket.dismiss(Why.EXPLAINED, lambda one: one.line > first.line)
 
 
-def _settle_completed(docket: _Docket) -> None:
+def _settle_completed(docket: _Docket, *, diverged: bool) -> None:
     done = [one for one in docket.open if _is_end(one) and one.type is FailureType.COMPLETED]
     if not done:
         return
     last = done[-1]
-    if "all" not in last.explains and any(one.line > last.line and _is_fault(one) for one in docket.open):
+    failed = "all" not in last.explains and any(one.line > last.line and _is_fault(one) for one in docket.open)
+    if failed or diverged:
         docket.dismiss(Why.LATER, lambda one: one.type is FailureType.COMPLETED)
     else:
-        docket.dismiss(Why.FINISHED, lambda one: not _is_end(one) and one.type is not FailureType.LOSS_DIVERGENCE)
+        docket.dismiss(Why.FINISHED, lambda one: not _is_end(one))
+
+
+def _outweighs(one: Candidate, end: Candidate) -> bool:
+    """Whether a failure before an ordered end is the reason for that end."""
+    if category_of(one.type) is Category.NONE or one.role not in (Role.ROOT, Role.SYMPTOM):
+        return False
+    return one.role is Role.ROOT or end.type is not FailureType.PREEMPTED
 
 
 def _is_end(one: Candidate) -> bool:
@@ -133,17 +156,23 @@ def _speaker(members: list[Candidate], evidence: Evidence) -> Candidate:
     """The member that names the cause. ``members``: first cause first, last raised last.
 
     A rule that knows its message wins. The same type all along (an HTTP stack): the last, which names the service.
-    Control flow that Python handles on purpose (KeyError while filling a cache): what came after it. Else the first.
+    Else the first that says something; what Python code raises and handles on purpose (KeyError while filling a cache)
+    and what only carries (a refused connection under a storage client) comes after that.
     """
-    rules = [one for one in members if one.by.startswith("rule:") and one.role is Role.ROOT]
-    if rules:
-        return max(rules, key=lambda one: (one.specificity, -members.index(one)))
-    roots = [one for one in members if one.role is Role.ROOT] or members
-    if len({one.type for one in roots}) == 1:
-        return roots[-1]
-    spoken = [one for one in roots if not exceptions.is_control_flow(evidence.tracebacks[one.trace].exception)]
-    exact = [one for one in spoken if one.type is not FailureType.RUNTIME_ERROR]
-    return (exact or spoken or roots[-1:])[0]
+    known = [one for one in members if one.by.startswith("rule:") and one.specificity > CLASS]
+    roots = [one for one in known or members if one.role is Role.ROOT] or members
+    best = max(_telling(one, evidence) for one in roots)
+    roots = [one for one in roots if _telling(one, evidence) == best]
+    return roots[-1] if len({one.type for one in roots}) == 1 else roots[0]
+
+
+def _telling(one: Candidate, evidence: Evidence) -> tuple[int, int]:
+    """How much an exception of a chain says: by kind of class, then by the exactness of its rule."""
+    if one.specificity > CLASS and one.by.startswith("rule:"):
+        return (1 if one.type is FailureType.CONNECTION_ERROR else 2), one.specificity
+    if one.type in (FailureType.RUNTIME_ERROR, FailureType.CONNECTION_ERROR):
+        return 0, 0
+    return (1 if exceptions.is_control_flow(evidence.tracebacks[one.trace].exception) else 2), 0
 
 
 def _settle_causes(docket: _Docket) -> None:
@@ -168,10 +197,9 @@ def _verdict(docket: _Docket, evidence: Evidence) -> Story:
     if not docket.open:
         return Story(None, tuple(docket.dismissed))
     first = docket.open[0]
-    root = max(
-        (one for one in docket.open if _same_story(first, one, evidence)),
-        key=lambda one: (one.specificity, -one.line),
-    )
+    near = [one for one in docket.open if _same_story(first, one, evidence)]
+    root = max(near, key=lambda one: (one.specificity, -one.line))
+    root = next((one for one in near if one.by == root.by and one.trace >= 0), root)
     for one in docket.open:
         if one is not root:
             docket.dismissed.append((one, _why_later(root, one)))

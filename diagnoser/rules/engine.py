@@ -18,6 +18,8 @@ _SET_MEMORY = 256 << 20
 _LONGEST = 8192
 """Characters of a body that are searched: longer lines carry their message at the front (and are cut anyway)."""
 
+_SOURCE = ("raise ", "return ", "assert ", 'File "', "logger.", "logging.", "print(", "warnings.warn(")
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:
@@ -45,6 +47,8 @@ class Engine:
         hits: list[Hit] = []
         for index, line in enumerate(evidence.lines):
             body = line.body[:_LONGEST]
+            if around.is_source(index):
+                continue
             found = seen.get(body)
             if found is None:
                 found = seen[body] = self._hits(body)
@@ -74,9 +78,17 @@ class _Around:
     def __init__(self, evidence: Evidence) -> None:
         self._lines = evidence.lines
         self._frames: dict[int, list[str]] = {}
+        self._raised = {index: trace.raised for trace in evidence.tracebacks for index in trace.lines}
         for trace in evidence.tracebacks:
             for index in trace.lines:
                 self._frames.setdefault(index, []).extend(trace.frames)
+
+    def is_source(self, index: int) -> bool:
+    XX
+        body = self._lines[index].body
+        if not body[:1].isspace():
+            return False
+        return index < self._raised.get(index, -1) or body.lstrip().startswith(_SOURCE)
 
     def allows(self, rule: Rule, index: int) -> bool:
         if rule.frames and not any(_any(rule.frames, frame) for frame in self._frames.get(index, ())):

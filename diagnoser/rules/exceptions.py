@@ -130,7 +130,9 @@ _SUFFIXES = tuple(
         ("OSError", _T.OS_ERROR),
     )
 )
-_ERRNO = re.compile(r"\[Errno (\d+)\]")
+_ERRNO = re.compile(r"\[Errno (\d+)\]|\bcode: (\d+), kind:")
+_STORES = ("botocore.", "boto3.", "s3fs.", "s3transfer.", "gcsfs.", "oss2.", "minio.", "adlfs.", "google.cloud.storage")
+"""Modules of object store clients: whatever they raise, the store did not do what was asked."""
 _ERRNOS: dict[FailureType, tuple[int, ...]] = {
     _T.DISK_FULL: (28, 122),
     _T.FILESYSTEM_ERROR: (5, 30, 107, 108, 116, 117, 121),
@@ -158,7 +160,8 @@ def read(exception: str, message: str) -> Reading:
     """exception: dotted class as printed; message: what follows it."""
     name = exception.rsplit(".", 1)[-1]
     numbers = _ERRNO.search(message[:200])
-    kind = _BY_ERRNO.get(int(numbers[1])) if numbers else None
+    kind = _BY_ERRNO.get(int(numbers[1] or numbers[2])) if numbers else None
+    kind = kind or (_T.S3_STORAGE_ERROR if exception.startswith(_STORES) else None)
     kind = kind or _BY_NAME.get(name) or _by_suffix(name)
     return Reading(kind or _T.RUNTIME_ERROR, _role(name, message), name in _GENERIC or kind is None)
 

@@ -25,7 +25,7 @@ def reported(events: Iterable[Event]) -> Outcome | None:
 
 
 def settle(told: Outcome | None, root: FailureType, *, hung: bool, completed: bool) -> Outcome:
-    """told: by events. root: its type, ``unknown`` without one. completed: the log says that the run reached its end."""
+    """told: by events. root: its type, ``unknown`` without one. completed: the log says that the run got to its end."""
     if root in _TOLD:
         return _TOLD[root]
     if told is not None:

@@ -84,7 +84,7 @@ class _Around:
                 self._frames.setdefault(index, []).extend(trace.frames)
 
     def is_source(self, index: int) -> bool:
-    XX
+        """Frames and code of a traceback: a quoted ``raise ValueError("...")`` is a message that nobody printed."""
         body = self._lines[index].body
         if not body[:1].isspace():
             return False

@@ -4,8 +4,9 @@ import itertools
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import asyncpg
 import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from tests.contract import postgres
@@ -26,9 +27,11 @@ def server() -> Iterator[str]:
 
 async def _new_database(server: str) -> str:
     name = f"test{next(_numbers)}"
-    connection = await asyncpg.connect(f"{server}/postgres")
-    await connection.execute(f"CREATE DATABASE {name}")
-    await connection.close()
+    address = server.replace("postgresql", "postgresql+asyncpg")
+    engine = create_async_engine(f"{address}/postgres", isolation_level="AUTOCOMMIT")
+    async with engine.connect() as connection:
+        await connection.execute(text(f"CREATE DATABASE {name}"))
+    await engine.dispose()
     return f"{server}/{name}"
 
 

@@ -1,14 +1,10 @@
 """Small records for the tests."""
 
-from dataclasses import replace
-
 from diagnoser.model import (
-    Attempt,
     AttemptKey,
     Diagnosis,
     Effect,
     EffectKind,
-    Job,
     Mode,
     Plan,
     PlanState,
@@ -16,7 +12,7 @@ from diagnoser.model import (
     Stream,
     Suspect,
 )
-from diagnoser.ports import Append, Claim, Cursor, DiagnosisRecord, Timing
+from diagnoser.ports import Append, Claim, Cursor, DiagnosisRecord, Store, Timing
 from diagnoser.taxonomy import Action, Category, FailureType, Outcome
 
 TIMING = Timing(grace=5.0, settle=20.0, settle_max=120.0)
@@ -76,9 +72,11 @@ def effect(key: str = "effect-1", *, created: float = 200.0, expires: float = 38
     return Effect(key, EffectKind.RECOVERY, "recovery", b'{"action":"cordon"}', created, expires)
 
 
-def claim_of(key: AttemptKey, token: str) -> Claim:
-    return Claim(Attempt(key, 0.0), Job(key.job), token)
+async def claimed(store: Store, now: float = 1000.0, lease: float = 60.0, limit: int = 10) -> list[Claim]:
+    return await store.claim_attempts(now, TIMING, lease, limit)
 
 
-def later(record: DiagnosisRecord, id: str, text: str) -> DiagnosisRecord:
-    return replace(record, id=id, diagnosis=diagnosis(text))
+async def the_claim(store: Store, now: float = 1000.0) -> Claim:
+    """The claim on the one attempt that is due."""
+    (claim,) = await claimed(store, now)
+    return claim

@@ -49,14 +49,25 @@ _ERRORS: tuple[tuple[type[BaseException], type[DiagnoserError] | None], ...] = (
 
 
 def create_engine(url: str) -> AsyncEngine:
-    """``sqlite:///path`` or ``postgresql://user:password@host/name``; the driver is chosen here."""
-    target = make_url(url)
-    target = target.set(drivername=_ASYNC_DRIVERS.get(target.drivername, target.drivername))
+    """``sqlite:///path`` or ``postgresql://user:password@host/name``; the driver is chosen here. Raises BadInput."""
+    target = _target(url)
     if target.get_backend_name() == "sqlite":
         return _sqlite_engine(target)
     return create_async_engine(
         target, pool_pre_ping=True, pool_size=10, connect_args={"timeout": BUSY_SECONDS, "command_timeout": 60.0}
     )
+
+
+def _target(url: str) -> URL:
+    """The messages never hold the URL: it may carry a password."""
+    try:
+        parsed = make_url(url)
+    except (SQLAlchemyError, ValueError) as error:
+        raise BadInput("the database URL cannot be read") from error
+    driver = _ASYNC_DRIVERS.get(parsed.drivername, parsed.drivername)
+    if driver not in _ASYNC_DRIVERS.values():
+        raise BadInput("the database URL must start with sqlite:// or postgresql://")
+    return parsed.set(drivername=driver)
 
 
 def _sqlite_engine(target: URL) -> AsyncEngine:

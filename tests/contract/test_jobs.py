@@ -1,0 +1,101 @@
+"""Contract of the job store."""
+
+import asyncio
+
+import pytest
+
+from diagnoser.model import AttemptKey, Event, EventKind, Job
+from diagnoser.ports import Store
+from tests.contract.records import KEY, append
+
+EXIT = Event(EventKind.EXIT, 300.0, code=137, signal=9, node="gpu-004", rank=3, reason="oom-kill")
+
+
+async def test_a_job_comes_back_as_it_was_registered(store: Store) -> None:
+    """Every field of a job survives, mappings with number keys too."""
+    job = Job(
+        "llama-70b", "east", "pretrain", ("n1", "n2"), {0: "n1", 8: "n2"}, "megatron", "/ckpt", {"team": "nlp"}, 50.0
+    )
+    assert await store.register(job) == job
+    assert await store.job("llama-70b") == job
+    assert await store.job("someone-else") is None
+
+
+async def test_given_fields_win_and_empty_ones_leave_what_is_stored(store: Store) -> None:
+    """A job is completed by later registrations, and stays as old as it was."""
+    await store.register(Job("llama-70b", cluster="east", framework="megatron", created=50.0))
+    merged = await store.register(Job("llama-70b", framework="nemo", nodes=("n1",), created=90.0))
+    assert merged == Job("llama-70b", cluster="east", framework="nemo", nodes=("n1",), created=50.0)
+    assert await store.job("llama-70b") == merged
+
+
+async def test_replicas_that_complete_one_job_at_once_lose_nothing(store: Store, second: Store) -> None:
+    """Registrations of different fields at the same time all arrive."""
+    await asyncio.gather(
+        store.register(Job("llama-70b", cluster="east", created=50.0)),
+        second.register(Job("llama-70b", framework="nemo", created=50.0)),
+        store.register(Job("llama-70b", checkpoint_dir="/ckpt", created=50.0)),
+    )
+    assert await store.job("llama-70b") == Job(
+        "llama-70b", cluster="east", framework="nemo", checkpoint_dir="/ckpt", created=50.0
+    )
+
+
+async def test_logs_do_not_empty_a_registered_job(store: Store) -> None:
+    """Lines for a known job leave its registration alone."""
+    await store.register(Job("llama-70b", cluster="east", created=50.0))
+    await store.append([append()])
+    job = await store.job("llama-70b")
+    assert job is not None and job.cluster == "east"
+
+
+async def test_an_event_creates_job_and_attempt_and_ends_it(store: Store) -> None:
+    """An exit for an unknown job is stored with all its fields."""
+    await store.add_event(KEY, EXIT)
+    (attempt,) = await store.attempts(KEY.job)
+    assert attempt.events == (EXIT,)
+    assert (attempt.opened, attempt.ended, attempt.revision) == (300.0, 300.0, 1)
+    assert await store.job(KEY.job) is not None
+
+
+async def test_an_equal_event_counts_once(store: Store, second: Store) -> None:
+    """A launcher that repeats its report changes nothing."""
+    await asyncio.gather(store.add_event(KEY, EXIT), second.add_event(KEY, EXIT))
+    await store.add_event(KEY, EXIT)
+    (attempt,) = await store.attempts(KEY.job)
+    assert attempt.events == (EXIT,)
+    assert attempt.revision == 1
+
+
+async def test_events_come_in_the_order_of_their_time(store: Store) -> None:
+    """Reports that arrive late are put where they belong; the first end stays the end."""
+    checkpoint = Event(EventKind.CHECKPOINT, 200.0, step=1200, path="/ckpt/1200")
+    later = Event(EventKind.CANCELLED, 310.0)
+    for event in (EXIT, later, checkpoint):
+        await store.add_event(KEY, event)
+    (attempt,) = await store.attempts(KEY.job)
+    assert attempt.events == (checkpoint, EXIT, later)
+    assert (attempt.ended, attempt.revision) == (300.0, 3)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in EventKind if kind.value in ("exit", "cancelled", "preempted")])
+async def test_each_ending_event_ends_the_attempt(store: Store, kind: EventKind) -> None:
+    """Exit, cancellation and preemption are ends."""
+    await store.add_event(KEY, Event(kind, 300.0))
+    assert (await store.attempts(KEY.job))[0].ended == 300.0
+
+
+async def test_a_heartbeat_is_no_news(store: Store) -> None:
+    """A heartbeat is stored and does not make an attempt dirty, or each one would cause a diagnosis."""
+    await store.add_event(KEY, Event(EventKind.HEARTBEAT, 300.0))
+    (attempt,) = await store.attempts(KEY.job)
+    assert len(attempt.events) == 1
+    assert attempt.revision == 0
+
+
+async def test_attempts_of_a_job_come_in_order(store: Store) -> None:
+    """Each attempt has its own events."""
+    await store.add_event(AttemptKey("llama-70b", 2), EXIT)
+    await store.append([append(AttemptKey("llama-70b", 1))])
+    found = await store.attempts("llama-70b")
+    assert [(attempt.key.number, len(attempt.events)) for attempt in found] == [(1, 0), (2, 1)]

@@ -1,0 +1,71 @@
+"""The schema: its history leads to the tables of the code, from anywhere, with several replicas at once."""
+
+import asyncio
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import inspect
+from sqlalchemy.engine import Connection
+
+from diagnoser.adapters.sql.database import create_engine
+from diagnoser.adapters.sql.migrations import config, head, upgrade
+from diagnoser.adapters.sql.store import open_store
+from diagnoser.adapters.sql.tables import metadata
+from tests.contract.records import KEY, append
+
+REVISIONS = [script.revision for script in ScriptDirectory.from_config(config()).walk_revisions()]
+
+
+def differences(connection: Connection) -> list[object]:
+    context = MigrationContext.configure(connection, opts={"compare_server_default": True})
+    return list(compare_metadata(context, metadata))
+
+
+def partial_indexes(connection: Connection) -> set[str]:
+    found = inspect(connection).get_indexes("attempts")
+    return {
+        str(index["name"])
+        for index in found
+        if any(name.endswith("_where") for name in index.get("dialect_options", {}))
+    }
+
+
+@pytest.mark.parametrize("revision", ["base", *REVISIONS])
+async def test_every_earlier_schema_can_be_brought_up_to_date(url: str, revision: str) -> None:
+    """From nothing and from each revision ever released, the result is exactly the tables of the code."""
+    if revision != "base":
+        await upgrade(url, revision)
+    await upgrade(url)
+    engine = create_engine(url)
+    async with engine.connect() as connection:
+        assert await connection.run_sync(differences) == []
+        assert await connection.run_sync(partial_indexes) == {"attempts_open"}
+    await engine.dispose()
+
+
+async def test_replicas_that_start_at_once_do_not_break_each_other(url: str) -> None:
+    """One migrates, the others wait for it and find nothing to do."""
+    stores = await asyncio.gather(*(open_store(url) for _ in range(4)))
+    for store in stores:
+        await store.ping()
+    await stores[0].append([append()])
+    assert len(await stores[3].deltas(KEY)) == 1
+    for store in stores:
+        await store.close()
+
+
+async def test_opening_again_keeps_the_data(url: str) -> None:
+    """A restart finds what was committed before it."""
+    first = await open_store(url)
+    await first.append([append(delta=b"kept")])
+    await first.close()
+    second = await open_store(url)
+    assert [delta.data for delta in await second.deltas(KEY)] == [b"kept"]
+    await second.close()
+
+
+def test_there_is_one_newest_revision() -> None:
+    """Two branches of history would leave the outcome to chance."""
+    assert ScriptDirectory.from_config(config()).get_heads() == [head()]

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 from diagnoser import verdict
-from diagnoser.localize import collectives, nodes, progress, ranks
-from diagnoser.model import Diagnosis, Evidence, Facts
+from diagnoser.localize import ANCHORS, collectives, nodes, progress, ranks
+from diagnoser.model import Anchor, Diagnosis, Evidence, Facts
 from diagnoser.recovery.policy import Case, Policy
 from diagnoser.rules import candidates, causality
 from diagnoser.rules.candidates import Candidate
@@ -26,6 +26,11 @@ class Knowledge:
     engine: Engine
     policy: Policy
     calibration: Calibration
+
+    @property
+    def anchors(self) -> tuple[Anchor, ...]:
+        """What the compressor's gate must let through."""
+        return (*self.engine.ruleset.anchors, *ANCHORS)
 
 
 def diagnose(evidence: Evidence, facts: Facts, knowledge: Knowledge, now: float | None = None) -> Diagnosis:

@@ -1,1 +1,24 @@
 """Which rank failed first, which never arrived, which node is at fault, where progress stopped or the loss broke."""
+
+from diagnoser.model import Anchor
+
+ANCHORS = tuple(
+    Anchor(text)
+    for text in (
+        "srun: error:",
+        "first observed failure",
+        "local_rank:",
+        "exitcode  :",
+        "host      :",
+        "time      :",
+        "on node ",
+        "on host ",
+        "nranks ",
+        "nRanks ",
+        "monitoredBarrier",
+        "Watchdog caught",
+        "last enqueued",
+        "Connection closed by peer",
+    )
+)
+"""What the compressor must let through for this ring, beside the rules' anchors."""

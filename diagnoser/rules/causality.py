@@ -176,15 +176,23 @@ def _telling(one: Candidate, evidence: Evidence) -> tuple[int, int]:
 
 
 def _settle_causes(docket: _Docket) -> None:
-    """Roots explain symptoms; a root also explains the types it lists."""
+    """Roots explain symptoms; a root also explains the types it lists, a symptom only those after it."""
+    docket.dismiss(Why.TEARDOWN, _is_told, keep_last=True)
     if any(one.role is Role.ROOT for one in docket.open):
         docket.dismiss(Why.EXPLAINED, lambda one: one.role is Role.SYMPTOM)
     causes = list(docket.open)
     docket.dismiss(Why.EXPLAINED, lambda one: any(_explains(other, one) for other in causes), keep_last=True)
 
 
+def _is_told(one: Candidate) -> bool:
+    """A signal or a cancelled step: how a job ends that somebody stops, or that fails for another reason."""
+    return one.role is Role.SYMPTOM and category_of(one.type) is Category.NONE
+
+
 def _explains(cause: Candidate, other: Candidate) -> bool:
     if cause is other or cause.type is other.type or not _covers(cause, other):
+        return False
+    if cause.role is not Role.ROOT and other.line < cause.line:
         return False
     return not _covers(other, cause) or (cause.line, -cause.specificity) < (other.line, -other.specificity)
 

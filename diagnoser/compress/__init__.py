@@ -1,13 +1,16 @@
 """The real-time compressor: lines in, a small mergeable delta out, a digest for rules, models and people.
 
-``Compressor(gate, filters).feed(block)`` then ``.take()`` gives a ``Delta``; ``merge`` makes one of many; ``digest`` reads it.
+``Compressor(gate, filters).feed(block)`` then ``.take()`` gives a ``Delta``; ``merge`` makes one of many; ``digest``
+reads it.
 """
 
 from diagnoser.compress.codec import from_bytes, to_bytes
 from diagnoser.compress.compressor import Compressor
-from diagnoser.compress.delta import Delta, Limits, merge
+from diagnoser.compress.delta import Delta
 from diagnoser.compress.digest import Digest, digest
 from diagnoser.compress.filters import FilterSet, parse_filters
+from diagnoser.compress.limits import Limits
+from diagnoser.compress.selection import merge
 from diagnoser.compress.shapes import Gate
 
 __all__ = [

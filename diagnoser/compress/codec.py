@@ -6,9 +6,9 @@ from typing import Any
 import orjson
 import zstandard
 
-from diagnoser.compress.delta import Delta, Limits, PointRow, Row, Stat
+from diagnoser.compress.delta import Delta, PointRow, Row, Share, Stat
+from diagnoser.compress.limits import Limits
 from diagnoser.compress.progress import Point
-from diagnoser.compress.shapes import Kind
 from diagnoser.errors import BadInput
 from diagnoser.model import Stream
 
@@ -19,22 +19,13 @@ _MOST = 512 << 20
 
 def to_bytes(delta: Delta) -> bytes:
     """The same delta always gives the same bytes, however it was merged."""
-    streams = sorted({*delta.ranges, *(stream for stream, _ in delta.voices)})
+    streams = sorted(delta.shares)
     at = {stream: index for index, stream in enumerate(streams)}
     body = {
         "streams": [[stream.source, stream.node, stream.rank] for stream in streams],
         "sums": [delta.lines, delta.bytes, delta.cut_lines, delta.cut_bytes, delta.crowded],
-        "ranges": [[at[stream], ranges] for stream, ranges in sorted(delta.ranges.items())],
         "shapes": [_stat(key, stat, at) for key, stat in sorted(delta.shapes.items())],
-        "rows": [
-            [at[row.stream], row.number, row.text, row.voice, int(row.kind), row.signature, row.time, row.received]
-            for _, row in sorted(delta.rows.items())
-        ],
-        "points": [
-            [at[row.stream], row.number, row.voice, row.rank, row.time, [_plain(value) for value in row.point]]
-            for _, row in sorted(delta.points.items())
-        ],
-        "voices": [[at[stream], voice, f"{ranks:x}"] for (stream, voice), ranks in sorted(delta.voices.items())],
+        "shares": [_share(delta.shares[stream]) for stream in streams],
     }
     return bytes([VERSION]) + zstandard.ZstdCompressor(level=3).compress(orjson.dumps(body))
 
@@ -53,26 +44,37 @@ def from_bytes(data: bytes, limits: Limits | None = None) -> Delta:
 def _delta(body: dict[str, Any], limits: Limits) -> Delta:
     streams = [Stream(*fields) for fields in body["streams"]]
     lines, size, cut_lines, cut_bytes, crowded = body["sums"]
-    delta = Delta(limits, lines, size, cut_lines, cut_bytes, crowded=crowded)
-    delta.ranges = {streams[at]: tuple((low, high) for low, high in ranges) for at, ranges in body["ranges"]}
+    delta = Delta(limits, lines, size, cut_lines, cut_bytes, crowded)
     for key, count, first, first_text, last, last_text, ranks, kind, filtered in body["shapes"]:
         first_place, last_place = (first[0], streams[first[1]]), (last[0], streams[last[1]])
-        delta.shapes[key] = Stat(
-            count, first_place, first_text, last_place, last_text, int(ranks, 16), Kind(kind), filtered
-        )
-    for at, number, text, voice, kind, mark, time, received in body["rows"]:
-        delta.rows[number, streams[at]] = Row(streams[at], number, text, voice, Kind(kind), mark, time, received)
-    for at, number, voice, rank, time, values in body["points"]:
-        point = Point(*(_value(value) for value in values[:5]), *values[5:])
-        delta.points[number, streams[at]] = PointRow(streams[at], number, voice, rank, time, point)
-    delta.voices = {(streams[at], voice): int(ranks, 16) for at, voice, ranks in body["voices"]}
+        delta.shapes[key] = Stat(count, first_place, first_text, last_place, last_text, int(ranks, 16), kind, filtered)
+    delta.shares = {stream: _shared(share) for stream, share in zip(streams, body["shares"], strict=True)}
     return delta
+
+
+def _share(share: Share) -> list[Any]:
+    rows = [list(row) for _, row in sorted(share.rows.items())]
+    points = [[*row[:4], [_plain(value) for value in row.point]] for _, row in sorted(share.points.items())]
+    voices = [[voice, f"{ranks:x}"] for voice, ranks in sorted(share.voices.items())]
+    return [share.ranges, rows, points, voices, [[rank, *node] for rank, node in sorted(share.nodes.items())]]
+
+
+def _shared(fields: list[Any]) -> Share:
+    ranges, rows, points, voices, nodes = fields
+    share = Share(tuple((low, high) for low, high in ranges))
+    share.rows = {row[0]: Row(*row) for row in rows}
+    for number, voice, rank, time, values in points:
+        point = Point(*(_value(value) for value in values[:5]), *values[5:])
+        share.points[number] = PointRow(number, voice, rank, time, point)
+    share.voices = {voice: int(ranks, 16) for voice, ranks in voices}
+    share.nodes = {rank: (weight, node) for rank, weight, node in nodes}
+    return share
 
 
 def _stat(key: int, stat: Stat, at: dict[Stream, int]) -> list[Any]:
     first, last = [stat.first[0], at[stat.first[1]]], [stat.last[0], at[stat.last[1]]]
     ranks = f"{stat.ranks:x}"
-    return [key, stat.count, first, stat.first_text, last, stat.last_text, ranks, int(stat.kind), stat.filtered]
+    return [key, stat.count, first, stat.first_text, last, stat.last_text, ranks, stat.kind, stat.filtered]
 
 
 def _plain(value: Any) -> Any:

@@ -1,22 +1,24 @@
 """The hot loop: whole blocks go through C, Python sees each skeleton once and only lines that matter one by one."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 
-from diagnoser.compress import progress, skeleton
-from diagnoser.compress.delta import Budget, Delta, Limits, Place, PointRow, Row, Stat, join
+from diagnoser.compress import skeleton
+from diagnoser.compress.delta import Delta, Share, Stat, join
 from diagnoser.compress.filters import FilterSet
-from diagnoser.compress.lines import HEADS, body_of, clean, read_prefix
-from diagnoser.compress.shapes import IMPORTANT, Gate, Kind, Shapes, shapes
-from diagnoser.compress.signature import signature
+from diagnoser.compress.keeping import Keeper
+from diagnoser.compress.limits import Limits
+from diagnoser.compress.lines import HEADS, clean, read_prefix
+from diagnoser.compress.selection import settle
+from diagnoser.compress.shapes import Gate, Shapes, shapes
 from diagnoser.model import Block, Stream
 
 CHUNK = 2 << 20
-_MOST_PAIRS = 200_000
-_MOST_RANK = 65535
 SAMPLE = 480
 """Longest sample of a routine shape, in bytes."""
+_MOST_PAIRS = 200_000
+_MOST_RANK = 65535
 
 
 class Compressor:
@@ -46,29 +48,24 @@ class Compressor:
         delta, self._delta = self._delta, Delta(self._limits)
         self._seen.clear()
         self._settled = 0
-        delta.settle()
-        return delta
+        return settle(delta)
 
     def _chunk(self, block: Block) -> None:
-        cut = _Cut(block, self._shapes)
-        delta, total = self._delta, len(cut.lines)
+        cut = Cut(block, self._shapes)
+        delta, total, share = self._delta, len(cut.lines), self._delta.share(block.stream)
         delta.lines += total
         delta.bytes += len(block.data)
-        delta.cut_lines += cut.cleaned.cut_lines
-        delta.cut_bytes += cut.cleaned.cut_bytes
-        delta.ranges[block.stream] = join((*delta.ranges.get(block.stream, ()), (block.first, block.first + total - 1)))
-        _count(block, cut, delta)
-        self._ranks(block.stream, cut)
-        _Keep(block, cut, delta).keep()
-        self._relieve()
+        delta.cut_lines += cut.cut_lines
+        delta.cut_bytes += cut.cut_bytes
+        share.ranges = join((*share.ranges, (block.first, block.first + total - 1)))
+        _count(block, cut, delta.shapes)
+        self._speakers(block.stream, cut, share)
+        Keeper(block, cut, share, delta).keep()
+        if delta.size > 2 * self._settled + 8192:
+            settle(delta)
+            self._settled = delta.size
 
-    def _relieve(self) -> None:
-        """Settle now and then, so that memory stays bounded while a long file is fed."""
-        if _size(self._delta) > 2 * self._settled + 8192:
-            self._delta.settle()
-            self._settled = _size(self._delta)
-
-    def _ranks(self, stream: Stream, cut: "_Cut") -> None:
+    def _speakers(self, stream: Stream, cut: "Cut", share: Share) -> None:
         """Note who printed which shape and which voices there are."""
         stats = self._delta.shapes
         if stream.rank >= 0:
@@ -81,40 +78,37 @@ class Compressor:
         if len(self._seen) > _MOST_PAIRS:
             self._seen.clear()
         self._seen |= pairs
+        bits = {head: _bit(head) for head in {head for head, _ in pairs}}
         for head, name in pairs:
-            stats[cut.found[name].id].ranks |= _bit(head)
-        voices = self._delta.voices
-        for head in {head for head, _ in pairs}:
+            stats[cut.found[name].id].ranks |= bits[head]
+        for head in bits:
             prefix = read_prefix(head)
             if prefix.voice:
-                key = (stream, prefix.voice)
-                voices[key] = voices.get(key, 0) | (1 << min(prefix.rank, _MOST_RANK) if prefix.rank >= 0 else 0)
+                named = 1 << min(prefix.rank, _MOST_RANK) if prefix.rank >= 0 else 0
+                share.voices[prefix.voice] = share.voices.get(prefix.voice, 0) | named
 
 
-class _Cut:
+class Cut:
     """A chunk cut into lines and skeletons. heads: the launcher prefix of each line, None where no line has one."""
 
     def __init__(self, block: Block, shapes: Shapes) -> None:
-        self.cleaned = clean(block.data)
-        self.lines = self.cleaned.lines
-        self.skeletons = skeleton.bare(self.cleaned.text).split(b"\n")
+        self.lines, self.cut_lines, self.cut_bytes, text = clean(block.data)
+        self.skeletons = skeleton.bare(text).split(b"\n")
         self.counts = Counter(self.skeletons)
         total = len(self.lines)
         self.firsts = dict(zip(reversed(self.skeletons), range(total - 1, -1, -1), strict=True))
         self.lasts = dict(zip(self.skeletons, range(total), strict=True))
         shapes.learn(self.counts.keys(), self.firsts, self.lines)
         self.found = {name: shapes.known[name] for name in self.counts}
-        prefixed = any(shape.prefixed for shape in self.found.values())
-        self.heads = self._prefixes(total) if prefixed else None
-
-    def _prefixes(self, total: int) -> list[bytes]:
-        heads: list[bytes] = HEADS.findall(self.cleaned.text)
-        return heads + [b""] * (total - len(heads))  # a last empty line is not found
+        self.heads: list[bytes] | None = None
+        if any(shape.prefixed for shape in self.found.values()):
+            found: list[bytes] = HEADS.findall(text)
+            self.heads = found + [b""] * (total - len(found))  # a last empty line is not found
 
 
-def _count(block: Block, cut: _Cut, delta: Delta) -> None:
+def _count(block: Block, cut: Cut, stats: dict[int, Stat]) -> None:
     """Counts, first and last lines of the shapes of a chunk."""
-    stats, stream, start, lines = delta.shapes, block.stream, block.first, cut.lines
+    stream, start, lines = block.stream, block.first, cut.lines
     firsts, lasts, found = cut.firsts, cut.lasts, cut.found
     for name, count in cut.counts.items():
         shape, first, last = found[name], firsts[name], lasts[name]
@@ -132,17 +126,13 @@ def _count(block: Block, cut: _Cut, delta: Delta) -> None:
             stat.last, stat.last_text = high, _sample(lines[last])
 
 
-def _size(delta: Delta) -> int:
-    return len(delta.rows) + len(delta.shapes) + len(delta.points)
-
-
 def rank_code(rank: int, task: int, local: int) -> int:
     """The bit of a speaker: a rank, else a task label alone, else a local rank under a task label (or alone)."""
     if rank >= 0:
-        return 3 * min(rank, 65535)
+        return 3 * min(rank, _MOST_RANK)
     if local < 0:
-        return 3 * min(task, 65535) + 1
-    return 3 * min(max(task, 0) * 16 + local, 65535) + 2
+        return 3 * min(task, _MOST_RANK) + 1
+    return 3 * min(max(task, 0) * 16 + local, _MOST_RANK) + 2
 
 
 @lru_cache(maxsize=65536)
@@ -151,112 +141,6 @@ def _bit(head: bytes) -> int:
     if prefix.rank < 0 and prefix.task < 0 and prefix.local < 0:
         return 0
     return 1 << rank_code(prefix.rank, prefix.task, prefix.local)
-
-
-class _Keep:
-    """Picks the lines of one chunk that stay verbatim."""
-
-    def __init__(self, block: Block, cut: "_Cut", delta: Delta) -> None:
-        self._block, self._cut, self._delta, self._limits = block, cut, delta, delta.limits
-        self._lines, self._heads = cut.lines, cut.heads
-
-    def keep(self) -> None:
-        total, window = len(self._lines), self._limits.window
-        if self._delta.lines <= self._limits.small or total <= 2 * window:
-            self._rows(range(total))
-        else:
-            self._rows((*range(window), *range(total - window, total)))
-        self._tails()
-        hot = {name for name, shape in self._cut.found.items() if shape.kind}
-        if hot:
-            self._hot([index for index, name in enumerate(self._cut.skeletons) if name in hot])
-
-    def _hot(self, indices: list[int]) -> None:
-        groups: dict[int, list[int]] = {}
-        kinds: dict[int, Kind] = {}
-        skeletons, found = self._cut.skeletons, self._cut.found
-        for index in indices:
-            shape = found[skeletons[index]]
-            if shape.kind & IMPORTANT:
-                mark = signature(shape.id, shape.kind, self._lines[index])
-                groups.setdefault(mark, []).append(index)
-                kinds[mark] = shape.kind
-            if shape.dialect >= 0:
-                self._progress(index, shape.dialect)
-        for mark, places in groups.items():
-            self._group(self._limits.budget(kinds[mark]), places)
-
-    def _rows(self, indices: Iterable[int]) -> None:
-        for index in indices:
-            self._row(index)
-
-    def _tails(self) -> None:
-        """The last lines of each voice, found in C: one dictionary of last positions for each line wanted."""
-        if self._heads is None:
-            return
-        heads = list(self._heads)
-        for _ in range(self._limits.tails):
-            last = dict(zip(heads, range(len(heads)), strict=True))
-            last.pop(b"", None)
-            for index in last.values():
-                self._row(index)
-                heads[index] = b""
-
-    def _group(self, budget: Budget, indices: list[int]) -> None:
-        chosen = indices
-        if len(indices) > budget.first + budget.last:
-            chosen = indices[: budget.first] + (indices[-budget.last :] if budget.last else [])
-        if budget.voices and len(indices) > len(chosen):
-            voices = {self._voice(index): index for index in reversed(indices)}
-            chosen = [*chosen, *voices.values()]
-        for index in chosen:
-            self._row(index)
-            self._around(index, budget)
-
-    def _around(self, index: int, budget: Budget) -> None:
-        """Context in the same voice."""
-        voice = self._voice(index)
-        for step, wanted in ((-1, budget.before), (1, budget.after)):
-            near = index + step
-            while wanted and 0 <= near < len(self._lines) and abs(near - index) <= self._limits.window:
-                if self._voice(near) == voice:
-                    self._row(near)
-                    wanted -= 1
-                near += step
-
-    def _voice(self, index: int) -> str:
-        return read_prefix(self._heads[index]).voice if self._heads is not None else ""
-
-    def _row(self, index: int) -> None:
-        """A row is the same whatever it is kept for, so that rows from different splits agree."""
-        place: Place = (self._block.first + index, self._block.stream)
-        if place in self._delta.rows:
-            return
-        line, shape = self._lines[index], self._cut.found[self._cut.skeletons[index]]
-        self._delta.rows[place] = Row(
-            self._block.stream,
-            place[0],
-            line.decode("utf-8", "replace"),
-            self._voice(index),
-            shape.kind,
-            signature(shape.id, shape.kind, line) if shape.kind & IMPORTANT else 0,
-            self._time(index),
-            self._block.received,
-        )
-
-    def _time(self, index: int) -> float:
-        time = self._block.times[index] if self._block.times is not None else 0.0
-        return time if time == time else 0.0
-
-    def _progress(self, index: int, dialect: int) -> None:
-        prefix, body = body_of(self._lines[index])
-        point = progress.read(dialect, body.decode("utf-8", "replace"))
-        if point is None:
-            return
-        stream = self._block.stream
-        place: Place = (self._block.first + index, stream)
-        rank = prefix.rank if prefix.rank >= 0 else stream.rank
-        self._delta.points[place] = PointRow(stream, place[0], self._voice(index), rank, self._time(index), point)
 
 
 def _sample(line: bytes) -> str:

@@ -1,14 +1,15 @@
 """The digest: what a merged delta shows, a pure function of it."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
 from functools import cached_property
 
 from diagnoser.compress import progress, templates, times, tracebacks
 from diagnoser.compress.delta import Delta, Place, Row, Stat
+from diagnoser.compress.kinds import Kind
 from diagnoser.compress.lines import body_of
 from diagnoser.compress.render import render
-from diagnoser.compress.shapes import Kind
+from diagnoser.compress.selection import Chosen
+from diagnoser.compress.skeleton import masked
 from diagnoser.compress.voices import Ranks
 from diagnoser.model import Compression, Evidence, LeftOut, Line, Mark, Progress, Stream, Template
 
@@ -16,21 +17,16 @@ HEAD, TAIL = 5, 15
 """Lines of a stream that are shown whatever they say."""
 NOVEL = 60
 """A shape seen once or twice, whose last line is among so many last lines of its stream, is news."""
+ALIKE = 2
+"""Voices that ended with a line of the same shape and are shown with it."""
 
 
-@dataclass
 class Digest:
-    """The readable side of a delta."""
+    """The readable side of a delta; each part is made when it is asked for."""
 
-    delta: Delta
-    _marks: dict[Place, Mark] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._marks = _choose(self.delta)
-
-    @cached_property
-    def ranks(self) -> Ranks:
-        return Ranks(self.delta)
+    def __init__(self, delta: Delta) -> None:
+        self.delta = delta
+        self._ranks = Ranks(delta)
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
@@ -39,24 +35,23 @@ class Digest:
 
     @cached_property
     def _spoken(self) -> list[tuple[Line, str]]:
-        rows = [self.delta.rows[place] for place in sorted(self._marks)]
-        found = [(self._line(row), row.voice) for row in rows]
-        stamped = _with_times(found, rows)
-        return sorted(stamped, key=lambda pair: (pair[0].time, pair[0].stream, pair[0].number))
+        """Lines with the voice that said them."""
+        rows = [(self.delta.shares[stream].rows[number], stream, mark) for (number, stream), mark in self._marks]
+        clock = times.Clock([row.text for row, _, _ in rows], max((row.received for row, _, _ in rows), default=0.0))
+        spoken = [(self._line(row, stream, mark, clock), row.voice) for row, stream, mark in rows]
+        return sorted(spoken, key=lambda pair: (pair[0].time, pair[0].stream, pair[0].number))
 
-    def _line(self, row: Row) -> Line:
-        prefix, body = body_of(row.text.encode())
-        return Line(
-            row.stream,
-            row.number,
-            row.text,
-            body.decode("utf-8", "replace"),
-            self.ranks.of(row.stream, row.voice, prefix.rank),
-            prefix.node or row.stream.node,
-            row.time,
-            self._marks[row.place],
-            prefix.task,
-        )
+    @cached_property
+    def _marks(self) -> list[tuple[Place, Mark]]:
+        return sorted(_choose(self.delta).items())
+
+    def _line(self, row: Row, stream: Stream, mark: Mark, clock: times.Clock) -> Line:
+        prefix, raw = body_of(row.text.encode())
+        body = raw.decode("utf-8", "replace")
+        rank = self._ranks.of(stream, row.voice, prefix.rank)
+        time = clock.time(stream, row.time, body, row.received)
+        node = prefix.node or stream.node
+        return Line(stream, row.number, row.text, body, rank, node, time, mark, prefix.task)
 
     @cached_property
     def templates(self) -> tuple[Template, ...]:
@@ -71,7 +66,7 @@ class Digest:
     def _template(self, text: str, stats: list[Stat]) -> Template:
         first, last = min(stats, key=lambda stat: stat.first), max(stats, key=lambda stat: stat.last)
         samples = list(dict.fromkeys([first.first_text, *(stat.last_text for stat in stats[:2]), last.last_text]))
-        ranks = frozenset().union(*(self.ranks.spread(stat.first[1], stat.ranks) for stat in stats))
+        ranks = frozenset().union(*(self._ranks.spread(stat.first[1], stat.ranks) for stat in stats))
         return Template(
             text,
             sum(stat.count for stat in stats),
@@ -84,11 +79,16 @@ class Digest:
 
     @cached_property
     def progress(self) -> tuple[Progress, ...]:
-        points = sorted(self.delta.points.values(), key=lambda row: (row.number, row.stream))
+        points = [
+            (row, stream)
+            for stream, share in sorted(self.delta.shares.items())
+            for _, row in sorted(share.points.items())
+            if progress.tells(row.point)
+        ]
         return tuple(
             Progress(
                 row.number,
-                self.ranks.of(row.stream, row.voice, row.rank),
+                self._ranks.of(stream, row.voice, row.rank),
                 row.time,
                 row.point.step,
                 row.point.loss,
@@ -98,7 +98,7 @@ class Digest:
                 row.point.checkpoint,
                 progress.DIALECTS[row.point.dialect].stage,
             )
-            for row in points
+            for row, stream in points
         )
 
     @cached_property
@@ -124,17 +124,26 @@ class Digest:
         ranks = {line.rank for line in self.lines if line.rank >= 0}
         for template in self.templates:
             ranks |= template.ranks
-        nodes = {line.rank: line.node for line in reversed(self.lines) if line.rank >= 0 and line.node}
         return Evidence(
             self.lines,
             tracebacks.join(self.lines, [voice for _, voice in self._spoken]),
             self.progress,
             self.templates,
             frozenset(ranks),
-            dict(sorted(nodes.items())),
+            self._rank_nodes(),
             self.left_out,
             self.compression,
         )
+
+    def _rank_nodes(self) -> dict[int, str]:
+        """From communicators and the like first, else from whom a rank's lines came."""
+        nodes = {line.rank: line.node for line in reversed(self.lines) if line.rank >= 0 and line.node}
+        told: dict[int, tuple[int, str]] = {}
+        for share in self.delta.shares.values():
+            for rank, node in share.nodes.items():
+                told[rank] = max(node, told.get(rank, node))
+        nodes.update({rank: node for rank, (_, node) in told.items()})
+        return dict(sorted(nodes.items()))
 
     def render(self, budget_tokens: int) -> str:
         """The numbered view for a model or a person, within about ``budget_tokens``."""
@@ -145,13 +154,13 @@ def digest(delta: Delta) -> Digest:
     return Digest(delta)
 
 
-def _severity(kind: Kind) -> int:
+def _severity(kind: int) -> int:
     if kind & (Kind.ANCHOR | Kind.EXCEPTION | Kind.FRAME):
         return 2
     return 1 if kind & (Kind.ERROR | Kind.WARNING) else 0
 
 
-def _mark(kind: Kind) -> Mark:
+def _mark(kind: int) -> Mark:
     if kind & Kind.ANCHOR:
         return Mark.ANCHOR
     if kind & (Kind.FRAME | Kind.EXCEPTION):
@@ -163,53 +172,40 @@ def _choose(delta: Delta) -> dict[Place, Mark]:
     """The places that are shown, each with the highest reason."""
     marks: dict[Place, Mark] = {}
     if delta.lines <= delta.limits.small:
-        marks.update(dict.fromkeys(delta.rows, Mark.CONTEXT))
-    essential = set(delta.essential())
-    marks.update(dict.fromkeys(delta.context(essential), Mark.CONTEXT))
-    for places, mark in ((_ends(delta), Mark.EDGE), (_news(delta), Mark.NOVEL), (_tails(delta), Mark.EDGE)):
-        marks.update(dict.fromkeys((place for place in places if place in delta.rows), mark))
-    marks.update({place: _mark(delta.rows[place].kind) for place in essential})
+        marks.update({(n, stream): Mark.CONTEXT for stream, share in delta.shares.items() for n in share.rows})
+    chosen = Chosen(delta)
+    marks.update({(number, chosen.streams[at]): Mark.CONTEXT for number, at in chosen.context})
+    for places, mark in ((_ends(delta), Mark.EDGE), (_tails(delta), Mark.EDGE), (_news(delta), Mark.NOVEL)):
+        marks.update(dict.fromkeys((place for place in places if place[0] in delta.shares[place[1]].rows), mark))
+    marks.update({(spot[0], chosen.streams[spot[1]]): _mark(chosen.row(spot).kind) for spot in chosen.essential})
     return marks
 
 
-def _ends(delta: Delta) -> Iterable[Place]:
-    for stream, ranges in delta.ranges.items():
-        yield from ((number, stream) for number in range(ranges[0][0], ranges[0][0] + HEAD))
-        yield from ((number, stream) for number in range(ranges[-1][1] - TAIL + 1, ranges[-1][1] + 1))
+def _ends(delta: Delta) -> Iterator[Place]:
+    for stream, share in delta.shares.items():
+        low, high = share.ranges[0][0], share.ranges[-1][1]
+        yield from ((number, stream) for number in (*range(low, low + HEAD), *range(high - TAIL + 1, high + 1)))
 
 
-def _news(delta: Delta) -> Iterable[Place]:
-    ends = {stream: ranges[-1][1] for stream, ranges in delta.ranges.items()}
+def _news(delta: Delta) -> Iterator[Place]:
+    ends = {stream: share.ranges[-1][1] for stream, share in delta.shares.items()}
     for stat in delta.shapes.values():
         number, stream = stat.last
-        if stat.count <= 2 and number > ends.get(stream, number) - NOVEL:
+        if stat.count <= 2 and number > ends[stream] - NOVEL and not stat.filtered:
             yield stat.last
 
 
-def _tails(delta: Delta) -> Iterable[Place]:
-    """The last lines of voices, of each shape of ending those of the first few voices to fall silent."""
-    last: dict[tuple[Stream, str], Row] = {}
-    for place in sorted(delta.rows):
-        row = delta.rows[place]
-        if row.voice:
-            last[row.stream, row.voice] = row
-    endings: dict[bytes, list[Place]] = {}
-    for row in sorted(last.values(), key=lambda row: row.place):
-        body = body_of(row.text.encode())[1]
-        endings.setdefault(templates.mask(body.decode("utf-8", "replace")).encode(), []).append(row.place)
-    for places in endings.values():
-        yield from places[:2]
-
-
-def _with_times(found: list[tuple[Line, str]], rows: list[Row]) -> list[tuple[Line, str]]:
-    """Lines with times: their own, else that of the line before in the stream, else of arrival."""
-    received = min((row.received for row in rows if row.received), default=0.0)
-    year = times.year_of([line.text for line, _ in found], received)
-    last: dict[Stream, float] = {}
-    stamped = []
-    for (line, voice), row in zip(found, rows, strict=True):
-        time = line.time or times.read_time(line.body, year) or last.get(line.stream, 0.0) or row.received
-        time = max(time, last.get(line.stream, 0.0))
-        last[line.stream] = time
-        stamped.append((replace(line, time=time), voice))
-    return stamped
+def _tails(delta: Delta) -> Iterator[Place]:
+    """The last lines of voices: of each shape of ending, those of the first voices to fall silent."""
+    last = {
+        (stream, row.voice): (row.number, stream)
+        for stream, share in delta.shares.items()
+        for _, row in sorted(share.rows.items())
+        if row.voice
+    }
+    endings: dict[bytes, int] = {}
+    for number, stream in sorted(last.values()):
+        shape = masked(body_of(delta.shares[stream].rows[number].text.encode())[1])
+        endings[shape] = endings.get(shape, 0) + 1
+        if endings[shape] <= ALIKE:
+            yield number, stream

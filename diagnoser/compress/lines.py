@@ -15,7 +15,10 @@ LONGEST = 8192
 """Bytes of a line that are looked at and kept; the middle of longer ones is cut and the cut is counted."""
 
 _ANSI = re2.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_BAR = rb"(?:[^\n:|%]{0,80}: *)?[ \d]{0,4}\d%\|[^|\n]{0,300}\|[^\[\n]{0,60}\[[^\]\n]{0,160}\]|\d+(?:it|ba|files?|examples) ?\[[\d:]+, [^\]\n]{0,60}\]"
+_BAR = (
+    rb"(?:[^\n:|%]{0,80}: *)?[ \d]{0,4}\d%\|[^|\n]{0,300}\|[^\[\n]{0,60}\[[^\]\n]{0,160}\]"
+    rb"|\d+(?:it|ba|files?|examples) ?\[[\d:]+, [^\]\n]{0,60}\]"
+)
 BAR = re.compile(_BAR)
 """A tqdm bar of known or unknown length, with or without a description."""
 
@@ -161,12 +164,23 @@ def read_prefix(head: bytes) -> Prefix:
 _LEADING_BARS = re.compile(rb"^(?: *(?:" + _BAR + rb"))+ *(?=\S)")
 
 
+def strip(line: bytes) -> tuple[bool, bytes]:
+    """(whether there is a prefix, the message): no prefix, no progress bar that was glued in front of the message."""
+    head, body = _parted(line)
+    return bool(head), body
+
+
 def body_of(line: bytes) -> tuple[Prefix, bytes]:
-    """The prefix's fields and the message: no prefix, no progress bar that was glued in front of it."""
+    """The prefix's fields and the message."""
+    head, body = _parted(line)
+    return read_prefix(head), body
+
+
+def _parted(line: bytes) -> tuple[bytes, bytes]:
     head, body = split_prefix(line)
     if b"%|" in body or b"it/s" in body or b"?it" in body:
         glued = _LEADING_BARS.match(body)
         if glued:
             inner, body = split_prefix(body[glued.end() :])
             head += inner
-    return read_prefix(head), body
+    return head, body

@@ -72,13 +72,13 @@ class Point(NamedTuple):
     dialect: int = 0
 
 
-def read(dialect: int, body: str) -> Point | None:
-    """The values of a line of this dialect, or None when it has none."""
+def read(dialect: int, body: str) -> Point:
+    """The values of a line of this dialect; all None when it has none."""
     if DIALECTS[dialect].stage is Stage.SAVE:
         path = _PATH.search(body)
         return Point(_whole(_STEP, body), checkpoint=path.group(1) if path else "yes", dialect=dialect)
     millis = _number(_MILLIS, body)
-    point = Point(
+    return Point(
         _whole(_STEP, body),
         _number(_LOSS, body),
         _number(_GRAD, body),
@@ -86,7 +86,16 @@ def read(dialect: int, body: str) -> Point | None:
         _number(_TOKENS, body),
         dialect=dialect,
     )
-    return point if point.step is not None or point.loss is not None or DIALECTS[dialect].stage is Stage.LOAD else None
+
+
+def tells(point: Point) -> bool:
+    """Whether a point says anything."""
+    values = (point.step, point.loss, point.grad_norm, point.step_seconds, point.tokens_per_second)
+    return (
+        bool(point.checkpoint)
+        or any(value is not None for value in values)
+        or DIALECTS[point.dialect].stage is Stage.LOAD
+    )
 
 
 def _whole(pattern: re.Pattern[str], body: str) -> int | None:

@@ -3,6 +3,8 @@
 import re
 from datetime import UTC, datetime
 
+from diagnoser.model import Stream
+
 _ISO = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
 _GLOG = re.compile(r"(?:^|\[)[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?")
 _SYSLOG = re.compile(
@@ -10,7 +12,8 @@ _SYSLOG = re.compile(
     r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?: [A-Z]{3,4})?(?: (\d{4})\b)?"
 )
 _EPOCH = re.compile(r'"?(?:time_ms|timestamp|ts|time)"?[:=] ?"?(1[5-9]\d{8})(?:\.?(\d{1,9}))?\b')
-_MONTHS = {m: i for i, m in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
+_NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MONTHS = {m: i for i, m in enumerate(_NAMES, 1)}
 _HEAD = 160
 """Characters of a line in which a time stamp is looked for."""
 
@@ -40,9 +43,23 @@ def _seconds(fields: tuple[int, int, int, int, int, int], part: str | None) -> f
     return max(0.0, whole + (float(f"0.{part}") if part else 0.0))
 
 
-def year_of(texts: list[str], received: float) -> int:
-    """The year to read year-less times with: of the first line that prints one, else of the arrival, else 1970."""
-    for text in texts:
-        if found := _ISO.search(text[:_HEAD]):
-            return int(found.group(1))
-    return datetime.fromtimestamp(max(0.0, min(received, 4e9)), tz=UTC).year
+class Clock:
+    """Gives each line of an attempt a time, in order of line numbers within a stream; times never run backwards there.
+
+    Formats without a year take it from the first of ``texts`` that prints one, else from ``received``.
+    """
+
+    def __init__(self, texts: list[str], received: float) -> None:
+        self._year = datetime.fromtimestamp(max(0.0, min(received, 4e9)), tz=UTC).year
+        self._last: dict[Stream, float] = {}
+        for text in texts:
+            if found := _ISO.search(text[:_HEAD]):
+                self._year = int(found.group(1))
+                break
+
+    def time(self, stream: Stream, known: float, body: str, received: float) -> float:
+        """The record's own time, else the line's, else that of the line before in its stream, else of arrival."""
+        before = self._last.get(stream, 0.0)
+        time = max(known or read_time(body, self._year) or before or received, before)
+        self._last[stream] = time
+        return time

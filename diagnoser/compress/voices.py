@@ -9,20 +9,24 @@ from diagnoser.model import Stream
 class Ranks:
     """Resolves voices to ranks from what the whole log shows.
 
-    ``3: [rank7]: ...`` seen anywhere tells that the voice ``3: `` is (also) rank 7. A bare srun label is the rank itself
-    unless some label speaks for other ranks or for local ranks of a launcher that runs under srun.
+    ``3: [rank7]: ...`` seen anywhere tells that the voice ``3: `` is (also) rank 7. A bare srun label is the rank
+    itself unless some label speaks for other ranks or for local ranks of a launcher that runs under srun.
     """
 
     def __init__(self, delta: Delta) -> None:
         self._known: dict[tuple[Stream, str], int] = {}
         self._nested: dict[Stream, set[str]] = {}
-        for (stream, voice), bits in delta.voices.items():
-            ranks = list(bits_of(bits))
-            if len(ranks) == 1:
-                self._known[stream, voice] = ranks[0]
-            if voice.startswith("t") and ("/" in voice or any(f"t{rank}" != voice for rank in ranks)):
-                self._nested.setdefault(stream, set()).add(voice)
-        self._launcher = any("torch/distributed/elastic" in row.text for row in delta.rows.values())
+        for stream, share in delta.shares.items():
+            for voice, bits in share.voices.items():
+                self._note(stream, voice, list(bits_of(bits)))
+        rows = (row for share in delta.shares.values() for row in share.rows.values())
+        self._launcher = any("torch/distributed/elastic" in row.text for row in rows)
+
+    def _note(self, stream: Stream, voice: str, ranks: list[int]) -> None:
+        if len(ranks) == 1:
+            self._known[stream, voice] = ranks[0]
+        if voice.startswith("t") and ("/" in voice or any(f"t{rank}" != voice for rank in ranks)):
+            self._nested.setdefault(stream, set()).add(voice)
 
     def of(self, stream: Stream, voice: str, rank: int) -> int:
         """The rank of a line, -1 when nothing tells."""

@@ -1,0 +1,149 @@
+"""Which lines of one chunk stay verbatim, and which numbers are read from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from diagnoser.compress import nodes, progress
+from diagnoser.compress.delta import Delta, PointRow, Row, Share
+from diagnoser.compress.kinds import IMPORTANT, Kind
+from diagnoser.compress.limits import Budget, budget_of
+from diagnoser.compress.lines import body_of, read_prefix
+from diagnoser.compress.selection import sample
+from diagnoser.compress.signature import signature
+from diagnoser.model import Block
+
+if TYPE_CHECKING:
+    from diagnoser.compress.compressor import Cut
+
+_READ = int(IMPORTANT | Kind.PROGRESS | Kind.NODE)
+
+
+class Keeper:
+    """Fills a share from a chunk."""
+
+    def __init__(self, block: Block, cut: Cut, share: Share, delta: Delta) -> None:
+        self._block, self._cut, self._share, self._limits = block, cut, share, delta.limits
+        self._whole = delta.lines <= delta.limits.small or len(cut.lines) <= 2 * delta.limits.window
+
+    def keep(self) -> None:
+        cut, total, window = self._cut, len(self._cut.lines), self._limits.window
+        self._rows(range(total) if self._whole else (*range(window), *range(total - window, total)))
+        self._tails()
+        found = cut.found
+        hot = {name for name, shape in found.items() if shape.kind & _READ}
+        if not hot:
+            return
+        places: dict[bytes, list[int]] = {name: [] for name in hot}
+        for index in [index for index, name in enumerate(cut.skeletons) if name in hot]:
+            places[cut.skeletons[index]].append(index)
+        self._important({name: indices for name, indices in places.items() if found[name].kind & IMPORTANT})
+        for name, indices in places.items():
+            if found[name].dialect >= 0:
+                self._series(found[name].dialect, indices)
+            if found[name].kind & Kind.NODE:
+                self._nodes(indices)
+
+    def _important(self, places: dict[bytes, list[int]]) -> None:
+        groups: dict[int, list[int]] = {}
+        kinds: dict[int, int] = {}
+        for name, indices in places.items():
+            shape = self._cut.found[name]
+            if not shape.coded:
+                groups.setdefault(shape.id or 1, []).extend(indices)
+                kinds[shape.id or 1] = shape.kind
+                continue
+            for index in indices:
+                mark = signature(shape.id, self._cut.lines[index], bool(shape.kind & Kind.TABLE))
+                groups.setdefault(mark, []).append(index)
+                kinds[mark] = shape.kind
+        for mark, indices in groups.items():
+            self._group(budget_of(kinds[mark]), sorted(indices))
+
+    def _rows(self, indices: Iterable[int]) -> None:
+        for index in indices:
+            self._row(index)
+
+    def _tails(self) -> None:
+        """The last lines of each voice, found in C: one dictionary of last positions for each line wanted."""
+        if self._cut.heads is None or self._whole:
+            return
+        voices = list(self.voices)
+        for _ in range(self._limits.tails):
+            last = dict(zip(voices, range(len(voices)), strict=True))
+            last.pop("", None)
+            for index in last.values():
+                self._row(index)
+                voices[index] = ""
+
+    def _group(self, budget: Budget, indices: list[int]) -> None:
+        few = len(indices) <= budget.first + budget.last
+        ends = indices if few else indices[: budget.first] + indices[len(indices) - budget.last :]
+        for index in ends:
+            self._row(index)
+            if not self._whole:
+                self._around(index, budget)
+        if budget.voices and not few:
+            voices = self.voices
+            self._rows({voices[index]: index for index in reversed(indices)}.values())
+
+    def _around(self, index: int, budget: Budget) -> None:
+        """Context in the same voice."""
+        voices, window = self.voices, self._limits.window
+        voice, total = voices[index], len(voices)
+        for step, wanted in ((-1, budget.before), (1, budget.after)):
+            near = index + step
+            while wanted and 0 <= near < total and abs(near - index) <= window:
+                if voices[near] == voice:
+                    self._row(near)
+                    wanted -= 1
+                near += step
+
+    @cached_property
+    def voices(self) -> list[str]:
+        """Who speaks in each line."""
+        if self._cut.heads is None:
+            return [""] * len(self._cut.lines)
+        names = {head: read_prefix(head).voice for head in set(self._cut.heads)}
+        return [names[head] for head in self._cut.heads]
+
+    def _row(self, index: int) -> None:
+        """A row is the same whatever it is kept for, so that rows from different splits agree."""
+        number = self._block.first + index
+        if number in self._share.rows:
+            return
+        line, shape = self._cut.lines[index], self._cut.found[self._cut.skeletons[index]]
+        mark = 0
+        if shape.kind & IMPORTANT:
+            mark = signature(shape.id, line, bool(shape.kind & Kind.TABLE)) if shape.coded else shape.id or 1
+        text, time = line.decode("utf-8", "replace"), self._time(index)
+        self._share.rows[number] = Row(number, text, self.voices[index], shape.kind, mark, time, self._block.received)
+
+    def _time(self, index: int) -> float:
+        time = self._block.times[index] if self._block.times is not None else 0.0
+        return time if time == time else 0.0
+
+    def _series(self, dialect: int, indices: list[int]) -> None:
+        """Only points that the static choice can keep are read at all: a long steady series costs almost nothing."""
+        speech: dict[str, list[int]] = {}
+        for index in indices:
+            speech.setdefault(self.voices[index], []).append(index)
+        start = self._block.first
+        for places in speech.values():
+            for index in sample(places, self._limits, lambda index: start + index):
+                self._point(index, dialect)
+
+    def _point(self, index: int, dialect: int) -> None:
+        prefix, body = body_of(self._cut.lines[index])
+        rank = prefix.rank if prefix.rank >= 0 else self._block.stream.rank
+        number, point = self._block.first + index, progress.read(dialect, body.decode("utf-8", "replace"))
+        self._share.points[number] = PointRow(number, self.voices[index], rank, self._time(index), point)
+
+    def _nodes(self, indices: list[int]) -> None:
+        for index in indices:
+            told = nodes.read(self._cut.lines[index])
+            if told:
+                rank, node = told
+                self._share.nodes[rank] = max(node, self._share.nodes.get(rank, node))

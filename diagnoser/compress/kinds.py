@@ -1,0 +1,25 @@
+"""What a line can be."""
+
+from enum import IntFlag
+
+
+class Kind(IntFlag):
+    """More than one can hold. Everything but NODE and PROGRESS makes a line worth keeping verbatim."""
+
+    NONE = 0
+    WARNING = 1
+    ERROR = 2
+    TABLE = 4  # who ended how: srun's and torchelastic's own words
+    COLLECTIVE = 8  # what one rank says about a collective; wanted from every rank
+    FRAME = 16  # part of a stack
+    EXCEPTION = 32
+    ANCHOR = 64  # carries a literal of a rule
+    FATAL = 128  # of a root rule
+    PROGRESS = 256
+    NODE = 512  # tells on which node a rank runs
+
+
+IMPORTANT = int(
+    Kind.WARNING | Kind.ERROR | Kind.TABLE | Kind.COLLECTIVE | Kind.FRAME | Kind.EXCEPTION | Kind.ANCHOR | Kind.FATAL
+)
+"""Plain number: flags of an enum are slow in a loop."""

@@ -1,0 +1,59 @@
+"""Bounds of what a delta holds. Whatever goes over them is counted, never silently lost."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+from diagnoser.compress.kinds import Kind
+
+
+class Budget(NamedTuple):
+    """Of one signature: how many first and last lines are kept, and of how many voices the first one.
+
+    before, after: lines of context in the same voice around the first and last ones.
+    """
+
+    first: int
+    last: int
+    voices: int = 0
+    before: int = 0
+    after: int = 0
+
+
+_BUDGETS: tuple[tuple[Kind, Budget], ...] = (
+    (Kind.ANCHOR, Budget(2, 1, 8, 1, 2)),
+    (Kind.EXCEPTION, Budget(2, 1, 16, 1, 2)),
+    (Kind.FRAME, Budget(2, 1, 2, 0, 2)),
+    (Kind.COLLECTIVE, Budget(2, 2, 1024, 0, 0)),
+    (Kind.TABLE, Budget(2, 1, 0, 2, 1)),
+    (Kind.ERROR, Budget(1, 1)),
+    (Kind.WARNING, Budget(1, 0)),
+)
+
+
+@cache
+def budget_of(kind: int) -> Budget:
+    """Of every kind that holds the most generous part."""
+    parts = [budget for flag, budget in _BUDGETS if kind & flag] or [Budget(1, 0)]
+    return Budget(*(max(values) for values in zip(*parts, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """shapes, signatures: kept with exact counts, those of smallest hash. extremes: first and last of all lines that
+    matter, kept whatever their signature. window: how far context is looked for. tails: last lines of each voice.
+    small: an input of so many lines is kept whole. first, last, spread: points kept of each progress series.
+    """
+
+    shapes: int = 4096
+    signatures: int = 2048
+    extremes: int = 256
+    window: int = 64
+    tails: int = 2
+    voices: int = 2048
+    small: int = 200
+    series: int = 256
+    first: int = 8
+    last: int = 64
+    spread: int = 128
+    nodes: int = 16384

@@ -1,0 +1,18 @@
+"""Which rank runs on which node, from lines that say so."""
+
+import re
+
+_NCCL = re.compile(rb"(?:^|[ >])([A-Za-z][\w.-]{1,80}):\d+:\d+ \[\d+\].*\bcomm 0x[0-9a-f]+ rank (\d+) nranks (\d+)")
+_SAID = re.compile(rb"(?i)\brank[ =:]+(\d+)\b.{0,40}\b(?:node|host(?:name)?|on)[ =:]+([A-Za-z][\w.-]*\d[\w.-]*)")
+
+
+_SURE = 1 << 30
+
+
+def read(line: bytes) -> tuple[int, tuple[int, str]] | None:
+    """(rank, (weight, node)), or None. NCCL numbers the ranks of each communicator anew: the larger one weighs more."""
+    if found := _NCCL.search(line):
+        return int(found.group(2)), (int(found.group(3)), found.group(1).decode())
+    if found := _SAID.search(line):
+        return int(found.group(1)), (_SURE, found.group(2).decode())
+    return None

@@ -16,6 +16,8 @@ from fastapi.security import HTTPBearer
 from diagnoser.errors import Denied, OutOfScope
 from diagnoser.web.services import Scope, Services, Token
 
+FOREIGN = frozenset({"cross-site", "same-site"})
+
 bearer = HTTPBearer(auto_error=False, description="A token of the settings; only where tokens are configured")
 
 
@@ -33,7 +35,9 @@ def may_read(request: Request, services: Provided) -> None:
 
 
 def may_write(request: Request, services: Provided) -> None:
-    """Raises Denied or OutOfScope."""
+    """Raises Denied or OutOfScope. A page of another site never writes, also where no tokens are configured."""
+    if request.headers.get("sec-fetch-site", "none") in FOREIGN:
+        raise OutOfScope("Another site's page may not write here.")
     check(request.headers.get("authorization", ""), services.tokens, Scope.WRITE)
 
 

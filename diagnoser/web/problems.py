@@ -113,6 +113,8 @@ def _message(fault: dict[str, object]) -> str:
     if fault.get("type") == "json_invalid":
         context = fault.get("ctx")
         return f"not JSON: {context.get('error') if isinstance(context, dict) else fault.get('msg')}"
+    if fault.get("type") == "model_attributes_type":
+        return "a JSON object is needed, sent as application/json"
     message = str(fault.get("msg", "not valid")).removeprefix("Value error, ")
     return message.replace("Extra inputs are not permitted", "unknown field").replace("Field required", "missing")
 

@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.staticfiles import StaticFiles
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnoser.web import live, problems, ui
@@ -16,6 +17,7 @@ from diagnoser.web.problems import Problem
 from diagnoser.web.services import Services
 
 API = "/api/v1"
+BODY_LIMIT_BYTES = 4 << 20
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -47,6 +49,7 @@ def create(services: Services) -> FastAPI:
     app.state.services = services
     app.state.pages = pages = Pages(services.clock)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
+    app.add_middleware(BodyBound, unbounded=frozenset({f"{API}/logs"}))
     app.add_middleware(SecurityHeaders)
     problems.install(app, pages.error)
     for router in (logs.router, jobs.router, diagnoses.router, live.router):
@@ -72,6 +75,31 @@ class SecurityHeaders:
             await send(message)
 
         await self.app(scope, receive, with_headers if scope["type"] == "http" else send)
+
+
+class BodyBound:
+    """Stops reading a body at ``BODY_LIMIT_BYTES``, except on routes that count for themselves.
+
+    (The framework's own bound answers in plain text and passes by the headers above.)
+    """
+
+    def __init__(self, app: ASGIApp, unbounded: frozenset[str]) -> None:
+        self.app = app
+        self.unbounded = unbounded
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        read = 0
+
+        async def counted() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > BODY_LIMIT_BYTES:
+                raise HTTPException(413)
+            return message
+
+        bounded = scope["type"] == "http" and scope["path"] not in self.unbounded
+        await self.app(scope, counted if bounded else receive, send)
 
 
 def _describe(app: FastAPI) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from diagnoser.web.api.diagnoses import DiagnosisId, DiagnosisQuery, find, page
 from diagnoser.web.api.fields import JobPath
 from diagnoser.web.api.jobs import latest
 from diagnoser.web.auth import Provided, may_read
-from diagnoser.web.excerpt import excerpts
+from diagnoser.web.excerpt import Excerpt, Role, excerpts
 from diagnoser.web.pages import Pages
 from diagnoser.web.services import Services
 
@@ -46,6 +46,7 @@ async def index(request: Request, services: Provided, pages: Drawn) -> Response:
         records=records,
         filters=filters,
         first_page="cursor" not in given,
+        first_url="/?" + urlencode(filters),
         next_url="/?" + urlencode(filters | {"cursor": after}) if after else "",
         categories=list(Category),
         types=list(FailureType),
@@ -59,8 +60,9 @@ async def index(request: Request, services: Provided, pages: Drawn) -> Response:
 async def diagnosis(id: DiagnosisId, services: Provided, pages: Drawn) -> Response:
     record = await find(services.store, id)
     kept = await _kept(services, record.attempt)
+    shown = excerpts(record.diagnosis, kept)
     return pages.draw(
-        "diagnosis.html", record=record, verdict=record.diagnosis, excerpts=excerpts(record.diagnosis, kept)
+        "diagnosis.html", record=record, verdict=record.diagnosis, excerpts=shown, root_anchor=_root_anchor(shown)
     )
 
 
@@ -92,3 +94,11 @@ def _query(given: dict[str, str], now: float) -> DiagnosisQuery:
 
 async def _kept(services: Services, attempt: AttemptKey) -> Sequence[Line]:
     return await services.view(attempt) if services.view else ()
+
+
+def _root_anchor(shown: Sequence[Excerpt]) -> str:
+    """Where on the page the root line stands among its neighbours."""
+    places = (
+        f"s{shelf}-{row.number}" for shelf, one in enumerate(shown, 1) for row in one.rows if row.role is Role.ROOT
+    )
+    return next(places, "")

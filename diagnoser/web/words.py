@@ -23,8 +23,17 @@ ACTIONS = {
     Action.CHECK_AND_RESUBMIT: "Find the faulty node, cordon it, resubmit",
     Action.RESUBMIT: "Resubmit",
     Action.ROLLBACK_AND_RESUBMIT: "Go back to an earlier checkpoint and resubmit",
-    Action.NOTIFY_USER: "Tell the owner: a restart would fail again",
+    Action.NOTIFY_USER: "Tell the owner",
     Action.NONE: "Nothing to do",
+}
+
+ACTIONS_SHORT = {
+    Action.CORDON_AND_RESUBMIT: "Cordon, resubmit",
+    Action.CHECK_AND_RESUBMIT: "Check nodes, resubmit",
+    Action.RESUBMIT: "Resubmit",
+    Action.ROLLBACK_AND_RESUBMIT: "Roll back, resubmit",
+    Action.NOTIFY_USER: "Tell the owner",
+    Action.NONE: "Nothing",
 }
 
 PLAN_STATES = {
@@ -57,7 +66,7 @@ _KINDS = {
     Category.INFRASTRUCTURE: "a fault of the infrastructure",
     Category.FRAMEWORK: "a fault of the training framework",
     Category.SCRIPT: "a fault of the script",
-    Category.UNKNOWN: "a fault that no rule knows",
+    Category.UNKNOWN: "a fault of an unknown kind",
 }
 
 _UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
@@ -65,12 +74,8 @@ _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 _BIDI = [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C]
 _VISIBLE = {
-    **{code: chr(0x2400 + code) for code in range(0x20) if code != 0x09},
-    0x7F: "\u2421",
-    **{code: f"\u27e8{code:02X}\u27e9" for code in range(0x80, 0xA0)},
-    **{code: f"\u27e8U+{code:04X}\u27e9" for code in _BIDI},
-    0x2028: "\u27e8U+2028\u27e9",
-    0x2029: "\u27e8U+2029\u27e9",
+    **{code: f"\u2039{code:02X}\u203a" for code in (*range(0x20), *range(0x7F, 0xA0)) if code != 0x09},
+    **{code: f"\u2039U+{code:04X}\u203a" for code in (*_BIDI, 0x2028, 0x2029)},
 }
 
 
@@ -85,8 +90,20 @@ def name(kind: FailureType | str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def cause(kind: FailureType) -> str:
+    return "Unknown cause" if kind is FailureType.UNKNOWN else name(kind)
+
+
+def category(value: Category) -> str:
+    return "no fault" if value is Category.NONE else value.value
+
+
 def action(value: Action) -> str:
     return ACTIONS[value]
+
+
+def action_short(value: Action) -> str:
+    return ACTIONS_SHORT[value]
 
 
 def plan_state(value: PlanState) -> str:
@@ -127,14 +144,15 @@ def iso(seconds: float) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """A duration in its two largest units: ``2 h 5 min``."""
-    left, parts = max(0.0, seconds), list[str]()
-    for unit, label in _UNITS:
-        count = math.floor(left / unit)
-        left -= count * unit
-        if count or (parts and len(parts) < 2):
-            parts.append(f"{count}\u00a0{label}")
-    return " ".join([part for part in parts if not part.startswith("0")][:2]) or "0\u00a0s"
+    """A duration in its largest unit and the next smaller one: ``2 h 5 min``."""
+    left = max(0.0, seconds)
+    first = next((place for place, (unit, _) in enumerate(_UNITS) if left >= unit), len(_UNITS) - 1)
+    parts: list[str] = []
+    for unit, label in _UNITS[first : first + 2]:
+        count, left = divmod(left, unit)
+        if count or not parts:
+            parts.append(f"{count:.0f}\u00a0{label}")
+    return " ".join(parts)
 
 
 def ago(seconds: float, now: float) -> str:
@@ -176,7 +194,10 @@ def _largest(seconds: float) -> str:
 FILTERS: Mapping[str, Callable[..., object]] = {
     "visible": visible,
     "name": name,
+    "cause": cause,
+    "category": category,
     "action": action,
+    "action_short": action_short,
     "plan_state": plan_state,
     "mode": mode,
     "decider": decider,

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from diagnoser.errors import NotFound
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Store
 from diagnoser.taxonomy import Category, FailureType, Outcome
-from diagnoser.web.api.fields import JobId, Node, When, moment
+from diagnoser.web.api.fields import JobId, Node, Search, When, moment
 from diagnoser.web.api.shapes import DiagnosisPage, DiagnosisShape, of_diagnosis
 from diagnoser.web.auth import READ, Provided
 from diagnoser.web.problems import answers
@@ -18,7 +18,7 @@ PAGE_LIMIT = 200
 
 router = APIRouter(tags=["diagnoses"], dependencies=READ)
 
-DiagnosisId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="Id of the diagnosis")]
+DiagnosisId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Id of the diagnosis")]
 
 
 class DiagnosisQuery(BaseModel):
@@ -32,7 +32,7 @@ class DiagnosisQuery(BaseModel):
     job: JobId | None = None
     node: Node | None = Field(None, description="Node of the root cause or among the suspects")
     since: When | None = Field(None, description="Seconds since the epoch or ISO 8601")
-    q: str = Field("", max_length=200, description="Text in the job, the root line or the cause")
+    q: Search = Field("", description="Text in the job, the type, the root line, the evidence or the advice")
     cursor: str = Field("", max_length=64, description="`next` of the page before")
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 

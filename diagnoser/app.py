@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser import telemetry
 from diagnoser.adapters import files
+from diagnoser.adapters.http import create_client
 from diagnoser.adapters.memory import LocalWake
 from diagnoser.adapters.openai import OpenAIModel
 from diagnoser.adapters.slack import SlackWebhook
@@ -88,7 +89,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
     async with AsyncExitStack() as stack:
         store = await open_store(settings.database_url)
         stack.push_async_callback(store.close)
-        client = await stack.enter_async_context(httpx.AsyncClient(follow_redirects=False, trust_env=False))
+        client = await stack.enter_async_context(create_client())
         senders = _senders(settings, client)
         wake, outbox_wake = LocalWake(), LocalWake()
         intake = Intake(store, reader.compressor, metrics, pending_limit=settings.pending_bytes_max)

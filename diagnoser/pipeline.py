@@ -53,7 +53,7 @@ def locate(evidence: Evidence, facts: Facts, story: Story) -> verdict.Place:
         return verdict.Place()
     launch = ranks.read(evidence, facts)
     alike = _alike(story)
-    rank, node = ranks.place(launch, evidence.lines[root.line], root.rank, root.node, alone=len(alike) <= 1)
+    rank, node = ranks.place(launch, evidence.lines, root.line, root.rank, root.node, alone=len(alike) <= 1)
     absent = _absent(evidence, story, root)
     if absent and len(absent.ranks) == 1:
         rank, node = absent.ranks[0], launch.nodes.get(absent.ranks[0], node)

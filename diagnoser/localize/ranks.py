@@ -1,7 +1,7 @@
 """Ranks and nodes as launchers name them: torchelastic tables, srun task lists, NCCL banners, "rank N on node H"."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from diagnoser.model import Evidence, Facts, Line
@@ -31,6 +31,10 @@ _SAYS_NODE = (
     re.compile(r"^\w{3} +\d+ \d\d:\d\d:\d\d ([A-Za-z][\w.-]*) (?:kernel|systemd|slurm|nvidia|dockerd|kubelet)"),
     re.compile(r"\bnode(?:info)?_{0,2}'?[:=]? [\"'(]*([A-Za-z][\w-]*\d[\w.-]*)"),
 )
+_MESSAGE = 8
+"""Lines that the message of a failure may take."""
+_ONE_NODE = 8
+"""Ranks that one node can hold: in a job of no more, the only node that the log names is the one."""
 _TERMINATED = frozenset({"Terminated", "Exited with exit code 143", "Terminated by signal"})
 
 
@@ -78,6 +82,7 @@ class Launch:
     exits: tuple[TaskExit, ...]
     agents: bool
     children: tuple[int, ...] = ()
+    only_node: str | None = None
 
     @property
     def task_nodes(self) -> dict[int, str]:
@@ -94,18 +99,20 @@ def read(evidence: Evidence, facts: Facts) -> Launch:
     nodes |= {one.rank: one.host for one in failures if one.host}
     nodes |= _announced(evidence)
     nodes |= dict(evidence.rank_nodes)
-    return Launch(nodes | dict(facts.job.rank_nodes), failures, exits, agents, _children(evidence))
+    nodes |= dict(facts.job.rank_nodes)
+    return Launch(nodes, failures, exits, agents, _children(evidence), _only_node(evidence, nodes, exits))
 
 
 def place(
-    launch: Launch, line: Line, rank: int | None, node: str | None, *, alone: bool
+    launch: Launch, lines: Sequence[Line], at: int, rank: int | None, node: str | None, *, alone: bool
 ) -> tuple[int | None, str | None]:
-    """Rank and node of the failure that ``line`` tells of.
+    """Rank and node of the failure that ``lines[at]`` tells of.
 
-    rank, node: what the line itself says. alone: other ranks do not tell of the same failure, so that the launcher's
+    rank, node: what a rule extracted from it. alone: other ranks do not tell of the same failure, so that the launcher's
     "first failure" is this one.
     """
-    rank = _said(line, _SAYS_RANK) if rank is None else rank
+    line = lines[at]
+    rank = _said_near(lines, at) if rank is None else rank
     node = node or _node_in(line)
     child = _FAILED_CHILD.search(line.body)
     if child:
@@ -120,15 +127,15 @@ def place(
         rank, host = _first_failure(launch)
         node = node or host
     if rank is not None:
-        node = launch.nodes.get(rank) or line.node or node
-    return rank, node or line.node or launch.task_nodes.get(line.task)
+        node = launch.nodes.get(rank) or node
+    return rank, node or line.node or launch.task_nodes.get(line.task) or launch.only_node
 
 
 def _first_failure(launch: Launch) -> tuple[int | None, str | None]:
     """What the launcher saw fail first: torchelastic's own word, else the first task that srun reports."""
     mine = [one for one in launch.failures if one.by_itself]
     if mine:
-        first = min(mine, key=lambda one: (one.time, not one.first))
+        first = min(mine, key=lambda one: (not one.first, one.time or "~"))
         return first.rank, first.host or None
     if launch.children and not launch.failures:
         return launch.children[0], None
@@ -162,6 +169,18 @@ def _said(line: Line, patterns: tuple[re.Pattern[str], ...]) -> int | None:
     return next((int(found[1]) for pattern in patterns if (found := pattern.search(line.text))), None)
 
 
+def _said_near(lines: Sequence[Line], at: int) -> int | None:
+    """The rank that the line names, else the rest of its message, else what led to it; lines of other ranks aside."""
+    here = lines[at]
+    after, before = range(at, min(at + _MESSAGE, len(lines))), range(at - 1, max(-1, at - _MESSAGE // 2), -1)
+    for index in (*after, *before):
+        if lines[index].stream == here.stream and lines[index].rank == here.rank:
+            rank = _said(lines[index], _SAYS_RANK)
+            if rank is not None:
+                return rank
+    return None
+
+
 def _children(evidence: Evidence) -> tuple[int, ...]:
     """Local ranks that failed by themselves, when one agent alone reports them: then they are the ranks."""
     found = [(line.text[: line.text.find("failed (")], _FAILED_CHILD.search(line.body)) for line in evidence.lines]
@@ -178,6 +197,12 @@ def _announced(evidence: Evidence) -> dict[int, str]:
         elif found := _NCCL.search(line.body):
             nodes.setdefault(int(found[2]), found[1])
     return nodes
+
+
+def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[TaskExit]) -> str | None:
+    named = set(nodes.values()) | {one.node for one in exits} | {line.node for line in evidence.lines if line.node}
+    named |= {found[1] for line in evidence.lines if (found := _SAYS_NODE[0].search(line.text))}
+    return named.pop() if len(named) == 1 and max(evidence.ranks, default=0) < _ONE_NODE else None
 
 
 def _exits(evidence: Evidence) -> Iterator[TaskExit]:

@@ -17,6 +17,7 @@ _BARE_EXCEPTION = re.compile(
     r"^(?:.{0,160}?[\]|>:-] ?)?\s*(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): (?P<message>\S.*)"
 )
 
+_RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z]\w*(?:Error|Exception|Timeout|Invalid)(?:: |$)|\s+what\(\):")
 _HANDLER = re.compile(r", in \w*sig\w*_?handler\b|, in _run_exitfuncs|, in __del__")
 _IGNORED = ("Exception ignored in", "Error in atexit", "--- Logging error ---")
 """Frames of code that runs because the process is already being ended."""
@@ -27,6 +28,7 @@ class Candidate:
     """A line that could be the cause.
 
     line: index into ``Evidence.lines``. explains: types, or ``all``. trace: index into ``Evidence.tracebacks`` or -1.
+    raised: the line is an exception as Python or C++ prints it, not a log line that speaks of one.
     """
 
     line: int
@@ -44,6 +46,7 @@ class Candidate:
     action: Action | None = None
     mitigation: str = ""
     trace: int = -1
+    raised: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,8 @@ def collect(evidence: Evidence, hits: Sequence[Hit], loss: Break | None = None) 
         best.setdefault(loss.line, _of_loss(evidence, loss))
     for candidate in (*_of_traces(evidence), *_of_bare_lines(evidence)):
         best.setdefault(candidate.line, candidate)
-    return tuple(best[line] for line in sorted(best) if best[line].role is not Role.BENIGN)
+    found = [_asserted(one, evidence) for one in best.values() if one.role is not Role.BENIGN]
+    return tuple(sorted(found, key=lambda one: one.line))
 
 
 def benign(hits: Sequence[Hit]) -> tuple[Hit, ...]:
@@ -95,7 +99,17 @@ def _of_rule(hit: Hit, evidence: Evidence, trace: int) -> Candidate:
         action=rule.action,
         mitigation=rule.mitigation,
         trace=trace,
+        raised=trace >= 0 or bool(_RAISED.match(line.body)),
     )
+
+
+def _asserted(one: Candidate, evidence: Evidence) -> Candidate:
+    """A bare AssertionError says nothing: the line that asserts does."""
+    trace = evidence.tracebacks[one.trace] if one.trace >= 0 else None
+    if trace is None or trace.exception != "AssertionError" or trace.message.strip():
+        return one
+    said = [index for index in trace.lines if evidence.lines[index].body.lstrip().startswith("assert ")]
+    return replace(one, line=said[-1]) if said else one
 
 
 def _demoted(one: Candidate, evidence: Evidence) -> Candidate:
@@ -135,6 +149,7 @@ def _of_traces(evidence: Evidence) -> Iterator[Candidate]:
             specificity=_GENERIC if reading.generic else _TRACED,
             rank=trace.rank if trace.rank >= 0 else None,
             trace=number,
+            raised=True,
         )
 
 

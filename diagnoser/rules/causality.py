@@ -18,6 +18,8 @@ _SAME_STORY = 40
 """Lines within which a more specific candidate of the same rank speaks of the same event."""
 
 
+_AS_EXACT = 20
+"""A raised exception is shown rather than a log line of the same type that is more specific by no more than this."""
 CLASS = 30
 """Specificity up to which a rule knows an exception by its class alone."""
 
@@ -35,6 +37,7 @@ class Why(StrEnum):
     REPEATED = "the same failure on another rank or line"
     LATER = "came after the root"
     VAGUE = "a more exact line tells the same event"
+    VAGUE_END = "printed at the end of failed runs as well"
     FINISHED = "the run completed nevertheless"
 
 
@@ -107,7 +110,11 @@ def _settle_completed(docket: _Docket, *, diverged: bool) -> None:
     if not done:
         return
     last = done[-1]
-    failed = "all" not in last.explains and any(one.line > last.line and _is_fault(one) for one in docket.open)
+    faults = [one for one in docket.open if _is_fault(one)]
+    if last.specificity <= CLASS and any(0 < last.line - one.line <= _SAME_STORY for one in faults):
+        docket.dismiss(Why.VAGUE_END, lambda one: one.type is FailureType.COMPLETED)
+        return
+    failed = "all" not in last.explains and any(one.line > last.line for one in faults)
     if failed or diverged:
         docket.dismiss(Why.LATER, lambda one: one.type is FailureType.COMPLETED)
     else:
@@ -207,7 +214,9 @@ def _verdict(docket: _Docket, evidence: Evidence) -> Story:
     first = docket.open[0]
     near = [one for one in docket.open if _same_story(first, one, evidence)]
     root = max(near, key=lambda one: (one.specificity, -one.line))
-    root = next((one for one in near if one.by == root.by and one.trace >= 0), root)
+    spoken = [one for one in near if one.type is root.type and one.specificity >= root.specificity - _AS_EXACT]
+    raised = [one for one in spoken if one.raised and one.specificity > CLASS]
+    root = root if root.raised or not raised else max(raised, key=lambda one: (one.specificity, -one.line))
     for one in docket.open:
         if one is not root:
             docket.dismissed.append((one, _why_later(root, one)))

@@ -162,7 +162,7 @@ def read(exception: str, message: str) -> Reading:
     numbers = _ERRNO.search(message[:200])
     kind = _BY_ERRNO.get(int(numbers[1] or numbers[2])) if numbers else None
     kind = kind or (_T.S3_STORAGE_ERROR if exception.startswith(_STORES) else None)
-    kind = kind or _BY_NAME.get(name) or _by_suffix(name)
+    kind = kind or _BY_NAME.get(name) or _by_suffix(name) or _by_start(name, message)
     return Reading(kind or _T.RUNTIME_ERROR, _role(name, message), name in _GENERIC or kind is None)
 
 
@@ -172,6 +172,12 @@ def is_control_flow(exception: str) -> bool:
 
 def _by_suffix(name: str) -> FailureType | None:
     return next((kind for suffix, kind in _SUFFIXES if name.endswith(suffix)), None)
+
+
+def _by_start(name: str, message: str) -> FailureType | None:
+    """A log that was cut within the name of the class."""
+    kinds = {kind for known, kind in _BY_NAME.items() if known.startswith(name)} if len(name) > 3 else set()
+    return kinds.pop() if len(kinds) == 1 and not message.strip() else None
 
 
 def _role(name: str, message: str) -> Role:

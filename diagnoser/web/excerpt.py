@@ -1,12 +1,14 @@
 """The part of the log that a diagnosis talks about: cited lines with the kept lines around them."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from diagnoser.model import Diagnosis, Line, Stream
 
 AROUND = 5
+AROUND_SYMPTOM = 1
+SYMPTOMS_SHOWN = 8
 
 
 class Role(StrEnum):
@@ -42,21 +44,21 @@ class _Cite:
     row: Row
 
 
-def excerpts(verdict: Diagnosis, kept: Sequence[Line] = (), around: int = AROUND) -> list[Excerpt]:
-    """One excerpt a stream: every cited line, with up to ``around`` kept lines before and after it."""
-    streams: dict[Stream, dict[int, Row]] = {}
+def excerpts(verdict: Diagnosis, kept: Sequence[Line] = ()) -> list[Excerpt]:
+    """One excerpt a stream: every cited line and the first symptoms, with the kept lines around them."""
     by_stream: dict[Stream, list[Line]] = {}
-    for line in kept:
+    for line in sorted(kept, key=lambda line: line.number):
         by_stream.setdefault(line.stream, []).append(line)
+    streams: dict[Stream, dict[int, Row]] = {}
     for cite in _cited(verdict):
         stream = _stream_of(cite, by_stream)
         rows = streams.setdefault(stream, {})
         known = rows.get(cite.row.number)
         if known is None or known.role is Role.CONTEXT:
             rows[cite.row.number] = cite.row
-        for line in _near(by_stream.get(stream, []), cite.row.number, around):
+        for line in _near(by_stream.get(stream, []), cite.row):
             rows.setdefault(line.number, Row(line.number, line.text, rank=line.rank))
-    return [Excerpt(stream, tuple(_with_gaps(streams[stream].values()))) for stream in streams]
+    return [Excerpt(stream, tuple(_finished(streams[stream].values()))) for stream in streams]
 
 
 def _cited(verdict: Diagnosis) -> Iterator[_Cite]:
@@ -69,7 +71,7 @@ def _cited(verdict: Diagnosis) -> Iterator[_Cite]:
     for one in verdict.evidence:
         rank = -1 if one.rank is None else one.rank
         yield _Cite(one.source, Row(one.line, one.text, Role.EVIDENCE, one.why, rank))
-    for symptom in verdict.symptoms:
+    for symptom in verdict.symptoms[:SYMPTOMS_SHOWN]:
         yield _Cite(symptom.source, Row(symptom.line, symptom.text, Role.SYMPTOM, symptom.type))
 
 
@@ -85,16 +87,18 @@ def _stream_of(cite: _Cite, kept: dict[Stream, list[Line]]) -> Stream:
     return max(found, default=(False, Stream(cite.source)), key=lambda pair: pair[0])[1]
 
 
-def _near(lines: list[Line], number: int, around: int) -> list[Line]:
-    lines = sorted(lines, key=lambda line: line.number)
-    before = [line for line in lines if line.number < number][-around:]
-    after = [line for line in lines if line.number > number][:around]
-    return [line for line in before + after if abs(line.number - number) <= around * 4]
+def _near(lines: Sequence[Line], cited: Row) -> list[Line]:
+    """Kept lines before and after the cited one; those far from it in the log are no context."""
+    around = AROUND_SYMPTOM if cited.role is Role.SYMPTOM else AROUND
+    before = [line for line in lines if line.number < cited.number][-around:]
+    after = [line for line in lines if line.number > cited.number][:around]
+    return [line for line in before + after if abs(line.number - cited.number) <= around * 4]
 
 
-def _with_gaps(rows: Iterable[Row]) -> Iterator[Row]:
-    last = 0
+def _finished(rows: Iterable[Row]) -> Iterator[Row]:
+    """In order, with the gaps counted; in a run of symptoms of one type only the first one names it."""
+    last = Row(0, "")
     for row in sorted(rows, key=lambda row: row.number):
-        gap = row.number - last - 1
-        yield Row(row.number, row.text, row.role, row.note, row.rank, gap)
-        last = row.number
+        same = row.role is last.role is Role.SYMPTOM and row.note == last.note
+        yield replace(row, gap=row.number - last.number - 1, note="" if same else row.note)
+        last = row

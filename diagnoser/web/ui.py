@@ -17,6 +17,7 @@ from diagnoser.web.api.fields import JobPath
 from diagnoser.web.api.jobs import latest
 from diagnoser.web.auth import Provided, may_read
 from diagnoser.web.excerpt import Excerpt, Role, excerpts
+from diagnoser.web.groups import followed, not_it
 from diagnoser.web.pages import Pages
 from diagnoser.web.services import Services
 
@@ -62,7 +63,13 @@ async def diagnosis(id: DiagnosisId, services: Provided, pages: Drawn) -> Respon
     kept = await _kept(services, record.attempt)
     shown = excerpts(record.diagnosis, kept)
     return pages.draw(
-        "diagnosis.html", record=record, verdict=record.diagnosis, excerpts=shown, root_anchor=_root_anchor(shown)
+        "diagnosis.html",
+        record=record,
+        verdict=record.diagnosis,
+        excerpts=shown,
+        root_anchor=_root_anchor(shown),
+        followed=followed(record.diagnosis),
+        not_it=not_it(record.diagnosis),
     )
 
 

@@ -120,6 +120,11 @@ def decider(decided_by: str) -> tuple[str, str]:
     return _DECIDERS.get(kind, kind), which
 
 
+def reason(text: str) -> str:
+    """A reason of a closed list in words; any other text as it is."""
+    return name(text) if text.replace("_", "").isalnum() and text.islower() else text
+
+
 def percent(share: float) -> str:
     return f"{share * 100:.0f}\u2009%"
 
@@ -201,6 +206,7 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "plan_state": plan_state,
     "mode": mode,
     "decider": decider,
+    "reason": reason,
     "percent": percent,
     "size": size,
     "number": number,

@@ -37,6 +37,16 @@ def test_kept_lines_around_a_cited_one_are_its_context() -> None:
     assert [row.text for row in excerpt.rows if row.number == 49] == ["line 49"]
 
 
+def test_many_symptoms_do_not_drown_the_root() -> None:
+    """Only the first symptoms stand in the excerpt, with little around them, and a run of one type is named once."""
+    symptoms = tuple(Symptom(number, f"line {number}", FailureType.CUDA_ERROR) for number in range(100, 140))
+    (excerpt,) = excerpts(verdict(root_cause=RootCause(50, "boom"), symptoms=symptoms), kept(*range(1, 200)))
+    shown = [row for row in excerpt.rows if row.role is Role.SYMPTOM]
+    assert [row.number for row in shown] == list(range(100, 108))
+    assert [row.note for row in shown] == [FailureType.CUDA_ERROR, *[""] * 7]
+    assert [row.number for row in excerpt.rows if row.number > 60 and row.role is Role.CONTEXT] == [99, 108]
+
+
 def test_a_line_that_is_cited_twice_has_the_role_that_matters_most() -> None:
     """A root line that is evidence as well stands once, as the root; context never hides a citation."""
     found = verdict(

@@ -34,7 +34,7 @@ async def test_the_list_shows_what_matters(tmp_path: Path) -> None:
         "hgx-04",
         "rank 12",
         "97\u2009%",
-        "<code>ecc_error_seen</code>",
+        ">ecc_error_seen</code>",
         "Cordon, resubmit",
         'title="2026-09-21 14:10:00 UTC">3\u00a0min ago<',
         "Contained ECC error",

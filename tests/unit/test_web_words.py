@@ -109,3 +109,16 @@ def test_the_summary_says_how_it_ended_what_kind_and_where() -> None:
     assert words.summary(DONE) == "The job completed."
     assert "rank 0" in words.summary(verdict(root_cause=RootCause(1, "x", rank=0)))
     assert words.summary(verdict(nodes=(Suspect("n3", 0.5, ""),))).endswith("first seen on node n3.")
+
+
+@pytest.mark.parametrize(
+    ("given", "reads"),
+    [
+        ("only_a_person_can_fix_it", "Only a person can fix it"),
+        ("the node is named", "the node is named"),
+        ("", ""),
+    ],
+)
+def test_reasons_in_words(given: str, reads: str) -> None:
+    """The reasons of closed lists read as sentences; free text stays as it is."""
+    assert words.reason(given) == reads

@@ -9,9 +9,9 @@ from diagnoser.compress.compressor import Compressor
 from diagnoser.compress.delta import Delta
 from diagnoser.compress.digest import Digest, digest
 from diagnoser.compress.filters import FilterSet, parse_filters
+from diagnoser.compress.gate import Gate
 from diagnoser.compress.limits import Limits
 from diagnoser.compress.selection import merge
-from diagnoser.compress.shapes import Gate
 
 __all__ = [
     "Compressor",

@@ -7,11 +7,12 @@ from functools import lru_cache
 from diagnoser.compress import skeleton
 from diagnoser.compress.delta import Delta, Share, Stat, join
 from diagnoser.compress.filters import FilterSet
+from diagnoser.compress.gate import Gate
 from diagnoser.compress.keeping import Keeper
 from diagnoser.compress.limits import Limits
 from diagnoser.compress.lines import HEADS, clean, read_prefix
 from diagnoser.compress.selection import settle
-from diagnoser.compress.shapes import Gate, Shapes, shapes
+from diagnoser.compress.shapes import Shapes, shapes
 from diagnoser.model import Block, Stream
 
 CHUNK = 2 << 20
@@ -60,7 +61,7 @@ class Compressor:
         share.ranges = join((*share.ranges, (block.first, block.first + total - 1)))
         _count(block, cut, delta.shapes)
         self._speakers(block.stream, cut, share)
-        Keeper(block, cut, share, delta).keep()
+        Keeper(block, cut, share, delta, self._shapes.gate).keep()
         if delta.size > 2 * self._settled + 8192:
             settle(delta)
             self._settled = delta.size

@@ -8,23 +8,28 @@ from typing import TYPE_CHECKING
 
 from diagnoser.compress import nodes, progress
 from diagnoser.compress.delta import Delta, PointRow, Row, Share
+from diagnoser.compress.gate import Gate
 from diagnoser.compress.kinds import IMPORTANT, Kind
 from diagnoser.compress.limits import Budget, budget_of
 from diagnoser.compress.lines import body_of, read_prefix
-from diagnoser.compress.selection import sample
+from diagnoser.compress.selection import of_smallest_hash, sample, series_of
+from diagnoser.compress.shapes import Shape
 from diagnoser.compress.signature import signature
 from diagnoser.model import Block
 
 if TYPE_CHECKING:
     from diagnoser.compress.compressor import Cut
 
-_READ = int(IMPORTANT | Kind.PROGRESS | Kind.NODE)
+_READ = int(IMPORTANT | Kind.PROGRESS | Kind.NODE | Kind.WATCH)
+_WORTH = int(IMPORTANT | Kind.WATCH)
+_TABLE, _NODE, _WATCH, _ANCHOR = int(Kind.TABLE), int(Kind.NODE), int(Kind.WATCH), int(Kind.ANCHOR)
 
 
 class Keeper:
     """Fills a share from a chunk."""
 
-    def __init__(self, block: Block, cut: Cut, share: Share, delta: Delta) -> None:
+    def __init__(self, block: Block, cut: Cut, share: Share, delta: Delta, gate: Gate) -> None:
+        self._gate = gate
         self._block, self._cut, self._share, self._limits = block, cut, share, delta.limits
         self._whole = delta.lines <= delta.limits.small or len(cut.lines) <= 2 * delta.limits.window
 
@@ -39,11 +44,11 @@ class Keeper:
         places: dict[bytes, list[int]] = {name: [] for name in hot}
         for index in [index for index, name in enumerate(cut.skeletons) if name in hot]:
             places[cut.skeletons[index]].append(index)
-        self._important({name: indices for name, indices in places.items() if found[name].kind & IMPORTANT})
+        self._important({name: indices for name, indices in places.items() if found[name].kind & _WORTH})
         for name, indices in places.items():
             if found[name].dialect >= 0:
                 self._series(found[name].dialect, indices)
-            if found[name].kind & Kind.NODE:
+            if found[name].kind & _NODE:
                 self._nodes(indices)
 
     def _important(self, places: dict[bytes, list[int]]) -> None:
@@ -56,9 +61,10 @@ class Keeper:
                 kinds[shape.id or 1] = shape.kind
                 continue
             for index in indices:
-                mark = signature(shape.id, self._cut.lines[index], bool(shape.kind & Kind.TABLE))
-                groups.setdefault(mark, []).append(index)
-                kinds[mark] = shape.kind
+                kind, mark = self._judge(shape, self._cut.lines[index])
+                if mark:
+                    groups.setdefault(mark, []).append(index)
+                    kinds[mark] = kind
         for mark, indices in groups.items():
             self._group(budget_of(kinds[mark]), sorted(indices))
 
@@ -115,11 +121,20 @@ class Keeper:
         if number in self._share.rows:
             return
         line, shape = self._cut.lines[index], self._cut.found[self._cut.skeletons[index]]
-        mark = 0
-        if shape.kind & IMPORTANT:
-            mark = signature(shape.id, line, bool(shape.kind & Kind.TABLE)) if shape.coded else shape.id or 1
+        kind, mark = self._judge(shape, line)
         text, time = line.decode("utf-8", "replace"), self._time(index)
-        self._share.rows[number] = Row(number, text, self.voices[index], shape.kind, mark, time, self._block.received)
+        self._share.rows[number] = Row(number, text, self.voices[index], kind, mark, time, self._block.received)
+
+    def _judge(self, shape: Shape, line: bytes) -> tuple[int, int]:
+        """(kind, signature) of a line; the signature is 0 when the line does not matter by itself."""
+        kind = shape.kind
+        if kind & _WATCH:
+            kind |= self._gate.line(body_of(line)[1])
+        if not kind & IMPORTANT:
+            return kind, 0
+        if not shape.coded:
+            return kind, shape.id or 1
+        return kind, signature(shape.id, line, bool(kind & _TABLE), bool(kind & _ANCHOR))
 
     def _time(self, index: int) -> float:
         time = self._block.times[index] if self._block.times is not None else 0.0
@@ -131,7 +146,8 @@ class Keeper:
         for index in indices:
             speech.setdefault(self.voices[index], []).append(index)
         start = self._block.first
-        for places in speech.values():
+        named = {series_of(voice, dialect): places for voice, places in speech.items()}
+        for places in of_smallest_hash(named, self._limits.series):
             for index in sample(places, self._limits, lambda index: start + index):
                 self._point(index, dialect)
 

@@ -4,7 +4,7 @@ from enum import IntFlag
 
 
 class Kind(IntFlag):
-    """More than one can hold. Everything but NODE and PROGRESS makes a line worth keeping verbatim."""
+    """More than one can hold. What is in IMPORTANT makes a line worth keeping verbatim."""
 
     NONE = 0
     WARNING = 1
@@ -17,6 +17,9 @@ class Kind(IntFlag):
     FATAL = 128  # of a root rule
     PROGRESS = 256
     NODE = 512  # tells on which node a rank runs
+    CHANGING = 1024  # may carry hex numbers, hashes, names of days
+    CODED = 2048  # may carry protected tokens
+    WATCH = 4096  # the digits of each line decide whether a rule matches it
 
 
 IMPORTANT = int(

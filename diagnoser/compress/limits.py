@@ -49,10 +49,10 @@ class Limits:
     signatures: int = 2048
     extremes: int = 256
     window: int = 64
-    tails: int = 2
+    tails: int = 1
     voices: int = 2048
     small: int = 200
-    series: int = 256
+    series: int = 64
     first: int = 8
     last: int = 64
     spread: int = 128

@@ -7,14 +7,12 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-import re2
-
 from diagnoser.compress.skeleton import bare
 
 LONGEST = 8192
 """Bytes of a line that are looked at and kept; the middle of longer ones is cut and the cut is counted."""
 
-_ANSI = re2.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_ANSI = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _BAR = (
     rb"(?:[^\n:|%]{0,80}: *)?[ \d]{0,4}\d%\|[^|\n]{0,300}\|[^\[\n]{0,60}\[[^\]\n]{0,160}\]"
     rb"|\d+(?:it|ba|files?|examples) ?\[[\d:]+, [^\]\n]{0,60}\]"

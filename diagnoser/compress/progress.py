@@ -10,9 +10,6 @@ from typing import NamedTuple
 
 from diagnoser.model import Stage
 
-_N = r"([-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf))"
-_FLAGS = re.IGNORECASE
-
 
 class Dialect(NamedTuple):
     name: str
@@ -38,26 +35,15 @@ DIALECTS: tuple[Dialect, ...] = (
     Dialect("eval", r"(?i)\b(?:valid\w*|eval\w*)\b.{0,60}\b(?:loss|ppl|accuracy)\b[ =:]+\d", Stage.EVAL),
 )
 
-_STEP = re.compile(
-    r"(?:\b(?:global_step|train_step|step|steps|iteration|iter|num_updates|update)\b['\"]?[ =:\[#]+|step=)(\d[\d,]*)",
-    _FLAGS,
-)
-_LOSS = re.compile(r"(?:\blm loss|\btrain[_/ ]loss|\breduced_train_loss|\bloss)\b['\"]?[ =:]+['\"]?" + _N, _FLAGS)
-_GRAD = re.compile(r"\b(?:grad|gradient)[_ ]?norm\b['\"]?[ =:]+['\"]?" + _N, _FLAGS)
-_MILLIS = re.compile(
-    r"(?:elapsed time per iteration|time per iteration|iter(?:ation)?[_ ]time|step[_ ]time) ?\(ms\):? *"
-    + _N
-    + r"|\btime "
-    + _N
-    + "ms",
-    _FLAGS,
-)
-_SECONDS = re.compile(
-    r"\b(?:iter time \(s\)|train_step_timing in s|step_time|seconds per step|sec/step|time/step)['\"]?[ =:]+" + _N,
-    _FLAGS,
-)
-_TOKENS = re.compile(r"\b(?:tokens?[_ /]?per[_ ]?sec\w*|tokens/s(?:ec)?|tps|wps|tgs)\b[^:=\d]{0,24}[ =:]+" + _N, _FLAGS)
-_PATH = re.compile(r"((?:[\w.-]*/)[\w./=-]*[\w=-]|(?:checkpoint|global_step|iter|step)[-_]?\d+)", _FLAGS)
+_VALUE = re.compile(r"[ \w()/.]{0,12}?['\"]?[ =:\[#]{1,8}['\"]?([-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|\.\d+|nan|inf))\b")
+_WHOLE = re.compile(r"['\"]?[ =:\[#]{0,8}['\"]?(\d[\d,]*)")
+_STEP_KEYS = ("iteration", "global_step", "step", "num_updates", "iter")
+_LOSS_KEYS = ("lm loss", "train_loss", "loss")
+_GRAD_KEYS = ("grad_norm", "grad norm", "gradient_norm")
+_MILLIS_KEYS = ("per iteration (ms)", "step_time (ms)", "iter_time (ms)", "time (ms)")
+_SECONDS_KEYS = ("iter time (s)", "train_step_timing in s", "step_time", "seconds per step", "sec/step")
+_TOKENS_KEYS = ("tokens/s", "tokens_per_sec", "tokens per sec", "token/s", "tgs", "tps", "wps")
+_PATH = re.compile(r"((?:[\w.-]*/)[\w./=-]*[\w=-]|(?:checkpoint|global_step|iter|step)[-_]?\d+)", re.IGNORECASE)
 
 
 class Point(NamedTuple):
@@ -74,18 +60,16 @@ class Point(NamedTuple):
 
 def read(dialect: int, body: str) -> Point:
     """The values of a line of this dialect; all None when it has none."""
+    text = body.lower()
+    step = _first(_WHOLE, text, _STEP_KEYS)
+    number = int(step.replace(",", "")[:15]) if step else None
     if DIALECTS[dialect].stage is Stage.SAVE:
         path = _PATH.search(body)
-        return Point(_whole(_STEP, body), checkpoint=path.group(1) if path else "yes", dialect=dialect)
-    millis = _number(_MILLIS, body)
-    return Point(
-        _whole(_STEP, body),
-        _number(_LOSS, body),
-        _number(_GRAD, body),
-        millis / 1000 if millis is not None else _number(_SECONDS, body),
-        _number(_TOKENS, body),
-        dialect=dialect,
-    )
+        return Point(number, checkpoint=path.group(1) if path else "yes", dialect=dialect)
+    millis = _number(text, _MILLIS_KEYS)
+    seconds = millis / 1000 if millis is not None else _number(text, _SECONDS_KEYS)
+    loss, grad = _number(text, _LOSS_KEYS), _number(text, _GRAD_KEYS)
+    return Point(number, loss, grad, seconds, _number(text, _TOKENS_KEYS), dialect=dialect)
 
 
 def tells(point: Point) -> bool:
@@ -98,16 +82,21 @@ def tells(point: Point) -> bool:
     )
 
 
-def _whole(pattern: re.Pattern[str], body: str) -> int | None:
-    found = pattern.search(body)
-    return int(found.group(1).replace(",", "")[:15]) if found else None
+def _first(pattern: re.Pattern[str], text: str, keys: tuple[str, ...]) -> str:
+    """The value right behind the first key that has one. Plain finds: most keys are absent."""
+    for key in keys:
+        at = text.find(key)
+        while at >= 0:
+            found = pattern.match(text, at + len(key))
+            if found:
+                return found.group(1)
+            at = text.find(key, at + 1)
+    return ""
 
 
-def _number(pattern: re.Pattern[str], body: str) -> float | None:
-    found = pattern.search(body)
-    if not found:
-        return None
+def _number(text: str, keys: tuple[str, ...]) -> float | None:
+    value = _first(_VALUE, text, keys)
     try:
-        return float(next(group for group in found.groups() if group is not None).replace(",", ""))
+        return float(value.replace(",", "")) if value else None
     except ValueError:
         return math.nan

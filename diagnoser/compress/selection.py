@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
+from zlib import crc32
 
-from diagnoser.compress.delta import Delta, PointRow, Row, Share
+from diagnoser.compress.delta import Delta, Row, Share
 from diagnoser.compress.limits import Limits, budget_of
-from diagnoser.compress.skeleton import identity
 from diagnoser.model import Stream
 
 T = TypeVar("T")
@@ -128,7 +128,7 @@ def _tails(share: Share, limits: Limits) -> set[int]:
 def _settle_series(share: Share, limits: Limits) -> None:
     series: dict[str, list[int]] = {}
     for number, row in share.points.items():
-        series.setdefault(series_of(row), []).append(number)
+        series.setdefault(series_of(row.voice, row.point.dialect), []).append(number)
     chosen = {
         number
         for numbers in of_smallest_hash(series, limits.series)
@@ -142,8 +142,8 @@ def _settle_series(share: Share, limits: Limits) -> None:
         share.nodes = {rank: share.nodes[rank] for rank in sorted(share.nodes)[: limits.nodes]}
 
 
-def series_of(row: PointRow) -> str:
-    return f"{row.voice}/{row.point.dialect}"
+def series_of(voice: str, dialect: int) -> str:
+    return f"{voice}/{dialect}"
 
 
 def sample(places: Sequence[T], limits: Limits, number: Callable[[T], int]) -> list[T]:
@@ -167,5 +167,5 @@ def of_smallest_hash(groups: dict[str, T], most: int) -> Iterable[T]:
     return [groups[key] for key in sorted(groups, key=_hash)[:most]]
 
 
-def _hash(name: str) -> int:
-    return identity(name.encode())
+def _hash(name: str) -> tuple[int, str]:
+    return crc32(name.encode()), name

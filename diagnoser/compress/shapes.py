@@ -3,18 +3,16 @@
 One RE2 set looks at everything: rule anchors, words of trouble, tracebacks, mappings, progress dialects, Filter Rules.
 """
 
-from collections.abc import Iterable, KeysView, Mapping, Sequence
+from collections.abc import KeysView, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-import re2
-
 from diagnoser.compress import progress, skeleton
 from diagnoser.compress.filters import FilterSet
+from diagnoser.compress.gate import Gate, PatternSet
 from diagnoser.compress.kinds import IMPORTANT, Kind
 from diagnoser.compress.lines import strip
-from diagnoser.compress.signature import carries_tokens
-from diagnoser.model import Anchor
+from diagnoser.compress.signature import MAY_CARRY
 
 _ERROR_WORDS = (
     r"(?i)(?:^|[^a-z])(?:errors?|fatal|critical|panic|abort(?:ed|ing)?|exceptions?|fail(?:ed|ure|ures|s|ing)?|segfault"
@@ -50,21 +48,10 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
     ),
     (Kind.NODE, r"\bcomm 0x[0-9a-f]+ rank \d+ nranks|\brank[ =:]+\d+.{0,40}\b(?:node|host|on)[ =:]+\w"),
 )
+_CHANGING, _CODED = int(Kind.CHANGING), int(Kind.CODED | Kind.TABLE)
+_WATCH = int(Kind.WATCH)
+_FILTERED_KEEP = int(Kind.WATCH | Kind.PROGRESS | Kind.NODE | Kind.CHANGING)
 _NOT_FILTERED = int(Kind.ANCHOR | Kind.EXCEPTION | Kind.FRAME | Kind.COLLECTIVE | Kind.TABLE)
-
-
-class Gate:
-    """The literals that rules anchor on; a line that carries one is always looked at raw."""
-
-    def __init__(self, anchors: Iterable[Anchor] = ()) -> None:
-        self.anchors = tuple(sorted(set(anchors)))
-        self._hash = hash(self.anchors)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Gate) and other.anchors == self.anchors
 
 
 class Shape(NamedTuple):
@@ -72,7 +59,8 @@ class Shape(NamedTuple):
 
     id: names the skeleton of the body, so that it is the same whatever stands in front. kind: ``Kind`` as a plain
     number. filtered: the Filter Rule that knows it as routine. prefixed: lines carry a launcher prefix. dialect: of
-    progress, or -1. coded: lines can carry protected tokens, so each has its own signature.
+    progress, or -1. coded: lines are judged one by one, because they can carry protected tokens or digits that a rule
+    looks at.
     """
 
     id: int
@@ -89,21 +77,17 @@ class Shapes:
     def __init__(self, gate: Gate, filters: FilterSet, most: int = 50_000) -> None:
         self.known: dict[bytes, Shape] = {}
         self._most = most
-        self._lines = _Patterns()
+        self.gate = gate
+        self._patterns = PatternSet()
         for kind, pattern in _PATTERNS:
-            self._lines.add(pattern, int(kind), "", -1)
+            self._patterns.add(pattern, int(kind))
         for number, dialect in enumerate(progress.DIALECTS):
-            self._lines.add(dialect.sign, int(Kind.PROGRESS), "", number)
+            self._patterns.add(dialect.sign, int(Kind.PROGRESS), dialect=number)
         for rule, pattern in filters.patterns:
-            self._lines.add(pattern, 0, rule, -1)
-        self._skeletons = _Patterns()
-        for kind, fatal in ((Kind.ANCHOR, False), (Kind.ANCHOR | Kind.FATAL, True)):
-            bare = {skeleton.bare(anchor.text.encode()) for anchor in gate.anchors if anchor.fatal == fatal} - {b""}
-            if bare:
-                literals = "|".join(re2.escape(text.decode("latin-1")) for text in sorted(bare))
-                self._skeletons.add(literals, int(kind), "", -1)
-        self._lines.compile()
-        self._skeletons.compile()
+            self._patterns.add(pattern, filtered=rule)
+        self._patterns.add(skeleton.MAY_CHANGE, int(Kind.CHANGING))
+        self._patterns.add(MAY_CARRY, int(Kind.CODED))
+        self._patterns.compile()
 
     def learn(self, counted: KeysView[bytes], where: Mapping[bytes, int], lines: Sequence[bytes]) -> None:
         """Classify skeletons that are not known yet. where: skeleton -> index of a line of it in ``lines``."""
@@ -115,43 +99,13 @@ class Shapes:
 
     def _shape(self, first: bytes, line: bytes) -> Shape:
         prefixed, body = strip(line)
-        kind, filtered, dialect = self._lines.look(body)
-        kind |= self._skeletons.look(first)[0]
+        kind, filtered, dialect = self._patterns.look(body)
+        kind |= self.gate.shape(first, body)
         if filtered and not kind & _NOT_FILTERED:
-            kind &= Kind.PROGRESS | Kind.NODE
-        second = skeleton.masked(body)
-        coded = bool(kind & IMPORTANT) and bool(kind & Kind.TABLE or carries_tokens(second))
-        return Shape(skeleton.identity(second), int(kind), filtered, prefixed, dialect, coded)
-
-
-class _Patterns:
-    """An RE2 set: all patterns are looked for in one pass."""
-
-    def __init__(self) -> None:
-        options = re2.Options()
-        options.encoding = re2.Options.Encoding.LATIN1  # bytes are matched as they are, also where they are no UTF-8
-        options.max_mem = 256 << 20
-        options.log_errors = False
-        self._set = re2.Set.SearchSet(options)
-        self._meaning: list[tuple[int, str, int]] = []
-
-    def add(self, pattern: str, kind: int, filtered: str, dialect: int) -> None:
-        self._set.Add(pattern if pattern.isascii() else pattern.encode().decode("latin-1"))
-        self._meaning.append((kind, filtered, dialect))
-
-    def compile(self) -> None:
-        if self._meaning:
-            self._set.Compile()
-
-    def look(self, text: bytes) -> tuple[int, str, int]:
-        """Kinds of all patterns that hit, the first filter and the first dialect among them."""
-        kind, filtered, dialect = 0, "", -1
-        for index in (self._set.Match(text) or ()) if self._meaning else ():
-            meaning = self._meaning[index]
-            kind |= meaning[0]
-            filtered = filtered or meaning[1]
-            dialect = meaning[2] if dialect < 0 else dialect
-        return kind, filtered, dialect
+            kind &= _FILTERED_KEEP
+        second = skeleton.masked(body) if kind & _CHANGING else skeleton.bare(body)
+        coded = bool(kind & _WATCH or (kind & IMPORTANT and kind & _CODED))
+        return Shape(skeleton.identity(second), kind, filtered, prefixed, dialect, coded)
 
 
 @lru_cache(maxsize=4)

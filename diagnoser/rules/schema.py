@@ -124,6 +124,18 @@ class RuleSet:
         return tuple(Anchor(text, fatal) for text, fatal in sorted(found.items()))
 
 
+    @cached_property
+    def watched(self) -> tuple[tuple[str, bool], ...]:
+        """(RE2, whether the rule names a root) of every line that a rule or a rule's ``near`` may ask for."""
+        found: dict[str, bool] = {}
+        for rule in self.rules:
+            for pattern in rule.patterns if rule.role is not Role.BENIGN else ():
+                found[pattern] = found.get(pattern, False) or rule.role is Role.ROOT
+            for near in (rule.near, rule.not_near):
+                found.update((pattern, found.get(pattern, False)) for pattern in (near.patterns if near else ()))
+        return tuple(sorted(found.items()))
+
+
 def load(files: Mapping[str, str]) -> RuleSet:
     """A rule set from ``<category>/<id>.yaml`` -> text. Raises RuleFaults with every fault of every file."""
     rules: dict[str, Rule] = {}

@@ -15,7 +15,8 @@ from diagnoser.web.services import Services
 
 POLL_SECONDS = 2.0
 RETRY_MILLISECONDS = 3000
-LOOK_BACK = 50
+NEWS_LIMIT = 200
+OVERLAP_SECONDS = 60.0  # replicas' clocks differ, and a row is seen only after its commit
 
 router = APIRouter(tags=["diagnoses"], dependencies=READ)
 
@@ -36,21 +37,22 @@ class News(BaseModel):
 async def live(services: Provided) -> AsyncIterator[ServerSentEvent]:
     """One event `diagnosis` each, from now on. A look at the list tells what came while nobody listened."""
     yield ServerSentEvent(comment="listening", retry=RETRY_MILLISECONDS)
-    seen: set[str] | None = None
+    looked, seen = services.clock(), None
     while not services.stopping.is_set():
-        records = await _newest(services)
+        now = services.clock()
+        records = await _since(services, looked - OVERLAP_SECONDS)
         if records is not None:
-            for record in reversed(records if seen is not None else []):
-                if record.id not in (seen or ()):
+            for record in reversed(records):
+                if seen is not None and record.id not in seen:
                     yield ServerSentEvent(event="diagnosis", id=record.id, data=_news(record, services.base_url))
-            seen = {record.id for record in records}
+            looked, seen = now, {record.id for record in records}
         await _pause(services.stopping)
 
 
-async def _newest(services: Services) -> list[DiagnosisRecord] | None:
-    """None while the database does not answer: the stream outlives that."""
+async def _since(services: Services, since: float) -> list[DiagnosisRecord] | None:
+    """Newest first; None while the database does not answer: the stream outlives that."""
     try:
-        return await services.store.diagnoses(DiagnosisFilter(), "", LOOK_BACK)
+        return await services.store.diagnoses(DiagnosisFilter(since=since), "", NEWS_LIMIT)
     except Unavailable:
         return None
 

@@ -27,7 +27,6 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
 }
 
 ABOUT = """Training logs stream in; a root cause, the rank and node that failed first, and what to do come out.

@@ -18,23 +18,35 @@ async function refresh() {
 
 function follow() {
   const sign = document.getElementById("live");
-  const news = new EventSource("/api/v1/live");
+  let news = null;
   let waiting = 0;
+
   const soon = () => {
     clearTimeout(waiting);
     waiting = setTimeout(() => refresh().catch(() => {}), 300);
   };
-  let opened = false;
-  news.onopen = () => {
-    sign.hidden = false;
-    sign.classList.remove("off");
-    if (opened) soon(); // something may have come while the stream was down
-    opened = true;
+  const stop = () => {
+    if (news) news.close();
+    news = null;
   };
-  news.onerror = () => sign.classList.add("off");
-  news.addEventListener("diagnosis", soon);
+  const start = () => {
+    if (news) return;
+    news = new EventSource("/api/v1/live");
+    news.onopen = () => {
+      sign.hidden = false;
+      sign.classList.remove("off");
+      soon(); // something may have come while nobody listened
+    };
+    news.onerror = () => sign.classList.add("off");
+    news.addEventListener("diagnosis", soon);
+  };
+
+  start();
+  // A browser opens few connections to one host: pages in the background give theirs back.
+  document.addEventListener("visibilitychange", () => (document.hidden ? stop() : start()));
+  addEventListener("pagehide", stop);
+  addEventListener("pageshow", (event) => event.persisted && start());
   setInterval(() => document.hidden || soon(), 60000); // keeps "3 min ago" true
-  addEventListener("pagehide", () => news.close());
 }
 
 function offerCopies(where) {

@@ -3,10 +3,11 @@
 import asyncio
 import ipaddress
 import secrets
+import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
 
@@ -59,7 +60,7 @@ def load_reader(settings: Settings) -> Reader:
         policy.load("policy.yaml", files.text(folder / "policy.yaml")),
         confidence.load("calibration.yaml", files.text(folder / "calibration.yaml")),
     )
-    return Reader(knowledge, Gate(ruleset.anchors), parse_filters(files.texts(folder / "filters", "*.yaml")))
+    return Reader(knowledge, Gate(knowledge.anchors), parse_filters(files.texts(folder / "filters", "*.yaml")))
 
 
 async def serve(settings: Settings) -> None:
@@ -77,7 +78,9 @@ async def serve(settings: Settings) -> None:
             server_header=False,
             timeout_graceful_shutdown=STOP_SECONDS,
         )
-        await _Server(config, stopping).serve()
+        server = _Server(config)
+        _stop_on_signals(server, stopping)
+        await server.serve()
 
 
 @asynccontextmanager
@@ -125,15 +128,23 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
 
 
 class _Server(uvicorn.Server):
-    """Tells live streams to end before uvicorn begins to wait for them."""
+    """A server that leaves signals to us: uvicorn raises them again at its end, before our own parts are closed."""
 
-    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
-        super().__init__(config)
-        self._stopping = stopping
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
-    def handle_exit(self, sig: int, frame: object) -> None:
-        self._stopping.set()
-        super().handle_exit(sig, frame)  # type: ignore[arg-type]
+
+def _stop_on_signals(server: uvicorn.Server, stopping: asyncio.Event) -> None:
+    """The first signal ends live streams and waits for requests, the second does not wait."""
+
+    def stop() -> None:
+        server.force_exit = server.should_exit
+        server.should_exit = True
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
 def tokens(settings: Settings) -> tuple[Token, ...]:

@@ -205,10 +205,11 @@ def _take(share: _Share, block: Block, cursor: Cursor) -> int:
 
 
 def _part(block: Block, lines: list[bytes], start: int, stop: int, first: int) -> Block:
-    whole = start == 0 and stop == len(lines)
+    last = stop == len(lines)
+    end = b"" if last and not block.data.endswith(b"\n") else b"\n"
     return Block(
         stream=block.stream,
-        data=block.data if whole else b"\n".join(lines[start:stop]),
+        data=block.data if start == 0 and last else b"\n".join(lines[start:stop]) + end,
         first=first,
         times=block.times[start:stop] if block.times else None,
         received=block.received,

@@ -72,7 +72,9 @@ class Metrics:
 
 def set_up_logging(*, as_json: bool, level: str) -> None:
     """Structured logs to standard error: JSON for machines, columns for people."""
-    renderer = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer()
+    renderer = (
+        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -42,7 +42,11 @@ class OpenAIModel:
         except openai.OpenAIError as error:
             reason = next(reason for kind, reason in _REASONS if isinstance(error, kind))
             raise ModelFailed(reason, _tell(error)) from None
-        text = reply.choices[0].message.content if reply.choices else None
+        except ValueError:  # the client lets a body that is no JSON through as it fails
+            raise ModelFailed(ModelFailure.MALFORMED, "the server's reply is not JSON") from None
+        # The client does not validate either: a gateway may leave out any part.
+        message = getattr(reply.choices[0], "message", None) if reply.choices else None
+        text = getattr(message, "content", None)
         if not text:
             raise ModelFailed(ModelFailure.MALFORMED, "the answer is empty")
         usage = reply.usage

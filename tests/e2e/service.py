@@ -1,0 +1,166 @@
+"""The service as its own process, and a real receiver of webhooks."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+from standardwebhooks import Webhook
+
+DEMO_LOG = Path(__file__).resolve().parents[2] / "deploy" / "demo" / "train.log"
+SECRET = "whsec_" + "c2VjcmV0LWZvci10ZXN0cy1vbmx5LW5vdC1yZWFs"
+
+
+@dataclass
+class Service:
+    """One process of the service. ``kill`` is SIGKILL; ``start`` may be called again: the data is the same."""
+
+    folder: Path
+    port: int
+    settings: dict[str, str]
+    process: subprocess.Popen[bytes] | None = None
+    client: httpx.Client | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> httpx.Client:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("DIAGNOSER_")}
+        environment |= {
+            "DIAGNOSER_PORT": str(self.port),
+            "DIAGNOSER_DATABASE_URL": f"sqlite:///{self.folder}/test.db",
+            "DIAGNOSER_EXIT_GRACE_SECONDS": "0.2",
+            **self.settings,
+        }
+        with (self.folder / "service.log").open("ab") as log:
+            command = [str(Path(sys.executable).with_name("diagnoser")), "serve"]
+            self.process = subprocess.Popen(command, env=environment, stderr=log, stdout=log)
+        self.client = client = httpx.Client(base_url=self.url, timeout=30)
+        until(lambda: self._ready(client), "the service is ready", seconds=60)
+        return client
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        return self._end(signal.SIGTERM)
+
+    def log(self) -> str:
+        return (self.folder / "service.log").read_text()
+
+    def _end(self, number: signal.Signals) -> int:
+        assert self.process is not None
+        assert self.client is not None
+        self.client.close()
+        self.process.send_signal(number)
+        return self.process.wait(timeout=30)
+
+    def _ready(self, client: httpx.Client) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log()
+        try:
+            return client.get("/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+@contextmanager
+def service(folder: Path, **settings: str) -> Iterator[Service]:
+    found = Service(folder, free_port(), settings)
+    try:
+        yield found
+    finally:
+        if found.process and found.process.poll() is None:
+            found.stop()
+        if found.client:
+            found.client.close()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(holds: Any, what: str, seconds: float = 30) -> Any:
+    """The first true answer of ``holds``; fails when none comes in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := holds():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def send(client: httpx.Client, lines: list[bytes], start: int, stop: int, **query: Any) -> httpx.Response:
+    """A numbered batch, as a shipper sends it."""
+    answer = client.post(
+        "/api/v1/logs",
+        params={"job": "j", "offset": start, **query},
+        content=b"".join(lines[start:stop]),
+        headers={"Content-Type": "text/plain"},
+    )
+    assert answer.status_code in (200, 204), answer.text
+    return answer
+
+
+def diagnosis_of(client: httpx.Client, job: str = "j") -> dict[str, Any]:
+    """The current diagnosis once there is one."""
+    items = until(lambda: client.get("/api/v1/diagnoses", params={"job": job}).json()["items"], f"diagnosis of {job}")
+    found: dict[str, Any] = client.get(f"/api/v1/diagnoses/{items[0]['id']}").json()
+    return found
+
+
+@dataclass
+class Receiver:
+    """What arrived at a loopback HTTP server; ``refuse`` counts down requests that get a 503."""
+
+    url: str
+    got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    refuse: int = 0
+
+    def verified(self) -> list[dict[str, Any]]:
+        """Bodies whose signature holds, checked with the public library as a receiver would."""
+        return [json.loads(json.dumps(Webhook(SECRET).verify(body, headers))) for headers, body in self.got]
+
+
+@contextmanager
+def receiver(refuse: int = 0) -> Iterator[Receiver]:
+    found = Receiver("", refuse=refuse)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if found.refuse > 0:
+                found.refuse -= 1
+                self.send_response(503)
+            else:
+                found.got.append(({key.lower(): value for key, value in self.headers.items()}, body))
+                self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found.url = f"http://127.0.0.1:{server.server_address[1]}/hook"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,12 +1,16 @@
 """The door that no line of interest to a rule may miss.
 
-Two looks. The first is at the digit-free skeleton, once for all its lines: does it carry a rule's anchor? Only then the
-patterns themselves are tried. A pattern without digits answers for all lines of a skeleton; one with digits (an Xid
-code, an errno) is first tried blind, with every digit standing for any, and then on each line of the skeleton.
+Two looks. The first is at the digit-free skeleton, once for all its lines: does it carry a rule's anchor? Only then
+the patterns of that rule are tried. A pattern without digits answers for all lines of a skeleton; one with digits (an
+Xid code, an errno) is first tried blind, with every digit standing for any, and then on each line of the skeleton. One
+RE2 set of all patterns would be no door but a wall: its automaton grows with every new line.
 """
 
 import re
 from collections.abc import Iterable
+from functools import reduce
+from operator import or_
+from typing import Any
 
 import re2
 
@@ -14,7 +18,10 @@ from diagnoser.compress.kinds import Kind
 from diagnoser.compress.skeleton import bare
 from diagnoser.model import Anchor
 
-_ANCHOR, _FATAL, _WATCH = int(Kind.ANCHOR), int(Kind.ANCHOR | Kind.FATAL), int(Kind.WATCH)
+Watched = tuple[tuple[str, ...], tuple[str, ...], bool]
+"""Anchors and patterns of a rule, and whether it names a root."""
+Watch = tuple["_Pattern", ...]
+_ANCHOR, _FATAL = int(Kind.ANCHOR), int(Kind.ANCHOR | Kind.FATAL)
 _LONGEST = 8192
 _STEP = re.compile(
     r"\\x\{[0-9A-Fa-f]+\}|\\x[0-9A-Fa-f]{2}|\\."  # escapes
@@ -51,32 +58,44 @@ class PatternSet:
         return kind, filtered, dialect
 
 
+class _Pattern:
+    """A pattern of a rule, compiled when a line first needs it."""
+
+    def __init__(self, source: str, kind: int) -> None:
+        self.kind = kind
+        without = blind(source)
+        self._sources = without, source
+        self.digits = without != source
+        self._compiled: list[Any] = [None, None]
+
+    def search(self, body: bytes, exact: bool) -> bool:
+        if self._compiled[exact] is None:
+            self._compiled[exact] = re2.compile(self._sources[exact].encode(), _options())
+        return self._compiled[exact].search(body) is not None
+
+
 class Gate:
-    """anchors: every line a rule can match carries one. patterns: (RE2, fatal), searched in bodies; without them every
-    line with an anchor counts as one that a rule matches. fatal: the rule names a root.
+    """anchors: every line a rule can match carries one. watched: (anchors, RE2 patterns, fatal) of each rule, searched
+    in bodies; without them every line with an anchor counts as one that a rule matches. fatal: the rule names a root.
     """
 
-    def __init__(self, anchors: Iterable[Anchor] = (), patterns: Iterable[tuple[str, bool]] = ()) -> None:
-        self._key = tuple(sorted(set(anchors))), tuple(sorted(set(patterns)))
+    def __init__(self, anchors: Iterable[Anchor] = (), watched: Iterable[Watched] = ()) -> None:
+        self._key = tuple(sorted(set(anchors))), tuple(watched)
         self._hash = hash(self._key)
-        self._skeletons, self._plain, self._blind, self._exact = (PatternSet() for _ in range(4))
+        owners: dict[bytes, list[_Pattern]] = {}
+        for texts, patterns, fatal in self._key[1]:
+            compiled = [_Pattern(pattern, _FATAL if fatal else _ANCHOR) for pattern in patterns]
+            for literal in {bare(text.encode()) for text in texts or ("",)}:
+                owners.setdefault(literal, []).extend(compiled)
+        self._always = owners.pop(b"", [])
+        kinds = {bare(anchor.text.encode()): _FATAL if anchor.fatal else _ANCHOR for anchor in self._key[0]}
+        self._anchored = [(kind, owners.get(literal, [])) for literal, kind in kinds.items() if literal]
         self._tries = bool(self._key[1])
-        for kind, fatal in ((_ANCHOR, False), (_FATAL, True)):
-            literals = {bare(anchor.text.encode()) for anchor in self._key[0] if anchor.fatal == fatal} - {b""}
-            if literals:
-                self._skeletons.add("|".join(_literal(text) for text in sorted(literals)), kind)
-        for pattern, fatal in self._key[1]:
-            self._add(pattern, _FATAL if fatal else _ANCHOR)
-        for patterns_ in (self._skeletons, self._plain, self._blind, self._exact):
-            patterns_.compile()
-
-    def _add(self, pattern: str, kind: int) -> None:
-        without = blind(pattern)
-        if without == pattern:
-            self._plain.add(pattern, kind)
-        else:
-            self._blind.add(without, _WATCH)
-            self._exact.add(pattern, kind)
+        self._set = re2.Set.SearchSet(_options())
+        for literal in kinds:
+            if literal:
+                self._set.Add(_literal(literal))
+        self._set.Compile()
 
     def __hash__(self) -> int:
         return self._hash
@@ -84,16 +103,24 @@ class Gate:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Gate) and other._key == self._key
 
-    def shape(self, skeleton: bytes, body: bytes) -> int:
-        """Kind of all lines of a skeleton, of which ``body`` is one; WATCH where each line needs ``line``."""
-        kind = self._skeletons.look(skeleton)[0]
-        if not kind or not self._tries:
-            return kind
-        return self._plain.look(body[:_LONGEST])[0] | self._blind.look(body[:_LONGEST])[0]
+    def shape(self, skeleton: bytes, body: bytes) -> tuple[int, Watch]:
+        """Kind of all lines of a skeleton, of which ``body`` is one, and what must be tried on each of them."""
+        hits = (self._set.Match(skeleton) or ()) if self._anchored else ()
+        if not self._tries:
+            return reduce(or_, (self._anchored[hit][0] for hit in hits), 0), ()
+        kind, watch, body = 0, [], body[:_LONGEST]
+        for pattern in dict.fromkeys([*self._always, *(one for hit in hits for one in self._anchored[hit][1])]):
+            if pattern.kind & ~kind and pattern.search(body, exact=False):
+                if pattern.digits:
+                    watch.append(pattern)
+                else:
+                    kind |= pattern.kind
+        return kind, tuple(one for one in watch if one.kind & ~kind)
 
-    def line(self, body: bytes) -> int:
+    def line(self, body: bytes, watch: Watch) -> int:
         """Kind that the digits of this line add."""
-        return self._exact.look(body[:_LONGEST])[0]
+        body = body[:_LONGEST]
+        return reduce(or_, (one.kind for one in watch if one.search(body, exact=True)), 0)
 
 
 def blind(pattern: str) -> str:
@@ -116,7 +143,7 @@ def _without_digits(found: re.Match[str]) -> str:
 def _options() -> re2.Options:
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1  # bytes are matched as they are, also where they are no UTF-8
-    options.max_mem = 256 << 20
+    options.max_mem = 64 << 20
     options.log_errors = False
     return options
 

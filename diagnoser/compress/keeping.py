@@ -20,9 +20,8 @@ from diagnoser.model import Block
 if TYPE_CHECKING:
     from diagnoser.compress.compressor import Cut
 
-_READ = int(IMPORTANT | Kind.PROGRESS | Kind.NODE | Kind.WATCH)
-_WORTH = int(IMPORTANT | Kind.WATCH)
-_TABLE, _NODE, _WATCH, _ANCHOR = int(Kind.TABLE), int(Kind.NODE), int(Kind.WATCH), int(Kind.ANCHOR)
+_READ = int(IMPORTANT | Kind.PROGRESS | Kind.NODE)
+_TABLE, _NODE, _ANCHOR = int(Kind.TABLE), int(Kind.NODE), int(Kind.ANCHOR)
 
 
 class Keeper:
@@ -38,13 +37,13 @@ class Keeper:
         self._rows(range(total) if self._whole else (*range(window), *range(total - window, total)))
         self._tails()
         found = cut.found
-        hot = {name for name, shape in found.items() if shape.kind & _READ}
+        hot = {name for name, shape in found.items() if shape.kind & _READ or shape.watch}
         if not hot:
             return
         places: dict[bytes, list[int]] = {name: [] for name in hot}
         for index in [index for index, name in enumerate(cut.skeletons) if name in hot]:
             places[cut.skeletons[index]].append(index)
-        self._important({name: indices for name, indices in places.items() if found[name].kind & _WORTH})
+        self._important({n: at for n, at in places.items() if found[n].kind & IMPORTANT or found[n].watch})
         for name, indices in places.items():
             if found[name].dialect >= 0:
                 self._series(found[name].dialect, indices)
@@ -128,8 +127,8 @@ class Keeper:
     def _judge(self, shape: Shape, line: bytes) -> tuple[int, int]:
         """(kind, signature) of a line; the signature is 0 when the line does not matter by itself."""
         kind = shape.kind
-        if kind & _WATCH:
-            kind |= self._gate.line(body_of(line)[1])
+        if shape.watch:
+            kind |= self._gate.line(body_of(line)[1], shape.watch)
         if not kind & IMPORTANT:
             return kind, 0
         if not shape.coded:

@@ -19,7 +19,6 @@ class Kind(IntFlag):
     NODE = 512  # tells on which node a rank runs
     CHANGING = 1024  # may carry hex numbers, hashes, names of days
     CODED = 2048  # may carry protected tokens
-    WATCH = 4096  # the digits of each line decide whether a rule matches it
 
 
 IMPORTANT = int(

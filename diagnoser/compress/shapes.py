@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from diagnoser.compress import progress, skeleton
 from diagnoser.compress.filters import FilterSet
-from diagnoser.compress.gate import Gate, PatternSet
+from diagnoser.compress.gate import Gate, PatternSet, Watch
 from diagnoser.compress.kinds import IMPORTANT, Kind
 from diagnoser.compress.lines import strip
 from diagnoser.compress.signature import MAY_CARRY
@@ -49,8 +49,7 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
     (Kind.NODE, r"\bcomm 0x[0-9a-f]+ rank \d+ nranks|\brank[ =:]+\d+.{0,40}\b(?:node|host|on)[ =:]+\w"),
 )
 _CHANGING, _CODED = int(Kind.CHANGING), int(Kind.CODED | Kind.TABLE)
-_WATCH = int(Kind.WATCH)
-_FILTERED_KEEP = int(Kind.WATCH | Kind.PROGRESS | Kind.NODE | Kind.CHANGING)
+_FILTERED_KEEP = int(Kind.PROGRESS | Kind.NODE | Kind.CHANGING)
 _NOT_FILTERED = int(Kind.ANCHOR | Kind.EXCEPTION | Kind.FRAME | Kind.COLLECTIVE | Kind.TABLE)
 
 
@@ -59,8 +58,8 @@ class Shape(NamedTuple):
 
     id: names the skeleton of the body, so that it is the same whatever stands in front. kind: ``Kind`` as a plain
     number. filtered: the Filter Rule that knows it as routine. prefixed: lines carry a launcher prefix. dialect: of
-    progress, or -1. coded: lines are judged one by one, because they can carry protected tokens or digits that a rule
-    looks at.
+    progress, or -1. coded: lines are judged one by one, because they can carry protected tokens. watch: what the gate
+    wants tried on each of them.
     """
 
     id: int
@@ -69,6 +68,7 @@ class Shape(NamedTuple):
     prefixed: bool
     dialect: int
     coded: bool
+    watch: Watch
 
 
 class Shapes:
@@ -100,12 +100,13 @@ class Shapes:
     def _shape(self, first: bytes, line: bytes) -> Shape:
         prefixed, body = strip(line)
         kind, filtered, dialect = self._patterns.look(body)
-        kind |= self.gate.shape(first, body)
+        anchored, watch = self.gate.shape(first, body)
+        kind |= anchored
         if filtered and not kind & _NOT_FILTERED:
             kind &= _FILTERED_KEEP
         second = skeleton.masked(body) if kind & _CHANGING else skeleton.bare(body)
-        coded = bool(kind & _WATCH or (kind & IMPORTANT and kind & _CODED))
-        return Shape(skeleton.identity(second), kind, filtered, prefixed, dialect, coded)
+        coded = bool(watch or (kind & IMPORTANT and kind & _CODED))
+        return Shape(skeleton.identity(second), kind, filtered, prefixed, dialect, coded, watch)
 
 
 @lru_cache(maxsize=4)

@@ -125,15 +125,15 @@ class RuleSet:
 
 
     @cached_property
-    def watched(self) -> tuple[tuple[str, bool], ...]:
-        """(RE2, whether the rule names a root) of every line that a rule or a rule's ``near`` may ask for."""
-        found: dict[str, bool] = {}
-        for rule in self.rules:
-            for pattern in rule.patterns if rule.role is not Role.BENIGN else ():
-                found[pattern] = found.get(pattern, False) or rule.role is Role.ROOT
-            for near in (rule.near, rule.not_near):
-                found.update((pattern, found.get(pattern, False)) for pattern in (near.patterns if near else ()))
-        return tuple(sorted(found.items()))
+    def watched(self) -> tuple[tuple[tuple[str, ...], tuple[str, ...], bool], ...]:
+        """(anchors, patterns, whether it names a root) of every rule whose lines must be kept. What a ``near`` asks
+        for has no anchors.
+        """
+        kept = [rule for rule in self.rules if rule.role is not Role.BENIGN]
+        nears = [near for rule in self.rules for near in (rule.near, rule.not_near) if near]
+        return tuple((rule.anchors, rule.patterns, rule.role is Role.ROOT) for rule in kept) + tuple(
+            ((), near.patterns, False) for near in nears
+        )
 
 
 def load(files: Mapping[str, str]) -> RuleSet:

@@ -1,4 +1,4 @@
-"""Reads the body of a request under two bounds: bytes on the wire, and bytes after decompression.
+"""Reads bodies under three bounds: bytes on the wire, bytes after decompression, and bytes of all bodies at once.
 
 No decoder is ever asked for more than the bound, so that a small body that unpacks to gigabytes costs no memory.
 """
@@ -6,16 +6,19 @@ No decoder is ever asked for more than the bound, so that a small body that unpa
 import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import cramjam
 import zstandard
 
-from diagnoser.errors import TooLarge, Undecodable, Unsupported
+from diagnoser.errors import TooLarge, Unavailable, Undecodable, Unsupported
 from diagnoser.web.services import Limits
 
 INLINE_BYTES = 256 << 10
 """Smaller bodies are decompressed on the event loop: a thread would cost more."""
 
+DECODERS_AT_ONCE = 2
 ZSTD_WINDOW_BYTES = 8 << 20  # what RFC 9659 lets a sender use on the web
 ZSTD_SLICE = 512
 SNAPPY_FRAMED = b"\xff\x06\x00\x00sNaPpY"
@@ -25,18 +28,62 @@ Decoder = Callable[[bytes, int], bytes]
 """(body, bound in bytes) -> the decompressed body. Raises TooLarge or Undecodable."""
 
 
-async def read_body(chunks: AsyncIterator[bytes], encoding: str, declared: int | None, limits: Limits) -> bytes:
-    """The decompressed body. ``encoding`` is the Content-Encoding, ``declared`` the Content-Length.
+@dataclass(slots=True)
+class _Load:
+    """Bytes that one request holds."""
 
-    Raises Unsupported, TooLarge or Undecodable.
-    """
-    decode = _decoder(encoding)
-    if decode is None:
-        return await _bounded(chunks, declared, limits.body_bytes)
-    raw = await _bounded(chunks, declared, limits.wire_bytes)
-    if len(raw) <= INLINE_BYTES:
-        return decode(raw, limits.body_bytes)
-    return await asyncio.to_thread(decode, raw, limits.body_bytes)
+    size: int = 0
+
+
+class Bodies:
+    """Reads the bodies of all requests, and counts what they hold together: many at once cannot fill the memory."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._held = 0
+        self._decoding = asyncio.Semaphore(DECODERS_AT_ONCE)
+
+    @asynccontextmanager
+    async def read(self, chunks: AsyncIterator[bytes], encoding: str, declared: int | None) -> AsyncIterator[bytes]:
+        """The decompressed body, counted as held until the block ends.
+
+        ``encoding`` is the Content-Encoding, ``declared`` the Content-Length. Raises Unsupported, TooLarge,
+        Undecodable, or Unavailable when other requests hold too much.
+        """
+        decode, load = _decoder(encoding), _Load()
+        try:
+            if decode is None:
+                yield await self._collect(chunks, declared, self._limits.body_bytes, load)
+            else:
+                raw = await self._collect(chunks, declared, self._limits.wire_bytes, load)
+                body = await self._decode(decode, raw)
+                self._hold(load, len(body))
+                yield body
+        finally:
+            self._held -= load.size
+
+    async def _collect(self, chunks: AsyncIterator[bytes], declared: int | None, limit: int, load: _Load) -> bytes:
+        if declared is not None and declared > limit:
+            raise _too_large(limit)
+        body = bytearray()
+        async for chunk in chunks:
+            self._hold(load, len(chunk))
+            body += chunk
+            if len(body) > limit:
+                raise _too_large(limit)
+        return bytes(body)
+
+    async def _decode(self, decode: Decoder, raw: bytes) -> bytes:
+        if len(raw) <= INLINE_BYTES:
+            return decode(raw, self._limits.body_bytes)
+        async with self._decoding:
+            return await asyncio.to_thread(decode, raw, self._limits.body_bytes)
+
+    def _hold(self, load: _Load, size: int) -> None:
+        if self._held + size > self._limits.flight_bytes:
+            raise Unavailable("too many large bodies arrive at once")
+        load.size += size
+        self._held += size
 
 
 def gunzip(raw: bytes, limit: int) -> bytes:
@@ -114,17 +161,6 @@ def _decoder(encoding: str) -> Decoder | None:
     if name not in DECODERS:
         raise Unsupported(f"Content-Encoding {name[:40]!r} is not one of {', '.join(DECODERS)}")
     return DECODERS[name]
-
-
-async def _bounded(chunks: AsyncIterator[bytes], declared: int | None, limit: int) -> bytes:
-    if declared is not None and declared > limit:
-        raise _too_large(limit)
-    body = bytearray()
-    async for chunk in chunks:
-        body += chunk
-        if len(body) > limit:
-            raise _too_large(limit)
-    return bytes(body)
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnoser.web import live, problems, ui
 from diagnoser.web.api import diagnoses, health, jobs, logs
+from diagnoser.web.bodies import Bodies
 from diagnoser.web.pages import STATIC, Pages
 from diagnoser.web.problems import Problem
 from diagnoser.web.services import Services
@@ -46,6 +47,7 @@ def create(services: Services) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.services = services
+    app.state.bodies = Bodies(services.limits)
     app.state.pages = pages = Pages(services.clock)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.add_middleware(BodyBound, unbounded=frozenset({f"{API}/logs"}))

@@ -42,10 +42,14 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """wire_bytes: a body of logs as it is sent. body_bytes: the same after decompression."""
+    """wire_bytes: a body of logs as it is sent. body_bytes: the same after decompression.
+
+    flight_bytes: the bodies of all requests that are being read or wait for their commit.
+    """
 
     wire_bytes: int = 64 << 20
     body_bytes: int = 64 << 20
+    flight_bytes: int = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)

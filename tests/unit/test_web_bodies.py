@@ -9,8 +9,8 @@ import cramjam
 import pytest
 import zstandard
 
-from diagnoser.errors import DiagnoserError, TooLarge, Undecodable, Unsupported
-from diagnoser.web.bodies import gunzip, read_body, unsnappy, unzstd
+from diagnoser.errors import DiagnoserError, TooLarge, Unavailable, Undecodable, Unsupported
+from diagnoser.web.bodies import Bodies, gunzip, unsnappy, unzstd
 from diagnoser.web.services import Limits
 
 TEXT = b"".join(b"step %d loss %d\n" % (number, number * 7 % 13) for number in range(5_000))
@@ -20,6 +20,13 @@ LIMITS = Limits(wire_bytes=200_000, body_bytes=200_000)
 async def chunks(body: bytes, size: int = 1_000) -> AsyncIterator[bytes]:
     for start in range(0, len(body), size):
         yield body[start : start + size]
+
+
+async def read(
+    body: AsyncIterator[bytes], encoding: str, declared: int | None = None, limits: Limits = LIMITS
+) -> bytes:
+    async with Bodies(limits).read(body, encoding, declared) as found:
+        return found
 
 
 def snappy_block(data: bytes) -> bytes:
@@ -43,7 +50,7 @@ Decoder = Callable[[bytes, int], bytes]
 @pytest.mark.parametrize(("encoding", "encode", "decode"), CODERS)
 async def test_every_encoding_reads_back(encoding: str, encode: Coder, decode: Decoder) -> None:
     """What was compressed comes out as it went in, however the network cuts it."""
-    assert await read_body(chunks(encode(TEXT)), encoding, None, LIMITS) == TEXT
+    assert await read(chunks(encode(TEXT)), encoding) == TEXT
 
 
 @pytest.mark.parametrize(("encoding", "encode", "decode"), CODERS)
@@ -99,42 +106,62 @@ def test_a_snappy_block_that_promises_too_much_is_refused_unread() -> None:
 async def test_other_encodings_are_refused_by_name(encoding: str) -> None:
     """An encoding that is not read is a 415 that lists those that are."""
     with pytest.raises(Unsupported, match=r"identity.*gzip.*zstd.*snappy"):
-        await read_body(chunks(TEXT), encoding, None, LIMITS)
+        await read(chunks(TEXT), encoding)
 
 
 @pytest.mark.parametrize("declared", [None, 300_000])
 async def test_a_body_over_the_bound_is_not_read_to_its_end(declared: int | None) -> None:
     """Reading stops at the bound, or before the first byte when the sender announces too many."""
-    read = 0
+    sent = 0
 
     async def endless() -> AsyncIterator[bytes]:
-        nonlocal read
+        nonlocal sent
         while True:
-            read += 50_000
+            sent += 50_000
             yield bytes(50_000)
 
     with pytest.raises(TooLarge):
-        await read_body(endless(), "identity", declared, LIMITS)
-    assert read == (250_000 if declared is None else 0)
+        await read(endless(), "identity", declared)
+    assert sent == (250_000 if declared is None else 0)
 
 
 async def test_the_wire_bound_holds_for_compressed_bodies() -> None:
     """A compressed body over the bound on the wire is refused, whatever it unpacks to."""
     noise = zlib.compress(TEXT) * 20
     with pytest.raises(TooLarge):
-        await read_body(chunks(noise), "gzip", None, Limits(wire_bytes=10_000, body_bytes=1 << 30))
+        await read(chunks(noise), "gzip", limits=Limits(wire_bytes=10_000, body_bytes=1 << 30))
 
 
 async def test_a_large_compressed_body_reads_back() -> None:
     """Above the size that goes to a thread the result is the same."""
     noise = bytes(number * number % 251 for number in range(3_000_000))
     packed = zstandard.compress(noise, 1) + skippable_frame()
-    assert await read_body(chunks(packed, 65_536), "zstd", None, Limits()) == noise
+    assert await read(chunks(packed, 65_536), "zstd", limits=Limits()) == noise
 
 
 def skippable_frame() -> bytes:
     """A skippable zstd frame large enough to pass the size that goes to a thread."""
     return b"\x50\x2a\x4d\x18" + (300 << 10).to_bytes(4, "little") + bytes(300 << 10)
+
+
+async def test_bodies_that_are_held_at_once_have_a_bound_together() -> None:
+    """While other requests hold too much a body is refused for now; once they are done the same body passes."""
+    bodies = Bodies(Limits(wire_bytes=10_000, body_bytes=10_000, flight_bytes=15_000))
+    small = gzip.compress(bytes(8_000))
+    async with bodies.read(chunks(bytes(9_000)), "identity", None) as held:
+        assert len(held) == 9_000
+        for body, encoding in ((bytes(9_000), "identity"), (small, "gzip")):
+            with pytest.raises(Unavailable):
+                async with bodies.read(chunks(body), encoding, None):
+                    pass
+        async with bodies.read(chunks(bytes(6_000)), "identity", None) as other:
+            assert len(other) == 6_000
+    with pytest.raises(TooLarge):
+        async with bodies.read(chunks(bytes(10_001)), "identity", None):
+            pass
+    for body, encoding in ((bytes(9_000), "identity"), (small, "gzip")):
+        async with bodies.read(chunks(body), encoding, None) as passed:
+            assert len(passed) in (8_000, 9_000)
 
 
 def test_errors_are_the_service_s_own() -> None:

@@ -1,5 +1,6 @@
 """Logs come in."""
 
+from dataclasses import asdict
 from email.message import Message
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from diagnoser.intake import Receipt
 from diagnoser.model import Stream
 from diagnoser.web.api.fields import JobId, Node, Source
 from diagnoser.web.auth import WRITE, Provided
-from diagnoser.web.bodies import read_body
+from diagnoser.web.bodies import Bodies
 from diagnoser.web.problems import answers
 
 router = APIRouter(tags=["logs"])
@@ -84,22 +85,14 @@ async def send_logs(request: Request, query: Annotated[LogQuery, Query()], servi
     kind = _format(request.headers.get("content-type", ""))
     if kind == "text" and query.job is None:
         raise BadInput("no job: name it in the query, as in /api/v1/logs?job=my-job")
-    body = await read_body(
-        request.stream(), request.headers.get("content-encoding", "identity"), _declared(request), services.limits
-    )
-    if not body:
-        raise BadInput("the body is empty: send the lines of the log in it")
-    receipt = await services.intake.accept(body, kind, query.defaults(), services.clock())
+    bodies: Bodies = request.app.state.bodies
+    encoding = request.headers.get("content-encoding", "identity")
+    async with bodies.read(request.stream(), encoding, _declared(request)) as body:
+        if not body:
+            raise BadInput("the body is empty: send the lines of the log in it")
+        receipt = await services.intake.accept(body, kind, query.defaults(), services.clock())
     if receipt.rejected or receipt.duplicates or receipt.cut or receipt.errors:
-        return JSONResponse(
-            {
-                "lines": receipt.lines,
-                "duplicates": receipt.duplicates,
-                "rejected": receipt.rejected,
-                "cut": receipt.cut,
-                "errors": receipt.errors,
-            }
-        )
+        return JSONResponse(asdict(receipt))
     return Response(status_code=204)
 
 

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import cramjam
 import zstandard
@@ -21,6 +22,8 @@ INLINE_BYTES = 256 << 10
 DECODERS_AT_ONCE = 2
 ZSTD_WINDOW_BYTES = 8 << 20  # what RFC 9659 lets a sender use on the web
 ZSTD_SLICE = 512
+GZIP_SLICE = 16 << 10
+MEMBERS_LIMIT = 10_000
 SNAPPY_FRAMED = b"\xff\x06\x00\x00sNaPpY"
 SNAPPY_COMPRESSED, SNAPPY_PLAIN = 0, 1
 
@@ -86,48 +89,52 @@ class Bodies:
         self._held += size
 
 
+class _Member(Protocol):
+    """A decompressor of one gzip member or zstd frame."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
 def gunzip(raw: bytes, limit: int) -> bytes:
-    """All members of a gzip file, at most ``limit`` bytes."""
-    parts, size = [], 0
+    """All members of a gzip body, at most ``limit`` bytes."""
     try:
-        while raw:
-            member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-            part = member.decompress(raw, limit - size + 1)
-            size += len(part)
-            if size > limit:
-                raise _too_large(limit)
-            if not member.eof:
-                raise Undecodable("the gzip body ends too early")
-            parts.append(part)
-            raw = member.unused_data
+        return _unpack(raw, limit, lambda: zlib.decompressobj(wbits=16 + zlib.MAX_WBITS), GZIP_SLICE)
     except zlib.error as error:
         raise Undecodable(f"the body is not gzip: {error}") from None
-    return b"".join(parts)
 
 
 def unzstd(raw: bytes, limit: int) -> bytes:
-    """All frames of a zstd body, at most ``limit`` bytes.
-
-    Fed by small slices, because this decoder takes no bound on what one call returns: a slice of ``ZSTD_SLICE`` bytes
-    holds at most ``ZSTD_SLICE / 4`` blocks of 128 KiB. (The reader that takes a bound hides a body that ends early.)
-    """
-    parts: list[bytes] = []
-    size, at = 0, 0
-    decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)
-    frame = decompressor.decompressobj()
+    """All frames of a zstd body, at most ``limit`` bytes."""
+    frames = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)
     try:
-        while at < len(raw):
-            if frame.eof:
-                frame = decompressor.decompressobj()
-            parts.append(frame.decompress(raw[at : at + ZSTD_SLICE]))
-            at = min(at + ZSTD_SLICE, len(raw)) - len(frame.unused_data)
-            size += len(parts[-1])
-            if size > limit:
-                raise _too_large(limit)
+        return _unpack(raw, limit, frames.decompressobj, ZSTD_SLICE)
     except zstandard.ZstdError as error:
         raise Undecodable(f"the body is not zstd: {error}") from None
-    if raw and not frame.eof:
-        raise Undecodable("the zstd body ends too early")
+
+
+def _unpack(raw: bytes, limit: int, begin: Callable[[], _Member], step: int) -> bytes:
+    """Feeds slices of ``step`` bytes, so that what one call can return is bounded: 1032 times that for gzip, 32 KiB
+    times that for zstd. A body of countless empty members would cost time without end: their number is bounded too.
+    """
+    parts: list[bytes] = []
+    size = at = members = 0
+    member = None
+    while at < len(raw):
+        if member is None or member.eof:
+            member, members = begin(), members + 1
+            if members > MEMBERS_LIMIT:
+                raise Undecodable(f"the body has more than {MEMBERS_LIMIT} compressed parts")
+        parts.append(member.decompress(raw[at : at + step]))
+        at = min(at + step, len(raw)) - len(member.unused_data)
+        size += len(parts[-1])
+        if size > limit:
+            raise _too_large(limit)
+    if member is not None and not member.eof:
+        raise Undecodable("the body ends before its compressed data does")
     return b"".join(parts)
 
 

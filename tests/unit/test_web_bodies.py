@@ -96,6 +96,14 @@ def test_a_bomb_costs_no_memory(encode: Coder, decode: Decoder) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize(("encode", "decode"), [(gzip.compress, gunzip), (zstandard.compress, unzstd)])
+def test_countless_empty_members_are_refused(encode: Coder, decode: Decoder) -> None:
+    """A body that is nothing but beginnings and ends is not worked through."""
+    assert decode(encode(b"") * 10_000, 1 << 20) == b""
+    with pytest.raises(Undecodable, match="10000"):
+        decode(encode(b"") * 10_001, 1 << 20)
+
+
 def test_a_snappy_block_that_promises_too_much_is_refused_unread() -> None:
     """The length that a block announces is checked before memory is taken for it."""
     with pytest.raises(TooLarge):

@@ -4,7 +4,7 @@ BIN    := .venv/bin
 STAMP  := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test lint types bench eval lock clean
+.PHONY: help setup demo run test system lint types bench eval lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,8 +23,11 @@ demo: $(STAMP)  ## stream a failing training log in and show its diagnosis (EXIT
 run: $(STAMP)  ## serve on 127.0.0.1:8321 with SQLite in ./data
 	$(BIN)/diagnoser serve
 
-test: $(STAMP) lint types  ## all checks and tests
+test: $(STAMP) system lint types  ## all checks and tests
 	$(BIN)/pytest -n 2 --dist loadgroup
+
+system:  ## install what some tests use and this machine lacks (Debian, as root; else those tests skip)
+	@deploy/test/system.sh
 
 lint: $(STAMP)  ## ruff and import-linter
 	$(BIN)/ruff check .

@@ -48,10 +48,10 @@ def main() -> None:
         cli()
     except RuleFaults as faults:
         for fault in faults.faults:
-            err.print(str(fault), style="red", markup=False, highlight=False)
+            _complain(str(fault))
         sys.exit(1)
     except DiagnoserError as error:
-        err.print(f"diagnoser: {error}", style="red", markup=False, highlight=False)
+        _complain(f"diagnoser: {error}")
         sys.exit(1)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -80,7 +80,7 @@ def diagnose(files: Files, as_json: AsJson = False) -> None:
         try:
             diagnosis = _diagnose(reader, path)
         except OSError as error:
-            err.print(f"diagnoser: cannot read {path}: {error.strerror or error}", style="red", markup=False)
+            _complain(f"diagnoser: cannot read {path}: {error.strerror or error}")
             failed = True
             continue
         if as_json:
@@ -225,6 +225,11 @@ def _text(path: Path) -> str:
         return path.read_text("utf-8")
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _complain(text: str) -> None:
+    """One line, however narrow the terminal: it may be read by a program."""
+    err.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_json(value: object) -> None:

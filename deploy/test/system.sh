@@ -1,0 +1,19 @@
+#!/bin/sh
+# Installs the real parts that some tests use: a browser, PostgreSQL, curl. Where it cannot, those tests skip and say so.
+set -u
+missing=""
+command -v chromium >/dev/null 2>&1 || missing="$missing chromium fonts-dejavu-core"
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
+command -v curl >/dev/null 2>&1 || missing="$missing curl"
+[ -z "$missing" ] && exit 0
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+    echo "missing:$missing (the tests that use them will skip)"
+    exit 0
+fi
+echo "installing:$missing"
+export DEBIAN_FRONTEND=noninteractive
+# The package's own server is not wanted: tests start one of their own, on a folder of their own.
+mkdir -p /etc/postgresql-common && echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.conf
+apt-get update -qq >/dev/null 2>&1
+apt-get install -y -qq --no-install-recommends $missing >/dev/null 2>&1 || echo "not all of it could be installed"
+exit 0

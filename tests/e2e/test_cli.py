@@ -1,0 +1,119 @@
+"""The command line as a process: contract, exit codes, and what it says when something is wrong."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from diagnoser.taxonomy import FailureType
+from tests.e2e.service import DEMO_LOG
+
+DIAGNOSER = str(Path(sys.executable).with_name("diagnoser"))
+CONTRACT = {
+    "file": str,
+    "outcome": str,
+    "category": str,
+    "type": str,
+    "confidence": float,
+    "decided_by": str,
+    "root_cause": dict,
+    "evidence": list,
+    "symptoms": list,
+    "nodes": list,
+    "recovery": dict,
+    "mitigation": str,
+    "left_out": dict,
+    "compression": dict,
+}
+
+
+def run(*arguments: str | Path, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([DIAGNOSER, *map(str, arguments)], input=stdin, capture_output=True)
+
+
+def verdicts(*arguments: str | Path, stdin: bytes | None = None) -> list[dict[str, Any]]:
+    done = run("diagnose", "--json", *arguments, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_the_json_contract() -> None:
+    """One object a file, on one line, with every key of the contract in its place."""
+    (found,) = verdicts(DEMO_LOG)
+    for key, kind in CONTRACT.items():
+        assert isinstance(found[key], kind), key
+    assert found["root_cause"]["line"] == 237
+    assert set(found["root_cause"]) >= {"line", "text", "rank", "node", "gpu"}
+    assert set(found["evidence"][0]) >= {"line", "text", "why"}
+    assert set(found["symptoms"][0]) >= {"line", "text", "type"}
+    assert set(found["nodes"][0]) >= {"node", "score", "why"}
+    assert set(found["recovery"]) == {"action", "reason"}
+    assert set(found["compression"]) == {"lines_in", "bytes_in", "lines_out", "bytes_out"}
+    assert found["compression"]["lines_in"] == 290
+
+
+def test_compressed_files_and_standard_input_read_alike(tmp_path: Path) -> None:
+    """gzip, zstd and a pipe give the verdict of the plain file."""
+    data = DEMO_LOG.read_bytes()
+    (tmp_path / "a.gz").write_bytes(gzip.compress(data))
+    (tmp_path / "a.zst").write_bytes(zstandard.compress(data))
+    plain, gz, zst = verdicts(DEMO_LOG, tmp_path / "a.gz", tmp_path / "a.zst")
+    (piped,) = verdicts("-", stdin=data)
+    for found in (plain, gz, zst, piped):
+        found.pop("file")
+    assert plain == gz == zst == piped
+
+
+@pytest.mark.parametrize("data", [b"", b"\n\n", bytes(range(256)) * 50, b"\r" * 10_000, b"x" * 1_000_000])
+def test_a_file_that_shows_nothing_gets_no_cause(tmp_path: Path, data: bytes) -> None:
+    """Empty, binary and meaningless files are read without an error and without an invented cause."""
+    path = tmp_path / "odd.log"
+    path.write_bytes(data)
+    (found,) = verdicts(path)
+    assert found["root_cause"] is None
+    assert found["category"] == "unknown"
+    assert found["nodes"] == []
+
+
+def test_a_missing_file_is_told_and_the_others_are_read(tmp_path: Path) -> None:
+    """Exit code 1, one clear line, and the verdict of the file that could be read."""
+    done = run("diagnose", "--json", tmp_path / "absent.log", DEMO_LOG)
+    assert done.returncode == 1
+    assert b"cannot read" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_compress_prints_a_view_and_figures() -> None:
+    """The view holds the root line; --json holds the contract's figures, seconds and templates."""
+    view = run("compress", DEMO_LOG)
+    assert b"uncorrectable ECC error" in view.stdout
+    figures = json.loads(run("compress", "--json", DEMO_LOG).stdout)
+    assert set(figures) == {"lines_in", "bytes_in", "lines_out", "bytes_out", "seconds", "templates"}
+
+
+def test_every_rule_and_filter_proves_itself() -> None:
+    """`rules test` holds for all that ship, and `rules list` covers every failure type."""
+    done = run("rules", "test")
+    assert done.returncode == 0, done.stderr.decode()
+    listed = [json.loads(line) for line in run("rules", "list", "--json").stdout.splitlines()]
+    assert {rule["type"] for rule in listed} == set(FailureType) - {"unknown"}
+
+
+def test_a_faulty_rule_folder_tells_every_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unknown key and invalid pattern of two files are told together, with path and line, and nothing starts."""
+    for name, text in (("a", "id: a\ncolour: red\n"), ("b", "id: b\npatterns: ['(']\n")):
+        path = tmp_path / "script" / f"{name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setenv("DIAGNOSER_RULES_DIR", str(tmp_path))
+    done = run("rules", "list")
+    assert done.returncode == 1
+    assert b"script/a.yaml:2: colour: unknown key" in done.stderr
+    assert b"script/b.yaml" in done.stderr
+    assert b"Traceback" not in done.stderr

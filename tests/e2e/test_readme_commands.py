@@ -1,0 +1,69 @@
+"""The README's commands do what it says."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.service import service
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+BIN = Path(sys.executable).parent
+
+
+def block(heading: str) -> str:
+    """The first bash block under a heading."""
+    found = re.search(r"```bash\n(.*?)```", README.split(heading)[1], re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def bash(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=environment, capture_output=True, text=True
+    )
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is absent: apt-get install curl")
+def test_the_five_curls(tmp_path: Path) -> None:
+    """Copied into a shell they register, stream, end, and read an out-of-memory verdict on the node of rank 1."""
+    with service(tmp_path) as running:
+        running.start()
+        script = (
+            block("## The API in five curls")
+            .replace("http://127.0.0.1:8321", running.url)
+            .replace("curl -sS", "curl -sSf")
+        )
+        done = bash(script.replace("sleep 3", "sleep 4"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert '"out_of_memory_error"' in done.stdout
+    assert '"node":"gpu-02"' in done.stdout.replace(" ", "")
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    """Each command without a server ends with 0 and prints something, on the demo's log."""
+    shutil.copy(ROOT / "deploy" / "demo" / "train.log", tmp_path / "train.log")
+    (tmp_path / "DIR").mkdir()
+    shutil.copy(ROOT / "deploy" / "demo" / "train.log", tmp_path / "DIR" / "case.log")
+    label = {
+        "id": "case",
+        "category": "infrastructure",
+        "type": "ecc_error",
+        "root_lines": [237],
+        "root_text": "",
+        "node": "gpu-017",
+        "rank": 5,
+        "recovery": "cordon_and_resubmit",
+    }
+    (tmp_path / "DIR" / "labels.jsonl").write_text(json.dumps(label) + "\n")
+    for line in block("## From the command line").splitlines():
+        done = bash(line, tmp_path)
+        assert done.returncode == 0, (line, done.stderr)
+        assert done.stdout.strip(), line

@@ -126,7 +126,8 @@ def reason(text: str) -> str:
 
 
 def percent(share: float) -> str:
-    return f"{share * 100:.0f}\u2009%"
+    """Only what is certain reads as 100 %."""
+    return f"{round(share * 100) if share >= 1 else min(round(share * 100), 99)}\u2009%"
 
 
 def size(count: float) -> str:

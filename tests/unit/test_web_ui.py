@@ -114,6 +114,14 @@ async def test_the_verdict_comes_first(tmp_path: Path) -> None:
     assert places == sorted(places)
 
 
+async def test_commands_in_the_advice_read_as_commands(tmp_path: Path) -> None:
+    """What stands between backticks in a rule's advice is set as code, and escaped like everything else."""
+    async with serving(tmp_path) as web:
+        record = await save(web.store, "j", verdict(mitigation="Run `dcgmi diag -r 3 <node>`, then resubmit."))
+        page = (await web.client.get(f"/diagnoses/{record.id}")).text
+    assert "<p>Run <code>dcgmi diag -r 3 &lt;node&gt;</code>, then resubmit.</p>" in page
+
+
 async def test_kept_lines_stand_around_the_evidence(tmp_path: Path) -> None:
     """Where the kept lines of the attempt can be read, they are shown as context."""
     asked: list[AttemptKey] = []

@@ -87,6 +87,12 @@ def test_sizes(count: int, reads: str) -> None:
     assert words.size(count) == reads
 
 
+@pytest.mark.parametrize(("share", "reads"), [(0.0, "0 %"), (0.966, "97 %"), (0.999, "99 %"), (1.0, "100 %")])
+def test_only_what_is_certain_reads_as_such(share: float, reads: str) -> None:
+    """Rounding never makes a verdict certain."""
+    assert words.percent(share) == reads.replace(" ", "\u2009")
+
+
 @pytest.mark.parametrize(
     ("by", "reads"),
     [

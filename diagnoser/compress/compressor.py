@@ -19,7 +19,7 @@ CHUNK = 2 << 20
 SAMPLE = 480
 """Longest sample of a routine shape, in bytes."""
 _MOST_PAIRS = 200_000
-_MOST_RANK = 65535
+_MOST_RANK = 16383
 
 
 class Compressor:
@@ -32,6 +32,7 @@ class Compressor:
         self._limits = limits or Limits()
         self._delta = Delta(self._limits)
         self._seen: set[tuple[bytes, bytes]] = set()
+        self._codes: dict[int, set[int]] = {}
         self._settled = 0
 
     def feed(self, block: Block) -> None:
@@ -46,6 +47,7 @@ class Compressor:
 
     def take(self) -> Delta:
         """What all blocks since the last ``take`` leave."""
+        self._write_codes()
         delta, self._delta = self._delta, Delta(self._limits)
         self._seen.clear()
         self._settled = 0
@@ -63,30 +65,44 @@ class Compressor:
         self._speakers(block.stream, cut, share)
         Keeper(block, cut, share, delta, self._shapes.gate).keep()
         if delta.size > 2 * self._settled + 8192:
+            self._write_codes()
             settle(delta)
             self._settled = delta.size
 
     def _speakers(self, stream: Stream, cut: "Cut", share: Share) -> None:
         """Note who printed which shape and which voices there are."""
-        stats = self._delta.shapes
+        codes = self._codes
         if stream.rank >= 0:
-            bit = 1 << rank_code(stream.rank, -1, -1)
+            code = rank_code(stream.rank, -1, -1)
             for shape in cut.found.values():
-                stats[shape.id].ranks |= bit
+                codes.setdefault(shape.id, set()).add(code)
         if cut.heads is None:
             return
         pairs = set(zip(cut.heads, cut.skeletons, strict=True)) - self._seen
         if len(self._seen) > _MOST_PAIRS:
             self._seen.clear()
         self._seen |= pairs
-        bits = {head: _bit(head) for head in {head for head, _ in pairs}}
+        heads = {head: _code(head) for head in {head for head, _ in pairs}}
+        found = cut.found
         for head, name in pairs:
-            stats[cut.found[name].id].ranks |= bits[head]
-        for head in bits:
+            if heads[head] >= 0:
+                codes.setdefault(found[name].id, set()).add(heads[head])
+        for head in heads:
             prefix = read_prefix(head)
             if prefix.voice:
-                named = 1 << min(prefix.rank, _MOST_RANK) if prefix.rank >= 0 else 0
+                named = 1 << prefix.rank if 0 <= prefix.rank <= _MOST_RANK else 0
                 share.voices[prefix.voice] = share.voices.get(prefix.voice, 0) | named
+
+    def _write_codes(self) -> None:
+        """Turn the sets of speakers into the bit sets of the delta, each with one addition."""
+        for key, codes in self._codes.items():
+            stat = self._delta.shapes.get(key)
+            if stat:
+                bits = bytearray(max(codes) // 8 + 1)
+                for code in codes:
+                    bits[code >> 3] |= 1 << (code & 7)
+                stat.ranks |= int.from_bytes(bits, "little")
+        self._codes.clear()
 
 
 class Cut:
@@ -128,20 +144,22 @@ def _count(block: Block, cut: Cut, stats: dict[int, Stat]) -> None:
 
 
 def rank_code(rank: int, task: int, local: int) -> int:
-    """The bit of a speaker: a rank, else a task label alone, else a local rank under a task label (or alone)."""
+    """The bit of a speaker: a rank, else a task label alone, else a local rank under a task label (or alone); -1 for
+    nobody, and for numbers so large that they count something else.
+    """
     if rank >= 0:
-        return 3 * min(rank, _MOST_RANK)
-    if local < 0:
-        return 3 * min(task, _MOST_RANK) + 1
-    return 3 * min(max(task, 0) * 16 + local, _MOST_RANK) + 2
+        number, kind = rank, 0
+    elif local < 0:
+        number, kind = task, 1
+    else:
+        number, kind = max(task, 0) * 16 + local, 2
+    return 3 * number + kind if 0 <= number <= _MOST_RANK else -1
 
 
 @lru_cache(maxsize=65536)
-def _bit(head: bytes) -> int:
+def _code(head: bytes) -> int:
     prefix = read_prefix(head)
-    if prefix.rank < 0 and prefix.task < 0 and prefix.local < 0:
-        return 0
-    return 1 << rank_code(prefix.rank, prefix.task, prefix.local)
+    return rank_code(prefix.rank, prefix.task, prefix.local)
 
 
 def _sample(line: bytes) -> str:

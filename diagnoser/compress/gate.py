@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable
 from functools import reduce
 from operator import or_
-from typing import Any
 
 import re2
 
@@ -20,9 +19,10 @@ from diagnoser.model import Anchor
 
 Watched = tuple[tuple[str, ...], tuple[str, ...], bool]
 """Anchors and patterns of a rule, and whether it names a root."""
-Watch = tuple["_Pattern", ...]
+Watch = tuple["_Rule", ...]
 _ANCHOR, _FATAL = int(Kind.ANCHOR), int(Kind.ANCHOR | Kind.FATAL)
 _LONGEST = 8192
+_NAMED = re.compile(r"\(\?P<\w+>")
 _STEP = re.compile(
     r"\\x\{[0-9A-Fa-f]+\}|\\x[0-9A-Fa-f]{2}|\\."  # escapes
     r"|\{\d*,?\d*\}|\(\?P<\w+>"  # quantifiers and names
@@ -43,6 +43,15 @@ class PatternSet:
         self._set.Add(pattern)
         self._meaning.append((kind, filtered, dialect))
 
+    @classmethod
+    def of(cls, patterns: Iterable[tuple[str, int]]) -> "PatternSet":
+        """A compiled set of (pattern, kind)."""
+        made = cls()
+        for pattern, kind in patterns:
+            made.add(pattern, kind)
+        made.compile()
+        return made
+
     def compile(self) -> None:
         if self._meaning:
             self._set.Compile()
@@ -58,20 +67,35 @@ class PatternSet:
         return kind, filtered, dialect
 
 
-class _Pattern:
-    """A pattern of a rule, compiled when a line first needs it."""
+class _Rule:
+    """The patterns of a rule, compiled when a line first carries one of its anchors."""
 
-    def __init__(self, source: str, kind: int) -> None:
+    def __init__(self, anchors: Iterable[str], patterns: Iterable[str], kind: int) -> None:
         self.kind = kind
-        without = blind(source)
-        self._sources = without, source
-        self.digits = without != source
-        self._compiled: list[Any] = [None, None]
+        # An anchor with digits may stand in another line of the same skeleton.
+        self.anchors = tuple("" if re.search(r"\d", text) else text for text in anchors)
+        pairs = [(_NAMED.sub("(?:", pattern), _NAMED.sub("(?:", blind(pattern))) for pattern in patterns]
+        self._plain = [exact for exact, without in pairs if exact == without]
+        self._blind = [without for exact, without in pairs if exact != without]
+        self._exact = [exact for exact, without in pairs if exact != without]
+        self._all: PatternSet | None = None
+        self._digits: PatternSet | None = None
 
-    def search(self, body: bytes, exact: bool) -> bool:
-        if self._compiled[exact] is None:
-            self._compiled[exact] = re2.compile(self._sources[exact].encode(), _options())
-        return self._compiled[exact].search(body) is not None
+    def carries(self, body: bytes) -> bool:
+        return any(text.encode() in body for text in self.anchors)
+
+    def look(self, body: bytes) -> tuple[bool, bool]:
+        """(the rule matches every line of this skeleton, it may match some of them)."""
+        if self._all is None:
+            self._all = PatternSet.of([(pattern, 1) for pattern in self._plain] + [(p, 2) for p in self._blind])
+        found = self._all.look(body)[0]
+        return bool(found & 1), bool(found & 2)
+
+    def matches(self, body: bytes) -> bool:
+        """For a line of a skeleton that it may match."""
+        if self._digits is None:
+            self._digits = PatternSet.of([(pattern, 1) for pattern in self._exact])
+        return bool(self._digits.look(body)[0])
 
 
 class Gate:
@@ -82,12 +106,12 @@ class Gate:
     def __init__(self, anchors: Iterable[Anchor] = (), watched: Iterable[Watched] = ()) -> None:
         self._key = tuple(sorted(set(anchors))), tuple(watched)
         self._hash = hash(self._key)
-        owners: dict[bytes, list[_Pattern]] = {}
+        self.unanchored = tuple(pattern for texts, patterns, _ in self._key[1] if not texts for pattern in patterns)
+        owners: dict[bytes, list[_Rule]] = {}
         for texts, patterns, fatal in self._key[1]:
-            compiled = [_Pattern(pattern, _FATAL if fatal else _ANCHOR) for pattern in patterns]
-            for literal in {bare(text.encode()) for text in texts or ("",)}:
-                owners.setdefault(literal, []).extend(compiled)
-        self._always = owners.pop(b"", [])
+            rule = _Rule(texts, patterns, _FATAL if fatal else _ANCHOR)
+            for text in texts:
+                owners.setdefault(bare(text.encode()), []).append(rule)
         kinds = {bare(anchor.text.encode()): _FATAL if anchor.fatal else _ANCHOR for anchor in self._key[0]}
         self._anchored = [(kind, owners.get(literal, [])) for literal, kind in kinds.items() if literal]
         self._tries = bool(self._key[1])
@@ -104,23 +128,23 @@ class Gate:
         return isinstance(other, Gate) and other._key == self._key
 
     def shape(self, skeleton: bytes, body: bytes) -> tuple[int, Watch]:
-        """Kind of all lines of a skeleton, of which ``body`` is one, and what must be tried on each of them."""
+        """Kind of all lines of a skeleton, of which ``body`` is one, and the rules to be tried on each of them."""
         hits = (self._set.Match(skeleton) or ()) if self._anchored else ()
         if not self._tries:
             return reduce(or_, (self._anchored[hit][0] for hit in hits), 0), ()
-        kind, watch, body = 0, [], body[:_LONGEST]
-        for pattern in dict.fromkeys([*self._always, *(one for hit in hits for one in self._anchored[hit][1])]):
-            if pattern.kind & ~kind and pattern.search(body, exact=False):
-                if pattern.digits:
-                    watch.append(pattern)
-                else:
-                    kind |= pattern.kind
-        return kind, tuple(one for one in watch if one.kind & ~kind)
+        body = body[:_LONGEST]
+        kind, maybe = 0, []
+        for rule in dict.fromkeys([rule for hit in hits for rule in self._anchored[hit][1]]):
+            if rule.kind & ~kind and rule.carries(body):
+                sure, may = rule.look(body)
+                kind |= rule.kind if sure else 0
+                maybe += [rule] if may else []
+        return kind, tuple(rule for rule in maybe if rule.kind & ~kind)
 
     def line(self, body: bytes, watch: Watch) -> int:
         """Kind that the digits of this line add."""
         body = body[:_LONGEST]
-        return reduce(or_, (one.kind for one in watch if one.search(body, exact=True)), 0)
+        return reduce(or_, (rule.kind for rule in watch if rule.matches(body)), 0)
 
 
 def blind(pattern: str) -> str:

@@ -59,14 +59,23 @@ def overwrite(line: bytes) -> bytes:
     """What is left on the screen of a line with carriage returns: of each shape of state the last one, without bars
     that a later bar painted over. Text that is no bar stays even when it was painted over: it may be the error.
     """
-    states = [state for state in line.rstrip(b"\r").split(b"\r") if state.strip()]
-    if not states:
-        return b""
+    states = [state for state in line.split(b"\r") if state and not state.isspace()]
+    if len(states) < 2:
+        return states[0] if states else b""
     last = dict(zip(bare(b"\r".join(states)).split(b"\r"), states, strict=True))
     kept = list(last.values())
-    bars = [state for state in kept if BAR.search(state[:512])]
-    gone = {state for state in bars[:-1] if not BAR.sub(b"", state).strip()}
+    bars = [state for state in kept if _is_bar(state)]
+    gone = set(bars[:-1])
     return b" ".join(state for state in kept if state not in gone)
+
+
+def _is_bar(state: bytes) -> bool:
+    """Whether a state is a bar and nothing else."""
+    if b"%|" not in state and b"it/s" not in state and b"s/it" not in state and b"?it" not in state:
+        return False
+    if state.find(b"%|", 0, 48) > 0 and state.count(b"%|") == 1 and len(state) < 400 and state.rstrip().endswith(b"]"):
+        return True
+    return not BAR.sub(b"", state).strip()
 
 
 def cut(line: bytes) -> tuple[bytes, int]:

@@ -12,7 +12,7 @@ from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.gate import Gate, PatternSet, Watch
 from diagnoser.compress.kinds import IMPORTANT, Kind
 from diagnoser.compress.lines import strip
-from diagnoser.compress.signature import MAY_CARRY
+from diagnoser.compress.signature import MAY_CARRY, carries_tokens
 
 _ERROR_WORDS = (
     r"(?i)(?:^|[^a-z])(?:errors?|fatal|critical|panic|abort(?:ed|ing)?|exceptions?|fail(?:ed|ure|ures|s|ing)?|segfault"
@@ -48,7 +48,7 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
     ),
     (Kind.NODE, r"\bcomm 0x[0-9a-f]+ rank \d+ nranks|\brank[ =:]+\d+.{0,40}\b(?:node|host|on)[ =:]+\w"),
 )
-_CHANGING, _CODED = int(Kind.CHANGING), int(Kind.CODED | Kind.TABLE)
+_CHANGING, _CODED, _TABLE = int(Kind.CHANGING), int(Kind.CODED | Kind.TABLE), int(Kind.TABLE)
 _FILTERED_KEEP = int(Kind.PROGRESS | Kind.NODE | Kind.CHANGING)
 _NOT_FILTERED = int(Kind.ANCHOR | Kind.EXCEPTION | Kind.FRAME | Kind.COLLECTIVE | Kind.TABLE)
 
@@ -85,6 +85,8 @@ class Shapes:
             self._patterns.add(dialect.sign, int(Kind.PROGRESS), dialect=number)
         for rule, pattern in filters.patterns:
             self._patterns.add(pattern, filtered=rule)
+        for pattern in gate.unanchored:
+            self._patterns.add(pattern, int(Kind.ANCHOR))
         self._patterns.add(skeleton.MAY_CHANGE, int(Kind.CHANGING))
         self._patterns.add(MAY_CARRY, int(Kind.CODED))
         self._patterns.compile()
@@ -105,7 +107,7 @@ class Shapes:
         if filtered and not kind & _NOT_FILTERED:
             kind &= _FILTERED_KEEP
         second = skeleton.masked(body) if kind & _CHANGING else skeleton.bare(body)
-        coded = bool(watch or (kind & IMPORTANT and kind & _CODED))
+        coded = bool(watch or (kind & IMPORTANT and kind & _CODED and (kind & _TABLE or carries_tokens(line))))
         return Shape(skeleton.identity(second), kind, filtered, prefixed, dialect, coded, watch)
 
 

@@ -20,6 +20,11 @@ MAY_CARRY = r"(?i)xid|errno|signal|exit ?code|exited with|err[=:( ]|status|error
 _HEAD = 1024
 
 
+def carries_tokens(line: bytes) -> bool:
+    """Whether a line, and so every line of its skeleton, carries a protected token."""
+    return bool(_TOKENS.search(line[:_HEAD]) or _HTTP.search(line[:_HEAD]))
+
+
 def signature(shape: int, line: bytes, table: bool, anchored: bool) -> int:
     """63 bits, never 0. table: the line is one of many that each speak of another rank or task. anchored: a rule
     matches it, which may set it apart from others of its shape.

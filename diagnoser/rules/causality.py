@@ -24,6 +24,10 @@ CLASS = 30
 """Specificity up to which a rule knows an exception by its class alone."""
 
 
+_LEAVING = frozenset({FailureType.CONNECTION_ERROR, FailureType.NETWORK_ERROR, FailureType.NCCL_REMOTE_ERROR})
+"""What processes print when their peers have left already."""
+
+
 class Why(StrEnum):
     """Why a candidate is not the root."""
 
@@ -79,7 +83,7 @@ def decide(
     """recovered: whether training went on after the candidate's line. diverged: the loss series broke for good."""
     docket = _Docket(candidates)
     docket.dismiss(Why.RECOVERED, lambda one: category_of(one.type) is not Category.NONE and recovered(one))
-    _settle_end(docket, recovered, diverged=diverged)
+    _settle_end(docket, evidence, recovered, diverged=diverged)
     _settle_chains(docket, evidence)
     docket.dismiss(Why.TEARDOWN, lambda one: one.role is Role.TEARDOWN, keep_last=True)
     docket.dismiss(Why.WRAPPER, lambda one: one.role is Role.WRAPPER, keep_last=True)
@@ -87,12 +91,12 @@ def decide(
     return _verdict(docket, evidence)
 
 
-def _settle_end(docket: _Docket, went_on: Callable[[Candidate], bool], *, diverged: bool) -> None:
+def _settle_end(docket: _Docket, evidence: Evidence, went_on: Callable[[Candidate], bool], *, diverged: bool) -> None:
     """A run that says it ended well, or was told to end, explains what follows; a completed run also what precedes.
 
     A job that hangs after a failure is ended by somebody: then the failure before the end is the cause.
     """
-    _settle_completed(docket, diverged=diverged)
+    _settle_completed(docket, evidence, diverged=diverged)
     told = [one for one in docket.open if _is_end(one) and one.type is not FailureType.COMPLETED]
     if not told:
         return
@@ -105,20 +109,33 @@ def _settle_end(docket: _Docket, went_on: Callable[[Candidate], bool], *, diverg
         docket.dismiss(Why.EXPLAINED, lambda one: one.line > first.line)
 
 
-def _settle_completed(docket: _Docket, *, diverged: bool) -> None:
+def _settle_completed(docket: _Docket, evidence: Evidence, *, diverged: bool) -> None:
     done = [one for one in docket.open if _is_end(one) and one.type is FailureType.COMPLETED]
     if not done:
         return
     last = done[-1]
-    faults = [one for one in docket.open if _is_fault(one)]
-    if last.specificity <= CLASS and any(0 < last.line - one.line <= _SAME_STORY for one in faults):
+    near = any(_is_fault(one) and 0 < last.line - one.line <= _SAME_STORY for one in docket.open)
+    if last.specificity <= CLASS and near:
         docket.dismiss(Why.VAGUE_END, lambda one: one.type is FailureType.COMPLETED)
-        return
-    failed = "all" not in last.explains and any(one.line > last.line for one in faults)
-    if failed or diverged:
+    elif diverged or any(_undoes(one, last, evidence) for one in docket.open):
         docket.dismiss(Why.LATER, lambda one: one.type is FailureType.COMPLETED)
+        docket.dismiss(Why.EARLIER_ATTEMPT, lambda one: one.line < last.line and not diverged)
     else:
         docket.dismiss(Why.FINISHED, lambda one: not _is_end(one))
+
+
+def _undoes(one: Candidate, end: Candidate, evidence: Evidence) -> bool:
+    """Whether ``one`` shows that the job failed after all, or that another one followed in the same log.
+
+    What peers print when the first ones leave does not; nor does what tasks of the same step print when ``end`` is a
+    verdict of the benchmark itself (explains all).
+    """
+    if one.line < end.line or one.role not in (Role.ROOT, Role.SYMPTOM) or one.type is FailureType.CANCELLED:
+        return False
+    if one.type in _LEAVING and one.role is Role.SYMPTOM and not one.raised:
+        return False
+    same_step = min(evidence.lines[one.line].task, evidence.lines[end.line].task) >= 0
+    return one is not end and not ("all" in end.explains and same_step)
 
 
 def _outweighs(one: Candidate, end: Candidate) -> bool:

@@ -1,7 +1,7 @@
 """The hot loop: whole blocks go through C, Python sees each skeleton once and only lines that matter one by one."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from diagnoser.compress import skeleton
@@ -18,7 +18,8 @@ from diagnoser.model import Block, Stream
 CHUNK = 2 << 20
 SAMPLE = 480
 """Longest sample of a routine shape, in bytes."""
-_MOST_PAIRS = 200_000
+_FEW = 256
+"""Prefixes in a chunk up to which pairs of prefix and skeleton repeat so much that a set of them is worth making."""
 _MOST_RANK = 16383
 
 
@@ -66,6 +67,7 @@ class Compressor:
         Keeper(block, cut, share, delta, self._shapes.gate).keep()
         if delta.size > 2 * self._settled + 8192:
             self._write_codes()
+            self._seen.clear()
             settle(delta)
             self._settled = delta.size
 
@@ -78,15 +80,14 @@ class Compressor:
                 codes.setdefault(shape.id, set()).add(code)
         if cut.heads is None:
             return
-        pairs = set(zip(cut.heads, cut.skeletons, strict=True)) - self._seen
-        if len(self._seen) > _MOST_PAIRS:
-            self._seen.clear()
-        self._seen |= pairs
-        heads = {head: _code(head) for head in {head for head, _ in pairs}}
-        found = cut.found
-        for head, name in pairs:
-            if heads[head] >= 0:
-                codes.setdefault(found[name].id, set()).add(heads[head])
+        heads = {head: _code(head) for head in set(cut.heads)}
+        spoken: Iterable[tuple[bytes, bytes]] = zip(cut.heads, cut.skeletons, strict=True)
+        if len(heads) <= _FEW:
+            spoken = set(spoken) - self._seen
+            self._seen |= spoken
+        sets = {name: codes.setdefault(shape.id, set()) for name, shape in cut.found.items()}
+        for head, name in spoken:
+            sets[name].add(heads[head])
         for head in heads:
             prefix = read_prefix(head)
             if prefix.voice:
@@ -98,8 +99,8 @@ class Compressor:
         for key, codes in self._codes.items():
             stat = self._delta.shapes.get(key)
             if stat:
-                bits = bytearray(max(codes) // 8 + 1)
-                for code in codes:
+                bits = bytearray(max(codes, default=0) // 8 + 1)
+                for code in codes - {-1}:
                     bits[code >> 3] |= 1 << (code & 7)
                 stat.ranks |= int.from_bytes(bits, "little")
         self._codes.clear()

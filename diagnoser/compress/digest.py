@@ -7,7 +7,7 @@ from diagnoser.compress import progress, templates, times, tracebacks
 from diagnoser.compress.delta import Delta, Place, Row, Stat
 from diagnoser.compress.kinds import Kind
 from diagnoser.compress.lines import body_of
-from diagnoser.compress.render import render
+from diagnoser.compress.render import numbers, render
 from diagnoser.compress.selection import Chosen
 from diagnoser.compress.skeleton import masked
 from diagnoser.compress.voices import Ranks
@@ -148,6 +148,10 @@ class Digest:
     def render(self, budget_tokens: int) -> str:
         """The numbered view for a model or a person, within about ``budget_tokens``."""
         return render(self.lines, self.templates, self.progress, self.left_out, self.compression, budget_tokens)
+
+    def numbered(self) -> dict[int, Line]:
+        """The kept lines by what ``render`` calls them."""
+        return dict(zip(numbers(self.lines), self.lines, strict=True))
 
 
 def digest(delta: Delta) -> Digest:

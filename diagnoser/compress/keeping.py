@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from diagnoser.compress.compressor import Cut
 
 _READ = int(IMPORTANT | Kind.PROGRESS | Kind.NODE)
-_TABLE, _NODE, _ANCHOR = int(Kind.TABLE), int(Kind.NODE), int(Kind.ANCHOR)
+_NODE, _ANCHOR = int(Kind.NODE), int(Kind.ANCHOR)
 
 
 class Keeper:
@@ -46,7 +46,8 @@ class Keeper:
         self._important({n: at for n, at in places.items() if found[n].kind & IMPORTANT or found[n].watch})
         for name, indices in places.items():
             if found[name].dialect >= 0:
-                self._series(found[name].dialect, indices)
+                body = body_of(cut.lines[indices[0]])[1].decode("utf-8", "replace")
+                self._series(found[name].dialect, indices, progress.plan(body))
             if found[name].kind & _NODE:
                 self._nodes(indices)
 
@@ -55,7 +56,7 @@ class Keeper:
         kinds: dict[int, int] = {}
         for name, indices in places.items():
             shape = self._cut.found[name]
-            if not shape.coded:
+            if not shape.tokens and not shape.watch:
                 groups.setdefault(shape.id or 1, []).extend(indices)
                 kinds[shape.id or 1] = shape.kind
                 continue
@@ -131,15 +132,14 @@ class Keeper:
             kind |= self._gate.line(body_of(line)[1], shape.watch)
         if not kind & IMPORTANT:
             return kind, 0
-        if not shape.coded:
-            return kind, shape.id or 1
-        return kind, signature(shape.id, line, bool(kind & _TABLE), bool(kind & _ANCHOR))
+        anchored = bool(shape.watch) and bool(kind & _ANCHOR)
+        return kind, signature(shape.id, line, shape.tokens, anchored)
 
     def _time(self, index: int) -> float:
         time = self._block.times[index] if self._block.times is not None else 0.0
         return time if time == time else 0.0
 
-    def _series(self, dialect: int, indices: list[int]) -> None:
+    def _series(self, dialect: int, indices: list[int], keys: progress.Plan) -> None:
         """Only points that the static choice can keep are read at all: a long steady series costs almost nothing."""
         speech: dict[str, list[int]] = {}
         for index in indices:
@@ -148,12 +148,12 @@ class Keeper:
         named = {series_of(voice, dialect): places for voice, places in speech.items()}
         for places in of_smallest_hash(named, self._limits.series):
             for index in sample(places, self._limits, lambda index: start + index):
-                self._point(index, dialect)
+                self._point(index, dialect, keys)
 
-    def _point(self, index: int, dialect: int) -> None:
+    def _point(self, index: int, dialect: int, keys: progress.Plan) -> None:
         prefix, body = body_of(self._cut.lines[index])
         rank = prefix.rank if prefix.rank >= 0 else self._block.stream.rank
-        number, point = self._block.first + index, progress.read(dialect, body.decode("utf-8", "replace"))
+        number, point = self._block.first + index, progress.read(dialect, body.decode("utf-8", "replace"), keys)
         self._share.points[number] = PointRow(number, self.voices[index], rank, self._time(index), point)
 
     def _nodes(self, indices: list[int]) -> None:

@@ -53,7 +53,7 @@ class Limits:
     voices: int = 2048
     small: int = 200
     series: int = 64
-    first: int = 8
+    first: int = 4
     last: int = 64
-    spread: int = 128
+    spread: int = 96
     nodes: int = 16384

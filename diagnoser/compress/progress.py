@@ -35,14 +35,19 @@ DIALECTS: tuple[Dialect, ...] = (
     Dialect("eval", r"(?i)\b(?:valid\w*|eval\w*)\b.{0,60}\b(?:loss|ppl|accuracy)\b[ =:]+\d", Stage.EVAL),
 )
 
-_VALUE = re.compile(r"[ \w()/.]{0,12}?['\"]?[ =:\[#]{1,8}['\"]?([-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|\.\d+|nan|inf))\b")
+_VALUE = re.compile(r"['\"]?[ =:\[#]{1,8}['\"]?([-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|\.\d+|nan|inf))\b")
+_RATE = re.compile(r"[\w/ ()]{0,12}['\"]?[ =:]{1,8}(\d[\d,]*\.?\d*)")
 _WHOLE = re.compile(r"['\"]?[ =:\[#]{0,8}['\"]?(\d[\d,]*)")
-_STEP_KEYS = ("iteration", "global_step", "step", "num_updates", "iter")
-_LOSS_KEYS = ("lm loss", "train_loss", "loss")
-_GRAD_KEYS = ("grad_norm", "grad norm", "gradient_norm")
-_MILLIS_KEYS = ("per iteration (ms)", "step_time (ms)", "iter_time (ms)", "time (ms)")
-_SECONDS_KEYS = ("iter time (s)", "train_step_timing in s", "step_time", "seconds per step", "sec/step")
-_TOKENS_KEYS = ("tokens/s", "tokens_per_sec", "tokens per sec", "token/s", "tgs", "tps", "wps")
+_KEYS = (
+    ("iteration", "global_step", "step", "num_updates", "iter"),
+    ("lm loss", "train_loss", "loss"),
+    ("grad_norm", "grad norm", "gradient_norm"),
+    ("per iteration (ms)", "step_time (ms)", "iter_time (ms)", "time (ms)"),
+    ("iter time (s)", "train_step_timing in s", "step_time", "seconds per step", "sec/step"),
+    ("tokens/s", "tokens_per_sec", "tokens per sec", "token/s", "tgs", "tps", "wps"),
+)
+"""What stands in front of step, loss, gradient norm, step time in ms and in s, tokens a second; the best ones first."""
+Plan = tuple[tuple[str, ...], ...]
 _PATH = re.compile(r"((?:[\w.-]*/)[\w./=-]*[\w=-]|(?:checkpoint|global_step|iter|step)[-_]?\d+)", re.IGNORECASE)
 
 
@@ -58,18 +63,25 @@ class Point(NamedTuple):
     dialect: int = 0
 
 
-def read(dialect: int, body: str) -> Point:
+def plan(body: str) -> Plan:
+    """The keys that lines of one shape have: found once, so that absent ones cost nothing in each line."""
+    text = body.lower()
+    return tuple(tuple(key for key in keys if key in text) for keys in _KEYS)
+
+
+def read(dialect: int, body: str, keys: Plan) -> Point:
     """The values of a line of this dialect; all None when it has none."""
     text = body.lower()
-    step = _first(_WHOLE, text, _STEP_KEYS)
+    steps, losses, grads, millis, seconds, rates = keys
+    step = _first(_WHOLE, text, steps)
     number = int(step.replace(",", "")[:15]) if step else None
     if DIALECTS[dialect].stage is Stage.SAVE:
         path = _PATH.search(body)
         return Point(number, checkpoint=path.group(1) if path else "yes", dialect=dialect)
-    millis = _number(text, _MILLIS_KEYS)
-    seconds = millis / 1000 if millis is not None else _number(text, _SECONDS_KEYS)
-    loss, grad = _number(text, _LOSS_KEYS), _number(text, _GRAD_KEYS)
-    return Point(number, loss, grad, seconds, _number(text, _TOKENS_KEYS), dialect=dialect)
+    elapsed = _number(_VALUE, text, millis)
+    duration = elapsed / 1000 if elapsed is not None else _number(_VALUE, text, seconds)
+    loss, grad = _number(_VALUE, text, losses), _number(_VALUE, text, grads)
+    return Point(number, loss, grad, duration, _number(_RATE, text, rates), dialect=dialect)
 
 
 def tells(point: Point) -> bool:
@@ -83,7 +95,7 @@ def tells(point: Point) -> bool:
 
 
 def _first(pattern: re.Pattern[str], text: str, keys: tuple[str, ...]) -> str:
-    """The value right behind the first key that has one. Plain finds: most keys are absent."""
+    """The value right behind the first key that has one."""
     for key in keys:
         at = text.find(key)
         while at >= 0:
@@ -94,8 +106,8 @@ def _first(pattern: re.Pattern[str], text: str, keys: tuple[str, ...]) -> str:
     return ""
 
 
-def _number(text: str, keys: tuple[str, ...]) -> float | None:
-    value = _first(_VALUE, text, keys)
+def _number(pattern: re.Pattern[str], text: str, keys: tuple[str, ...]) -> float | None:
+    value = _first(pattern, text, keys) if keys else ""
     try:
         return float(value.replace(",", "")) if value else None
     except ValueError:

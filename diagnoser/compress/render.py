@@ -56,6 +56,13 @@ def _template(one: Template) -> str:
     return f"{one.count}x lines {one.first[1]}-{one.last[1]}{ranks}{known}: {one.text}"[:_WIDEST]
 
 
+def numbers(lines: Sequence[Line]) -> Sequence[int]:
+    """What each line is called in the view: its number in its stream, or its place where streams share numbers."""
+    if len({line.stream for line in lines}) > 1:
+        return range(1, len(lines) + 1)
+    return [line.number for line in lines]
+
+
 def _fit(texts: Iterable[str], room: int) -> list[str]:
     fitting = []
     for text in texts:
@@ -67,7 +74,7 @@ def _fit(texts: Iterable[str], room: int) -> list[str]:
 
 
 def _lines(lines: Sequence[Line], room: int) -> list[str]:
-    texts = [_numbered(line) for line in lines]
+    texts = [_numbered(number, line) for number, line in zip(numbers(lines), lines, strict=True)]
     chosen: set[int] = set()
     for index in _by_worth(lines):
         cost = len(texts[index]) + 1 + 4
@@ -96,11 +103,12 @@ def _by_worth(lines: Sequence[Line]) -> list[int]:
     return [key[-1] for key in sorted(keys)]
 
 
-def _numbered(line: Line) -> str:
+def _numbered(number: int, line: Line) -> str:
+    """``12 r3| text``; with several streams ``412 stderr:12 r3| text``, so that every number stands for one line."""
     who = f" r{line.rank}" if line.rank >= 0 else f" {line.node}" if line.node else ""
-    source = f"{line.stream.source}:" if line.stream.source != "stdout" else ""
+    source = f" {line.stream.source}:{line.number}" if number != line.number or line.stream.source != "stdout" else ""
     text = line.text if len(line.text) <= _WIDEST else f"{line.text[: _WIDEST // 2]} ... {line.text[-_WIDEST // 2 :]}"
-    return f"{source}{line.number}{who}| {text}"
+    return f"{number}{source}{who}| {text}"
 
 
 def spans(numbers: Iterable[int]) -> str:

@@ -12,7 +12,7 @@ from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.gate import Gate, PatternSet, Watch
 from diagnoser.compress.kinds import IMPORTANT, Kind
 from diagnoser.compress.lines import strip
-from diagnoser.compress.signature import MAY_CARRY, carries_tokens
+from diagnoser.compress.signature import MAY_CARRY, Tokens, tokens_of
 
 _ERROR_WORDS = (
     r"(?i)(?:^|[^a-z])(?:errors?|fatal|critical|panic|abort(?:ed|ing)?|exceptions?|fail(?:ed|ure|ures|s|ing)?|segfault"
@@ -58,8 +58,8 @@ class Shape(NamedTuple):
 
     id: names the skeleton of the body, so that it is the same whatever stands in front. kind: ``Kind`` as a plain
     number. filtered: the Filter Rule that knows it as routine. prefixed: lines carry a launcher prefix. dialect: of
-    progress, or -1. coded: lines are judged one by one, because they can carry protected tokens. watch: what the gate
-    wants tried on each of them.
+    progress, or -1. tokens: finds the protected tokens of its lines, None when they carry none. watch:
+    rules to be tried on each of its lines.
     """
 
     id: int
@@ -67,7 +67,7 @@ class Shape(NamedTuple):
     filtered: str
     prefixed: bool
     dialect: int
-    coded: bool
+    tokens: Tokens | None
     watch: Watch
 
 
@@ -107,8 +107,8 @@ class Shapes:
         if filtered and not kind & _NOT_FILTERED:
             kind &= _FILTERED_KEEP
         second = skeleton.masked(body) if kind & _CHANGING else skeleton.bare(body)
-        coded = bool(watch or (kind & IMPORTANT and kind & _CODED and (kind & _TABLE or carries_tokens(line))))
-        return Shape(skeleton.identity(second), kind, filtered, prefixed, dialect, coded, watch)
+        tokens = tokens_of(line, bool(kind & _TABLE)) if kind & _CODED and (watch or kind & IMPORTANT) else None
+        return Shape(skeleton.identity(second), kind, filtered, prefixed, dialect, tokens, watch)
 
 
 @lru_cache(maxsize=4)

@@ -5,35 +5,48 @@ becomes a wildcard, so a line with another code is another signature and no budg
 """
 
 import re
+from functools import cache
 
 from diagnoser.compress.skeleton import identity
 
-_TOKENS = re.compile(
-    rb"Xid[^:\n]{0,40}: (\d+)|[Ee]rrno\W{0,3}(\d+)|[Ss]ignal\W{0,3}(\d+)|[Ee]xit ?code\W{0,4}(-?\d+)"
-    rb"|[Ee]xited with\D{0,16}(\d+)|[Ee]rr(?:or)?[ =:(]{1,2}(\d+)\b(?!\.\d)|[Ss]tatus[ =:]{1,2}(\d+)\b(?!\.\d)"
-    rb"|[Cc]ode[ =:#]{1,2}(-?\d+)\b(?!\.\d)|[Ff]ailure (\d+)\b|RC: (\d+)"
+_TOKENS = (
+    rb"Xid[^:\n]{0,40}: (\d+)",
+    rb"[Ee]rrno\W{0,3}(\d+)",
+    rb"[Ss]ignal\W{0,3}(\d+)",
+    rb"[Ee]xit ?code\W{0,4}(-?\d+)",
+    rb"[Ee]xited with\D{0,16}(\d+)",
+    rb"[Ee]rr(?:or)?[ =:(]{1,2}(\d+)\b(?!\.\d)",
+    rb"[Ss]tatus[ =:]{1,2}(\d+)\b(?!\.\d)",
+    rb"\b([45]\d\d) (?:Server|Client) Error",
+    rb"[Cc]ode[ =:#]{1,2}(-?\d+)\b(?!\.\d)",
+    rb"[Ff]ailure (\d+)\b",
+    rb"RC: (\d+)",
 )
-_HTTP = re.compile(rb"\b([45]\d\d) (?:Server|Client) Error")
-_RANKS = re.compile(rb"\b(?:task|rank)s?\W{1,3}(\d+)")
+_EACH = tuple(re.compile(token) for token in _TOKENS)
+_RANKS = rb"\b(?:task|rank)s?\W{1,3}(\d+)"
 MAY_CARRY = r"(?i)xid|errno|signal|exit ?code|exited with|err[=:( ]|status|error|code|failure|RC:"
 """RE2; a line without a match carries no protected token and needs no look of its own."""
 _HEAD = 1024
+Tokens = re.Pattern[bytes]
 
 
-def carries_tokens(line: bytes) -> bool:
-    """Whether a line, and so every line of its skeleton, carries a protected token."""
-    return bool(_TOKENS.search(line[:_HEAD]) or _HTTP.search(line[:_HEAD]))
+def tokens_of(line: bytes, table: bool) -> Tokens | None:
+    """What finds the protected tokens in lines of the skeleton that ``line`` has: only kinds that it carries itself.
 
-
-def signature(shape: int, line: bytes, table: bool, anchored: bool) -> int:
-    """63 bits, never 0. table: the line is one of many that each speak of another rank or task. anchored: a rule
-    matches it, which may set it apart from others of its shape.
+    table: the line is one of many that each speak of another rank or task, whose number then counts, too.
     """
-    tokens: list[object] = [*_TOKENS.findall(line[:_HEAD])]
-    if b" Error" in line:
-        tokens += _HTTP.findall(line[:_HEAD])
-    if table:
-        tokens.append(tuple(_RANKS.findall(line[:_HEAD])))
-    if anchored:
-        tokens.append("anchored")
-    return identity(b"%d %r" % (shape, tokens)) or 1 if tokens else shape or 1
+    carried = tuple(index for index, token in enumerate(_EACH) if token.search(line[:_HEAD]))
+    return _compiled(carried, table) if carried or table else None
+
+
+@cache
+def _compiled(carried: tuple[int, ...], table: bool) -> Tokens:
+    return re.compile(b"|".join([_TOKENS[index] for index in carried] + ([_RANKS] if table else [])))
+
+
+def signature(shape: int, line: bytes, tokens: Tokens | None, anchored: bool) -> int:
+    """63 bits, never 0. anchored: a rule matches the line, which may set it apart from others of its shape."""
+    found = tokens.findall(line[:_HEAD]) if tokens else []
+    if not found and not anchored:
+        return shape or 1
+    return identity(b"%d %d %r" % (shape, anchored, found)) or 1

@@ -17,7 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
-from diagnoser import telemetry
+from diagnoser import site, telemetry
 from diagnoser.adapters import files
 from diagnoser.adapters.http import create_client
 from diagnoser.adapters.memory import LocalWake
@@ -25,7 +25,6 @@ from diagnoser.adapters.openai import OpenAIModel
 from diagnoser.adapters.slack import SlackWebhook
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.webhook import RecoveryWebhook
-from diagnoser.compress import Gate, parse_filters
 from diagnoser.effects import Effects
 from diagnoser.errors import BadInput
 from diagnoser.failure_agent import FailureAgent
@@ -33,12 +32,8 @@ from diagnoser.intake import Intake
 from diagnoser.llm import prompt
 from diagnoser.model import AttemptKey, EffectKind, Line, Mode
 from diagnoser.outbox import Outbox
-from diagnoser.pipeline import Knowledge
 from diagnoser.ports import Sender, Timing
 from diagnoser.reader import Reader
-from diagnoser.recovery import policy
-from diagnoser.rules import confidence, schema
-from diagnoser.rules.engine import Engine
 from diagnoser.settings import Settings
 from diagnoser.telemetry import Metrics
 from diagnoser.web.server import create
@@ -48,19 +43,6 @@ from diagnoser.worker import Pace, Work, Worker
 PROMPT = "failure_agent/v1"
 STOP_SECONDS = 10
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-
-
-def load_reader(settings: Settings) -> Reader:
-    """Rules, filters, policy and calibration of this site. Raises RuleFaults, BadInput."""
-    folder = settings.rules_dir or files.bundled("rules")
-    rules = {path: text for path, text in files.texts(folder, "*/*.yaml").items() if not path.startswith("filters/")}
-    ruleset = schema.load(rules)
-    knowledge = Knowledge(
-        Engine(ruleset),
-        policy.load("policy.yaml", files.text(folder / "policy.yaml")),
-        confidence.load("calibration.yaml", files.text(folder / "calibration.yaml")),
-    )
-    return Reader(knowledge, Gate(knowledge.anchors), parse_filters(files.texts(folder / "filters", "*.yaml")))
 
 
 async def serve(settings: Settings) -> None:
@@ -86,7 +68,7 @@ async def serve(settings: Settings) -> None:
 @asynccontextmanager
 async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[FastAPI]:
     """The application with its loops running around it; everything is closed at the end."""
-    reader = load_reader(settings)
+    reader = site.load_reader(settings)
     clock, metrics = time.time, Metrics(CollectorRegistry())
     metrics.up.set(clock())
     async with AsyncExitStack() as stack:

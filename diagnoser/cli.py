@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
-from diagnoser import app as root
 from diagnoser import evaluation, pipeline, settings, show
 from diagnoser.compress import Digest
 from diagnoser.errors import BadInput, DiagnoserError, RuleFaults
@@ -26,6 +25,7 @@ from diagnoser.model import Diagnosis, Facts
 from diagnoser.reader import Reader
 from diagnoser.rules import examples
 from diagnoser.settings import Settings
+from diagnoser.site import load_reader
 from diagnoser.taxonomy import GPU_TIME_SHARE, FailureType, category_of
 
 cli = typer.Typer(
@@ -58,7 +58,7 @@ def main() -> None:
         sys.exit(1)
 
 
-def site() -> Settings:
+def _settings() -> Settings:
     return settings.load(os.environ)
 
 
@@ -69,13 +69,15 @@ def serve(
 ) -> None:
     """Run the service: HTTP API, web pages and workers in one process."""
     flags = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-    asyncio.run(root.serve(settings.load(os.environ, **flags)))
+    from diagnoser import app  # here, because what a server needs takes a second to load
+
+    asyncio.run(app.serve(settings.load(os.environ, **flags)))
 
 
 @cli.command()
 def diagnose(files: Files, as_json: AsJson = False) -> None:
     """Name the root cause of failed runs, from their log files alone."""
-    reader, failed = root.load_reader(site()), False
+    reader, failed = load_reader(_settings()), False
     for path in files:
         try:
             diagnosis = _diagnose(reader, path)
@@ -98,7 +100,7 @@ def compress(
     tokens: Annotated[int, typer.Option(help="Size of the view, in tokens of a model.", min=200)] = 8000,
 ) -> None:
     """Print the compressed view of a log: what matters verbatim, the rest as counted templates."""
-    reader = root.load_reader(site())
+    reader = load_reader(_settings())
     started = time.perf_counter()
     try:
         with _opened(file) as (log, size), _bar(file, size) as told:
@@ -126,7 +128,7 @@ def evaluate(
 ) -> None:
     """Score the diagnosis on labelled logs."""
     labels = [evaluation.label_of(orjson.loads(line)) for line in _text(folder / "labels.jsonl").splitlines()]
-    reader = root.load_reader(site())
+    reader = load_reader(_settings())
     with Progress(*Progress.get_default_columns(), console=err, transient=True) as progress:
         verdicts = [
             evaluation.judge(label, _diagnose(reader, folder / f"{label.id}.log", quiet=True))
@@ -145,7 +147,7 @@ def rules_list(
     kind: Annotated[FailureType | None, typer.Option("--type", help="Only rules of this failure type.")] = None,
 ) -> None:
     """All rules, by category and type."""
-    rules = root.load_reader(site()).knowledge.engine.ruleset.rules
+    rules = load_reader(_settings()).knowledge.engine.ruleset.rules
     chosen = sorted((r for r in rules if kind in (None, r.type)), key=lambda r: (category_of(r.type), r.type, r.id))
     if as_json:
         for rule in chosen:
@@ -161,7 +163,7 @@ def rules_list(
 @rules_cli.command(name="test")
 def rules_test() -> None:
     """Check every rule's and filter's examples; exit code 1 when one does not hold."""
-    reader = root.load_reader(site())
+    reader = load_reader(_settings())
     faults = examples.check(reader.knowledge.engine, reader.evidence_of)
     if faults:
         raise RuleFaults(faults)

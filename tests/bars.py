@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
-from diagnoser import app, compress, evaluation, pipeline
+from diagnoser import site, compress, evaluation, pipeline
 from diagnoser.evaluation import Label, Report, Verdict
 from diagnoser.model import Block, Facts, Stream
 from diagnoser.reader import Reader, whole_lines
@@ -75,7 +75,7 @@ BARS: Mapping[str, tuple[Bar, ...]] = {
 
 
 def load() -> Reader:
-    return app.load_reader(Settings())
+    return site.load_reader(Settings())
 
 
 def labels(folder: str) -> list[Label]:

@@ -116,10 +116,15 @@ def send(client: httpx.Client, lines: list[bytes], start: int, stop: int, **quer
     return answer
 
 
-def diagnosis_of(client: httpx.Client, job: str = "j") -> dict[str, Any]:
-    """The current diagnosis once there is one."""
-    items = until(lambda: client.get("/api/v1/diagnoses", params={"job": job}).json()["items"], f"diagnosis of {job}")
-    found: dict[str, Any] = client.get(f"/api/v1/diagnoses/{items[0]['id']}").json()
+def diagnosis_of(client: httpx.Client, job: str = "j", lines: int = 1) -> dict[str, Any]:
+    """The current diagnosis once there is one that saw ``lines`` lines: a slow machine may give earlier ones before."""
+
+    def current() -> dict[str, Any] | None:
+        items = client.get("/api/v1/diagnoses", params={"job": job}).json()["items"]
+        found = client.get(f"/api/v1/diagnoses/{items[0]['id']}").json() if items else None
+        return found if found and found["current"] and found["compression"]["lines_in"] >= lines else None
+
+    found: dict[str, Any] = until(current, f"diagnosis of {lines} lines of {job}")
     return found
 
 

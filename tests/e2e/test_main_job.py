@@ -39,7 +39,7 @@ def test_a_failed_run_is_diagnosed_told_and_shown(tmp_path: Path) -> None:
             for start in range(0, len(LINES), 50):
                 send(client, LINES, start, start + 50)
             end(client)
-            found = diagnosis_of(client)
+            found = diagnosis_of(client, lines=len(LINES))
             (plan,) = until(hook.verified, "the recovery webhook")
             (alert,) = until(lambda: chat.got, "the alert")
             page = client.get(f"/diagnoses/{found['id']}").raise_for_status().text
@@ -70,7 +70,7 @@ def test_observe_is_the_default(tmp_path: Path) -> None:
             client = running.start()
             send(client, LINES, 0, len(LINES))
             end(client)
-            found = diagnosis_of(client)
+            found = diagnosis_of(client, lines=len(LINES))
             running.stop()
         assert (found["plan"]["mode"], found["plan"]["state"]) == ("observe", "advised")
         assert hook.got == []
@@ -86,7 +86,7 @@ def test_a_kill_during_the_stream_changes_nothing(tmp_path: Path, at: int) -> No
         client = running.start()
         send(client, LINES, 0, len(LINES))
         end(client)
-        expected = verdict(diagnosis_of(client))
+        expected = verdict(diagnosis_of(client, lines=len(LINES)))
     with service(broken) as running:
         client = running.start()
         for start in range(0, at, 20):
@@ -97,7 +97,7 @@ def test_a_kill_during_the_stream_changes_nothing(tmp_path: Path, at: int) -> No
         assert again.json()["duplicates"] == 15
         send(client, LINES, at + 5, len(LINES))
         end(client)
-        assert verdict(diagnosis_of(client)) == expected
+        assert verdict(diagnosis_of(client, lines=len(LINES))) == expected
 
 
 def test_a_fatal_line_and_quiet_start_the_diagnosis(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_fatal_line_and_quiet_start_the_diagnosis(tmp_path: Path) -> None:
     with service(tmp_path, DIAGNOSER_SETTLE_SECONDS="0.5") as running:
         client = running.start()
         send(client, LINES, 0, len(LINES))
-        assert diagnosis_of(client)["type"] == "ecc_error"
+        assert diagnosis_of(client, lines=len(LINES))["type"] == "ecc_error"
 
 
 def test_a_healthy_stream_is_left_alone(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_healthy_stream_is_left_alone(tmp_path: Path) -> None:
         client = running.start()
         send(client, healthy, 0, len(healthy))
         client.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 0}).raise_for_status()
-        found = diagnosis_of(client)
+        found = diagnosis_of(client, lines=len(healthy))
         assert (found["outcome"], found["category"], found["root_cause"]) == ("completed", "none", None)
         assert found["plan"] is None
 
@@ -133,7 +133,7 @@ def test_records_of_many_ranks_arrive_by_json(tmp_path: Path) -> None:
         headers = {"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"}
         client.post("/api/v1/logs", content=body, headers=headers).raise_for_status()
         end(client)
-        found = diagnosis_of(client)
+        found = diagnosis_of(client, lines=len(LINES))
     assert (found["type"], found["root_cause"]["rank"], found["root_cause"]["node"]) == ("ecc_error", 5, "gpu-017")
 
 

@@ -1,0 +1,23 @@
+"""The operator's files made into what reads logs. Apart from `app.py`, so that the command line starts fast."""
+
+from diagnoser.adapters import files
+from diagnoser.compress import Gate, parse_filters
+from diagnoser.pipeline import Knowledge
+from diagnoser.reader import Reader
+from diagnoser.recovery import policy
+from diagnoser.rules import confidence, schema
+from diagnoser.rules.engine import Engine
+from diagnoser.settings import Settings
+
+
+def load_reader(settings: Settings) -> Reader:
+    """Rules, filters, policy and calibration of this site. Raises RuleFaults, BadInput."""
+    folder = settings.rules_dir or files.bundled("rules")
+    rules = {path: text for path, text in files.texts(folder, "*/*.yaml").items() if not path.startswith("filters/")}
+    ruleset = schema.load(rules)
+    knowledge = Knowledge(
+        Engine(ruleset),
+        policy.load("policy.yaml", files.text(folder / "policy.yaml")),
+        confidence.load("calibration.yaml", files.text(folder / "calibration.yaml")),
+    )
+    return Reader(knowledge, Gate(knowledge.anchors), parse_filters(files.texts(folder / "filters", "*.yaml")))

@@ -19,9 +19,18 @@ class Kind(IntFlag):
     NODE = 512  # tells on which node a rank runs
     CHANGING = 1024  # may carry hex numbers, hashes, names of days
     CODED = 2048  # may carry protected tokens
+    DIVERGED = 4096  # NaN, Inf, overflow: what came just before tells more
 
 
 IMPORTANT = int(
-    Kind.WARNING | Kind.ERROR | Kind.TABLE | Kind.COLLECTIVE | Kind.FRAME | Kind.EXCEPTION | Kind.ANCHOR | Kind.FATAL
+    Kind.WARNING
+    | Kind.ERROR
+    | Kind.DIVERGED
+    | Kind.TABLE
+    | Kind.COLLECTIVE
+    | Kind.FRAME
+    | Kind.EXCEPTION
+    | Kind.ANCHOR
+    | Kind.FATAL
 )
 """Plain number: flags of an enum are slow in a loop."""

@@ -26,6 +26,7 @@ _BUDGETS: tuple[tuple[Kind, Budget], ...] = (
     (Kind.FRAME, Budget(2, 1, 2, 0, 2)),
     (Kind.COLLECTIVE, Budget(2, 2, 1024, 0, 0)),
     (Kind.TABLE, Budget(2, 1, 0, 2, 1)),
+    (Kind.DIVERGED, Budget(2, 1, 0, 3, 0)),
     (Kind.ERROR, Budget(1, 1)),
     (Kind.WARNING, Budget(1, 0)),
 )

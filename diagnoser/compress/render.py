@@ -1,14 +1,16 @@
 """The numbered view of a digest for a model or a person, within any budget."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from diagnoser.compress.templates import mask
 from diagnoser.model import Compression, LeftOut, Line, Mark, Progress, Template
 
-_CHARS_PER_TOKEN = 2.5
-"""Log text is dense in digits and signs: the usual four characters a token would overrun the budget."""
+_PIECES = re.compile(r"\d+|[^\W\d]+|[^\w\s]|\n")
 _WIDEST = 700
 _TEMPLATE_SHARE = 0.25
+_FIXED = 24  # tokens of headings
+_LEAST = 8  # tokens below which no line fits
 
 
 def render(
@@ -24,15 +26,19 @@ def render(
     Every group of lines of one shape is represented before any is shown in full, so each group of ranks that tells
     something else keeps a block whatever the budget.
     """
-    room = int(budget_tokens * _CHARS_PER_TOKEN)
     head = _head(lines, progress, left_out, compression)
-    room -= sum(len(line) + 1 for line in head)
+    room = budget_tokens - sum(tokens(line) + 1 for line in head) - _FIXED
     shown = _fit([_template(one) for one in templates], int(room * _TEMPLATE_SHARE))
-    room -= sum(len(line) + 1 for line in shown)
+    room -= sum(tokens(line) + 1 for line in shown)
     body = _lines(lines, room)
     hidden = len(templates) - len(shown)
     more = [f"({hidden} more templates)"] if hidden else []
     return "\n".join([*head, "", "## Routine, as templates", *shown, *more, "", "## Lines", *body]) + "\n"
+
+
+def tokens(text: str) -> int:
+    """An upper estimate of what common tokenisers make of a text: four letters, three digits or one sign each."""
+    return sum(-(-len(part) // (3 if part.isdigit() else 4)) for part in _PIECES.findall(text))
 
 
 def _head(
@@ -66,7 +72,7 @@ def numbers(lines: Sequence[Line]) -> Sequence[int]:
 def _fit(texts: Iterable[str], room: int) -> list[str]:
     fitting = []
     for text in texts:
-        room -= len(text) + 1
+        room -= tokens(text) + 1
         if room < 0:
             break
         fitting.append(text)
@@ -77,7 +83,9 @@ def _lines(lines: Sequence[Line], room: int) -> list[str]:
     texts = [_numbered(number, line) for number, line in zip(numbers(lines), lines, strict=True)]
     chosen: set[int] = set()
     for index in _by_worth(lines):
-        cost = len(texts[index]) + 1 + 4
+        if room < _LEAST:
+            break
+        cost = tokens(texts[index]) + 3  # its own line end, and perhaps dots and a line end before it
         if cost <= room:
             room -= cost
             chosen.add(index)

@@ -20,6 +20,7 @@ class Chosen:
     def __init__(self, delta: Delta) -> None:
         self.streams: list[Stream] = sorted(delta.shares)
         self._shares = [delta.shares[stream] for stream in self.streams]
+        self._names = [repr(stream) for stream in self.streams]
         self._limits = delta.limits
         self.essential: set[Spot] = set()
         self.crowded = False
@@ -53,7 +54,7 @@ class Chosen:
         self.essential.update(chosen)
         if budget.voices and len(group) > len(chosen):
             firsts = {(self.row(spot).voice, spot[1]): spot for spot in reversed(group)}
-            named = {f"{voice}\0{self.streams[at]}": spot for (voice, at), spot in firsts.items()}
+            named = {f"{voice}\0{self._names[at]}": spot for (voice, at), spot in firsts.items()}
             self.essential.update(of_smallest_hash(named, budget.voices))
 
     def _context(self, kept: set[Spot]) -> set[Spot]:

@@ -26,7 +26,10 @@ _ERROR_WORDS = (
 _PATTERNS: tuple[tuple[Kind, str], ...] = (
     (Kind.ERROR, _ERROR_WORDS),
     (Kind.ERROR, r"(?:^|\[)[EF]\d{4} \d\d:\d\d|^\s*\[?[EF] |\*\*\* |(?:Error|Exception|Exit|Interrupt)\b"),
-    (Kind.ERROR, r"(?:^|[^A-Za-z])(?:nan|NaN|NAN|inf|Inf)(?:[^A-Za-z]|$)"),
+    (
+        Kind.DIVERGED,
+        r"(?:^|[^A-Za-z])(?:nan|NaN|NAN|[-+=: ]inf|Inf)(?:[^A-Za-z]|$)|(?i)overflow detected|gradient overflow",
+    ),
     (Kind.WARNING, r"(?i)(?:^|[^a-z])warn(?:ings?)?(?:[^a-z]|$)|[A-Z]\w*Warning\b|(?:^|\[)W\d{4} \d\d:\d\d"),
     # Python, C++ (c10, gdb, glibc, Open MPI), Java
     (Kind.FRAME, r'^[\s|+-]*File "[^"]*", line \d+|^[\s|+-]*Traceback \(most recent call last\)'),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from drain3.drain import Drain
 
-_MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
+MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"), "<UUID>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"), "<TIME>"),
     (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"), "<IP>"),
@@ -35,10 +35,10 @@ class Group(NamedTuple):
 
 def mask(body: str) -> str:
     """A body with its changing parts masked, in fixed order; protected codes keep their digits."""
-    for pattern, name in _MASKS[:5]:
+    for pattern, name in MASKS[:5]:
         body = pattern.sub(name, body)
     body = _PROTECTED.sub(lambda found: found.group(0).translate(_DIGITS), body)
-    return _MASKS[5][0].sub(_MASKS[5][1], body).translate(_BACK)
+    return MASKS[5][0].sub(MASKS[5][1], body).translate(_BACK)
 
 
 def partition(body: str, severity: int) -> str:

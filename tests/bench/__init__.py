@@ -1,0 +1,1 @@
+"""`make bench`: what the compressor costs and keeps, as a table."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
-from diagnoser import site, compress, evaluation, pipeline
+from diagnoser import compress, evaluation, pipeline, site
 from diagnoser.evaluation import Label, Report, Verdict
 from diagnoser.model import Block, Facts, Stream
 from diagnoser.reader import Reader, whole_lines

@@ -1,0 +1,209 @@
+"""Which candidate is the cause, and why each other one is not."""
+
+from collections.abc import Collection
+
+from diagnoser.model import Evidence
+from diagnoser.rules import candidates, causality
+from diagnoser.rules.candidates import Break, Candidate
+from diagnoser.rules.causality import Story, Why
+from diagnoser.rules.schema import Role
+from diagnoser.taxonomy import FailureType
+from tests.rulefiles import engine, log, rule, trace
+
+T = FailureType
+
+
+def one(line: int, type: FailureType = T.KEY_ERROR, role: Role = Role.ROOT, **fields: object) -> Candidate:
+    plain: dict[str, object] = {"by": f"rule:{type}", "why": "", "specificity": 50}
+    return Candidate(line=line, type=type, role=role, **(plain | fields))  # type: ignore[arg-type]
+
+
+def decide(*found: Candidate, evidence: Evidence | None = None, after: Collection[int] = ()) -> Story:
+    """after: lines after which training went on."""
+    evidence = evidence or log(*("line",) * 400)
+    return causality.decide(evidence, found, lambda candidate: candidate.line in after)
+
+
+def why(story: Story, line: int) -> Why:
+    return next(reason for candidate, reason in story.rejected if candidate.line == line)
+
+
+def test_nothing_found_has_no_root() -> None:
+    """Without candidates there is no root and nothing rejected."""
+    assert decide() == Story(None)
+
+
+def test_a_root_explains_earlier_symptoms() -> None:
+    """Ranks print symptoms before the cause reaches the log: the role decides, not the order."""
+    story = decide(one(1, T.NCCL_TIMEOUT_ERROR, Role.SYMPTOM), one(9, T.ECC_ERROR))
+    assert story.root is not None and story.root.type is T.ECC_ERROR
+    assert why(story, 1) is Why.EXPLAINED
+
+
+def test_only_symptoms_name_the_first() -> None:
+    """A log with only symptoms is honest about it: the first one is the root."""
+    story = decide(one(3, T.NCCL_TIMEOUT_ERROR, Role.SYMPTOM), one(300, T.NCCL_TIMEOUT_ERROR, Role.SYMPTOM))
+    assert story.root is not None and story.root.line == 3
+    assert why(story, 300) is Why.REPEATED
+
+
+def test_a_symptom_explains_only_what_follows() -> None:
+    """A task that srun kills after its peers timed out is not why they did."""
+    killed = one(9, T.HOST_OUT_OF_MEMORY, Role.SYMPTOM, explains=frozenset({"all"}))
+    story = decide(one(1, T.NCCL_TIMEOUT_ERROR, Role.SYMPTOM), killed)
+    assert story.root is not None and story.root.type is T.NCCL_TIMEOUT_ERROR
+
+
+def test_explains_beats_order_among_roots() -> None:
+    """A full disk explains the checkpoint error that was printed before it."""
+    story = decide(one(1, T.MODEL_LOADING_ERROR), one(200, T.DISK_FULL, explains=frozenset({"model_loading_error"})))
+    assert story.root is not None and story.root.type is T.DISK_FULL
+
+
+def test_roots_that_explain_each_other_go_by_time() -> None:
+    """Of two faults that could both have caused the other, the earlier one is the root."""
+    both = frozenset({"all"})
+    story = decide(one(5, T.GPU_LOST, explains=both), one(200, T.ECC_ERROR, explains=both))
+    assert story.root is not None and story.root.type is T.GPU_LOST
+
+
+def test_training_that_went_on_clears_an_error() -> None:
+    """An error that the job survived is not its root."""
+    story = decide(one(1), one(300, T.INDEX_ERROR), after=(1,))
+    assert story.root is not None and story.root.type is T.INDEX_ERROR
+    assert why(story, 1) is Why.RECOVERED
+
+
+def test_wrappers_and_teardown_are_last_resorts() -> None:
+    """They are the root only when there is nothing else."""
+    story = decide(one(1, T.CALLED_PROCESS_ERROR, Role.WRAPPER), one(2, role=Role.TEARDOWN), one(90))
+    assert story.root is not None and story.root.line == 90
+    assert (why(story, 1), why(story, 2)) == (Why.WRAPPER, Why.TEARDOWN)
+    alone = decide(one(1, T.CALLED_PROCESS_ERROR, Role.WRAPPER))
+    assert alone.root is not None and alone.root.line == 1
+
+
+def test_the_exact_line_beats_the_vague_one_beside_it() -> None:
+    """Within one story the more specific line is shown; far away it is another story and the earlier one counts."""
+    near = decide(one(1, specificity=25), one(10, T.ECC_ERROR, specificity=90))
+    assert near.root is not None and near.root.type is T.ECC_ERROR
+    assert why(near, 1) is Why.VAGUE
+    far = decide(one(1, specificity=40), one(300, T.ECC_ERROR, specificity=90))
+    assert far.root is not None and far.root.type is T.KEY_ERROR
+
+
+def test_a_raised_exception_is_shown_before_a_log_line_of_it() -> None:
+    """The logger's line and the raised exception say the same: the exception is the root line."""
+    story = decide(one(1, specificity=70), one(4, specificity=60, raised=True))
+    assert story.root is not None and story.root.line == 4
+
+
+def test_a_completed_run_is_completed_in_spite_of_scary_lines() -> None:
+    """What stands before the end of a completed run did not end it."""
+    story = decide(one(1), one(50, T.CONNECTION_ERROR, Role.SYMPTOM), one(300, T.COMPLETED))
+    assert story.root is not None and story.root.type is T.COMPLETED
+    assert why(story, 1) is Why.FINISHED
+
+
+def test_a_failure_after_completion_is_a_failure() -> None:
+    """A script that fails after training is a failed job; peers that lose a connection then are not."""
+    failed = decide(one(100, T.COMPLETED), one(300, T.ARGUMENT_ERROR))
+    assert failed.root is not None and failed.root.type is T.ARGUMENT_ERROR
+    noisy = decide(one(100, T.COMPLETED), one(300, T.CONNECTION_ERROR, Role.SYMPTOM))
+    assert noisy.root is not None and noisy.root.type is T.COMPLETED
+
+
+def test_a_weak_end_does_not_clear_the_failure_beside_it() -> None:
+    """A total time that is printed in a finally block says nothing about success."""
+    story = decide(one(90), one(100, T.COMPLETED, specificity=30))
+    assert story.root is not None and story.root.type is T.KEY_ERROR
+    assert why(story, 100) is Why.VAGUE_END
+
+
+def test_a_cancel_explains_what_follows_it_only() -> None:
+    """After a cancel everything is its effect; a hang before it is what the person cancelled."""
+    calm = decide(one(100, T.CANCELLED), one(110, T.CONNECTION_ERROR, Role.SYMPTOM), one(120))
+    assert calm.root is not None and calm.root.type is T.CANCELLED
+    hung = decide(one(10, T.NCCL_TIMEOUT_ERROR, Role.SYMPTOM), one(100, T.CANCELLED))
+    assert hung.root is not None and hung.root.type is T.NCCL_TIMEOUT_ERROR
+
+
+def test_the_last_attempt_of_a_requeued_job_counts() -> None:
+    """A preempted attempt that went on and then failed: the later failure is the root, the first is an earlier one."""
+    story = decide(one(10, T.PREEMPTED), one(300), after=(10,))
+    assert story.root is not None and story.root.type is T.KEY_ERROR
+    assert why(story, 10) is Why.EARLIER_ATTEMPT
+
+
+def test_chain_keeps_the_cause_that_says_something() -> None:
+    """Of a refused connection under a storage client the client's error speaks; KeyError while filling a cache not."""
+    lines = log(*("x",) * 40, tracebacks=(trace(5, "ConnectionRefusedError"), trace(15, "S3Error", cause=0)))
+    parts = one(5, T.CONNECTION_ERROR, trace=0, by="h"), one(15, T.S3_STORAGE_ERROR, trace=1, by="h")
+    story = decide(*parts, evidence=lines)
+    assert story.root is not None and story.root.type is T.S3_STORAGE_ERROR
+    lines = log(*("x",) * 40, tracebacks=(trace(5, "KeyError"), trace(15, "PermissionError", cause=0)))
+    parts = one(5, T.KEY_ERROR, trace=0, by="h"), one(15, T.PERMISSION_ERROR, trace=1, by="h")
+    story = decide(*parts, evidence=lines)
+    assert story.root is not None and story.root.type is T.PERMISSION_ERROR
+    assert why(story, 5) is Why.CHAINED
+
+
+def test_chain_keeps_the_first_of_equals() -> None:
+    """A failed build command is why the extension is missing, not the other way round."""
+    lines = log(*("x",) * 40, tracebacks=(trace(5, "CalledProcessError"), trace(15, "RuntimeError", cause=0)))
+    parts = one(5, T.CALLED_PROCESS_ERROR, trace=0, by="h"), one(15, T.RUNTIME_ERROR, trace=1, by="h")
+    story = decide(*parts, evidence=lines)
+    assert story.root is not None and story.root.type is T.CALLED_PROCESS_ERROR
+
+
+def test_unknown_exceptions_become_candidates() -> None:
+    """Where no rule knows a traceback its class speaks, and a rule on its line goes before the class."""
+    evidence = log("Traceback", "  File", "KeyError: 'a'", tracebacks=(trace(2, "KeyError", "'a'"),))
+    (found,) = candidates.collect(evidence, ())
+    assert (found.type, found.by, found.line) == (T.KEY_ERROR, "heuristic:exception_class", 2)
+    made = engine(rule("known", anchors=["KeyError"], patterns=["KeyError"]))
+    (found,) = candidates.collect(evidence, made.match(evidence))
+    assert (found.by, found.trace) == ("rule:known", 0)
+
+
+def test_benign_rules_clear_their_line() -> None:
+    """A line whose best rule is benign is no candidate, whatever else matches."""
+    made = engine(rule("calm", role="benign", specificity=90), rule("scare", specificity=10))
+    evidence = log("marker ValueError: x")
+    assert candidates.collect(evidence, made.match(evidence)) == ()
+
+
+def test_bare_exception_lines_count_a_little() -> None:
+    """A cut log that shows only the exception line still names the class."""
+    (found,) = candidates.collect(log("2026-01-01 ERROR - TypeError: bad operand"), ())
+    assert (found.type, found.by) == (T.TYPE_ERROR, "heuristic:exception_line")
+
+
+def test_ignored_and_handler_exceptions_are_teardown() -> None:
+    """What destructors and signal handlers raise is not why the job ended."""
+    ignored = log(
+        "Exception ignored in: <f>", "Traceback", "  File", "OSError: x", tracebacks=(trace(3, "OSError", start=1),)
+    )
+    assert [found.role for found in candidates.collect(ignored, ())] == [Role.TEARDOWN]
+
+
+def test_bare_assertion_points_at_what_it_asserts() -> None:
+    """An AssertionError without a message is shown by its assert line."""
+    bodies = ("Traceback", '  File "a.py", line 1, in f', "    assert ready", "AssertionError")
+    evidence = log(*bodies, tracebacks=(trace(3, "AssertionError", start=0),))
+    (found,) = candidates.collect(evidence, ())
+    assert (found.line, found.type) == (2, T.ASSERTION_ERROR)
+
+
+def test_a_break_of_the_loss_is_a_candidate() -> None:
+    """The place where the series broke competes like any other line."""
+    (found,) = candidates.collect(log("iter 9: loss nan"), (), Break(0, "loss is nan"))
+    assert (found.type, found.by) == (T.LOSS_DIVERGENCE, "heuristic:loss_series")
+
+
+def test_diverged_runs_are_not_completed() -> None:
+    """A run that reached its end with a broken loss has diverged."""
+    evidence = log(*("x",) * 400)
+    found = (one(10, T.LOSS_DIVERGENCE), one(300, T.COMPLETED))
+    story = causality.decide(evidence, found, lambda _: False, diverged=True)
+    assert story.root is not None and story.root.type is T.LOSS_DIVERGENCE

@@ -1,22 +1,21 @@
 """The service as its own process, and a real receiver of webhooks."""
 
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 from standardwebhooks import Webhook
+
+from tests.receiver import Receiver, running
 
 DEMO_LOG = Path(__file__).resolve().parents[2] / "deploy" / "demo" / "train.log"
 SECRET = "whsec_" + "c2VjcmV0LWZvci10ZXN0cy1vbmx5LW5vdC1yZWFs"
@@ -128,44 +127,15 @@ def diagnosis_of(client: httpx.Client, job: str = "j", lines: int = 1) -> dict[s
     return found
 
 
-@dataclass
-class Receiver:
-    """What arrived at a loopback HTTP server; ``refuse`` counts down requests that get a 503."""
-
-    url: str
-    got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
-    refuse: int = 0
-
-    def verified(self) -> list[dict[str, Any]]:
-        """Bodies whose signature holds, checked with the public library as a receiver would."""
-        return [json.loads(json.dumps(Webhook(SECRET).verify(body, headers))) for headers, body in self.got]
-
-
 @contextmanager
 def receiver(refuse: int = 0) -> Iterator[Receiver]:
-    found = Receiver("", refuse=refuse)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if found.refuse > 0:
-                found.refuse -= 1
-                self.send_response(503)
-            else:
-                found.got.append(({key.lower(): value for key, value in self.headers.items()}, body))
-                self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    found.url = f"http://127.0.0.1:{server.server_address[1]}/hook"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    """A receiver of webhooks whose first ``refuse`` answers are 503."""
+    found = Receiver()
+    found.script = [(503, {})] * refuse
+    with running(found):
         yield found
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+
+
+def verified(found: Receiver) -> list[dict[str, Any]]:
+    """Bodies whose signature holds, checked with the public library as a receiver would."""
+    return [dict(Webhook(SECRET).verify(body, headers)) for headers, body in found.requests]

@@ -8,7 +8,7 @@ import httpx
 import orjson
 import pytest
 
-from tests.e2e.service import DEMO_LOG, SECRET, diagnosis_of, receiver, send, service, until
+from tests.e2e.service import DEMO_LOG, SECRET, diagnosis_of, receiver, send, service, until, verified
 
 LINES = DEMO_LOG.read_bytes().splitlines(keepends=True)
 REGISTRATION = {"id": "j", "nodes": ["gpu-011", "gpu-014", "gpu-017", "gpu-023"], "framework": "Megatron-LM"}
@@ -40,8 +40,8 @@ def test_a_failed_run_is_diagnosed_told_and_shown(tmp_path: Path) -> None:
                 send(client, LINES, start, start + 50)
             end(client)
             found = diagnosis_of(client, lines=len(LINES))
-            (plan,) = until(hook.verified, "the recovery webhook")
-            (alert,) = until(lambda: chat.got, "the alert")
+            plan = until(lambda: verified(hook)[2:], "the recovery webhook")[0]
+            (alert,) = until(lambda: chat.requests, "the alert")
             page = client.get(f"/diagnoses/{found['id']}").raise_for_status().text
             listed = client.get("/").raise_for_status().text
             assert running.stop() == 0
@@ -49,6 +49,7 @@ def test_a_failed_run_is_diagnosed_told_and_shown(tmp_path: Path) -> None:
     assert (found["type"], found["root_cause"]["rank"], found["root_cause"]["node"]) == ("ecc_error", 5, "gpu-017")
     assert "uncorrectable ECC error" in LINES[found["root_cause"]["line"] - 1].decode()
     assert found["recovery"]["action"] == "cordon_and_resubmit"
+    assert [body["data"]["key"] for body in verified(hook)] == [plan["data"]["key"]] * 3
     assert plan["type"] == "recovery.plan"
     assert plan["data"]["nodes"] == ["gpu-017"]
     assert plan["data"]["diagnosis"]["id"] == found["id"]
@@ -73,7 +74,7 @@ def test_observe_is_the_default(tmp_path: Path) -> None:
             found = diagnosis_of(client, lines=len(LINES))
             running.stop()
         assert (found["plan"]["mode"], found["plan"]["state"]) == ("observe", "advised")
-        assert hook.got == []
+        assert hook.requests == []
 
 
 @pytest.mark.parametrize("at", [100, 237, 260])

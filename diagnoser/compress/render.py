@@ -9,7 +9,7 @@ from diagnoser.model import Compression, LeftOut, Line, Mark, Progress, Template
 _PIECES = re.compile(r"\d+|[^\W\d]+|[^\w\s]|\n")
 _WIDEST = 700
 _TEMPLATE_SHARE = 0.25
-_FIXED = 24  # tokens of headings
+_FIXED = 40  # tokens of headings
 _LEAST = 8  # tokens below which no line fits
 
 
@@ -85,7 +85,7 @@ def _lines(lines: Sequence[Line], room: int) -> list[str]:
     for index in _by_worth(lines):
         if room < _LEAST:
             break
-        cost = tokens(texts[index]) + 3  # its own line end, and perhaps dots and a line end before it
+        cost = tokens(texts[index]) + 5  # its own line end, and perhaps dots and a line end before it
         if cost <= room:
             room -= cost
             chosen.add(index)

@@ -52,6 +52,8 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
     (Kind.NODE, r"\bcomm 0x[0-9a-f]+ rank \d+ nranks|\brank[ =:]+\d+.{0,40}\b(?:node|host|on)[ =:]+\w"),
 )
 _CHANGING, _CODED, _TABLE = int(Kind.CHANGING), int(Kind.CODED | Kind.TABLE), int(Kind.TABLE)
+_LONGEST_FILTERED = 1000
+"""A filter knows a message, not what was glued to it."""
 _FILTERED_KEEP = int(Kind.PROGRESS | Kind.NODE | Kind.CHANGING)
 _NOT_FILTERED = int(Kind.ANCHOR | Kind.EXCEPTION | Kind.FRAME | Kind.COLLECTIVE | Kind.TABLE)
 
@@ -107,7 +109,9 @@ class Shapes:
         kind, filtered, dialect = self._patterns.look(body)
         anchored, watch = self.gate.shape(first, body)
         kind |= anchored
-        if filtered and not kind & _NOT_FILTERED:
+        if filtered and (kind & _NOT_FILTERED or len(body) > _LONGEST_FILTERED):
+            filtered = ""
+        elif filtered:
             kind &= _FILTERED_KEEP
         second = skeleton.masked(body) if kind & _CHANGING else skeleton.bare(body)
         tokens = tokens_of(line, bool(kind & _TABLE)) if kind & _CODED and (watch or kind & IMPORTANT) else None

@@ -1,0 +1,55 @@
+"""Two replicas on one real PostgreSQL: any of them may take any batch, and one may die."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract import postgres
+from tests.e2e.service import DEMO_LOG, SECRET, diagnosis_of, receiver, send, service, until, verified
+
+LINES = DEMO_LOG.read_bytes().splitlines(keepends=True)
+
+pytestmark = [
+    pytest.mark.xdist_group("postgresql"),
+    pytest.mark.skipif(postgres.programs() is None, reason=postgres.MISSING),
+]
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    programs = postgres.programs()
+    assert programs is not None
+    with postgres.server(programs) as url:
+        yield f"{url}/postgres"
+
+
+def test_a_log_dealt_over_two_replicas_gives_one_verdict_and_one_webhook(tmp_path: Path, database: str) -> None:
+    """Batches go to both in turn, some to both, one replica is killed; the other finishes: one plan, sent once."""
+    left, right = tmp_path / "left", tmp_path / "right"
+    left.mkdir()
+    right.mkdir()
+    with receiver() as hook:
+        settings = {
+            "DIAGNOSER_DATABASE_URL": database,
+            "DIAGNOSER_WEBHOOK_URL": hook.url,
+            "DIAGNOSER_WEBHOOK_SECRET": SECRET,
+            "DIAGNOSER_ALLOW_PRIVATE_TARGETS": "true",
+            "DIAGNOSER_RECOVERY_MODE": "act",
+            "DIAGNOSER_LEASE_SECONDS": "3",
+        }
+        with service(left, **settings) as first, service(right, **settings) as second:
+            one, two = first.start(), second.start()
+            for start in range(0, 200, 20):
+                send(one if start % 40 else two, LINES, start, start + 20)
+            send(two, LINES, 180, 220)
+            first.kill()
+            send(two, LINES, 200, len(LINES))
+            two.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 1}).raise_for_status()
+            found = diagnosis_of(two, lines=len(LINES))
+            until(lambda: hook.requests, "the recovery webhook")
+            two.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 1}).raise_for_status()
+            assert second.stop() == 0
+        assert (found["type"], found["root_cause"]["rank"], found["root_cause"]["node"]) == ("ecc_error", 5, "gpu-017")
+        assert found["compression"]["lines_in"] == len(LINES)
+        assert len(verified(hook)) == 1

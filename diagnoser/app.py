@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from pathlib import Path
 from random import Random
 
 import httpx
@@ -17,19 +16,15 @@ import uvicorn
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
-from diagnoser import site, telemetry
-from diagnoser.adapters import files
+from diagnoser import agents, site, telemetry
 from diagnoser.adapters.http import create_client
 from diagnoser.adapters.memory import LocalWake
-from diagnoser.adapters.openai import OpenAIModel
 from diagnoser.adapters.slack import SlackWebhook
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.effects import Effects
 from diagnoser.errors import BadInput
-from diagnoser.failure_agent import FailureAgent
 from diagnoser.intake import Intake
-from diagnoser.llm import prompt
 from diagnoser.model import AttemptKey, EffectKind, Line, Mode
 from diagnoser.outbox import Outbox
 from diagnoser.ports import Sender, Timing
@@ -40,7 +35,6 @@ from diagnoser.web.server import create
 from diagnoser.web.services import Limits, Scope, Services, Token, View
 from diagnoser.worker import Pace, Work, Worker
 
-PROMPT = "failure_agent/v1"
 STOP_SECONDS = 10
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -81,7 +75,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         outbox = Outbox(store, senders, clock, outbox_wake, Random(), metrics)  # noqa: S311 - jitter, not a secret
         worker = Worker(
             store,
-            _work(settings, reader, senders, stack),
+            _work(settings, reader, senders, metrics, stack),
             clock,
             wake,
             outbox_wake,
@@ -169,7 +163,9 @@ def _senders(settings: Settings, client: httpx.AsyncClient) -> dict[EffectKind, 
     return senders
 
 
-def _work(settings: Settings, reader: Reader, senders: dict[EffectKind, Sender], stack: AsyncExitStack) -> Work:
+def _work(
+    settings: Settings, reader: Reader, senders: dict[EffectKind, Sender], metrics: Metrics, stack: AsyncExitStack
+) -> Work:
     effects = Effects(
         policy=reader.knowledge.policy,
         make_id=make_id,
@@ -177,25 +173,15 @@ def _work(settings: Settings, reader: Reader, senders: dict[EffectKind, Sender],
         webhook=EffectKind.RECOVERY in senders,
         chat=EffectKind.SLACK in senders,
         base_url=settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}",
+        mask=agents.load_mask(settings),
     )
     enrich = None
     if settings.model_url and settings.model_when != "never":
-        enrich = reader.enricher(_agent(settings, reader, stack), settings.model_view_tokens)
+        model = agents.endpoint(settings)
+        stack.push_async_callback(model.close)
+        shared = agents.guarded(settings, model)
+        enrich = reader.enricher(agents.failure_agent(settings, shared, reader.knowledge.policy, metrics))
     return Work(reader.diagnoser(time.time), effects.decide, reader.merge, enrich)
-
-
-def _agent(settings: Settings, reader: Reader, stack: AsyncExitStack) -> FailureAgent:
-    model = OpenAIModel(
-        settings.model_url,
-        settings.model_name,
-        settings.model_key.get_secret_value(),
-        settings.model_deadline_seconds,
-    )
-    stack.push_async_callback(model.close)
-    folder: Path = settings.prompts_dir or files.bundled("prompts")
-    question = prompt.load(PROMPT, files.texts(folder / PROMPT, "*"))
-    deadline = settings.model_deadline_seconds
-    return FailureAgent(model, question, reader.knowledge.policy, deadline=deadline, clock=time.monotonic)
 
 
 def _view(store: SqlStore, reader: Reader) -> View:

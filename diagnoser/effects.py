@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import orjson
 
 from diagnoser import alerts
-from diagnoser.llm.redact import redact
+from diagnoser.llm.redact import Mask
 from diagnoser.model import Diagnosis, Effect, EffectKind, Mode, Plan, PlanState
 from diagnoser.ports import Claim, DiagnosisRecord
 from diagnoser.recovery.policy import Policy
@@ -21,7 +21,11 @@ STATES = {Mode.OBSERVE: PlanState.ADVISED, Mode.APPROVE: PlanState.WAITING, Mode
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """How this site acts. make_id: time -> an id that sorts by time. mode: overrides the table's modes when given."""
+    """How this site acts.
+
+    make_id: time -> an id that sorts by time. mode: overrides the table's modes when given. mask: applied to log text
+    that leaves the service.
+    """
 
     policy: Policy
     make_id: Callable[[float], str]
@@ -29,6 +33,7 @@ class Effects:
     webhook: bool
     chat: bool
     base_url: str
+    mask: Mask
 
     def decide(
         self, claim: Claim, diagnosis: Diagnosis, now: float
@@ -38,7 +43,7 @@ class Effects:
         plan = self._plan(claim, diagnosis, now)
         effects = []
         if plan and self.webhook and plan.state is PlanState.SENT:
-            effects.append(_recovery(plan, record))
+            effects.append(_recovery(plan, record, self.mask))
         if self.chat:
             effects.append(self._alert(record))
         return record, plan, effects
@@ -61,12 +66,12 @@ class Effects:
         key = "alert-" + hashlib.sha256(said.encode()).hexdigest()[:24]
         link = f"{self.base_url}/diagnoses/{record.id}" if self.base_url else ""
         body = alerts.slack_message(
-            found, job=record.attempt.job, attempt=record.attempt.number, link=link, mask=redact
+            found, job=record.attempt.job, attempt=record.attempt.number, link=link, mask=self.mask
         )
         return Effect(key, EffectKind.SLACK, "slack", orjson.dumps(body), record.created, record.created + ALERT_LIFE)
 
 
-def _recovery(plan: Plan, record: DiagnosisRecord) -> Effect:
+def _recovery(plan: Plan, record: DiagnosisRecord, mask: Mask) -> Effect:
     """The body that the cluster's side gets: an event as the Standard Webhooks scheme shapes it."""
     found = record.diagnosis
     body = {
@@ -88,7 +93,7 @@ def _recovery(plan: Plan, record: DiagnosisRecord) -> Effect:
                 "type": found.type,
                 "confidence": found.confidence,
                 "decided_by": found.decided_by,
-                "root_line": redact(found.root_cause.text) if found.root_cause else None,
+                "root_line": mask(found.root_cause.text) if found.root_cause else None,
                 "rank": found.root_cause.rank if found.root_cause else None,
                 "node": found.root_cause.node if found.root_cause else None,
             },

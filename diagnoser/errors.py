@@ -96,16 +96,28 @@ class ModelFailure(StrEnum):
 
     UNAVAILABLE = "model_unavailable"
     TIMEOUT = "model_timeout"
+    DENIED = "model_denied"  # the key is wrong or may not use this model
+    NOT_FOUND = "model_not_found"  # the server knows no such model
+    RATE_LIMITED = "model_rate_limited"
+    BREAKER_OPEN = "breaker_open"  # it failed again and again; it gets a rest
+    BUDGET_SPENT = "budget_spent"
+    CONTEXT_TOO_SMALL = "context_too_small"
+    FORMAT_REFUSED = "answer_format_refused"  # the server cannot be made to answer in JSON
     MALFORMED = "answer_malformed"
     NO_EVIDENCE = "evidence_not_found"
+    LOW_CONFIDENCE = "confidence_too_low"
+    NO_AGREEMENT = "no_agreement"
 
 
 class ModelFailed(DiagnoserError):
+    """retry_after: the server's own wish in seconds, when it gave one."""
+
     title = "The language model gave no usable answer"
 
-    def __init__(self, reason: ModelFailure, detail: str) -> None:
+    def __init__(self, reason: ModelFailure, detail: str, retry_after: float | None = None) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
+        self.retry_after = retry_after
 
 
 class DeliveryError(DiagnoserError):

@@ -1,120 +1,199 @@
 """The Failure Agent of the paper: asks a language model where the rules do not decide, and believes what it proves.
 
-The model names a type and cites lines. Citations are checked against the log, the node against the job; the action
-comes from the policy table, as for any other verdict. Whatever goes wrong leaves the rules' verdict, with the reason.
+The model names a type and cites lines; what it can not prove is cut. Its word moves no machine: the action stays that
+of the deterministic verdict until a person confirms the cause. Whatever goes wrong leaves the rules' verdict, with the
+reason.
 """
 
 import asyncio
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import StrEnum
+
+import structlog
 
 from diagnoser.errors import ModelFailed, ModelFailure
-from diagnoser.llm import answer, evidence
-from diagnoser.llm.prompt import Prompt
-from diagnoser.llm.redact import redact
-from diagnoser.model import Cited, Diagnosis, Evidence, Facts, Line, ModelUse, RootCause, Suspect
-from diagnoser.ports import LanguageModel, ModelAnswer, ModelRequest
+from diagnoser.inquiry import Inquiry, Subject, Tally, Terms
+from diagnoser.llm import evidence
+from diagnoser.llm.evidence import Checked
+from diagnoser.model import Cited, Diagnosis, Line, ModelUse, RootCause, Suspect
+from diagnoser.ports import LanguageModel
 from diagnoser.recovery.policy import Case, Policy
-from diagnoser.taxonomy import Category, FailureType, Outcome, category_of
+from diagnoser.taxonomy import Category, Outcome
+from diagnoser.telemetry import Metrics
 
 # A model's word never counts for more than this: below the bar that the policy sets for taking a node away.
 CONFIDENCE_MAX = 0.75
+FLOOR = 0.3
+"""Confidence below which the deterministic verdict stands."""
+NEAR_FLOOR = 0.6
+CONTESTED = 0.9
+"""A verdict below this is in question when another cause was set aside only because it came later or said less."""
+_CLOSE = frozenset({"came after the root", "a more exact line tells the same event"})
+_FAILED = frozenset({Outcome.FAILED, Outcome.HUNG, Outcome.UNKNOWN})
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """What the model sees: the text, and the lines that each number in it stands for (one a stream)."""
+class When(StrEnum):
+    """When a site wants the model to be asked."""
 
-    text: str
-    lines: Mapping[int, Sequence[Line]]
+    NEVER = "never"
+    UNDECIDED = "undecided"
+    ALWAYS_EXPLAIN = "always_explain"
 
 
-def undecided(diagnosis: Diagnosis) -> bool:
-    """Whether the rules left a failure without a cause: only then is the model asked."""
-    failed = diagnosis.outcome in (Outcome.FAILED, Outcome.HUNG, Outcome.UNKNOWN)
-    return failed and diagnosis.category is Category.UNKNOWN
+class Need(StrEnum):
+    """What the model is asked for."""
+
+    CAUSE = "cause"  # the rules found none
+    CONFLICT = "conflict"  # the rules found two that are hard to tell apart
+    EXPLANATION = "explanation"  # the rules decided
+
+
+def need(diagnosis: Diagnosis, when: When) -> Need | None:
+    """What to ask the model about a verdict, None for nothing: where nothing failed, or the rules are sure."""
+    if when is When.NEVER or diagnosis.outcome not in _FAILED or diagnosis.category is Category.NONE:
+        return None
+    if diagnosis.category is Category.UNKNOWN:
+        return Need.CAUSE
+    if _contested(diagnosis):
+        return Need.CONFLICT
+    return Need.EXPLANATION if when is When.ALWAYS_EXPLAIN else None
+
+
+def _contested(diagnosis: Diagnosis) -> bool:
+    others = [one for one in diagnosis.rejected if one.type is not diagnosis.type]
+    close = any(one.why in _CLOSE for one in others)
+    return (diagnosis.confidence < NEAR_FLOOR and bool(others)) or (diagnosis.confidence < CONTESTED and close)
 
 
 class FailureAgent:
     """deadline: seconds for one consultation. clock: monotonic seconds."""
 
     def __init__(
-        self, model: LanguageModel, prompt: Prompt, policy: Policy, *, deadline: float, clock: Callable[[], float]
+        self,
+        model: LanguageModel,
+        terms: Terms,
+        policy: Policy,
+        metrics: Metrics,
+        *,
+        when: When,
+        deadline: float,
+        clock: Callable[[], float],
     ) -> None:
         self._model = model
-        self._prompt = prompt
+        self._terms = terms
         self._policy = policy
+        self._metrics = metrics
+        self._when = when
         self._deadline = deadline
         self._clock = clock
 
-    async def consult(self, diagnosis: Diagnosis, log: Evidence, view: View, facts: Facts) -> Diagnosis:
+    def need(self, diagnosis: Diagnosis) -> Need | None:
+        return need(diagnosis, self._when)
+
+    async def consult(self, subject: Subject, wanted: Need) -> Diagnosis:
         """The diagnosis with the model's part in it; with its failure noted when it had no usable answer."""
-        started = self._clock()
-        use = ModelUse(self._model.name, self._prompt.label, self._prompt.hash)
+        inquiry, started = Inquiry(self._model, subject, self._terms), self._clock()
+        answers: tuple[Checked, ...] = ()
+        failure: ModelFailed | None = None
         try:
             async with asyncio.timeout(self._deadline):
-                reply = await self._model.ask(self._request(diagnosis, view, facts))
-            use = replace(use, model=reply.model, calls=1, tokens_in=reply.tokens_in, tokens_out=reply.tokens_out)
-            checked = evidence.check(answer.parse(reply.text), view.lines, _nodes(log, facts))
+                answers = await inquiry.run()
+            if _confidence(answers) < FLOOR and evidence.names_cause(answers[0].answer):
+                failure = ModelFailed(ModelFailure.LOW_CONFIDENCE, f"{_confidence(answers):.2f}")
         except TimeoutError:
-            return _failed(diagnosis, use, ModelFailure.TIMEOUT, self._clock() - started)
-        except ModelFailed as failure:
-            return _failed(diagnosis, use, failure.reason, self._clock() - started)
-        use = replace(use, seconds=self._clock() - started)
-        return self._verdict(diagnosis, checked, use, reply)
+            failure = ModelFailed(ModelFailure.TIMEOUT, f"no verdict within {self._deadline:g} s")
+        except ModelFailed as error:
+            failure = error
+        use = self._use(inquiry.used, self._clock() - started, failure)
+        self._metrics.consulted(use)
+        if failure:
+            return _stands(subject.diagnosis, use, failure)
+        return self._merged(replace(subject.diagnosis, model=use), answers, wanted)
 
-    def _request(self, diagnosis: Diagnosis, view: View, facts: Facts) -> ModelRequest:
-        text = redact(view.text)
-        # Unforgeable by the log without being random: it depends on all of the text it delimits.
-        marker = "LOG-" + hashlib.sha256(text.encode()).hexdigest()[:16]
-        system, user = self._prompt.render(
-            {
-                "types": list(FailureType),
-                "marker": marker,
-                "facts": f"framework {facts.job.framework or 'unknown'}, {len(facts.job.nodes) or 'unknown'} nodes",
-                "view": text,
-                "candidates": diagnosis.rejected[:5],
-            }
+    def _use(self, used: Tally, seconds: float, failure: ModelFailed | None) -> ModelUse:
+        prompt, reason = self._terms.prompt, str(failure.reason) if failure else ""
+        return ModelUse(
+            used.model,
+            prompt.label,
+            prompt.hash,
+            used.calls,
+            used.tokens_in,
+            used.tokens_out,
+            seconds,
+            reason,
+            prompt.meta.temperature,
         )
-        meta = self._prompt.meta
-        return ModelRequest(system, user, answer.schema(), meta.max_tokens, meta.temperature)
 
-    def _verdict(self, diagnosis: Diagnosis, checked: evidence.Checked, use: ModelUse, reply: ModelAnswer) -> Diagnosis:
-        said = checked.answer
-        category = category_of(said.type)
-        if category in (Category.UNKNOWN, Category.NONE):
-            return replace(diagnosis, model=use, notes=(*diagnosis.notes, "the model sees no cause either"))
-        confidence = round(min(said.confidence, CONFIDENCE_MAX) * checked.share, 3)
-        root = checked.lines[0]
+    def _merged(self, diagnosis: Diagnosis, answers: Sequence[Checked], wanted: Need) -> Diagnosis:
+        best = max(answers, key=lambda one: one.confidence)
+        said = best.answer
+        if not evidence.names_cause(said):
+            return _noted(
+                diagnosis, "the model sees no cause either" if wanted is Need.CAUSE else "the model sees no cause"
+            )
+        if wanted is Need.CAUSE or (wanted is Need.CONFLICT and _settles(diagnosis, best)):
+            return self._decided(diagnosis, best, _confidence(answers))
+        if said.type is diagnosis.type:
+            return _noted(diagnosis, f"the model agrees: {said.mitigation}", *best.notes)
+        view = f"the model would say {said.type} (line {best.lines[0].number}); the rules' verdict stands"
+        return _noted(diagnosis, ("needs review: " if wanted is Need.CONFLICT else "") + view)
+
+    def _decided(self, diagnosis: Diagnosis, best: Checked, confidence: float) -> Diagnosis:
+        """Type, line and words are the model's; the action stays."""
+        said, root = best.answer, best.lines[0]
         node = said.node or root.node or None
-        case = Case(said.type, category, confidence, node_named=node is not None, stable=False)
-        return replace(
-            diagnosis,
-            category=category,
-            type=said.type,
-            confidence=confidence,
-            decided_by=f"llm:{reply.model}",
-            root_cause=_root(root, said.rank, node),
-            evidence=tuple(
-                Cited(x.number, x.text, "cited by the model", _rank(x), x.stream.source) for x in checked.lines
+        case = Case(said.type, said.category, confidence, node_named=node is not None, stable=False)
+        advice = self._policy.advise(case)
+        return _noted(
+            replace(
+                diagnosis,
+                category=said.category,
+                type=said.type,
+                confidence=confidence,
+                decided_by=f"llm:{diagnosis.model.model if diagnosis.model else self._model.name}",
+                root_cause=_root(root, said.rank, node),
+                evidence=tuple(
+                    Cited(x.number, x.text, "cited by the model", _rank(x), x.stream.source) for x in best.lines
+                ),
+                nodes=(Suspect(node, confidence, "named by the model"),) if node else (),
+                mitigation=said.mitigation or diagnosis.mitigation,
             ),
-            nodes=(Suspect(node, confidence, "named by the model"),) if node else (),
-            recovery=self._policy.advise(case),
-            mitigation=said.mitigation,
-            notes=(*diagnosis.notes, *checked.notes),
-            model=use,
+            *_words(best),
+            f"needs review: once the cause is confirmed the policy says {advice.action} ({advice.reason})",
+            *best.notes,
         )
 
 
-def _failed(diagnosis: Diagnosis, use: ModelUse, reason: ModelFailure, seconds: float) -> Diagnosis:
-    return replace(diagnosis, model=replace(use, calls=1, seconds=seconds, failure=reason))
+def _words(best: Checked) -> list[str]:
+    said = best.answer
+    fault = {"user_error": "a user error", "infrastructure": "a fault of the infrastructure"}.get(said.fault)
+    again = {"yes": "the job may succeed when started again", "no": "the job would fail again"}.get(said.recoverable)
+    words = [f"the model calls it {fault}"] if fault else []
+    words += [f"the model thinks that {again}"] if again else []
+    if said.alternative is not said.type and said.alternative.value != "unknown":
+        words.append(f"the model's second guess is {said.alternative}")
+    return words
 
 
-def _nodes(log: Evidence, facts: Facts) -> set[str]:
-    """Every node that the job is known to have."""
-    seen = {line.node for line in log.lines if line.node}
-    return {*facts.job.nodes, *facts.job.rank_nodes.values(), *log.rank_nodes.values(), *seen}
+def _settles(diagnosis: Diagnosis, best: Checked) -> bool:
+    """Between causes that the rules could not tell apart: the model picks one of them, by its line."""
+    picked = {(line.number, line.text) for line in best.lines}
+    return any(one.type is best.answer.type and (one.line, one.text) in picked for one in diagnosis.rejected)
+
+
+def _confidence(answers: Sequence[Checked]) -> float:
+    return round(min(CONFIDENCE_MAX, sum(one.confidence for one in answers) / len(answers)), 3)
+
+
+def _stands(diagnosis: Diagnosis, use: ModelUse, failure: ModelFailed) -> Diagnosis:
+    structlog.get_logger().warning("model_gave_no_verdict", reason=str(failure.reason), detail=str(failure))
+    noted = _noted(diagnosis, f"needs review: {failure}") if failure.reason is ModelFailure.NO_AGREEMENT else diagnosis
+    return replace(noted, model=use)
+
+
+def _noted(diagnosis: Diagnosis, *notes: str) -> Diagnosis:
+    return replace(diagnosis, notes=(*diagnosis.notes, *notes))
 
 
 def _root(line: Line, rank: int | None, node: str | None) -> RootCause:

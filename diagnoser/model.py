@@ -331,7 +331,10 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class ModelUse:
-    """How the language model took part. ``failure`` is a ``ModelFailure`` value when it gave no usable answer."""
+    """How the language model took part. ``failure`` is a ``ModelFailure`` value when it gave no usable answer.
+
+    calls, tokens and seconds are those of the whole consultation. temperature: of the sampling.
+    """
 
     model: str
     prompt: str
@@ -341,6 +344,7 @@ class ModelUse:
     tokens_out: int = 0
     seconds: float = 0.0
     failure: str = ""
+    temperature: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,13 +231,18 @@ class Sender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One question. ``schema`` is the JSON schema of the answer."""
+    """One question.
+
+    schema: JSON schema of the answer. max_tokens: of the answer. repair: an answer that could not be read, and what
+    the model is told about it; a second turn of the same conversation.
+    """
 
     system: str
     user: str
     schema: Mapping[str, object]
     max_tokens: int
     temperature: float
+    repair: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +258,9 @@ class LanguageModel(Protocol):
 
     async def ask(self, request: ModelRequest) -> ModelAnswer:
         """Raises ModelFailed."""
+
+    async def context(self) -> int | None:
+        """Tokens that question and answer may have together, None when the server does not say. Never raises."""
 
 
 class Wake(Protocol):

@@ -7,8 +7,10 @@ from typing import BinaryIO
 
 from diagnoser import compress, pipeline
 from diagnoser.compress import Compressor, Digest, FilterSet, Gate
-from diagnoser.failure_agent import FailureAgent, View, undecided
-from diagnoser.model import ENDS, Block, Diagnosis, Evidence, Facts, Line, Stream
+from diagnoser.failure_agent import FailureAgent
+from diagnoser.inquiry import Subject
+from diagnoser.llm.view import View
+from diagnoser.model import ENDS, Block, Diagnosis, Evidence, Facts, Stream
 from diagnoser.pipeline import Knowledge
 from diagnoser.ports import Clock, DiagnosisRecord
 
@@ -42,24 +44,18 @@ class Reader:
         return diagnose
 
     def enricher(
-        self, agent: FailureAgent, view_tokens: int
+        self, agent: FailureAgent
     ) -> Callable[[DiagnosisRecord, list[bytes], Facts], Awaitable[Diagnosis | None]]:
-        """The second opinion, as the worker wants it: None where the rules decided."""
+        """The second opinion, as the worker wants it: None where none is asked for."""
 
         async def enrich(record: DiagnosisRecord, deltas: list[bytes], facts: Facts) -> Diagnosis | None:
-            if not undecided(record.diagnosis):
+            wanted = agent.need(record.diagnosis)
+            if wanted is None:
                 return None
-            log, view = await asyncio.to_thread(self._view, deltas, view_tokens)
-            return await agent.consult(record.diagnosis, log, view, facts)
+            digest = await asyncio.to_thread(self.digest, deltas)
+            return await agent.consult(await asyncio.to_thread(subject, record.diagnosis, digest, facts), wanted)
 
         return enrich
-
-    def _view(self, deltas: Sequence[bytes], tokens: int) -> tuple[Evidence, View]:
-        digest = self.digest(deltas)
-        log, numbered = digest.evidence(), dict[int, list[Line]]()
-        for line in log.lines:
-            numbered.setdefault(line.number, []).append(line)
-        return log, View(digest.render(tokens), numbered)
 
     def read(self, log: BinaryIO, told: Callable[[int], None] = lambda _: None) -> Digest:
         """The compressed log of a file. told: called with the number of bytes of each block read."""
@@ -75,6 +71,13 @@ class Reader:
         compressor = self.compressor()
         compressor.feed(Block(Stream(), text))
         return compress.digest(compressor.take()).evidence()
+
+
+def subject(diagnosis: Diagnosis, digest: Digest, facts: Facts, incidents: tuple[str, ...] = ()) -> Subject:
+    """What a model is asked about."""
+    return Subject(
+        diagnosis, digest.evidence(), facts, lambda size: View(digest.render(size), digest.numbered()), incidents
+    )
 
 
 def whole_lines(log: BinaryIO) -> Iterator[bytes]:

@@ -53,11 +53,29 @@ class Settings(BaseSettings):
     model_url: str = Field("", description="OpenAI-compatible server, such as http://127.0.0.1:8000/v1; empty: none.")
     model_name: str = Field("", description="Model to ask, as the server calls it.")
     model_key: SecretStr = Field(SecretStr(""), description="Key for the model server.")
-    model_when: Literal["never", "undecided"] = Field(
-        "undecided", description="When to ask the model: never, or where the rules do not decide."
+    model_when: Literal["never", "undecided", "always_explain"] = Field(
+        "undecided",
+        description="When to ask the model: never, where the rules do not decide, or also to explain a verdict.",
     )
     model_deadline_seconds: Seconds = Field(20.0, description="The rules' verdict stands when the model takes longer.")
-    model_view_tokens: Annotated[int, Field(ge=500)] = Field(6000, description="Size of the log view for the model.")
+    model_view_tokens: Annotated[int, Field(ge=500, le=8000)] = Field(
+        6000, description="Size of the log view for the model; less where the server has no room for it."
+    )
+    model_tokens_per_hour: Annotated[int, Field(ge=0)] = Field(
+        1_000_000, description="Tokens read and written within an hour; then the rules decide alone. 0: no limit."
+    )
+    model_cost_per_hour: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="Cost within an hour, in the currency of the prices; 0: no limit."
+    )
+    model_price_in: Annotated[float, Field(ge=0)] = Field(0.0, description="Price of a million tokens read.")
+    model_price_out: Annotated[float, Field(ge=0)] = Field(0.0, description="Price of a million tokens written.")
+    model_breaker_failures: Annotated[int, Field(ge=1)] = Field(
+        5, description="Failures of the model server in a row after which it is left alone."
+    )
+    model_breaker_seconds: Seconds = Field(60.0, description="For how long it is left alone; then one question tries.")
+    redact_file: Path | None = Field(
+        None, description="More to mask before text goes to a model or a chat: RE2 patterns, one a line."
+    )
 
     webhook_url: str = Field("", description="Where recovery plans go, signed per Standard Webhooks; empty: nowhere.")
     webhook_secret: SecretStr = Field(SecretStr(""), description="Signing secret, `whsec_` and base64.")

@@ -7,7 +7,8 @@ from typing import Protocol
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from diagnoser.model import Diagnosis, EffectKind
+from diagnoser.errors import ModelFailure
+from diagnoser.model import Diagnosis, EffectKind, ModelUse
 from diagnoser.taxonomy import FailureType, Outcome
 
 EFFECT_RESULTS = ("sent", "retried", "dead", "expired")
@@ -44,6 +45,10 @@ class Metrics:
         self.model_failures = Counter(
             "diagnoser_model_failures", "Questions to the model without a usable answer", ["reason"], registry=registry
         )
+        self.model_calls = Counter("diagnoser_model_calls", "Questions sent to the model", registry=registry)
+        self.model_tokens = Counter(
+            "diagnoser_model_tokens", "Tokens read and written by the model", ["direction"], registry=registry
+        )
         self.up = Gauge("diagnoser_start_time_seconds", "When this process started", registry=registry)
         for result in ("taken", "duplicate", "rejected", "cut"):
             self.lines.labels(result)
@@ -53,6 +58,10 @@ class Metrics:
         for effect in EffectKind:
             for result in EFFECT_RESULTS:
                 self.effects.labels(effect, result)
+        for reason in ModelFailure:
+            self.model_failures.labels(reason)
+        for direction in ("in", "out"):
+            self.model_tokens.labels(direction)
 
     def accepted(self, receipt: Receipt, size: int) -> None:
         self.bytes.inc(size)
@@ -68,6 +77,14 @@ class Metrics:
     def diagnosed(self, diagnosis: Diagnosis, seconds: float) -> None:
         self.diagnoses.labels(diagnosis.outcome, diagnosis.type).inc()
         self.diagnosis_seconds.observe(seconds)
+
+    def consulted(self, use: ModelUse) -> None:
+        """How one consultation of the model went."""
+        self.model_calls.inc(use.calls)
+        self.model_tokens.labels("in").inc(use.tokens_in)
+        self.model_tokens.labels("out").inc(use.tokens_out)
+        if use.failure:
+            self.model_failures.labels(use.failure).inc()
 
 
 def set_up_logging(*, as_json: bool, level: str) -> None:

@@ -1,7 +1,13 @@
 """Any OpenAI-compatible server: vLLM, llama.cpp, a gateway, or the API itself."""
 
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
 import openai
 from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
 
 from diagnoser.errors import ModelFailed, ModelFailure
 from diagnoser.ports import ModelAnswer, ModelRequest
@@ -11,8 +17,46 @@ _REASONS: tuple[tuple[type[Exception], ModelFailure], ...] = (
     (openai.APITimeoutError, ModelFailure.TIMEOUT),
     (openai.APIConnectionError, ModelFailure.UNAVAILABLE),
     (openai.APIResponseValidationError, ModelFailure.MALFORMED),
+    (openai.AuthenticationError, ModelFailure.DENIED),
+    (openai.PermissionDeniedError, ModelFailure.DENIED),
+    (openai.NotFoundError, ModelFailure.NOT_FOUND),
+    (openai.RateLimitError, ModelFailure.RATE_LIMITED),
     (openai.OpenAIError, ModelFailure.UNAVAILABLE),
 )
+_REFUSING = frozenset({400, 422, 500, 501})
+# Words of an error that speaks of the answer's format, and of the length of the question.
+_FORMAT_WORDS = ("response_format", "json_schema", "json_object", "grammar", "guided", "structured output")
+_LENGTH_WORDS = ("context length", "context_length", "context size", "context window", "maximum context", "n_ctx")
+_LEAN = frozenset({"maxLength", "minLength", "minimum", "maximum", "maxItems", "minItems", "pattern", "title"})
+_DETAIL_CHARS = 4000
+
+Format = Callable[[Mapping[str, object]], dict[str, Any] | None]
+
+
+def _schema(schema: Mapping[str, object]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": dict(schema)}}
+
+
+def _lean(schema: Mapping[str, object]) -> dict[str, Any]:
+    """Without bounds, which some servers do not take in a schema."""
+    return _schema(_without(schema, _LEAN))
+
+
+def _object_with_schema(schema: Mapping[str, object]) -> dict[str, Any]:
+    """How llama.cpp's server wants it."""
+    return {"type": "json_object", "schema": dict(schema)}
+
+
+def _object(schema: Mapping[str, object]) -> dict[str, Any]:
+    return {"type": "json_object"}
+
+
+def _free(schema: Mapping[str, object]) -> None:
+    """The prompt asks for JSON as well."""
+
+
+FORMATS: tuple[Format, ...] = (_schema, _lean, _object_with_schema, _object, _free)
+"""Ways to ask for JSON, the strictest first. A server that refuses one is asked in the next way from then on."""
 
 
 class OpenAIModel:
@@ -22,40 +66,116 @@ class OpenAIModel:
         self.name = name
         # A server that needs no key still wants the header. No retries here: the caller has a deadline.
         self._client = AsyncOpenAI(base_url=base_url, api_key=api_key or "not-needed", timeout=timeout, max_retries=0)
+        self._format = 0
+        self._settled = False
+        self._settling = asyncio.Lock()
+        self._context: int | None = None
 
     async def ask(self, request: ModelRequest) -> ModelAnswer:
-        """Raises ModelFailed."""
+        """Raises ModelFailed; ``answer_format_refused`` when the same question can be asked again in another way."""
+        async with AsyncExitStack() as stack:
+            if not self._settled:  # one question at a time finds out how this server wants to be asked
+                await stack.enter_async_context(self._settling)
+            used = self._format
+            try:
+                reply = await self._create(request, FORMATS[used])
+            except openai.OpenAIError as error:
+                raise self._failure(error, used) from None
+            except ValueError:  # the client lets a body that is no JSON through as it fails
+                raise ModelFailed(ModelFailure.MALFORMED, "the server's reply is not JSON") from None
+            self._settled = True
+        return self._answer(reply)
+
+    async def context(self) -> int | None:
+        """What ``/v1/models`` says; asked until the server has said something."""
+        if self._context is None:
+            try:
+                models = (await self._client.models.list()).data
+            except (openai.OpenAIError, ValueError):
+                return None
+            self._context = next((_length(one) for one in models or () if one.id == self.name), 0)
+        return self._context or None
+
+    async def ping(self) -> str:
+        """What the server offers, in a few words. Raises ModelFailed."""
         try:
-            reply = await self._client.chat.completions.create(
-                model=self.name,
-                messages=[
-                    {"role": "system", "content": request.system},
-                    {"role": "user", "content": request.user},
-                ],
-                response_format={
-                    "type": "json_schema",
-                    "json_schema": {"name": "answer", "strict": True, "schema": dict(request.schema)},
-                },
-                max_tokens=request.max_tokens,
-                temperature=request.temperature,
-            )
+            models = (await self._client.models.list()).data
         except openai.OpenAIError as error:
-            reason = next(reason for kind, reason in _REASONS if isinstance(error, kind))
-            raise ModelFailed(reason, _tell(error)) from None
-        except ValueError:  # the client lets a body that is no JSON through as it fails
-            raise ModelFailed(ModelFailure.MALFORMED, "the server's reply is not JSON") from None
-        # The client does not validate either: a gateway may leave out any part.
-        message = getattr(reply.choices[0], "message", None) if reply.choices else None
-        text = getattr(message, "content", None)
-        if not text:
-            raise ModelFailed(ModelFailure.MALFORMED, "the answer is empty")
-        usage = reply.usage
-        return ModelAnswer(
-            text, reply.model or self.name, usage.prompt_tokens if usage else 0, usage.completion_tokens if usage else 0
-        )
+            raise self._failure(error, len(FORMATS)) from None
+        except ValueError:
+            raise ModelFailed(ModelFailure.UNAVAILABLE, "the server's reply is not JSON") from None
+        if models and self.name not in {one.id for one in models}:
+            raise ModelFailed(ModelFailure.NOT_FOUND, f"the server offers no model called {self.name}")
+        return f"{self.name} answers"
 
     async def close(self) -> None:
         await self._client.close()
+
+    async def _create(self, request: ModelRequest, form: Format) -> ChatCompletion:
+        messages: list[ChatCompletionMessageParam] = [
+            {"role": "system", "content": request.system},
+            {"role": "user", "content": request.user},
+        ]
+        if request.repair:
+            answer, complaint = request.repair
+            messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": complaint}]
+        wanted = form(request.schema)
+        extra: dict[str, Any] = {"response_format": wanted} if wanted else {}
+        found: ChatCompletion = await self._client.chat.completions.create(
+            model=self.name,
+            messages=messages,
+            max_tokens=request.max_tokens,
+            temperature=request.temperature,
+            **extra,
+        )
+        return found
+
+    def _failure(self, error: openai.OpenAIError, used: int) -> ModelFailed:
+        status, said = getattr(error, "status_code", None), str(error)[:_DETAIL_CHARS].lower()
+        if status in _REFUSING and any(word in said for word in _LENGTH_WORDS):
+            return ModelFailed(ModelFailure.CONTEXT_TOO_SMALL, _tell(error))
+        if status in _REFUSING and used + 1 < len(FORMATS) and any(word in said for word in _FORMAT_WORDS):
+            self._format = max(self._format, used + 1)
+            return ModelFailed(ModelFailure.FORMAT_REFUSED, _tell(error))
+        reason = next(reason for kind, reason in _REASONS if isinstance(error, kind))
+        return ModelFailed(reason, _tell(error), _retry_after(error))
+
+    def _answer(self, reply: ChatCompletion) -> ModelAnswer:
+        # The client does not validate: a gateway may leave out any part.
+        message = getattr(reply.choices[0], "message", None) if reply.choices else None
+        usage = reply.usage
+        return ModelAnswer(
+            getattr(message, "content", None) or "",
+            reply.model or self.name,
+            usage.prompt_tokens if usage else 0,
+            usage.completion_tokens if usage else 0,
+        )
+
+
+def _length(model: openai.types.Model) -> int:
+    """vLLM says ``max_model_len``; llama.cpp and others have their own names for it."""
+    told = {**(model.model_extra or {}), **((model.model_extra or {}).get("meta") or {})}
+    for name in ("max_model_len", "context_length", "context_window", "n_ctx"):
+        if isinstance(length := told.get(name), int) and length > 0:
+            return length
+    return 0
+
+
+def _without(value: Any, names: frozenset[str]) -> Any:
+    """A schema without some of its keywords; a property may well be called like one."""
+    if isinstance(value, list):
+        return [_without(item, names) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    kept = {key: item for key, item in value.items() if key not in names or isinstance(item, Mapping)}
+    return {key: _without(item, names) for key, item in kept.items()}
+
+
+def _retry_after(error: openai.OpenAIError) -> float | None:
+    """Seconds; a date is not worth reading here."""
+    response = getattr(error, "response", None)
+    given = response.headers.get("retry-after", "") if response is not None else ""
+    return float(given) if given.isdecimal() else None
 
 
 def _tell(error: openai.OpenAIError) -> str:

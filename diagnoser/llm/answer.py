@@ -1,36 +1,41 @@
 """The answer that the Failure Agent must give, and its strict reading."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from diagnoser.errors import ModelFailed, ModelFailure
-from diagnoser.taxonomy import FailureType
+from diagnoser.taxonomy import Category, FailureType
 
-ANSWER_BYTES = 64 << 10
+ANSWER_CHARS = 64 << 10
+
+Line = Annotated[int, Field(ge=1, le=999_999_999)]
 
 
-class Quote(BaseModel):
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Quote(_Strict):
     """A line that the model cites: its number in the view and words copied from it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    line: int
-    quote: Annotated[str, Field(max_length=2000)]
+    line: Line
+    quote: Annotated[str, Field(max_length=400)]
 
 
-class Answer(BaseModel):
+class Answer(_Strict):
     """Every field is required; "I do not know" has its own value everywhere."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     type: FailureType
-    cited: Annotated[tuple[Quote, ...], Field(max_length=20)]
-    node: str | None
-    rank: int | None
+    category: Category
+    cited: Annotated[tuple[Quote, ...], Field(max_length=5)]
+    node: Annotated[str, Field(max_length=100)] | None
+    rank: Annotated[int, Field(ge=0, le=9_999_999)] | None
+    fault: Literal["user_error", "infrastructure", "unknown"]
+    recoverable: Literal["yes", "no", "unknown"]
+    mitigation: Annotated[str, Field(max_length=600)]
     confidence: Annotated[float, Field(ge=0, le=1)]
-    mitigation: Annotated[str, Field(max_length=2000)]
     alternative: FailureType
 
 
@@ -41,12 +46,12 @@ def schema() -> Mapping[str, Any]:
 
 def parse(text: str) -> Answer:
     """Raises ModelFailed(answer_malformed) with what is wrong."""
-    if len(text) > ANSWER_BYTES:
+    if len(text) > ANSWER_CHARS:
         raise ModelFailed(ModelFailure.MALFORMED, f"the answer has {len(text)} characters")
     body = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
     try:
         return Answer.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(step) for step in first["loc"]) or "answer"
-        raise ModelFailed(ModelFailure.MALFORMED, f"{where}: {first['msg']}") from None
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(step) for step in first["loc"])[:100] or "answer"
+        raise ModelFailed(ModelFailure.MALFORMED, f"{where}: {first['msg'][:300]}") from None

@@ -1,51 +1,122 @@
 """Checks what a model claims against the log: a claim without a line to prove it is cut."""
 
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from diagnoser.errors import ModelFailed, ModelFailure
 from diagnoser.llm.answer import Answer
-from diagnoser.llm.redact import redact
+from diagnoser.llm.view import Disguise, plain
 from diagnoser.model import Line
+from diagnoser.taxonomy import Category, category_of
 
 QUOTE_LENGTH = 4
 """Characters that a quote needs at least: less proves nothing."""
+_RUN = 7
+_WORD = re.compile(r"[\w-]+")
+_LINK = re.compile(r"(?i)\b(?:[a-z][a-z0-9+.-]{1,15}://|www\.)\S+")
+DOUBT = 0.8
+"""What is left of the confidence for each claim that does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What claims are held against.
+
+    lines: number shown to the model -> line. nodes, ranks: those of the job, by their true names; ranks empty when
+    nothing is known of them. instructions: what the model was told, which it must not repeat.
+    """
+
+    lines: Mapping[int, Line]
+    nodes: Collection[str]
+    ranks: Collection[int]
+    disguise: Disguise
+    instructions: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What is left of an answer.
+    """What is left of an answer, in the site's own names.
 
-    lines: the cited lines that hold, in the model's order. share: what part of the cited lines that is, in 0..1.
+    lines: the cited lines that hold, in the model's order. confidence: the model's, less for each claim that was cut.
     """
 
     answer: Answer
     lines: tuple[Line, ...]
-    share: float
+    confidence: float
     notes: tuple[str, ...]
 
 
-def check(answer: Answer, view: Mapping[int, Sequence[Line]], nodes: Collection[str]) -> Checked:
-    """Keep the cited lines that exist and contain their quote; keep a node only if it belongs to the job.
+def check(answer: Answer, scene: Scene) -> Checked:
+    """Keep the cited lines that exist and contain their quote, and a node or rank only if it is the job's.
 
-    view: number shown to the model -> lines of that number, one a stream. Raises ModelFailed(evidence_not_found) when
-    no citation holds.
+    An answer that names no cause needs no proof. Raises ModelFailed(evidence_not_found) when no citation holds.
     """
-    found = [next((x for x in view.get(cite.line, ()) if _holds(cite.quote, x)), None) for cite in answer.cited]
-    held = [line for line in found if line is not None]
-    if not held:
+    held = _held(answer, scene)
+    if not held and names_cause(answer):
         raise ModelFailed(ModelFailure.NO_EVIDENCE, "none of the cited lines says what the model quotes")
-    notes = []
+    said = answer.model_copy(update={"node": _node(answer, scene), "mitigation": _told(answer.mitigation, scene)})
+    faults = []
+    if _repeats(answer.mitigation, scene.instructions):
+        faults.append("the model repeated its instructions instead of advice")
+        said = said.model_copy(update={"mitigation": ""})
     if len(held) < len(answer.cited):
-        notes.append(f"{len(answer.cited) - len(held)} cited lines do not say what the model quotes")
-    if answer.node is not None and answer.node not in nodes:
-        notes.append("the model named a node that is not of this job")
-        answer = answer.model_copy(update={"node": None})
-    return Checked(answer, tuple(held), len(held) / len(answer.cited), tuple(notes))
+        faults.append(f"{len(answer.cited) - len(held)} cited lines do not say what the model quotes")
+    if said.node is None and answer.node is not None:
+        faults.append("the model named a node that is not of this job")
+    if answer.rank is not None and scene.ranks and answer.rank not in scene.ranks:
+        faults.append("the model named a rank that is not of this job")
+        said = said.model_copy(update={"rank": None})
+    if answer.category is not category_of(answer.type):
+        faults.append(f"the model put {answer.type} under {answer.category}")
+        said = said.model_copy(update={"category": category_of(answer.type)})
+    return Checked(said, held, answer.confidence * DOUBT ** len(faults), tuple(faults))
 
 
-def _holds(quote: str, line: Line) -> bool:
-    """The model saw the line redacted, so a quote may hold a mask."""
-    words = " ".join(quote.split())
-    texts = (" ".join(text.split()) for text in (line.text, redact(line.text)))
-    return len(words) >= QUOTE_LENGTH and any(words in text for text in texts)
+def trusted(answer: Answer, scene: Scene) -> Checked:
+    """The answer without the check, for measuring what the check is worth: lines that exist, names as they are."""
+    held = tuple(scene.lines[cite.line] for cite in answer.cited if cite.line in scene.lines)
+    node = scene.disguise.hosts.show(answer.node) if answer.node else None
+    return Checked(answer.model_copy(update={"node": node}), held, answer.confidence, ())
+
+
+def names_cause(answer: Answer) -> bool:
+    return category_of(answer.type) not in (Category.UNKNOWN, Category.NONE)
+
+
+def _held(answer: Answer, scene: Scene) -> tuple[Line, ...]:
+    found = (scene.lines.get(cite.line) for cite in answer.cited)
+    pairs = zip(answer.cited, found, strict=True)
+    return tuple(line for cite, line in pairs if line is not None and _holds(cite.quote, line, scene.disguise))
+
+
+def _holds(quote: str, line: Line, disguise: Disguise) -> bool:
+    """The model saw the line in disguise, so the quote is held against that as well."""
+    words = _words(quote)
+    return len(words) >= QUOTE_LENGTH and any(words in _words(text) for text in (line.text, disguise.hide(line.text)))
+
+
+def _words(text: str) -> str:
+    return " ".join(plain(text).split())
+
+
+def _node(answer: Answer, scene: Scene) -> str | None:
+    node = scene.disguise.hosts.show(answer.node) if answer.node else None
+    return node if node in scene.nodes else None
+
+
+def _told(text: str, scene: Scene) -> str:
+    """The model's words for people: one line, true names, secrets masked, no links to follow."""
+    shown = _LINK.sub("<link>", _words(text))
+    return scene.disguise.mask(scene.disguise.hosts.show(shown))
+
+
+def _repeats(text: str, instructions: str) -> bool:
+    """Whether some words in a row are those of the instructions."""
+    own = _runs(instructions)
+    return any(run in own for run in _runs(text))
+
+
+def _runs(text: str) -> set[str]:
+    words = _WORD.findall(text.lower())
+    return {" ".join(words[at : at + _RUN]) for at in range(len(words) - _RUN + 1)}

@@ -1,7 +1,7 @@
 """Versioned prompts, `prompts/<name>/v<N>/`: frozen once released; their hash is stored with every answer."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any
@@ -14,6 +14,10 @@ from diagnoser import documents
 from diagnoser.errors import Fault, RuleFaults
 
 PARTS = ("meta.yaml", "system.j2", "user.j2")
+REPAIR = "repair.j2"
+"""Optional part: what the model is told when its answer could not be read; its one variable is ``fault``."""
+_CHARS_PER_TOKEN = 2.5
+"""Cautious: log text is dense in digits and signs."""
 # Prompts are plain text for a model, not HTML: log lines must reach it as they are.
 _ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=False)
 
@@ -37,6 +41,7 @@ class Prompt:
     meta: Meta
     system: str
     user: str
+    repair: str
     hash: str
 
     @property
@@ -45,7 +50,15 @@ class Prompt:
 
     def render(self, variables: Mapping[str, Any]) -> tuple[str, str]:
         """The system and the user message. An undefined variable raises jinja2.UndefinedError."""
-        return tuple(_ENVIRONMENT.from_string(part).render(variables) for part in (self.system, self.user))  # type: ignore[return-value]
+        return _fill(self.system, variables), _fill(self.user, variables)
+
+    def render_repair(self, fault: str) -> str:
+        return _fill(self.repair, {"fault": fault})
+
+
+def tokens_of(text: str) -> int:
+    """About how many tokens a text has, rather too many than too few."""
+    return int(len(text) / _CHARS_PER_TOKEN) + 1
 
 
 def load(folder: str, files: Mapping[str, str]) -> Prompt:
@@ -55,19 +68,25 @@ def load(folder: str, files: Mapping[str, str]) -> Prompt:
         raise RuleFaults(faults)
     found, faults = documents.read(f"{folder}/meta.yaml", files["meta.yaml"], Meta)
     for part in PARTS[1:]:
-        faults += _template_faults(f"{folder}/{part}", files[part], found)
+        faults += _template_faults(f"{folder}/{part}", files[part], found.variables if found else None)
+    faults += _template_faults(f"{folder}/{REPAIR}", files.get(REPAIR, ""), ("fault",))
     if found and folder != f"{found.name}/v{found.version}":
         faults.append(Fault(f"{folder}/meta.yaml", 0, f"belongs in {found.name}/v{found.version}"))
     if found is None or faults:
         raise RuleFaults(faults)
-    digest = hashlib.sha256("\0".join(files[part] for part in PARTS).encode()).hexdigest()[:16]
-    return Prompt(found, files["system.j2"], files["user.j2"], digest)
+    parts = (*PARTS, REPAIR) if REPAIR in files else PARTS
+    digest = hashlib.sha256("\0".join(files[part] for part in parts).encode()).hexdigest()[:16]
+    return Prompt(found, files["system.j2"], files["user.j2"], files.get(REPAIR, ""), digest)
 
 
-def _template_faults(path: str, text: str, found: Meta | None) -> list[Fault]:
+def _fill(part: str, variables: Mapping[str, Any]) -> str:
+    return _ENVIRONMENT.from_string(part).render(variables)
+
+
+def _template_faults(path: str, text: str, listed: Collection[str] | None) -> list[Fault]:
     try:
         used = meta.find_undeclared_variables(_ENVIRONMENT.parse(text))
     except TemplateError as error:
         return [Fault(path, getattr(error, "lineno", 0) or 0, str(error))]
-    unknown = used - set(found.variables) if found else set()
+    unknown = used - set(listed) if listed is not None else set()
     return [Fault(path, 0, f"uses '{name}', which meta.yaml does not list") for name in sorted(unknown)]

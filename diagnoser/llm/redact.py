@@ -1,25 +1,76 @@
 """Masks what must not leave the site, before text goes to a model, a chat or a webhook."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import re2
 
-# name -> RE2. Each is anchored on a literal shape, so that ordinary log text is left alone.
+from diagnoser.errors import Fault, RuleFaults
+
+# name -> RE2. Each is anchored on a literal shape, so that ordinary log text is left alone. A first group stays.
 PATTERNS = {
     "private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?",
-    "url password": r"\b([a-z][a-z0-9+.-]{1,15}://)[^/\s:@]{1,200}:[^/\s@]{1,200}@",
+    # What is left of a key block that was cut or whose lines carry prefixes.
+    "base64": r"(?m)(^|[|\]:] )[A-Za-z0-9+/]{60,}={0,2}\s*$",
+    "url password": r"\b([a-z][a-z0-9+.-]{1,15}://)[^/\s:@]{0,200}:[^/\s@]{1,200}@",
+    "webhook": r"(https://(?:hooks\.slack\.com/services|discord(?:app)?\.com/api/webhooks)/)[^\s\"']+",
+    "signature": r"(?i)([?&](?:sig|signature|access_token|api_?key|x-amz-(?:signature|credential|security-token)"
+    r"|x-goog-(?:signature|credential))=)[^&\s\"']{6,}",
     "bearer": r"(?i)\b((?:bearer|basic) )[A-Za-z0-9._~+/=-]{16,}",
-    "token": r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|xox[abprs]-[A-Za-z0-9-]{10,}"
-    r"|AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}|AIza[0-9A-Za-z_-]{30,}|glpat-[A-Za-z0-9_-]{15,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,})",
-    "secret": r"(?i)\b((?:[a-z0-9]+_)*(?:api_?key|secret(?:_?key)?|token|passwd|password|access_?key)"
+    "token": r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}"
+    r"|xox[abprs]-[A-Za-z0-9-]{10,}|AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}|AIza[0-9A-Za-z_-]{30,}|glpat-[A-Za-z0-9_-]{15,}"
+    r"|nvapi-[A-Za-z0-9_-]{20,}|dckr_pat_[A-Za-z0-9_-]{20,}|pypi-[A-Za-z0-9_-]{40,}|gsk_[A-Za-z0-9]{30,}"
+    r"|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,})",
+    "secret": r"(?i)\b((?:[a-z0-9]+[_-])*(?:api_?key|account_?key|secret(?:_?key)?|token|passwd|password|access_?key)"
     r"(?:_id)?[\"']?\s{0,2}[=:]\s{0,2}[\"']?)[^\s\"',;]{6,}",
+    "argument": r"(?i)(--(?:[a-z0-9]+[_-])*(?:password|passwd|token|api[_-]?key|secret)[ =])[^\s\"']{6,}",
     "e-mail": r"\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+\b",
     "home": r"(/(?:home|Users)/)[A-Za-z0-9._-]{1,64}",
 }
-_KEEP_PREFIX = {"url password", "bearer", "secret", "home"}
-_COMPILED = {name: re2.compile(pattern) for name, pattern in PATTERNS.items()}
+
+Mask = Callable[[str], str]
 
 
-def redact(text: str) -> str:
-    """``text`` with every secret replaced by ``<its kind>``; what names the secret (``password=``) stays."""
-    for name, pattern in _COMPILED.items():
-        text = pattern.sub(rf"\1<{name}>" if name in _KEEP_PREFIX else f"<{name}>", text)
-    return text
+class Redactor:
+    """Masks the known kinds of secrets, and what this site adds."""
+
+    def __init__(self, extra: Sequence[str] = ()) -> None:
+        """extra: RE2 patterns. Raises re2.error for one that is none."""
+        known = [(re2.compile(pattern), _mark(name, pattern)) for name, pattern in PATTERNS.items()]
+        self._rules: list[tuple[Any, str]] = [(re2.compile(pattern), "<redacted>") for pattern in extra] + known
+
+    def __call__(self, text: str) -> str:
+        """``text`` with every secret replaced by ``<its kind>``; what names the secret (``password=``) stays."""
+        for pattern, mark in self._rules:
+            text = pattern.sub(mark, text)
+        return text
+
+
+def load(path: str, text: str) -> Redactor:
+    """Additional patterns, one a line, without empty lines and ``#`` comments. Raises RuleFaults with all faults."""
+    patterns, faults = [], []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        if fault := _fault(line.strip()):
+            faults.append(Fault(path, number, fault))
+        patterns.append(line.strip())
+    if faults:
+        raise RuleFaults(faults)
+    return Redactor(patterns)
+
+
+def _fault(pattern: str) -> str:
+    try:
+        compiled = re2.compile(pattern)
+    except re2.error as error:
+        return f"is no RE2 pattern: {error}"
+    return "matches nothing at all, so it would mask everything" if compiled.search("") else ""
+
+
+def _mark(name: str, pattern: str) -> str:
+    return rf"\1<{name}>" if re2.compile(pattern).groups else f"<{name}>"
+
+
+redact = Redactor()
+"""For text that leaves where a site adds no patterns."""

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,32 +19,63 @@ class Reply:
     wait: float = 0.0
     drop: bool = False
     raw: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Say = Callable[[dict[str, Any]], Reply]
+"""A model: the request's body -> its reply."""
+
+
+def refusal(message: str, status: int = 400) -> Reply:
+    """An error as servers word it."""
+    return Reply(status=status, raw=json.dumps({"error": {"message": message, "type": "invalid"}}).encode())
+
+
+def in_turn(*replies: Reply) -> Say:
+    """The replies in order; the last one again and again."""
+    left = list(replies)
+    lock = threading.Lock()
+
+    def say(asked: dict[str, Any]) -> Reply:
+        with lock:
+            return left.pop(0) if len(left) > 1 else left[0]
+
+    return say
 
 
 @dataclass
 class ModelServer:
     url: str
-    replies: list[Reply]
     asked: list[dict[str, Any]] = field(default_factory=list)
 
 
 @contextmanager
-def model_server(*replies: Reply) -> Iterator[ModelServer]:
-    """Gives the replies in order; the last one again and again."""
-    found = ModelServer("", list(replies))
+def model_server(say: Say, context: int | None = None, name: str = "scripted") -> Iterator[ModelServer]:
+    """context: what /v1/models says about the length of a question."""
+    found = ModelServer("")
+    offered = {"id": name, "object": "model", "created": 1, "owned_by": "t"}
+    listed = {"object": "list", "data": [offered | ({"max_model_len": context} if context else {})]}
 
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(Reply(raw=json.dumps(listed).encode()))
+
         def do_POST(self) -> None:
-            found.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            reply = found.replies.pop(0) if len(found.replies) > 1 else found.replies[0]
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            found.asked.append(asked)
+            reply = say(asked)
             time.sleep(reply.wait)
             if reply.drop:
                 self.connection.close()
                 return
-            body = reply.raw if reply.raw is not None else json.dumps(_completion(reply.content)).encode()
+            self.answer(reply)
+
+        def answer(self, reply: Reply) -> None:
+            body = reply.raw if reply.raw is not None else json.dumps(_completion(reply.content, name)).encode()
             try:
                 self.send_response(reply.status)
-                self.send_header("Content-Type", "application/json")
+                for header, value in {"Content-Type": "application/json", **reply.headers}.items():
+                    self.send_header(header, value)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -56,7 +87,7 @@ def model_server(*replies: Reply) -> Iterator[ModelServer]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     found.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
         yield found
@@ -66,12 +97,12 @@ def model_server(*replies: Reply) -> Iterator[ModelServer]:
         thread.join()
 
 
-def _completion(content: str) -> dict[str, Any]:
+def _completion(content: str, name: str) -> dict[str, Any]:
     return {
         "id": "c-1",
         "object": "chat.completion",
         "created": 1,
-        "model": "scripted",
+        "model": name,
         "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}],
         "usage": {"prompt_tokens": 900, "completion_tokens": 60, "total_tokens": 960},
     }

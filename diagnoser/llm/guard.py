@@ -1,0 +1,89 @@
+"""Keeps a model server from being asked too much: a budget per hour, and a circuit breaker. Time is an argument."""
+
+from collections import deque
+from dataclasses import dataclass
+
+HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Per hour; 0 is no limit. prices: of a million tokens read and written, in any one currency."""
+
+    tokens: int = 0
+    cost: float = 0.0
+    price_in: float = 0.0
+    price_out: float = 0.0
+
+    def cost_of(self, tokens_in: int, tokens_out: int) -> float:
+        return (tokens_in * self.price_in + tokens_out * self.price_out) / 1e6
+
+
+@dataclass(slots=True)
+class Entry:
+    """One question. Until its answer is there it counts with all that it may cost."""
+
+    time: float
+    tokens: int
+    cost: float
+
+
+class Budget:
+    """Tokens and cost within the last hour, over all questions that were asked and those under way."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._entries: deque[Entry] = deque()
+
+    def reserve(self, now: float, tokens_in: int, tokens_out: int) -> Entry | None:
+        """Room for a question of that size, None when the hour has none left."""
+        while self._entries and self._entries[0].time <= now - HOUR:
+            self._entries.popleft()
+        entry = Entry(now, tokens_in + tokens_out, self._limits.cost_of(tokens_in, tokens_out))
+        tokens = sum(one.tokens for one in self._entries) + entry.tokens
+        cost = sum(one.cost for one in self._entries) + entry.cost
+        if 0 < self._limits.tokens < tokens or 0 < self._limits.cost < cost:
+            return None
+        self._entries.append(entry)
+        return entry
+
+    def settle(self, entry: Entry, tokens_in: int, tokens_out: int) -> None:
+        """The question cost this much."""
+        entry.tokens, entry.cost = tokens_in + tokens_out, self._limits.cost_of(tokens_in, tokens_out)
+
+
+class Breaker:
+    """Opens after ``failures`` in a row for ``rest`` seconds; then one question tries, and its end decides."""
+
+    def __init__(self, failures: int, rest: float) -> None:
+        self._failures = failures
+        self._rest = rest
+        self._row = 0
+        self._closed_from = 0.0
+        self._trying = False
+
+    def admits(self, now: float) -> bool:
+        """Whether a question may be asked; who is admitted must tell the end with ``succeeded`` or ``failed``."""
+        if now < self._closed_from:
+            return False
+        if self._row < self._failures:
+            return True
+        if self._trying:
+            return False
+        self._trying = True
+        return True
+
+    def succeeded(self) -> None:
+        self._row, self._trying = 0, False
+
+    def failed(self, now: float, rest: float | None = None) -> None:
+        """rest: what the server itself asked for, in seconds; counts from the first failure on."""
+        self._row, self._trying = self._row + 1, False
+        if rest is not None:
+            self._closed_from = max(self._closed_from, now + rest)
+        if self._row >= self._failures:
+            self._closed_from = max(self._closed_from, now + self._rest)
+
+    def gave_up(self) -> None:
+        """Nobody waited for the end: it says nothing about the server."""
+        self._trying = False

@@ -1,0 +1,46 @@
+"""Names of machines that a model may see: each node and address keeps its identity, and none its name.
+
+The map lives as long as one consultation, so that nothing can be learned by collecting questions.
+"""
+
+import re
+from collections.abc import Iterable
+
+import re2
+
+_ADDRESS = re2.compile(
+    r"\b(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)\b"
+    r"|\b(?:[0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}\b"
+    r"|\b(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3})(?::[0-9a-f]{1,4}){0,6}::(?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){0,6})?"
+)
+_NO_HOST = frozenset({"0.0.0.0", "127.0.0.1", "255.255.255.255"})  # noqa: S104 - compared, not bound
+
+
+class HostMap:
+    """nodes: all that the job is known to have. text: what will be shown, so that no alias is a word of it."""
+
+    def __init__(self, nodes: Iterable[str], text: str = "") -> None:
+        names = sorted({node for node in nodes if node and not node.isdecimal()})
+        free = (f"{word}-" for word in ("host", "machine", *(f"host{n}" for n in range(100))))
+        self._prefix = next(word for word in free if word not in text and not any(word in name for name in names))
+        self._aliases = {name: f"{self._prefix}{number}" for number, name in enumerate(names, 1)}
+        # The longest name first: gpu-17 must not be read as gpu-1. What follows the first label is the site's domain.
+        longest = sorted(map(re.escape, names), key=len, reverse=True)
+        self._known = re.compile(rf"(?<![\w-])(?:{'|'.join(longest)})(?![\w-])") if longest else None
+        self._shown = re.compile(rf"{re.escape(self._prefix)}\d+(?!\d)")
+
+    def hide(self, text: str) -> str:
+        """``text`` with aliases for nodes and addresses."""
+        if self._known:
+            text = self._known.sub(lambda found: self._aliases[found.group()], text)
+        return str(_ADDRESS.sub(lambda found: self._address(found.group()), text))
+
+    def show(self, text: str) -> str:
+        """``text`` of the model with the true names; an alias that was never given stays as it is."""
+        names = {alias: name for name, alias in self._aliases.items()}
+        return self._shown.sub(lambda found: names.get(found.group(), found.group()), text)
+
+    def _address(self, address: str) -> str:
+        if address in _NO_HOST:
+            return address
+        return self._aliases.setdefault(address, f"{self._prefix}{len(self._aliases) + 1}")

@@ -1,0 +1,64 @@
+"""What a prompt about a failure is filled with. All of it passes the disguise before a model sees it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from diagnoser.llm.view import Disguise, View, delimited
+from diagnoser.model import Diagnosis, Evidence, Facts
+from diagnoser.taxonomy import FailureType, category_of
+
+_CANDIDATES = 5
+_INCIDENTS = 3
+_NAME_CHARS = 40
+
+
+def variables(
+    diagnosis: Diagnosis, facts: Facts, view: View, incidents: Sequence[str], hidden: Disguise, marker: str
+) -> Mapping[str, Any]:
+    """marker: stands before and after the log, and nowhere in it."""
+    return {
+        "types": types(),
+        "marker": marker,
+        "facts": hidden.hide(_facts(facts)),
+        "view": delimited("\n".join(map(hidden.hide, view.text.split("\n"))), marker),
+        "candidates": _candidates(diagnosis, view),
+        "incidents": [delimited(hidden.hide(told), marker) for told in incidents[:_INCIDENTS]],
+    }
+
+
+def nodes_of(log: Evidence, facts: Facts) -> frozenset[str]:
+    """Every node that the job is known to have."""
+    seen = {line.node for line in log.lines if line.node}
+    return frozenset({*facts.job.nodes, *facts.job.rank_nodes.values(), *log.rank_nodes.values(), *seen})
+
+
+def ranks_of(log: Evidence, facts: Facts) -> frozenset[int]:
+    """Every rank that the job is known to have; empty when nothing is known."""
+    seen = {line.rank for line in log.lines if line.rank >= 0}
+    return frozenset({*facts.job.rank_nodes, *log.rank_nodes, *log.ranks, *seen})
+
+
+def types() -> Mapping[str, list[str]]:
+    """The closed list by category."""
+    listed: dict[str, list[str]] = {}
+    for kind in FailureType:
+        listed.setdefault(str(category_of(kind)), []).append(str(kind))
+    return listed
+
+
+def _facts(facts: Facts) -> str:
+    nodes = len(facts.job.nodes) or "an unknown number of"
+    known = f"framework {facts.job.framework[:_NAME_CHARS] or 'unknown'}, {nodes} nodes, attempt {facts.attempt}"
+    ended = [f"{event.kind} {event.code if event.code is not None else ''}".strip() for event in facts.events]
+    return f"{known}; the launcher reported: {', '.join(ended[-3:])}" if ended else known
+
+
+def _candidates(diagnosis: Diagnosis, view: View) -> list[dict[str, object]]:
+    """Lines that the rules weighed, by their numbers in the view."""
+    numbers = {(line.number, line.text): number for number, line in view.lines.items()}
+    found = [(numbers.get((one.line, one.text)), one) for one in diagnosis.rejected]
+    rest = ((number, one.type, one.why) for number, one in found)
+    root = diagnosis.root_cause
+    first = (numbers.get((root.line, root.text)) if root else None, diagnosis.type, "the rules' choice")
+    shown = [one for one in (first, *rest) if one[0] is not None]
+    return [{"line": number, "type": str(kind), "why": why} for number, kind, why in shown[:_CANDIDATES]]

@@ -1,0 +1,45 @@
+"""What the model sees of a log: numbered lines, with names and secrets masked, that no line can break out of."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from diagnoser.llm.hosts import HostMap
+from diagnoser.llm.redact import Mask
+from diagnoser.model import Line
+
+_BREAKS = {ord(char): " " for char in "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
+_HIDDEN = dict.fromkeys((*range(8203, 8208), *range(8234, 8239), *range(8294, 8298), 65279))
+_CONTROLS = dict.fromkeys((*range(9), *range(14, 32), 127), " ") | _BREAKS | _HIDDEN | {9: " "}
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """text: as rendered. lines: what each number in it stands for."""
+
+    text: str
+    lines: Mapping[int, Line]
+
+
+@dataclass(frozen=True, slots=True)
+class Disguise:
+    """How text of a site is shown to a model, and the model's text to the site."""
+
+    mask: Mask
+    hosts: HostMap
+
+    def hide(self, text: str) -> str:
+        return self.hosts.hide(self.mask(plain(text)))
+
+
+def disguise(text: str, nodes: Iterable[str], mask: Mask) -> Disguise:
+    return Disguise(mask, HostMap(nodes, text))
+
+
+def plain(text: str) -> str:
+    """Without what a reader takes for a new line, and without signs that nobody sees."""
+    return text.translate(_CONTROLS)
+
+
+def delimited(text: str, marker: str) -> str:
+    """``text`` without the marker that stands around it."""
+    return text.replace(marker, "")

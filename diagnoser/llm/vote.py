@@ -1,0 +1,39 @@
+"""Self-consistency: several answers to one question, and a verdict only where two agree (Wang et al., ICLR 2023)."""
+
+from collections.abc import Sequence
+
+from diagnoser.llm.evidence import Checked
+
+SAMPLES = 3
+"""Answers that are asked for at most."""
+AGREE = 2
+"""Answers that must name the same type and node."""
+
+
+def agreed(answers: Sequence[Checked]) -> tuple[Checked, ...]:
+    """The answers that name the same type and node, the first pair that does; () while there is none."""
+    for one in answers:
+        same = tuple(other for other in answers if _claim(other) == _claim(one))
+        if len(same) >= AGREE:
+            return same
+    return ()
+
+
+def wanted(answers: Sequence[Checked], asked: int) -> int:
+    """How many more samples to ask for: 0 once two agree, or when two can not agree any more."""
+    if agreed(answers):
+        return 0
+    if not asked:
+        return AGREE
+    more = SAMPLES - asked
+    return min(1, more) if len(answers) + more >= AGREE else 0
+
+
+def split(answers: Sequence[Checked]) -> str:
+    """What the answers say, for the person who has to decide: ``gpu_lost on gpu-3; network_error``."""
+    claims = dict.fromkeys(_claim(one) for one in answers)
+    return "; ".join(f"{kind} on {node}" if node else str(kind) for kind, node in claims)
+
+
+def _claim(checked: Checked) -> tuple[str, str | None]:
+    return checked.answer.type, checked.answer.node

@@ -66,7 +66,7 @@ def tell(
     root = story.root
     hung = now is not None and bool((quiet := progress.silence(evidence, now)) and quiet.confirmed)
     said = outcome.reported(facts.events)
-    kind, by = _named(facts, root, said, hung=hung)
+    kind, by = _named(facts, root, said, hung=hung, finished=progress.reached_total(evidence))
     sure = calibration.of(_bin(story, by))
     if kind is _T.UNKNOWN or (sure < calibration.floor and category_of(kind) is not Category.NONE):
         kind, sure = _T.UNKNOWN, min(sure, calibration.floor)
@@ -89,7 +89,9 @@ def tell(
     )
 
 
-def _named(facts: Facts, root: Candidate | None, said: Outcome | None, *, hung: bool) -> tuple[FailureType, str]:
+def _named(
+    facts: Facts, root: Candidate | None, said: Outcome | None, *, hung: bool, finished: bool
+) -> tuple[FailureType, str]:
     """Type and who decided. What the scheduler reports outweighs weak candidates; a failure before a cancel does not
     become a cancellation."""
     if said is Outcome.COMPLETED and (root is None or root.type is not _T.LOSS_DIVERGENCE):
@@ -102,6 +104,8 @@ def _named(facts: Facts, root: Candidate | None, said: Outcome | None, *, hung: 
         signal = event.signal or (event.code - 128 if event.code and event.code > 128 else 0)
         if event.kind is EventKind.EXIT and signal in _SIGNALS:
             return _SIGNALS[signal], "heuristic:exit_signal"
+    if finished and root is None:
+        return _T.COMPLETED, "heuristic:reached_total"
     return _T.UNKNOWN, "heuristic:no_progress" if hung else "heuristic:no_evidence"
 
 

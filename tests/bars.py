@@ -7,7 +7,7 @@ Exit code 1 when a figure is below its bar, 0 when all hold or the labelled logs
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -83,8 +83,11 @@ def labels(folder: str) -> list[Label]:
     return [evaluation.label_of(json.loads(line)) for line in lines]
 
 
-def verdicts(reader: Reader, folder: str) -> Iterator[Verdict]:
+def verdicts(reader: Reader, folder: str, ids: Collection[str] = ()) -> Iterator[Verdict]:
+    """ids: only these cases; empty: all."""
     for label in labels(folder):
+        if ids and label.id not in ids:
+            continue
         evidence = reader.read(BytesIO((CORPUS / folder / f"{label.id}.log").read_bytes())).evidence()
         yield evaluation.judge(label, pipeline.diagnose(evidence, Facts(), reader.knowledge))
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
@@ -11,6 +12,9 @@ from diagnoser.model import Evidence, Line, Progress
 _WARM_UP = 5
 """Points needed before a mean and a deviation say anything."""
 _SIGMAS = 6.0
+_COUNTED = re.compile(r"\b(\d+) ?/ ?(\d+)\b")
+_TAIL = 50
+"""Lines that a run prints after its last step."""
 _WINDOW = 50
 """Points that the mean is taken over."""
 _SPIKES = 3
@@ -83,6 +87,17 @@ def _ceiling(window: Sequence[float]) -> float:
 def _broken(points: Sequence[Progress], point: Progress, why: str, last: Progress) -> LossBreak:
     saved = [other.checkpoint for other in points if other.checkpoint and other.line < point.line]
     return LossBreak(point, why, saved[-1] if saved else "", last.step)
+
+
+def reached_total(evidence: Evidence) -> bool:
+    """Whether the series ends at the total that it counts to (``step 500/500``) and the log ends soon after."""
+    if not evidence.progress or not evidence.lines:
+        return False
+    last = max(evidence.progress, key=lambda point: point.line)
+    end = max(line.number for line in evidence.lines)
+    shown = next((line.text for line in evidence.lines if line.number == last.line), "")
+    counted = [(int(found[1]), int(found[2])) for found in _COUNTED.finditer(shown)]
+    return end - last.line <= _TAIL and any(step == total == last.step for step, total in counted)
 
 
 def silence(evidence: Evidence, now: float) -> Silence | None:

@@ -108,7 +108,7 @@ def place(
 ) -> tuple[int | None, str | None]:
     """Rank and node of the failure that ``lines[at]`` tells of.
 
-    rank, node: what a rule extracted from it. alone: other ranks do not tell of the same failure, so that the launcher's
+    rank, node: what a rule extracted from it. alone: no other rank tells of the same failure, so that the launcher's
     "first failure" is this one.
     """
     line = lines[at]

@@ -1,0 +1,142 @@
+"""The score is the outside scorer's, and what it adds is right."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from diagnoser import evaluation
+from diagnoser.evaluation import Label, Verdict
+from diagnoser.model import Advice, Cited, Diagnosis, Rejected, RootCause, Suspect
+from diagnoser.taxonomy import Action, Category, FailureType, Outcome
+from tests import bars
+from tests.corpus import CORPUS, needs_corpus
+
+LABEL = Label("a", "infrastructure", "ecc_error", (7,), "Xid 48 here", "cordon_and_resubmit", node="n1", rank=3)
+RIGHT = Diagnosis(
+    outcome=Outcome.FAILED,
+    category=Category.INFRASTRUCTURE,
+    type=FailureType.ECC_ERROR,
+    confidence=0.9,
+    decided_by="rule:x",
+    root_cause=RootCause(7, "Xid 48 here", rank=3, node="n1"),
+    nodes=(Suspect("n1", 0.9, ""),),
+    recovery=Advice(Action.CORDON_AND_RESUBMIT, ""),
+)
+
+
+def changed(**fields: object) -> Diagnosis:
+    return Diagnosis(**({name: getattr(RIGHT, name) for name in RIGHT.__dataclass_fields__} | fields))
+
+
+def test_a_right_diagnosis_is_right_everywhere() -> None:
+    """Every measure that applies holds and no fault is counted."""
+    found = evaluation.judge(LABEL, RIGHT)
+    assert all((found.category, found.type, found.action, found.root, found.root_top3, found.rank, found.node))
+    assert not any((found.false_cordon, found.wrong_node_cordon, found.false_alarm, found.false_stop))
+
+
+def test_root_line_counts_by_number_or_text() -> None:
+    """The number may be shifted by a healthy log before it; the same words on another line are as good."""
+    assert evaluation.judge(LABEL, changed(root_cause=RootCause(107, "other")), shift=100).root
+    assert evaluation.judge(LABEL, changed(root_cause=RootCause(9, "  Xid  48 here"))).root
+    assert not evaluation.judge(LABEL, changed(root_cause=RootCause(8, "other"))).root
+
+
+def test_top3_looks_at_evidence_and_rejected() -> None:
+    """A right line among the first three that the diagnosis points at counts for top-3 only."""
+    near = changed(
+        root_cause=RootCause(1, "x"),
+        evidence=(Cited(2, "y", ""),),
+        rejected=(Rejected(7, "z", FailureType.ECC_ERROR, ""),),
+    )
+    found = evaluation.judge(LABEL, near)
+    assert (found.root, found.root_top3) == (False, True)
+
+
+def test_abstaining_is_right_where_the_log_cannot_show_it() -> None:
+    """With an invisible type ``unknown`` is right, and wrong otherwise."""
+    unknown = changed(type=FailureType.UNKNOWN, category=Category.UNKNOWN)
+    hidden = Label("a", "infrastructure", "network_error", (), "", "resubmit", type_visible=False)
+    assert evaluation.judge(hidden, unknown).type
+    assert not evaluation.judge(LABEL, unknown).type
+
+
+def test_harm_is_counted() -> None:
+    """Cordons without cause, alarms on sound runs and wrong stops each have their count."""
+    script = Label("a", "script", "key_error", (), "", "notify_user")
+    sound = Label("a", "none", "completed", (), "", "none")
+    other = changed(nodes=(Suspect("n9", 0.9, ""),), root_cause=None)
+    stop = changed(recovery=Advice(Action.NOTIFY_USER, ""))
+    assert evaluation.judge(script, RIGHT).false_cordon
+    assert evaluation.judge(sound, RIGHT).false_alarm
+    assert evaluation.judge(LABEL, other).wrong_node_cordon
+    assert evaluation.judge(LABEL, stop).false_stop
+
+
+def test_calibration_error_is_zero_only_when_confidence_is_earned() -> None:
+    """Three of four right at 0.75 is calibrated; all right at 0.75 is off by a quarter."""
+    assert evaluation.calibration_error([(0.75, True)] * 3 + [(0.75, False)]) == pytest.approx(0.0)
+    assert evaluation.calibration_error([(0.75, True)] * 4) == pytest.approx(0.25)
+    assert evaluation.calibration_error([]) == 0.0
+
+
+def test_report_counts_and_repeats() -> None:
+    """Shares, confusion and per-type counts agree, and the same seed gives the same interval."""
+    wrong = evaluation.judge(LABEL, changed(type=FailureType.GPU_LOST))
+    right = evaluation.judge(LABEL, RIGHT)
+    report = evaluation.report([right, right, wrong], {"ecc_error": 10.0}, seed=3)
+    assert report.shares["type"] == pytest.approx(2 / 3)
+    assert report.by_type == {"ecc_error": (2, 3)}
+    assert report.confusion == {("ecc_error", "gpu_lost"): 1}
+    low, high = report.intervals["type"]
+    assert low <= 2 / 3 <= high
+    assert evaluation.report([right, right, wrong], {}, seed=3).intervals == report.intervals
+
+
+def test_bars_name_what_is_below() -> None:
+    """A figure below its bar is named with its folder; a measure without cases holds."""
+    report = evaluation.report([evaluation.judge(LABEL, changed(type=FailureType.GPU_LOST))], {})
+    assert any("dev: type is not at least 0.92" in line for line in bars.below({"dev": report}))
+    assert bars.Bar("rank", 0.95).holds(evaluation.report([], {}))
+
+
+@needs_corpus
+@pytest.mark.corpus
+def test_agrees_with_the_outside_scorer(tmp_path: Path) -> None:
+    """On a sample of real cases every share and count is the one that the outside scorer prints."""
+    root = Path(__file__).resolve().parents[2]
+    command = tmp_path / "diagnoser"
+    command.write_text(f'#!/bin/sh\ncd "{root}" && exec "{sys.executable}" -m diagnoser "$@"\n')
+    command.chmod(0o755)
+    scorer = CORPUS.parent / "tools" / "score.py"
+    told = subprocess.run(
+        [sys.executable, str(scorer), str(CORPUS / "injected-dev"), "--limit", "30", "--diagnoser", str(command)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=150,
+    )
+    outside = json.loads(told.stdout)
+    chosen = bars.labels("injected-dev")
+    random.Random(7).shuffle(chosen)
+    ids = {label.id for label in chosen[:30]}
+    inside = bars.score(list(bars.verdicts(bars.load(), "injected-dev", ids)))
+    mine = {name: None if share is None else round(share, 4) for name, share in inside.shares.items()} | dict(
+        inside.counts
+    )
+    assert {name: mine[name] for name in outside if name in mine} == {
+        name: outside[name] for name in outside if name in mine
+    }
+
+
+def test_labels_are_read() -> None:
+    """A label line without optional fields is a label that can be shown."""
+    label = evaluation.label_of(
+        {"id": "a", "category": "script", "type": "key_error", "root_lines": [3], "recovery": "notify_user"}
+    )
+    assert label == Label("a", "script", "key_error", (3,), "", "notify_user")
+    assert isinstance(evaluation.judge(label, RIGHT), Verdict)

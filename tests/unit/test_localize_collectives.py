@@ -1,0 +1,44 @@
+"""Who never arrived at a collective."""
+
+from dataclasses import replace
+
+from diagnoser.localize import collectives
+from tests.rulefiles import log
+
+
+def watchdog(rank: int, enqueued: int, group: str = "0") -> str:
+    return (
+        f"[PG ID {group} PG GUID {group}(default_pg) Rank {rank}] Exception (either an error or timeout) detected by "
+        f"watchdog at work: {enqueued}, last enqueued work: {enqueued}, last completed work: {enqueued - 1}"
+    )
+
+
+def test_monitored_barrier_names_them() -> None:
+    """The barrier itself says which ranks did not arrive."""
+    found = collectives.absent(log("[Rank 0]: Ranks 4, 6 failed to pass monitoredBarrier in 5000 ms"), {0: 0})
+    assert found is not None and (found.ranks, found.line) == ((4, 6), 0)
+
+
+def test_the_rank_behind_is_the_suspect() -> None:
+    """The rank whose last enqueued work is lower than everybody else's held them up, though it prints last."""
+    bodies = [watchdog(0, 71), watchdog(1, 71), watchdog(2, 71), watchdog(3, 70)]
+    found = collectives.absent(log(*bodies), {0: 0, 1: 1, 2: 2, 3: 3})
+    assert found is not None and (found.ranks, found.line) == ((3,), 3)
+
+
+def test_groups_are_compared_by_themselves() -> None:
+    """Sequence numbers of different process groups say nothing about each other."""
+    bodies = [watchdog(0, 71), watchdog(1, 71), watchdog(0, 9, "3"), watchdog(1, 9, "3")]
+    assert collectives.absent(log(*bodies), {0: 0, 1: 1}) is None
+
+
+def test_the_silent_rank_is_the_suspect() -> None:
+    """All ranks but one complain: the one without an error of its own is stopped or dead."""
+    evidence = replace(log("x"), ranks=frozenset(range(4)))
+    found = collectives.absent(evidence, {0: 0, 1: 0, 3: 0})
+    assert found is not None and (found.ranks, found.line) == ((2,), -1)
+
+
+def test_a_silent_majority_is_no_suspect() -> None:
+    """Where most ranks print nothing their silence says nothing."""
+    assert collectives.absent(replace(log("x"), ranks=frozenset(range(8))), {0: 0, 1: 0}) is None

@@ -1,0 +1,86 @@
+"""What the progress series tells."""
+
+import math
+
+from diagnoser.localize import progress
+from diagnoser.model import Evidence, Line, Progress, Stream
+
+CALM = [6.0, 5.5, 5.2, 5.0, 4.8, 4.7, 4.6, 4.5, 4.4, 4.3]
+
+
+def series(losses: list[float], checkpoint_after: int = -1) -> list[Progress]:
+    points = [Progress(line=10 + i, rank=0, time=0.0, step=i + 1, loss=loss) for i, loss in enumerate(losses)]
+    if checkpoint_after >= 0:
+        points.insert(checkpoint_after, Progress(line=10, rank=0, time=0.0, checkpoint="ckpt/step_4"))
+    return points
+
+
+def test_calm_loss_is_no_break() -> None:
+    """A falling loss, and one without enough points, is no finding."""
+    assert progress.loss_break(series(CALM)) is None
+    assert progress.loss_break(series([9.0, 90.0])) is None
+
+
+def test_nan_from_here_on_is_a_break() -> None:
+    """The first NaN is the place when no finite loss follows; the last checkpoint before it is told."""
+    found = progress.loss_break(series([*CALM, math.nan, math.nan], checkpoint_after=4))
+    assert found is not None and (found.point.step, found.checkpoint, found.until) == (11, "ckpt/step_4", 12)
+
+
+def test_a_nan_that_passes_is_none() -> None:
+    """A skipped step with NaN inside a healthy run is no divergence."""
+    assert progress.loss_break(series([*CALM, math.nan, *CALM])) is None
+
+
+def test_a_spike_that_stays_is_a_break_at_its_first_point() -> None:
+    """A loss that leaves the band and ends in NaN broke at the spike, not at the NaN."""
+    found = progress.loss_break(series([*CALM, 900.0, 1e9, math.nan]))
+    assert found is not None and found.point.step == 11
+
+
+def test_a_spike_that_falls_back_is_none() -> None:
+    """One bad batch that the run recovers from is no divergence."""
+    assert progress.loss_break(series([*CALM, 900.0, 950.0, 920.0, *CALM])) is None
+
+
+def evidence(points: list[Progress]) -> Evidence:
+    return Evidence((Line(Stream(), 12, "x", "x"),), progress=tuple(points))
+
+
+def test_training_went_on_after_several_steps() -> None:
+    """One step more may have been under way when the error was printed; three are progress."""
+    line = evidence([]).lines[0]
+    assert not progress.went_on(evidence(series(CALM[:4])), line)
+    assert progress.went_on(evidence(series(CALM)), line)
+
+
+def timed(count: int, every: float) -> Evidence:
+    return evidence([Progress(line=i, rank=0, time=1000.0 + i * every, step=i) for i in range(count)])
+
+
+def test_silence_is_measured_by_the_iterations() -> None:
+    """A minute without progress is a suspected hang at one-second steps and none at forty-second steps."""
+    fast = progress.silence(timed(10, 1.0), now=1009.0 + 90.0)
+    assert fast is not None and fast.confirmed
+    assert progress.silence(timed(10, 40.0), now=1360.0 + 90.0) is None
+    slow = progress.silence(timed(10, 40.0), now=1360.0 + 150.0)
+    assert slow is not None and not slow.confirmed
+
+
+def test_no_series_no_hang() -> None:
+    """Without timed steps silence cannot be judged."""
+    assert progress.silence(timed(2, 1.0), now=9e9) is None
+
+
+def test_reached_total() -> None:
+    """The last steps of a run that counts to a known total show that it got there."""
+    done = Evidence(
+        (Line(Stream(), 3, "step:500/500 loss:2.1", "step:500/500 loss:2.1"),),
+        progress=(Progress(3, 0, 0.0, step=500),),
+    )
+    going = Evidence(
+        (Line(Stream(), 3, "step:499/500 loss:2.1", "step:499/500 loss:2.1"),),
+        progress=(Progress(3, 0, 0.0, step=499),),
+    )
+    assert progress.reached_total(done)
+    assert not progress.reached_total(going)

@@ -1,0 +1,92 @@
+"""Ranks and nodes as launchers name them."""
+
+from dataclasses import replace
+
+from diagnoser.localize import ranks
+from diagnoser.model import Evidence, Facts, Job
+from tests.rulefiles import log
+
+TABLE = (
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+    "Failures:",
+    "[1]:",
+    "  time      : 2026-02-03_10:00:05",
+    "  host      : n12",
+    "  rank      : 9 (local_rank: 1)",
+    "  exitcode  : -15 (pid: 702)",
+    "Root Cause (first observed failure):",
+    "[0]:",
+    "  time      : 2026-02-03_10:00:04",
+    "  host      : n12",
+    "  rank      : 8 (local_rank: 0)",
+    "  exitcode  : 1 (pid: 701)",
+)
+
+
+def place(
+    evidence: Evidence, at: int, rank: int | None = None, node: str | None = None, alone: bool = True
+) -> tuple[int | None, str | None]:
+    return ranks.place(ranks.read(evidence, Facts()), evidence.lines, at, rank, node, alone=alone)
+
+
+def test_the_elastic_table_names_rank_and_host() -> None:
+    """A failure whose line names no rank is placed where torchelastic saw the first failure."""
+    assert place(log("KeyError: 'x'", *TABLE), 0) == (8, "n12")
+
+
+def test_the_table_is_not_asked_when_other_ranks_tell_of_it_too() -> None:
+    """What several ranks print is not pinned on the launcher's first one."""
+    assert place(log("KeyError: 'x'", *TABLE), 0, alone=False) == (None, "n12")
+
+
+def test_a_killed_child_is_found_by_its_pid() -> None:
+    """The agent's line about a child is placed by the table entry of the same process."""
+    child = "failed (exitcode: -9) local_rank: 0 (pid: 701) of binary: /bin/python"
+    assert place(log(child, *TABLE), 0) == (8, "n12")
+
+
+def test_a_lone_agent_names_local_ranks() -> None:
+    """Without a table the only agent's local rank is the rank."""
+    assert place(log("failed (exitcode: -11) local_rank: 3 (pid: 5) of binary: python"), 0)[0] == 3
+
+
+def test_srun_places_tasks_only_where_they_are_ranks() -> None:
+    """`task 5` is rank 5 under srun alone, and an agent where torchrun starts the ranks."""
+    killed = "srun: error: n03: task 5: Killed"
+    assert place(log(killed), 0, rank=5, node="n03") == (5, "n03")
+    assert place(log("torch/distributed/elastic/agent/server/api.py x", killed), 1, rank=5, node="n03") == (None, "n03")
+
+
+def test_the_step_daemon_names_the_node_and_srun_the_task() -> None:
+    """The OOM notice comes from the node's daemon under another rank's label: the killed task is the rank."""
+    evidence = log(
+        "slurmstepd-n07: error: Detected 1 oom-kill event(s) in StepId=9.0.",
+        "srun: error: n07: task 5: Out Of Memory",
+        "srun: error: n02: tasks 0-1: Terminated",
+    )
+    labelled = replace(evidence, lines=(replace(evidence.lines[0], rank=4), *evidence.lines[1:]))
+    assert place(labelled, 0, rank=4) == (5, "n07")
+
+
+def test_announced_ranks_give_nodes() -> None:
+    """`rank N on node H` and NCCL banners map ranks to nodes; registration wins over both."""
+    evidence = log("rank 3 on node n04 (pid 1)", "n05:10:11 [0] NCCL INFO comm 0x1 rank 4 nranks 8 cudaDev 0")
+    assert ranks.read(evidence, Facts()).nodes == {3: "n04", 4: "n05"}
+    assert ranks.read(evidence, Facts(Job("j", rank_nodes={3: "n99"}))).nodes[3] == "n99"
+
+
+def test_the_message_names_its_rank() -> None:
+    """A rank in the line, or in the lines that belong to its message, is read."""
+    assert place(log("[1,12]<stdout>:gpu fault"), 0)[0] == 12
+    assert place(log("RuntimeError: unfinished reduction", "unused parameters for rank 3: a, b"), 0)[0] == 3
+
+
+def test_nothing_shown_is_nothing_said() -> None:
+    """A log without ranks and nodes gives neither."""
+    assert place(log("KeyError: 'x'"), 0) == (None, None)
+
+
+def test_task_lists_are_bounded() -> None:
+    """An absurd task range does not make a list of billions."""
+    (exit_,) = ranks.read(log("srun: error: n01: tasks 0,2-9999999999: Killed"), Facts()).exits
+    assert exit_.tasks[:2] == (0, 2) and len(exit_.tasks) <= 100_002

@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from diagnoser import agents, site, telemetry
 from diagnoser.adapters.http import create_client
 from diagnoser.adapters.memory import LocalWake
+from diagnoser.adapters.openai import OpenAIModel
 from diagnoser.adapters.slack import SlackWebhook
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.webhook import RecoveryWebhook
@@ -27,12 +28,13 @@ from diagnoser.errors import BadInput
 from diagnoser.intake import Intake
 from diagnoser.model import AttemptKey, EffectKind, Line, Mode
 from diagnoser.outbox import Outbox
-from diagnoser.ports import Sender, Timing
+from diagnoser.ports import LanguageModel, Sender, Timing
+from diagnoser.pulse import Pulse
 from diagnoser.reader import Reader
 from diagnoser.settings import Settings
 from diagnoser.telemetry import Metrics
 from diagnoser.web.server import create
-from diagnoser.web.services import Limits, Scope, Services, Token, View
+from diagnoser.web.services import Check, Limits, Scope, Services, Token, View
 from diagnoser.worker import Pace, Work, Worker
 
 STOP_SECONDS = 10
@@ -69,13 +71,13 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         store = await open_store(settings.database_url)
         stack.push_async_callback(store.close)
         client = await stack.enter_async_context(create_client())
-        senders = _senders(settings, client)
+        senders, model = _senders(settings, client), _model(settings, stack)
         wake, outbox_wake = LocalWake(), LocalWake()
         intake = Intake(store, reader.compressor, metrics, pending_limit=settings.pending_bytes_max)
         outbox = Outbox(store, senders, clock, outbox_wake, Random(), metrics)  # noqa: S311 - jitter, not a secret
         worker = Worker(
             store,
-            _work(settings, reader, senders, metrics, stack),
+            _work(settings, reader, senders, metrics, model),
             clock,
             wake,
             outbox_wake,
@@ -94,6 +96,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             tokens=tokens(settings),
             view=_view(store, reader),
             stopping=stopping,
+            spare=_spare(model, stack),
         )
         _tell_start(settings, reader, senders)
         async with asyncio.TaskGroup() as group:
@@ -164,7 +167,11 @@ def _senders(settings: Settings, client: httpx.AsyncClient) -> dict[EffectKind, 
 
 
 def _work(
-    settings: Settings, reader: Reader, senders: dict[EffectKind, Sender], metrics: Metrics, stack: AsyncExitStack
+    settings: Settings,
+    reader: Reader,
+    senders: dict[EffectKind, Sender],
+    metrics: Metrics,
+    model: LanguageModel | None,
 ) -> Work:
     effects = Effects(
         policy=reader.knowledge.policy,
@@ -176,12 +183,27 @@ def _work(
         mask=agents.load_mask(settings),
     )
     enrich = None
-    if settings.model_url and settings.model_when != "never":
-        model = agents.endpoint(settings)
-        stack.push_async_callback(model.close)
+    if model:
         shared = agents.guarded(settings, model)
         enrich = reader.enricher(agents.failure_agent(settings, shared, reader.knowledge.policy, metrics))
     return Work(reader.diagnoser(time.time), effects.decide, reader.merge, enrich)
+
+
+def _model(settings: Settings, stack: AsyncExitStack) -> OpenAIModel | None:
+    if not settings.model_url or settings.model_when == "never":
+        return None
+    model = agents.endpoint(settings)
+    stack.push_async_callback(model.close)
+    return model
+
+
+def _spare(model: OpenAIModel | None, stack: AsyncExitStack) -> dict[str, Check]:
+    """The model's server may be away: then the rules decide alone."""
+    if model is None:
+        return {}
+    pulse = Pulse(model.ping, time.monotonic)
+    stack.push_async_callback(pulse.close)
+    return {"model": pulse}
 
 
 def _view(store: SqlStore, reader: Reader) -> View:

@@ -56,7 +56,8 @@ class Limits:
 class Services:
     """base_url: how people reach this service, without a slash at the end; "" makes links relative.
 
-    tokens: empty switches authentication off. checks: parts that /readyz asks beside the store.
+    tokens: empty switches authentication off. checks: parts that /readyz asks beside the store. spare: parts that it
+    tells of as well, and that the service is ready without.
     stopping: set when the process begins to stop, so that live streams end. wake: told when an event has arrived.
     """
 
@@ -68,6 +69,7 @@ class Services:
     limits: Limits = Limits()
     base_url: str = ""
     checks: Mapping[str, Check] = field(default_factory=dict)
+    spare: Mapping[str, Check] = field(default_factory=dict)
     tokens: tuple[Token, ...] = ()
     view: View | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)

@@ -47,6 +47,15 @@ async def test_a_part_that_fails_or_hangs_makes_it_unready(tmp_path: Path, monke
     assert parts["database"]["ready"] is True
 
 
+async def test_a_part_that_can_be_spared_is_told_and_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """The service is ready without it, and says what is wrong with it."""
+    async with serving(tmp_path, spare={"model": fails}) as web:
+        ready = await web.client.get("/readyz")
+    assert ready.status_code == 200
+    assert ready.json()["ready"] is True
+    assert ready.json()["parts"]["model"] == {"ready": False, "detail": "connection refused"}
+
+
 async def test_a_lost_database_makes_it_unready(tmp_path: Path) -> None:
     """The store is always asked."""
     async with serving(tmp_path) as web:

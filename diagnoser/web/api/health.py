@@ -39,10 +39,11 @@ async def livez() -> Alive:
     "/readyz", summary="Do all parts work", responses={503: {"model": Ready, "description": "A part does not work"}}
 )
 async def readyz(services: Provided, response: Response) -> Ready:
-    """Asks the database and all other parts; 503 when one does not work, or while the service stops."""
-    names, checks = zip(*_checks(services).items(), strict=True)
+    """Asks the database and all other parts; 503 when one does not work that is needed, or while the service stops."""
+    needed = _checks(services)
+    names, checks = zip(*{**services.spare, **needed}.items(), strict=True)
     parts = dict(zip(names, await asyncio.gather(*map(_ask, checks)), strict=True))
-    ready = all(part.ready for part in parts.values())
+    ready = all(parts[name].ready for name in needed)
     response.status_code = 200 if ready else 503
     return Ready(ready=ready, parts=parts)
 

@@ -7,7 +7,7 @@ from diagnoser.llm.hosts import HostMap
 from diagnoser.llm.redact import Mask
 from diagnoser.model import Line
 
-_BREAKS = {ord(char): " " for char in "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
+_BREAKS = {ord(char): " " for char in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
 _HIDDEN = dict.fromkeys((*range(8203, 8208), *range(8234, 8239), *range(8294, 8298), 65279))
 _CONTROLS = dict.fromkeys((*range(9), *range(14, 32), 127), " ") | _BREAKS | _HIDDEN | {9: " "}
 
@@ -36,7 +36,7 @@ def disguise(text: str, nodes: Iterable[str], mask: Mask) -> Disguise:
 
 
 def plain(text: str) -> str:
-    """Without what a reader takes for a new line, and without signs that nobody sees."""
+    """One line: without what a reader takes for a new one, and without signs that nobody sees."""
     return text.translate(_CONTROLS)
 
 

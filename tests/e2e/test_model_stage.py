@@ -1,0 +1,87 @@
+"""The model stage of the real process: after the verdict, never instead of it, and absent without harm."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.e2e.service import DEMO_LOG, Service, diagnosis_of, send, service, until
+from tests.integration.model_server import Reply, model_server
+from tests.integration.scripted import answer, question
+
+DEMO = DEMO_LOG.read_bytes().splitlines(keepends=True)
+LOG = [
+    b"[2026-03-02 11:00:01] step 1 loss 9.1\n",
+    b"[2026-03-02 11:00:02] step 2 loss 8.7\n",
+    b"zx81: lane 4 degraded beyond repair, giving up <script>alert(1)</script>\n",
+]
+
+
+def run(client: httpx.Client) -> None:
+    """A job that ends with something that no rule knows."""
+    client.post("/api/v1/jobs", json={"id": "j", "nodes": ["gpu-3"]}).raise_for_status()
+    send(client, LOG, 0, len(LOG))
+    client.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 1}).raise_for_status()
+
+
+def enriched(client: httpx.Client) -> dict[str, Any]:
+    return until(lambda: (found := diagnosis_of(client))["model"] and found, "the model's part")  # type: ignore[no-any-return]
+
+
+def settings(url: str) -> dict[str, str]:
+    return {"DIAGNOSER_MODEL_URL": url, "DIAGNOSER_MODEL_NAME": "scripted"}
+
+
+def test_the_verdict_of_the_rules_is_published_before_the_model_is_asked(tmp_path: Path) -> None:
+    """When the first question arrives the diagnosis can already be read; the answer is then added, as plain text."""
+    seen: list[dict[str, Any]] = []
+    running: list[Service] = []
+
+    def say(asked: dict[str, Any]) -> Reply:
+        with httpx.Client(base_url=running[0].url, timeout=10) as reader:
+            seen.append(diagnosis_of(reader))
+        number, text = next((n, t) for n, t in question(asked).lines.items() if "degraded" in t)
+        return answer("nvlink_error", {number: text}, mitigation="<b>Replace</b> the bridge.")
+
+    with model_server(say) as server, service(tmp_path, **settings(server.url)) as started:
+        running.append(started)
+        client = started.start()
+        assert client.get("/readyz").json()["parts"]["model"]["ready"] is True
+        run(client)
+        found = enriched(client)
+        page = client.get(f"/diagnoses/{found['id']}").raise_for_status().text
+        metrics = client.get("/metrics").text
+    assert (seen[0]["type"], seen[0]["model"]) == ("unknown", None)
+    assert (found["type"], found["decided_by"]) == ("nvlink_error", "llm:scripted")
+    assert found["recovery"] == seen[0]["recovery"]
+    assert "&lt;b&gt;Replace" in page
+    assert "<b>Replace" not in page
+    assert "<script>alert(1)" not in page
+    assert "diagnoser_model_calls_total 2.0" in metrics
+
+
+def test_without_its_model_server_the_service_works_and_says_so(tmp_path: Path) -> None:
+    """Nothing listens: it is ready and diagnoses; the reason stands at /readyz, on the diagnosis and in metrics."""
+    with service(tmp_path, **settings("http://127.0.0.1:9/v1")) as running:
+        client = running.start()
+        model = client.get("/readyz").json()["parts"]["model"]
+        run(client)
+        found = enriched(client)
+        metrics = client.get("/metrics").text
+    assert model["ready"] is False
+    assert "model_unavailable" in model["detail"]
+    assert (found["type"], found["model"]["failure"]) == ("unknown", "model_unavailable")
+    assert 'diagnoser_model_failures_total{reason="model_unavailable"} 1.0' in metrics
+
+
+def test_what_rules_decide_is_no_question(tmp_path: Path) -> None:
+    """The demo log costs no call."""
+    with model_server(lambda _: Reply(json.dumps({}))) as server, service(tmp_path, **settings(server.url)) as running:
+        client = running.start()
+        send(client, DEMO, 0, len(DEMO))
+        client.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 1}).raise_for_status()
+        found = diagnosis_of(client)
+        until(lambda: "not_enriched" in running.log(), "the end of the enrichment")
+    assert found["type"] == "ecc_error"
+    assert server.asked == []

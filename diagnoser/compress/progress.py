@@ -29,6 +29,7 @@ DIALECTS: tuple[Dialect, ...] = (
     Dialect("megatron", r"iteration +\d+/ *\d+ \|"),
     Dialect("deepspeed", r"step=\d+, skipped=\d+|steps: \d+ loss: "),
     Dialect("trainer", r"^\{'(?:loss|train_loss|grad_norm)': "),
+    Dialect("fairseq", r"\bnum_updates[ =]+\d"),
     Dialect("mllog", r':::MLLOG? .*"key": "(?:train_loss|tracked_stats|epoch_start|block_start)"'),
     Dialect("step", r"(?i)\b(?:step|iter(?:ation)?|global_step|train_step)s?\b[ =:\[#]+\d+.{0,400}\bloss\b"),
     Dialect("loss", r"(?i)\bloss\b[ =:'\"]+[-+]?(?:\d|nan|inf).{0,300}\b(?:step|iter\w*)\b"),
@@ -36,8 +37,8 @@ DIALECTS: tuple[Dialect, ...] = (
 )
 
 _VALUE = re.compile(r"['\"]?[ =:\[#]{1,8}['\"]?([-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|\.\d+|nan|inf))\b")
-_RATE = re.compile(r"[\w/ ()]{0,12}['\"]?[ =:]{1,8}(\d[\d,]*\.?\d*)")
-_WHOLE = re.compile(r"['\"]?[ =:\[#]{0,8}['\"]?(\d[\d,]*)")
+_RATE = re.compile(r"[a-z/ ()]{0,28}['\"]?[ =:]{1,8}(\d[\d,]*\.?\d*)")
+_WHOLE = re.compile(r"s?['\"]?[ =:\[#]{0,8}['\"]?(\d[\d,]*)")
 _KEYS = (
     ("iteration", "global_step", "step", "num_updates", "iter"),
     ("lm loss", "train_loss", "loss"),

@@ -32,7 +32,7 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
     ),
     (Kind.WARNING, r"(?i)(?:^|[^a-z])warn(?:ings?)?(?:[^a-z]|$)|[A-Z]\w*Warning\b|(?:^|\[)W\d{4} \d\d:\d\d"),
     # Python, C++ (c10, gdb, glibc, Open MPI), Java
-    (Kind.FRAME, r'^[\s|+-]*File "[^"]*", line \d+|^[\s|+-]*Traceback \(most recent call last\)'),
+    (Kind.FRAME, r'^[\s|+-]*File "[^"]*", line \d+|^[\s|+-]*(?:Exception Group )?Traceback \(most recent'),
     (Kind.FRAME, r"During handling of the above exception|The above exception was the direct cause"),
     (Kind.FRAME, r"^\s*frame #\d+: |^\s*#\d+ +0x[0-9a-f]+|\(\+0x[0-9a-f]+\) ?\[0x|^\s*\d* ?0x[0-9a-f]{8,} "),
     (Kind.FRAME, r"^\s*at [\w.$/<>]+\([\w .:$-]*\)\s*$|^\s*\[\w[\w.-]*:\d+\] \[ *\d+\] "),
@@ -99,7 +99,7 @@ class Shapes:
     def learn(self, counted: KeysView[bytes], where: Mapping[bytes, int], lines: Sequence[bytes]) -> None:
         """Classify skeletons that are not known yet. where: skeleton -> index of a line of it in ``lines``."""
         if len(self.known) > self._most:
-            for old in list(self.known)[: self._most // 4]:
+            for old in list(self.known)[: len(self.known) - self._most * 3 // 4]:
                 del self.known[old]
         for first in counted - self.known.keys():
             self.known[first] = self._shape(first, lines[where[first]])

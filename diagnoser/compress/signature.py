@@ -10,7 +10,7 @@ from functools import cache
 from diagnoser.compress.skeleton import identity
 
 _TOKENS = (
-    rb"Xid[^:\n]{0,40}: (\d+)",
+    rb"Xid(?: \([^)\n]{0,40}\))?[^:\n]{0,20}: (\d+)",
     rb"[Ee]rrno\W{0,3}(\d+)",
     rb"[Ss]ignal\W{0,3}(\d+)",
     rb"[Ee]xit ?code\W{0,4}(-?\d+)",

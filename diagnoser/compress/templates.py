@@ -14,15 +14,17 @@ MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b\d{4}-\d\d-\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"), "<TIME>"),
     (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"), "<IP>"),
     (re.compile(r"\b0[xX][0-9a-fA-F]+\b"), "<HEX>"),
-    (re.compile(r"\b(?=[a-fA-F]*\d)[0-9a-fA-F]{8,}\b"), "<HEX>"),
+    (re.compile(r"\b(?=[a-fA-F]*\d)(?=\d*[a-fA-F])[0-9a-fA-F]{8,}\b"), "<HEX>"),
     (re.compile(r"(?<![A-Za-z])[-+]?\d+(?:[.,:]\d+)*(?:[eE][-+]?\d+)?"), "<NUM>"),
 )
 _PROTECTED = re.compile(
-    r"(Xid[^:\n]{0,40}: |[Ee]rrno\W{0,3}|[Ss]ignal\W{0,3}|exit ?code\W{0,4}|status\W{0,3}|failure )(-?\d+)"
+    r"(Xid(?: \([^)\n]{0,40}\))?[^:\n]{0,20}: |[Ee]rrno\W{0,3}|[Ss]ignal\W{0,3}|exit ?code\W{0,4}|status\W{0,3}"
+    r"|failure )(-?\d+)"
     r"|\b(\d{3}) (?=Server|Client|[A-Z][a-z]+ )"
 )
-_DIGITS = str.maketrans("0123456789", "\u0660\u0661\u0662\u0663\u0664\u0665\u0666\u0667\u0668\u0669")
-_BACK = str.maketrans("\u0660\u0661\u0662\u0663\u0664\u0665\u0666\u0667\u0668\u0669", "0123456789")
+_HIDDEN = "".join(chr(0xE000 + digit) for digit in range(10))
+_DIGITS, _BACK = str.maketrans("0123456789", _HIDDEN), str.maketrans(_HIDDEN, "0123456789")
+"""Private-use characters stand for protected digits while the others are masked."""
 _JSON_KEY = re.compile(r'"([\w.-]{1,64})" ?:')
 
 
@@ -37,8 +39,15 @@ def mask(body: str) -> str:
     """A body with its changing parts masked, in fixed order; protected codes keep their digits."""
     for pattern, name in MASKS[:5]:
         body = pattern.sub(name, body)
-    body = _PROTECTED.sub(lambda found: found.group(0).translate(_DIGITS), body)
+    body = _PROTECTED.sub(_protect, body)
     return MASKS[5][0].sub(MASKS[5][1], body).translate(_BACK)
+
+
+def _protect(found: re.Match[str]) -> str:
+    """Hide the digits of the code from the mask of numbers, not those of what stands around it."""
+    at = found.start(found.lastindex or 0) - found.start()
+    code = found.group(found.lastindex or 0)
+    return found.group()[:at] + code.translate(_DIGITS) + found.group()[at + len(code) :]
 
 
 def partition(body: str, severity: int) -> str:

@@ -6,12 +6,16 @@ from dataclasses import dataclass, field, replace
 
 from diagnoser.model import Line, Traceback
 
-_START = re.compile(r"^[\s|+-]*Traceback \(most recent call last\)")
-_FRAME = re.compile(r'^[\s|+-]*(File "[^"]*", line \d+(?:, in .*)?)')
-_CHAIN = re.compile(r"^[\s|+-]*(?:During handling of the above exception|The above exception was the direct cause)")
-_EXCEPTION = re.compile(r"^[\s|+-]*((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: ?(.*))?$")
-_DEEP = re.compile(r"^[\s|+-]{2,}\S|^[\s|~^+-]*$")
+_GUTTER = re.compile(r"^ {2,}(?:\| ?|\+ (?=Exception Group)|\+-.*$)")
+"""What an exception group draws in front of the lines of its parts."""
+_START = re.compile(r"^\s*(?:Exception Group )?Traceback \(most recent call last\)")
+_FRAME = re.compile(r'^\s*(File "[^"]*", line \d+(?:, in .*)?)')
+_CHAIN = re.compile(r"^\s*(?:During handling of the above exception|The above exception was the direct cause)")
+_EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: ?(.*))?$")
+_DEEP = re.compile(r"^\s+\S|^[\s~^]*$")
 _MESSAGE_LINES = 12
+_FAR = 64
+"""Lines between two lines of one message, at most: other voices may have spoken in between."""
 
 
 @dataclass
@@ -39,7 +43,7 @@ def _read(lines: Sequence[Line], indices: list[int]) -> Iterator[tuple[Traceback
     """(traceback, whether it was raised from or while handling the one before), in order of one voice."""
     at, chained = 0, False
     while at < len(indices):
-        body = lines[indices[at]].body
+        body = _said(lines[indices[at]])
         if _CHAIN.match(body):
             chained = True
         elif _START.match(body) or _FRAME.match(body):
@@ -58,7 +62,7 @@ def _one(lines: Sequence[Line], indices: list[int], at: int) -> tuple[Traceback 
     opened = _Open(lines[indices[at]].rank)
     while at < len(indices):
         index = indices[at]
-        body = lines[index].body
+        body = _said(lines[index])
         frame = _FRAME.match(body)
         if frame:
             opened.frames.append(frame.group(1))
@@ -80,7 +84,7 @@ def _close(
     opened.lines.append(raised)
     at += 1
     while at < len(indices) and len(message) < _MESSAGE_LINES and _continues(lines, indices, at):
-        message.append(lines[indices[at]].body)
+        message.append(_said(lines[indices[at]]))
         opened.lines.append(indices[at])
         at += 1
     trace = Traceback(
@@ -92,11 +96,11 @@ def _close(
 def _continues(lines: Sequence[Line], indices: list[int], at: int) -> bool:
     """An indented line right after the exception line belongs to its message."""
     line, before = lines[indices[at]], lines[indices[at - 1]]
-    if (
-        line.number - before.number > 64
-        or _FRAME.match(line.body)
-        or _START.match(line.body)
-        or _CHAIN.match(line.body)
-    ):
+    body = _said(line)
+    if line.number - before.number > _FAR or _FRAME.match(body) or _START.match(body) or _CHAIN.match(body):
         return False
-    return line.body[:1] in (" ", "\t") and bool(line.body.strip())
+    return body[:1] in (" ", "\t") and bool(body.strip())
+
+
+def _said(line: Line) -> str:
+    return _GUTTER.sub("", line.body)

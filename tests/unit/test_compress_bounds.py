@@ -1,0 +1,92 @@
+"""Bad input: bounded memory, every line accounted for, and never a failure."""
+
+import random
+
+import pytest
+
+from diagnoser.compress import Compressor, Digest, Limits, digest, to_bytes
+from diagnoser.compress.filters import FilterSet
+from diagnoser.compress.gate import Gate
+from diagnoser.compress.shapes import Shapes, shapes
+from diagnoser.model import Block, Stream
+
+
+def view(data: bytes) -> Digest:
+    compressor = Compressor()
+    compressor.feed(Block(Stream(), data))
+    return digest(compressor.take())
+
+
+def words(count: int, seed: int = 2) -> list[bytes]:
+    """Lines that share no skeleton."""
+    rng = random.Random(seed)
+    return [bytes(rng.choices(b"abcdefghijklmnopqrstuvwxyz /:", k=40)) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(random.Random(1).randbytes(2_000_000), id="random bytes"),
+        pytest.param(b"\n".join(words(30_000)), id="a new skeleton on every line"),
+        pytest.param(b"\n".join(b"error in " + word for word in words(20_000)), id="a new error on every line"),
+        pytest.param(
+            b"Traceback (most recent call last):\n" + b'  File "a.py", line 3, in f\n    f()\n' * 30_000,
+            id="a traceback that never ends",
+        ),
+        pytest.param(b"\r" * 5_000_000, id="carriage returns"),
+        pytest.param(b"\n" * 300_000, id="empty lines"),
+        pytest.param(b"x" * 30_000_000, id="one line of 30 MB"),
+        pytest.param(b"%|" * 3_000_000, id="bars without end"),
+        pytest.param(b"\x1b[" * 2_000_000, id="codes without end"),
+        pytest.param(b"".join(b"%d: hello\n" % n for n in range(60_000)), id="a new label on every line"),
+        pytest.param(b"".join(b"[rank%d]: error\n" % (n * 977) for n in range(30_000)), id="absurd ranks"),
+        pytest.param(
+            b"9999-99-99 99:99:99 ERROR x\n1e999 loss: 1e999 step: 99999999999999999999\n" * 999, id="absurd numbers"
+        ),
+    ],
+)
+def test_bad_input_is_bounded_and_counted(data: bytes) -> None:
+    """Lines in are lines counted or said to be beyond the bound, and what is kept is small."""
+    found = view(data)
+    evidence = found.evidence()
+    delta = found.delta
+    counted = sum(stat.count for stat in delta.shapes.values())
+    assert delta.lines == data.count(b"\n") + (not data.endswith(b"\n"))
+    assert counted == delta.lines or (delta.crowded and counted < delta.lines)
+    assert len(delta.shapes) <= Limits().shapes
+    assert len(evidence.lines) < 9000
+    assert len(to_bytes(delta)) < 3_000_000
+    assert len(found.render(4000)) < 20_000
+
+
+def test_a_crowded_stream_is_marked() -> None:
+    """A reader is told that shapes went over the bound, and how many lines that concerns."""
+    found = view(b"\n".join(words(30_000)))
+    assert found.delta.crowded
+    assert "high cardinality" in found.left_out.why
+
+
+def test_a_cause_survives_a_crowd() -> None:
+    """Among twenty thousand different errors the first and the last one are kept."""
+    lines = [b"error in " + word for word in words(20_000)]
+    numbers = {line.number for line in view(b"\n".join(lines)).lines}
+    assert {1, 20_000} <= numbers
+
+
+def test_the_cache_of_shapes_is_bounded() -> None:
+    """The cache forgets the oldest shapes and still knows every line of the block it serves."""
+    cache = Shapes(Gate(), FilterSet(), most=100)
+    for start in range(0, 2000, 100):
+        lines = words(100, seed=start)
+        where = {line: index for index, line in enumerate(lines)}
+        cache.learn(where.keys(), where, lines)
+        assert where.keys() <= cache.known.keys()
+    assert len(cache.known) <= 200
+
+
+def test_routine_is_looked_at_once() -> None:
+    """A million lines of a few skeletons teach the cache a few shapes: no line is read twice by a pattern."""
+    cache = shapes(Gate(), FilterSet())
+    before = len(cache.known)
+    view(b"".join(b"stitched seam %d of hull %d\n" % (n, n % 9) for n in range(100_000)))
+    assert len(cache.known) - before <= 2

@@ -1,0 +1,91 @@
+"""Filter Rules: the same discipline as diagnosis rules, and never a cause hidden."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from diagnoser.compress import Compressor, FilterSet, Gate, digest, parse_filters
+from diagnoser.compress.lines import clean
+from diagnoser.compress.shapes import Shapes
+from diagnoser.errors import RuleFaults
+from diagnoser.model import Block, Mark, Stream
+from tests.corpus import CORPUS, needs_corpus
+
+FOLDER = Path(__file__).resolve().parents[2] / "rules" / "filters"
+GOOD = """\
+family: own
+filters:
+  - id: beat
+    title: Heartbeats
+    patterns: ['^heartbeat \\d+']
+    examples:
+      match: ["heartbeat 7"]
+      no_match: ["no heartbeat"]
+"""
+
+
+def project() -> FilterSet:
+    return parse_filters({path.name: path.read_text() for path in FOLDER.glob("*.yaml")})
+
+
+def test_the_filters_of_the_project_prove_themselves() -> None:
+    """Every filter matches its own examples and nothing of what it must not."""
+    assert len(project().patterns) > 50
+
+
+def test_every_family_of_the_field_is_known() -> None:
+    """The routine of each named framework has a file."""
+    named = {path.stem for path in FOLDER.glob("*.yaml")}
+    wanted = {"megatron_lm", "deepspeed", "hf_trainer", "accelerate", "lightning", "nemo", "torchtitan", "maxtext_jax"}
+    assert wanted | {"fairseq", "internevo", "colossalai", "mllog", "slurm", "ray", "nccl"} <= named
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line", "message"),
+    [
+        ("title: Heartbeats", "titel: Heartbeats", 4, "unknown key"),
+        ("'^heartbeat \\d+'", "'^heartbeat (\\d+'", 5, "not an RE2 expression"),
+        ('["heartbeat 7"]', '["silence"]', 7, "must match"),
+        ('["no heartbeat"]', '["heartbeat 8"]', 8, "must not match"),
+        ('match: ["heartbeat 7"]', "match: []", 7, "at least 1"),
+        ("id: beat", "id: Beat!", 3, "pattern"),
+    ],
+)
+def test_a_fault_is_told_with_path_and_line(before: str, after: str, line: int, message: str) -> None:
+    """Each kind of mistake names its file, its line and what is wrong."""
+    with pytest.raises(RuleFaults) as caught:
+        parse_filters({"own.yaml": GOOD.replace(before, after)})
+    assert any(f.path == "own.yaml" and f.line == line and message in f.message for f in caught.value.faults)
+
+
+def test_all_faults_of_all_files_come_at_once() -> None:
+    """Two faulty files and a name taken twice are told in one go."""
+    faulty = GOOD.replace('["heartbeat 7"]', '["silence"]')
+    with pytest.raises(RuleFaults) as caught:
+        parse_filters({"a.yaml": faulty, "b.yaml": GOOD, "c.yaml": "family: 7"})
+    assert {fault.path for fault in caught.value.faults} == {"a.yaml", "b.yaml", "c.yaml"}
+
+
+def test_a_filter_names_the_template_and_silences_the_word() -> None:
+    """A known routine line is counted under its filter even if it says error; the next one is not."""
+    compressor = Compressor(Gate(), parse_filters({"own.yaml": GOOD}))
+    compressor.feed(Block(Stream(), b"".join(b"heartbeat %d error count 0\n" % n for n in range(999))))
+    view = digest(compressor.take())
+    assert [one.filtered_by for one in view.templates] == ["own/beat"]
+    assert all(line.mark < Mark.SEVERITY for line in view.lines)
+
+
+@needs_corpus
+def test_no_filter_hides_a_known_root_line() -> None:
+    """Each labelled root-cause line is, to the compressor, no routine of any framework."""
+    shapes, hidden = Shapes(Gate(), project()), []
+    for name in ("dev", "dev-full", "injected-dev"):
+        for text in (CORPUS / name / "labels.jsonl").read_text().splitlines():
+            label = json.loads(text)
+            lines = clean((CORPUS / name / f"{label['id']}.log").read_bytes()).lines
+            roots = [lines[number - 1] for number in label["root_lines"]]
+            where = {line: index for index, line in enumerate(roots)}
+            shapes.learn(where.keys(), where, roots)
+            hidden += [label["id"] for line in roots if shapes.known[line].filtered]
+    assert hidden == []

@@ -1,0 +1,94 @@
+"""No line that a rule can match may slip past the gate."""
+
+import pytest
+import re2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diagnoser.compress import Compressor, Gate, digest
+from diagnoser.compress.gate import blind
+from diagnoser.model import Anchor, Block, Mark, Stream
+
+XID = Gate([Anchor("Xid", True)], [(("Xid",), (r"Xid \(\S+\): (?:79|74)\b",), True)])
+
+
+def kept(gate: Gate, lines: list[str]) -> dict[int, Mark]:
+    """Numbers and marks of kept lines among 500 routine ones that follow and precede them."""
+    routine = [f"step {n} took 0.1 s" for n in range(500)]
+    text = "\n".join([*routine, *lines, *routine]) + "\n"
+    compressor = Compressor(gate)
+    compressor.feed(Block(Stream(), text.encode()))
+    return {line.number - 500: line.mark for line in digest(compressor.take()).lines}
+
+
+def test_one_line_with_the_code_is_found_among_many_without() -> None:
+    """A code that a rule names is seen although thousands of lines of the same skeleton carry other codes."""
+    lines = [f"NVRM: Xid (PCI:0000:0{n % 8}:00): {13 + n % 2}, pid {n}" for n in range(400)]
+    lines[250] = "NVRM: Xid (PCI:0000:03:00): 79, pid 250"
+    marks = kept(XID, lines)
+    assert marks[251] is Mark.ANCHOR
+    assert len(marks) < 60
+
+
+def test_two_codes_are_two_signatures() -> None:
+    """The first lines of one code do not use up the room of another."""
+    lines = ["NVRM: Xid (PCI:0000:03:00): 79, gone"] * 50 + ["NVRM: Xid (PCI:0000:03:00): 74, gone"]
+    assert kept(XID, lines)[51] is Mark.ANCHOR
+
+
+def test_without_patterns_every_anchored_line_counts() -> None:
+    """Anchors alone are enough: patterns only make the gate finer."""
+    assert kept(Gate([Anchor("lost contact")]), ["we lost contact again"])[1] is Mark.ANCHOR
+
+
+def test_an_anchor_alone_is_not_enough_where_patterns_are_known() -> None:
+    """A loose word in a routine line does not make it worth keeping."""
+    gate = Gate([Anchor("onfig")], [(("onfig",), ("onfig file is broken",), True)])
+    assert 200 not in kept(gate, [f"read config entry {n}" for n in range(400)])
+
+
+def test_what_a_condition_asks_for_is_kept() -> None:
+    """Patterns without anchors stand for lines that a rule wants near its own."""
+    gate = Gate([Anchor("x y z")], [(("x y z",), ("x y z",), False), ((), ("shutting the sluice",), False)])
+    assert kept(gate, ["now shutting the sluice"])[1] is Mark.ANCHOR
+
+
+def test_fatal_is_told_from_symptom() -> None:
+    """Only the pattern of a rule that names a root makes a delta fatal."""
+    for fatal in (True, False):
+        compressor = Compressor(Gate([Anchor("sluice", fatal)], [(("sluice",), ("sluice jammed",), fatal)]))
+        compressor.feed(Block(Stream(), b"the sluice jammed\n"))
+        assert compressor.take().fatal is fatal
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line"),
+    [
+        (r"exit code 9\b", "exit code 9"),
+        (r"[45]\d\d Server Error", "503 Server Error"),
+        (r"[^0-9]x1{1,3}y", "ax11y"),
+        (r"(?P<gpu>[0-9a-f]{4}:[0-9a-f]{2})", "00a3:1f"),
+        (r"\x1b\[31m2", "\x1b[31m2"),
+        (r"(?i)ERRNO 1(?:04|11)", "errno 111"),
+        (r"a{2}7+", "aa777"),
+    ],
+)
+def test_a_blind_pattern_still_matches(pattern: str, line: str) -> None:
+    """A pattern with its digits blinded is sound RE2 and matches what the pattern matches."""
+    assert re2.search(pattern, line)
+    assert re2.search(blind(pattern), line)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.from_regex(r"[a-c]{1,3}(?:[0-9]{1,3}|\[[0-9]-9\]|\[\^[0-9]\]|[0-9]\?|\\d\+){1,4}", fullmatch=True),
+    st.text("abc0123456789", max_size=12),
+)
+def test_blinding_never_loses_a_match(pattern: str, text: str) -> None:
+    """Whatever a pattern matches its blind twin matches, so no line is passed over by it."""
+    try:
+        found = re2.search(pattern, text)
+    except re2.error:
+        return
+    if found:
+        assert re2.search(blind(pattern), text)

@@ -1,0 +1,97 @@
+"""Numbers and stages, in the dialects of the common frameworks."""
+
+import math
+
+import pytest
+
+from diagnoser.compress import Compressor, digest
+from diagnoser.model import Block, Progress, Stage, Stream
+
+
+def series(*lines: str) -> tuple[Progress, ...]:
+    compressor = Compressor()
+    compressor.feed(Block(Stream(), "".join(line + "\n" for line in lines).encode()))
+    return digest(compressor.take()).progress
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "loss", "grad", "seconds", "rate"),
+    [
+        (
+            " iteration      120/  200000 | samples: 61440 | elapsed time per iteration (ms): 2410.7 | "
+            "lm loss: 6.1E+00 | grad norm: 0.8 |",
+            *(120, 6.1, 0.8, 2.4107, None),
+        ),
+        (
+            "[INFO] [logging.py:128:log_dist] [Rank 0] step=400, skipped=0, lr=[1e-05], mom=[(0.9, 0.95)]",
+            400,
+            None,
+            None,
+            None,
+            None,
+        ),
+        ("steps: 40 loss: 7.5 iter time (s): 1.25 samples/sec: 20.1", 40, 7.5, None, 1.25, None),
+        ("{'loss': 1.92, 'grad_norm': 0.42, 'learning_rate': 2e-05, 'epoch': 0.31}", None, 1.92, 0.42, None, None),
+        (
+            "[titan] 2026-03-01 12:00:09,221 - root - INFO - step: 20  loss:  6.91  memory: 41.02GiB  tps: 9,120",
+            20,
+            6.91,
+            None,
+            None,
+            9120.0,
+        ),
+        (
+            "completed step: 41, seconds: 5.218, TFLOP/s/device: 181.2, Tokens/s/device: 3140.1, "
+            "total_weights: 65536, loss: 7.012",
+            41,
+            7.012,
+            None,
+            None,
+            3140.1,
+        ),
+        (
+            "| INFO | train_inner | epoch 004:    120 / 356 loss=5.12, wps=30112, num_updates=1120, lr=1e-4",
+            1120,
+            5.12,
+            None,
+            None,
+            30112.0,
+        ),
+        ("tflops=180.2 step=300 loss=4.81 tgs (tokens/gpu/second)=3900.1", 300, 4.81, None, None, 3900.1),
+        ("step     9 | loss: 10.5 | lr 8.3e-06 | norm: 2.4 | dt: 3957.22ms", 9, 10.5, None, None, None),
+        ("iter 21: loss 3.25, time 157.18ms, mfu 12.00%", 21, 3.25, None, None, None),
+    ],
+)
+def test_each_dialect_is_read(
+    line: str, step: int | None, loss: float | None, grad: float | None, seconds: float | None, rate: float | None
+) -> None:
+    """Step, loss, gradient norm, step time and rate come out as printed."""
+    (point,) = series(line)
+    assert (point.step, point.loss, point.grad_norm, point.tokens_per_second) == (step, loss, grad, rate)
+    assert point.step_seconds == (pytest.approx(seconds) if seconds is not None else None)
+
+
+def test_nan_is_a_finding_and_absence_is_not() -> None:
+    """A loss of NaN is NaN; a loss that is not printed is None."""
+    first, second = series("iteration 5/ 90 | lm loss: nan | grad norm: 1.0 |", "step=6, skipped=0, lr=[1e-5]")
+    assert first.loss is not None and math.isnan(first.loss)
+    assert second.loss is None
+
+
+def test_a_saved_checkpoint_is_named_and_a_load_is_a_stage() -> None:
+    """Saving and loading are told apart from training."""
+    loaded, saved = series(
+        "loading checkpoint from /ckpt/iter_0000100",
+        "successfully saved checkpoint at iteration 200 to /ckpt/iter_0000200",
+    )
+    assert (loaded.stage, saved.stage) == (Stage.LOAD, Stage.SAVE)
+    assert saved.checkpoint == "/ckpt/iter_0000200"
+
+
+def test_a_long_series_keeps_its_start_its_end_and_a_spread() -> None:
+    """Of a hundred thousand steps a few hundred points stay, among them the first and the last ones in a row."""
+    steps = [point.step for point in series(*(f"step: {n} loss: 2.5" for n in range(100_000)))]
+    assert steps[0] == 0
+    assert steps[-64:] == list(range(99_936, 100_000))
+    assert 100 < len(steps) < 400
+    assert any(steps.count(n) for n in range(40_000, 60_000))

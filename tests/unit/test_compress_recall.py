@@ -1,0 +1,24 @@
+"""It never loses the cause: every labelled root-cause line is kept verbatim, alone and inside large healthy logs."""
+
+import pytest
+
+from tests.bench import logs, measure
+from tests.corpus import needs_corpus
+
+pytestmark = [needs_corpus, pytest.mark.corpus]
+
+
+@pytest.mark.parametrize("name", logs.SETS)
+def test_the_root_line_is_kept(name: str) -> None:
+    """Alone, with the rules and filters of the project."""
+    lost, cases = measure.missed([name], [])
+    assert cases
+    assert lost == []
+
+
+def test_the_root_line_is_kept_inside_a_healthy_log() -> None:
+    """Each case once, spliced at a random line of a sample of healthy logs (a seeded draw; the bench takes more)."""
+    hosts = [data for data in logs.healthy().values() if 500_000 <= len(data) <= 1_500_000][::6]
+    lost, cases = measure.missed(logs.SETS, hosts)
+    assert cases > 400
+    assert lost == []

@@ -8,7 +8,7 @@ from diagnoser.compress import skeleton
 from diagnoser.compress.delta import Delta, Share, Stat, join
 from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.gate import Gate
-from diagnoser.compress.keeping import Keeper
+from diagnoser.compress.keeping import Keeper, Said
 from diagnoser.compress.limits import Limits
 from diagnoser.compress.lines import HEADS, clean, read_prefix
 from diagnoser.compress.selection import settle
@@ -34,6 +34,7 @@ class Compressor:
         self._delta = Delta(self._limits)
         self._seen: set[tuple[bytes, bytes]] = set()
         self._codes: dict[int, set[int]] = {}
+        self._lasts: dict[Stream, dict[str, Said]] = {}
         self._settled = 0
 
     def feed(self, block: Block) -> None:
@@ -48,7 +49,7 @@ class Compressor:
 
     def take(self) -> Delta:
         """What all blocks since the last ``take`` leave."""
-        self._write_codes()
+        self._write_out()
         delta, self._delta = self._delta, Delta(self._limits)
         self._seen.clear()
         self._settled = 0
@@ -64,9 +65,9 @@ class Compressor:
         share.ranges = join((*share.ranges, (block.first, block.first + total - 1)))
         _count(block, cut, delta.shapes)
         self._speakers(block.stream, cut, share)
-        Keeper(block, cut, share, delta, self._shapes.gate).keep()
+        Keeper(block, cut, share, delta, self._shapes.gate).keep(self._lasts.setdefault(block.stream, {}))
         if delta.size > 2 * self._settled + 8192:
-            self._write_codes()
+            self._write_out()
             self._seen.clear()
             settle(delta)
             self._settled = delta.size
@@ -85,17 +86,23 @@ class Compressor:
         if len(heads) <= _FEW:
             spoken = set(spoken) - self._seen
             self._seen |= spoken
-        sets = {name: codes.setdefault(shape.id, set()) for name, shape in cut.found.items()}
+        adders = {name: codes.setdefault(shape.id, set()).add for name, shape in cut.found.items()}
         for head, name in spoken:
-            sets[name].add(heads[head])
+            adders[name](heads[head])
         for head in heads:
             prefix = read_prefix(head)
             if prefix.voice:
                 named = 1 << prefix.rank if 0 <= prefix.rank <= _MOST_RANK else 0
                 share.voices[prefix.voice] = share.voices.get(prefix.voice, 0) | named
 
-    def _write_codes(self) -> None:
-        """Turn the sets of speakers into the bit sets of the delta, each with one addition."""
+    def _write_out(self) -> None:
+        """Put into the delta what is cheaper to gather over many chunks: speakers of shapes, last words of voices."""
+        for stream, lasts in self._lasts.items():
+            rows = self._delta.share(stream).rows
+            rows.update(
+                (said.number, said.row(self._shapes.gate)) for said in lasts.values() if said.number not in rows
+            )
+        self._lasts.clear()
         for key, codes in self._codes.items():
             stat = self._delta.shapes.get(key)
             if stat:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from diagnoser.compress import nodes, progress
 from diagnoser.compress.delta import Delta, PointRow, Row, Share
@@ -24,6 +24,33 @@ _READ = int(IMPORTANT | Kind.PROGRESS | Kind.NODE)
 _NODE, _ANCHOR = int(Kind.NODE), int(Kind.ANCHOR)
 
 
+class Said(NamedTuple):
+    """A line that may become a row."""
+
+    number: int
+    line: bytes
+    shape: Shape
+    voice: str
+    time: float
+    received: float
+
+    def row(self, gate: Gate) -> Row:
+        kind, mark = judge(self.shape, self.line, gate)
+        text = self.line.decode("utf-8", "replace")
+        return Row(self.number, text, self.voice, kind, mark, self.time, self.received)
+
+
+def judge(shape: Shape, line: bytes, gate: Gate) -> tuple[int, int]:
+    """(kind, signature) of a line; the signature is 0 when the line does not matter by itself."""
+    kind = shape.kind
+    if shape.watch:
+        kind |= gate.line(body_of(line)[1], shape.watch)
+    if not kind & IMPORTANT:
+        return kind, 0
+    anchored = bool(shape.watch) and bool(kind & _ANCHOR)
+    return kind, signature(shape.id, line, shape.tokens, anchored)
+
+
 class Keeper:
     """Fills a share from a chunk."""
 
@@ -32,10 +59,11 @@ class Keeper:
         self._block, self._cut, self._share, self._limits = block, cut, share, delta.limits
         self._whole = delta.lines <= delta.limits.small or len(cut.lines) <= 2 * delta.limits.window
 
-    def keep(self) -> None:
+    def keep(self, lasts: dict[str, Said]) -> None:
+        """lasts: the last line of each voice so far; updated."""
         cut, total, window = self._cut, len(self._cut.lines), self._limits.window
         self._rows(range(total) if self._whole else (*range(window), *range(total - window, total)))
-        self._tails()
+        self._tails(lasts)
         found = cut.found
         hot = {name for name, shape in found.items() if shape.kind & _READ or shape.watch}
         if not hot:
@@ -61,7 +89,7 @@ class Keeper:
                 kinds[shape.id or 1] = shape.kind
                 continue
             for index in indices:
-                kind, mark = self._judge(shape, self._cut.lines[index])
+                kind, mark = judge(shape, self._cut.lines[index], self._gate)
                 if mark:
                     groups.setdefault(mark, []).append(index)
                     kinds[mark] = kind
@@ -72,17 +100,16 @@ class Keeper:
         for index in indices:
             self._row(index)
 
-    def _tails(self) -> None:
-        """The last lines of each voice, found in C: one dictionary of last positions for each line wanted."""
-        if self._cut.heads is None or self._whole:
+    def _tails(self, lasts: dict[str, Said]) -> None:
+        """The last line of each voice, found in C, and made a row only when no later one can follow."""
+        if self._cut.heads is None:
             return
-        voices = list(self.voices)
-        for _ in range(self._limits.tails):
-            last = dict(zip(voices, range(len(voices)), strict=True))
-            last.pop("", None)
-            for index in last.values():
-                self._row(index)
-                voices[index] = ""
+        found = dict(zip(self.voices, range(len(self.voices)), strict=True))
+        found.pop("", None)
+        for voice, index in found.items():
+            before = lasts.get(voice)
+            if before is None or before.number < self._block.first + index:
+                lasts[voice] = self._said(index)
 
     def _group(self, budget: Budget, indices: list[int]) -> None:
         few = len(indices) <= budget.first + budget.last
@@ -113,27 +140,19 @@ class Keeper:
         if self._cut.heads is None:
             return [""] * len(self._cut.lines)
         names = {head: read_prefix(head).voice for head in set(self._cut.heads)}
-        return [names[head] for head in self._cut.heads]
+        return list(map(names.__getitem__, self._cut.heads))
 
     def _row(self, index: int) -> None:
         """A row is the same whatever it is kept for, so that rows from different splits agree."""
         number = self._block.first + index
-        if number in self._share.rows:
-            return
-        line, shape = self._cut.lines[index], self._cut.found[self._cut.skeletons[index]]
-        kind, mark = self._judge(shape, line)
-        text, time = line.decode("utf-8", "replace"), self._time(index)
-        self._share.rows[number] = Row(number, text, self.voices[index], kind, mark, time, self._block.received)
+        if number not in self._share.rows:
+            self._share.rows[number] = self._said(index).row(self._gate)
 
-    def _judge(self, shape: Shape, line: bytes) -> tuple[int, int]:
-        """(kind, signature) of a line; the signature is 0 when the line does not matter by itself."""
-        kind = shape.kind
-        if shape.watch:
-            kind |= self._gate.line(body_of(line)[1], shape.watch)
-        if not kind & IMPORTANT:
-            return kind, 0
-        anchored = bool(shape.watch) and bool(kind & _ANCHOR)
-        return kind, signature(shape.id, line, shape.tokens, anchored)
+    def _said(self, index: int) -> Said:
+        block, cut = self._block, self._cut
+        shape = cut.found[cut.skeletons[index]]
+        time = self._time(index)
+        return Said(block.first + index, cut.lines[index], shape, self.voices[index], time, block.received)
 
     def _time(self, index: int) -> float:
         time = self._block.times[index] if self._block.times is not None else 0.0

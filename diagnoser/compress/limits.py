@@ -41,16 +41,15 @@ def budget_of(kind: int) -> Budget:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """shapes, signatures: kept with exact counts, those of smallest hash. extremes: first and last of all lines that
-    matter, kept whatever their signature. window: how far context is looked for. tails: last lines of each voice.
-    small: an input of so many lines is kept whole. first, last, spread: points kept of each progress series.
+    """shapes, signatures: kept with exact counts, those of smallest hash. extremes: of signatures beyond that, the very
+    first and last lines. window: how far context is looked for. small: an input of so many lines is kept whole.
+    first, last, spread: points kept of each progress series.
     """
 
     shapes: int = 4096
     signatures: int = 2048
     extremes: int = 256
     window: int = 64
-    tails: int = 1
     voices: int = 2048
     small: int = 200
     series: int = 64

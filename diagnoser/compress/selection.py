@@ -116,14 +116,10 @@ def _edges(share: Share, window: int) -> set[int]:
 
 
 def _tails(share: Share, limits: Limits) -> set[int]:
-    speech: dict[str, list[int]] = {}
-    for number in sorted(share.rows, reverse=True):
-        voice = share.rows[number].voice
-        if voice:
-            said = speech.setdefault(voice, [])
-            if len(said) < limits.tails:
-                said.append(number)
-    return {number for numbers in of_smallest_hash(speech, limits.voices) for number in numbers}
+    """The last line of each voice."""
+    lasts = {share.rows[number].voice: number for number in sorted(share.rows)}
+    lasts.pop("", None)
+    return set(of_smallest_hash(lasts, limits.voices))
 
 
 def _settle_series(share: Share, limits: Limits) -> None:

@@ -1,18 +1,20 @@
 """Everything in a log that could be the cause: rule hits, and what exceptions say where no rule knows them."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from diagnoser.model import Evidence, Traceback
-from diagnoser.rules import exceptions
+from diagnoser.model import Evidence, Stream, Traceback
+from diagnoser.rules import exceptions, words
 from diagnoser.rules.engine import Hit
 from diagnoser.rules.schema import Blame, Maturity, Role
 from diagnoser.taxonomy import Action, FailureType
 
-_SERIES, _TRACED, _GENERIC, _BARE = 60, 40, 25, 15
+_SERIES, _TRACED, _GENERIC, _BARE, _WORDS = 60, 40, 25, 15, 10
 """Specificity of a break in the loss series, of a traceback's exception, of one whose class says little, of a line that
-names an exception outside of any traceback."""
+names an exception outside of any traceback, of a line that only complains."""
+_LAST_WORDS = 60
+"""Lines before the end of a stream in which words alone may count: who goes on for longer has not failed there."""
 _BARE_EXCEPTION = re.compile(
     r"^(?:.{0,160}?[\]|>:-] ?)?\s*(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): (?P<message>\S.*)"
 )
@@ -69,7 +71,9 @@ def collect(evidence: Evidence, hits: Sequence[Hit], loss: Break | None = None) 
         best.setdefault(loss.line, _of_loss(evidence, loss))
     for candidate in (*_of_traces(evidence), *_of_bare_lines(evidence)):
         best.setdefault(candidate.line, candidate)
-    found = [_asserted(one, evidence) for one in best.values() if one.role is not Role.BENIGN]
+    found = [_asserted(_worded(one, evidence), evidence) for one in best.values() if one.role is not Role.BENIGN]
+    if not any(one.role in (Role.ROOT, Role.SYMPTOM) for one in found):
+        found += _of_words(evidence, set(best))
     return tuple(sorted(found, key=lambda one: one.line))
 
 
@@ -101,6 +105,32 @@ def _of_rule(hit: Hit, evidence: Evidence, trace: int) -> Candidate:
         trace=trace,
         raised=trace >= 0 or bool(_RAISED.match(line.body)),
     )
+
+
+def _worded(one: Candidate, evidence: Evidence) -> Candidate:
+    """An exception whose class says nothing is named by its message, where that tells."""
+    if one.type is not FailureType.RUNTIME_ERROR or one.specificity > _GENERIC or not one.raised:
+        return one
+    trace = evidence.tracebacks[one.trace] if one.trace >= 0 else None
+    kind = words.says(trace.message if trace else evidence.lines[one.line].body)
+    return one if kind is None else replace(one, type=kind, by="heuristic:words", mitigation="", action=None)
+
+
+def _of_words(evidence: Evidence, known: Collection[int]) -> list[Candidate]:
+    """Lines near the end that complain in words of a failure, for logs in which nothing else was found."""
+    found = []
+    ends: dict[Stream, int] = {}
+    for line in evidence.lines:
+        ends[line.stream] = max(ends.get(line.stream, 0), line.number)
+    for index, line in enumerate(evidence.lines):
+        if index in known or line.number < ends[line.stream] - _LAST_WORDS:
+            continue
+        kind = words.complains(line.body)
+        if kind is not None:
+            why = "no rule knows this line; its words speak of it"
+            rank = line.rank if line.rank >= 0 else None
+            found.append(Candidate(index, kind, Role.ROOT, "heuristic:words", why, _WORDS, rank=rank))
+    return found
 
 
 def _asserted(one: Candidate, evidence: Evidence) -> Candidate:

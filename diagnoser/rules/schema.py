@@ -123,7 +123,6 @@ class RuleSet:
                 found[text] = found.get(text, False) or rule.role is Role.ROOT
         return tuple(Anchor(text, fatal) for text, fatal in sorted(found.items()))
 
-
     @cached_property
     def watched(self) -> tuple[tuple[tuple[str, ...], tuple[str, ...], bool], ...]:
         """(anchors, patterns, whether it names a root) of every rule whose lines must be kept. What a ``near`` asks

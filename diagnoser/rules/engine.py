@@ -1,10 +1,12 @@
-"""Which rules hit which kept lines. One RE2 set holds every pattern, so a line is read once, in linear time.
+"""Which rules hit which kept lines, in linear time whatever a rule says: everything is RE2.
 
-A set tells which patterns match and nothing more; only those are run again for their groups and conditions.
+One set holds every anchor. It reads a line once and tells which rules may match at all; only those are run. (One set
+of all patterns must remember how far each of a thousand has come: its automaton grows past any memory, and each line
+then costs milliseconds.)
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,8 +15,8 @@ import re2
 from diagnoser.model import Evidence, Line
 from diagnoser.rules.schema import Near, Rule, RuleSet
 
-_SET_MEMORY = 256 << 20
-"""Bytes the automaton of the whole set may grow to before RE2 starts over: it is filled only as far as logs need it."""
+_SET_MEMORY = 64 << 20
+"""Bytes that the automaton of the anchors may grow to: it is filled only as far as logs need it."""
 _LONGEST = 8192
 """Characters of a body that are searched: longer lines carry their message at the front (and are cut anyway)."""
 
@@ -37,8 +39,12 @@ class Engine:
 
     def __init__(self, ruleset: RuleSet) -> None:
         self.ruleset = ruleset
-        self._owners = [(rule, pattern) for rule in ruleset.rules for pattern in rule.patterns]
-        self._set = _compile([pattern for _, pattern in self._owners])
+        anchors: dict[str, list[Rule]] = {}
+        for rule in ruleset.rules:
+            for text in rule.anchors:
+                anchors.setdefault(text, []).append(rule)
+        self._owners = list(anchors.values())
+        self._set = _literals(anchors)
 
     def match(self, evidence: Evidence) -> tuple[Hit, ...]:
         """All hits in the order of the lines; on one line the most specific first, then by id."""
@@ -52,24 +58,17 @@ class Engine:
             found = seen.get(body)
             if found is None:
                 found = seen[body] = self._hits(body)
-            hits += [
-                Hit(hit.rule, index, hit.rank, hit.node, hit.gpu) for hit in found if around.allows(hit.rule, index)
-            ]
+            hits += [replace(hit, line=index) for hit in found if around.allows(hit.rule, index)]
         return tuple(hits)
 
     def _hits(self, body: str) -> tuple[Hit, ...]:
         """Hits of a body, as far as the body alone decides."""
-        if not self._owners or not body:
+        anchored = self._set.Match(body) if self._owners and body else None
+        if not anchored:
             return ()
-        groups: dict[str, dict[str, str]] = {}
-        rules: dict[str, Rule] = {}
-        for number in sorted(self._set.Match(body) or ()):
-            rule, pattern = self._owners[number]
-            rules[rule.id] = rule
-            groups[rule.id] = _groups(pattern, body) | groups.get(rule.id, {})
-        kept = [rule for rule in rules.values() if not _any(rule.unless, body)]
-        kept.sort(key=lambda rule: (-rule.specificity, rule.id))
-        return tuple(_hit(rule, groups[rule.id]) for rule in kept)
+        rules = {rule.id: rule for number in anchored for rule in self._owners[number]}
+        found = [hit for rule in rules.values() if (hit := _hit(rule, body))]
+        return tuple(sorted(found, key=lambda hit: (-hit.rule.specificity, hit.rule.id)))
 
 
 class _Around:
@@ -113,19 +112,23 @@ def _beside(here: Line, there: Line, reach: int) -> bool:
     return there.stream != here.stream or abs(there.number - here.number) <= reach
 
 
-def _compile(patterns: Sequence[str]) -> Any:
-    options = re2.Options()
-    options.max_mem = _SET_MEMORY
-    options.log_errors = False
-    compiled = re2.Set.SearchSet(options)
-    for pattern in patterns:
-        compiled.Add(pattern)
-    if patterns:
-        compiled.Compile()
+def _literals(texts: Iterable[str]) -> Any:
+    """A set that tells which of the literals a text holds."""
+    compiled = re2.Set.SearchSet(_options())
+    for text in texts:
+        compiled.Add(re2.escape(text))
+    compiled.Compile()
     return compiled
 
 
-@lru_cache(maxsize=8192)
+def _options() -> Any:
+    options = re2.Options()
+    options.max_mem = _SET_MEMORY
+    options.log_errors = False
+    return options
+
+
+@lru_cache(maxsize=16384)
 def _regex(pattern: str) -> Any:
     options = re2.Options()
     options.log_errors = False
@@ -136,14 +139,13 @@ def _any(patterns: Sequence[str], text: str) -> bool:
     return any(_regex(pattern).search(text) for pattern in patterns)
 
 
-def _groups(pattern: str, body: str) -> dict[str, str]:
-    regex = _regex(pattern)
-    if not regex.groupindex:
-        return {}
-    found = regex.search(body)
-    return {name: value for name, value in found.groupdict().items() if value} if found else {}
-
-
-def _hit(rule: Rule, groups: dict[str, str]) -> Hit:
+def _hit(rule: Rule, body: str) -> Hit | None:
+    """The rule on this body, with what any of its patterns extracts; None when none matches or one vetoes."""
+    matches = [found for pattern in rule.patterns if (found := _regex(pattern).search(body))]
+    if not matches or _any(rule.unless, body):
+        return None
+    groups: dict[str, str] = {}
+    for found in matches:
+        groups |= {name: value for name, value in found.groupdict().items() if value and name not in groups}
     rank = groups.get("rank", "")
     return Hit(rule, -1, int(rank) if rank.isdecimal() else None, groups.get("node"), groups.get("gpu"))

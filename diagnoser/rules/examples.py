@@ -35,14 +35,12 @@ def _missed(rule: Rule, match: Match, engine: Engine, digest: Digest) -> Iterato
     evidence = digest(match.text.encode())
     hits = _hits(rule, engine, evidence)
     if not hits:
-        yield "the rule does not hit"
-        return
-    for name in ("rank", "node", "gpu"):
+        anchored = any(anchor in line.body for line in evidence.lines for anchor in rule.anchors)
+        yield "the rule does not hit" if anchored else "no line carries any of the rule's anchors"
+    for name in ("rank", "node", "gpu") if hits else ():
         wanted, found = getattr(match, name), {_shown(name, hit, evidence) for hit in hits} - {None}
         if wanted is not None and wanted not in found:
             yield f"{name}: expected {wanted!r}, extracted {sorted(map(str, found)) or 'nothing'}"
-    if not any(anchor in evidence.lines[hit.line].body for hit in hits for anchor in rule.anchors):
-        yield "the line carries none of the rule's anchors, so a large log would lose it"
 
 
 def _shown(name: str, hit: Hit, evidence: Evidence) -> str | int | None:

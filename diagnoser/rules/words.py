@@ -215,7 +215,10 @@ _WORDS: tuple[tuple[FailureType, str], ...] = (
         r"unexpected keyword argument|positional argument|object is not (?:callable|iterable|" + r"subscriptable)",
     ),
 )
-_CALM = r"\b(?:warning|retry\w*|deprecat\w*|skipp\w+|ignor\w+|fall\w* ?back|info|debug|optional|no errors?|0 errors|(?:nan|inf) ?= ?false)\b"
+_CALM = (
+    r"\b(?:warning|retry\w*|deprecat\w*|skipp\w+|ignor\w+|fall\w* ?back|info|debug|"
+    r"optional|no errors?|0 errors|(?:nan|inf) ?= ?false)\b"
+)
 
 
 def says(text: str) -> FailureType | None:

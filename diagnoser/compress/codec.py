@@ -45,15 +45,17 @@ def _delta(body: dict[str, Any], limits: Limits) -> Delta:
     streams = [Stream(*fields) for fields in body["streams"]]
     lines, size, cut_lines, cut_bytes, crowded = body["sums"]
     delta = Delta(limits, lines, size, cut_lines, cut_bytes, crowded)
-    for key, count, first, first_text, last, last_text, ranks, kind, filtered in body["shapes"]:
+    for key, count, first, early, last, late, ranks, kind, filtered in body["shapes"]:
         first_place, last_place = (first[0], streams[first[1]]), (last[0], streams[last[1]])
-        delta.shapes[key] = Stat(count, first_place, first_text, last_place, last_text, int(ranks, 16), kind, filtered)
+        delta.shapes[key] = Stat(
+            count, first_place, early.encode(), last_place, late.encode(), int(ranks, 16), kind, filtered
+        )
     delta.shares = {stream: _shared(share) for stream, share in zip(streams, body["shares"], strict=True)}
     return delta
 
 
 def _share(share: Share) -> list[Any]:
-    rows = [list(row) for _, row in sorted(share.rows.items())]
+    rows = [[row[0], row[1].decode("utf-8", "replace"), *row[2:]] for _, row in sorted(share.rows.items())]
     points = [[*row[:4], [_plain(value) for value in row.point]] for _, row in sorted(share.points.items())]
     voices = [[voice, f"{ranks:x}"] for voice, ranks in sorted(share.voices.items())]
     return [share.ranges, rows, points, voices, [[rank, *node] for rank, node in sorted(share.nodes.items())]]
@@ -62,7 +64,7 @@ def _share(share: Share) -> list[Any]:
 def _shared(fields: list[Any]) -> Share:
     ranges, rows, points, voices, nodes = fields
     share = Share(tuple((low, high) for low, high in ranges))
-    share.rows = {row[0]: Row(*row) for row in rows}
+    share.rows = {row[0]: Row(row[0], row[1].encode(), *row[2:]) for row in rows}
     for number, voice, rank, time, values in points:
         point = Point(*(_value(value) for value in values[:5]), *values[5:])
         share.points[number] = PointRow(number, voice, rank, time, point)
@@ -74,7 +76,8 @@ def _shared(fields: list[Any]) -> Share:
 def _stat(key: int, stat: Stat, at: dict[Stream, int]) -> list[Any]:
     first, last = [stat.first[0], at[stat.first[1]]], [stat.last[0], at[stat.last[1]]]
     ranks = f"{stat.ranks:x}"
-    return [key, stat.count, first, stat.first_text, last, stat.last_text, ranks, stat.kind, stat.filtered]
+    early, late = stat.first_text.decode("utf-8", "replace"), stat.last_text.decode("utf-8", "replace")
+    return [key, stat.count, first, early, last, late, ranks, stat.kind, stat.filtered]
 
 
 def _plain(value: Any) -> Any:

@@ -140,15 +140,15 @@ def _count(block: Block, cut: Cut, stats: dict[int, Stat]) -> None:
         low, high = (start + first, stream), (start + last, stream)
         stat = stats.get(shape.id)
         if stat is None:
-            text = _sample(lines[first])
-            last_text = text if first == last else _sample(lines[last])
+            text = lines[first][:SAMPLE]
+            last_text = text if first == last else lines[last][:SAMPLE]
             stats[shape.id] = Stat(count, low, text, high, last_text, 0, shape.kind, shape.filtered)
             continue
         stat.count += count
         if low < stat.first:
-            stat.first, stat.first_text = low, _sample(lines[first])
+            stat.first, stat.first_text = low, lines[first][:SAMPLE]
         if high > stat.last:
-            stat.last, stat.last_text = high, _sample(lines[last])
+            stat.last, stat.last_text = high, lines[last][:SAMPLE]
 
 
 def rank_code(rank: int, task: int, local: int) -> int:
@@ -168,10 +168,6 @@ def rank_code(rank: int, task: int, local: int) -> int:
 def _code(head: bytes) -> int:
     prefix = read_prefix(head)
     return rank_code(prefix.rank, prefix.task, prefix.local)
-
-
-def _sample(line: bytes) -> str:
-    return line[:SAMPLE].decode("utf-8", "replace")
 
 
 def _chunks(data: bytes) -> Iterator[bytes]:

@@ -20,10 +20,12 @@ Place = tuple[int, Stream]
 
 
 class Row(NamedTuple):
-    """A kept line. signature: 0 where the line matters only because of its place. time: 0.0 when not known."""
+    """A kept line, not decoded yet, for most rows are dropped again. signature: 0 where the line matters only because
+    of its place. time: 0.0 when not known.
+    """
 
     number: int
-    text: str
+    text: bytes
     voice: str
     kind: int = 0
     signature: int = 0
@@ -47,9 +49,9 @@ class Stat:
 
     count: int
     first: Place
-    first_text: str
+    first_text: bytes
     last: Place
-    last_text: str
+    last_text: bytes
     ranks: int
     kind: int
     filtered: str

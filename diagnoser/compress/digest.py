@@ -37,7 +37,9 @@ class Digest:
     def _spoken(self) -> list[tuple[Line, str]]:
         """Lines with the voice that said them."""
         rows = [(self.delta.shares[stream].rows[number], stream, mark) for (number, stream), mark in self._marks]
-        clock = times.Clock([row.text for row, _, _ in rows], max((row.received for row, _, _ in rows), default=0.0))
+        clock = times.Clock(
+            (_text(row.text) for row, _, _ in rows), max((row.received for row, _, _ in rows), default=0.0)
+        )
         spoken = [(self._line(row, stream, mark, clock), row.voice) for row, stream, mark in rows]
         return sorted(spoken, key=lambda pair: (pair[0].time, pair[0].stream, pair[0].number))
 
@@ -46,18 +48,19 @@ class Digest:
         return sorted(_choose(self.delta).items())
 
     def _line(self, row: Row, stream: Stream, mark: Mark, clock: times.Clock) -> Line:
-        prefix, raw = body_of(row.text.encode())
-        body = raw.decode("utf-8", "replace")
+        text = _text(row.text)
+        prefix, raw = body_of(text.encode())
+        body = raw.decode()
         rank = self._ranks.of(stream, row.voice, prefix.rank)
         time = clock.time(stream, row.time, body, row.received)
         node = prefix.node or stream.node
-        return Line(stream, row.number, row.text, body, rank, node, time, mark, prefix.task)
+        return Line(stream, row.number, text, body, rank, node, time, mark, prefix.task)
 
     @cached_property
     def templates(self) -> tuple[Template, ...]:
         """Shapes grouped by Drain3, most frequent first."""
         stats = sorted(self.delta.shapes.values(), key=lambda stat: (stat.first, stat.first_text))
-        bodies = [body_of(stat.first_text.encode())[1].decode("utf-8", "replace") for stat in stats]
+        bodies = [body_of(_text(stat.first_text).encode())[1].decode() for stat in stats]
         severities = [_severity(stat.kind) for stat in stats]
         groups = templates.group(list(zip(bodies, severities, strict=True)))
         found = [self._template(group.text, [stats[index] for index in group.members]) for group in groups]
@@ -65,7 +68,7 @@ class Digest:
 
     def _template(self, text: str, stats: list[Stat]) -> Template:
         first, last = min(stats, key=lambda stat: stat.first), max(stats, key=lambda stat: stat.last)
-        samples = list(dict.fromkeys([first.first_text, *(stat.last_text for stat in stats[:2]), last.last_text]))
+        raw = dict.fromkeys([first.first_text, *(stat.last_text for stat in stats[:2]), last.last_text])
         ranks = frozenset().union(*(self._ranks.spread(stat.first[1], stat.ranks) for stat in stats))
         return Template(
             text,
@@ -73,7 +76,7 @@ class Digest:
             (first.first[1], first.first[0]),
             (last.last[1], last.last[0]),
             ranks,
-            tuple(samples[:3]),
+            tuple(map(_text, list(raw)[:3])),
             stats[0].filtered,
         )
 
@@ -158,6 +161,11 @@ def digest(delta: Delta) -> Digest:
     return Digest(delta)
 
 
+def _text(line: bytes) -> str:
+    """What is left of a line that was no UTF-8 is the same before and after a delta was stored."""
+    return line.decode("utf-8", "replace")
+
+
 def _severity(kind: int) -> int:
     if kind & (Kind.ANCHOR | Kind.EXCEPTION | Kind.FRAME):
         return 2
@@ -209,7 +217,7 @@ def _tails(delta: Delta) -> Iterator[Place]:
     }
     endings: dict[bytes, int] = {}
     for number, stream in sorted(last.values()):
-        shape = masked(body_of(delta.shares[stream].rows[number].text.encode())[1])
+        shape = masked(body_of(_text(delta.shares[stream].rows[number].text).encode())[1])
         endings[shape] = endings.get(shape, 0) + 1
         if endings[shape] <= ALIKE:
             yield number, stream

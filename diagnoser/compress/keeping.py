@@ -36,8 +36,7 @@ class Said(NamedTuple):
 
     def row(self, gate: Gate) -> Row:
         kind, mark = judge(self.shape, self.line, gate)
-        text = self.line.decode("utf-8", "replace")
-        return Row(self.number, text, self.voice, kind, mark, self.time, self.received)
+        return Row(self.number, self.line, self.voice, kind, mark, self.time, self.received)
 
 
 def judge(shape: Shape, line: bytes, gate: Gate) -> tuple[int, int]:

@@ -12,6 +12,9 @@ from diagnoser.compress.skeleton import bare
 LONGEST = 8192
 """Bytes of a line that are looked at and kept; the middle of longer ones is cut and the cut is counted."""
 
+_FEW = 8
+"""States of a line up to which it is not worth while to look for equal ones."""
+
 _ANSI = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _BAR = (
     rb"(?:[^\n:|%]{0,80}: *)?[ \d]{0,4}\d%\|[^|\n]{0,300}\|[^\[\n]{0,60}\[[^\]\n]{0,160}\]"
@@ -56,17 +59,16 @@ def clean(data: bytes) -> Cleaned:
 
 
 def overwrite(line: bytes) -> bytes:
-    """What is left on the screen of a line with carriage returns: of each shape of state the last one, without bars
-    that a later bar painted over. Text that is no bar stays even when it was painted over: it may be the error.
+    """What is left on the screen of a line with carriage returns: its last state, and before it what was painted over
+    but is no bar, for it may be the error. Of many states of one shape the last one stands for all.
     """
     states = [state for state in line.split(b"\r") if state and not state.isspace()]
     if len(states) < 2:
         return states[0] if states else b""
-    last = dict(zip(bare(b"\r".join(states)).split(b"\r"), states, strict=True))
-    kept = list(last.values())
-    bars = [state for state in kept if _is_bar(state)]
-    gone = set(bars[:-1])
-    return b" ".join(state for state in kept if state not in gone)
+    if len(states) > _FEW:
+        states = list(dict(zip(bare(b"\r".join(states)).split(b"\r"), states, strict=True)).values())
+    last = states.pop()
+    return b" ".join([*(state for state in states if not _is_bar(state)), last])
 
 
 def _is_bar(state: bytes) -> bool:

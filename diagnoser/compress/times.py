@@ -1,6 +1,7 @@
 """Times that lines carry, as seconds since the epoch (read as UTC: only differences within an attempt matter)."""
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from diagnoser.model import Stream
@@ -49,7 +50,7 @@ class Clock:
     Formats without a year take it from the first of ``texts`` that prints one, else from ``received``.
     """
 
-    def __init__(self, texts: list[str], received: float) -> None:
+    def __init__(self, texts: Iterable[str], received: float) -> None:
         self._year = datetime.fromtimestamp(max(0.0, min(received, 4e9)), tz=UTC).year
         self._last: dict[Stream, float] = {}
         for text in texts:

@@ -20,7 +20,7 @@ class Ranks:
             for voice, bits in share.voices.items():
                 self._note(stream, voice, list(bits_of(bits)))
         rows = (row for share in delta.shares.values() for row in share.rows.values())
-        self._launcher = any("torch/distributed/elastic" in row.text for row in rows)
+        self._launcher = any(b"torch/distributed/elastic" in row.text for row in rows)
 
     def _note(self, stream: Stream, voice: str, ranks: list[int]) -> None:
         if len(ranks) == 1:

@@ -66,7 +66,7 @@ def ours(bodies: list[str]) -> list[int]:
     compressor.feed(Block(Stream(), "".join(body + "\n" for body in bodies).encode()))
     delta = compressor.take()
     stats = sorted(delta.shapes.values(), key=lambda stat: stat.first)
-    groups = group([(stat.first_text, 0) for stat in stats])
+    groups = group([(stat.first_text.decode(), 0) for stat in stats])
     for index, one in enumerate(groups):
         found.update({stats[member].first[0]: index for member in one.members})
     known = {stat.first[0]: stat for stat in stats}

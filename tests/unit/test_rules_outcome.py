@@ -68,7 +68,7 @@ def test_examples_that_hold_give_no_fault() -> None:
 def test_each_example_that_does_not_hold_is_told() -> None:
     """A match that misses, a wrong extraction, a no_match that hits and a missed anchor are four faults."""
     made = engine(
-        rule("miss", examples={"match": ["nothing"], "no_match": ["x"]}),
+        rule("miss", patterns=["marker 7"], examples={"match": ["marker"], "no_match": ["x"]}),
         rule("wrong", examples={"match": [{"text": "marker", "rank": 3}], "no_match": ["x"]}),
         rule("hits", examples={"match": ["marker"], "no_match": ["a marker"]}),
         rule("lost", anchors=["Marker"], examples={"match": ["marker"], "no_match": ["x"]}),

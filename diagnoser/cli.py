@@ -5,7 +5,7 @@ import gzip
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -15,24 +15,35 @@ import orjson
 import typer
 import zstandard
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+    track,
+)
 from rich.table import Table
 
-from diagnoser import evaluation, pipeline, settings, show
+from diagnoser import evaluation, explain, pipeline, settings, show
 from diagnoser.compress import Digest
 from diagnoser.errors import BadInput, DiagnoserError, RuleFaults
+from diagnoser.failure_agent import When
 from diagnoser.model import Diagnosis, Facts
-from diagnoser.reader import Reader
+from diagnoser.reader import Reader, subject
 from diagnoser.rules import examples
 from diagnoser.settings import Settings
-from diagnoser.site import load_reader
-from diagnoser.taxonomy import GPU_TIME_SHARE, FailureType, category_of
+from diagnoser.site import load_codes, load_reader
+from diagnoser.taxonomy import GPU_TIME_SHARE, Action, FailureType, category_of
 
 cli = typer.Typer(
     no_args_is_help=True, help="Names why a training job failed, from its log.", pretty_exceptions_enable=False
 )
 rules_cli = typer.Typer(no_args_is_help=True, help="Look at the diagnosis rules and prove them.")
 cli.add_typer(rules_cli, name="rules")
+prompts_cli = typer.Typer(no_args_is_help=True, help="Look at the prompts.")
+cli.add_typer(prompts_cli, name="prompts")
 
 out = Console()
 err = Console(stderr=True)
@@ -93,6 +104,23 @@ def diagnose(files: Files, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
+@cli.command(name="explain")
+def explain_(files: Files, as_json: AsJson = False) -> None:
+    """Tell the diagnosis of a log in full: chain, lines with context, candidates rejected and why."""
+    reader = load_reader(_settings())
+    for path in files:
+        try:
+            digest = _digest(reader, path)
+        except OSError as error:
+            raise BadInput(f"cannot read {path}: {error.strerror or error}") from None
+        evidence = digest.evidence()
+        diagnosis = pipeline.diagnose(evidence, Facts(), reader.knowledge)
+        if as_json:
+            _print_json({"file": str(path), **explain.explained(diagnosis, evidence.lines)})
+        else:
+            explain.explain(out, str(path), diagnosis, evidence.lines)
+
+
 @cli.command()
 def compress(
     file: Annotated[Path, typer.Argument(help="Log file (.gz and .zst too); - is standard input.")],
@@ -125,10 +153,14 @@ def compress(
 def evaluate(
     folder: Annotated[Path, typer.Argument(help="Folder with labels.jsonl and one <id>.log a case.")],
     as_json: AsJson = False,
+    model: Annotated[bool, typer.Option("--model", help="Also ask the configured model: what does it add?")] = False,
 ) -> None:
     """Score the diagnosis on labelled logs."""
     labels = [evaluation.label_of(orjson.loads(line)) for line in _text(folder / "labels.jsonl").splitlines()]
     reader = load_reader(_settings())
+    if model:
+        _try_model(reader, folder, labels, as_json)
+        return
     with Progress(*Progress.get_default_columns(), console=err, transient=True) as progress:
         verdicts = [
             evaluation.judge(label, _diagnose(reader, folder / f"{label.id}.log", quiet=True))
@@ -139,6 +171,46 @@ def evaluate(
         _print_json(show.report_json(report))
     else:
         show.report(out, report)
+
+
+def _try_model(reader: Reader, folder: Path, labels: Sequence[evaluation.Label], as_json: bool) -> None:
+    from diagnoser import agents, trial  # here, because the client of a model server takes a second to load
+
+    chosen = _settings()
+    if not chosen.model_url:
+        raise BadInput("eval --model needs DIAGNOSER_MODEL_URL and DIAGNOSER_MODEL_NAME")
+    cases = []
+    for label in track(labels, description=f"Diagnosing {len(labels)} logs", console=err, transient=True):
+        digest = _digest(reader, folder / f"{label.id}.log", quiet=True)
+        diagnosis = pipeline.diagnose(digest.evidence(), Facts(), reader.knowledge)
+        cases.append(trial.case(label, diagnosis, subject(diagnosis, digest, Facts()), When(chosen.model_when)))
+    outcomes = asyncio.run(agents.tried(chosen, cases, reader.knowledge.policy))
+    if as_json:
+        _print_json({one.name: one.figures() for one in outcomes})
+    else:
+        show.trial(out, outcomes)
+
+
+@prompts_cli.command(name="render")
+def prompts_render(
+    name: Annotated[str, typer.Argument(help="<name>/v<N>, as a folder of prompts has it.")] = "failure_agent/v1",
+    log: Annotated[Path | None, typer.Option(help="Fill it for this log; - is standard input.")] = None,
+) -> None:
+    """Show a prompt: its templates, or exactly what a model would get for a log, masked and with its marker."""
+    from diagnoser import agents
+
+    prompt, chosen = agents.load_prompt(_settings(), name), _settings()
+    system, user = prompt.system, prompt.user
+    if log:
+        reader = load_reader(chosen)
+        digest = _digest(reader, log)
+        diagnosis = pipeline.diagnose(digest.evidence(), Facts(), reader.knowledge)
+        request = agents.rendered(chosen, prompt, subject(diagnosis, digest, Facts()))
+        system, user = request.system, request.user
+    err.print(f"{prompt.label} {prompt.hash}", style="dim", highlight=False)
+    for part, text in (("system", system), ("user", user)):
+        out.print(f"--- {part}", style="bold", highlight=False)
+        out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @rules_cli.command(name="list")
@@ -160,10 +232,35 @@ def rules_list(
     out.print(f"{len(chosen)} rules for {len({rule.type for rule in chosen})} types", style="dim")
 
 
+@rules_cli.command(name="xid")
+def rules_xid(
+    code: Annotated[int | None, typer.Argument(help="An Xid or SXid; all when left out.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What NVIDIA's Xid and SXid codes mean, and what follows from them."""
+    codes = load_codes(_settings(), load_reader(_settings()).knowledge.engine.ruleset)
+    chosen = [row for row in (*codes.xid, *codes.sxid) if code in (None, row.code)]
+    if not chosen:
+        raise BadInput(f"{code} is no public Xid or SXid")
+    if as_json:
+        for row in chosen:
+            _print_json(row.model_dump(mode="json"))
+        return
+    table = Table(
+        "code", "name", "meaning", "type", "first time", "again on the same GPU", box=None, header_style="bold"
+    )
+    for row in chosen:
+        type_ = row.type or ("says nothing alone" if row.says_nothing_alone else "")
+        first = row.action or Action.NONE
+        table.add_row(str(row.code), row.name, row.meaning or row.severity, type_, first, row.repeated or first)
+    out.print(table)
+
+
 @rules_cli.command(name="test")
 def rules_test() -> None:
     """Check every rule's and filter's examples; exit code 1 when one does not hold."""
     reader = load_reader(_settings())
+    load_codes(_settings(), reader.knowledge.engine.ruleset)
     faults = examples.check(reader.knowledge.engine, reader.evidence_of)
     if faults:
         raise RuleFaults(faults)

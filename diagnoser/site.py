@@ -5,8 +5,10 @@ from diagnoser.compress import Gate, parse_filters
 from diagnoser.pipeline import Knowledge
 from diagnoser.reader import Reader
 from diagnoser.recovery import policy
-from diagnoser.rules import confidence, schema
+from diagnoser.rules import confidence, schema, xid
 from diagnoser.rules.engine import Engine
+from diagnoser.rules.schema import RuleSet
+from diagnoser.rules.xid import Codes
 from diagnoser.settings import Settings
 
 
@@ -21,3 +23,9 @@ def load_reader(settings: Settings) -> Reader:
         confidence.load("calibration.yaml", files.text(folder / "calibration.yaml")),
     )
     return Reader(knowledge, Gate(knowledge.anchors), parse_filters(files.texts(folder / "filters", "*.yaml")))
+
+
+def load_codes(settings: Settings, rules: RuleSet) -> Codes:
+    """The table of Xid and SXid codes of this site. Raises RuleFaults, BadInput."""
+    folder = settings.rules_dir or files.bundled("rules")
+    return xid.load("xid.yaml", files.text(folder / "xid.yaml"), rules)

@@ -1,0 +1,70 @@
+"""NVIDIA's Xid (GPU) and SXid (NVSwitch) codes as data, `rules/xid.yaml`: what each means, and what follows from it."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from diagnoser import documents
+from diagnoser.errors import Fault, RuleFaults
+from diagnoser.rules.schema import Blame, RuleSet
+from diagnoser.taxonomy import Action, FailureType
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Code(_Strict):
+    """One code. action: at its first occurrence. repeated: when the same GPU shows it again within a day.
+
+    says_nothing_alone: the code only accompanies another event. rule: the diagnosis rule whose pattern knows it.
+    """
+
+    code: Annotated[int, Field(ge=1)]
+    name: str
+    meaning: str = ""
+    severity: Literal["harmless", "nonfatal", "fatal", "always_fatal"] | None = None
+    type: FailureType | None
+    blame: Blame
+    action: Action | None
+    says_nothing_alone: bool
+    rule: str = ""
+    repeated: Action | None = None
+
+
+class Codes(_Strict):
+    """SXid codes have five digits, Xid codes at most three: one number names one code."""
+
+    version: Literal[1]
+    references: tuple[str, ...]
+    xid: tuple[Code, ...]
+    sxid: tuple[Code, ...]
+
+
+def load(path: str, text: str, rules: RuleSet) -> Codes:
+    """Raises RuleFaults with every fault: shape, a code that stands twice, a rule that does not exist."""
+    codes, faults = documents.read(path, text, Codes)
+    if codes is not None:
+        faults += _faults(path, text, codes, {rule.id: rule.type for rule in rules.rules})
+    if codes is None or faults:
+        raise RuleFaults(faults)
+    return codes
+
+
+def _faults(path: str, text: str, codes: Codes, rules: dict[str, FailureType]) -> list[Fault]:
+    faults, seen = [], set[int]()
+    for part, rows in (("xid", codes.xid), ("sxid", codes.sxid)):
+        for index, row in enumerate(rows):
+            for why in _wrong(row, seen, rules):
+                faults.append(Fault(path, documents.locate(text, part, index), why))
+            seen.add(row.code)
+    return faults
+
+
+def _wrong(row: Code, seen: set[int], rules: dict[str, FailureType]) -> list[str]:
+    wrong = [f"code {row.code} appears twice"] if row.code in seen else []
+    if row.rule and row.rule not in rules:
+        wrong.append(f"code {row.code}: no rule '{row.rule}'")
+    elif row.rule and row.type and rules[row.rule] is not row.type:
+        wrong.append(f"code {row.code}: rule '{row.rule}' is of type {rules[row.rule]}, not {row.type}")
+    return wrong

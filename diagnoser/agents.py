@@ -2,20 +2,26 @@
 
 import secrets
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from prometheus_client import CollectorRegistry
+
+from diagnoser import trial
 from diagnoser.adapters import files
 from diagnoser.adapters.openai import OpenAIModel
 from diagnoser.failure_agent import FailureAgent, When
 from diagnoser.guarded import GuardedModel
-from diagnoser.inquiry import Steps, Terms
+from diagnoser.inquiry import Steps, Subject, Terms, prepare
 from diagnoser.llm import prompt, redact
 from diagnoser.llm.guard import Breaker, Budget, Limits
 from diagnoser.llm.prompt import Prompt
 from diagnoser.llm.redact import Redactor
-from diagnoser.ports import LanguageModel
+from diagnoser.ports import LanguageModel, ModelRequest
 from diagnoser.recovery.policy import Policy
 from diagnoser.settings import Settings
 from diagnoser.telemetry import Metrics
+from diagnoser.trial import Case, Outcome
 
 FAILURE_AGENT = "failure_agent/v1"
 
@@ -39,14 +45,17 @@ def endpoint(settings: Settings) -> OpenAIModel:
 
 def guarded(settings: Settings, model: LanguageModel) -> GuardedModel:
     """Everybody who asks the server shares the one that this returns: budget and breaker are its."""
-    limits = Limits(
+    breaker = Breaker(settings.model_breaker_failures, settings.model_breaker_seconds)
+    return GuardedModel(model, Budget(_limits(settings)), breaker, time.monotonic)
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
         settings.model_tokens_per_hour,
         settings.model_cost_per_hour,
         settings.model_price_in,
         settings.model_price_out,
     )
-    breaker = Breaker(settings.model_breaker_failures, settings.model_breaker_seconds)
-    return GuardedModel(model, Budget(limits), breaker, time.monotonic)
 
 
 def failure_agent(
@@ -55,13 +64,38 @@ def failure_agent(
     """steps: parts that an evaluation leaves out. Raises RuleFaults, BadInput."""
     return FailureAgent(
         model,
-        Terms(load_prompt(settings), load_mask(settings), settings.model_view_tokens, _token, steps or Steps()),
+        terms(settings, steps),
         policy,
         metrics,
         when=When(settings.model_when),
         deadline=settings.model_deadline_seconds,
         clock=time.monotonic,
     )
+
+
+def terms(settings: Settings, steps: Steps | None = None) -> Terms:
+    """Raises RuleFaults, BadInput."""
+    return Terms(load_prompt(settings), load_mask(settings), settings.model_view_tokens, _token, steps or Steps())
+
+
+def rendered(settings: Settings, prompt: Prompt, subject: Subject) -> ModelRequest:
+    """The first question about a failure, exactly as it would be sent, with its own random marker."""
+    return prepare(subject, replace(terms(settings), prompt=prompt), settings.model_view_tokens)[0]
+
+
+async def tried(
+    settings: Settings, cases: Sequence[Case], policy: Policy, began: Callable[[Case], None] = lambda _: None
+) -> list[Outcome]:
+    """What the configured model adds on labelled cases. Without budget and breaker: somebody waits for the figures."""
+    model, metrics = endpoint(settings), Metrics(CollectorRegistry())
+
+    def agent(steps: Steps) -> FailureAgent:
+        return failure_agent(settings, model, policy, metrics, steps)
+
+    try:
+        return await trial.run(cases, agent, _limits(settings).cost_of, began)
+    finally:
+        await model.close()
 
 
 def _token() -> str:

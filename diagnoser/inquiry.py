@@ -9,7 +9,7 @@ from diagnoser.llm import answer, evidence, question, vote
 from diagnoser.llm.evidence import Checked, Scene
 from diagnoser.llm.prompt import Prompt, tokens_of
 from diagnoser.llm.redact import Mask
-from diagnoser.llm.view import Disguise, View, disguise
+from diagnoser.llm.view import View, disguise
 from diagnoser.model import Diagnosis, Evidence, Facts
 from diagnoser.ports import LanguageModel, ModelAnswer, ModelRequest
 
@@ -90,14 +90,14 @@ class Inquiry:
         context = await self.model.context()
         if context is None:
             return self.terms.view_tokens
-        empty = View("", {})
-        room = min(self.terms.view_tokens, context - _size(self._request(empty, self._disguise(empty))))
+        empty, _ = prepare(replace(self.subject, view=lambda _: View("", {})), self.terms, 0)
+        room = min(self.terms.view_tokens, context - _size(empty))
         if room < VIEW_MIN:
             raise ModelFailed(ModelFailure.CONTEXT_TOO_SMALL, f"the server takes {context} tokens")
         return room
 
     async def _agree(self, room: int) -> tuple[Checked, ...]:
-        request, scene = await asyncio.to_thread(self._prepare, room)
+        request, scene = await asyncio.to_thread(prepare, self.subject, self.terms, room)
         answers: list[Checked] = []
         failures: list[ModelFailed] = []
         asked = 0
@@ -171,23 +171,18 @@ class Inquiry:
             return ModelFailed(ModelFailure.BUDGET_SPENT, f"{TOKENS_MAX} tokens gave no verdict")
         return None
 
-    def _prepare(self, room: int) -> tuple[ModelRequest, Scene]:
-        view = self.subject.view(room)
-        hidden = self._disguise(view)
-        request = self._request(view, hidden)
-        log, facts = self.subject.log, self.subject.facts
-        nodes, ranks = question.nodes_of(log, facts), question.ranks_of(log, facts)
-        return request, Scene(view.lines, nodes, ranks, hidden, request.system)
 
-    def _disguise(self, view: View) -> Disguise:
-        return disguise(view.text, question.nodes_of(self.subject.log, self.subject.facts), self.terms.mask)
-
-    def _request(self, view: View, hidden: Disguise) -> ModelRequest:
-        subject, prompt = self.subject, self.terms.prompt
-        marker = f"LOG-{self.terms.token()}"
-        filled = question.variables(subject.diagnosis, subject.facts, view, subject.incidents, hidden, marker)
-        system, user = prompt.render(filled)
-        return ModelRequest(system, user, answer.schema(), prompt.meta.max_tokens, prompt.meta.temperature)
+def prepare(subject: Subject, terms: Terms, room: int) -> tuple[ModelRequest, Scene]:
+    """The question, and what its answer is held against. room: tokens for the view."""
+    view = subject.view(room)
+    nodes, ranks = question.nodes_of(subject.log, subject.facts), question.ranks_of(subject.log, subject.facts)
+    hidden = disguise(view.text, nodes, terms.mask)
+    marker = f"LOG-{terms.token()}"
+    filled = question.variables(subject.diagnosis, subject.facts, view, subject.incidents, hidden, marker)
+    system, user = terms.prompt.render(filled)
+    meta = terms.prompt.meta
+    request = ModelRequest(system, user, answer.schema(), meta.max_tokens, meta.temperature)
+    return request, Scene(view.lines, nodes, ranks, hidden, system)
 
 
 def _size(request: ModelRequest) -> int:

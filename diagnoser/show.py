@@ -1,6 +1,6 @@
 """Verdicts and figures for people at a terminal, and the JSON contract for machines."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.text import Text
 from diagnoser.evaluation import Report
 from diagnoser.model import Compression, Diagnosis
 from diagnoser.taxonomy import Category
+from diagnoser.trial import Outcome
 
 Told = Callable[[int], None]
 COLOURS = {
@@ -84,6 +85,21 @@ def report_json(report: Report) -> dict[str, Any]:
         "by_type": report.by_type,
         "confusion": [{"label": label, "said": said, "cases": n} for (label, said), n in report.confusion.items()],
     }
+
+
+def trial(console: Console, outcomes: Sequence[Outcome]) -> None:
+    """The figures of `diagnoser eval --model`: a column for each stage."""
+    table = Table("measure", *(one.name for one in outcomes), box=None, header_style="bold")
+    columns = [one.figures() for one in outcomes]
+    for name in columns[0]:
+        table.add_row(name.replace("_", " "), *(_figure(column[name]) for column in columns))
+    console.print(table)
+
+
+def _figure(value: object) -> str:
+    if isinstance(value, dict):
+        return "\n".join(f"{count} {name}" for name, count in value.items())
+    return "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def report(console: Console, report: Report) -> None:

@@ -1,5 +1,6 @@
 """The answer that the Failure Agent must give, and its strict reading."""
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -50,8 +51,15 @@ def parse(text: str) -> Answer:
         raise ModelFailed(ModelFailure.MALFORMED, f"the answer has {len(text)} characters")
     body = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
     try:
-        return Answer.model_validate_json(body)
-    except ValidationError as error:
+        # Not strict: models, and grammars that guide them, put line breaks into strings as they are.
+        return Answer.model_validate(json.loads(body, strict=False))
+    except (ValueError, RecursionError) as error:
+        raise ModelFailed(ModelFailure.MALFORMED, _why(error)) from None
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ValidationError):
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"])[:100] or "answer"
-        raise ModelFailed(ModelFailure.MALFORMED, f"{where}: {first['msg'][:300]}") from None
+        return f"{where}: {first['msg'][:300]}"
+    return f"no JSON: {error}"[:300]

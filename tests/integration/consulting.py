@@ -60,7 +60,7 @@ class Site:
     metrics: Metrics = field(default_factory=lambda: Metrics(CollectorRegistry()))
 
     async def __aenter__(self) -> "Site":
-        settings = Settings(model_url=self.server.url, model_name="scripted", **self.changes)
+        settings = Settings(**{"model_url": self.server.url, "model_name": "scripted", **self.changes})
         self.model = agents.endpoint(settings)
         table = policy.load("policy.yaml", text(bundled("rules") / "policy.yaml"))
         guarded = agents.guarded(settings, self.model)

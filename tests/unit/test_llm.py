@@ -60,6 +60,7 @@ def test_a_missing_part_is_told() -> None:
 def test_a_sound_answer_is_read() -> None:
     """Also out of a code fence, which some models add."""
     assert answer.parse(orjson.dumps(SOUND).decode()).type is FailureType.GPU_LOST
+    assert answer.parse(orjson.dumps(SOUND).decode().replace("Reseat ", "Reseat \n")).mitigation.startswith("Reseat \n")
     assert answer.parse("```json\n" + orjson.dumps(SOUND).decode() + "\n```").confidence == 0.8
 
 
@@ -74,6 +75,8 @@ def test_a_sound_answer_is_read() -> None:
         orjson.dumps({**SOUND, "action": "cordon_and_resubmit"}).decode(),
         orjson.dumps({key: SOUND[key] for key in list(SOUND)[1:]}).decode(),
         " " * 100_000,
+        "[" * 60_000,
+        orjson.dumps({**SOUND, "confidence": 0.5}).decode().replace("0.5", "NaN"),
     ],
 )
 def test_any_other_answer_is_malformed(text: str) -> None:

@@ -54,18 +54,20 @@ def locate(evidence: Evidence, facts: Facts, story: Story) -> verdict.Place:
     launch = ranks.read(evidence, facts)
     alike = _alike(story)
     rank, node = ranks.place(launch, evidence.lines, root.line, root.rank, root.node, alone=len(alike) <= 1)
-    absent = _absent(evidence, story, root)
+    absent = _absent(evidence, story, root, launch)
+    missing = _nodes_of(absent, launch) if absent else ()
     if absent and len(absent.ranks) == 1:
-        rank, node = absent.ranks[0], launch.nodes.get(absent.ranks[0], node)
-    blamed = nodes.Blamed(_blame(root), None if absent else rank, node, root.why)
-    suspects = nodes.suspects(evidence, launch.nodes, blamed, absent.ranks if absent else (), alike)
+        rank, node = absent.ranks[0], missing[0] or node
+    blamed = nodes.Blamed(str(root.blame), None if absent else rank, None if absent else node, root.why)
+    suspects = nodes.suspects(evidence, launch.nodes, blamed, missing, alike)
     if category_of(root.type) in (Category.SCRIPT, Category.NONE):
         suspects = ()
     return verdict.Place(rank, node, suspects, absent)
 
 
-def _blame(root: Candidate) -> str:
-    return str(root.blame)
+def _nodes_of(absent: collectives.Absence, launch: ranks.Launch) -> tuple[str | None, ...]:
+    by_task = launch.task_nodes
+    return tuple(map(launch.nodes.get, absent.ranks)) + tuple(map(by_task.get, absent.tasks))
 
 
 def _recovered(evidence: Evidence, one: Candidate) -> bool:
@@ -79,15 +81,18 @@ def _alike(story: Story) -> frozenset[int]:
     return frozenset(one.rank for one in same if one.rank is not None)
 
 
-def _absent(evidence: Evidence, story: Story, root: Candidate) -> collectives.Absence | None:
+def _absent(evidence: Evidence, story: Story, root: Candidate, launch: ranks.Launch) -> collectives.Absence | None:
     """Whom the others waited for, when all that the log shows is that they waited."""
     if root.type not in _WAITING or (root.role is Role.ROOT and root.blame is not Blame.NONE):
         return None
     complained: dict[int, int] = {}
+    tasks: set[int] = set()
     for one in (root, *(other for other, _ in story.rejected)):
+        tasks.add(evidence.lines[one.line].task)
         if one.rank is not None and one.role is not Role.TEARDOWN:
             complained.setdefault(one.rank, one.line)
-    return collectives.absent(evidence, complained)
+    absent = collectives.absent(evidence, complained)
+    return absent or collectives.absent_task(launch.task_nodes, tasks - {-1})
 
 
 def _advised(diagnosis: Diagnosis, story: Story, policy: Policy) -> Diagnosis:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from diagnoser.model import Evidence
@@ -17,11 +17,15 @@ _ENQUEUED = re.compile(r"last enqueued(?: NCCL)? work: (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """Ranks that a collective waited for. line: where the log shows it, an index into ``Evidence.lines``, or -1."""
+    """Whom the others waited for: ranks, or launcher tasks where the ranks never came to be.
+
+    line: where the log shows it, an index into ``Evidence.lines``, or -1.
+    """
 
     ranks: tuple[int, ...]
     why: str
     line: int = -1
+    tasks: tuple[int, ...] = ()
 
 
 def absent(evidence: Evidence, complained: Mapping[int, int]) -> Absence | None:
@@ -30,6 +34,14 @@ def absent(evidence: Evidence, complained: Mapping[int, int]) -> Absence | None:
     complained: rank -> index of its first own error line.
     """
     return _barrier(evidence) or _laggard(evidence) or _silent(evidence, complained)
+
+
+def absent_task(started: Collection[int], complained: Collection[int]) -> Absence | None:
+    """The only task of a launcher that has no error of its own while all others gave up waiting."""
+    silent = sorted(set(started) - set(complained))
+    if len(silent) != 1 or len(complained) < 2:
+        return None
+    return Absence((), "the only launcher without an error of its own", tasks=(silent[0],))
 
 
 def _barrier(evidence: Evidence) -> Absence | None:

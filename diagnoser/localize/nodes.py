@@ -32,20 +32,21 @@ def suspects(
     evidence: Evidence,
     ranks: Mapping[int, str],
     root: Blamed,
-    absent: Sequence[int] = (),
+    absent: Sequence[str | None] = (),
     alike: Collection[int] = (),
 ) -> tuple[Suspect, ...]:
     """Nodes by falling score.
 
-    absent: ranks that a collective waited for. alike: ranks that fail in the same way as the root.
+    absent: nodes of those that the others waited for, None where not known. alike: ranks that fail in the same way as
+        the root.
     """
     found: dict[str, Suspect] = {}
     if root.kind != "all" and not _shared(alike, ranks):
         _add(found, root.node if root.kind == "self" else None, _DIRECT, root.why)
         if root.kind != "peer":
             _add(found, ranks.get(root.rank) if root.rank is not None else root.node, _BY_RANK, root.why)
-    for rank in absent:
-        _add(found, ranks.get(rank), _ABSENT / len({ranks.get(one) for one in absent}), f"rank {rank} did not arrive")
+    for node in absent:
+        _add(found, node, _ABSENT / len(set(absent)), "the others waited for a rank of this node")
     if not found or root.kind == "peer":
         node, why = _closed_peer(evidence)
         _add(found, node, _PEER, why)

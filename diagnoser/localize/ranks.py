@@ -35,6 +35,8 @@ _MESSAGE = 8
 """Lines that the message of a failure may take."""
 _ONE_NODE = 8
 """Ranks that one node can hold: in a job of no more, the only node that the log names is the one."""
+_ADDRESS = re.compile(r"[\d.]+$|[\da-fA-F:]*:[\da-fA-F:]*$")
+"""A node that is known by its address only is better named by the line itself."""
 _TERMINATED = frozenset({"Terminated", "Exited with exit code 143", "Terminated by signal"})
 
 
@@ -127,7 +129,8 @@ def place(
         rank, host = _first_failure(launch)
         node = node or host
     if rank is not None:
-        node = launch.nodes.get(rank) or node
+        known = launch.nodes.get(rank)
+        node = node if known is None or (node and _ADDRESS.match(known)) else known
     return rank, node or line.node or launch.task_nodes.get(line.task) or launch.only_node
 
 

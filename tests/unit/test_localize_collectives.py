@@ -42,3 +42,11 @@ def test_the_silent_rank_is_the_suspect() -> None:
 def test_a_silent_majority_is_no_suspect() -> None:
     """Where most ranks print nothing their silence says nothing."""
     assert collectives.absent(replace(log("x"), ranks=frozenset(range(8))), {0: 0, 1: 0}) is None
+
+
+def test_the_silent_launcher_is_the_suspect() -> None:
+    """All agents but one gave up at the rendezvous: the one that never spoke did not come."""
+    found = collectives.absent_task({0: "a", 1: "b", 2: "c"}, {0, 1})
+    assert found is not None and found.tasks == (2,)
+    assert collectives.absent_task({0: "a", 1: "b", 2: "c"}, {0}) is None
+    assert collectives.absent_task({0: "a", 1: "b"}, {0, 1}) is None

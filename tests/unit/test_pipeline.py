@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from diagnoser import pipeline
-from diagnoser.model import Diagnosis, Event, EventKind, Facts, Job
+from diagnoser import compress, pipeline
+from diagnoser.model import Block, Diagnosis, Event, EventKind, Facts, Job, Stream
 from diagnoser.reader import Reader
 from diagnoser.rules import examples
 from diagnoser.taxonomy import Action, Category, FailureType, Outcome
@@ -161,6 +161,23 @@ def test_a_named_broken_node_is_cordoned(reader: Reader) -> None:
     found = diagnose(reader, kernel)
     assert (found.type, found.nodes[0].node) == (T.GPU_LOST, "n44")
     assert found.recovery.action is Action.CORDON_AND_RESUBMIT
+
+
+def test_the_kernel_log_of_a_node_joins_the_job(reader: Reader) -> None:
+    """A timeout in the job's log and a lost GPU in a node's kernel log are one story, told on that node."""
+    watchdog = (
+        "[rank1]:[E301 10:00:00.1 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=81, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600033 milliseconds before timing out.\n"
+    )
+    kernel = "[88.1] NVRM: Xid (PCI:0000:4e:00): 79, pid=0, GPU has fallen off the bus.\n"
+    compressor = reader.compressor()
+    compressor.feed(Block(Stream(), watchdog.encode(), times=(2000.0,)))
+    compressor.feed(Block(Stream("kernel", "n44"), kernel.encode(), times=(1500.0,)))
+    evidence = compress.digest(compressor.take()).evidence()
+    found = pipeline.diagnose(evidence, Facts(), reader.knowledge)
+    assert (found.type, found.nodes[0].node) == (T.GPU_LOST, "n44")
+    assert found.root_cause is not None and found.root_cause.source == "kernel"
+    assert [symptom.type for symptom in found.symptoms] == [T.NCCL_TIMEOUT_ERROR]
 
 
 def test_the_diagnosis_names_its_rule_set(reader: Reader) -> None:

@@ -16,6 +16,8 @@ _STYLES = {Role.ROOT: "bold red", Role.EVIDENCE: "bold", Role.SYMPTOM: "yellow",
 _SIGNS = {Role.ROOT: ">>", Role.EVIDENCE: " >", Role.SYMPTOM: " ~", Role.CONTEXT: "  "}
 _SHOWN = 160
 """Characters of a line where it is only named; in its context it is shown whole."""
+_LISTED = 4
+"""Rejected lines that are named for each reason."""
 
 
 def explained(found: Diagnosis, kept: Sequence[Line]) -> dict[str, Any]:
@@ -101,14 +103,18 @@ def _row(row: Row, width: int) -> Iterable[Text]:
 
 
 def _rejected(found: Diagnosis) -> Iterable[Text]:
-    """Candidates that are not the cause, by reason."""
-    others = sorted((one for one in found.rejected), key=lambda one: (one.why, one.line))
+    """Candidates that are not the cause, by reason; the consequences of the cause stand in the chain."""
+    chained = {(one.line, one.text) for one in found.symptoms}
+    others = [one for one in found.rejected if (one.line, one.text) not in chained]
     if others:
         yield _heading("Not the cause")
-    for why, same in groupby(others, key=lambda one: one.why):
+    for why, group in groupby(sorted(others, key=lambda one: (one.why, one.line)), key=lambda one: one.why):
+        same = list(group)
         yield Text(f"  {_plain(why)}:", style="italic")
-        for one in same:
+        for one in same[:_LISTED]:
             yield Text.assemble((f"    {one.line} {one.type}: ", "dim"), _short(one.text))
+        if len(same) > _LISTED:
+            yield Text(f"    and {len(same) - _LISTED} more", style="dim")
 
 
 def _aside(found: Diagnosis) -> Iterable[Text]:

@@ -1,0 +1,96 @@
+"""Released prompts are frozen, and what a model gets is held as text.
+
+A prompt that must change becomes a new version. To accept a new one: its hash into ``released.yaml``, and
+`python -m tests.prompts.test_prompts` to write the snapshots.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from diagnoser.adapters.files import bundled, texts
+from diagnoser.llm import prompt
+from diagnoser.llm.hosts import HostMap
+from diagnoser.llm.prompt import Prompt
+from diagnoser.llm.question import variables
+from diagnoser.llm.redact import redact
+from diagnoser.llm.view import Disguise, View
+from diagnoser.model import Diagnosis, Event, EventKind, Facts, Job, Line, Rejected, RootCause, Stream
+from diagnoser.taxonomy import Category, FailureType, Outcome
+
+HERE = Path(__file__).parent
+RELEASED: Mapping[str, str] = yaml.safe_load((HERE / "released.yaml").read_text())
+FOLDERS = sorted(
+    path.parent.relative_to(bundled("prompts")).as_posix() for path in bundled("prompts").glob("*/*/meta.yaml")
+)
+
+LOST = "[ 812.4] NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."
+TOLD = "gpu-7 rank 3: watchdog timeout, token=s3cr3ts3cr3t, peer 10.1.2.3, see /home/mia/run.log"
+VIEW = View(f"# 2 lines, 150 bytes; 2 lines kept verbatim\n\n## Lines\n41| {LOST}\n57 r3| {TOLD}\n", {})
+PLAIN = Diagnosis(Outcome.FAILED, Category.UNKNOWN, FailureType.UNKNOWN, 0.2, "heuristic:no_evidence")
+WEIGHED = replace(
+    PLAIN,
+    type=FailureType.GPU_LOST,
+    root_cause=RootCause(41, LOST),
+    rejected=(Rejected(57, TOLD, FailureType.NCCL_TIMEOUT_ERROR, "explained by the root"),),
+)
+FACTS = Facts(Job("j", nodes=("gpu-7", "gpu-8"), framework="Megatron-LM"), 2, (Event(EventKind.EXIT, 9.0, code=137),))
+
+
+def line(number: int, text: str) -> Line:
+    return Line(Stream(), number, text, text)
+
+
+CASES: Mapping[str, Mapping[str, Any]] = {
+    "failure_agent_v1_bare": variables(PLAIN, Facts(), VIEW, (), Disguise(redact, HostMap([])), "LOG-MARKER"),
+    "failure_agent_v1_full": variables(
+        WEIGHED,
+        FACTS,
+        replace(VIEW, lines={41: line(41, LOST), 57: line(57, TOLD)}),
+        ("gpu_lost on gpu-8: 'GPU has fallen off the bus', confirmed by a person",),
+        Disguise(redact, HostMap(["gpu-7", "gpu-8"])),
+        "LOG-MARKER",
+    ),
+}
+
+
+def load(folder: str) -> Prompt:
+    return prompt.load(folder, texts(bundled("prompts") / folder, "*"))
+
+
+def snapshot(name: str) -> str:
+    system, user = load("failure_agent/v1").render(CASES[name])
+    return f"--- system\n{system}\n--- user\n{user}\n"
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_released_prompt_is_frozen(folder: str) -> None:
+    """Answers are stored with the hash of their prompt: a released one never changes, and none is forgotten."""
+    found = load(folder)
+    if found.meta.released:
+        assert RELEASED.get(folder) == found.hash
+
+
+def test_no_released_prompt_is_gone() -> None:
+    """Stored answers name it."""
+    assert set(RELEASED) <= set(FOLDERS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_model_gets_is_what_was_agreed(name: str) -> None:
+    """The whole text, system and user, with fixed variables."""
+    assert snapshot(name) == (HERE / "snapshots" / f"{name}.txt").read_text()
+
+
+def test_the_repair_names_the_fault() -> None:
+    """What was wrong with the answer is told."""
+    assert "type: no such value" in load("failure_agent/v1").render_repair("type: no such value")
+
+
+if __name__ == "__main__":
+    for each in CASES:
+        (HERE / "snapshots" / f"{each}.txt").write_text(snapshot(each))

@@ -5,7 +5,7 @@ Log text is not trusted: everything from a log is escaped, so that it can neithe
 
 from collections.abc import Callable
 
-from diagnoser.model import Diagnosis
+from diagnoser.model import Diagnosis, Plan
 from diagnoser.taxonomy import Category
 
 ROOT_LENGTH = 1_500
@@ -29,6 +29,22 @@ def slack_message(
         *_link(link),
     ]
     return {"text": escape(_cut(title, TEXT_LENGTH)), "blocks": blocks}
+
+
+def plan_message(plan: Plan, *, link: str = "") -> dict[str, object]:
+    """The body that tells how a recovery plan stands: what it wanted, what became of it, and why."""
+    last = plan.history[-1].why if plan.history else plan.reason
+    title = f"Plan for {plan.job} attempt {plan.attempt}: {plan.state.value.replace('_', ' ')}"
+    shown = "".join(char if char.isprintable() else " " for char in title)
+    nodes = ", ".join(f"`{code(_cut(node, 100))}`" for node in plan.nodes[:10])
+    facts = [f"*Action*\n`{plan.action}`", *([f"*Nodes*\n{nodes}"] if nodes else [])]
+    blocks: list[Block] = [
+        {"type": "header", "text": {"type": "plain_text", "text": _cut(shown, HEADER_LENGTH), "emoji": False}},
+        {"type": "section", "fields": [_mrkdwn(text) for text in facts]},
+        _section(f"*Why* {_whole(escape(last), TEXT_LENGTH)}"),
+        *_link(link),
+    ]
+    return {"text": escape(_cut(shown, TEXT_LENGTH)), "blocks": blocks}
 
 
 def escape(text: str) -> str:

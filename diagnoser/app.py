@@ -27,6 +27,7 @@ from diagnoser.effects import Effects
 from diagnoser.errors import BadInput
 from diagnoser.intake import Intake
 from diagnoser.model import AttemptKey, EffectKind, Line, Mode
+from diagnoser.orders import Orders
 from diagnoser.outbox import Outbox
 from diagnoser.ports import LanguageModel, Sender, Timing
 from diagnoser.pulse import Pulse
@@ -72,12 +73,14 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         stack.push_async_callback(store.close)
         client = await stack.enter_async_context(create_client())
         senders, model = _senders(settings, client), _model(settings, stack)
+        effects = _effects(settings, reader, senders)
         wake, outbox_wake = LocalWake(), LocalWake()
+        orders = Orders(reader.knowledge.policy, effects)
         intake = Intake(store, reader.compressor, metrics, pending_limit=settings.pending_bytes_max)
         outbox = Outbox(store, senders, clock, outbox_wake, Random(), metrics)  # noqa: S311 - jitter, not a secret
         worker = Worker(
             store,
-            _work(settings, reader, senders, metrics, model),
+            _work(settings, reader, effects, metrics, model),
             clock,
             wake,
             outbox_wake,
@@ -90,7 +93,9 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             intake=intake,
             clock=clock,
             registry=metrics.registry,
+            orders=orders,
             wake=wake,
+            outbox=outbox_wake,
             limits=Limits(settings.body_bytes_max, settings.body_bytes_max),
             base_url=settings.base_url.rstrip("/"),
             tokens=tokens(settings),
@@ -166,14 +171,8 @@ def _senders(settings: Settings, client: httpx.AsyncClient) -> dict[EffectKind, 
     return senders
 
 
-def _work(
-    settings: Settings,
-    reader: Reader,
-    senders: dict[EffectKind, Sender],
-    metrics: Metrics,
-    model: LanguageModel | None,
-) -> Work:
-    effects = Effects(
+def _effects(settings: Settings, reader: Reader, senders: dict[EffectKind, Sender]) -> Effects:
+    return Effects(
         policy=reader.knowledge.policy,
         make_id=make_id,
         mode=None if settings.recovery_mode == "policy" else Mode(settings.recovery_mode),
@@ -182,11 +181,14 @@ def _work(
         base_url=settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}",
         mask=agents.load_mask(settings),
     )
+
+
+def _work(settings: Settings, reader: Reader, effects: Effects, metrics: Metrics, model: LanguageModel | None) -> Work:
     enrich = None
     if model:
         shared = agents.guarded(settings, model)
         enrich = reader.enricher(agents.failure_agent(settings, shared, reader.knowledge.policy, metrics))
-    return Work(reader.diagnoser(time.time), effects.decide, reader.merge, enrich)
+    return Work(reader.diagnoser(time.time), effects.decide, reader.merge, enrich, effects.rule)
 
 
 def _model(settings: Settings, stack: AsyncExitStack) -> OpenAIModel | None:

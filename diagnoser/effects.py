@@ -9,14 +9,15 @@ import orjson
 
 from diagnoser import alerts
 from diagnoser.llm.redact import Mask
-from diagnoser.model import Diagnosis, Effect, EffectKind, Mode, Plan, PlanState
-from diagnoser.ports import Claim, DiagnosisRecord
-from diagnoser.recovery.policy import Policy
+from diagnoser.model import Diagnosis, Effect, EffectKind, Mode, Plan, PlanState, Ruling, Situation
+from diagnoser.ports import Claim, DiagnosisRecord, Rule
+from diagnoser.recovery import ledger, rails
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.plans import RUNNABLE
+from diagnoser.recovery.policy import Policy, in_mode
 
 ALERT_LIFE = 24 * 3600.0
 """Seconds after which an alert that could not be delivered is not worth sending."""
-
-STATES = {Mode.OBSERVE: PlanState.ADVISED, Mode.APPROVE: PlanState.WAITING, Mode.ACT: PlanState.SENT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +39,58 @@ class Effects:
     def decide(
         self, claim: Claim, diagnosis: Diagnosis, now: float
     ) -> tuple[DiagnosisRecord, Plan | None, list[Effect]]:
+        """What is stored and told for a verdict. The plan is a proposal: ``rule`` settles it in the store."""
         key = claim.attempt.key
         record = DiagnosisRecord(self.make_id(now), key, claim.attempt.revision, now, True, diagnosis)
-        plan = self._plan(claim, diagnosis, now)
-        effects = []
-        if plan and self.webhook and plan.state is PlanState.SENT:
-            effects.append(_recovery(plan, record, self.mask))
-        if self.chat:
-            effects.append(self._alert(record))
-        return record, plan, effects
+        plan = self._plan(claim, record)
+        return record, plan, [self._alert(record)] if self.chat else []
 
-    def _plan(self, claim: Claim, diagnosis: Diagnosis, now: float) -> Plan | None:
-        plan = self.policy.plan(self.make_id(now), claim.attempt.key, diagnosis, now)
+    def rule(self, record: DiagnosisRecord) -> Rule:
+        """Settles the plan of a record against what happened before, and announces it when it may act."""
+
+        def rule(plan: Plan | None, situation: Situation) -> Ruling:
+            assert plan is not None, "the store rules on a plan that was proposed"
+            settled = rails.settle(self.policy, plan, situation, record.created)
+            if settled.plan is None or settled.plan.diagnosis != record.id:
+                return settled  # an earlier plan for the same failure stands
+            effects = self.announce(settled.plan, record)
+            if settled.plan.state is PlanState.HELD or settled.trips:
+                effects += self.alert_plan(settled.plan, record.created)
+            return replace(settled, effects=effects)
+
+        return rule
+
+    def announce(self, plan: Plan, record: DiagnosisRecord | None) -> tuple[Effect, ...]:
+        """The webhook's copy of a plan that may act now; in mode act also one that only a person can carry out."""
+        told = plan.state is PlanState.SENT or (plan.action not in RUNNABLE and plan.mode is Mode.ACT)
+        return (_recovery(plan, record, self.mask),) if self.webhook and told and record else ()
+
+    def alert_plan(self, plan: Plan, now: float) -> tuple[Effect, ...]:
+        """Tell people how a plan stands. Once for each state."""
+        if not self.chat:
+            return ()
+        key = f"alert-{plan.id}-{plan.state}-{len(plan.history)}"
+        body = alerts.plan_message(plan, link=self._link(plan.diagnosis))
+        return (Effect(key, EffectKind.SLACK, "slack", orjson.dumps(body), now, now + ALERT_LIFE),)
+
+    def _plan(self, claim: Claim, record: DiagnosisRecord) -> Plan | None:
+        now, job = record.created, claim.job
+        plan = self.policy.plan(self.make_id(now), claim.attempt.key, record.diagnosis, now)
         if plan is None:
             return None
-        mode = self.mode or plan.mode
-        if mode is Mode.ACT and not self.webhook:
-            mode = Mode.OBSERVE  # nobody would carry it out: say so instead of "sent"
-        return replace(plan, mode=mode, state=STATES[mode])
+        plan = replace(
+            plan,
+            cluster=job.cluster or DEFAULT_CLUSTER,
+            partition=job.labels.get("partition", ""),
+            diagnosis=record.id,
+            family=ledger.family(job),
+            fingerprint=ledger.fingerprint(record.diagnosis),
+            progress=ledger.progress(record.diagnosis, claim.attempt),
+        )
+        return in_mode(plan, self.mode) if self.mode else plan
+
+    def _link(self, diagnosis: str) -> str:
+        return f"{self.base_url}/diagnoses/{diagnosis}" if self.base_url else ""
 
     def _alert(self, record: DiagnosisRecord) -> Effect:
         """One alert for one verdict: a later revision that says the same is not sent again."""
@@ -64,9 +99,8 @@ class Effects:
             (record.attempt.job, str(record.attempt.number), found.outcome, found.type, found.recovery.action)
         )
         key = "alert-" + hashlib.sha256(said.encode()).hexdigest()[:24]
-        link = f"{self.base_url}/diagnoses/{record.id}" if self.base_url else ""
         body = alerts.slack_message(
-            found, job=record.attempt.job, attempt=record.attempt.number, link=link, mask=self.mask
+            found, job=record.attempt.job, attempt=record.attempt.number, link=self._link(record.id), mask=self.mask
         )
         return Effect(key, EffectKind.SLACK, "slack", orjson.dumps(body), record.created, record.created + ALERT_LIFE)
 
@@ -82,8 +116,10 @@ def _recovery(plan: Plan, record: DiagnosisRecord, mask: Mask) -> Effect:
             "key": plan.key,
             "job": plan.job,
             "attempt": plan.attempt,
+            "cluster": plan.cluster,
             "action": plan.action,
             "nodes": plan.nodes,
+            "rollback": plan.rollback,
             "reason": plan.reason,
             "expires": datetime.fromtimestamp(plan.expires, UTC).isoformat(),
             "diagnosis": {

@@ -10,11 +10,15 @@ from typing import Protocol
 from diagnoser.model import (
     Attempt,
     AttemptKey,
+    BreakerState,
     Diagnosis,
     Effect,
     Event,
     Job,
+    NodeMark,
     Plan,
+    Ruling,
+    Situation,
     Stream,
 )
 
@@ -131,15 +135,25 @@ class DiagnosisRecord:
     plan: Plan | None = None
 
 
+Rule = Callable[[Plan | None, Situation], Ruling]
+"""Decides what becomes of a plan in its situation. Pure: the store calls it inside the transaction that writes it."""
+
+
 class WorkStore(Protocol):
     async def claim_attempts(self, now: float, timing: Timing, lease: float, limit: int) -> list[Claim]: ...
 
     async def save_diagnosis(
-        self, claim: Claim, record: DiagnosisRecord, plan: Plan | None, effects: Sequence[Effect]
+        self,
+        claim: Claim,
+        record: DiagnosisRecord,
+        plan: Plan | None,
+        effects: Sequence[Effect],
+        rule: Rule | None = None,
     ) -> None:
         """One transaction: diagnosis, plan, effects, attempt marked as diagnosed at the claim's revision, lease ended.
 
-        A plan or effect whose key exists already is left as it is. Raises Conflict when the lease was lost.
+        Without ``rule`` a plan whose key exists already is left as it is; with it, the ruling on ``plan`` is stored.
+        An effect whose key exists already is left as it is. Raises Conflict when the lease was lost.
         """
 
     async def release(self, claim: Claim) -> None:
@@ -152,7 +166,12 @@ class WorkStore(Protocol):
         """Move the end of the lease: to keep it during long work, or to put off the next try. Raises Conflict."""
 
     async def replace_diagnosis(
-        self, replaced: str, record: DiagnosisRecord, plan: Plan | None, effects: Sequence[Effect]
+        self,
+        replaced: str,
+        record: DiagnosisRecord,
+        plan: Plan | None,
+        effects: Sequence[Effect],
+        rule: Rule | None = None,
     ) -> bool:
         """Put a better diagnosis of the same revision in the place of ``replaced`` (an id), with plan and effects.
 
@@ -191,6 +210,51 @@ class OutboxStore(Protocol):
 
     async def effects(self, keys: Sequence[str] | None = None) -> list[EffectRecord]: ...
 
+    async def effects_in(self, state: str, after: str, limit: int) -> list[EffectRecord]:
+        """By key; ``after`` is the last key of the page before, "" for the first page. state: "" for all."""
+
+    async def retry_effect(self, key: str, now: float, expires: float) -> EffectRecord:
+        """Make a dead or expired effect due again, until ``expires`` at the least. Raises NotFound, Conflict."""
+
+
+# --- recovery ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFilter:
+    state: str = ""
+    job: str = ""
+
+
+class RecoveryStore(Protocol):
+    async def plans(self, where: PlanFilter, after: str, limit: int) -> list[Plan]:
+        """Newest first; ``after`` is the id of the last one already seen, "" for the first page."""
+
+    async def plan(self, id: str) -> Plan | None: ...
+
+    async def change_plan(self, id: str, now: float, rule: Rule) -> Ruling:
+        """Read the plan and its situation under the lock of its cluster, and store the ruling in the same transaction.
+
+        What ``rule`` raises leaves everything as it was. Raises NotFound.
+        """
+
+    async def claim_plan(self, executor: str, cluster: str, now: float, lease: float) -> Plan | None:
+        """The oldest plan of the cluster that can be claimed, now held by the executor; None when there is none."""
+
+    async def expired_plans(self, now: float, limit: int) -> list[str]:
+        """Ids of plans whose time is over and that nobody holds."""
+
+    async def note_node(self, mark: NodeMark) -> NodeMark:
+        """Store what happened to a node, with the feedback that it gives. Idempotent for an equal event."""
+
+    async def node_marks(self, cluster: str) -> list[NodeMark]:
+        """The last event of each node that had one, by name. cluster: "" for all."""
+
+    async def breakers(self) -> list[BreakerState]: ...
+
+    async def reset_breaker(self, state: BreakerState) -> BreakerState:
+        """Close a breaker that has tripped. Raises NotFound for one that never did."""
+
 
 # --- reading -------------------------------------------------------------------------------------------------------
 
@@ -217,7 +281,7 @@ class ReadStore(Protocol):
         """Raises Unavailable when the database does not answer or its schema is not the one of this code."""
 
 
-class Store(LogStore, JobStore, WorkStore, OutboxStore, ReadStore, Protocol):
+class Store(LogStore, JobStore, WorkStore, OutboxStore, RecoveryStore, ReadStore, Protocol):
     """All of it; one adapter over one database, so that what belongs together commits together."""
 
 

@@ -14,7 +14,7 @@ import structlog
 
 from diagnoser.errors import Conflict, Unavailable
 from diagnoser.model import AttemptKey, Diagnosis, Effect, Facts, Plan
-from diagnoser.ports import Claim, Clock, DiagnosisRecord, LogStore, StoredDelta, Timing, Wake, WorkStore
+from diagnoser.ports import Claim, Clock, DiagnosisRecord, LogStore, Rule, StoredDelta, Timing, Wake, WorkStore
 from diagnoser.taxonomy import Outcome
 from diagnoser.telemetry import Metrics
 
@@ -26,6 +26,9 @@ Decide = Callable[[Claim, Diagnosis, float], tuple[DiagnosisRecord, Plan | None,
 
 Enrich = Callable[[DiagnosisRecord, list[bytes], Facts], Awaitable[Diagnosis | None]]
 """A better verdict, or None to keep the one that is published. Takes its time; bounded by a deadline."""
+
+Ruler = Callable[[DiagnosisRecord], Rule]
+"""How the store settles the plan of a record against what happened before."""
 
 Merge = Callable[[list[bytes]], bytes]
 """Several deltas as one. Runs in a thread."""
@@ -59,6 +62,7 @@ class Work:
     decide: Decide
     merge: Merge
     enrich: Enrich | None = None
+    rule: Ruler | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +161,14 @@ class Worker:
             await self._store.release(claim)
             return Reason.SOUND
         record, plan, effects = self._work.decide(claim, diagnosis, self._clock())
-        await self._store.save_diagnosis(claim, record, plan, effects)
+        await self._store.save_diagnosis(claim, record, plan, effects, self._rule(record))
         self._metrics.diagnosed(diagnosis, self._clock() - started)
         self._outbox.notify()
         self._begin_enrichment(claim, record, facts)
         return Reason.SAVED
+
+    def _rule(self, record: DiagnosisRecord) -> Rule | None:
+        return self._work.rule(record) if self._work.rule else None
 
     async def _data(self, key: AttemptKey) -> list[bytes]:
         return [delta.data for delta in await self._store.deltas(key)]
@@ -220,7 +227,7 @@ class Worker:
         if better is None:
             return Reason.NOT_ENRICHED
         new, plan, effects = self._work.decide(claim, better, self._clock())
-        if not await self._store.replace_diagnosis(record.id, new, plan, effects):
+        if not await self._store.replace_diagnosis(record.id, new, plan, effects, self._rule(new)):
             return Reason.ENRICHMENT_STALE
         self._outbox.notify()
         return Reason.ENRICHED

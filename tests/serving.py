@@ -1,6 +1,7 @@
 """The web ring over a real store, with a few diagnoses in it: what its tests and the page tests share."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -9,7 +10,9 @@ from pathlib import Path
 import httpx
 from prometheus_client import CollectorRegistry
 
+from diagnoser.adapters.files import bundled, text
 from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.effects import Effects
 from diagnoser.ingest import Defaults
 from diagnoser.intake import Receipt
 from diagnoser.model import (
@@ -31,7 +34,9 @@ from diagnoser.model import (
     Suspect,
     Symptom,
 )
+from diagnoser.orders import Orders
 from diagnoser.ports import DiagnosisRecord, Timing
+from diagnoser.recovery.policy import load
 from diagnoser.taxonomy import Action, FailureType, Outcome, category_of
 from diagnoser.web.server import create
 from diagnoser.web.services import Services
@@ -88,9 +93,26 @@ def services(store: SqlStore, intake: FakeIntake, **more: object) -> Services:
         "intake": intake,
         "clock": lambda: NOW,
         "registry": CollectorRegistry(),
+        "orders": orders(),
         "stopping": asyncio.Event(),
     }
     return Services(**(fields | more))  # type: ignore[arg-type]
+
+
+def orders(**more: object) -> Orders:
+    """Orders over the bundled policy; ``more`` takes the place of fields of Effects."""
+    policy = load("policy.yaml", text(bundled("rules") / "policy.yaml"))
+    numbers = itertools.count(1)
+    fields: dict[str, object] = {
+        "policy": policy,
+        "make_id": lambda now: f"{int(now * 1000):014d}-{next(numbers)}",
+        "mode": None,
+        "webhook": False,
+        "chat": True,
+        "base_url": "",
+        "mask": lambda told: told,
+    }
+    return Orders(policy, Effects(**(fields | more)))  # type: ignore[arg-type]
 
 
 def verdict(kind: FailureType = FailureType.ECC_ERROR, **fields: object) -> Diagnosis:

@@ -1,14 +1,17 @@
 """The policy table: verdict -> action, mode and reason. The first row that applies decides, and can explain itself."""
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from diagnoser import documents
 from diagnoser.errors import Fault, RuleFaults
-from diagnoser.model import Advice, AttemptKey, Diagnosis, Mode, Plan, PlanState
+from diagnoser.model import Advice, AttemptKey, Diagnosis, Mode, Plan, PlanReason, PlanState
+from diagnoser.recovery.breaker import Limits
+from diagnoser.recovery.plans import RUNNABLE
 from diagnoser.taxonomy import Action, Category, FailureType
 
 
@@ -25,6 +28,11 @@ class When(_Strict):
     confidence_min: Annotated[float, Field(ge=0, le=1)] = 0.0
     maturity: Literal["stable"] | None = None
     hinted: tuple[Action, ...] = ()
+    labels: dict[str, tuple[str, ...]] = {}
+
+
+_Minutes = Annotated[float, Field(ge=0)]
+_Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class Row(_Strict):
@@ -32,22 +40,59 @@ class Row(_Strict):
     when: When
     action: Action | Literal["hinted"]
     mode: Mode | None = None
+    retries: Annotated[int, Field(ge=0)] | None = None
+    cool_down_minutes: _Minutes | None = None
 
 
 class Defaults(_Strict):
+    """What holds for rows that do not say otherwise."""
+
     mode: Mode = Mode.OBSERVE
     expires_minutes: Annotated[int, Field(ge=1)] = 60
+    retries: Annotated[int, Field(ge=0)] = 3
+    cool_down_minutes: _Minutes = 0
+
+
+class Ledger(_Strict):
+    """Rails on launching again."""
+
+    node_evictions: Annotated[int, Field(ge=1)] = 2
+    requeues_per_hour: Annotated[int, Field(ge=1)] = 30
+    wrong_eviction_minutes: _Minutes = 30
+    person_hours: Annotated[float, Field(ge=0)] = 24
+
+
+class Breaker(_Strict):
+    """Rails on taking nodes out."""
+
+    share_per_hour: _Share = 0.02
+    share_per_day: _Share = 0.05
+    least: Annotated[int, Field(ge=0)] = 1
+    most: Annotated[int, Field(ge=0)] = 20
+    healthy_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+
+    def limits(self) -> Limits:
+        return Limits(self.share_per_hour, self.share_per_day, self.least, self.most, self.healthy_share)
+
+
+class Check(_Strict):
+    """How long one all-gather of the node check may take."""
+
+    timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 180
 
 
 class Table(_Strict):
     version: Literal[1]
     defaults: Defaults
+    ledger: Ledger = Ledger()
+    breaker: Breaker = Breaker()
+    check: Check = Check()
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What the table looks at. hint: the action that the deciding rule asks for, if any."""
+    """What the table looks at. hint: the action that the deciding rule asks for, if any. labels: of the job."""
 
     type: FailureType
     category: Category
@@ -55,6 +100,21 @@ class Case:
     node_named: bool
     stable: bool
     hint: Action | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def case_of(diagnosis: Diagnosis, labels: Mapping[str, str] | None = None) -> Case:
+    """What the table looks at for a diagnosis that is stored or printed."""
+    grounds = diagnosis.grounds
+    return Case(
+        type=diagnosis.type,
+        category=diagnosis.category,
+        confidence=diagnosis.confidence,
+        node_named=grounds.node_named,
+        stable=grounds.stable,
+        hint=grounds.hint,
+        labels=labels or {},
+    )
 
 
 @dataclass(frozen=True)
@@ -85,28 +145,59 @@ class Policy:
         if action is Action.NONE:
             return None
         nodes = tuple(suspect.node for suspect in diagnosis.nodes[:1]) if action is Action.CORDON_AND_RESUBMIT else ()
-        mode = self._mode(diagnosis.recovery.reason)
-        states = {Mode.OBSERVE: PlanState.ADVISED, Mode.APPROVE: PlanState.WAITING, Mode.ACT: PlanState.SENT}
-        return Plan(
+        plan = Plan(
             id=id,
-            key=_plan_key(attempt, action, nodes),
+            key=plan_key(attempt, action, nodes),
             job=attempt.job,
             attempt=attempt.number,
             action=action,
             nodes=nodes,
-            mode=mode,
-            state=states[mode],
-            reason=diagnosis.recovery.reason,
+            mode=Mode.OBSERVE,
+            state=PlanState.ADVISED,
+            reason="",
             created=now,
             expires=now + 60.0 * self.table.defaults.expires_minutes,
+            row=diagnosis.recovery.reason,
+            suspects=tuple(suspect.node for suspect in diagnosis.nodes),
+            rollback=diagnosis.rollback if action is Action.ROLLBACK_AND_RESUBMIT else None,
         )
+        return in_mode(plan, self._mode(plan.row))
+
+    def retries(self, row_id: str) -> int:
+        """How often a job may be launched again after the same failure without progress."""
+        row = self._named(row_id)
+        return self.table.defaults.retries if row is None or row.retries is None else row.retries
+
+    def cool_down(self, row_id: str) -> float:
+        """Seconds between two launches after the same failure."""
+        row = self._named(row_id)
+        minutes = row.cool_down_minutes if row else None
+        return 60.0 * (self.table.defaults.cool_down_minutes if minutes is None else minutes)
 
     def _row(self, case: Case) -> Row:
         return next(row for row in self.table.rows if not _why_not(row.when, case))
 
     def _mode(self, row_id: str) -> Mode:
-        row = next((row for row in self.table.rows if row.id == row_id), None)
+        row = self._named(row_id)
         return (row.mode if row else None) or self.table.defaults.mode
+
+    def _named(self, row_id: str) -> Row | None:
+        return next((row for row in self.table.rows if row.id == row_id), None)
+
+
+_STANDING = {
+    Mode.OBSERVE: (PlanState.ADVISED, PlanReason.OBSERVE),
+    Mode.APPROVE: (PlanState.WAITING, PlanReason.NEEDS_APPROVAL),
+    Mode.ACT: (PlanState.SENT, PlanReason.ACT),
+}
+
+
+def in_mode(plan: Plan, mode: Mode) -> Plan:
+    """A new plan as a mode lets it begin. What only a person can do is never waited for."""
+    state, reason = _STANDING[mode]
+    if plan.action not in RUNNABLE:
+        state, reason = PlanState.ADVISED, PlanReason.FOR_A_PERSON
+    return replace(plan, mode=mode, state=state, reason=reason.value)
 
 
 def load(path: str, text: str) -> Policy:
@@ -148,10 +239,15 @@ def _why_not(when: When, case: Case) -> str:
         ),
         (when.maturity is None or case.stable, "the verdict does not come from a stable rule"),
         (not when.hinted or case.hint in when.hinted, f"the rule asks for {case.hint or 'nothing'}"),
+        *(
+            (case.labels.get(label) in values, f"label {label} is {case.labels.get(label, 'not set')}")
+            for label, values in when.labels.items()
+        ),
     )
     return next((why for holds, why in checks if not holds), "")
 
 
-def _plan_key(attempt: AttemptKey, action: Action, nodes: tuple[str, ...]) -> str:
+def plan_key(attempt: AttemptKey, action: Action, nodes: tuple[str, ...]) -> str:
+    """The same for the same attempt, action and nodes."""
     text = "\0".join((attempt.job, str(attempt.number), action, *nodes))
     return "plan-" + hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnoser.web import live, problems, ui
-from diagnoser.web.api import diagnoses, health, jobs, logs
+from diagnoser.web.api import diagnoses, effects, health, jobs, logs, nodes, plans
 from diagnoser.web.bodies import Bodies
 from diagnoser.web.pages import STATIC, Pages
 from diagnoser.web.problems import Problem
@@ -53,7 +53,7 @@ def create(services: Services) -> FastAPI:
     app.add_middleware(BodyBound, unbounded=frozenset({f"{API}/logs"}))
     app.add_middleware(SecurityHeaders)
     problems.install(app, pages.error)
-    for router in (logs.router, jobs.router, diagnoses.router, live.router):
+    for router in (logs.router, jobs.router, diagnoses.router, live.router, plans.router, nodes.router, effects.router):
         app.include_router(router, prefix=API)
     app.include_router(health.router)
     app.include_router(ui.router)

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from diagnoser.ingest import Defaults
 from diagnoser.intake import Receipt
 from diagnoser.model import AttemptKey, Line
+from diagnoser.orders import Orders
 from diagnoser.ports import Clock, Store, Wake
 
 Check = Callable[[], Awaitable[str]]
@@ -59,12 +60,14 @@ class Services:
     tokens: empty switches authentication off. checks: parts that /readyz asks beside the store. spare: parts that it
     tells of as well, and that the service is ready without.
     stopping: set when the process begins to stop, so that live streams end. wake: told when an event has arrived.
+    orders: what people and executors may do to plans. outbox: told when there may be something to send.
     """
 
     store: Store
     intake: Intake
     clock: Clock
     registry: CollectorRegistry
+    orders: Orders
     wake: Wake | None = None
     limits: Limits = Limits()
     base_url: str = ""
@@ -73,3 +76,9 @@ class Services:
     tokens: tuple[Token, ...] = ()
     view: View | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    outbox: Wake | None = None
+
+    def tell_outbox(self) -> None:
+        """There may be something to send."""
+        if self.outbox:
+            self.outbox.notify()

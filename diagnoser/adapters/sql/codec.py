@@ -1,7 +1,6 @@
 """Records to rows and back. A row written by an older version loads: fields it lacks take their defaults."""
 
 import hashlib
-from dataclasses import replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -10,13 +9,14 @@ from sqlalchemy import RowMapping
 from diagnoser.model import (
     Attempt,
     AttemptKey,
+    BreakerState,
     Diagnosis,
     Effect,
     EffectKind,
     Event,
     Job,
+    NodeMark,
     Plan,
-    PlanState,
     Stream,
 )
 from diagnoser.ports import Cursor, DiagnosisRecord, EffectRecord
@@ -24,6 +24,8 @@ from diagnoser.ports import Cursor, DiagnosisRecord, EffectRecord
 _JOB = TypeAdapter(Job)
 _EVENT = TypeAdapter(Event)
 _PLAN = TypeAdapter(Plan)
+_MARK = TypeAdapter(NodeMark)
+_BREAKER = TypeAdapter(BreakerState)
 _DIAGNOSIS = TypeAdapter(Diagnosis)
 _RANGES = TypeAdapter(tuple[tuple[int, int], ...])
 
@@ -103,7 +105,7 @@ def diagnosis_nodes(diagnosis: Diagnosis) -> list[str]:
 
 
 def record_of(row: RowMapping) -> DiagnosisRecord:
-    """row: the columns of diagnoses, and ``plan_body`` and ``plan_state`` (None when it has no plan)."""
+    """row: the columns of diagnoses, and ``plan_body`` (None when it has no plan)."""
     return DiagnosisRecord(
         id=row["id"],
         attempt=AttemptKey(row["job"], row["attempt"]),
@@ -111,17 +113,59 @@ def record_of(row: RowMapping) -> DiagnosisRecord:
         created=row["created"],
         current=row["current"],
         diagnosis=_DIAGNOSIS.validate_json(row["body"]),
-        plan=plan_of(row["plan_body"], row["plan_state"]) if row["plan_body"] else None,
+        plan=plan_of(row["plan_body"]) if row["plan_body"] else None,
     )
 
 
 def plan_row(plan: Plan) -> dict[str, Any]:
-    body = _PLAN.dump_json(plan).decode()
-    return {"key": plan.key, "job": plan.job, "attempt": plan.attempt, "state": plan.state.value, "body": body}
+    return {
+        "key": plan.key,
+        "job": plan.job,
+        "attempt": plan.attempt,
+        "state": plan.state.value,
+        "body": _PLAN.dump_json(plan).decode(),
+        "id": plan.id,
+        "cluster": plan.cluster,
+        "action": plan.action.value,
+        "family": plan.family,
+        "fingerprint": plan.fingerprint,
+        "created": plan.created,
+        "expires": plan.expires,
+        "lease": plan.lease.until if plan.lease else 0.0,
+    }
 
 
-def plan_of(text: str, state: str) -> Plan:
-    return replace(_PLAN.validate_json(text), state=PlanState(state))
+def plan_of(text: str) -> Plan:
+    return _PLAN.validate_json(text)
+
+
+def mark_row(mark: NodeMark) -> dict[str, Any]:
+    """``digest`` is the identity of an event: equal events are one row."""
+    body = _MARK.dump_json(mark)
+    return {
+        "cluster": mark.cluster,
+        "node": mark.node,
+        "digest": hashlib.sha256(body).hexdigest(),
+        "time": mark.time,
+        "body": body.decode(),
+    }
+
+
+def mark_of(text: str) -> NodeMark:
+    return _MARK.validate_json(text)
+
+
+def breaker_row(state: BreakerState, cluster: str) -> dict[str, Any]:
+    return {
+        "scope": state.scope,
+        "cluster": cluster,
+        "tripped": state.tripped,
+        "body": _BREAKER.dump_json(state).decode(),
+    }
+
+
+def breaker_of(text: str) -> BreakerState:
+    return _BREAKER.validate_json(text)
 
 
 def effect_row(effect: Effect) -> dict[str, Any]:

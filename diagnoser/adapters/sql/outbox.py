@@ -9,7 +9,10 @@ from sqlalchemy import select, update
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import effects
+from diagnoser.errors import Conflict, NotFound
 from diagnoser.ports import DueEffect, EffectRecord
+
+GIVEN_UP = frozenset({"dead", "expired"})
 
 
 class Outbox(Database):
@@ -41,3 +44,22 @@ class Outbox(Database):
             found = found.where(effects.c.key.in_(keys))
         async with self.reading() as connection:
             return [codec.effect_record_of(row) for row in (await connection.execute(found)).mappings()]
+
+    async def effects_in(self, state: str, after: str, limit: int) -> list[EffectRecord]:
+        found = select(effects).where(effects.c.key > after).order_by(effects.c.key).limit(limit)
+        if state:
+            found = found.where(effects.c.state == state)
+        async with self.reading() as connection:
+            return [codec.effect_record_of(row) for row in (await connection.execute(found)).mappings()]
+
+    async def retry_effect(self, key: str, now: float, expires: float) -> EffectRecord:
+        mine = select(effects).where(effects.c.key == key)
+        async with self.writing() as connection:
+            row = (await connection.execute(mine.with_for_update())).mappings().first()
+            if row is None:
+                raise NotFound(f"there is no effect {key!r}")
+            if row["state"] not in GIVEN_UP:
+                raise Conflict(f"effect {key} is {row['state']}: only one that was given up can be tried again")
+            values = {"state": "pending", "due": now, "expires": max(row["expires"], expires), "error": ""}
+            await connection.execute(update(effects).where(effects.c.key == key).values(values))
+            return codec.effect_record_of((await connection.execute(mine)).mappings().one())

@@ -41,8 +41,7 @@ class Reading(Database):
 
 
 def _records() -> Select[Any]:
-    plan = (plans.c.body.label("plan_body"), plans.c.state.label("plan_state"))
-    return select(diagnoses, *plan).outerjoin(plans, plans.c.key == diagnoses.c.plan)
+    return select(diagnoses, plans.c.body.label("plan_body")).outerjoin(plans, plans.c.key == diagnoses.c.plan)
 
 
 def _conditions(where: DiagnosisFilter) -> list[ColumnElement[bool]]:

@@ -124,16 +124,55 @@ diagnosis_nodes = Table(
     Index("diagnosis_nodes_diagnosis", "diagnosis"),
 )
 
+PLAN_TEXTS = ("id", "cluster", "action", "family", "fingerprint")
+PLAN_TIMES = ("created", "expires", "lease")  # lease: when it ends, 0 without one
+
 plans = Table(
     "plans",
     metadata,
     Column("key", Text, primary_key=True),
     *_attempt_columns(),
-    Column("state", Text, nullable=False),  # wins over the one in body: it is what changes
+    Column("state", Text, nullable=False),  # this and the columns below repeat what body says, to be asked for
     Column("body", Text, nullable=False),
+    *(Column(name, Text, nullable=False, default="") for name in PLAN_TEXTS),
+    *(Column(name, Double, nullable=False, default=0.0) for name in PLAN_TIMES),
     _of_attempt(),
     Index("plans_attempt", "job", "attempt"),
+    Index("plans_id", "id", unique=True),
+    Index("plans_state", "state", "cluster"),
+    Index("plans_cluster", "cluster", "created"),
+    Index("plans_fingerprint", "fingerprint", "created"),
 )
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("cluster", Text, primary_key=True),
+    Column("node", Text, primary_key=True),
+    Column("partition", Text, nullable=False, default=""),
+    Column("body", Text, nullable=False, default=""),  # its last event, "" while there is none
+)
+
+node_events = Table(
+    "node_events",
+    metadata,
+    Column("cluster", Text, primary_key=True),
+    Column("node", Text, primary_key=True),
+    Column("digest", Text, primary_key=True),
+    Column("time", Double, nullable=False),
+    Column("body", Text, nullable=False),
+)
+
+breakers = Table(
+    "breakers",
+    metadata,
+    Column("scope", Text, primary_key=True),
+    Column("cluster", Text, nullable=False),
+    Column("tripped", Boolean, nullable=False),
+    Column("body", Text, nullable=False),
+    Index("breakers_cluster", "cluster"),
+)
+"""One row a scope. The row of the whole cluster is also the lock under which plans of that cluster are decided."""
 
 effects = Table(
     "effects",

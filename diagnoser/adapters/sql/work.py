@@ -8,14 +8,15 @@ from sqlalchemy import ColumnElement, RowMapping, Update, and_, case, or_, selec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
-from diagnoser.adapters.sql.jobs import Jobs, find_events, find_job
+from diagnoser.adapters.sql.jobs import find_events, find_job
+from diagnoser.adapters.sql.plans import Plans
 from diagnoser.adapters.sql.tables import IS_OPEN, attempts, diagnoses, diagnosis_nodes, effects, plans
 from diagnoser.errors import Conflict
 from diagnoser.model import AttemptKey, Effect, Plan
-from diagnoser.ports import Claim, DiagnosisRecord, Timing
+from diagnoser.ports import Claim, DiagnosisRecord, Rule, Timing
 
 
-class Work(Jobs):
+class Work(Plans):
     """``ports.WorkStore``."""
 
     async def claim_attempts(self, now: float, timing: Timing, lease: float, limit: int) -> list[Claim]:
@@ -28,21 +29,31 @@ class Work(Jobs):
             return [await _claim(connection, row, now + lease) for row in rows]
 
     async def save_diagnosis(
-        self, claim: Claim, record: DiagnosisRecord, plan: Plan | None, effects: Sequence[Effect]
+        self,
+        claim: Claim,
+        record: DiagnosisRecord,
+        plan: Plan | None,
+        effects: Sequence[Effect],
+        rule: Rule | None = None,
     ) -> None:
         async with self.writing() as connection:
             await _hold(connection, claim, _diagnosed(claim, record))
-            await self._store(connection, record, plan, effects)
+            await self._store(connection, record, plan, effects, rule)
 
     async def replace_diagnosis(
-        self, replaced: str, record: DiagnosisRecord, plan: Plan | None, effects: Sequence[Effect]
+        self,
+        replaced: str,
+        record: DiagnosisRecord,
+        plan: Plan | None,
+        effects: Sequence[Effect],
+        rule: Rule | None = None,
     ) -> bool:
         """The row that is replaced is the lock."""
         is_current = and_(diagnoses.c.id == replaced, diagnoses.c.current)
         async with self.writing() as connection:
             held = await connection.execute(update(diagnoses).where(is_current).values(current=False))
             if held.rowcount:
-                await self._store(connection, record, plan, effects)
+                await self._store(connection, record, plan, effects, rule)
             return bool(held.rowcount)
 
     async def release(self, claim: Claim) -> None:
@@ -56,15 +67,23 @@ class Work(Jobs):
             await _hold(connection, claim, {"lease": until})
 
     async def _store(
-        self, connection: AsyncConnection, record: DiagnosisRecord, plan: Plan | None, outgoing: Sequence[Effect]
+        self,
+        connection: AsyncConnection,
+        record: DiagnosisRecord,
+        plan: Plan | None,
+        outgoing: Sequence[Effect],
+        rule: Rule | None,
     ) -> None:
+        if plan and rule:
+            plan = (await self.decide(connection, plan, record.created, rule)).plan
+        elif plan:
+            await self.insert_new(connection, plans, [codec.plan_row(plan)])
         row = codec.diagnosis_row(record, plan)
         earlier = and_(diagnoses.c.job == row["job"], diagnoses.c.attempt == row["attempt"], diagnoses.c.current)
         await connection.execute(update(diagnoses).where(earlier).values(current=False))
         await connection.execute(diagnoses.insert(), row)
         nodes = [{"node": node, "diagnosis": record.id} for node in codec.diagnosis_nodes(record.diagnosis)]
         await self.insert_new(connection, diagnosis_nodes, nodes)
-        await self.insert_new(connection, plans, [codec.plan_row(plan)] if plan else [])
         await self.insert_new(connection, effects, [codec.effect_row(effect) for effect in outgoing])
 
 

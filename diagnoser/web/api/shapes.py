@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from diagnoser.model import (
     Advice,
     Attempt,
+    BreakerState,
     Cited,
     Compression,
     Event,
@@ -16,6 +17,10 @@ from diagnoser.model import (
     LeftOut,
     Mode,
     ModelUse,
+    NodeActor,
+    NodeEventKind,
+    NodeMark,
+    Plan,
     PlanState,
     Rejected,
     RootCause,
@@ -27,17 +32,78 @@ from diagnoser.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.web.api.fields import utc
 
 
+class ChangeShape(BaseModel):
+    """One entry of a plan's history."""
+
+    time: datetime
+    state: PlanState
+    by: str
+    why: str
+
+
+class StepShape(BaseModel):
+    """One command that an executor ran; exit_code is null when it could not be started."""
+
+    command: str
+    exit_code: int | None
+    output: str
+
+
+class RollbackShape(BaseModel):
+    """Where a diverged run should go on, and the steps whose data batches are left out (both included)."""
+
+    checkpoint: str
+    step: int | None
+    skip_from: int | None
+    skip_to: int | None
+
+
 class PlanShape(BaseModel):
-    """What was planned after the failure, and how far that went."""
+    """What was planned after the failure, and how far that went. ``reason``: why it stands as it does, of a closed
+    list; ``row``: the row of the policy table."""
 
     id: str
+    key: str
+    job: str
+    attempt: int
+    cluster: str
     action: Action
     nodes: tuple[str, ...]
     mode: Mode
     state: PlanState
     reason: str
+    row: str
     created: datetime
     expires: datetime
+    diagnosis: str
+    rollback: RollbackShape | None
+    drained: tuple[str, ...]
+    requeued: str
+    executor: str
+    history: list[ChangeShape]
+    steps: list[StepShape]
+
+
+class NodeShape(BaseModel):
+    """The last thing that happened to a node. feedback: what a person's act says about ours."""
+
+    cluster: str
+    node: str
+    kind: NodeEventKind
+    by: NodeActor
+    time: datetime
+    reason: str
+    feedback: str
+
+
+class BreakerShape(BaseModel):
+    """A breaker; ``scope`` is a cluster or ``cluster:partition``."""
+
+    scope: str
+    tripped: bool
+    time: datetime | None
+    reason: str
+    by: str
 
 
 class DiagnosisShape(BaseModel):
@@ -130,7 +196,7 @@ def of_diagnosis(record: DiagnosisRecord, base_url: str) -> DiagnosisShape:
         created=utc(record.created),
         current=record.current,
         url=f"{base_url}/diagnoses/{record.id}",
-        plan=_plan(record),
+        plan=of_plan(record.plan) if record.plan else None,
         **{name: getattr(verdict, name) for name in verdict.__slots__},
     )
 
@@ -167,20 +233,29 @@ def _attempt(attempt: Attempt, record: DiagnosisRecord | None, base_url: str) ->
     )
 
 
-def _plan(record: DiagnosisRecord) -> PlanShape | None:
-    plan = record.plan
-    if plan is None:
-        return None
+def of_plan(plan: Plan) -> PlanShape:
+    same = ("id", "key", "job", "attempt", "cluster", "action", "nodes", "mode", "state", "reason", "row", "diagnosis")
+    fields = {name: getattr(plan, name) for name in (*same, "drained", "requeued")}
+    back = plan.rollback
     return PlanShape(
-        id=plan.id,
-        action=plan.action,
-        nodes=plan.nodes,
-        mode=plan.mode,
-        state=plan.state,
-        reason=plan.reason,
         created=utc(plan.created),
         expires=utc(plan.expires),
+        rollback=RollbackShape(**{name: getattr(back, name) for name in back.__slots__}) if back else None,
+        executor=plan.lease.executor if plan.lease else "",
+        history=[ChangeShape(time=utc(one.time), state=one.state, by=one.by, why=one.why) for one in plan.history],
+        steps=[StepShape(command=one.command, exit_code=one.exit_code, output=one.output) for one in plan.steps],
+        **fields,
     )
+
+
+def of_node(mark: NodeMark) -> NodeShape:
+    fields = {name: getattr(mark, name) for name in mark.__slots__ if name != "time"}
+    return NodeShape(time=utc(mark.time), **fields)
+
+
+def of_breaker(state: BreakerState) -> BreakerShape:
+    fields = {name: getattr(state, name) for name in state.__slots__ if name != "time"}
+    return BreakerShape(time=_maybe(state.time), **fields)
 
 
 def _maybe(seconds: float | None) -> datetime | None:

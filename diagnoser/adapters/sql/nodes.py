@@ -1,0 +1,56 @@
+"""Nodes, what happened to them, and the breakers that bound how many may be taken out."""
+
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.jobs import Jobs
+from diagnoser.adapters.sql.tables import breakers, node_events, nodes
+from diagnoser.errors import NotFound
+from diagnoser.model import BreakerState, NodeMark
+from diagnoser.recovery.breaker import with_feedback
+
+
+class Nodes(Jobs):
+    """The nodes and breakers of ``ports.RecoveryStore``."""
+
+    async def note_node(self, mark: NodeMark) -> NodeMark:
+        async with self.writing() as connection:
+            return await self.mark(connection, mark)
+
+    async def node_marks(self, cluster: str) -> list[NodeMark]:
+        async with self.reading() as connection:
+            return await self.marks(connection, cluster)
+
+    async def breakers(self) -> list[BreakerState]:
+        found = select(breakers.c.body).order_by(breakers.c.scope)
+        async with self.reading() as connection:
+            return [codec.breaker_of(body) for body in (await connection.execute(found)).scalars()]
+
+    async def reset_breaker(self, state: BreakerState) -> BreakerState:
+        mine = breakers.c.scope == state.scope
+        async with self.writing() as connection:
+            cluster = (await connection.execute(select(breakers.c.cluster).where(mine))).scalar()
+            if cluster is None:
+                raise NotFound(f"there is no breaker {state.scope!r}")
+            await connection.execute(update(breakers).where(mine).values(codec.breaker_row(state, cluster)))
+        return state
+
+    async def mark(self, connection: AsyncConnection, mark: NodeMark) -> NodeMark:
+        """Append the event; it becomes the node's state unless a newer one is there."""
+        await self.insert_new(connection, nodes, [{"cluster": mark.cluster, "node": mark.node}])
+        mine = (nodes.c.cluster == mark.cluster) & (nodes.c.node == mark.node)
+        body = (await connection.execute(select(nodes.c.body).where(mine).with_for_update())).scalar_one()
+        before = codec.mark_of(body) if body else None
+        told = with_feedback(before, mark)
+        row = codec.mark_row(told)
+        await self.insert_new(connection, node_events, [row])
+        if before is None or before.time <= told.time:
+            await connection.execute(update(nodes).where(mine).values(body=row["body"]))
+        return told
+
+    async def marks(self, connection: AsyncConnection, cluster: str) -> list[NodeMark]:
+        found = select(nodes.c.body).where(nodes.c.body != "").order_by(nodes.c.cluster, nodes.c.node)
+        if cluster:
+            found = found.where(nodes.c.cluster == cluster)
+        return [codec.mark_of(body) for body in (await connection.execute(found)).scalars()]

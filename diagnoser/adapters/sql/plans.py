@@ -1,0 +1,149 @@
+"""Plans and the situation they are decided in. Every decision runs under the lock of its cluster."""
+
+import secrets
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.nodes import Nodes
+from diagnoser.adapters.sql.tables import breakers, effects, nodes, plans
+from diagnoser.errors import NotFound
+from diagnoser.model import BreakerState, Effect, Plan, PlanState, Ruling, Situation
+from diagnoser.ports import PlanFilter, Rule
+from diagnoser.recovery.plans import RUNNABLE, claim, claimable
+
+DAY = 86_400.0
+PAST_DAYS = 7
+PAST_LIMIT = 2_000
+"""Plans that a decision looks at, the newest first."""
+
+
+class Plans(Nodes):
+    """The plans of ``ports.RecoveryStore``."""
+
+    async def plans(self, where: PlanFilter, after: str, limit: int) -> list[Plan]:
+        found = select(plans.c.body).order_by(plans.c.id.desc()).limit(limit)
+        if where.state:
+            found = found.where(plans.c.state == where.state)
+        if where.job:
+            found = found.where(plans.c.job == where.job)
+        if after:
+            found = found.where(plans.c.id < after)
+        async with self.reading() as connection:
+            return [codec.plan_of(body) for body in (await connection.execute(found)).scalars()]
+
+    async def plan(self, id: str) -> Plan | None:
+        async with self.reading() as connection:
+            body = (await connection.execute(select(plans.c.body).where(plans.c.id == id))).scalar()
+        return codec.plan_of(body) if body is not None else None
+
+    async def change_plan(self, id: str, now: float, rule: Rule) -> Ruling:
+        async with self.writing() as connection:
+            cluster = (await connection.execute(select(plans.c.cluster).where(plans.c.id == id))).scalar()
+            if cluster is None:
+                raise NotFound(f"there is no plan {id!r}")
+            await self._lock(connection, cluster)
+            body = (await connection.execute(select(plans.c.body).where(plans.c.id == id))).scalar_one()
+            return await self._rule(connection, codec.plan_of(body), now, rule)
+
+    async def claim_plan(self, executor: str, cluster: str, now: float, lease: float) -> Plan | None:
+        """A cheap look first: executors ask again and again, and mostly there is nothing."""
+        due = select(plans.c.body).where(_is_claimable(cluster, now)).order_by(plans.c.created, plans.c.id).limit(20)
+        async with self.reading() as connection:
+            if (await connection.execute(due.limit(1))).first() is None:
+                return None
+        async with self.writing() as connection:
+            found = (await connection.execute(due.with_for_update(skip_locked=True))).scalars().all()
+            plan = next((one for one in map(codec.plan_of, found) if claimable(one, now)), None)
+            if plan is None:
+                return None
+            held = claim(plan, executor=executor, token=secrets.token_urlsafe(24), until=now + lease, now=now)
+            await _write(connection, held)
+        return held
+
+    async def expired_plans(self, now: float, limit: int) -> list[str]:
+        waits = or_(
+            plans.c.state == PlanState.WAITING.value,
+            and_(plans.c.state == PlanState.SENT.value, plans.c.action.in_(sorted(RUNNABLE))),
+        )
+        over = and_(waits, plans.c.expires <= now, plans.c.lease <= now)
+        async with self.reading() as connection:
+            return list((await connection.execute(select(plans.c.id).where(over).limit(limit))).scalars())
+
+    async def decide(self, connection: AsyncConnection, plan: Plan, now: float, rule: Rule) -> Ruling:
+        """Rule on a plan that is not stored yet, in the caller's transaction."""
+        await self._lock(connection, plan.cluster)
+        return await self._rule(connection, plan, now, rule)
+
+    async def _rule(self, connection: AsyncConnection, plan: Plan, now: float, rule: Rule) -> Ruling:
+        ruling = rule(plan, await self._situation(connection, plan, now))
+        for one in (*ruling.others, *((ruling.plan,) if ruling.plan else ())):
+            await self._put(connection, one)
+        await self._trip(connection, plan.cluster, ruling.trips)
+        for mark in ruling.marks:
+            await self.mark(connection, mark)
+        await self.send(connection, ruling.effects)
+        return ruling
+
+    async def send(self, connection: AsyncConnection, outgoing: Sequence[Effect]) -> None:
+        await self.insert_new(connection, effects, [codec.effect_row(effect) for effect in outgoing])
+
+    async def _lock(self, connection: AsyncConnection, cluster: str) -> None:
+        """The row of the whole cluster; it is made when it is first needed."""
+        new = codec.breaker_row(BreakerState(cluster, False, 0.0), cluster)
+        await self.insert_new(connection, breakers, [new])
+        await connection.execute(select(breakers.c.scope).where(breakers.c.scope == cluster).with_for_update())
+
+    async def _situation(self, connection: AsyncConnection, plan: Plan, now: float) -> Situation:
+        row = plans.c
+        alike = and_(row.fingerprint == plan.fingerprint, row.created > now - PAST_DAYS * DAY)
+        near = or_(
+            and_(row.cluster == plan.cluster, row.created > now - DAY),
+            and_(row.cluster == plan.cluster, alike),
+            and_(row.job == plan.job, row.attempt == plan.attempt),
+        )
+        found = select(row.body).where(near, row.id != plan.id).order_by(row.created.desc(), row.id.desc())
+        past = [codec.plan_of(body) for body in (await connection.execute(found.limit(PAST_LIMIT))).scalars()]
+        open_ = select(breakers.c.scope).where(breakers.c.cluster == plan.cluster, breakers.c.tripped)
+        return Situation(
+            past=tuple(past[::-1]),
+            marks={mark.node: mark for mark in await self.marks(connection, plan.cluster)},
+            fleet=await self._fleet(connection, plan.cluster),
+            open=frozenset((await connection.execute(open_)).scalars()),
+        )
+
+    async def _fleet(self, connection: AsyncConnection, cluster: str) -> dict[str, int]:
+        """Scope -> nodes that are known: of the cluster, and of each of its partitions."""
+        counts = select(nodes.c.partition, func.count()).where(nodes.c.cluster == cluster).group_by(nodes.c.partition)
+        by_part: dict[str, int] = {row[0]: row[1] for row in await connection.execute(counts)}
+        return {f"{cluster}:{part}": count for part, count in by_part.items() if part} | {
+            cluster: sum(by_part.values())
+        }
+
+    async def _put(self, connection: AsyncConnection, plan: Plan) -> None:
+        if not await self.insert_new(connection, plans, [codec.plan_row(plan)]):
+            await _write(connection, plan)
+
+    async def _trip(self, connection: AsyncConnection, cluster: str, trips: Sequence[BreakerState]) -> None:
+        for state in trips:
+            row = codec.breaker_row(state, cluster)
+            changes = {"tripped": row["tripped"], "body": row["body"]}
+            put = self.insert(breakers).values(row).on_conflict_do_update(index_elements=["scope"], set_=changes)
+            await connection.execute(put)
+
+
+def _is_claimable(cluster: str, now: float) -> ColumnElement[bool]:
+    row = plans.c
+    return and_(
+        row.state == PlanState.SENT.value,
+        row.cluster == cluster,
+        row.action.in_(sorted(RUNNABLE)),
+        row.expires > now,
+        row.lease <= now,
+    )
+
+
+async def _write(connection: AsyncConnection, plan: Plan) -> None:
+    await connection.execute(update(plans).where(plans.c.key == plan.key).values(codec.plan_row(plan)))

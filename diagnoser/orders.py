@@ -1,0 +1,168 @@
+"""What people and executors do to a plan, as rules that the store runs in one transaction with what follows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from diagnoser.effects import Effects
+from diagnoser.errors import Conflict
+from diagnoser.model import (
+    NodeActor,
+    NodeCheck,
+    NodeEventKind,
+    NodeMark,
+    PairResult,
+    Plan,
+    PlanReason,
+    PlanState,
+    Ruling,
+    Situation,
+    Step,
+)
+from diagnoser.ports import DiagnosisRecord, Rule
+from diagnoser.recovery import breaker, node_check, plans
+from diagnoser.recovery.policy import Policy
+
+LEASE_SECONDS = 60.0
+"""How long an executor holds a plan without a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an executor tells. state: SENT while it goes on, else how it ended."""
+
+    token: str
+    state: PlanState
+    steps: tuple[Step, ...] = ()
+    detail: str = ""
+    drained: tuple[str, ...] = ()
+    requeued: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """Each method gives the rule for one order at one time."""
+
+    policy: Policy
+    effects: Effects
+
+    def approve(self, record: DiagnosisRecord | None, by: str, comment: str, now: float) -> Rule:
+        """record: the diagnosis that the plan follows from, told to the webhook with it."""
+
+        def rule(plan: Plan | None, situation: Situation) -> Ruling:
+            life = 60.0 * self.policy.table.defaults.expires_minutes
+            sent = plans.approve(_given(plan), by=by, comment=comment, now=now, life=life)
+            return Ruling(sent, effects=self.effects.announce(sent, record))
+
+        return rule
+
+    def refuse(self, by: str, comment: str, now: float) -> Rule:
+        def rule(plan: Plan | None, situation: Situation) -> Ruling:
+            return Ruling(plans.refuse(_given(plan), by=by, comment=comment, now=now))
+
+        return rule
+
+    def report(self, told: Report, now: float) -> Rule:
+        """Progress renews the lease; an end that was not reached alerts."""
+
+        def rule(given: Plan | None, situation: Situation) -> Ruling:
+            plan = _given(given)
+            lease = plans.prove(plan, told.token)
+            if told.state is PlanState.SENT:
+                after = plans.progress(
+                    plan, told.steps, drained=told.drained, requeued=told.requeued, until=now + LEASE_SECONDS
+                )
+                return Ruling(after, marks=_drained(plan, after, lease.executor, now))
+            after = plans.end(
+                plan,
+                told.state,
+                told.steps,
+                detail=told.detail,
+                drained=told.drained,
+                requeued=told.requeued,
+                now=now,
+            )
+            failed = after is not plan and after.state is PlanState.NOT_REACHED
+            alerts = self.effects.alert_plan(after, now) if failed else ()
+            return Ruling(after, effects=alerts, marks=_drained(plan, after, lease.executor, now))
+
+        return rule
+
+    def check_next(self, token: str, nodes: Sequence[str], now: float) -> Rule:
+        """Begin the node check, or go on with it. nodes: of the job, used when the check begins."""
+
+        def rule(given: Plan | None, situation: Situation) -> Ruling:
+            plan = self._at_work(given, token, now)
+            if plan.check is None:
+                begun = plans.noted(plan, by=plans.DIAGNOSER, why=f"node check of {len(nodes)} nodes begun", now=now)
+                plan = replace(begun, check=node_check.begin(nodes))
+            return Ruling(plan)
+
+        return rule
+
+    def check_results(self, token: str, round: int, results: Sequence[PairResult], now: float) -> Rule:
+        """Take over results; the verdict names the plan's nodes, unless the rails say no."""
+
+        def rule(given: Plan | None, situation: Situation) -> Ruling:
+            plan = self._at_work(given, token, now)
+            if plan.check is None:
+                raise Conflict(f"the node check of plan {plan.id} has not begun: ask for its first round")
+            check = node_check.record(plan.check, round, results)
+            after = replace(plan, check=check)
+            if check.verdict is None or plan.check.verdict is not None:
+                return Ruling(after)
+            return self._judged(after, check, situation, now)
+
+        return rule
+
+    def expire(self, now: float) -> Rule:
+        def rule(given: Plan | None, situation: Situation) -> Ruling:
+            plan = _given(given)
+            if not plans.expired(plan, now):
+                return Ruling(plan)
+            after = plans.expire(plan, now)
+            return Ruling(after, effects=self.effects.alert_plan(after, now))
+
+        return rule
+
+    def _at_work(self, given: Plan | None, token: str, now: float) -> Plan:
+        """The plan with its lease renewed. Raises Conflict when the token does not hold it."""
+        plan = _given(given)
+        plans.prove(plan, token)
+        return plans.progress(plan, (), drained=(), requeued="", until=now + LEASE_SECONDS)
+
+    def _judged(self, plan: Plan, check: NodeCheck, situation: Situation, now: float) -> Ruling:
+        """The verdict becomes the plan's nodes. What a person handles stays theirs; the breaker may want approval."""
+        assert check.verdict is not None, "the caller has looked"
+        verdict, hours = check.verdict, self.policy.table.ledger.person_hours
+        theirs = breaker.handled(verdict.faulty, situation, now, hours)
+        if theirs:
+            faulty = tuple(node for node in verdict.faulty if node not in theirs)
+            reason = f"{verdict.reason}; left to the person who handles them: {', '.join(theirs)}"
+            verdict = replace(verdict, faulty=faulty, reason=reason)
+        named = replace(plan, nodes=verdict.faulty, check=replace(check, verdict=verdict))
+        named = plans.noted(named, by=plans.DIAGNOSER, why=f"node check: {verdict.reason}", now=now)
+        return self._within_breaker(named, situation, now)
+
+    def _within_breaker(self, plan: Plan, situation: Situation, now: float) -> Ruling:
+        if not plan.nodes or plan.history[-1].state is not PlanState.SENT:
+            return Ruling(plan)
+        trip = breaker.judge(self.policy.table.breaker.limits(), plan, plan.nodes, situation, now)
+        tripped = situation.open & set(breaker.scopes(plan))
+        if trip is None and not tripped:
+            return Ruling(plan)
+        why = trip.reason if trip else f"the breaker of {', '.join(sorted(tripped))} is open"
+        waits = plans.moved(plan, PlanState.WAITING, PlanReason.BREAKER, by=plans.DIAGNOSER, why=why, now=now)
+        waits = replace(waits, lease=None)
+        return Ruling(waits, trips=(trip,) if trip else (), effects=self.effects.alert_plan(waits, now))
+
+
+def _given(plan: Plan | None) -> Plan:
+    assert plan is not None, "the store rules on a plan that it has found"
+    return plan
+
+
+def _drained(before: Plan, after: Plan, executor: str, now: float) -> tuple[NodeMark, ...]:
+    """Nodes that this report says were taken out."""
+    news = [node for node in after.drained if node not in before.drained]
+    why = f"plan {after.id} by {executor}"
+    return tuple(NodeMark(after.cluster, node, NodeEventKind.CORDONED, NodeActor.DIAGNOSER, now, why) for node in news)

@@ -1,0 +1,98 @@
+"""The breaker: how many nodes may be taken out of a cluster or partition before a person is asked.
+
+It counts nodes that plans took out or are about to take out, so that two plans decided at once are both seen. It has
+no say over bringing nodes back.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from diagnoser.model import BreakerState, NodeActor, NodeEventKind, NodeMark, Plan, PlanState, Situation
+
+HOUR, DAY = 3600.0, 86_400.0
+DEFAULT_CLUSTER = "default"
+"""Name of the cluster of jobs that do not name theirs."""
+
+_OUT = frozenset({NodeEventKind.CORDONED, NodeEventKind.DOWN})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Shares of the known nodes (0..1). least: nodes that may be taken out a window however small the cluster is.
+
+    most: nodes a window however large it is. healthy: share that must stay in service.
+    """
+
+    hour: float = 0.02
+    day: float = 0.05
+    least: int = 1
+    most: int = 20
+    healthy: float = 0.5
+
+
+def scopes(plan: Plan) -> tuple[str, ...]:
+    return (plan.cluster, f"{plan.cluster}:{plan.partition}") if plan.partition else (plan.cluster,)
+
+
+def judge(limits: Limits, plan: Plan, nodes: Collection[str], situation: Situation, now: float) -> BreakerState | None:
+    """The breaker that trips when ``plan`` takes these nodes out too; None when it may. A tripped one is not judged
+    here: see ``Situation.open``."""
+    for scope in scopes(plan):
+        taken = [one for one in situation.past if scope in scopes(one)]
+        for share, window, name in ((limits.hour, HOUR, "hour"), (limits.day, DAY, "day")):
+            out = _taken(taken, now - window) | set(nodes)
+            allowed = _allowed(limits, share, situation.fleet.get(scope, 0))
+            if len(out) > allowed:
+                why = f"{len(out)} nodes would be taken out within one {name}, {allowed} are allowed"
+                return BreakerState(scope, True, now, why)
+    return _floor(limits, plan, nodes, situation, now)
+
+
+def _floor(limits: Limits, plan: Plan, nodes: Collection[str], situation: Situation, now: float) -> BreakerState | None:
+    fleet = situation.fleet.get(plan.cluster, 0)
+    gone = {node for node, mark in situation.marks.items() if mark.kind in _OUT} | set(nodes)
+    if fleet <= 1 or fleet - len(gone) >= limits.healthy * fleet:
+        return None
+    why = f"{fleet - len(gone)} of {fleet} nodes would stay in service, {limits.healthy:.0%} must"
+    return BreakerState(plan.cluster, True, now, why)
+
+
+def _allowed(limits: Limits, share: float, fleet: int) -> int:
+    return max(limits.least, min(limits.most, int(share * fleet)))
+
+
+def _taken(past: Iterable[Plan], since: float) -> set[str]:
+    """Nodes that plans took out, or may be taking out now, since then."""
+    out: set[str] = set()
+    for plan in past:
+        if _moved(plan) > since:
+            out |= set(plan.drained)
+            if plan.state is PlanState.SENT:
+                out |= set(plan.nodes)
+    return out
+
+
+def _moved(plan: Plan) -> float:
+    return max([plan.created, *(change.time for change in plan.history)])
+
+
+def handled(nodes: Sequence[str], situation: Situation, now: float, hours: float) -> dict[str, NodeMark]:
+    """Those of the nodes that a person cordoned, or uncordoned within ``hours``: they are left alone."""
+    marks = {node: situation.marks[node] for node in nodes if node in situation.marks}
+    return {
+        node: mark
+        for node, mark in marks.items()
+        if mark.by is NodeActor.PERSON
+        and (mark.kind is NodeEventKind.CORDONED or mark.time > now - hours * HOUR)
+        and mark.kind is not NodeEventKind.DOWN
+    }
+
+
+def with_feedback(before: NodeMark | None, mark: NodeMark) -> NodeMark:
+    """The event with what it says about our own last act on the node."""
+    if mark.by is not NodeActor.PERSON or mark.feedback:
+        return mark
+    ours = before is not None and before.by is NodeActor.DIAGNOSER and before.kind is NodeEventKind.CORDONED
+    if mark.kind is NodeEventKind.UNCORDONED:
+        return replace(mark, feedback="eviction_undone" if ours else "node_is_good")
+    return replace(mark, feedback="node_is_bad") if mark.kind is NodeEventKind.CORDONED else mark

@@ -1,0 +1,138 @@
+"""Two-round node check: which nodes of a job are faulty, from all-gathers of small groups. A pure state machine.
+
+Round 1 tests pairs (one triple when the number is odd). Nodes of a group that failed are tested again, each with a
+node that has passed; when they outnumber those, in waves. When every group fails, no node can be told from another:
+the cause is shared, and nobody is cordoned. Idea: section 6.1 of "Characterization of Large Language Model
+Development in the Datacenter" (Hu et al., NSDI 2024).
+
+Groups that pass but take more than ``SLOW`` times the median are tested again too, with the fastest nodes: who is
+slow there as well is a straggler.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import median
+
+from diagnoser.errors import BadInput, Conflict
+from diagnoser.model import CheckVerdict, NodeCheck, PairResult
+
+SLOW = 2.0
+FIRST_ROUND = 1
+EXCHANGE = 0.05
+"""Seconds below which a difference in time is start-up noise."""
+
+Group = tuple[str, ...]
+
+
+def begin(nodes: Iterable[str]) -> NodeCheck:
+    """Raises BadInput without a node."""
+    names = tuple(sorted(set(nodes)))
+    if not names:
+        raise BadInput("a node check needs the names of the job's nodes")
+    return NodeCheck(nodes=names, round=FIRST_ROUND, groups=_pairs(names))
+
+
+def todo(check: NodeCheck) -> tuple[Group, ...]:
+    """The groups of this round that have no result yet; empty once there is a verdict."""
+    if check.verdict:
+        return ()
+    known = {frozenset(result.nodes) for result in check.results}
+    return tuple(group for group in check.groups if frozenset(group) not in known)
+
+
+def record(check: NodeCheck, round: int, results: Sequence[PairResult]) -> NodeCheck:
+    """The state after these results. The first result of a group counts, so that a repeated report changes nothing.
+
+    Raises Conflict for a round that has not begun, BadInput for a group that is not part of the round.
+    """
+    if check.verdict or round < check.round:
+        return check
+    if round > check.round:
+        raise Conflict(f"round {round} has not begun: the check is in round {check.round}")
+    groups = {frozenset(group) for group in check.groups}
+    for result in results:
+        if frozenset(result.nodes) not in groups:
+            raise BadInput(f"round {round} has no group {', '.join(result.nodes)[:200]}")
+        if frozenset(result.nodes) not in {frozenset(known.nodes) for known in check.results}:
+            check = replace(check, results=(*check.results, result))
+    return check if todo(check) else _finished(check)
+
+
+def _pairs(names: Sequence[str]) -> tuple[Group, ...]:
+    """Neighbours in the sorted order are kept apart: they often share a switch or a chassis."""
+    half = len(names) // 2
+    if half == 0:
+        return (tuple(names),)
+    groups = [(names[place], names[place + half]) for place in range(half)]
+    return (*groups[:-1], (*groups[-1], *names[2 * half :]))
+
+
+def _finished(check: NodeCheck) -> NodeCheck:
+    return _after_first(check) if check.round == FIRST_ROUND else _after_wave(check)
+
+
+def _after_first(check: NodeCheck) -> NodeCheck:
+    passed = [result for result in check.results if result.ok]
+    if not passed:
+        return _decided(check, shared=True)
+    usual = median(result.seconds for result in passed)
+    slow = {node for result in passed if _is_slow(result.seconds, usual) for node in result.nodes}
+    seconds = {node: result.seconds for result in passed for node in result.nodes}
+    healthy = sorted(set(seconds) - slow, key=lambda node: (seconds[node], node))
+    failed = {node for result in check.results if not result.ok for node in result.nodes}
+    state = replace(
+        check, usual=usual, seconds=seconds, healthy=tuple(healthy), open=(*sorted(failed), *sorted(slow)), results=()
+    )
+    return _next_wave(state)
+
+
+def _after_wave(check: NodeCheck) -> NodeCheck:
+    """The first of each group is the one in doubt, the second is its healthy partner."""
+    doubts = {group[0]: group for group in check.groups}
+    by_group = {frozenset(result.nodes): result for result in check.results}
+    faulty, stragglers, healthy = list(check.faulty), list(check.stragglers), list(check.healthy)
+    for node, group in doubts.items():
+        result = by_group[frozenset(group)]
+        if not result.ok:
+            faulty.append(node)
+        elif _is_slow(result.seconds, check.usual):
+            stragglers.append(node)
+        else:
+            healthy.append(node)
+    left = tuple(node for node in check.open if node not in doubts)
+    return _next_wave(
+        replace(
+            check,
+            faulty=tuple(faulty),
+            stragglers=tuple(stragglers),
+            healthy=tuple(healthy),
+            open=left,
+            results=(),
+        )
+    )
+
+
+def _next_wave(check: NodeCheck) -> NodeCheck:
+    if not check.open:
+        return _decided(check)
+    groups = tuple(zip(check.open, check.healthy, strict=False))
+    return replace(check, round=check.round + 1, groups=groups)
+
+
+def _decided(check: NodeCheck, *, shared: bool = False) -> NodeCheck:
+    faulty, slow = tuple(sorted(check.faulty)), tuple(sorted(check.stragglers))
+    verdict = CheckVerdict(faulty, slow, shared, _reason(check, shared, faulty))
+    return replace(check, verdict=verdict, groups=(), results=(), open=())
+
+
+def _reason(check: NodeCheck, shared: bool, faulty: Group) -> str:
+    if not shared:
+        tested = f"{len(check.nodes)} nodes tested in {check.round} round{'s' if check.round > 1 else ''}"
+        return f"{tested}, {len(faulty)} faulty" if faulty else f"{tested}, all passed"
+    if len(check.groups) == 1:
+        return "the only group failed: no other node can tell which of it is at fault"
+    return "every group failed: the cause is shared (network, storage, software), not a node"
+
+
+def _is_slow(seconds: float, usual: float) -> bool:
+    return seconds > SLOW * usual and seconds - usual > EXCHANGE

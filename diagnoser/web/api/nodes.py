@@ -1,0 +1,70 @@
+"""Nodes and what happened to them, and the breakers."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from pydantic import BaseModel, ConfigDict, Field
+
+from diagnoser.model import BreakerState, NodeActor, NodeEventKind, NodeMark
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.web.api.fields import Node, When, moment
+from diagnoser.web.api.plans import Cluster, Comment, Decision
+from diagnoser.web.api.shapes import BreakerShape, NodeShape, of_breaker, of_node
+from diagnoser.web.auth import READ, WRITE, Provided
+from diagnoser.web.problems import answers
+from diagnoser.web.services import Services
+
+router = APIRouter(tags=["recovery"])
+
+NodePath = Annotated[Node, Path(description="Name of the node")]
+Scope = Annotated[str, Path(pattern=r"^[^\x00-\x1f\x7f/]{1,401}$", description="`cluster` or `cluster:partition`")]
+
+
+class NewNodeEvent(BaseModel):
+    """Something that happened to a node."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: NodeEventKind
+    by: NodeActor
+    cluster: Cluster = ""
+    reason: Comment = ""
+    time: When | None = Field(None, description="Seconds since the epoch or ISO 8601; now by default")
+
+
+@router.post("/nodes/{node}/events", dependencies=WRITE, responses=answers(400, 401, 403, 503))
+async def report(node: NodePath, body: NewNodeEvent, services: Provided) -> NodeShape:
+    """What a person did to a node is respected: plans leave the node alone. It is kept as feedback on ours."""
+    now = services.clock()
+    mark = NodeMark(
+        body.cluster or DEFAULT_CLUSTER,
+        node,
+        body.kind,
+        body.by,
+        min(moment(body.time, now), now),
+        body.reason.replace("\0", ""),
+    )
+    return of_node(await services.store.note_node(mark))
+
+
+@router.get("/nodes", dependencies=READ, responses=answers(400, 401, 503), summary="Nodes that something happened to")
+async def index(services: Provided, cluster: Cluster = "") -> list[NodeShape]:
+    return [of_node(mark) for mark in await services.store.node_marks(cluster)]
+
+
+@router.get("/breakers", dependencies=READ, responses=answers(400, 401, 503), summary="Breakers")
+async def breakers(services: Provided) -> list[BreakerShape]:
+    """A tripped breaker lets plans that take out nodes act only after approval."""
+    return [of_breaker(state) for state in await services.store.breakers()]
+
+
+@router.post("/breakers/{cluster}/reset", dependencies=WRITE, responses=answers(400, 401, 403, 404, 503))
+async def reset(cluster: Scope, body: Decision, services: Provided) -> BreakerShape:
+    """Let plans act by themselves again."""
+    return of_breaker(await reset_breaker(services, cluster, body.by, body.comment))
+
+
+async def reset_breaker(services: Services, scope: str, by: str, comment: str) -> BreakerState:
+    """Raises NotFound."""
+    state = BreakerState(scope, False, services.clock(), comment or "reset", by)
+    return await services.store.reset_breaker(state)

@@ -1,0 +1,288 @@
+"""Recovery plans: people read, approve and refuse them; executors claim them, report, and run node checks."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from diagnoser.errors import NotFound
+from diagnoser.model import Job, PairResult, Plan, PlanState, Step
+from diagnoser.orders import LEASE_SECONDS, Report
+from diagnoser.ports import PlanFilter
+from diagnoser.recovery import node_check
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.web.api.fields import JobId, Node
+from diagnoser.web.api.shapes import PlanShape, of_plan
+from diagnoser.web.auth import READ, WRITE, Provided
+from diagnoser.web.problems import answers
+from diagnoser.web.services import Services
+
+PAGE, PAGE_LIMIT = 50, 200
+WAIT_LIMIT = 30.0
+LOOK_SECONDS = 0.25
+"""How often a waiting claim looks again."""
+STEPS_LIMIT = 200
+
+router = APIRouter(tags=["recovery"])
+
+PlanId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.@:+=-]{1,250}$", description="Id of the plan")]
+Who = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Comment = Annotated[str, Field(max_length=2000)]
+Cluster = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Secret = Annotated[str, Field(min_length=1, max_length=200)]
+Output = Annotated[str, Field(max_length=100_000)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class PlanQuery(_Body):
+    state: PlanState | None = None
+    job: JobId | None = None
+    after: str = Field("", max_length=250, description="`next` of the page before")
+    limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
+
+
+class PlanPage(BaseModel):
+    """Newest first. ``next`` is what ``after`` must be for the following page, null on the last one."""
+
+    items: list[PlanShape]
+    next: str | None
+
+
+class Decision(_Body):
+    """Who decides, and why."""
+
+    by: Who
+    comment: Comment = ""
+
+
+class ClaimRequest(_Body):
+    executor: Who = Field(description="Name of the executor, the same after a restart")
+    cluster: Cluster = Field("", description=f"Cluster as jobs are registered with; empty is `{DEFAULT_CLUSTER}`")
+    wait: float = Field(0.0, ge=0, le=WAIT_LIMIT, description="Seconds to wait for a plan (long poll)")
+
+
+class Claimed(BaseModel):
+    """A plan with the token that proves the claim. Without a report the claim ends after ``lease_seconds``."""
+
+    plan: PlanShape
+    token: str
+    lease_seconds: float
+
+
+class StepBody(_Body):
+    command: Annotated[str, Field(max_length=10_000)]
+    exit_code: int | None = Field(None, ge=-(1 << 31), lt=1 << 31, description="null: it could not be started")
+    output: Output = ""
+    time: float = Field(0.0, ge=0, lt=1e11, description="When it ran; tells equal steps apart")
+
+    def step(self) -> Step:
+        return Step(self.command.replace("\0", ""), self.exit_code, self.output.replace("\0", ""), self.time)
+
+
+class ReportBody(_Body):
+    token: Secret
+    state: Literal["progress", "reached", "not_reached"]
+    steps: tuple[StepBody, ...] = Field((), max_length=STEPS_LIMIT, description="New steps, or all so far")
+    detail: Comment = ""
+    drained: tuple[Node, ...] = Field((), max_length=10_000, description="Nodes taken out")
+    requeued: Annotated[str, Field(max_length=250)] = Field("", description="Id of the job that runs (again)")
+
+    def report(self) -> Report:
+        state = PlanState.SENT if self.state == "progress" else PlanState(self.state)
+        steps = tuple(step.step() for step in self.steps)
+        return Report(self.token, state, steps, self.detail.replace("\0", ""), self.drained, self.requeued)
+
+
+class CheckRequest(_Body):
+    token: Secret
+    nodes: tuple[Node, ...] = Field(
+        (), max_length=10_000, description="Nodes of the job, when it was registered without them"
+    )
+
+
+class ResultBody(_Body):
+    nodes: tuple[Node, ...] = Field(min_length=1, max_length=3)
+    ok: bool
+    seconds: float = Field(0.0, ge=0, lt=1e6)
+    detail: Comment = ""
+
+    def result(self) -> PairResult:
+        return PairResult(self.nodes, self.ok, self.seconds, self.detail.replace("\0", ""))
+
+
+class ResultsBody(_Body):
+    token: Secret
+    round: int = Field(ge=1, le=100_000)
+    results: tuple[ResultBody, ...] = Field(max_length=10_000)
+
+
+class Verdict(BaseModel):
+    """faulty: to be drained. stragglers: slow, but they work. shared_cause: every group failed, nobody is drained."""
+
+    faulty: tuple[str, ...]
+    stragglers: tuple[str, ...]
+    shared_cause: bool
+    reason: str
+
+
+class CheckRound(BaseModel):
+    """Either a round with the groups that still need a result, or the verdict."""
+
+    round: int
+    pairs: tuple[tuple[str, ...], ...] = ()
+    timeout_seconds: float
+    verdict: Verdict | None = None
+
+
+@router.get("/plans", dependencies=READ, responses=answers(400, 401, 503), summary="List plans")
+async def index(query: Annotated[PlanQuery, Query()], services: Provided) -> PlanPage:
+    where = PlanFilter(query.state.value if query.state else "", query.job or "")
+    found = await services.store.plans(where, query.after, query.limit + 1)
+    shown = found[: query.limit]
+    after = shown[-1].id if len(found) > query.limit else None
+    return PlanPage(items=[of_plan(plan) for plan in shown], next=after)
+
+
+@router.get("/plans/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One plan")
+async def show(id: PlanId, services: Provided) -> PlanShape:
+    return of_plan(await find(services, id))
+
+
+@router.post("/plans/{id}/approve", dependencies=WRITE, responses=answers(400, 401, 403, 404, 409, 503))
+async def approve(id: PlanId, body: Decision, services: Provided) -> PlanShape:
+    """Let a waiting plan act. 409 when it does not wait (any more)."""
+    return of_plan(await approve_plan(services, id, body.by, body.comment))
+
+
+@router.post("/plans/{id}/refuse", dependencies=WRITE, responses=answers(400, 401, 403, 404, 409, 503))
+async def refuse(id: PlanId, body: Decision, services: Provided) -> PlanShape:
+    """Say no to a waiting plan. 409 when it does not wait (any more)."""
+    return of_plan(await refuse_plan(services, id, body.by, body.comment))
+
+
+@router.post(
+    "/plans/claim",
+    dependencies=WRITE,
+    response_model=Claimed,
+    responses={204: {"description": "There is no plan to carry out"}, **answers(400, 401, 403, 503)},
+    summary="Take up the oldest plan",
+)
+async def claim(body: ClaimRequest, request: Request, services: Provided) -> Claimed | Response:
+    """One executor at a time holds a plan. A plan whose lease ran out is given out again, with its steps so far."""
+    cluster = body.cluster or DEFAULT_CLUSTER
+
+    async def look() -> Plan | None:
+        return await services.store.claim_plan(body.executor, cluster, services.clock(), LEASE_SECONDS)
+
+    plan = await _wait_for(look, body.wait, services.stopping, request.is_disconnected)
+    if plan is None or plan.lease is None:
+        return Response(status_code=204)
+    return Claimed(plan=of_plan(plan), token=plan.lease.token, lease_seconds=LEASE_SECONDS)
+
+
+@router.post("/plans/{id}/report", dependencies=WRITE, responses=answers(400, 401, 403, 404, 409, 503))
+async def report(id: PlanId, body: ReportBody, services: Provided) -> PlanShape:
+    """Progress renews the lease; `reached` and `not_reached` end the plan. The same report again changes nothing."""
+    now = services.clock()
+    ruling = await services.store.change_plan(id, now, services.orders.report(body.report(), now))
+    services.tell_outbox()
+    return of_plan(_of(ruling.plan))
+
+
+@router.post(
+    "/plans/{id}/check/next",
+    dependencies=WRITE,
+    response_model_exclude_none=True,
+    responses=answers(400, 401, 403, 404, 409, 503),
+    summary="The next round of the node check",
+)
+async def check_next(id: PlanId, body: CheckRequest, services: Provided) -> CheckRound:
+    """Begins the check when it has not begun. Asking again gives the same answer."""
+    plan, now = await find(services, id), services.clock()
+    nodes = body.nodes or _nodes_of(await services.store.job(plan.job))
+    ruling = await services.store.change_plan(id, now, services.orders.check_next(body.token, nodes, now))
+    return _round(_of(ruling.plan), services)
+
+
+@router.post(
+    "/plans/{id}/check/results",
+    dependencies=WRITE,
+    response_model_exclude_none=True,
+    responses=answers(400, 401, 403, 404, 409, 503),
+    summary="Results of a round of the node check",
+)
+async def check_results(id: PlanId, body: ResultsBody, services: Provided) -> CheckRound:
+    """Answers with what is next, as `check/next` does. The first result of a group counts. When the verdict names more
+    nodes than the breaker lets go, the plan waits for a person and the token is void."""
+    now, results = services.clock(), [one.result() for one in body.results]
+    rule = services.orders.check_results(body.token, body.round, results, now)
+    ruling = await services.store.change_plan(id, now, rule)
+    services.tell_outbox()
+    return _round(_of(ruling.plan), services)
+
+
+async def approve_plan(services: Services, id: str, by: str, comment: str) -> Plan:
+    """Raises NotFound, Conflict."""
+    plan, now = await find(services, id), services.clock()
+    record = await services.store.diagnosis(plan.diagnosis)
+    ruling = await services.store.change_plan(id, now, services.orders.approve(record, by, comment, now))
+    services.tell_outbox()
+    return _of(ruling.plan)
+
+
+async def refuse_plan(services: Services, id: str, by: str, comment: str) -> Plan:
+    """Raises NotFound, Conflict."""
+    now = services.clock()
+    ruling = await services.store.change_plan(id, now, services.orders.refuse(by, comment, now))
+    return _of(ruling.plan)
+
+
+async def find(services: Services, id: str) -> Plan:
+    """Raises NotFound."""
+    plan = await services.store.plan(id)
+    if plan is None:
+        raise NotFound(f"there is no plan {id!r}")
+    return plan
+
+
+def _of(plan: Plan | None) -> Plan:
+    assert plan is not None, "rules on a stored plan keep it"
+    return plan
+
+
+def _nodes_of(job: Job | None) -> tuple[str, ...]:
+    return (job.nodes or tuple(job.rank_nodes.values())) if job else ()
+
+
+def _round(plan: Plan, services: Services) -> CheckRound:
+    """Raises NotFound before the check has begun."""
+    check, limit = plan.check, services.orders.policy.table.check.timeout_seconds
+    if check is None:
+        raise NotFound(f"plan {plan.id} has no node check")
+    found = check.verdict
+    verdict = found and Verdict(
+        faulty=found.faulty, stragglers=found.stragglers, shared_cause=found.shared_cause, reason=found.reason
+    )
+    return CheckRound(round=check.round, pairs=node_check.todo(check), timeout_seconds=limit, verdict=verdict)
+
+
+async def _wait_for(
+    look: Callable[[], Awaitable[Plan | None]],
+    seconds: float,
+    stopping: asyncio.Event,
+    gone: Callable[[], Awaitable[bool]],
+) -> Plan | None:
+    """Look again and again. Nothing is claimed for a caller who has gone."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while (plan := await look()) is None:
+        left = deadline - loop.time()
+        if left <= 0 or stopping.is_set() or await gone():
+            return None
+        await asyncio.sleep(min(LOOK_SECONDS, left))
+    return plan

@@ -1,0 +1,314 @@
+"""Recovery plans over the API: reading, deciding, claiming, reporting, node checks, nodes and breakers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from diagnoser.model import AttemptKey, Event, EventKind, Job, Mode, Plan
+from diagnoser.orders import LEASE_SECONDS
+from diagnoser.ports import DiagnosisRecord
+from diagnoser.recovery.policy import in_mode, plan_key
+from diagnoser.taxonomy import Action
+from tests.serving import ECC, NOW, TIMING, Web, orders, serving
+
+API = "/api/v1"
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def web(tmp_path: Path, clock: Clock) -> AsyncIterator[Web]:
+    async with serving(tmp_path, clock=clock) as made:
+        yield made
+
+
+async def planned(
+    web: Web, job: str = "j", mode: Mode = Mode.ACT, action: Action = Action.CORDON_AND_RESUBMIT, **fields: Any
+) -> Plan:
+    """A plan for a job that failed, stored the way a worker does it, without rails."""
+    key = AttemptKey(job, 1)
+    created = fields.pop("created", NOW)
+    await web.store.add_event(key, Event(EventKind.EXIT, created - 20, code=1))
+    claims = await web.store.claim_attempts(created, TIMING, 60.0, 100)
+    claim = next(one for one in claims if one.attempt.key == key)
+    made, plan, _ = orders().effects.decide(claim, ECC, created)
+    assert plan is not None
+    nodes = plan.nodes if action is Action.CORDON_AND_RESUBMIT else ()
+    plan = replace(plan, id=f"plan-{job}", action=action, nodes=nodes, key=plan_key(key, action, nodes), **fields)
+    plan = in_mode(plan, mode)
+    record = DiagnosisRecord(plan.diagnosis + job, key, made.revision, created, True, ECC)
+    await web.store.save_diagnosis(claim, record, plan, [])
+    return plan
+
+
+async def post(web: Web, path: str, body: dict[str, Any]) -> httpx.Response:
+    return await web.client.post(API + path, json=body)
+
+
+async def claim(web: Web, executor: str = "slurm-1", **more: Any) -> dict[str, Any]:
+    answer = await post(web, "/plans/claim", {"executor": executor, "cluster": "default", "wait": 0, **more})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def test_a_plan_is_listed_and_shown(web: Web) -> None:
+    """The contract's fields are there, and filters and paging hold."""
+    for job in ("a", "b", "c"):
+        await planned(web, job)
+    await planned(web, "d", Mode.APPROVE)
+    listed = (await web.client.get(f"{API}/plans?state=sent&limit=2")).json()
+    assert [one["job"] for one in listed["items"]] == ["c", "b"]
+    rest = (await web.client.get(f"{API}/plans?state=sent&limit=2&after={listed['next']}")).json()
+    assert ([one["job"] for one in rest["items"]], rest["next"]) == (["a"], None)
+    shown = (await web.client.get(f"{API}/plans/plan-a")).json()
+    assert shown == (await web.client.get(f"{API}/plans?job=a")).json()["items"][0]
+    wanted = {"id", "key", "job", "attempt", "cluster", "action", "nodes", "mode", "state", "reason", "created"}
+    assert wanted | {"expires", "diagnosis", "rollback", "history", "steps"} <= set(shown)
+    assert (await web.client.get(f"{API}/plans/none")).status_code == 404
+
+
+async def test_only_plans_that_may_act_can_be_claimed(web: Web) -> None:
+    """Observed and waiting plans, those for people, and those of other clusters are not handed out."""
+    await planned(web, "watched", Mode.OBSERVE)
+    await planned(web, "waiting", Mode.APPROVE)
+    await planned(web, "told", Mode.ACT, Action.NOTIFY_USER)
+    await planned(web, "elsewhere", cluster="west")
+    answer = await post(web, "/plans/claim", {"executor": "x", "cluster": "default", "wait": 0})
+    assert answer.status_code == 204
+    assert (await claim(web, cluster="west"))["plan"]["job"] == "elsewhere"
+
+
+async def test_the_oldest_plan_goes_first_and_to_one_executor(web: Web) -> None:
+    """Two executors get two plans, and a third gets none."""
+    await planned(web, "young", created=NOW)
+    await planned(web, "old", created=NOW - 60)
+    assert (await claim(web))["plan"]["job"] == "old"
+    assert (await claim(web, "slurm-2"))["plan"]["job"] == "young"
+    assert (await post(web, "/plans/claim", {"executor": "slurm-3"})).status_code == 204
+
+
+async def test_an_approved_plan_can_be_claimed(web: Web) -> None:
+    """A person's yes is in the history; a second answer comes too late."""
+    await planned(web, mode=Mode.APPROVE)
+    answer = await post(web, "/plans/plan-j/approve", {"by": "maria", "comment": "go"})
+    assert (answer.status_code, answer.json()["state"], answer.json()["reason"]) == (200, "sent", "approved")
+    assert answer.json()["history"][-1]["by"] == "maria"
+    late = await post(web, "/plans/plan-j/refuse", {"by": "tom"})
+    assert (late.status_code, late.json()["detail"]) == (409, "plan plan-j waits for nobody: it has been sent already")
+    assert (await claim(web))["plan"]["id"] == "plan-j"
+
+
+async def test_a_refused_plan_is_not_carried_out(web: Web) -> None:
+    """No executor gets it."""
+    await planned(web, mode=Mode.APPROVE)
+    assert (await post(web, "/plans/plan-j/refuse", {"by": "tom", "comment": "maintenance"})).status_code == 200
+    assert (await post(web, "/plans/claim", {"executor": "x"})).status_code == 204
+
+
+async def test_an_expired_plan_is_over(web: Web, clock: Clock) -> None:
+    """It can neither be approved nor claimed."""
+    await planned(web, "w", mode=Mode.APPROVE)
+    await planned(web, "s")
+    clock.now += 3601
+    late = await post(web, "/plans/plan-w/approve", {"by": "maria"})
+    assert late.status_code == 409 and "expired" in late.json()["detail"]
+    assert (await post(web, "/plans/claim", {"executor": "x"})).status_code == 204
+
+
+async def test_a_plan_whose_executor_died_goes_on_with_the_next(web: Web, clock: Clock) -> None:
+    """The steps so far are in the plan, and the dead one's token is void."""
+    await planned(web)
+    first = await claim(web)
+    step = {"command": "scontrol update NodeName=hgx-04 State=DRAIN", "exit_code": 0, "output": ""}
+    told = {"token": first["token"], "state": "progress", "steps": [step], "drained": ["hgx-04"]}
+    assert (await post(web, "/plans/plan-j/report", told)).status_code == 200
+    clock.now += LEASE_SECONDS + 1
+    second = await claim(web, "slurm-2")
+    assert second["plan"]["steps"] == [step]
+    assert second["plan"]["drained"] == ["hgx-04"]
+    late = await post(web, "/plans/plan-j/report", {**told, "state": "reached"})
+    assert late.status_code == 409 and "slurm-2 holds it" in late.json()["detail"]
+
+
+async def test_progress_keeps_the_lease(web: Web, clock: Clock) -> None:
+    """Nobody else gets a plan whose executor reports."""
+    await planned(web)
+    held = await claim(web)
+    for _ in range(3):
+        clock.now += LEASE_SECONDS - 5
+        answer = await post(web, "/plans/plan-j/report", {"token": held["token"], "state": "progress"})
+        assert answer.status_code == 200
+        assert (await post(web, "/plans/claim", {"executor": "x"})).status_code == 204
+
+
+async def test_a_report_that_comes_twice_counts_once(web: Web) -> None:
+    """Steps are not doubled, the end is not told twice, and a contrary end is refused."""
+    await planned(web)
+    token = (await claim(web))["token"]
+    steps = [{"command": "scontrol requeue 7", "exit_code": 0, "output": "ok"}]
+    told = {"token": token, "state": "progress", "steps": steps}
+    for _ in range(2):
+        await post(web, "/plans/plan-j/report", told)
+    over = {"token": token, "state": "reached", "steps": steps, "requeued": "7"}
+    ends = [await post(web, "/plans/plan-j/report", over) for _ in range(2)]
+    assert [one.status_code for one in ends] == [200, 200]
+    assert ends[0].json() == ends[1].json()
+    assert (ends[0].json()["steps"], ends[0].json()["state"]) == (steps, "reached")
+    assert (await post(web, "/plans/plan-j/report", {**over, "state": "not_reached"})).status_code == 409
+    assert (await post(web, "/plans/plan-j/report", told)).status_code == 409
+
+
+@pytest.mark.parametrize("token", ["wrong", "x" * 32])
+async def test_a_forged_report_changes_nothing(web: Web, token: str) -> None:
+    """Without the claim's token nothing can be reported, also before any claim."""
+    await planned(web)
+    before = await post(web, "/plans/plan-j/report", {"token": token, "state": "reached"})
+    await claim(web)
+    after = await post(web, "/plans/plan-j/report", {"token": token, "state": "reached"})
+    assert (before.status_code, after.status_code) == (409, 409)
+    assert (await web.client.get(f"{API}/plans/plan-j")).json()["state"] == "sent"
+
+
+async def test_an_end_that_was_not_reached_alerts(web: Web) -> None:
+    """People are told once."""
+    await planned(web)
+    told = {"token": (await claim(web))["token"], "state": "not_reached", "detail": "node hgx-04 is unknown"}
+    for _ in range(2):
+        await post(web, "/plans/plan-j/report", told)
+    (alert,) = await web.store.effects()
+    assert b"node hgx-04 is unknown" in alert.effect.body
+
+
+async def test_a_waiting_claim_gets_a_plan_that_comes(web: Web) -> None:
+    """A long poll answers when there is something to do."""
+    asking = asyncio.create_task(claim(web, wait=20))
+    await asyncio.sleep(0.05)
+    await planned(web)
+    assert (await asking)["plan"]["id"] == "plan-j"
+
+
+async def test_many_executors_share_many_plans(web: Web) -> None:
+    """Each plan is carried out by exactly one of them."""
+    for number in range(40):
+        await planned(web, f"j{number}")
+
+    async def work(name: str) -> list[str]:
+        done = []
+        while (answer := await post(web, "/plans/claim", {"executor": name})).status_code == 200:
+            held = answer.json()
+            done.append(held["plan"]["id"])
+            told = {"token": held["token"], "state": "reached"}
+            assert (await post(web, f"/plans/{held['plan']['id']}/report", told)).status_code == 200
+        return done
+
+    done = await asyncio.gather(*(work(f"slurm-{number}") for number in range(4)))
+    assert sorted(plan for plans in done for plan in plans) == sorted(f"plan-j{number}" for number in range(40))
+
+
+async def check_plan(web: Web, nodes: tuple[str, ...]) -> str:
+    await web.store.register(Job("j", nodes=nodes, created=NOW))
+    await planned(web, action=Action.CHECK_AND_RESUBMIT, suspects=())
+    return str((await claim(web))["token"])
+
+
+async def test_a_node_check_is_led_from_pairs_to_its_verdict(web: Web) -> None:
+    """Two rounds find the faulty node, which becomes the plan's; asking again changes nothing."""
+    token = await check_plan(web, ("n1", "n2", "n3", "n4"))
+    first = (await post(web, "/plans/plan-j/check/next", {"token": token})).json()
+    assert (first["round"], first["pairs"]) == (1, [["n1", "n3"], ["n2", "n4"]])
+    assert first["timeout_seconds"] > 0 and "verdict" not in first
+    assert (await post(web, "/plans/plan-j/check/next", {"token": token})).json() == first
+    answer: dict[str, Any] = {}
+    for number, pairs in ((1, first["pairs"]), (2, None)):
+        pairs = pairs or answer["pairs"]
+        results = [{"nodes": pair, "ok": "n3" not in pair, "seconds": 2.0} for pair in pairs]
+        body = {"token": token, "round": number, "results": results}
+        answer = (await post(web, "/plans/plan-j/check/results", body)).json()
+        repeated = (await post(web, "/plans/plan-j/check/results", body)).json()
+        assert repeated == answer
+    assert answer["verdict"]["faulty"] == ["n3"]
+    assert (await web.client.get(f"{API}/plans/plan-j")).json()["nodes"] == ["n3"]
+
+
+async def test_a_check_goes_on_after_its_executor_died(web: Web, clock: Clock) -> None:
+    """The next executor gets the pairs that have no result yet."""
+    token = await check_plan(web, ("n1", "n2", "n3", "n4"))
+    await post(web, "/plans/plan-j/check/next", {"token": token})
+    result = {"nodes": ["n3", "n1"], "ok": True, "seconds": 1.0}
+    body = {"token": token, "round": 1, "results": [result]}
+    assert (await post(web, "/plans/plan-j/check/results", body)).json()["pairs"] == [["n2", "n4"]]
+    clock.now += LEASE_SECONDS + 1
+    again = await claim(web, "slurm-2")
+    assert (await post(web, "/plans/plan-j/check/next", {"token": token})).status_code == 409
+    assert (await post(web, "/plans/plan-j/check/next", {"token": again["token"]})).json()["pairs"] == [["n2", "n4"]]
+
+
+async def test_a_verdict_beyond_the_breaker_waits_for_a_person(web: Web) -> None:
+    """Two of six nodes are more than may go within an hour: the breaker trips, the executor is told to stop."""
+    nodes = tuple(f"n{number}" for number in range(6))
+    token = await check_plan(web, nodes)
+    answer = (await post(web, "/plans/plan-j/check/next", {"token": token})).json()
+    for number in (1, 2, 3):
+        results = [{"nodes": one, "ok": not {"n0", "n1"} & set(one), "seconds": 1.0} for one in answer["pairs"]]
+        body = {"token": token, "round": number, "results": results}
+        sent = await post(web, "/plans/plan-j/check/results", body)
+        answer = sent.json()
+        if "verdict" in answer:
+            break
+    plan = (await web.client.get(f"{API}/plans/plan-j")).json()
+    assert (plan["state"], plan["reason"], plan["nodes"]) == ("waiting", "breaker_open", ["n0", "n1"])
+    assert (await post(web, "/plans/plan-j/report", {"token": token, "state": "reached"})).status_code == 409
+    (open_,) = [one for one in (await web.client.get(f"{API}/breakers")).json() if one["tripped"]]
+    assert "2 nodes would be taken out" in open_["reason"]
+    await post(web, "/plans/plan-j/approve", {"by": "maria"})
+    again = await claim(web)
+    decided = (await post(web, "/plans/plan-j/check/next", {"token": again["token"]})).json()
+    assert decided["verdict"]["faulty"] == ["n0", "n1"]
+    reset = await post(web, "/breakers/default/reset", {"by": "maria", "comment": "two bad GPUs, really"})
+    assert (reset.status_code, reset.json()["tripped"]) == (200, False)
+
+
+async def test_a_check_without_known_nodes_asks_for_them(web: Web) -> None:
+    """The executor may name the job's nodes when nobody registered them."""
+    token = await check_plan(web, ())
+    assert (await post(web, "/plans/plan-j/check/next", {"token": token})).status_code == 400
+    named = await post(web, "/plans/plan-j/check/next", {"token": token, "nodes": ["n1", "n2"]})
+    assert named.json()["pairs"] == [["n1", "n2"]]
+
+
+async def test_what_a_person_does_to_a_node_is_kept_as_feedback(web: Web) -> None:
+    """Bringing back a node that we took out says that we were wrong."""
+    await planned(web)
+    token = (await claim(web))["token"]
+    await post(web, "/plans/plan-j/report", {"token": token, "state": "reached", "drained": ["hgx-04"]})
+    answer = await post(web, "/nodes/hgx-04/events", {"kind": "uncordoned", "by": "person", "reason": "GPU is fine"})
+    assert (answer.status_code, answer.json()["feedback"]) == (200, "eviction_undone")
+    (shown,) = (await web.client.get(f"{API}/nodes?cluster=default")).json()
+    assert (shown["node"], shown["kind"], shown["by"]) == ("hgx-04", "uncordoned", "person")
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"kind": "cordoned"}, {"kind": "fenced", "by": "person"}, {"kind": "down", "by": "nobody"}]
+)
+async def test_faulty_node_events(web: Web, body: dict[str, str]) -> None:
+    """An unknown kind or actor is a bad request."""
+    assert (await post(web, "/nodes/n1/events", body)).status_code == 400

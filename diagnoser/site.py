@@ -22,7 +22,8 @@ def load_reader(settings: Settings) -> Reader:
         policy.load("policy.yaml", files.text(folder / "policy.yaml")),
         confidence.load("calibration.yaml", files.text(folder / "calibration.yaml")),
     )
-    return Reader(knowledge, Gate(knowledge.anchors), parse_filters(files.texts(folder / "filters", "*.yaml")))
+    gate = Gate(knowledge.anchors, ruleset.watched)
+    return Reader(knowledge, gate, parse_filters(files.texts(folder / "filters", "*.yaml")))
 
 
 def load_codes(settings: Settings, rules: RuleSet) -> Codes:

@@ -99,8 +99,8 @@ class _Rule:
 
 
 class Gate:
-    """anchors: every line a rule can match carries one. watched: (anchors, RE2 patterns, fatal) of each rule, searched
-    in bodies; without them every line with an anchor counts as one that a rule matches. fatal: the rule names a root.
+    """anchors: literals; a line with one is kept. watched: (anchors, RE2 patterns, fatal) of each rule; an anchor that
+    rules own keeps only lines that one of these rules matches. fatal: the rule names a root.
     """
 
     def __init__(self, anchors: Iterable[Anchor] = (), watched: Iterable[Watched] = ()) -> None:
@@ -112,13 +112,12 @@ class Gate:
             rule = _Rule(texts, patterns, _FATAL if fatal else _ANCHOR)
             for text in texts:
                 owners.setdefault(bare(text.encode()), []).append(rule)
-        kinds = {bare(anchor.text.encode()): _FATAL if anchor.fatal else _ANCHOR for anchor in self._key[0]}
-        self._anchored = [(kind, owners.get(literal, [])) for literal, kind in kinds.items() if literal]
-        self._tries = bool(self._key[1])
+        free = {bare(anchor.text.encode()): _FATAL if anchor.fatal else _ANCHOR for anchor in self._key[0]}
+        literals = sorted((free.keys() | owners.keys()) - {b""})
+        self._anchored = [(0 if text in owners else free[text], owners.get(text, [])) for text in literals]
         self._set = re2.Set.SearchSet(_options())
-        for literal in kinds:
-            if literal:
-                self._set.Add(_literal(literal))
+        for literal in literals:
+            self._set.Add(_literal(literal))
         self._set.Compile()
 
     def __hash__(self) -> int:
@@ -130,10 +129,8 @@ class Gate:
     def shape(self, skeleton: bytes, body: bytes) -> tuple[int, Watch]:
         """Kind of all lines of a skeleton, of which ``body`` is one, and the rules to be tried on each of them."""
         hits = (self._set.Match(skeleton) or ()) if self._anchored else ()
-        if not self._tries:
-            return reduce(or_, (self._anchored[hit][0] for hit in hits), 0), ()
+        kind, maybe = reduce(or_, (self._anchored[hit][0] for hit in hits), 0), []
         body = body[:_LONGEST]
-        kind, maybe = 0, []
         for rule in dict.fromkeys([rule for hit in hits for rule in self._anchored[hit][1]]):
             if rule.kind & ~kind and rule.carries(body):
                 sure, may = rule.look(body)

@@ -125,14 +125,14 @@ class RuleSet:
 
     @cached_property
     def watched(self) -> tuple[tuple[tuple[str, ...], tuple[str, ...], bool], ...]:
-        """(anchors, patterns, whether it names a root) of every rule whose lines must be kept. What a ``near`` asks
-        for has no anchors.
+        """(anchors, patterns, whether it names a root) of every rule, for the compressor's gate. Lines of benign rules
+        need not be kept: they have no patterns here. What a ``near`` asks for has no anchors.
         """
-        kept = [rule for rule in self.rules if rule.role is not Role.BENIGN]
         nears = [near for rule in self.rules for near in (rule.near, rule.not_near) if near]
-        return tuple((rule.anchors, rule.patterns, rule.role is Role.ROOT) for rule in kept) + tuple(
-            ((), near.patterns, False) for near in nears
-        )
+        return tuple(
+            (rule.anchors, () if rule.role is Role.BENIGN else rule.patterns, rule.role is Role.ROOT)
+            for rule in self.rules
+        ) + tuple(((), near.patterns, False) for near in nears)
 
 
 def load(files: Mapping[str, str]) -> RuleSet:

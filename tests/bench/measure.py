@@ -19,6 +19,7 @@ from diagnoser.compress import Compressor, Delta, Digest, FilterSet, Gate, diges
 from diagnoser.compress.render import tokens
 from diagnoser.compress.shapes import shapes
 from diagnoser.compress.templates import MASKS
+from diagnoser.localize import ANCHORS
 from diagnoser.model import Block, Stream
 from diagnoser.rules import schema
 from tests.bench import logs
@@ -35,7 +36,7 @@ def knowledge() -> tuple[Gate, FilterSet]:
     files = {str(p.relative_to(folder)): p.read_text() for p in folder.glob("*/*.yaml") if p.parent.name != "filters"}
     rules = schema.load(files)
     filters = parse_filters({path.name: path.read_text() for path in (folder / "filters").glob("*.yaml")})
-    return Gate(rules.anchors, rules.watched), filters
+    return Gate((*rules.anchors, *ANCHORS), rules.watched), filters
 
 
 def compress(data: bytes) -> Delta:

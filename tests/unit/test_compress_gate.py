@@ -47,6 +47,14 @@ def test_an_anchor_alone_is_not_enough_where_patterns_are_known() -> None:
     assert 200 not in kept(gate, [f"read config entry {n}" for n in range(400)])
 
 
+def test_an_anchor_that_no_rule_owns_counts_by_itself() -> None:
+    """What a later stage asks for beside the rules is kept, whatever the rules want."""
+    gate = Gate([Anchor("sluice"), Anchor("wharf")], [(("sluice",), ("sluice jammed",), True)])
+    marks = kept(gate, ["the wharf is open", *[f"sluice {n} is open" for n in range(400)]])
+    assert marks[1] is Mark.ANCHOR
+    assert 200 not in marks
+
+
 def test_what_a_condition_asks_for_is_kept() -> None:
     """Patterns without anchors stand for lines that a rule wants near its own."""
     gate = Gate([Anchor("x y z")], [(("x y z",), ("x y z",), False), ((), ("shutting the sluice",), False)])

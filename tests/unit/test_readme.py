@@ -56,7 +56,7 @@ def test_the_example_rule_holds() -> None:
     engine = Engine(schema.load({f"infrastructure/{rule['id']}.yaml": text[1]}))
 
     def digest(data: bytes) -> Evidence:
-        compressor = Compressor(Gate(engine.ruleset.anchors))
+        compressor = Compressor(Gate(engine.ruleset.anchors, engine.ruleset.watched))
         compressor.feed(Block(Stream(), data))
         return compress.digest(compressor.take()).evidence()
 

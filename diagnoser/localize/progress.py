@@ -3,8 +3,10 @@
 import itertools
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice, takewhile
 from statistics import fmean, pstdev
 
 from diagnoser.model import Evidence, Line, Progress
@@ -15,6 +17,8 @@ _SIGMAS = 6.0
 _COUNTED = re.compile(r"\b(\d+) ?/ ?(\d+)\b")
 _TAIL = 50
 """Lines that a run prints after its last step."""
+_NORMS = 2
+"""Points in a row without a finite gradient norm: one alone is a step that mixed precision skips."""
 _WINDOW = 50
 """Points that the mean is taken over."""
 _SPIKES = 3
@@ -45,22 +49,48 @@ class Silence:
     last: Progress
 
 
-def went_on(evidence: Evidence, line: Line) -> bool:
-    """Whether training advanced by some steps after ``line``."""
-    single = len({one.stream for one in evidence.lines}) <= 1
-    steps = [
-        point.step
-        for point in evidence.progress
-        if point.step is not None and (point.line > line.number if single else 0.0 < line.time < point.time)
-    ]
-    return len(set(steps)) > _ON
+class Course:
+    """The progress series, asked whether training went on after a line. Built once a log: logs have many candidates."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._single = len({line.stream for line in evidence.lines}) <= 1
+        stepped = [point for point in evidence.progress if point.step is not None]
+        stepped.sort(key=self._at)
+        self._places = [self._at(point) for point in stepped]
+        self._steps = [point.step for point in stepped]
+        self._calm = [self._at(point) for point in evidence.progress if _is_finite(point)]
+
+    def went_on(self, line: Line, steps: int = _ON) -> bool:
+        """Whether training advanced by more than ``steps`` different steps after ``line``."""
+        after = bisect_right(self._places, self._place(line))
+        return len(set(islice(self._steps, after, after + 10 * steps + 10))) > steps
+
+    def calmed(self, line: Line) -> bool:
+        """Whether a later point shows a finite loss again."""
+        place = self._place(line)
+        return any(other > place for other in self._calm)
+
+    def _at(self, point: Progress) -> float:
+        return float(point.line) if self._single else point.time
+
+    def _place(self, line: Line) -> float:
+        if self._single:
+            return float(line.number)
+        return line.time if line.time > 0 else math.inf
+
+
+def _is_finite(point: Progress) -> bool:
+    values = [value for value in (point.loss, point.grad_norm) if value is not None]
+    return bool(values) and all(map(math.isfinite, values))
 
 
 def loss_break(points: Sequence[Progress]) -> LossBreak | None:
     """The first point from which the loss is NaN, infinite, or above mean + 6 sigma, up to the end of the series.
 
-    A spike that the run recovers from is none; neither is a series that starts without a finite loss.
+    A spike that the run recovers from is none; neither is a series that starts without a finite loss. Where no loss is
+    printed, a gradient norm that stays NaN or infinite counts.
     """
+    points = _last_run(points)
     losses = [point for point in points if point.loss is not None]
     values = [point.loss for point in losses if point.loss is not None]
     for index in range(1, len(values)):
@@ -72,7 +102,28 @@ def loss_break(points: Sequence[Progress]) -> LossBreak | None:
         if _broke(values[-1], ceiling) and (not finite or len(values) - index >= _SPIKES):
             why = f"above mean + {_SIGMAS:.0f} sigma = {ceiling:.4g}" if finite else "not finite"
             return _broken(points, losses[index], f"loss {values[index]:.4g} is {why}, and stays so", losses[-1])
-    return None
+    return None if any(map(math.isfinite, values)) else _norm_break(points)
+
+
+def _norm_break(points: Sequence[Progress]) -> LossBreak | None:
+    norms = [point for point in points if point.grad_norm is not None]
+    broken = list(takewhile(lambda point: not math.isfinite(point.grad_norm or 0.0), reversed(norms)))
+    if len(broken) < _NORMS:
+        return None
+    return _broken(points, broken[-1], "the gradient norm is not finite, and stays so", norms[-1])
+
+
+def _last_run(points: Sequence[Progress]) -> Sequence[Progress]:
+    """The points since the step counter last fell back far: another run in the same log has its own losses."""
+    start = highest = 0
+    for index, point in enumerate(points):
+        step = point.step
+        if step is None:
+            continue
+        if step < highest / 2 and highest - step > _WARM_UP:
+            start, highest = index, step
+        highest = max(highest, step)
+    return points[start:]
 
 
 def _broke(value: float, ceiling: float) -> bool:

@@ -24,12 +24,23 @@ _SAYS_RANK = (
     re.compile(r"(?:^|: )rank[ :=]?(\d{1,6})[,:]", re.I),
     re.compile(r"\brank=(\d{1,6})\b"),
     re.compile(r"\[(\d+)\] is setting up NCCL communicator"),
+    re.compile(r"-- Process (\d{1,6}) terminated with the following error"),
+    re.compile(r"\bRankID[:=] ?(\d{1,6})"),
+    re.compile(r"^\[rank(\d{1,6})\]:"),
     re.compile(r"__rank__'?: \W*(\d{1,6})"),
 )
 _SAYS_NODE = (
     re.compile(r"(?:^|[>\s])([A-Za-z][\w.-]*):\d+:\d+ \[\d+\]"),
     re.compile(r"^\w{3} +\d+ \d\d:\d\d:\d\d ([A-Za-z][\w.-]*) (?:kernel|systemd|slurm|nvidia|dockerd|kubelet)"),
+    re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON ([A-Za-z][\w.-]*) CANCELLED"),
+    re.compile(r"(?:update_node: node|Prolog failure on node|Epilog failure on node) ([A-Za-z][\w.-]*)"),
+    re.compile(r"^([\w.-]+): kern: \w+: "),
+    re.compile(r"\bip: ([\d.]+) has been marked dead"),
     re.compile(r"\bnode(?:info)?_{0,2}'?[:=]? [\"'(]*([A-Za-z][\w-]*\d[\w.-]*)"),
+)
+_SAYS_HOST = (re.compile(r"^\[\w+@([A-Za-z][\w.-]*) [^\]]*\][#$] "), re.compile(r"\bExec host: ?([A-Za-z][\w.-]*)"))
+_DEVICE = re.compile(
+    r"mlx\d+_\w+|(?:ib|eth|bond|hsn|hfi\d_|cxi|rdma|roce)\d+|(?:ib|en)[ops]\d\w*|std(?:out|err)|error|localhost"
 )
 _MESSAGE = 8
 """Lines that the message of a failure may take."""
@@ -115,7 +126,7 @@ def place(
     """
     line = lines[at]
     rank = _said_near(lines, at) if rank is None else rank
-    node = node or _node_in(line)
+    node = node or _node_in(line) or _node_near(lines, at)
     child = _FAILED_CHILD.search(line.body)
     if child:
         found = [one for one in launch.failures if one.pid == int(child[3])]
@@ -165,11 +176,23 @@ def _node_in(line: Line) -> str | None:
     task = _SRUN.search(line.text)
     if task and "[" not in task["node"]:
         return task["node"]
-    return next((found[1] for pattern in _SAYS_NODE if (found := pattern.search(line.text))), None)
+    said = (found[1] for pattern in _SAYS_NODE if (found := pattern.search(line.text)))
+    return next((node for node in said if not _is_device(node)), None)
+
+
+def _is_device(name: str) -> bool:
+    """Network devices stand where hosts stand in some lines of NCCL."""
+    return _DEVICE.fullmatch(name) is not None
 
 
 def _said(line: Line, patterns: tuple[re.Pattern[str], ...]) -> int | None:
     return next((int(found[1]) for pattern in patterns if (found := pattern.search(line.text))), None)
+
+
+def _node_near(lines: Sequence[Line], at: int) -> str | None:
+    """The host of the prompt or of the job's mail that the line stands under."""
+    around = lines[max(0, at - _MESSAGE) : at + 3]
+    return next((found[1] for line in around for pattern in _SAYS_HOST if (found := pattern.search(line.text))), None)
 
 
 def _said_near(lines: Sequence[Line], at: int) -> int | None:
@@ -197,14 +220,15 @@ def _announced(evidence: Evidence) -> dict[int, str]:
     for line in evidence.lines:
         if found := _ON_NODE.search(line.body):
             nodes.setdefault(int(found[1]), found[2])
-        elif found := _NCCL.search(line.body):
+        elif (found := _NCCL.search(line.text)) and not _is_device(found[1]):
             nodes.setdefault(int(found[2]), found[1])
     return nodes
 
 
 def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[TaskExit]) -> str | None:
     named = set(nodes.values()) | {one.node for one in exits} | {line.node for line in evidence.lines if line.node}
-    named |= {found[1] for line in evidence.lines if (found := _SAYS_NODE[0].search(line.text))}
+    hosts = {found[1] for line in evidence.lines if (found := _SAYS_NODE[0].search(line.text))}
+    named |= {host for host in hosts if not _is_device(host)}
     return named.pop() if len(named) == 1 and max(evidence.ranks, default=0) < _ONE_NODE else None
 
 

@@ -11,13 +11,15 @@ from enum import StrEnum
 from diagnoser.model import Evidence
 from diagnoser.rules import exceptions
 from diagnoser.rules.candidates import Candidate
-from diagnoser.rules.schema import Role
+from diagnoser.rules.schema import Blame, Role
 from diagnoser.taxonomy import Category, FailureType, category_of
 
 _SAME_STORY = 40
 """Lines within which a more specific candidate of the same rank speaks of the same event."""
 
 
+_REPORTED = 60
+"""Lines within which a launcher reports a death that peers have noticed."""
 _AS_EXACT = 20
 """A raised exception is shown rather than a log line of the same type that is more specific by no more than this."""
 CLASS = 30
@@ -96,7 +98,7 @@ def _settle_end(docket: _Docket, evidence: Evidence, went_on: Callable[[Candidat
 
     A job that hangs after a failure is ended by somebody: then the failure before the end is the cause.
     """
-    _settle_completed(docket, evidence, diverged=diverged)
+    _settle_completed(docket, evidence, went_on, diverged=diverged)
     told = [one for one in docket.open if _is_end(one) and one.type is not FailureType.COMPLETED]
     if not told:
         return
@@ -109,7 +111,9 @@ def _settle_end(docket: _Docket, evidence: Evidence, went_on: Callable[[Candidat
         docket.dismiss(Why.EXPLAINED, lambda one: one.line > first.line)
 
 
-def _settle_completed(docket: _Docket, evidence: Evidence, *, diverged: bool) -> None:
+def _settle_completed(
+    docket: _Docket, evidence: Evidence, went_on: Callable[[Candidate], bool], *, diverged: bool
+) -> None:
     done = [one for one in docket.open if _is_end(one) and one.type is FailureType.COMPLETED]
     if not done:
         return
@@ -117,21 +121,23 @@ def _settle_completed(docket: _Docket, evidence: Evidence, *, diverged: bool) ->
     near = any(_is_fault(one) and 0 < last.line - one.line <= _SAME_STORY for one in docket.open)
     if last.specificity <= CLASS and near:
         docket.dismiss(Why.VAGUE_END, lambda one: one.type is FailureType.COMPLETED)
-    elif diverged or any(_undoes(one, last, evidence) for one in docket.open):
+    elif diverged or any(_undoes(one, last, evidence, again=went_on(last)) for one in docket.open):
         docket.dismiss(Why.LATER, lambda one: one.type is FailureType.COMPLETED)
         docket.dismiss(Why.EARLIER_ATTEMPT, lambda one: one.line < last.line and not diverged)
     else:
         docket.dismiss(Why.FINISHED, lambda one: not _is_end(one))
 
 
-def _undoes(one: Candidate, end: Candidate, evidence: Evidence) -> bool:
+def _undoes(one: Candidate, end: Candidate, evidence: Evidence, *, again: bool) -> bool:
     """Whether ``one`` shows that the job failed after all, or that another one followed in the same log.
 
     What peers print when the first ones leave does not; nor does what tasks of the same step print when ``end`` is a
-    verdict of the benchmark itself (explains all).
+    verdict of the benchmark itself (explains all). again: training went on after ``end``: another run.
     """
-    if one.line < end.line or one.role not in (Role.ROOT, Role.SYMPTOM) or one.type is FailureType.CANCELLED:
+    if one.line < end.line or one.role not in (Role.ROOT, Role.SYMPTOM):
         return False
+    if again or one.type is FailureType.CANCELLED:
+        return again
     if one.type in _LEAVING and one.role is Role.SYMPTOM and not one.raised:
         return False
     same_step = min(evidence.lines[one.line].task, evidence.lines[end.line].task) >= 0
@@ -184,7 +190,8 @@ def _speaker(members: list[Candidate], evidence: Evidence) -> Candidate:
     and what only carries (a refused connection under a storage client) comes after that.
     """
     known = [one for one in members if one.by.startswith("rule:") and one.specificity > CLASS]
-    roots = [one for one in known or members if one.role is Role.ROOT] or members
+    roots = [one for one in known if one.role is Role.ROOT] or [one for one in members if one.role is Role.ROOT]
+    roots = roots or members
     best = max(_telling(one, evidence) for one in roots)
     roots = [one for one in roots if _telling(one, evidence) == best]
     return roots[-1] if len({one.type for one in roots}) == 1 else roots[0]
@@ -216,9 +223,14 @@ def _is_told(one: Candidate) -> bool:
 def _explains(cause: Candidate, other: Candidate) -> bool:
     if cause is other or cause.type is other.type or not _covers(cause, other):
         return False
-    if cause.role is not Role.ROOT and other.line < cause.line:
+    if cause.role is not Role.ROOT and other.line < cause.line and not _lost_peer(cause, other):
         return False
     return not _covers(other, cause) or (cause.line, -cause.specificity) < (other.line, -other.specificity)
+
+
+def _lost_peer(cause: Candidate, other: Candidate) -> bool:
+    """Peers complain about a dead process before its launcher reports it."""
+    return cause.blame is Blame.SELF and other.blame is Blame.PEER and cause.line - other.line <= _REPORTED
 
 
 def _covers(cause: Candidate, other: Candidate) -> bool:

@@ -5,6 +5,7 @@ of all patterns must remember how far each of a thousand has come: its automaton
 then costs milliseconds.)
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,6 +21,8 @@ _SET_MEMORY = 64 << 20
 _LONGEST = 8192
 """Characters of a body that are searched: longer lines carry their message at the front (and are cut anyway)."""
 
+_GLUED = re.compile(r"^\s*KeyboardInterrupt|[)\"'](?:\w+\.)*\w+(?:Error|Exception)(?:: |\s*$)")
+"""Ranks that write into each other glue exceptions to code; no Python source looks like this."""
 _SOURCE = ("raise ", "return ", "assert ", 'File "', "logger.", "logging.", "print(", "warnings.warn(")
 
 
@@ -85,7 +88,7 @@ class _Around:
     def is_source(self, index: int) -> bool:
         """Frames and code of a traceback: a quoted ``raise ValueError("...")`` is a message that nobody printed."""
         body = self._lines[index].body
-        if not body[:1].isspace():
+        if not body[:1].isspace() or _GLUED.search(body):
             return False
         return index < self._raised.get(index, -1) or body.lstrip().startswith(_SOURCE)
 

@@ -50,8 +50,39 @@ def evidence(points: list[Progress]) -> Evidence:
 def test_training_went_on_after_several_steps() -> None:
     """One step more may have been under way when the error was printed; three are progress."""
     line = evidence([]).lines[0]
-    assert not progress.went_on(evidence(series(CALM[:4])), line)
-    assert progress.went_on(evidence(series(CALM)), line)
+    assert not progress.Course(evidence(series(CALM[:4]))).went_on(line)
+    assert progress.Course(evidence(series(CALM))).went_on(line)
+
+
+def test_the_same_step_again_is_no_progress() -> None:
+    """A last step that many ranks print is one step."""
+    points = [Progress(line=20 + rank, rank=rank, time=0.0, step=7) for rank in range(8)]
+    assert not progress.Course(evidence(points)).went_on(evidence([]).lines[0])
+
+
+def test_a_finite_loss_calms() -> None:
+    """A NaN in one metric line is over when a later line is finite."""
+    line = evidence([]).lines[0]
+    assert progress.Course(evidence(series(CALM))).calmed(line)
+    assert not progress.Course(evidence(series([6.0, 5.0, math.nan]))).calmed(line)
+
+
+def test_another_run_in_the_same_log_has_its_own_losses() -> None:
+    """A run that starts again at step 1 with a high loss has not diverged from the one before it."""
+    first = [Progress(line=i, rank=0, time=0.0, step=100 + i, loss=0.01) for i in range(20)]
+    second = [Progress(line=50 + i, rank=0, time=0.0, step=1 + i, loss=9.0 - i / 10) for i in range(20)]
+    assert progress.loss_break([*first, *second]) is None
+
+
+def test_a_gradient_norm_that_stays_nan_is_a_break() -> None:
+    """Where no loss is printed the gradient norm tells, unless it comes back."""
+
+    def norms(*values: float) -> list[Progress]:
+        return [Progress(line=i, rank=0, time=0.0, step=i, grad_norm=value) for i, value in enumerate(values)]
+
+    found = progress.loss_break(norms(1.0, 1.1, math.nan, math.nan, math.nan))
+    assert found is not None and found.point.step == 2
+    assert progress.loss_break(norms(1.0, math.nan, math.nan, 1.2)) is None
 
 
 def timed(count: int, every: float) -> Evidence:

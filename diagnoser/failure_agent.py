@@ -19,7 +19,8 @@ from diagnoser.llm.evidence import Checked
 from diagnoser.model import Cited, Diagnosis, Line, ModelUse, RootCause, Suspect
 from diagnoser.ports import LanguageModel
 from diagnoser.recovery.policy import Case, Policy
-from diagnoser.taxonomy import Category, Outcome
+from diagnoser.rules import outcome
+from diagnoser.taxonomy import Category, FailureType, Outcome
 from diagnoser.telemetry import Metrics
 
 # A model's word never counts for more than this: below the bar that the policy sets for taking a node away.
@@ -128,6 +129,8 @@ class FailureAgent:
     def _merged(self, diagnosis: Diagnosis, answers: Sequence[Checked], wanted: Need) -> Diagnosis:
         best = max(answers, key=lambda one: one.confidence)
         said = best.answer
+        if said.type is FailureType.COMPLETED and diagnosis.outcome in (Outcome.FAILED, Outcome.HUNG):
+            return _noted(diagnosis, "the model sees no failure, but the run failed")
         if not evidence.names_cause(said):
             return _noted(
                 diagnosis, "the model sees no cause either" if wanted is Need.CAUSE else "the model sees no cause"
@@ -142,12 +145,14 @@ class FailureAgent:
     def _decided(self, diagnosis: Diagnosis, best: Checked, confidence: float) -> Diagnosis:
         """Type, line and words are the model's; the action stays."""
         said, root = best.answer, best.lines[0]
+        told = None if diagnosis.outcome is Outcome.UNKNOWN else diagnosis.outcome
         node = said.node or root.node or None
         case = Case(said.type, said.category, confidence, node_named=node is not None, stable=False)
         advice = self._policy.advise(case)
         return _noted(
             replace(
                 diagnosis,
+                outcome=outcome.settle(told, said.type, hung=False, completed=False),
                 category=said.category,
                 type=said.type,
                 confidence=confidence,

@@ -8,10 +8,10 @@ from diagnoser.errors import ModelFailed, ModelFailure
 from diagnoser.llm.answer import Answer
 from diagnoser.llm.view import Disguise, plain
 from diagnoser.model import Line
-from diagnoser.taxonomy import Category, category_of
+from diagnoser.taxonomy import FailureType, category_of
 
 QUOTE_LENGTH = 4
-"""Characters that a quote needs at least: less proves nothing."""
+"""Bytes that a quote needs at least: less proves nothing."""
 _RUN = 7
 _WORD = re.compile(r"[\w-]+")
 _LINK = re.compile(r"(?i)\b(?:[a-z][a-z0-9+.-]{1,15}://|www\.)\S+")
@@ -81,7 +81,8 @@ def trusted(answer: Answer, scene: Scene) -> Checked:
 
 
 def names_cause(answer: Answer) -> bool:
-    return category_of(answer.type) not in (Category.UNKNOWN, Category.NONE)
+    """Whether it says what happened; also that somebody or a limit ended the run."""
+    return answer.type is not FailureType.UNKNOWN
 
 
 def _held(answer: Answer, scene: Scene) -> tuple[Line, ...]:
@@ -93,7 +94,8 @@ def _held(answer: Answer, scene: Scene) -> tuple[Line, ...]:
 def _holds(quote: str, line: Line, disguise: Disguise) -> bool:
     """The model saw the line in disguise, so the quote is held against that as well."""
     words = _words(quote)
-    return len(words) >= QUOTE_LENGTH and any(words in _words(text) for text in (line.text, disguise.hide(line.text)))
+    shown = (line.text, disguise.hide(line.text))
+    return len(words.encode()) >= QUOTE_LENGTH and any(words in _words(text) for text in shown)
 
 
 def _words(text: str) -> str:

@@ -47,28 +47,40 @@ def answer(kind: str, cited: Mapping[int, str], **changes: Any) -> Reply:
     return Reply(json.dumps({**said, **changes}))
 
 
-def knows(truth: Callable[[str], tuple[str, str]]) -> Say:
-    """Says the right type and cites the right line, if it is there. truth: user text -> type, text of the root line."""
+@dataclass(frozen=True)
+class Truth:
+    """What is right about one failure. lines: numbers of lines that show it, root: the text of one of them."""
+
+    type: str
+    root: str
+    lines: tuple[int, ...]
+
+
+def knows(truth: Callable[[], Truth]) -> Say:
+    """Says the right type; cites a line that shows the cause, or the last of the log where none does."""
 
     def say(asked: dict[str, Any]) -> Reply:
-        seen = question(asked)
-        kind, root = truth(seen.user)
-        cited = {number: text for number, text in seen.lines.items() if _alike(text, root)}
-        first = dict(list(cited.items())[:1])
-        return answer(kind, first) if first or kind in ("unknown", "completed") else answer("unknown", {})
+        seen, right = question(asked).lines, truth()
+        shown = [number for number in right.lines if number in seen] or [n for n in seen if _alike(seen[n], right.root)]
+        if right.lines and not shown:
+            return answer("unknown", {})
+        told = [number for number in seen if len(seen[number]) >= 8]
+        number = shown[0] if shown else told[-1]
+        return answer(right.type, {number: seen[number]})
 
     return say
 
 
-def lies(truth: Callable[[str], tuple[str, str]], *, quotes: bool) -> Say:
+def lies(truth: Callable[[], Truth], *, quotes: bool) -> Say:
     """Always says a wrong type with full confidence. quotes: words of a line that is there, else made-up ones."""
 
     def say(asked: dict[str, Any]) -> Reply:
-        seen = question(asked)
-        kind, _ = truth(seen.user)
-        wrong = next(other for other in _CAUSES if other != kind)
-        number, text = next(((n, t) for n, t in seen.lines.items() if len(t) > 8), (1, "nothing here"))
-        return answer(wrong, {number: text if quotes else "the switch caught fire"}, confidence=1.0)
+        seen = question(asked).lines
+        wrong = next(other for other in _CAUSES if other != truth().type)
+        number = next((n for n in seen if len(seen[n]) > 8), 1)
+        return answer(
+            wrong, {number: seen.get(number, "nothing") if quotes else "the switch caught fire"}, confidence=1.0
+        )
 
     return say
 

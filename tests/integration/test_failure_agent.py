@@ -274,6 +274,15 @@ async def test_a_model_that_does_not_know_changes_nothing() -> None:
     assert used(found).failure == ""
 
 
+async def test_a_proven_end_is_an_answer_too() -> None:
+    """Somebody or a limit may have ended the run; but a run that failed has not completed, whatever the model says."""
+    found, _ = await consult(say(type="time_limit", category="none"))
+    assert (found.type, found.outcome, found.category) == (FailureType.TIME_LIMIT, Outcome.TIME_LIMIT, Category.NONE)
+    assert found.recovery == UNDECIDED.recovery
+    found, _ = await consult(say(type="completed", category="none"))
+    assert stands(found)
+
+
 @pytest.mark.parametrize("kind", ["key_error", "nvlink_error", "unknown"])
 async def test_an_explanation_never_changes_a_verdict(kind: str) -> None:
     """Where the rules decided, the model's view is a note, whatever it says."""

@@ -73,14 +73,13 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         stack.push_async_callback(store.close)
         client = await stack.enter_async_context(create_client())
         senders, model = _senders(settings, client), _model(settings, stack)
-        effects = _effects(settings, reader, senders)
         wake, outbox_wake = LocalWake(), LocalWake()
-        orders = Orders(reader.knowledge.policy, effects)
+        orders = Orders(reader.knowledge.policy, _effects(settings, reader, senders))
         intake = Intake(store, reader.compressor, metrics, pending_limit=settings.pending_bytes_max)
         outbox = Outbox(store, senders, clock, outbox_wake, Random(), metrics)  # noqa: S311 - jitter, not a secret
         worker = Worker(
             store,
-            _work(settings, reader, effects, metrics, model),
+            _work(settings, reader, orders, metrics, model),
             clock,
             wake,
             outbox_wake,
@@ -183,12 +182,14 @@ def _effects(settings: Settings, reader: Reader, senders: dict[EffectKind, Sende
     )
 
 
-def _work(settings: Settings, reader: Reader, effects: Effects, metrics: Metrics, model: LanguageModel | None) -> Work:
+def _work(settings: Settings, reader: Reader, orders: Orders, metrics: Metrics, model: LanguageModel | None) -> Work:
     enrich = None
     if model:
         shared = agents.guarded(settings, model)
         enrich = reader.enricher(agents.failure_agent(settings, shared, reader.knowledge.policy, metrics))
-    return Work(reader.diagnoser(time.time), effects.decide, reader.merge, enrich, effects.rule)
+    effects = orders.effects
+    gather = Surroundings(store).facts
+    return Work(reader.diagnoser(time.time), effects.decide, reader.merge, enrich, effects.rule, orders.expire)
 
 
 def _model(settings: Settings, stack: AsyncExitStack) -> OpenAIModel | None:

@@ -9,12 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version as installed
 from pathlib import Path
-from typing import Annotated, BinaryIO, cast
+from typing import Annotated, Any, BinaryIO, cast
+from urllib.parse import quote
 
 import orjson
 import typer
 import zstandard
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -27,11 +29,13 @@ from rich.progress import (
 from rich.table import Table
 
 from diagnoser import evaluation, explain, pipeline, settings, show
+from diagnoser.agent.command import agent_cli
 from diagnoser.compress import Digest
 from diagnoser.errors import BadInput, DiagnoserError, RuleFaults
 from diagnoser.failure_agent import When
 from diagnoser.model import Diagnosis, Facts
 from diagnoser.reader import Reader, subject
+from diagnoser.recovery.policy import case_of
 from diagnoser.rules import examples
 from diagnoser.settings import Settings
 from diagnoser.site import load_codes, load_reader
@@ -42,6 +46,9 @@ cli = typer.Typer(
 )
 rules_cli = typer.Typer(no_args_is_help=True, help="Look at the diagnosis rules and prove them.")
 cli.add_typer(rules_cli, name="rules")
+cli.add_typer(agent_cli, name="agent")
+policy_cli = typer.Typer(no_args_is_help=True, help="Look at the recovery policy.")
+cli.add_typer(policy_cli, name="policy")
 prompts_cli = typer.Typer(no_args_is_help=True, help="Look at the prompts.")
 cli.add_typer(prompts_cli, name="prompts")
 
@@ -174,9 +181,10 @@ def evaluate(
 
 
 def _try_model(reader: Reader, folder: Path, labels: Sequence[evaluation.Label], as_json: bool) -> None:
-    from diagnoser import agents, trial  # here, because the client of a model server takes a second to load
+    from diagnoser import agents, telemetry, trial  # here, because the client of a model server takes a second to load
 
     chosen = _settings()
+    telemetry.set_up_logging(as_json=False, level="error")
     if not chosen.model_url:
         raise BadInput("eval --model needs DIAGNOSER_MODEL_URL and DIAGNOSER_MODEL_NAME")
     cases = []
@@ -267,6 +275,50 @@ def rules_test() -> None:
     rules = reader.knowledge.engine.ruleset.rules
     count = sum(len(rule.examples.match) + len(rule.examples.no_match) for rule in rules)
     out.print(f"{count} examples of {len(rules)} rules hold")
+
+
+@policy_cli.command(name="explain")
+def policy_explain(
+    what: Annotated[str, typer.Argument(help="A log file, or with --url the id of a stored diagnosis.")],
+    url: Annotated[str, typer.Option(help="The service that stores the diagnosis, as http://127.0.0.1:8321.")] = "",
+    token: Annotated[str, typer.Option(envvar="DIAGNOSER_TOKEN", help="A read token of that service.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Which row of the policy table applies, and why not the rows before it."""
+    if url:
+        told = _fetched(f"{url.rstrip('/')}/api/v1/diagnoses/{quote(what, safe='')}/policy", token)
+        rows = [(str(one["row"]), str(one["why_not"])) for one in told["rows"]]
+        action, plan = str(told["action"]), told["plan"]
+    else:
+        reader, plan = load_reader(_settings()), None
+        try:
+            case, policy = case_of(_diagnose(reader, Path(what))), reader.knowledge.policy
+        except OSError as error:
+            raise BadInput(f"cannot read {what}: {error.strerror or error}") from None
+        rows, action = policy.explain(case), str(policy.advise(case).action)
+    if as_json:
+        _print_json({"rows": [{"row": row, "why_not": why} for row, why in rows], "action": action, "plan": plan})
+        return
+    table = Table("row", "", box=None, header_style="bold")
+    for row, why in rows:
+        table.add_row(row, f"[bold green]applies[/]: {action}" if not why else f"no: {escape(why)}")
+    out.print(table)
+    if plan:
+        out.print(f"plan {plan['id']} is {plan['state']} ({plan['reason']})", markup=False, highlight=False)
+
+
+def _fetched(address: str, token: str) -> dict[str, Any]:
+    import httpx  # the other commands start without it
+
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx.get(address, headers=headers, timeout=10.0)
+        told: dict[str, Any] = answer.json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise BadInput(f"{address} does not answer as this service does: {type(error).__name__}") from None
+    if answer.status_code != httpx.codes.OK:
+        raise BadInput(f"{address}: {told.get('detail') or answer.reason_phrase}")
+    return told
 
 
 @cli.command()

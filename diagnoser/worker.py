@@ -12,9 +12,21 @@ from typing import Protocol
 
 import structlog
 
+from diagnoser import node_logs
 from diagnoser.errors import Conflict, Unavailable
 from diagnoser.model import AttemptKey, Diagnosis, Effect, Facts, Plan
-from diagnoser.ports import Claim, Clock, DiagnosisRecord, LogStore, Rule, StoredDelta, Timing, Wake, WorkStore
+from diagnoser.ports import (
+    Claim,
+    Clock,
+    DiagnosisRecord,
+    LogStore,
+    RecoveryStore,
+    Rule,
+    StoredDelta,
+    Timing,
+    Wake,
+    WorkStore,
+)
 from diagnoser.taxonomy import Outcome
 from diagnoser.telemetry import Metrics
 
@@ -30,11 +42,17 @@ Enrich = Callable[[DiagnosisRecord, list[bytes], Facts], Awaitable[Diagnosis | N
 Ruler = Callable[[DiagnosisRecord], Rule]
 """How the store settles the plan of a record against what happened before."""
 
+Gather = Callable[[Claim, list[bytes]], Awaitable[Facts]]
+"""What is known beside the log; without it only what the claim itself says."""
+
 Merge = Callable[[list[bytes]], bytes]
 """Several deltas as one. Runs in a thread."""
 
 
-class Store(LogStore, WorkStore, Protocol):
+EXPIRED_AT_ONCE = 100
+
+
+class Store(LogStore, WorkStore, RecoveryStore, Protocol):
     """The part of the store that a worker uses."""
 
 
@@ -56,13 +74,18 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a worker does with an attempt; the composition root says it. diagnose and merge run in threads."""
+    """What a worker does with an attempt; the composition root says it. diagnose and merge run in threads.
+
+    rule: settles plans. expire: time -> the rule for plans whose time is over.
+    """
 
     diagnose: Diagnose
     decide: Decide
     merge: Merge
     enrich: Enrich | None = None
     rule: Ruler | None = None
+    expire: Callable[[float], Rule] | None = None
+    facts: Gather | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +94,7 @@ class Pace:
 
     lease: how long a claim holds; renewed while the work lasts. A claim that failed waits ``lease * 2**tries``, at
     most ``longest``. enrich: deadline of one enrichment. poll: the longest sleep. An attempt with more than ``crowd``
-    deltas is compacted.
+    deltas is compacted. node_log_hours: for so many hours of arrival logs of nodes are kept.
     """
 
     lease: float = 60.0
@@ -81,6 +104,7 @@ class Pace:
     at_once: int = 2
     enrich_at_once: int = 4
     crowd: int = 256
+    node_log_hours: int = 24
 
 
 class Worker:
@@ -109,6 +133,7 @@ class Worker:
         self._seats = asyncio.Semaphore(pace.enrich_at_once)
         self._enriching: set[asyncio.Task[None]] = set()
         self._unmergeable: dict[AttemptKey, float] = {}  # -> when to try again
+        self._swept = 0  # the newest part of node logs at the last sweep
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
@@ -126,6 +151,8 @@ class Worker:
         claims = await self._store.claim_attempts(self._clock(), self._timing, self._pace.lease, self._pace.at_once)
         await asyncio.gather(*(self._handle(claim) for claim in claims))
         await self._compact_crowded()
+        await self._drop_old_parts()
+        await self._expire_plans()
         return len(claims)
 
     async def finish(self) -> None:
@@ -155,8 +182,9 @@ class Worker:
 
     async def _diagnose(self, claim: Claim) -> Reason:
         started, key = self._clock(), claim.attempt.key
-        facts = Facts(claim.job, key.number, claim.attempt.events)
-        diagnosis = await asyncio.to_thread(self._work.diagnose, await self._data(key), facts)
+        data = await self._data(key)
+        facts = await self._facts(claim, data)
+        diagnosis = await asyncio.to_thread(self._work.diagnose, data, facts)
         if is_sound(claim, diagnosis):
             await self._store.release(claim)
             return Reason.SOUND
@@ -166,6 +194,11 @@ class Worker:
         self._outbox.notify()
         self._begin_enrichment(claim, record, facts)
         return Reason.SAVED
+
+    async def _facts(self, claim: Claim, data: list[bytes]) -> Facts:
+        if self._work.facts:
+            return await self._work.facts(claim, data)
+        return Facts(claim.job, claim.attempt.key.number, claim.attempt.events)
 
     def _rule(self, record: DiagnosisRecord) -> Rule | None:
         return self._work.rule(record) if self._work.rule else None
@@ -245,6 +278,22 @@ class Worker:
             except Exception as error:
                 self._unmergeable[key] = now + self._pace.longest
                 self._tell(key, Reason.MERGE_FAILED, error)
+
+    async def _expire_plans(self) -> None:
+        """Plans whose time is over are told as such; another worker may be doing the same."""
+        if self._work.expire is None:
+            return
+        now = self._clock()
+        for plan in await self._store.expired_plans(now, EXPIRED_AT_ONCE):
+            await self._store.change_plan(plan, now, self._work.expire(now))
+            self._outbox.notify()
+
+    async def _drop_old_parts(self) -> None:
+        """Logs of nodes are kept for a time only; there is something to drop once an hour."""
+        newest = node_logs.part(self._clock())
+        if newest > self._swept:
+            await self._store.drop_parts(newest - self._pace.node_log_hours)
+            self._swept = newest
 
     async def _compact(self, key: AttemptKey) -> None:
         """A loser of the race changes nothing; a later round looks again."""

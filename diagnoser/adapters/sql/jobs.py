@@ -9,8 +9,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.logs import Logs
-from diagnoser.adapters.sql.tables import attempts, events, jobs
+from diagnoser.adapters.sql.tables import attempts, events, jobs, nodes
 from diagnoser.model import ENDS, Attempt, AttemptKey, Event, EventKind, Job
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+
+_CHUNK = 5_000
+"""Rows a statement; both databases bound the number of values in one to about 32,000."""
 
 
 class Jobs(Logs):
@@ -22,6 +26,7 @@ class Jobs(Logs):
             mine = select(jobs.c.body).where(jobs.c.id == job.id).with_for_update(key_share=True)
             merged = completed(codec.job_of((await connection.execute(mine)).scalar_one()), job)
             await connection.execute(update(jobs).where(jobs.c.id == job.id).values(body=codec.job_text(merged)))
+            await self._know_nodes(connection, job, merged)
         return merged
 
     async def add_event(self, attempt: AttemptKey, event: Event) -> None:
@@ -44,6 +49,17 @@ class Jobs(Logs):
             rows = (await connection.execute(found)).mappings().all()
             told = await find_events(connection, [AttemptKey(job, row["number"]) for row in rows])
         return [codec.attempt_of(row, told[AttemptKey(job, row["number"])]) for row in rows]
+
+    async def _know_nodes(self, connection: AsyncConnection, given: Job, merged: Job) -> None:
+        """The breaker's shares are of the nodes that jobs ran on. The partition is the one that a job named last."""
+        names = sorted({*given.nodes, *given.rank_nodes.values()})
+        cluster, part = merged.cluster or DEFAULT_CLUSTER, merged.labels.get("partition", "")
+        rows = [{"cluster": cluster, "node": node, "partition": part} for node in names]
+        new = self.insert(nodes)
+        for start in range(0, len(rows), _CHUNK):
+            chunk = new.values(rows[start : start + _CHUNK])
+            changed = {"partition": new.excluded.partition}
+            await connection.execute(chunk.on_conflict_do_update(index_elements=["cluster", "node"], set_=changed))
 
 
 async def find_job(connection: AsyncConnection, id: str) -> Job | None:

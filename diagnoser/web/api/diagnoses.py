@@ -6,10 +6,12 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.errors import NotFound
+from diagnoser.model import Advice
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Store
-from diagnoser.taxonomy import Category, FailureType, Outcome
+from diagnoser.recovery.policy import case_of
+from diagnoser.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.web.api.fields import JobId, Node, Search, When, moment
-from diagnoser.web.api.shapes import DiagnosisPage, DiagnosisShape, of_diagnosis
+from diagnoser.web.api.shapes import DiagnosisPage, DiagnosisShape, PlanShape, of_diagnosis, of_plan
 from diagnoser.web.auth import READ, Provided
 from diagnoser.web.problems import answers
 
@@ -59,6 +61,36 @@ async def index(query: Annotated[DiagnosisQuery, Query()], services: Provided) -
 async def show(id: DiagnosisId, services: Provided) -> DiagnosisShape:
     """One diagnosis, also one that a later one replaced."""
     return of_diagnosis(await find(services.store, id), services.base_url)
+
+
+class RowVerdict(BaseModel):
+    """One row of the policy table. why_not: the condition that does not hold, "" for the row that applies."""
+
+    row: str
+    why_not: str
+
+
+class PolicyShape(BaseModel):
+    """rows: up to the one that applies now. advice: what is stored with the diagnosis. plan: how that plan stands."""
+
+    rows: list[RowVerdict]
+    action: Action
+    advice: Advice
+    plan: PlanShape | None
+
+
+@router.get("/diagnoses/{id}/policy", responses=answers(400, 401, 404, 503), summary="Why this action")
+async def explain(id: DiagnosisId, services: Provided) -> PolicyShape:
+    """Which row of the policy table applies to the diagnosis, and why not the rows before it."""
+    record = await find(services.store, id)
+    job = await services.store.job(record.attempt.job)
+    case, policy = case_of(record.diagnosis, job.labels if job else {}), services.orders.policy
+    return PolicyShape(
+        rows=[RowVerdict(row=row, why_not=why) for row, why in policy.explain(case)],
+        action=policy.advise(case).action,
+        advice=record.diagnosis.recovery,
+        plan=of_plan(record.plan) if record.plan else None,
+    )
 
 
 async def page(store: Store, query: DiagnosisQuery, now: float) -> tuple[list[DiagnosisRecord], str | None]:

@@ -13,6 +13,7 @@ from diagnoser.model import (
     Compression,
     Event,
     EventKind,
+    Grounds,
     Job,
     LeftOut,
     Mode,
@@ -23,6 +24,7 @@ from diagnoser.model import (
     Plan,
     PlanState,
     Rejected,
+    Rollback,
     RootCause,
     Suspect,
     Symptom,
@@ -133,6 +135,9 @@ class DiagnosisShape(BaseModel):
     compression: Compression
     ruleset: str
     model: ModelUse | None
+    grounds: Grounds
+    step: int | None
+    rollback: RollbackShape | None
 
 
 class DiagnosisPage(BaseModel):
@@ -197,7 +202,8 @@ def of_diagnosis(record: DiagnosisRecord, base_url: str) -> DiagnosisShape:
         current=record.current,
         url=f"{base_url}/diagnoses/{record.id}",
         plan=of_plan(record.plan) if record.plan else None,
-        **{name: getattr(verdict, name) for name in verdict.__slots__},
+        rollback=_rollback(verdict.rollback),
+        **{name: getattr(verdict, name) for name in verdict.__slots__ if name != "rollback"},
     )
 
 
@@ -236,11 +242,10 @@ def _attempt(attempt: Attempt, record: DiagnosisRecord | None, base_url: str) ->
 def of_plan(plan: Plan) -> PlanShape:
     same = ("id", "key", "job", "attempt", "cluster", "action", "nodes", "mode", "state", "reason", "row", "diagnosis")
     fields = {name: getattr(plan, name) for name in (*same, "drained", "requeued")}
-    back = plan.rollback
     return PlanShape(
         created=utc(plan.created),
         expires=utc(plan.expires),
-        rollback=RollbackShape(**{name: getattr(back, name) for name in back.__slots__}) if back else None,
+        rollback=_rollback(plan.rollback),
         executor=plan.lease.executor if plan.lease else "",
         history=[ChangeShape(time=utc(one.time), state=one.state, by=one.by, why=one.why) for one in plan.history],
         steps=[StepShape(command=one.command, exit_code=one.exit_code, output=one.output) for one in plan.steps],
@@ -256,6 +261,10 @@ def of_node(mark: NodeMark) -> NodeShape:
 def of_breaker(state: BreakerState) -> BreakerShape:
     fields = {name: getattr(state, name) for name in state.__slots__ if name != "time"}
     return BreakerShape(time=_maybe(state.time), **fields)
+
+
+def _rollback(back: Rollback | None) -> RollbackShape | None:
+    return RollbackShape(**{name: getattr(back, name) for name in back.__slots__}) if back else None
 
 
 def _maybe(seconds: float | None) -> datetime | None:

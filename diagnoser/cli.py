@@ -30,6 +30,7 @@ from rich.table import Table
 
 from diagnoser import evaluation, explain, pipeline, settings, show
 from diagnoser.agent.command import agent_cli
+from diagnoser.agent.command import agent_cli
 from diagnoser.compress import Digest
 from diagnoser.errors import BadInput, DiagnoserError, RuleFaults
 from diagnoser.failure_agent import When
@@ -46,6 +47,7 @@ cli = typer.Typer(
 )
 rules_cli = typer.Typer(no_args_is_help=True, help="Look at the diagnosis rules and prove them.")
 cli.add_typer(rules_cli, name="rules")
+cli.add_typer(agent_cli, name="agent")
 cli.add_typer(agent_cli, name="agent")
 policy_cli = typer.Typer(no_args_is_help=True, help="Look at the recovery policy.")
 cli.add_typer(policy_cli, name="policy")

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Installs the real parts that some tests use: a browser, PostgreSQL, curl. Where it cannot, those tests skip and say so.
+# Installs the real parts that some tests use: a browser, PostgreSQL, curl, Slurm. Where it cannot, those tests skip and say so.
 set -u
 missing=""
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium fonts-dejavu-core"
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
 command -v curl >/dev/null 2>&1 || missing="$missing curl"
+(command -v slurmctld && command -v slurmd && command -v munged && command -v sbatch) >/dev/null 2>&1 || missing="$missing slurmctld slurmd slurm-client munge"
 [ -z "$missing" ] && exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     echo "missing:$missing (the tests that use them will skip)"

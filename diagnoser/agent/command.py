@@ -1,0 +1,79 @@
+"""``diagnoser agent``: the part that runs on the cluster's side."""
+
+import asyncio
+import logging
+import re
+import shlex
+import socket
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from diagnoser.errors import BadInput
+
+agent_cli = typer.Typer(no_args_is_help=True, help="Run beside the scheduler: find jobs, carry out plans.")
+
+STATE = Path("/var/lib/diagnoser-agent")
+CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,99}")
+
+Cluster = Annotated[str, typer.Option(help="Name of the cluster, as plans and jobs carry it.")]
+
+
+@agent_cli.command(name="slurm")
+def slurm(
+    server: Annotated[str, typer.Option(help="The service, such as http://diagnoser:8321.")],
+    cluster: Cluster,
+    token: Annotated[
+        str, typer.Option(envvar="DIAGNOSER_AGENT_TOKEN", help="Write token of the service.", show_default=False)
+    ] = "",
+    poll: Annotated[float, typer.Option(help="Seconds between two looks at the scheduler.", min=0.2, max=300)] = 2.0,
+    logs: Annotated[bool, typer.Option(help="Ship the standard output of batch jobs.")] = True,
+    check: Annotated[str, typer.Option(help="Program of the node check, as the nodes call it; empty: none.")] = "",
+    state: Annotated[Path, typer.Option(help="Folder for what must survive a restart.")] = STATE,
+    dry_run: Annotated[bool, typer.Option(help="Change nothing on the cluster; say what would be done.")] = False,
+    json_log: Annotated[bool, typer.Option(help="Write the agent's own log as JSON.")] = False,
+) -> None:
+    """Watch a Slurm cluster and carry out its plans. Runs as root or SlurmUser on a host with Slurm's commands."""
+    from diagnoser import telemetry
+    from diagnoser.agent import service
+    from diagnoser.agent.slurm import loops, memory
+    from diagnoser.agent.slurm.check import Check
+    from diagnoser.agent.slurm.commands import Slurm, run
+    from diagnoser.agent.slurm.executor import Executor
+    from diagnoser.agent.slurm.observer import Observer
+
+    if not CLUSTER.fullmatch(cluster):
+        raise BadInput(f"{cluster[:60]!r} cannot be the name of a cluster: letters, digits, dots and underscores")
+    _prepare(state)
+    telemetry.set_up_logging(as_json=json_log, level="info")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+    async def main() -> None:
+        async with service.connect(server, token) as client:
+            api, scheduler = service.Service(client), Slurm(run)
+            program = Check(run, tuple(shlex.split(check))) if check else None
+            path = state / f"{cluster}.json"
+            observer = Observer(api, scheduler, cluster, path, time.time, memory.load(path, time.time()), logs)
+            executor = Executor(api, scheduler, program, cluster, state, time.monotonic, time.time, dry_run)
+            await loops.run(observer, executor, f"slurm@{socket.gethostname()}", poll)
+
+    asyncio.run(main())
+
+
+@agent_cli.command(name="slurm-resume")
+def slurm_resume(nodes: Annotated[list[str], typer.Argument(help="Nodes to give back to Slurm.")]) -> None:
+    """Resume nodes that were drained by a plan; a node that somebody else drained is left alone."""
+    from diagnoser.agent.slurm import commands, resume
+
+    for line in asyncio.run(resume.resume(commands.Slurm(commands.run), nodes)):
+        typer.echo(line)
+
+
+def _prepare(folder: Path) -> None:
+    """Batch scripts of users pass through it: nobody else may read them."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot make {folder}: {error.strerror}; name another folder with --state") from None

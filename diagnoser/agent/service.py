@@ -1,0 +1,133 @@
+"""The service's API, as an agent uses it."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+
+from diagnoser.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, OutOfScope, Unavailable
+
+API = "/api/v1"
+TRIES = 4
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 10.0
+REQUEST_SECONDS = 30.0
+
+_ERRORS: dict[int, type[DiagnoserError]] = {401: Denied, 403: OutOfScope, 404: NotFound, 409: Conflict}
+_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A claimed plan. token: proves the claim. seconds: until it expires, by the service's own clock."""
+
+    plan: Mapping[str, Any]
+    token: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """pause: how to sleep. Every call raises Unavailable when the service did not answer after some tries, Conflict
+    when somebody else was first, Denied for a wrong token, and BadInput for what it will never take."""
+
+    client: httpx.AsyncClient
+    pause: Callable[[float], Any] = asyncio.sleep
+
+    async def register(self, job: Mapping[str, Any]) -> None:
+        await self._call("POST", "/jobs", json=job)
+
+    async def event(self, job: str, event: Mapping[str, Any]) -> None:
+        await self._call("POST", f"/jobs/{job}/events", json=event)
+
+    async def lines(self, job: str, attempt: int, source: str, first: int, body: bytes) -> None:
+        """first: number of lines of the stream before these. Lines that are there already count once."""
+        query = {"job": job, "attempt": attempt, "source": source, "offset": first}
+        await self._call("POST", "/logs", params=query, content=body, headers={"content-type": "text/plain"})
+
+    async def node(self, node: str, event: Mapping[str, Any]) -> None:
+        await self._call("POST", f"/nodes/{node}/events", json=event)
+
+    async def claim(self, executor: str, cluster: str, wait: float) -> Order | None:
+        """The oldest plan to carry out, waiting up to ``wait`` seconds for one."""
+        body = {"executor": executor, "cluster": cluster, "wait": wait}
+        answer = await self._call("POST", "/plans/claim", json=body, timeout=wait + REQUEST_SECONDS)
+        if answer.status_code == 204:
+            return None
+        found = answer.json()
+        return Order(found["plan"], found["token"], _left(found["plan"], answer.headers.get("date", "")))
+
+    async def report(self, plan: str, report: Mapping[str, Any]) -> None:
+        await self._call("POST", f"/plans/{plan}/report", json=report)
+
+    async def check(self, plan: str, token: str) -> dict[str, Any]:
+        answer = await self._call("POST", f"/plans/{plan}/check/next", json={"token": token})
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def checked(self, plan: str, token: str, round: int, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Hands in results; the answer is what ``check`` answers then."""
+        body = {"token": token, "round": round, "results": list(results)}
+        found: dict[str, Any] = (await self._call("POST", f"/plans/{plan}/check/results", json=body)).json()
+        return found
+
+    async def plan(self, id: str) -> dict[str, Any]:
+        found: dict[str, Any] = (await self._call("GET", f"/plans/{id}")).json()
+        return found
+
+    async def diagnosis(self, id: str) -> dict[str, Any]:
+        found: dict[str, Any] = (await self._call("GET", f"/diagnoses/{id}")).json()
+        return found
+
+    async def _call(self, method: str, path: str, **request: Any) -> httpx.Response:
+        """Tries again, later each time, where another try can help."""
+        wait = FIRST_WAIT
+        for tried in range(1, TRIES + 1):
+            answer = await self._once(method, path, request)
+            if isinstance(answer, httpx.Response) and answer.status_code not in _AGAIN:
+                return _judged(answer)
+            if tried == TRIES:
+                break
+            await self.pause(max(wait, _wish(answer)))
+            wait = min(wait * 2, LONGEST_WAIT)
+        told = f"answers {answer.status_code}" if isinstance(answer, httpx.Response) else f"is away: {answer}"
+        raise Unavailable(f"the service {told}")
+
+    async def _once(self, method: str, path: str, request: dict[str, Any]) -> httpx.Response | str:
+        try:
+            return await self.client.request(method, API + path, **request)
+        except httpx.TransportError as error:
+            return type(error).__name__
+
+
+def connect(url: str, token: str) -> httpx.AsyncClient:
+    """A client for ``Service``. Raises BadInput for an address that cannot be meant."""
+    parsed = httpx.URL(url)
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise BadInput("the server's address must start with http:// or https:// and name a host")
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=REQUEST_SECONDS)
+
+
+def _judged(answer: httpx.Response) -> httpx.Response:
+    if answer.is_success:
+        return answer
+    try:
+        detail = str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        detail = ""
+    raise _ERRORS.get(answer.status_code, BadInput)(detail or f"the service answers {answer.status_code}")
+
+
+def _wish(answer: httpx.Response | str) -> float:
+    wish = "" if isinstance(answer, str) else answer.headers.get("retry-after", "")
+    return min(float(wish), LONGEST_WAIT) if wish.isdecimal() else 0.0
+
+
+def _left(plan: Mapping[str, Any], date: str) -> float:
+    """Seconds until the plan expires: both times are of the service's clock, so that ours may be wrong."""
+    return (datetime.fromisoformat(plan["expires"]) - parsedate_to_datetime(date)).total_seconds()

@@ -1,0 +1,99 @@
+"""Slurm's commands: always lists of arguments, never a shell."""
+
+import asyncio
+import os
+import shlex
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from diagnoser.agent.slurm.records import JobRecord, NodeRecord, parse_jobs, parse_nodes
+from diagnoser.errors import Unavailable
+
+COMMAND_SECONDS = 30.0
+GRACE_SECONDS = 5.0
+OUTPUT_BYTES = 4000
+KEPT = ("PATH", "HOME", "USER", "LANG", "TZ", "SLURM_CONF", "SLURM_JWT", "TMPDIR")
+"""Variables that commands get: a token of ours is not among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a command ended. code is None when it could not be started or took too long. error: its standard error."""
+
+    command: tuple[str, ...]
+    code: int | None
+    output: str = ""
+    error: str = ""
+
+    @property
+    def told(self) -> str:
+        """What a person reads, cut to a bound."""
+        return "\n".join(part for part in (self.output.strip(), self.error.strip()) if part)[-OUTPUT_BYTES:]
+
+    @property
+    def line(self) -> str:
+        return shlex.join(self.command)
+
+
+Runner = Callable[[Sequence[str], float], Awaitable[Done]]
+"""(command, seconds) -> how it ended. Never raises for a command that fails."""
+
+
+async def run(command: Sequence[str], seconds: float) -> Done:
+    """A child process that is ended after ``seconds``: politely first, because srun then ends its tasks."""
+    given = tuple(command)
+    environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+    pipe = asyncio.subprocess.PIPE
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *given, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
+        )
+    except OSError as error:
+        return Done(given, None, error=f"{given[0]}: {error.strerror or error}")
+    talk = asyncio.ensure_future(process.communicate())
+    try:
+        output, errors = await asyncio.wait_for(asyncio.shield(talk), seconds)
+    except TimeoutError:
+        output, errors = await _ended(process, talk)
+        return Done(given, None, _text(output), f"{_text(errors)}\nno answer within {seconds:.0f} s")
+    except asyncio.CancelledError:
+        await _ended(process, talk)
+        raise
+    return Done(given, process.returncode, _text(output), _text(errors))
+
+
+@dataclass(frozen=True, slots=True)
+class Slurm:
+    """Reads the cluster's state. Every method raises Unavailable when the controller does not answer."""
+
+    runner: Runner = run
+
+    async def jobs(self) -> dict[int, JobRecord]:
+        return parse_jobs(await self._read("squeue", "--json", "--states=all"))
+
+    async def nodes(self) -> dict[str, NodeRecord]:
+        return parse_nodes(await self._read("scontrol", "-o", "show", "node"))
+
+    async def _read(self, *command: str) -> str:
+        done = await self.runner(command, COMMAND_SECONDS)
+        if done.code != 0:
+            raise Unavailable(f"{done.line}: {done.told or f'exit code {done.code}'}")
+        return done.output
+
+
+async def _ended(
+    process: asyncio.subprocess.Process, talk: "asyncio.Future[tuple[bytes, bytes]]"
+) -> tuple[bytes, bytes]:
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        return await asyncio.wait_for(asyncio.shield(talk), GRACE_SECONDS)
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        return await talk
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

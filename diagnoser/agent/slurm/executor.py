@@ -1,0 +1,203 @@
+"""Carries out one plan: look at the cluster, do the next step, report it, look again."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from diagnoser.agent.service import Order, Service
+from diagnoser.agent.slurm import steps
+from diagnoser.agent.slurm.check import Check
+from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Done, Slurm
+from diagnoser.agent.slurm.steps import Do, End, Next, Ready, Tried, View, Wanted
+from diagnoser.errors import BadInput, Conflict, DiagnoserError, NotFound, Unavailable
+from diagnoser.taxonomy import Action
+
+LOOK_SECONDS = 0.5
+PATIENCE_SECONDS = 300.0
+"""How long Slurm may take to clean up, or be away, before a plan counts as not reached."""
+HEARTBEAT_SECONDS = 15.0
+DETAIL_LENGTH = 1900
+AWAY = re.compile(r"Unable to contact slurm controller|Socket timed out|Connection refused|Zero Bytes were transmitted")
+"""Slurm's words when a command did not reach the controller: it is run again when the controller is back."""
+
+log = structlog.get_logger()
+
+Decide = Callable[["Work", View], Next]
+
+
+@dataclass(slots=True)
+class Work:
+    """One plan while it is carried out. deadline: on the clock, when the plan expires."""
+
+    order: Order
+    want: Wanted
+    deadline: float
+    tried: list[Tried] = field(default_factory=list)
+
+    @property
+    def begun(self) -> bool:
+        return bool(self.tried or self.order.plan.get("steps"))
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """clock: seconds that only grow. now: seconds since the epoch. folder: for batch scripts. dry: change nothing."""
+
+    service: Service
+    slurm: Slurm
+    check: Check | None
+    cluster: str
+    folder: Path
+    clock: Callable[[], float]
+    now: Callable[[], float]
+    dry: bool = False
+
+    async def carry_out(self, order: Order) -> End | None:
+        """Reports how it ended; None when the plan is ours no more. Raises Unavailable when the service is away: the
+        lease then runs out, and whoever takes over goes on from what the cluster shows."""
+        try:
+            end = await self._while_ours(order)
+            requeued = steps.job_id(self.cluster, int(end.requeued)) if end.requeued else ""
+            state = "reached" if end.reached else "not_reached"
+            await self._report(order, state, detail=end.detail[:DETAIL_LENGTH], requeued=requeued)
+        except (Conflict, NotFound) as error:
+            log.warning("plan_taken_away", plan=order.plan["id"], why=str(error))
+            return None
+        log.info(f"plan_{state}", plan=order.plan["id"], detail=end.detail)
+        return end
+
+    async def _end_of(self, order: Order) -> End:
+        try:
+            want = steps.wanted(order.plan, self.cluster, await self._kind(order))
+        except BadInput as error:
+            return End(False, str(error))
+        work = Work(order, want, self.clock() + order.seconds)
+        try:
+            if want.action is Action.CHECK_AND_RESUBMIT:
+                return await self._check_and_relaunch(work)
+            return _ended(await self._settle(work, self._relaunch))
+        except _GaveUp as error:
+            return End(False, str(error))
+
+    async def _check_and_relaunch(self, work: Work) -> End:
+        """Whatever becomes of the check, a job that was held for it runs again."""
+        held = await self._settle(work, lambda work, view: steps.hold(work.want, view, work.tried))
+        if isinstance(held, End):
+            return held
+        faulty, told, checked = await self._checked(work)
+        work.want = replace(work.want, nodes=faulty)
+        end = _ended(await self._settle(work, self._relaunch))
+        return End(end.reached and checked, f"{told}; {end.detail}", end.requeued)
+
+    def _relaunch(self, work: Work, view: View) -> Next:
+        script = str(self.folder / f"{work.want.job}.sh")
+        return steps.drain(work.want, view, work.tried) or steps.relaunch(work.want, view, work.tried, script)
+
+    async def _settle(self, work: Work, decide: Decide) -> End | Ready:
+        """Step by step until there is none left. Raises _GaveUp."""
+        patience = self.clock() + PATIENCE_SECONDS
+        while True:
+            step = decide(work, await self._view(work.want, patience))
+            if isinstance(step, End | Ready):
+                return step
+            if not work.begun and self.clock() > work.deadline:
+                return End(False, "the plan expired before its first step")
+            if isinstance(step, Do):
+                if self.dry:
+                    return End(False, f"dry run; the next command would be: {Done(step.command, None).line}")
+                await self._do(work, step)
+                continue
+            if self.clock() > patience:
+                raise _GaveUp(f"gave up after {PATIENCE_SECONDS:.0f} s: {step.why}")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _view(self, want: Wanted, patience: float) -> View:
+        """How the cluster looks; waits for a controller that is away. Raises _GaveUp."""
+        while True:
+            try:
+                jobs, nodes = await asyncio.gather(self.slurm.jobs(), self.slurm.nodes())
+                break
+            except (Unavailable, BadInput) as error:
+                if self.clock() > patience:
+                    raise _GaveUp(f"the scheduler does not answer: {error}") from None
+                log.warning("scheduler_away", why=str(error))
+                await asyncio.sleep(LOOK_SECONDS * 4)
+        job = jobs.get(want.job)
+        copies = (one for one in jobs.values() if one.comment == want.comment and one.number != want.job)
+        copy = next((one for one in copies if job is None or one.uid == job.uid), None)
+        return View(job, copy, nodes)
+
+    async def _do(self, work: Work, step: Do) -> None:
+        done = await self.slurm.runner(step.command, COMMAND_SECONDS)
+        log.info("command", line=done.line, exit_code=done.code, output=done.told)
+        if not (done.code != 0 and AWAY.search(done.told)):
+            work.tried.append(Tried(step.command, done.code, done.told))
+        drained = [step.drains] if step.drains and done.code == 0 else []
+        await self._report(work.order, "progress", steps=[self._step(done)], drained=drained)
+
+    async def _checked(self, work: Work) -> tuple[tuple[str, ...], str, bool]:
+        """(faulty nodes, what to tell, whether the check came to an end)."""
+        if self.check is None:
+            return (), "the nodes were not checked: this agent was started without --check", False
+        order = work.order
+        try:
+            found = await self.service.check(order.plan["id"], order.token)
+            while "verdict" not in found:
+                nodes = await self.slurm.nodes()
+                limit = float(found["timeout_seconds"])
+                results, ran = await self.check.run(order.plan["id"], found["pairs"], nodes, limit)
+                await self._report(order, "progress", steps=[self._step(done) for done in ran])
+                found = await self.service.checked(order.plan["id"], order.token, found["round"], results)
+        except (BadInput, Unavailable) as error:
+            return (), f"the nodes were not checked: {error}", False
+        verdict = found["verdict"]
+        return tuple(verdict["faulty"]), f"node check: {verdict['reason']}", True
+
+    async def _kind(self, order: Order) -> str:
+        """Type of the failure, for the reason of a drain."""
+        try:
+            return str((await self.service.diagnosis(order.plan["diagnosis"]))["type"])
+        except (NotFound, BadInput, KeyError):
+            return "unknown"
+
+    async def _report(self, order: Order, state: str, **fields: Any) -> None:
+        await self.service.report(order.plan["id"], {"token": order.token, "state": state, **fields})
+
+    def _step(self, done: Done) -> dict[str, object]:
+        return {"command": done.line[:10_000], "exit_code": done.code, "output": done.told, "time": self.now()}
+
+    async def _while_ours(self, order: Order) -> End:
+        """The work, stopped as soon as the plan is somebody else's. Raises Conflict or NotFound then."""
+        work, beat = asyncio.create_task(self._end_of(order)), asyncio.create_task(self._beat(order))
+        try:
+            await asyncio.wait((work, beat), return_when=asyncio.FIRST_COMPLETED)
+            if beat.done():
+                beat.result()
+            return await work
+        finally:
+            for task in (work, beat):
+                task.cancel()
+            await asyncio.gather(work, beat, return_exceptions=True)
+
+    async def _beat(self, order: Order) -> None:
+        """Keeps the lease while a step takes long."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            try:
+                await self._report(order, "progress")
+            except Unavailable as error:
+                log.warning("heartbeat_failed", plan=order.plan["id"], why=str(error))
+
+
+class _GaveUp(DiagnoserError):
+    """Slurm took too long."""
+
+
+def _ended(found: End | Ready) -> End:
+    assert isinstance(found, End), "a launch ends in a report"
+    return found

@@ -1,0 +1,259 @@
+"""A real Slurm on this machine: munged, one controller and a few slurmds, all on loopback, in one folder of their own.
+
+As root, Slurm runs as its own user and jobs as ``nobody``; else everything runs as the user who runs the tests.
+"""
+
+import os
+import pwd
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "squeue", "sbatch", "srun", "scancel", "sinfo")
+PACKAGES = "slurmctld slurmd slurm-client munge"
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+ROOT = os.getuid() == 0
+CREDENTIAL_SECONDS = 5
+"""The least that Slurm takes: a requeued job waits for this and one second more (Slurm's own default is 120)."""
+
+
+def missing() -> str:
+    """Why no cluster can be started here; "" when it can."""
+    absent = [name for name in PROGRAMS if not shutil.which(name, path=PATH)]
+    if absent:
+        return f"no {', '.join(absent)}: apt-get install --no-install-recommends {PACKAGES}"
+    users = [name for name in ("slurm", "munge", "nobody") if ROOT and not _exists(name)]
+    return f"no user {', '.join(users)}" if users else ""
+
+
+@dataclass
+class Cluster:
+    """folder: all its files. daemons: name of a node, or of a central daemon -> its process."""
+
+    folder: Path
+    name: str
+    nodes: tuple[str, ...]
+    daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH"))}
+        return {**kept, "PATH": f"{kept.get('PATH', '')}:{PATH}", "SLURM_CONF": str(self.folder / "slurm.conf")}
+
+    def run(self, *command: str, user: str = "", check: bool = True) -> str:
+        """Standard output of a Slurm command. user: who runs it, when we are root."""
+        done = subprocess.run(
+            command,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=self.folder,
+            check=False,
+            **_as(user),
+        )
+        assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return str(done.stdout).strip()
+
+    def submit(self, script: str, *options: str) -> str:
+        """Number of a new batch job, run by ``nobody`` where we are root."""
+        path = self.folder / "jobs" / f"{secrets.token_hex(4)}.sh"
+        path.write_text(script)
+        path.chmod(0o755)
+        output = str(self.folder / "jobs" / "%j.log")
+        return self.run("sbatch", "--parsable", "-o", output, *options, str(path), user=self.job_user)
+
+    @property
+    def job_user(self) -> str:
+        return "nobody" if ROOT else ""
+
+    def log(self, job: str) -> str:
+        path = self.folder / "jobs" / f"{job}.log"
+        return path.read_text() if path.exists() else ""
+
+    def state(self, job: str) -> tuple[str, str]:
+        """(state, nodes) of a job, as squeue writes them."""
+        state, _, nodes = self.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T %N").partition(" ")
+        return state, nodes
+
+    def node(self, name: str) -> tuple[str, str]:
+        """(state, reason) of a node, as sinfo writes them."""
+        state, _, reason = self.run("sinfo", "-h", "-N", "-n", name, "-o", "%T %E").partition(" ")
+        return state, reason
+
+    def start(self, name: str, *command: str, user: str = "") -> None:
+        with (self.folder / "log" / f"{name}.out").open("ab") as log:
+            self.daemons[name] = subprocess.Popen(
+                command,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,
+                **_as(user),
+            )
+
+    def start_node(self, name: str) -> None:
+        self.start(name, "slurmd", "-D", "-N", name)
+
+    def start_controller(self) -> None:
+        self.start("slurmctld", "slurmctld", "-D", user="slurm")
+
+    def end(self, name: str, *, kill: bool = False) -> None:
+        """End one daemon by its process id. kill: without a chance to say goodbye."""
+        process = self.daemons.pop(name)
+        process.kill() if kill else process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=10)
+
+    def clean(self) -> None:
+        """No jobs, all nodes in service: what one test leaves is nothing to the next."""
+        for number in self.run("squeue", "-h", "-o", "%A").split():
+            self.run("scancel", number, check=False)
+        until(lambda: not self.run("squeue", "-h"), "no job is left")
+        for name in self.nodes:
+            if name not in self.daemons:
+                self.start_node(name)
+            if self.node(name)[0] != "idle":
+                self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
+        until(lambda: all(self.node(name)[0] == "idle" for name in self.nodes), "all nodes are idle", 60)
+
+
+@contextmanager
+def running(name: str, count: int) -> Iterator[Cluster]:
+    """A cluster of ``count`` nodes that are idle; ended and removed at the end."""
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        cluster = Cluster(folder, name, tuple(f"gpu-{number:02}" for number in range(1, count + 1)))
+        _prepare(cluster)
+        stack.callback(_stop, cluster)
+        munge = folder / "munge"
+        places = (f"--key-file={munge}/key", f"--socket={munge}/socket", f"--pid-file={munge}/pid")
+        own = (f"--log-file={munge}/log", f"--seed-file={munge}/seed")
+        cluster.start("munged", "munged", "--foreground", *places, *own, "--num-threads=2", user="munge")
+        until((munge / "socket").exists, "munged listens")
+        cluster.start_controller()
+        for node in cluster.nodes:
+            cluster.start_node(node)
+        idle = ("sinfo", "-h", "-N", "-t", "idle", "-o", "%N")
+        until(lambda: len(cluster.run(*idle, check=False).split()) == count, "all nodes are idle", 60)
+        yield cluster
+
+
+def until(holds: Callable[[], object], what: str, seconds: float = 30) -> float:
+    """Seconds until ``holds`` was true; fails when it was not in time."""
+    begun = time.monotonic()
+    while time.monotonic() < begun + seconds:
+        if holds():
+            return time.monotonic() - begun
+        time.sleep(0.1)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def _prepare(cluster: Cluster) -> None:
+    folder = cluster.folder
+    folder.chmod(0o755)
+    for part in ("state", "log", "spool", "munge", "jobs"):
+        (folder / part).mkdir()
+    (folder / "jobs").chmod(0o1777)
+    (folder / "munge" / "key").write_bytes(secrets.token_bytes(1024))
+    (folder / "munge" / "key").chmod(0o600)
+    for node in cluster.nodes:
+        (folder / "spool" / node).mkdir()
+    (folder / "slurm.conf").write_text(_configuration(cluster))
+    if ROOT:
+        for path in (folder / "munge", folder / "munge" / "key"):
+            shutil.chown(path, "munge", "munge")
+        for part in ("state", "log"):
+            shutil.chown(folder / part, "slurm", "slurm")
+
+
+def _configuration(cluster: Cluster) -> str:
+    """Short intervals everywhere: a test waits for them."""
+    folder, own = cluster.folder, pwd.getpwuid(os.getuid()).pw_name
+    ports = _free_ports(len(cluster.nodes) + 1)
+    nodes = [
+        f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=1000 State=UNKNOWN"
+        for node, port in zip(cluster.nodes, ports[1:], strict=True)
+    ]
+    return "\n".join(
+        (
+            f"ClusterName={cluster.name}",
+            "SlurmctldHost=localhost(127.0.0.1)",
+            f"SlurmctldPort={ports[0]}",
+            f"SlurmUser={'slurm' if ROOT else own}",
+            f"SlurmdUser={own}",
+            "AuthType=auth/munge",
+            f"AuthInfo=socket={folder}/munge/socket,cred_expire={CREDENTIAL_SECONDS}",
+            f"StateSaveLocation={folder}/state",
+            f"SlurmctldPidFile={folder}/log/slurmctld.pid",
+            f"SlurmdPidFile={folder}/log/slurmd.%n.pid",
+            f"SlurmdSpoolDir={folder}/spool/%n",
+            "SwitchType=switch/none",
+            "MpiDefault=none",
+            "ProctrackType=proctrack/linuxproc",
+            "TaskPlugin=task/none",
+            "JobAcctGatherType=jobacct_gather/none",
+            "SelectType=select/cons_tres",
+            "SelectTypeParameters=CR_CPU",
+            "SchedulerParameters=sched_interval=1,bf_interval=1",
+            "JobRequeue=1",
+            "ReturnToService=2",
+            "SlurmctldTimeout=30",
+            "SlurmdTimeout=10",
+            "MinJobAge=3600",
+            "KillWait=2",
+            "SlurmdParameters=config_overrides",
+            "MailProg=/bin/true",
+            *nodes,
+            f"PartitionName=train Nodes={','.join(cluster.nodes)} Default=YES MaxTime=INFINITE State=UP",
+            "",
+        )
+    )
+
+
+def _stop(cluster: Cluster) -> None:
+    """Jobs first, munged last: the daemons need it to say goodbye."""
+    if "slurmctld" in cluster.daemons:
+        for number in cluster.run("squeue", "-h", "-o", "%A", check=False).split():
+            cluster.run("scancel", "--signal=KILL", "--full", number, check=False)
+            cluster.run("scancel", number, check=False)
+        time.sleep(0.5)
+    for name in sorted(cluster.daemons, key=lambda name: (name == "munged", name == "slurmctld")):
+        cluster.end(name)
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def _as(user: str) -> dict[str, Any]:
+    """Arguments of subprocess that run a command as another user."""
+    if not user or not ROOT:
+        return {}
+    found = pwd.getpwnam(user)
+    return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": [found.pw_gid]}
+
+
+def _exists(user: str) -> bool:
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True

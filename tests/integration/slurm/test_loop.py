@@ -1,0 +1,50 @@
+"""The whole loop on a real Slurm: a job fails, its node is drained, the job runs again elsewhere."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.slurm.cluster import Cluster, until
+from tests.integration.slurm.conftest import NAME, site
+
+pytestmark = pytest.mark.xdist_group("slurm")
+
+BROKEN_NODE = """#!/bin/bash
+echo "launch ${SLURM_RESTART_COUNT:-0} on $SLURM_JOB_NODELIST"
+for step in 1 2 3; do echo "step $step loss 2.$step"; done
+sleep 1.5
+if [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then
+  echo "$SLURMD_NODENAME kernel: mce: [Hardware Error]: Machine check events logged"
+  echo "Traceback (most recent call last):"
+  echo "  File \\"pretrain.py\\", line 91, in step"
+  echo "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+  exit 1
+fi
+for step in 4 5 6; do echo "step $step loss 1.$step"; sleep 0.3; done
+echo "Training completed"
+"""
+
+
+def test_a_failed_job_runs_again_without_its_broken_node(cluster: Cluster, tmp_path: Path) -> None:
+    """The log is shipped, the diagnosis names the node, the node is drained for our reason, and the job completes."""
+    with site(cluster, tmp_path) as found:
+        job = cluster.submit(BROKEN_NODE, "--nodes=2", "--ntasks-per-node=1")
+        until(lambda: cluster.state(job)[0] == "FAILED", "the job has failed")
+        until(lambda: cluster.state(job)[0] == "RUNNING", "the job runs again")
+        plan = found.ended_plan(job)
+        bad = plan["nodes"][0]
+        assert (plan["state"], plan["action"]) == ("reached", "cordon_and_resubmit")
+        state, reason = cluster.node(bad)
+        assert state.startswith("drain")
+        assert reason.startswith(f"diagnoser {plan['id']}: ")
+        assert plan["drained"] == [bad]
+        assert [step["command"].split()[1] for step in plan["steps"]] == ["update", "requeue"]
+        assert {step["exit_code"] for step in plan["steps"]} == {0}
+        until(lambda: cluster.state(job)[0] == "COMPLETED", "the job is complete")
+        assert bad not in cluster.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%N")
+
+        def outcomes() -> list[str]:
+            attempts = found.get(f"/jobs/slurm-{NAME}-{job}")["attempts"]
+            return [one["diagnosis"]["outcome"] if one["diagnosis"] else "" for one in attempts]
+
+        until(lambda: outcomes() == ["failed", "completed"], f"both launches are recorded: {outcomes()}")

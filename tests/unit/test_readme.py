@@ -7,6 +7,7 @@ import yaml
 
 from diagnoser import compress
 from diagnoser.compress import Compressor, Gate
+from diagnoser.errors import ModelFailure
 from diagnoser.model import Block, Evidence, Stream
 from diagnoser.rules import examples, schema
 from diagnoser.rules.engine import Engine
@@ -39,6 +40,12 @@ def test_the_map_names_every_module() -> None:
         if not path.name.startswith("__") and (path.is_dir() or path.suffix == ".py")
     }
     assert named == there
+
+
+def test_every_failure_of_the_model_is_explained() -> None:
+    """The table has one row for each reason, and none for what does not happen."""
+    table = README.split("### The language model")[1].split("### ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(ModelFailure)
 
 
 def test_the_make_commands_exist() -> None:

@@ -24,7 +24,6 @@ _SAYS_RANK = (
     re.compile(r"(?:^|: )rank[ :=]?(\d{1,6})[,:]", re.I),
     re.compile(r"\brank=(\d{1,6})\b"),
     re.compile(r"\[(\d+)\] is setting up NCCL communicator"),
-    re.compile(r"-- Process (\d{1,6}) terminated with the following error"),
     re.compile(r"\bRankID[:=] ?(\d{1,6})"),
     re.compile(r"^\[rank(\d{1,6})\]:"),
     re.compile(r"__rank__'?: \W*(\d{1,6})"),
@@ -42,6 +41,9 @@ _SAYS_HOST = (re.compile(r"^\[\w+@([A-Za-z][\w.-]*) [^\]]*\][#$] "), re.compile(
 _DEVICE = re.compile(
     r"mlx\d+_\w+|(?:ib|eth|bond|hsn|hfi\d_|cxi|rdma|roce)\d+|(?:ib|en)[ops]\d\w*|std(?:out|err)|error|localhost"
 )
+_SPAWNED = re.compile(r"-- Process (\d{1,6}) terminated with the following error")
+_COPIED = 60
+"""Lines that a copied traceback may take."""
 _MESSAGE = 8
 """Lines that the message of a failure may take."""
 _ONE_NODE = 8
@@ -204,6 +206,14 @@ def _said_near(lines: Sequence[Line], at: int) -> int | None:
             rank = _said(lines[index], _SAYS_RANK)
             if rank is not None:
                 return rank
+    return _spawned(lines, at)
+
+
+def _spawned(lines: Sequence[Line], at: int) -> int | None:
+    """The child that torch.multiprocessing names above the traceback that it copies."""
+    for index in range(at, max(-1, at - _COPIED), -1):
+        if found := _SPAWNED.search(lines[index].body):
+            return int(found[1])
     return None
 
 

@@ -1,0 +1,133 @@
+"""The two-round node check, simulated."""
+
+import itertools
+from collections.abc import Callable, Collection, Iterable
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnoser.errors import BadInput, Conflict
+from diagnoser.model import CheckVerdict, NodeCheck, PairResult
+from diagnoser.recovery import node_check
+
+Seconds = Callable[[tuple[str, ...]], float]
+
+
+def names(count: int) -> list[str]:
+    return [f"n{number:03}" for number in range(count)]
+
+
+def run(nodes: Iterable[str], faulty: Collection[str], seconds: Seconds = lambda group: 1.0) -> NodeCheck:
+    """The check over groups that fail exactly when they hold a faulty node."""
+    check = node_check.begin(nodes)
+    while check.verdict is None:
+        results = [PairResult(group, not set(group) & set(faulty), seconds(group)) for group in node_check.todo(check)]
+        assert results, "a round without groups would never end"
+        check = node_check.record(check, check.round, results)
+    return check
+
+
+def verdict(nodes: Iterable[str], faulty: Collection[str]) -> CheckVerdict:
+    found = run(nodes, faulty).verdict
+    assert found is not None
+    return found
+
+
+def all_groups_fail(nodes: list[str], faulty: Collection[str]) -> bool:
+    return all(set(group) & set(faulty) for group in node_check.begin(nodes).groups)
+
+
+@pytest.mark.parametrize("size", range(1, 65))
+def test_every_single_and_double_fault(size: int) -> None:
+    """No healthy node is ever named. All faulty ones are, unless every group holds one: then the cause counts as
+    shared (sizes 1 to 3, and two faults in the two groups of 4 or 5 nodes)."""
+    nodes = names(size)
+    for count in (0, 1, 2):
+        for faulty in itertools.combinations(nodes, count):
+            found = verdict(nodes, faulty)
+            assert set(found.faulty) <= set(faulty)
+            assert found.shared_cause == all_groups_fail(nodes, faulty)
+            assert found.shared_cause or found.faulty == faulty
+
+
+@pytest.mark.parametrize("size", range(6, 65))
+def test_from_six_nodes_on_two_faults_are_always_found(size: int) -> None:
+    """Three groups cannot all hold one of two faulty nodes."""
+    assert not all_groups_fail(names(size), names(size)[:: max(1, size // 2)][:2])
+    assert len(node_check.begin(names(size)).groups) >= 3
+
+
+@pytest.mark.parametrize("count", range(1, 21))
+def test_few_faults_among_512_nodes_are_found_exactly_in_two_rounds(count: int) -> None:
+    """1 to 20 random faulty nodes, ten draws each."""
+    nodes, rng = names(512), Random(count)
+    for _ in range(10):
+        faulty = rng.sample(nodes, count)
+        check = run(nodes, faulty)
+        assert check.verdict is not None
+        assert (check.verdict.faulty, check.round) == (tuple(sorted(faulty)), 2)
+
+
+@given(st.integers(2, 60).flatmap(lambda size: st.tuples(st.just(size), st.sets(st.integers(0, size - 1)))))
+def test_any_number_of_faults(case: tuple[int, set[int]]) -> None:
+    """However many nodes are faulty: either all of them are named and nobody else, or nobody is."""
+    size, numbers = case
+    nodes = names(size)
+    faulty = [nodes[number] for number in sorted(numbers)]
+    found = verdict(nodes, faulty)
+    assert found.faulty == (() if found.shared_cause else tuple(faulty))
+
+
+def test_suspects_that_outnumber_the_healthy_are_tested_in_waves() -> None:
+    """Seven of eight groups failed: two healthy nodes test fourteen suspects, and who passes helps."""
+    nodes = names(16)
+    faulty = nodes[:7]
+    check = run(nodes, faulty)
+    assert check.verdict is not None and check.verdict.faulty == tuple(faulty)
+    assert check.round > 3
+
+
+def test_a_triple_when_the_number_is_odd() -> None:
+    """Nobody is left out of the first round, and nobody is tested twice."""
+    groups = node_check.begin(names(7)).groups
+    assert sorted(map(len, groups)) == [2, 2, 3]
+    assert sorted(node for group in groups for node in group) == names(7)
+
+
+def test_a_straggler_is_told_from_its_partner() -> None:
+    """A slow pair is tested again with fast nodes: only who is slow there too is a straggler, and nobody is faulty."""
+    found = run(names(16), [], lambda group: 9.0 if "n003" in group else 2.0)
+    assert found.verdict is not None
+    assert (found.verdict.stragglers, found.verdict.faulty) == (("n003",), ())
+
+
+def test_noise_is_no_straggler() -> None:
+    """Less than twice the median, or milliseconds, say nothing."""
+    assert run(names(16), [], lambda group: 3.9 if "n003" in group else 2.0).round == 1
+    assert run(names(16), [], lambda group: 0.03 if "n003" in group else 0.01).round == 1
+
+
+def test_results_may_come_in_parts_and_twice() -> None:
+    """The first result of a group counts; the round goes on when all are there; a late repeat changes nothing."""
+    check = node_check.begin(names(4))
+    first, second = check.groups
+    check = node_check.record(check, 1, [PairResult(first, True, 1.0)])
+    assert node_check.todo(check) == (second,)
+    again = node_check.record(check, 1, [PairResult(first[::-1], False, 1.0)])
+    assert again == check
+    done = node_check.record(check, 1, [PairResult(second, False, 1.0)])
+    assert done.round == 2
+    assert node_check.record(done, 1, [PairResult(second, True, 1.0)]) == done
+
+
+def test_what_does_not_belong_is_refused() -> None:
+    """A round that has not begun and a group that was not asked for change nothing."""
+    check = node_check.begin(names(4))
+    with pytest.raises(Conflict):
+        node_check.record(check, 2, [])
+    with pytest.raises(BadInput):
+        node_check.record(check, 1, [PairResult(("n000", "n001"), True)])
+    with pytest.raises(BadInput):
+        node_check.begin([])

@@ -145,6 +145,17 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """A stage of the run as the log shows it: its first line (stream, line) and its last (last_stream, last)."""
+
+    stage: Stage
+    stream: Stream
+    line: int
+    last_stream: Stream
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
 class Template:
     """Routine lines of one shape. first, last: (stream, number). ranks: those that printed it (may be empty)."""
 
@@ -189,6 +200,7 @@ class Evidence:
     rank_nodes: Mapping[int, str] = field(default_factory=dict)
     left_out: LeftOut = LeftOut()
     compression: Compression = Compression()
+    phases: tuple[Phase, ...] = ()
 
 
 # --- what the cluster says ---------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ class Compressor:
         share.ranges = join((*share.ranges, (block.first, block.first + total - 1)))
         _count(block, cut, delta.shapes)
         self._speakers(block.stream, cut, share)
-        Keeper(block, cut, share, delta, self._shapes.gate).keep(self._lasts.setdefault(block.stream, {}))
+        Keeper(block, cut, share, delta, self._shapes).keep(self._lasts.setdefault(block.stream, {}))
         if delta.size > 2 * self._settled + 8192:
             self._write_out()
             self._seen.clear()

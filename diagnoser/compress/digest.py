@@ -5,14 +5,15 @@ from functools import cached_property
 
 from diagnoser.compress import progress, templates, times, tracebacks
 from diagnoser.compress.delta import Delta, Place, Row, Stat
-from diagnoser.compress.kinds import Kind
+from diagnoser.compress.kinds import STAGES, Kind, stage_bit
 from diagnoser.compress.lines import body_of
 from diagnoser.compress.render import numbers, render
 from diagnoser.compress.selection import Chosen
 from diagnoser.compress.skeleton import masked
 from diagnoser.compress.voices import Ranks
-from diagnoser.model import Compression, Evidence, LeftOut, Line, Mark, Progress, Stream, Template
+from diagnoser.model import Compression, Evidence, LeftOut, Line, Mark, Phase, Progress, Stage, Stream, Template
 
+_SEVERE, _TROUBLE = int(Kind.ANCHOR | Kind.EXCEPTION | Kind.FRAME), int(Kind.ERROR | Kind.WARNING)
 HEAD, TAIL = 5, 15
 """Lines of a stream that are shown whatever they say."""
 NOVEL = 60
@@ -99,10 +100,21 @@ class Digest:
                 row.point.step_seconds,
                 row.point.tokens_per_second,
                 row.point.checkpoint,
-                progress.DIALECTS[row.point.dialect].stage,
+                progress.stage_of(row.point.dialect),
             )
             for row, stream in points
         )
+
+    @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """The stages of the run in order of their first lines."""
+        found: dict[Stage, list[Stat]] = {}
+        for stat in self.delta.shapes.values():
+            for stage in Stage if stat.kind & STAGES else ():
+                if stat.kind & stage_bit(stage):
+                    found.setdefault(stage, []).append(stat)
+        phases = [_phase(stage, stats) for stage, stats in found.items()]
+        return tuple(sorted(phases, key=lambda phase: (phase.line, phase.stream, phase.stage)))
 
     @cached_property
     def left_out(self) -> LeftOut:
@@ -136,6 +148,7 @@ class Digest:
             self._rank_nodes(),
             self.left_out,
             self.compression,
+            self.phases,
         )
 
     def _rank_nodes(self) -> dict[int, str]:
@@ -161,15 +174,20 @@ def digest(delta: Delta) -> Digest:
     return Digest(delta)
 
 
+def _phase(stage: Stage, stats: list[Stat]) -> Phase:
+    (line, stream), (last, last_stream) = min(stat.first for stat in stats), max(stat.last for stat in stats)
+    return Phase(stage, stream, line, last_stream, last)
+
+
 def _text(line: bytes) -> str:
     """What is left of a line that was no UTF-8 is the same before and after a delta was stored."""
     return line.decode("utf-8", "replace")
 
 
 def _severity(kind: int) -> int:
-    if kind & (Kind.ANCHOR | Kind.EXCEPTION | Kind.FRAME):
+    if kind & _SEVERE:
         return 2
-    return 1 if kind & (Kind.ERROR | Kind.WARNING) else 0
+    return 1 if kind & _TROUBLE else 0
 
 
 def _mark(kind: int) -> Mark:

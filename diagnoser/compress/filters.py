@@ -5,7 +5,7 @@ a Filter Rule knows as routine needs no words. A filter never hides a line that 
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,6 +13,7 @@ import re2
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from diagnoser import documents
+from diagnoser.compress.progress import FIELDS
 from diagnoser.errors import Fault, RuleFaults
 
 Text = Annotated[str, StringConstraints(min_length=1)]
@@ -39,45 +40,70 @@ class Filter(BaseModel):
     examples: Examples
 
 
+class Dialect(Filter):
+    """A site's own progress line. patterns have named groups: step, loss, grad_norm, step_seconds, tokens_per_second,
+    checkpoint.
+    """
+
+
 class FilterFile(BaseModel):
-    """A file of Filter Rules: what one family of software prints when all is well."""
+    """A file of Filter Rules: what one family of software prints when all is well, and how it tells its progress."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     family: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")]
-    filters: Annotated[tuple[Filter, ...], Field(min_length=1)]
+    filters: tuple[Filter, ...] = ()
+    progress: tuple[Dialect, ...] = ()
 
 
 @dataclass(frozen=True)
 class FilterSet:
-    """All filters as (``<family>/<id>``, pattern), in order. ``hash`` names exactly this set."""
+    """patterns: all filters as (``<family>/<id>``, pattern), in order. progress: patterns of a site's own dialects.
+    hash: names exactly this set.
+    """
 
     patterns: tuple[tuple[str, str], ...] = ()
+    progress: tuple[str, ...] = ()
     hash: str = ""
 
 
 def parse_filters(files: Mapping[str, str]) -> FilterSet:
     """A filter set from path -> text. Raises RuleFaults with every fault of every file."""
     patterns: list[tuple[str, str]] = []
+    dialects: list[str] = []
     faults: list[Fault] = []
     taken: set[str] = set()
     for path, text in sorted(files.items()):
         shape, found = documents.read(path, text, FilterFile)
         faults += found
-        for number, one in enumerate(shape.filters if shape else ()):
+        if shape and not shape.filters and not shape.progress:
+            faults.append(Fault(path, 1, "has neither filters nor progress"))
+        for key, number, one in _all(shape):
             name = f"{shape.family}/{one.id}" if shape else ""
             if name in taken:
-                faults.append(Fault(path, documents.locate(text, "filters", number, "id"), f"'{name}' is taken"))
+                faults.append(Fault(path, documents.locate(text, key, number, "id"), f"'{name}' is taken"))
             taken.add(name)
-            faults += _faults(path, text, number, one)
-            patterns += [(name, pattern) for pattern in one.patterns]
+            faults += _faults(path, text, key, number, one)
+            if key == "filters":
+                patterns += [(name, pattern) for pattern in one.patterns]
+            else:
+                dialects += one.patterns
     if faults:
         raise RuleFaults(faults)
     digest = hashlib.sha256("\0".join(f"{path}\0{text}" for path, text in sorted(files.items())).encode())
-    return FilterSet(tuple(patterns), digest.hexdigest()[:16])
+    return FilterSet(tuple(patterns), tuple(dialects), digest.hexdigest()[:16])
 
 
-def _faults(path: str, text: str, number: int, one: Filter) -> list[Fault]:
+def _all(shape: FilterFile | None) -> Iterator[tuple[str, int, Filter]]:
+    if shape:
+        yield from (("filters", number, one) for number, one in enumerate(shape.filters))
+        yield from (("progress", number, one) for number, one in enumerate(shape.progress))
+
+
+def _faults(path: str, text: str, key: str, number: int, one: Filter) -> list[Fault]:
+    def at(*where: str | int) -> int:
+        return documents.locate(text, key, number, *where)
+
     options = re2.Options()
     options.log_errors = False
     compiled = []
@@ -86,8 +112,11 @@ def _faults(path: str, text: str, number: int, one: Filter) -> list[Fault]:
         try:
             compiled.append(re2.compile(pattern, options))
         except re2.error as error:
-            line = documents.locate(text, "filters", number, "patterns", index)
-            faults.append(Fault(path, line, f"{one.id}: not an RE2 expression: {error}"))
+            faults.append(Fault(path, at("patterns", index), f"{one.id}: not an RE2 expression: {error}"))
+            continue
+        unknown = set(compiled[-1].groupindex) - set(FIELDS)
+        if key == "progress" and (unknown or not compiled[-1].groupindex):
+            faults.append(Fault(path, at("patterns", index), f"{one.id}: name groups among {', '.join(FIELDS)}"))
     if faults:
         return faults
 
@@ -97,6 +126,9 @@ def _faults(path: str, text: str, number: int, one: Filter) -> list[Fault]:
     for kind, examples, wanted in (("match", one.examples.match, True), ("no_match", one.examples.no_match, False)):
         for index, example in enumerate(examples):
             if hit(example) != wanted:
-                line = documents.locate(text, "filters", number, "examples", kind, index)
-                faults.append(Fault(path, line, f"{one.id}: must {'' if wanted else 'not '}match: {example}"))
+                faults.append(
+                    Fault(
+                        path, at("examples", kind, index), f"{one.id}: must {'' if wanted else 'not '}match: {example}"
+                    )
+                )
     return faults

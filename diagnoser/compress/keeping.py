@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from diagnoser.compress import nodes, progress
+from diagnoser.compress import nodes, progress, times
 from diagnoser.compress.delta import Delta, PointRow, Row, Share
 from diagnoser.compress.gate import Gate
 from diagnoser.compress.kinds import IMPORTANT, Kind
 from diagnoser.compress.limits import Budget, budget_of
 from diagnoser.compress.lines import body_of, read_prefix
 from diagnoser.compress.selection import of_smallest_hash, sample, series_of
-from diagnoser.compress.shapes import Shape
+from diagnoser.compress.shapes import Shape, Shapes
 from diagnoser.compress.signature import signature
 from diagnoser.model import Block
 
@@ -53,8 +53,9 @@ def judge(shape: Shape, line: bytes, gate: Gate) -> tuple[int, int]:
 class Keeper:
     """Fills a share from a chunk."""
 
-    def __init__(self, block: Block, cut: Cut, share: Share, delta: Delta, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, block: Block, cut: Cut, share: Share, delta: Delta, shapes: Shapes) -> None:
+        self._shapes, self._gate = shapes, shapes.gate
+        self._year = times.year_of(block.received)
         self._block, self._cut, self._share, self._limits = block, cut, share, delta.limits
         self._whole = delta.lines <= delta.limits.small or len(cut.lines) <= 2 * delta.limits.window
 
@@ -171,8 +172,10 @@ class Keeper:
     def _point(self, index: int, dialect: int, keys: progress.Plan) -> None:
         prefix, body = body_of(self._cut.lines[index])
         rank = prefix.rank if prefix.rank >= 0 else self._block.stream.rank
-        number, point = self._block.first + index, progress.read(dialect, body.decode("utf-8", "replace"), keys)
-        self._share.points[number] = PointRow(number, self.voices[index], rank, self._time(index), point)
+        number, text = self._block.first + index, body.decode("utf-8", "replace")
+        time = self._time(index) or times.read_time(text, self._year) or self._block.received
+        point = self._shapes.point(dialect, text, keys)
+        self._share.points[number] = PointRow(number, self.voices[index], rank, time, point)
 
     def _nodes(self, indices: list[int]) -> None:
         for index in indices:

@@ -2,6 +2,8 @@
 
 from enum import IntFlag
 
+from diagnoser.model import Stage
+
 
 class Kind(IntFlag):
     """More than one can hold. What is in IMPORTANT makes a line worth keeping verbatim."""
@@ -34,3 +36,10 @@ IMPORTANT = int(
     | Kind.FATAL
 )
 """Plain number: flags of an enum are slow in a loop."""
+_STAGES = tuple(Stage)
+STAGES = (1 << 16 + len(_STAGES)) - (1 << 16)
+"""All bits of ``stage_bit``: a kind also tells of which stage the line speaks."""
+
+
+def stage_bit(stage: Stage) -> int:
+    return 1 << 16 + _STAGES.index(stage)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from diagnoser.compress.kinds import Kind
+from diagnoser.compress.kinds import IMPORTANT, Kind
 
 
 class Budget(NamedTuple):
@@ -32,9 +32,13 @@ _BUDGETS: tuple[tuple[Kind, Budget], ...] = (
 )
 
 
-@cache
 def budget_of(kind: int) -> Budget:
     """Of every kind that holds the most generous part."""
+    return _budget(kind & IMPORTANT)
+
+
+@cache
+def _budget(kind: int) -> Budget:
     parts = [budget for flag, budget in _BUDGETS if kind & flag] or [Budget(1, 0)]
     return Budget(*(max(values) for values in zip(*parts, strict=True)))
 

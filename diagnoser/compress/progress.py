@@ -1,11 +1,13 @@
 """Progress series: what training prints about itself, in the dialects of the common frameworks.
 
 A dialect has a sign (RE2, decides once for each skeleton whether lines of it are read at all) and fields that are read
-from single lines. Values: step, loss, grad_norm, step_seconds, tokens_per_second, checkpoint, stage.
+from single lines. Values: step, loss, grad_norm, step_seconds, tokens_per_second, checkpoint, stage. A site's own
+dialects come with its Filter Rules.
 """
 
 import math
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from diagnoser.model import Stage
@@ -48,6 +50,41 @@ _KEYS = (
     ("tokens/s", "tokens_per_sec", "tokens per sec", "token/s", "tgs", "tps", "wps"),
 )
 """What stands in front of step, loss, gradient norm, step time in ms and in s, tokens a second; the best ones first."""
+FIELDS = ("step", "loss", "grad_norm", "step_seconds", "tokens_per_second", "checkpoint")
+"""Names of the groups that a site's own pattern may have."""
+SIGNS: tuple[tuple[Stage, str], ...] = (
+    (
+        Stage.LAUNCH,
+        r"^srun: job \d+ |\[launch\.py:\d+:main\]|torch/distributed/(?:run|launcher)|STARTING TIMING RUN AT",
+    ),
+    (
+        Stage.LAUNCH,
+        r"(?i)starting elastic_operator|\blaunching \d+ process|NEMO_LAUNCHER|using (?:torchrun|mpirun|srun)\b",
+    ),
+    (
+        Stage.INIT,
+        r"(?i)initiali[sz](?:ing|ed) (?:torch )?(?:distributed|process group|tensor model parallel|deepspeed)",
+    ),
+    (Stage.INIT, r"store-based barrier|distributed_backend=|\bNCCL version \d|Init COMPLETE|GLOBAL_RANK: \d+, MEMBER"),
+    (
+        Stage.DATA,
+        r"(?i)\b(?:building|load(?:ing|ed)|preparing|tokenizing|indexing)\b.{0,40}"
+        r"\b(?:datasets?|data ?loaders?|shards?|samples)\b",
+    ),
+    (Stage.DATA, r"> building (?:train|the)|Generating \w+ split"),
+    (
+        Stage.TRAIN,
+        r"(?i)\*+ running training|training starts|starts? training|begin(?:ning)? training"
+        r"|\[before the start of training",
+    ),
+    (Stage.EVAL, r"(?i)\*+ running evaluation|\bvalidation loss at iteration|eval_start|sanity checking"),
+    (
+        Stage.FINISH,
+        r"(?i)\btraining (?:is )?(?:finished|complete[d]?|done|ended)\b|Trainer\.fit. stopped|'train_runtime'|run_stop",
+    ),
+    (Stage.FINISH, r"(?i)exits? successfully|training runs? .{0,40}finished|\[exiting program"),
+)
+"""Lines that tell at which stage a run is. The dialects tell their own stage, too."""
 Plan = tuple[tuple[str, ...], ...]
 _PATH = re.compile(r"((?:[\w.-]*/)[\w./=-]*[\w=-]|(?:checkpoint|global_step|iter|step)[-_]?\d+)", re.IGNORECASE)
 
@@ -85,14 +122,22 @@ def read(dialect: int, body: str, keys: Plan) -> Point:
     return Point(number, loss, grad, duration, _number(_RATE, text, rates), dialect=dialect)
 
 
+def read_own(found: Mapping[str, str], dialect: int) -> Point:
+    """The values that a site's own pattern captured."""
+    loss, grad, seconds, rate = (_float(found[name]) if found.get(name) else None for name in FIELDS[1:5])
+    step = re.sub(r"\D", "", found.get("step") or "")[:15]
+    return Point(int(step) if step else None, loss, grad, seconds, rate, found.get("checkpoint") or "", dialect)
+
+
+def stage_of(dialect: int) -> Stage:
+    """A site's own dialects (numbered after ours) speak of training."""
+    return DIALECTS[dialect].stage if dialect < len(DIALECTS) else Stage.TRAIN
+
+
 def tells(point: Point) -> bool:
     """Whether a point says anything."""
     values = (point.step, point.loss, point.grad_norm, point.step_seconds, point.tokens_per_second)
-    return (
-        bool(point.checkpoint)
-        or any(value is not None for value in values)
-        or DIALECTS[point.dialect].stage is Stage.LOAD
-    )
+    return bool(point.checkpoint) or any(value is not None for value in values) or stage_of(point.dialect) is Stage.LOAD
 
 
 def _first(pattern: re.Pattern[str], text: str, keys: tuple[str, ...]) -> str:
@@ -109,7 +154,11 @@ def _first(pattern: re.Pattern[str], text: str, keys: tuple[str, ...]) -> str:
 
 def _number(pattern: re.Pattern[str], text: str, keys: tuple[str, ...]) -> float | None:
     value = _first(pattern, text, keys) if keys else ""
+    return _float(value) if value else None
+
+
+def _float(value: str) -> float:
     try:
-        return float(value.replace(",", "")) if value else None
+        return float(value.replace(",", ""))
     except ValueError:
         return math.nan

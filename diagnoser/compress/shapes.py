@@ -7,12 +7,15 @@ from collections.abc import KeysView, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import re2
+
 from diagnoser.compress import progress, skeleton
 from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.gate import Gate, PatternSet, Watch
-from diagnoser.compress.kinds import IMPORTANT, Kind
+from diagnoser.compress.kinds import IMPORTANT, STAGES, Kind, stage_bit
 from diagnoser.compress.lines import strip
 from diagnoser.compress.signature import MAY_CARRY, Tokens, tokens_of
+from diagnoser.model import Stage
 
 _ERROR_WORDS = (
     r"(?i)(?:^|[^a-z])(?:errors?|fatal|critical|panic|abort(?:ed|ing)?|exceptions?|fail(?:ed|ure|ures|s|ing)?|segfault"
@@ -86,8 +89,14 @@ class Shapes:
         self._patterns = PatternSet()
         for kind, pattern in _PATTERNS:
             self._patterns.add(pattern, int(kind))
+        own = len(progress.DIALECTS)
+        for number, pattern in enumerate(filters.progress, own):
+            self._patterns.add(pattern, int(Kind.PROGRESS) | stage_bit(Stage.TRAIN), dialect=number)
         for number, dialect in enumerate(progress.DIALECTS):
-            self._patterns.add(dialect.sign, int(Kind.PROGRESS), dialect=number)
+            self._patterns.add(dialect.sign, int(Kind.PROGRESS) | stage_bit(dialect.stage), dialect=number)
+        for stage, pattern in progress.SIGNS:
+            self._patterns.add(pattern, stage_bit(stage))
+        self._own = [re2.compile(pattern) for pattern in filters.progress]
         for rule, pattern in filters.patterns:
             self._patterns.add(pattern, filtered=rule)
         for pattern in gate.unanchored:
@@ -95,6 +104,14 @@ class Shapes:
         self._patterns.add(skeleton.MAY_CHANGE, int(Kind.CHANGING))
         self._patterns.add(MAY_CARRY, int(Kind.CODED))
         self._patterns.compile()
+
+    def point(self, dialect: int, body: str, keys: progress.Plan) -> progress.Point:
+        """The values of a progress line; a site's own dialects are numbered after ours."""
+        own = dialect - len(progress.DIALECTS)
+        if own < 0:
+            return progress.read(dialect, body, keys)
+        found = self._own[own].search(body)
+        return progress.read_own(found.groupdict() if found else {}, dialect)
 
     def learn(self, counted: KeysView[bytes], where: Mapping[bytes, int], lines: Sequence[bytes]) -> None:
         """Classify skeletons that are not known yet. where: skeleton -> index of a line of it in ``lines``."""
@@ -112,7 +129,7 @@ class Shapes:
         if filtered and (kind & _NOT_FILTERED or len(body) > _LONGEST_FILTERED):
             filtered = ""
         elif filtered:
-            kind &= _FILTERED_KEEP
+            kind &= _FILTERED_KEEP | STAGES
         second = skeleton.masked(body) if kind & _CHANGING else skeleton.bare(body)
         tokens = tokens_of(line, bool(kind & _TABLE)) if kind & _CODED and (watch or kind & IMPORTANT) else None
         return Shape(skeleton.identity(second), kind, filtered, prefixed, dialect, tokens, watch)

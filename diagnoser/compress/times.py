@@ -44,6 +44,11 @@ def _seconds(fields: tuple[int, int, int, int, int, int], part: str | None) -> f
     return max(0.0, whole + (float(f"0.{part}") if part else 0.0))
 
 
+def year_of(received: float) -> int:
+    """The year of arrival, for formats that print none."""
+    return datetime.fromtimestamp(max(0.0, min(received, 4e9)), tz=UTC).year
+
+
 class Clock:
     """Gives each line of an attempt a time, in order of line numbers within a stream; times never run backwards there.
 
@@ -51,7 +56,7 @@ class Clock:
     """
 
     def __init__(self, texts: Iterable[str], received: float) -> None:
-        self._year = datetime.fromtimestamp(max(0.0, min(received, 4e9)), tz=UTC).year
+        self._year = year_of(received)
         self._last: dict[Stream, float] = {}
         for text in texts:
             if found := _ISO.search(text[:_HEAD]):

@@ -1,6 +1,7 @@
 """Filter Rules: the same discipline as diagnosis rules, and never a cause hidden."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from diagnoser.compress import Compressor, FilterSet, Gate, digest, parse_filter
 from diagnoser.compress.lines import clean
 from diagnoser.compress.shapes import Shapes
 from diagnoser.errors import RuleFaults
-from diagnoser.model import Block, Mark, Stream
+from diagnoser.model import Block, Mark, Stage, Stream
 from tests.corpus import CORPUS, needs_corpus
 
 FOLDER = Path(__file__).resolve().parents[2] / "rules" / "filters"
@@ -50,6 +51,8 @@ def test_every_family_of_the_field_is_known() -> None:
         ('["no heartbeat"]', '["heartbeat 8"]', 8, "must not match"),
         ('match: ["heartbeat 7"]', "match: []", 7, "at least 1"),
         ("id: beat", "id: Beat!", 3, "pattern"),
+        ("filters:", "progress:", 5, "name groups among step"),
+        ("filters:", "filters: []\nspare:", 3, "unknown key"),
     ],
 )
 def test_a_fault_is_told_with_path_and_line(before: str, after: str, line: int, message: str) -> None:
@@ -74,6 +77,33 @@ def test_a_filter_names_the_template_and_silences_the_word() -> None:
     view = digest(compressor.take())
     assert [one.filtered_by for one in view.templates] == ["own/beat"]
     assert all(line.mark < Mark.SEVERITY for line in view.lines)
+
+
+def test_a_file_without_anything_in_it_is_a_fault() -> None:
+    """A family that says nothing is a mistake."""
+    with pytest.raises(RuleFaults, match="neither filters nor progress"):
+        parse_filters({"own.yaml": "family: own\n"})
+
+
+def test_a_site_reads_progress_of_its_own() -> None:
+    """A pattern with named groups makes a series of lines that no known dialect reads."""
+    own = (
+        GOOD
+        + """\
+progress:
+  - id: updates
+    title: Updates of our trainer
+    patterns: ['^upd (?P<step>[\\d,]+) obj (?P<loss>\\S+) kept (?P<checkpoint>\\S+)$']
+    examples:
+      match: ["upd 7 obj 2.5 kept /c/7"]
+      no_match: ["upd failed"]
+"""
+    )
+    compressor = Compressor(Gate(), parse_filters({"own.yaml": own}))
+    compressor.feed(Block(Stream(), b"upd 1,207 obj 2.25 kept /c/9\nupd 1,208 obj bad kept /c/9\n"))
+    first, second = digest(compressor.take()).progress
+    assert (first.step, first.loss, first.checkpoint, first.stage) == (1207, 2.25, "/c/9", Stage.TRAIN)
+    assert second.loss is not None and math.isnan(second.loss)
 
 
 @needs_corpus

@@ -95,3 +95,27 @@ def test_a_long_series_keeps_its_start_its_end_and_a_spread() -> None:
     assert steps[-64:] == list(range(99_936, 100_000))
     assert 100 < len(steps) < 400
     assert any(steps.count(n) for n in range(40_000, 60_000))
+
+
+def test_points_carry_the_time_that_their_line_prints() -> None:
+    """The series can be read against the clock, without times from the shipper."""
+    (point,) = series("2026-03-01 12:00:09,500 - INFO - step: 20  loss:  6.91")
+    assert point.time == 1772366409.5
+
+
+def test_stages_are_told_in_order() -> None:
+    """From launch to finish each stage is found where the log speaks of it."""
+    compressor = Compressor()
+    lines = [
+        "srun: job 77 has been allocated resources",
+        "> initializing torch distributed ...",
+        "> building train, validation, and test datasets ...",
+        "loading checkpoint from /ckpt/iter_0000100",
+        "iteration 101/ 200 | lm loss: 2.5E+00 |",
+        "saving checkpoint at iteration 150 to /ckpt",
+        "validation loss at iteration 150 | lm loss value: 2.4E+00",
+        "training is finished",
+    ]
+    compressor.feed(Block(Stream(), "".join(line + "\n" for line in lines).encode()))
+    phases = digest(compressor.take()).phases
+    assert [phase.stage for phase in phases] == list(Stage)

@@ -1,6 +1,7 @@
 """``diagnoser agent``: the part that runs on the cluster's side."""
 
 import asyncio
+import getpass
 import logging
 import re
 import shlex
@@ -56,7 +57,9 @@ def slurm(
             program = Check(run, tuple(shlex.split(check))) if check else None
             path = state / f"{cluster}.json"
             observer = Observer(api, scheduler, cluster, path, time.time, memory.load(path, time.time()), logs)
-            executor = Executor(api, scheduler, program, cluster, state, time.monotonic, time.time, dry_run)
+            executor = Executor(
+                api, scheduler, program, cluster, getpass.getuser(), state, time.monotonic, time.time, dry_run
+            )
             await loops.run(observer, executor, f"slurm@{socket.gethostname()}", poll)
 
     asyncio.run(main())

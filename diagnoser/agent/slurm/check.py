@@ -28,9 +28,12 @@ class Check:
     command: tuple[str, ...]
 
     async def run(
-        self, plan: str, groups: Sequence[Sequence[str]], nodes: Mapping[str, NodeRecord], seconds: float
+        self, groups: Sequence[Sequence[str]], nodes: Mapping[str, NodeRecord], seconds: float, reservation: str
     ) -> tuple[list[dict[str, Any]], list[Done]]:
-        """(result of each group, commands that were run). Raises Unavailable when Slurm would not start a group."""
+        """(result of each group, commands that were run). reservation: that the nodes are kept by, "" for none.
+
+        Raises Unavailable when Slurm would not start a group.
+        """
         turn = asyncio.Semaphore(GROUPS_AT_ONCE)
 
         async def one(place: int, group: Sequence[str]) -> tuple[dict[str, Any], Done | None]:
@@ -39,20 +42,20 @@ class Check:
                 return _result(group, False, 0.0, f"{', '.join(gone)} is down"), None
             async with turn:
                 begun = time.monotonic()
-                done = await self.runner(self._srun(plan, place, group, nodes, seconds), seconds + START_SECONDS)
+                done = await self.runner(self._srun(place, group, nodes, seconds, reservation), seconds + START_SECONDS)
                 return _judged(group, done, time.monotonic() - begun), done
 
         found = await asyncio.gather(*(one(place, group) for place, group in enumerate(groups)))
         return [result for result, _ in found], [done for _, done in found if done]
 
     def _srun(
-        self, plan: str, place: int, group: Sequence[str], nodes: Mapping[str, NodeRecord], seconds: float
+        self, place: int, group: Sequence[str], nodes: Mapping[str, NodeRecord], seconds: float, reservation: str
     ) -> tuple[str, ...]:
         gpus = min(nodes[name].gpus for name in group)
         address = nodes[group[0]].address or group[0]
         variables = f"MASTER_ADDR={address},MASTER_PORT={FIRST_PORT + place % PORTS},PATH"
         options = (
-            f"--job-name=diagnoser-check-{plan}",
+            "--job-name=diagnoser-check",
             f"--nodelist={','.join(group)}",
             f"--nodes={len(group)}",
             f"--ntasks-per-node={gpus or 1}",
@@ -62,7 +65,8 @@ class Check:
             "--exclusive",
             f"--export={variables}",
         )
-        return ("srun", *options, *((f"--gres=gpu:{gpus}",) if gpus else ()), *self.command)
+        kept = (f"--reservation={reservation}",) if reservation else ()
+        return ("srun", *options, *kept, *((f"--gres=gpu:{gpus}",) if gpus else ()), *self.command)
 
 
 def _judged(group: Sequence[str], done: Done, seconds: float) -> dict[str, Any]:

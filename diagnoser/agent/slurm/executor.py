@@ -46,12 +46,16 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """clock: seconds that only grow. now: seconds since the epoch. folder: for batch scripts. dry: change nothing."""
+    """user: whom Slurm knows this process as. folder: for batch scripts. clock: seconds that only grow.
+
+    now: seconds since the epoch. dry: change nothing.
+    """
 
     service: Service
     slurm: Slurm
     check: Check | None
     cluster: str
+    user: str
     folder: Path
     clock: Callable[[], float]
     now: Callable[[], float]
@@ -86,12 +90,16 @@ class Executor:
 
     async def _check_and_relaunch(self, work: Work) -> End:
         """Whatever becomes of the check, a job that was held for it runs again."""
-        held = await self._settle(work, lambda work, view: steps.hold(work.want, view, work.tried))
+        held = await self._settle(work, lambda work, view: steps.hold(work.want, view, work.tried, self.user))
         if isinstance(held, End):
             return held
-        faulty, told, checked = await self._checked(work)
-        work.want = replace(work.want, nodes=faulty)
-        end = _ended(await self._settle(work, self._relaunch))
+        try:
+            faulty, told, checked = await self._checked(work)
+            work.want = replace(work.want, nodes=faulty)
+            end = _ended(await self._settle(work, self._relaunch))
+        finally:
+            name = steps.reservation(work.want)
+            await self.slurm.runner(("scontrol", "delete", f"reservationname={name}"), COMMAND_SECONDS)
         return End(end.reached and checked, f"{told}; {end.detail}", end.requeued)
 
     def _relaunch(self, work: Work, view: View) -> Next:
@@ -150,13 +158,19 @@ class Executor:
             while "verdict" not in found:
                 nodes = await self.slurm.nodes()
                 limit = float(found["timeout_seconds"])
-                results, ran = await self.check.run(order.plan["id"], found["pairs"], nodes, limit)
+                results, ran = await self.check.run(found["pairs"], nodes, limit, await self._reserved(work.want))
                 await self._report(order, "progress", steps=[self._step(done) for done in ran])
                 found = await self.service.checked(order.plan["id"], order.token, found["round"], results)
         except (BadInput, Unavailable) as error:
             return (), f"the nodes were not checked: {error}", False
         verdict = found["verdict"]
         return tuple(verdict["faulty"]), f"node check: {verdict['reason']}", True
+
+    async def _reserved(self, want: Wanted) -> str:
+        """Name of the reservation of the nodes, "" when there is none."""
+        name = steps.reservation(want)
+        done = await self.slurm.runner(("scontrol", "show", "reservation", name), COMMAND_SECONDS)
+        return name if done.code == 0 else ""
 
     async def _kind(self, order: Order) -> str:
         """Type of the failure, for the reason of a drain."""

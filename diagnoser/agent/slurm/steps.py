@@ -16,6 +16,7 @@ from diagnoser.taxonomy import Action
 OURS = "diagnoser "
 """How the reason of every drain of ours begins."""
 
+RESERVED_MINUTES = 30
 _ID = re.compile(r"[A-Za-z0-9_.@:+=-]{1,250}")
 _VALUE = re.compile(r"[^,'\"\\\x00-\x1f\x7f]{1,1000}")
 _TYPE = re.compile(r"[a-z0-9_]{1,60}")
@@ -118,13 +119,24 @@ def job_number(cluster: str, id: str) -> int:
     return int(number)
 
 
-def hold(want: Wanted, view: View, tried: Sequence[Tried]) -> Next:
-    """Get the job out of the way of a node check: requeued, and held until ``relaunch``."""
+def reservation(want: Wanted) -> str:
+    """Name of the reservation that keeps other jobs off the nodes while they are checked."""
+    return "diagnoser_" + re.sub(r"[^A-Za-z0-9_]", "_", want.id)[-60:]
+
+
+def hold(want: Wanted, view: View, tried: Sequence[Tried], user: str) -> Next:
+    """Get the job out of the way of a node check: requeued, and held until ``relaunch``, its nodes kept for ``user``.
+
+    Where nodes cannot be reserved, other jobs may get them first, and the check tells so.
+    """
     job = view.job
     if job is None or job.attempt < want.attempt:
         return End(False, _gone(want))
     if job.attempt > want.attempt:
         return _hold_waiting(job, tried)
+    reserve = _reserve(want, job, user)
+    if job.nodes and not any(one.command == reserve for one in tried):
+        return Do(reserve)
     command = ("scontrol", "requeuehold", str(job.number))
     refused = _refused(tried, command)
     if refused and job.finished and not job.completing:
@@ -169,6 +181,21 @@ def relaunch(want: Wanted, view: View, tried: Sequence[Tried], script: str) -> N
     if _refused(tried, command) or _refused(tried, ("scontrol", "requeuehold", str(job.number))):
         return _resubmit(want, job, tried, script)
     return _asked(job, tried, command) or Do(command)
+
+
+def _reserve(want: Wanted, job: JobRecord, user: str) -> tuple[str, ...]:
+    """It ends by itself, should nobody be left to end it."""
+    return (
+        "scontrol",
+        "create",
+        "reservation",
+        f"reservationname={reservation(want)}",
+        f"nodes={','.join(job.nodes)}",
+        "starttime=now",
+        f"duration={RESERVED_MINUTES}",
+        f"users={user}",
+        "flags=ignore_jobs",
+    )
 
 
 def _hold_waiting(job: JobRecord, tried: Sequence[Tried]) -> Next:

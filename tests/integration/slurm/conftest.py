@@ -24,7 +24,7 @@ NAME = "lab"
 def whole() -> Iterator[Cluster]:
     if why := slurm.missing():
         pytest.skip(f"needs a real Slurm: {why}")
-    with slurm.running(NAME, 4) as found:
+    with slurm.running(NAME, 5) as found:
         yield found
 
 

@@ -20,7 +20,7 @@ from diagnoser.model import Cited, Diagnosis, Line, ModelUse, RootCause, Suspect
 from diagnoser.ports import LanguageModel
 from diagnoser.recovery.policy import Case, Policy
 from diagnoser.rules import outcome
-from diagnoser.taxonomy import Category, FailureType, Outcome
+from diagnoser.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.telemetry import Metrics
 
 # A model's word never counts for more than this: below the bar that the policy sets for taking a node away.
@@ -161,13 +161,20 @@ class FailureAgent:
                 evidence=tuple(
                     Cited(x.number, x.text, "cited by the model", _rank(x), x.stream.source) for x in best.lines
                 ),
-                nodes=(Suspect(node, confidence, "named by the model"),) if node else (),
+                nodes=_suspects(diagnosis, node, confidence),
                 mitigation=said.mitigation or diagnosis.mitigation,
             ),
             *_words(best),
             f"needs review: once the cause is confirmed the policy says {advice.action} ({advice.reason})",
             *best.notes,
         )
+
+
+def _suspects(diagnosis: Diagnosis, node: str | None, confidence: float) -> tuple[Suspect, ...]:
+    """The model's node is shown to people; where an action goes to nodes, they stay those of the rules."""
+    if diagnosis.recovery.action not in (Action.NONE, Action.NOTIFY_USER):
+        return diagnosis.nodes
+    return (Suspect(node, confidence, "named by the model"),) if node else ()
 
 
 def _words(best: Checked) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from diagnoser.errors import ModelFailure
 from diagnoser.failure_agent import CONFIDENCE_MAX, Need, When, need
 from diagnoser.llm.view import View
-from diagnoser.model import Diagnosis, ModelUse, Rejected, RootCause
+from diagnoser.model import Advice, Diagnosis, ModelUse, Rejected, RootCause, Suspect
 from diagnoser.taxonomy import Action, Category, FailureType, Outcome
 from tests.integration.consulting import UNDECIDED, Site, line, say, subject
 from tests.integration.model_server import ModelServer, Reply, in_turn, model_server, refusal
@@ -305,6 +305,18 @@ async def test_a_conflict_is_settled_only_between_the_causes_that_the_rules_saw(
     assert settled.recovery == contested.recovery
     assert stands(other, replace(contested, rejected=()))
     assert any("needs review" in note for note in other.notes)
+
+
+async def test_an_action_on_nodes_keeps_its_nodes() -> None:
+    """A node that the model names is never the one that a standing action goes to."""
+    rival = Rejected(12, line().text, FailureType.NVLINK_ERROR, "came after the root")
+    cordon = Advice(Action.CORDON_AND_RESUBMIT, "broken_node_named")
+    suspects = (Suspect("gpu-4", 0.9, "it says so"),)
+    contested = replace(DECIDED, confidence=0.5, rejected=(rival,), recovery=cordon, nodes=suspects)
+    with model_server(in_turn(say())) as server:
+        async with Site(server) as site:
+            found = await site.consult(subject(diagnosis=contested), Need.CONFLICT)
+    assert (found.type, found.recovery, found.nodes) == (FailureType.NVLINK_ERROR, cordon, suspects)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Static bearer tokens, each with a scope. No tokens configured means that everybody who can connect may do everything.
 
 A browser shows a token as the password of Basic authentication. Since a browser adds that to any request, also to one
-that a foreign page caused, it only ever reads.
+that a foreign page caused, it only reads, and presses the buttons of our own pages (see ``forms``).
 """
 
 import base64
@@ -47,8 +47,18 @@ WRITE = [Security(bearer), Depends(may_write)]
 
 def check(header: str, tokens: Sequence[Token], needed: Scope) -> None:
     """Is there a token for this in the Authorization header? Raises Denied or OutOfScope."""
+    token = holder(header, tokens, needed)
+    if token and needed is Scope.WRITE and not header.lower().startswith("bearer "):
+        raise OutOfScope("This needs a bearer token with the scope 'write'.")
+
+
+def holder(header: str, tokens: Sequence[Token], needed: Scope) -> Token | None:
+    """The token of the Authorization header, as bearer or as password; None where none is configured.
+
+    Raises Denied or OutOfScope.
+    """
     if not tokens:
-        return
+        return None
     scheme, _, value = header.partition(" ")
     shown = value.strip() if scheme.lower() == "bearer" else _password(value) if scheme.lower() == "basic" else ""
     if not shown:
@@ -56,8 +66,9 @@ def check(header: str, tokens: Sequence[Token], needed: Scope) -> None:
     token = _find(shown, tokens)
     if token is None:
         raise Denied("The token is not known.")
-    if needed is Scope.WRITE and (token.scope is Scope.READ or scheme.lower() == "basic"):
+    if needed is Scope.WRITE and token.scope is Scope.READ:
         raise OutOfScope("This needs a bearer token with the scope 'write'.")
+    return token
 
 
 def _find(shown: str, tokens: Sequence[Token]) -> Token | None:

@@ -14,7 +14,7 @@ from diagnoser.errors import Denied, DiagnoserError, OutOfScope, Unavailable
 
 RETRY_AFTER_SECONDS = 2
 MEDIA_TYPE = "application/problem+json"
-PAGE_PREFIXES = ("/diagnoses", "/jobs", "/docs")
+PAGE_PREFIXES = ("/diagnoses", "/jobs", "/docs", "/recovery", "/plans")
 
 ErrorPage = Callable[[Request, "Problem"], Response]
 

@@ -10,7 +10,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from diagnoser.web import live, problems, ui
+from diagnoser.web import live, problems, recovery, ui
 from diagnoser.web.api import diagnoses, effects, health, jobs, logs, nodes, plans
 from diagnoser.web.bodies import Bodies
 from diagnoser.web.pages import STATIC, Pages
@@ -57,6 +57,7 @@ def create(services: Services) -> FastAPI:
         app.include_router(router, prefix=API)
     app.include_router(health.router)
     app.include_router(ui.router)
+    app.include_router(recovery.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app
 

@@ -39,7 +39,11 @@ ACTIONS_SHORT = {
 PLAN_STATES = {
     PlanState.ADVISED: "advice only, nothing was sent",
     PlanState.WAITING: "waits for approval",
-    PlanState.SENT: "sent",
+    PlanState.SENT: "to be carried out",
+    PlanState.REACHED: "carried out",
+    PlanState.NOT_REACHED: "tried, and not reached",
+    PlanState.HELD: "held back",
+    PlanState.SUPERSEDED: "a later diagnosis took its place",
     PlanState.REFUSED: "refused",
     PlanState.EXPIRED: "expired",
 }

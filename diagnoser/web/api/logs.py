@@ -29,7 +29,12 @@ class LogQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    job: JobId | None = Field(None, description="Id of the job; needed unless every record names its own")
+    job: JobId | None = Field(
+        None,
+        description="Id of the job; needed unless every record names its own, or the lines are a node's own log "
+        "(source kernel, dmesg, syslog or scheduler, with its node)",
+    )
+    cluster: Node | None = Field(None, description="Cluster of the node whose own log this is")
     attempt: int | None = Field(None, ge=1, lt=1 << 31, description="Launch of the job; the latest one by default")
     node: Node | None = Field(None, description="Where the lines were printed")
     rank: int | None = Field(None, ge=0, lt=1 << 31, description="Which rank printed the lines")
@@ -43,7 +48,8 @@ class LogQuery(BaseModel):
 
     def defaults(self) -> Defaults:
         stream = Stream(self.source, self.node or "", -1 if self.rank is None else self.rank)
-        return Defaults(self.job or "", self.attempt, stream, None if self.offset is None else self.offset + 1)
+        first = None if self.offset is None else self.offset + 1
+        return Defaults(self.job or "", self.attempt, stream, first, self.cluster or "")
 
 
 BODY = {
@@ -83,7 +89,7 @@ async def send_logs(request: Request, query: Annotated[LogQuery, Query()], servi
     Records that cannot be used are left out, counted and told; the others of the body are taken.
     """
     kind = _format(request.headers.get("content-type", ""))
-    if kind == "text" and query.job is None:
+    if kind == "text" and not query.defaults().target.job:
         raise BadInput("no job: name it in the query, as in /api/v1/logs?job=my-job")
     bodies: Bodies = request.app.state.bodies
     encoding = request.headers.get("content-encoding", "identity")

@@ -1,0 +1,60 @@
+"""Buttons on pages: plain HTML forms that change something, and what keeps other sites from pressing them.
+
+A browser sends along a page's password (Basic authentication) also with requests that a foreign page causes. So a form
+counts only when the browser itself says that it comes from a page of this service: by Sec-Fetch-Site, or where that is
+not sent (plain HTTP on a name that is not localhost) by Origin.
+"""
+
+from typing import Annotated
+from urllib.parse import parse_qs, urlsplit
+
+from fastapi import Depends, Request
+
+from diagnoser.errors import BadInput, OutOfScope
+from diagnoser.web.auth import Provided, holder
+from diagnoser.web.services import Scope
+
+FIELD_LENGTH = 2000
+FIELDS_LIMIT = 10
+NOBODY = "somebody at the page"
+
+
+class Form:
+    """The fields of a form that was sent, and who sent it."""
+
+    def __init__(self, fields: dict[str, str], by: str) -> None:
+        self._fields = fields
+        self.by = fields.get("by") or by
+
+    def text(self, name: str) -> str:
+        return self._fields.get(name, "")
+
+
+async def pressed(request: Request, services: Provided) -> Form:
+    """Raises OutOfScope for a form of another site or a token that only reads, Denied without one, BadInput."""
+    _check_origin(request)
+    token = holder(request.headers.get("authorization", ""), services.tokens, Scope.WRITE)
+    return Form(_fields(await request.body()), token.name if token else NOBODY)
+
+
+Pressed = Annotated[Form, Depends(pressed)]
+
+
+def _check_origin(request: Request) -> None:
+    site = request.headers.get("sec-fetch-site")
+    origin = request.headers.get("origin", "")
+    ours = site == "same-origin" if site else urlsplit(origin).netloc == request.headers.get("host", "")
+    if not ours:
+        raise OutOfScope("This can only be pressed on a page of this service.")
+
+
+def _fields(body: bytes) -> dict[str, str]:
+    try:
+        found = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_LIMIT)
+    except (ValueError, UnicodeDecodeError):
+        raise BadInput("the form cannot be read") from None
+    return {name: _clean(values[0]) for name, values in found.items()}
+
+
+def _clean(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text).strip()[:FIELD_LENGTH]

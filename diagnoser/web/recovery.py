@@ -1,0 +1,59 @@
+"""The page of recovery: what waits for a person, breakers, nodes, dead letters; and the buttons for them."""
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import RedirectResponse, Response
+
+from diagnoser.errors import BadInput
+from diagnoser.model import Plan, PlanState
+from diagnoser.ports import PlanFilter
+from diagnoser.web.api.effects import EffectKey, retry_effect
+from diagnoser.web.api.nodes import Scope, reset_breaker
+from diagnoser.web.api.plans import PlanId, approve_plan, refuse_plan
+from diagnoser.web.auth import Provided, may_read
+from diagnoser.web.forms import Pressed
+from diagnoser.web.ui import Drawn
+
+SHOWN = 50
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/recovery", dependencies=[Depends(may_read)])
+async def index(services: Provided, pages: Drawn) -> Response:
+    store = services.store
+    return pages.draw(
+        "recovery.html",
+        waiting=await store.plans(PlanFilter(PlanState.WAITING.value), "", SHOWN),
+        breakers=await store.breakers(),
+        nodes=(await store.node_marks(""))[: 4 * SHOWN],
+        plans=await store.plans(PlanFilter(), "", SHOWN),
+        dead=await store.effects_in("dead", "", SHOWN),
+    )
+
+
+@router.post("/plans/{id}/decide")
+async def decide(id: PlanId, form: Pressed, services: Provided) -> Response:
+    """Approve or refuse, then back to the diagnosis."""
+    decisions = {"approve": approve_plan, "refuse": refuse_plan}
+    act = decisions.get(form.text("decision"))
+    if act is None:
+        raise BadInput("the decision must be approve or refuse")
+    plan: Plan = await act(services, id, form.by, form.text("comment"))
+    return _to(f"/diagnoses/{plan.diagnosis}" if plan.diagnosis else "/recovery")
+
+
+@router.post("/recovery/breakers/{scope}/reset")
+async def reset(scope: Scope, form: Pressed, services: Provided) -> Response:
+    await reset_breaker(services, scope, form.by, form.text("comment"))
+    return _to("/recovery")
+
+
+@router.post("/recovery/effects/{key}/retry")
+async def retry(key: EffectKey, form: Pressed, services: Provided) -> Response:
+    await retry_effect(services, key)
+    return _to("/recovery")
+
+
+def _to(page: str) -> Response:
+    """The browser asks for the page anew, so that a reload does not press again."""
+    return RedirectResponse(page, status_code=303)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from diagnoser.compress.templates import mask
 from diagnoser.model import Compression, LeftOut, Line, Mark, Progress, Template
 
+_WORD = re.compile(r"[^\W\d]{3}")
 _PIECES = re.compile(r"\d+|[^\W\d]+|[^\w\s]|\n")
 _WIDEST = 700
 _TEMPLATE_SHARE = 0.25
@@ -23,15 +24,18 @@ def render(
 ) -> str:
     """Heads of what was read and left out, templates with counts, then kept lines with number and rank.
 
-    Every group of lines of one shape is represented before any is shown in full, so each group of ranks that tells
-    something else keeps a block whatever the budget.
+    Templates of what is shown verbatim anyway, and of lines without a word, are left away. Every group of lines of one
+    shape is represented before any is shown in full, so each group of ranks that tells something else keeps a block
+    whatever the budget.
     """
     head = _head(lines, progress, left_out, compression)
     room = budget_tokens - sum(tokens(line) + 1 for line in head) - _FIXED
-    shown = _fit([_template(one) for one in templates], int(room * _TEMPLATE_SHARE))
+    told = {line.text for line in lines if line.mark >= Mark.TRACEBACK or line.mark is Mark.CONTEXT}
+    routine = [one for one in templates if one.samples[0] not in told and _WORD.search(one.text)]
+    shown = _fit([_template(one) for one in routine], int(room * _TEMPLATE_SHARE))
     room -= sum(tokens(line) + 1 for line in shown)
     body = _lines(lines, room)
-    hidden = len(templates) - len(shown)
+    hidden = len(routine) - len(shown)
     more = [f"({hidden} more templates)"] if hidden else []
     return "\n".join([*head, "", "## Routine, as templates", *shown, *more, "", "## Lines", *body]) + "\n"
 

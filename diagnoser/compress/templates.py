@@ -15,7 +15,7 @@ MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"), "<IP>"),
     (re.compile(r"\b0[xX][0-9a-fA-F]+\b"), "<HEX>"),
     (re.compile(r"\b(?=[a-fA-F]*\d)(?=\d*[a-fA-F])[0-9a-fA-F]{8,}\b"), "<HEX>"),
-    (re.compile(r"(?<![A-Za-z])[-+]?\d+(?:[.,:]\d+)*(?:[eE][-+]?\d+)?"), "<NUM>"),
+    (re.compile(r"(?<![A-Za-z\d])[-+]?\d+(?:[.,:]\d+)*(?:[eE][-+]?\d+)?"), "<NUM>"),
 )
 _PROTECTED = re.compile(
     r"(Xid(?: \([^)\n]{0,40}\))?[^:\n]{0,20}: |[Ee]rrno\W{0,3}|[Ss]ignal\W{0,3}|exit ?code\W{0,4}|status\W{0,3}"

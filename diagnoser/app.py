@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
 from random import Random
 
 import httpx
@@ -33,6 +34,7 @@ from diagnoser.ports import LanguageModel, Sender, Timing
 from diagnoser.pulse import Pulse
 from diagnoser.reader import Reader
 from diagnoser.settings import Settings
+from diagnoser.surroundings import Surroundings
 from diagnoser.telemetry import Metrics
 from diagnoser.web.server import create
 from diagnoser.web.services import Check, Limits, Scope, Services, Token, View
@@ -79,13 +81,13 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         outbox = Outbox(store, senders, clock, outbox_wake, Random(), metrics)  # noqa: S311 - jitter, not a secret
         worker = Worker(
             store,
-            _work(settings, reader, orders, metrics, model),
+            replace(_work(settings, reader, orders, metrics, model), facts=Surroundings(store).facts),
             clock,
             wake,
             outbox_wake,
             Timing(settings.exit_grace_seconds, settings.settle_seconds, settings.settle_max_seconds),
             metrics,
-            Pace(lease=settings.lease_seconds, poll=0.5, enrich=settings.model_deadline_seconds + 5),
+            _pace(settings),
         )
         services = Services(
             store=store,
@@ -188,8 +190,16 @@ def _work(settings: Settings, reader: Reader, orders: Orders, metrics: Metrics, 
         shared = agents.guarded(settings, model)
         enrich = reader.enricher(agents.failure_agent(settings, shared, reader.knowledge.policy, metrics))
     effects = orders.effects
-    gather = Surroundings(store).facts
     return Work(reader.diagnoser(time.time), effects.decide, reader.merge, enrich, effects.rule, orders.expire)
+
+
+def _pace(settings: Settings) -> Pace:
+    return Pace(
+        lease=settings.lease_seconds,
+        poll=0.5,
+        enrich=settings.model_deadline_seconds + 5,
+        node_log_hours=settings.node_log_hours,
+    )
 
 
 def _model(settings: Settings, stack: AsyncExitStack) -> OpenAIModel | None:

@@ -30,11 +30,10 @@ from rich.table import Table
 
 from diagnoser import evaluation, explain, pipeline, settings, show
 from diagnoser.agent.command import agent_cli
-from diagnoser.agent.command import agent_cli
 from diagnoser.compress import Digest
 from diagnoser.errors import BadInput, DiagnoserError, RuleFaults
 from diagnoser.failure_agent import When
-from diagnoser.model import Diagnosis, Facts
+from diagnoser.model import Diagnosis, Evidence, Facts
 from diagnoser.reader import Reader, subject
 from diagnoser.recovery.policy import case_of
 from diagnoser.rules import examples
@@ -48,7 +47,6 @@ cli = typer.Typer(
 rules_cli = typer.Typer(no_args_is_help=True, help="Look at the diagnosis rules and prove them.")
 cli.add_typer(rules_cli, name="rules")
 cli.add_typer(agent_cli, name="agent")
-cli.add_typer(agent_cli, name="agent")
 policy_cli = typer.Typer(no_args_is_help=True, help="Look at the recovery policy.")
 cli.add_typer(policy_cli, name="policy")
 prompts_cli = typer.Typer(no_args_is_help=True, help="Look at the prompts.")
@@ -59,6 +57,10 @@ err = Console(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
 Files = Annotated[list[Path], typer.Argument(help="Log files (.gz and .zst too); - is standard input.")]
+NodeLogs = Annotated[
+    list[str] | None,
+    typer.Option("--node-log", metavar="NODE=FILE", help="The kernel log of a node that the job ran on; repeatable."),
+]
 BIG = 8 << 20  # bytes from which a file gets a progress bar
 
 
@@ -95,12 +97,13 @@ def serve(
 
 
 @cli.command()
-def diagnose(files: Files, as_json: AsJson = False) -> None:
+def diagnose(files: Files, as_json: AsJson = False, node_log: NodeLogs = None) -> None:
     """Name the root cause of failed runs, from their log files alone."""
     reader, failed = load_reader(_settings()), False
+    nodes = _node_logs(node_log)
     for path in files:
         try:
-            diagnosis = _diagnose(reader, path)
+            diagnosis = _diagnose(reader, path, nodes=nodes)
         except OSError as error:
             _complain(f"diagnoser: cannot read {path}: {error.strerror or error}")
             failed = True
@@ -114,16 +117,16 @@ def diagnose(files: Files, as_json: AsJson = False) -> None:
 
 
 @cli.command(name="explain")
-def explain_(files: Files, as_json: AsJson = False) -> None:
+def explain_(files: Files, as_json: AsJson = False, node_log: NodeLogs = None) -> None:
     """Tell the diagnosis of a log in full: chain, lines with context, candidates rejected and why."""
-    reader = load_reader(_settings())
+    reader, nodes = load_reader(_settings()), _node_logs(node_log)
     for path in files:
         try:
             digest = _digest(reader, path)
         except OSError as error:
             raise BadInput(f"cannot read {path}: {error.strerror or error}") from None
         evidence = digest.evidence()
-        diagnosis = pipeline.diagnose(evidence, Facts(), reader.knowledge)
+        diagnosis = reader.diagnose(evidence, Facts(node_logs=_read_nodes(reader, evidence, nodes)))
         if as_json:
             _print_json({"file": str(path), **explain.explained(diagnosis, evidence.lines)})
         else:
@@ -329,8 +332,25 @@ def version() -> None:
     out.print(installed("diagnoser"), highlight=False)
 
 
-def _diagnose(reader: Reader, path: Path, quiet: bool = False) -> Diagnosis:
-    return pipeline.diagnose(_digest(reader, path, quiet).evidence(), Facts(), reader.knowledge)
+def _diagnose(reader: Reader, path: Path, quiet: bool = False, nodes: Sequence[tuple[str, Path]] = ()) -> Diagnosis:
+    evidence = _digest(reader, path, quiet).evidence()
+    return reader.diagnose(evidence, Facts(node_logs=_read_nodes(reader, evidence, nodes)))
+
+
+def _node_logs(given: Sequence[str] | None) -> list[tuple[str, Path]]:
+    pairs = [(node, Path(file)) for node, _, file in (one.partition("=") for one in given or ())]
+    if any(not node or not file.name for node, file in pairs):
+        raise BadInput("--node-log wants NODE=FILE, as in --node-log gpu-17=gpu-17.dmesg")
+    return pairs
+
+
+def _read_nodes(reader: Reader, evidence: Evidence, nodes: Sequence[tuple[str, Path]]) -> dict[str, list[bytes]]:
+    """Their formats without a year are read as of the time of the job's log."""
+    near, found = max((line.time for line in evidence.lines), default=0.0), dict[str, list[bytes]]()
+    for node, path in nodes:
+        with _opened(path) as (log, _):
+            found.setdefault(node, []).append(reader.node_log(node, log, near))
+    return found
 
 
 def _digest(reader: Reader, path: Path, quiet: bool = False) -> Digest:

@@ -5,9 +5,10 @@ state between commits, so there is nothing in memory that a failed commit could 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from diagnoser import node_logs
 from diagnoser.compress import Compressor, to_bytes
 from diagnoser.compress.lines import LONGEST
 from diagnoser.errors import BadInput, Conflict, Unavailable
@@ -22,7 +23,7 @@ from diagnoser.ingest import (
     parse_ndjson,
     parse_text,
 )
-from diagnoser.model import AttemptKey, Block, Stream
+from diagnoser.model import NODE_LOG, AttemptKey, Block, Stream
 from diagnoser.ports import Append, Cursor, LogStore
 from diagnoser.telemetry import Metrics
 
@@ -150,19 +151,38 @@ class Intake:
     async def _commit(self, group: Sequence[_Pending]) -> list[Receipt]:
         keys = await self._attempts(group)
         for _ in range(CONFLICT_TRIES):
-            cursors = await self._store.cursors(sorted(set(keys.values())))
+            cursors = await self._cursors(set(keys.values()))
             appends, receipts = await asyncio.to_thread(self._build, group, keys, cursors)
             try:
                 await self._store.append(appends)
             except Conflict:
                 continue  # another replica wrote to one of the streams: look again at what is covered
+            await self._revisit(appends)
             return receipts
         raise Unavailable("other writers of the same streams kept winning")
 
     async def _attempts(self, group: Sequence[_Pending]) -> dict[Target, AttemptKey]:
         targets = {target for pending in group for target in pending.batch.blocks}
         latest = {job: await self._store.current_attempt(job) for job in {t.job for t in targets if t.attempt is None}}
+        part = node_logs.part(max(pending.received for pending in group))
+        latest = {job: max(number, part) if _is_node(job) else number for job, number in latest.items()}
         return {t: AttemptKey(t.job, latest[t.job] if t.attempt is None else t.attempt) for t in targets}
+
+    async def _cursors(self, keys: Collection[AttemptKey]) -> Cursors:
+        """A new part of a node's log goes on with the line numbers of the part before."""
+        cursors = await self._store.cursors(sorted(keys))
+        for key in keys:
+            if _is_node(key.job) and not cursors[key]:
+                last = AttemptKey(key.job, await self._store.current_attempt(key.job))
+                before = (await self._store.cursors([last]))[last]
+                cursors[key] = {stream: Cursor(cursor.covered) for stream, cursor in before.items()}
+        return cursors
+
+    async def _revisit(self, appends: Sequence[Append]) -> None:
+        """A node told of a fault: attempts that failed there a moment ago are looked at again."""
+        for one in appends:
+            if _is_node(one.attempt.job) and one.fatal:
+                await self._store.revisit(one.attempt.job, one.received - node_logs.AFTER, one.received)
 
     def _build(
         self, group: Sequence[_Pending], keys: Mapping[Target, AttemptKey], cursors: Cursors
@@ -173,15 +193,27 @@ class Intake:
             taken = offered = cut = 0
             for target, blocks in pending.batch.blocks.items():
                 key = keys[target]
-                share = shares.setdefault(key, _Share(self._compressor(), pending.received))
+                share = shares.get(key) or shares.setdefault(
+                    key, _share(self._compressor(), pending.received, cursors.get(key, {}))
+                )
                 share.received = max(share.received, pending.received)
-                for block in blocks:
+                for block in map(node_logs.dated, blocks) if _is_node(key.job) else blocks:
                     offered += block.data.count(b"\n") + (not block.data.endswith(b"\n"))
                     taken += _take(share, block, cursors.get(key, {}).get(block.stream, Cursor()))
                     cut += _too_long(block.data)
             batch = pending.batch
             receipts.append(Receipt(taken, offered - taken, batch.rejected, cut, tuple(batch.errors)))
         return [_append(key, share) for key, share in shares.items()], receipts
+
+
+def _is_node(job: str) -> bool:
+    return job.startswith(NODE_LOG)
+
+
+def _share(compressor: Compressor, received: float, cursors: Mapping[Stream, Cursor]) -> _Share:
+    """Cursors that were carried over from an earlier part are not stored yet: version 0."""
+    carried = {stream: cursor.covered for stream, cursor in cursors.items() if not cursor.version}
+    return _Share(compressor, received, dict.fromkeys(carried, 0), carried)
 
 
 def _too_long(data: bytes) -> int:

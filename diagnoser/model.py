@@ -5,7 +5,7 @@ turns all of them into ``Evidence``; the pipeline turns that and the ``Facts`` o
 policy turns that into a ``Plan``; what leaves the service is an ``Effect``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
@@ -13,6 +13,18 @@ from diagnoser.taxonomy import Action, Category, FailureType, Outcome
 
 JOB_ID = r"^[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,199}$"
 """What a job may be called: what schedulers make, and what fits into one part of a URL."""
+
+NODE_SOURCES = frozenset({"kernel", "dmesg", "syslog", "scheduler"})
+"""Sources whose lines speak of a node: sent without a job they belong to it, and to no attempt."""
+
+NODE_LOG = "~node/"
+
+
+def node_log_id(cluster: str, node: str) -> str:
+    """Under which name the log of a node is stored: no job can have it. Short and full host names are one node."""
+    short = node if node.replace(".", "").isdecimal() else node.partition(".")[0]
+    return f"{NODE_LOG}{cluster}/{short}"
+
 
 # --- what comes in -----------------------------------------------------------------------------------------------
 
@@ -271,11 +283,17 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known about an attempt beside its log."""
+    """What is known about an attempt beside its log.
+
+    node_logs: node -> compressed parts of that node's own log, of about the time. failed: when the service first saw
+    that it failed, and when it ended; zeros when not known.
+    """
 
     job: Job = Job(id="")
     attempt: int = 1
     events: tuple[Event, ...] = ()
+    node_logs: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
+    failed: tuple[float, float] = (0.0, 0.0)
 
 
 ENDS = frozenset({EventKind.EXIT, EventKind.CANCELLED, EventKind.PREEMPTED})

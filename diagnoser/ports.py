@@ -47,7 +47,10 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """One attempt's share of a commit. ``cursors``: stream -> (version that was read, ranges after this append)."""
+    """One attempt's share of a commit. ``cursors``: stream -> (version that was read, ranges after this append).
+
+    fatal: some line tells of a failure. The part of a node's log is never diagnosed by itself.
+    """
 
     attempt: AttemptKey
     delta: bytes
@@ -79,6 +82,18 @@ class LogStore(Protocol):
 
     async def current_attempt(self, job: str) -> int:
         """The highest attempt number of the job, 1 for a job that is not known."""
+
+    async def node_parts(self, logs: Sequence[str], least: int) -> dict[str, list[bytes]]:
+        """Of these node logs (``model.node_log_id``) the deltas of all parts from number ``least`` on."""
+
+    async def revisit(self, log: str, since: float, now: float) -> int:
+        """Make attempts due again that ran on the node of this log and failed or ended after ``since``; how many.
+
+        Only those that are diagnosed: the others will see the log anyway.
+        """
+
+    async def drop_parts(self, below: int) -> int:
+        """Drop the parts of all node logs with numbers under ``below``; how many."""
 
 
 # --- jobs ----------------------------------------------------------------------------------------------------------

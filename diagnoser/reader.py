@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from diagnoser import compress, pipeline
+from diagnoser import compress, node_logs, pipeline
 from diagnoser.compress import Compressor, Digest, FilterSet, Gate
 from diagnoser.failure_agent import FailureAgent
 from diagnoser.inquiry import Subject
@@ -39,9 +39,27 @@ class Reader:
         def diagnose(deltas: list[bytes], facts: Facts) -> Diagnosis:
             ended = any(event.kind in ENDS for event in facts.events)
             now = None if ended else clock()
-            return pipeline.diagnose(self.digest(deltas).evidence(), facts, self.knowledge, now)
+            return self.diagnose(self.digest(deltas).evidence(), facts, now)
 
         return diagnose
+
+    def diagnose(self, evidence: Evidence, facts: Facts, now: float | None = None) -> Diagnosis:
+        """The verdict on an attempt, with what the logs of its nodes say about the time of its failure."""
+        alone = pipeline.diagnose(evidence, facts, self.knowledge, now)
+        said = (line for node, parts in facts.node_logs.items() for line in node_logs.lines(node, parts))
+        near = node_logs.near(evidence, said, facts.failed)
+        if not near:
+            return alone
+        joined = pipeline.diagnose(node_logs.join(evidence, near), facts, self.knowledge, now)
+        return node_logs.settle(alone, joined, near)
+
+    def node_log(self, node: str, log: BinaryIO, near: float) -> bytes:
+        """A node's own log from a file. near: a time of about then, for formats without a year."""
+        compressor, first = self.compressor(), 1
+        for data in whole_lines(log):
+            compressor.feed(node_logs.timed(Block(Stream("kernel", node), data, first), near))
+            first += data.count(b"\n")
+        return compress.to_bytes(compressor.take())
 
     def enricher(
         self, agent: FailureAgent

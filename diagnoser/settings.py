@@ -48,6 +48,9 @@ class Settings(BaseSettings):
     exit_grace_seconds: Seconds = Field(1.0, description="Wait for late lines after an attempt has ended.")
     settle_seconds: Seconds = Field(10.0, description="Quiet time after a fatal line before the diagnosis.")
     settle_max_seconds: Seconds = Field(60.0, description="Longest wait after a fatal line while lines keep coming.")
+    node_log_hours: Annotated[int, Field(ge=1)] = Field(
+        24, description="For so many hours of arrival logs of nodes (kernel, syslog, scheduler) are kept."
+    )
     lease_seconds: Seconds = Field(60.0, description="How long a replica may hold work before another takes it.")
 
     model_url: str = Field("", description="OpenAI-compatible server, such as http://127.0.0.1:8000/v1; empty: none.")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from diagnoser.model import Block, Stream
+from diagnoser.model import NODE_SOURCES, Block, Stream, node_log_id
 
 
 class Target(NamedTuple):
@@ -18,16 +18,25 @@ class Defaults:
     """What the query string of a request says about all of its lines. Records may say otherwise for themselves.
 
     first: 1-based number of the first line in its stream, None when the shipper does not number its lines.
+    cluster: of a node whose own log this is.
     """
 
     job: str = ""
     attempt: int | None = None
     stream: Stream = field(default_factory=Stream)
     first: int | None = None
+    cluster: str = ""
 
     @property
     def target(self) -> Target:
-        return Target(self.job, self.attempt)
+        return target(self.job, self.attempt, self.cluster, self.stream)
+
+
+def target(job: str, attempt: int | None, cluster: str, stream: Stream) -> Target:
+    """Where lines go: to the attempt that is named, else to the log of the node when they speak of one."""
+    if not job and stream.node and stream.source in NODE_SOURCES:
+        return Target(node_log_id(cluster, stream.node), None)
+    return Target(job, attempt)
 
 
 @dataclass(slots=True)

@@ -1,7 +1,8 @@
 """JSON records, one a line (`application/x-ndjson`) or in an array: what most log shippers send.
 
 A record is a string or an object. The line is its ``message`` (also: log, line, msg, text, body); job, attempt, node
-(also: host, hostname), rank, source (also: stream) and time (also: timestamp, ts, @timestamp) override the query.
+(also: host, hostname), rank, source (also: stream), cluster and time (also: timestamp, ts, @timestamp) override the
+query.
 A record that cannot be used is counted and told; the others are kept.
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 import orjson
 
 from diagnoser.errors import BadInput, Undecodable
-from diagnoser.ingest.batch import Batch, Defaults, Target
+from diagnoser.ingest.batch import Batch, Defaults, Target, target
 from diagnoser.model import JOB_ID, Block, Stream
 
 MESSAGE = ("message", "log", "line", "msg", "text", "body")
@@ -69,7 +70,7 @@ def _collect(rows: Iterable[tuple[str, Any]], defaults: Defaults, received: floa
     batch, groups, odd_times = Batch(), dict[tuple[Target, Stream], _Lines](), 0
     for name, row in rows:
         try:
-            target, stream, text, time = _read(row, defaults)
+            to, stream, text, time = _read(row, defaults)
         except _Reject as reason:
             batch.rejected += 1
             if len(batch.errors) < ERRORS_TOLD:
@@ -77,15 +78,15 @@ def _collect(rows: Iterable[tuple[str, Any]], defaults: Defaults, received: floa
             if defaults.first is None:
                 continue
             # The shipper counted this record as a line: an empty one keeps the numbers of those behind it.
-            target, stream, text, time = defaults.target, defaults.stream, "", math.nan
+            to, stream, text, time = defaults.target, defaults.stream, "", math.nan
         odd_times += time == math.inf
-        groups.setdefault((target, stream), _Lines()).add(text, math.nan if time == math.inf else time)
+        groups.setdefault((to, stream), _Lines()).add(text, math.nan if time == math.inf else time)
     if odd_times:
         batch.errors.append(f"{odd_times} records carry an unusable time; the time of arrival is used for them")
     if defaults.first is not None and len(groups) > 1:
         raise BadInput("an offset needs all records of the request to be of one job, attempt, node, rank and source")
-    for (target, stream), lines in groups.items():
-        batch.add(target, lines.block(stream, defaults.first or 0, received))
+    for (to, stream), lines in groups.items():
+        batch.add(to, lines.block(stream, defaults.first or 0, received))
     return batch
 
 
@@ -94,11 +95,6 @@ def _read(row: Any, defaults: Defaults) -> tuple[Target, Stream, str, float]:
     text = _first(record, MESSAGE)
     if not isinstance(text, str):
         raise _Reject("no message: a record needs one of " + ", ".join(MESSAGE))
-    job = record.get("job", defaults.job)
-    if not isinstance(job, str) or not job:
-        raise _Reject("no job: name it in the record or in the query")
-    if not re.fullmatch(JOB_ID, job):
-        raise _Reject(f"not a job id: {job[:40]!r}")
     attempt = _whole(record.get("attempt", defaults.attempt), "attempt", 1)
     rank = _whole(record.get("rank", defaults.stream.rank), "rank", -1)
     stream = Stream(
@@ -106,7 +102,17 @@ def _read(row: Any, defaults: Defaults) -> tuple[Target, Stream, str, float]:
         node=_name(_first(record, NODE), "node", defaults.stream.node),
         rank=-1 if rank is None else rank,
     )
-    return Target(job, attempt), stream, text, _time(_first(record, TIME))
+    return _target(record, attempt, stream, defaults), stream, text, _time(_first(record, TIME))
+
+
+def _target(record: dict[str, Any], attempt: int | None, stream: Stream, defaults: Defaults) -> Target:
+    job = record.get("job", defaults.job)
+    if job and not (isinstance(job, str) and re.fullmatch(JOB_ID, job)):
+        raise _Reject(f"not a job id: {str(job)[:40]!r}")
+    found = target(job or "", attempt, _name(record.get("cluster"), "cluster", defaults.cluster), stream)
+    if not found.job:
+        raise _Reject("no job: name it in the record or in the query (a node's own log needs source and node)")
+    return found
 
 
 def _record(row: Any) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from diagnoser.model import Block
 
 def parse_text(body: bytes, defaults: Defaults, received: float) -> Batch:
     """All lines of ``body`` as one block. Raises BadInput when the query names no job."""
-    if not defaults.job:
+    target = defaults.target
+    if not target.job:
         raise BadInput("no job: name it in the query, as in /api/v1/logs?job=my-job")
     batch = Batch()
-    batch.add(defaults.target, Block(defaults.stream, body, defaults.first or 0, received=received))
+    batch.add(target, Block(defaults.stream, body, defaults.first or 0, received=received))
     return batch

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from statistics import fmean, pstdev
 
-from diagnoser.model import Evidence, Line, Progress
+from diagnoser.model import NODE_SOURCES, Evidence, Line, Progress
 
 _WARM_UP = 5
 """Points needed before a mean and a deviation say anything."""
@@ -53,7 +53,8 @@ class Course:
     """The progress series, asked whether training went on after a line. Built once a log: logs have many candidates."""
 
     def __init__(self, evidence: Evidence) -> None:
-        self._single = len({line.stream for line in evidence.lines}) <= 1
+        own = {line.stream for line in evidence.lines if line.stream.source not in NODE_SOURCES}
+        self._single = len(own) <= 1
         stepped = [point for point in evidence.progress if point.step is not None]
         stepped.sort(key=self._at)
         self._places = [self._at(point) for point in stepped]
@@ -74,8 +75,8 @@ class Course:
         return float(point.line) if self._single else point.time
 
     def _place(self, line: Line) -> float:
-        if self._single:
-            return float(line.number)
+        if self._single:  # a node's own log counts its lines apart
+            return math.inf if line.stream.source in NODE_SOURCES else float(line.number)
         return line.time if line.time > 0 else math.inf
 
 

@@ -10,7 +10,7 @@ from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import attempts, deltas, jobs, streams
 from diagnoser.errors import Conflict
-from diagnoser.model import AttemptKey, Job, Stream
+from diagnoser.model import NODE_LOG, AttemptKey, Job, Stream
 from diagnoser.ports import Append, Cursor, StoredDelta
 
 Cursors = dict[AttemptKey, dict[Stream, Cursor]]
@@ -150,13 +150,14 @@ def _cursor_row(attempt: AttemptKey, stream: Stream, cursor: Cursor) -> dict[str
 
 
 def _touched(one: Append) -> dict[str, Any]:
+    fatal = one.fatal and not one.attempt.job.startswith(NODE_LOG)  # a node's log is never due by itself
     return {
         "job": one.attempt.job,
         "number": one.attempt.number,
         "opened": one.received,
         "last_line": one.received,
-        "fatal": one.received if one.fatal else None,
-        "fatal_revision": 1 if one.fatal else 0,
+        "fatal": one.received if fatal else None,
+        "fatal_revision": 1 if fatal else 0,
         "ended": None,
         "revision": 1,
         "dirty": one.received,

@@ -2,12 +2,13 @@
 
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.migrations import upgrade_engine
+from diagnoser.adapters.sql.node_logs import NodeLogs
 from diagnoser.adapters.sql.outbox import Outbox
 from diagnoser.adapters.sql.reading import Reading
 from diagnoser.adapters.sql.work import Work
 
 
-class SqlStore(Work, Outbox, Reading):
+class SqlStore(Work, Outbox, Reading, NodeLogs):
     """Made from an engine; ``open_store`` also brings the schema up to date. ``close`` it when done.
 
     Every method may raise Unavailable. A value that the database cannot hold raises BadInput.

@@ -1,0 +1,48 @@
+"""Parts of node logs. They are stored as attempts of a name that no job can have, and are never due."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import and_, delete, exists, func, or_, select, update
+
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import attempts, deltas, jobs, streams
+from diagnoser.model import NODE_LOG
+
+_CHUNK = 5_000
+
+
+class NodeLogs(Database):
+    """The node logs of ``ports.LogStore``."""
+
+    async def node_parts(self, logs: Sequence[str], least: int) -> dict[str, list[bytes]]:
+        found: dict[str, list[bytes]] = {}
+        async with self.reading() as connection:
+            for start in range(0, len(logs), _CHUNK):
+                mine = and_(deltas.c.job.in_(logs[start : start + _CHUNK]), deltas.c.attempt >= least)
+                for row in await connection.execute(select(deltas.c.job, deltas.c.data).where(mine)):
+                    found.setdefault(row.job, []).append(bytes(row.data))
+        return found
+
+    async def revisit(self, log: str, since: float, now: float) -> int:
+        """By the streams that name the node, and by the registration, where host names may be short or full."""
+        node = log.rpartition("/")[2]
+        spoke = exists().where(
+            streams.c.job == attempts.c.job,
+            streams.c.attempt == attempts.c.number,
+            or_(streams.c.node == node, streams.c.node.startswith(f"{node}.", autoescape=True)),
+        )
+        named = exists().where(
+            jobs.c.id == attempts.c.job,
+            or_(*(jobs.c.body.contains(f'"{node}{end}', autoescape=True) for end in ('"', "."))),
+        )
+        done = and_(attempts.c.diagnosed > 0, attempts.c.revision == attempts.c.diagnosed)
+        recent = func.coalesce(attempts.c.ended, attempts.c.fatal) >= since
+        others = attempts.c.job.not_like(f"{NODE_LOG}%")
+        again = update(attempts).where(recent, done, others, or_(spoke, named))
+        async with self.writing() as connection:
+            return (await connection.execute(again.values(revision=attempts.c.revision + 1, dirty=now))).rowcount
+
+    async def drop_parts(self, below: int) -> int:
+        old = and_(attempts.c.job.startswith(NODE_LOG, autoescape=True), attempts.c.number < below)
+        async with self.writing() as connection:
+            return (await connection.execute(delete(attempts).where(old))).rowcount

@@ -1,0 +1,42 @@
+"""What is known about an attempt beside its log, brought together from the store before it is diagnosed."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from diagnoser import compress, node_logs
+from diagnoser.model import Facts, Job, node_log_id
+from diagnoser.ports import Claim, LogStore
+
+_NODES = 5_000
+"""Nodes whose logs are looked at; a job on more of them is looked at by its first."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    store: LogStore
+
+    async def facts(self, claim: Claim, deltas: Sequence[bytes]) -> Facts:
+        """Registration, events, and the logs of the nodes that the attempt ran on, from about its failure."""
+        attempt, job = claim.attempt, claim.job
+        ended = attempt.ended or attempt.last_line
+        failed = (min(attempt.fatal or ended, ended), ended)
+        named = {node for event in attempt.events if (node := event.node)} | {*job.nodes, *job.rank_nodes.values()}
+        told = await asyncio.to_thread(lambda: set(_hosts(deltas)))
+        logs = await self._logs(job, sorted(named | told)[:_NODES], failed[0])
+        return Facts(job, attempt.key.number, attempt.events, logs, failed)
+
+    async def _logs(self, job: Job, nodes: Sequence[str], since: float) -> dict[str, list[bytes]]:
+        """A shipper that names no cluster is heard by the jobs of every cluster."""
+        of = {node: {node_log_id(job.cluster, node), node_log_id("", node)} for node in nodes}
+        ids = sorted(set().union(*of.values()))
+        parts = await self.store.node_parts(ids, node_logs.part(since - node_logs.BEFORE - node_logs.STALL))
+        found = {node: [data for log in sorted(logs) for data in parts.get(log, ())] for node, logs in of.items()}
+        return {node: data for node, data in found.items() if data}
+
+
+def _hosts(deltas: Sequence[bytes]) -> Iterator[str]:
+    """Nodes that the attempt's streams and its lines name."""
+    for data in deltas:
+        for stream, share in compress.from_bytes(data).shares.items():
+            yield from (node for node in (stream.node, *(host for _, host in share.nodes.values())) if node)

@@ -1,20 +1,26 @@
 """HOT PATH 2: an attempt's evidence -> Diagnosis. Pure: no clock, no I/O; `now` is an argument."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from diagnoser import verdict
-from diagnoser.localize import ANCHORS, collectives, nodes, progress, ranks
-from diagnoser.model import Anchor, Diagnosis, Evidence, Facts
-from diagnoser.recovery.policy import Case, Policy
-from diagnoser.rules import candidates, causality
+from diagnoser.localize import ANCHORS, collectives, nodes, progress, ranks, rollback
+from diagnoser.model import Anchor, Diagnosis, Evidence, Facts, Grounds
+from diagnoser.recovery.policy import Policy, case_of
+from diagnoser.rules import candidates, causality, ends
 from diagnoser.rules.candidates import Candidate
-from diagnoser.rules.causality import Story, Why
+from diagnoser.rules.causality import Story
 from diagnoser.rules.confidence import Calibration
+from diagnoser.rules.docket import Why
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.schema import Blame, Role
 from diagnoser.taxonomy import Category, FailureType, category_of
 
 _T = FailureType
+_DEATHS = frozenset({_T.SEGMENTATION_FAULT, _T.HOST_OUT_OF_MEMORY, _T.NODE_FAILURE})
+"""Types after which a process is gone."""
+_BUFFERED = 20
+"""Steps whose lines may still arrive after a process has died."""
 _WAITING = frozenset({_T.NCCL_TIMEOUT_ERROR, _T.NCCL_REMOTE_ERROR, _T.CONNECTION_ERROR, _T.NETWORK_ERROR})
 """Types that ranks print because another one did not arrive."""
 
@@ -30,7 +36,7 @@ class Knowledge:
     @property
     def anchors(self) -> tuple[Anchor, ...]:
         """What the compressor's gate must let through."""
-        return (*self.engine.ruleset.anchors, *ANCHORS)
+        return (*self.engine.ruleset.anchors, *ends.ANCHORS, *ANCHORS)
 
 
 def diagnose(evidence: Evidence, facts: Facts, knowledge: Knowledge, now: float | None = None) -> Diagnosis:
@@ -40,10 +46,13 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: Knowledge, now: float 
     """
     loss = verdict.loss_break(evidence)
     found = candidates.collect(evidence, knowledge.engine.match(evidence), loss)
-    story = causality.decide(evidence, found, lambda one: _recovered(evidence, one), diverged=loss is not None)
+    story = causality.decide(evidence, found, _recovered(evidence), diverged=loss is not None)
     place = locate(evidence, facts, story)
     told = verdict.tell(evidence, facts, story, place, knowledge.calibration, now)
-    return _advised(replace(told, ruleset=knowledge.engine.ruleset.hash), story, knowledge.policy)
+    told = replace(told, ruleset=knowledge.engine.ruleset.hash, step=rollback.last_step(evidence))
+    if told.type is _T.LOSS_DIVERGENCE:
+        told = replace(told, rollback=rollback.find(evidence, facts.events))
+    return _advised(told, story, facts, knowledge.policy)
 
 
 def locate(evidence: Evidence, facts: Facts, story: Story) -> verdict.Place:
@@ -70,8 +79,17 @@ def _nodes_of(absent: collectives.Absence, launch: ranks.Launch) -> tuple[str | 
     return tuple(map(launch.nodes.get, absent.ranks)) + tuple(map(by_task.get, absent.tasks))
 
 
-def _recovered(evidence: Evidence, one: Candidate) -> bool:
-    return one.type is not _T.LOSS_DIVERGENCE and progress.went_on(evidence, evidence.lines[one.line])
+def _recovered(evidence: Evidence) -> Callable[[Candidate], bool]:
+    """Whether the job went on after a candidate: a death needs more than what was still in the pipe."""
+    course = progress.Course(evidence)
+
+    def recovered(one: Candidate) -> bool:
+        line = evidence.lines[one.line]
+        if one.type is _T.LOSS_DIVERGENCE:
+            return one.role is Role.SYMPTOM and course.calmed(line)
+        return course.went_on(line, _BUFFERED) if one.type in _DEATHS else course.went_on(line)
+
+    return recovered
 
 
 def _alike(story: Story) -> frozenset[int]:
@@ -95,15 +113,12 @@ def _absent(evidence: Evidence, story: Story, root: Candidate, launch: ranks.Lau
     return absent or collectives.absent_task(launch.task_nodes, tasks - {-1})
 
 
-def _advised(diagnosis: Diagnosis, story: Story, policy: Policy) -> Diagnosis:
+def _advised(diagnosis: Diagnosis, story: Story, facts: Facts, policy: Policy) -> Diagnosis:
     root = story.root
-    named = nodes.named(diagnosis.nodes) and diagnosis.category is Category.INFRASTRUCTURE
-    case = Case(
-        type=diagnosis.type,
-        category=diagnosis.category,
-        confidence=diagnosis.confidence,
-        node_named=named,
+    grounds = Grounds(
+        node_named=nodes.named(diagnosis.nodes) and diagnosis.category is Category.INFRASTRUCTURE,
         stable=bool(root and root.stable),
         hint=root.action if root else None,
     )
-    return replace(diagnosis, recovery=policy.advise(case))
+    known = replace(diagnosis, grounds=grounds)
+    return replace(known, recovery=policy.advise(case_of(known, facts.job.labels)))

@@ -17,8 +17,9 @@ from diagnoser.model import (
 )
 from diagnoser.rules import confidence, outcome
 from diagnoser.rules.candidates import Break, Candidate
-from diagnoser.rules.causality import Story, Why
+from diagnoser.rules.causality import Story
 from diagnoser.rules.confidence import Calibration
+from diagnoser.rules.docket import Why
 from diagnoser.rules.schema import Role
 from diagnoser.taxonomy import Category, FailureType, Outcome, category_of
 

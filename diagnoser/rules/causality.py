@@ -4,47 +4,21 @@ The order of the field: role first, then what explains what, then the earliest i
 ``Evidence.lines``), then the more specific (as in GPUAlert's ordered rules and L4's failure chains).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from diagnoser.model import Evidence
 from diagnoser.rules import exceptions
 from diagnoser.rules.candidates import Candidate
+from diagnoser.rules.docket import CLASS, SAME_STORY, Docket, Why
+from diagnoser.rules.ends import settle_attempts, settle_end
 from diagnoser.rules.schema import Blame, Role
 from diagnoser.taxonomy import Category, FailureType, category_of
-
-_SAME_STORY = 40
-"""Lines within which a more specific candidate of the same rank speaks of the same event."""
-
 
 _REPORTED = 60
 """Lines within which a launcher reports a death that peers have noticed."""
 _AS_EXACT = 20
 """A raised exception is shown rather than a log line of the same type that is more specific by no more than this."""
-CLASS = 30
-"""Specificity up to which a rule knows an exception by its class alone."""
-
-
-_LEAVING = frozenset({FailureType.CONNECTION_ERROR, FailureType.NETWORK_ERROR, FailureType.NCCL_REMOTE_ERROR})
-"""What processes print when their peers have left already."""
-
-
-class Why(StrEnum):
-    """Why a candidate is not the root."""
-
-    BENIGN = "looks like an error and is none"
-    RECOVERED = "training went on after it"
-    EARLIER_ATTEMPT = "belongs to an earlier attempt in the same log"
-    CHAINED = "another exception of the same chain says more"
-    WRAPPER = "repeats or carries an inner error"
-    TEARDOWN = "printed while the job was being taken down"
-    EXPLAINED = "explained by the root"
-    REPEATED = "the same failure on another rank or line"
-    LATER = "came after the root"
-    VAGUE = "a more exact line tells the same event"
-    VAGUE_END = "printed at the end of failed runs as well"
-    FINISHED = "the run completed nevertheless"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +33,6 @@ class Story:
         return tuple(other for other, why in self.rejected if why is Why.EXPLAINED)
 
 
-class _Docket:
-    """Candidates still in question, and those that were dismissed."""
-
-    def __init__(self, candidates: Iterable[Candidate]) -> None:
-        self.open = list(candidates)
-        self.dismissed: list[tuple[Candidate, Why]] = []
-
-    def dismiss(self, why: Why, test: Callable[[Candidate], bool], *, keep_last: bool = False) -> None:
-        """Dismiss those that pass the test; with ``keep_last`` not when nobody would be left."""
-        gone = [one for one in self.open if test(one)]
-        if keep_last and len(gone) == len(self.open):
-            return
-        self.dismissed += [(one, why) for one in gone]
-        self.open = [one for one in self.open if not test(one)]
-
-
 def decide(
     evidence: Evidence,
     candidates: Sequence[Candidate],
@@ -83,9 +41,10 @@ def decide(
     diverged: bool = False,
 ) -> Story:
     """recovered: whether training went on after the candidate's line. diverged: the loss series broke for good."""
-    docket = _Docket(candidates)
+    docket = Docket(candidates)
+    settle_attempts(docket, evidence)
     docket.dismiss(Why.RECOVERED, lambda one: category_of(one.type) is not Category.NONE and recovered(one))
-    _settle_end(docket, evidence, recovered, diverged=diverged)
+    settle_end(docket, evidence, recovered, diverged=diverged)
     _settle_chains(docket, evidence)
     docket.dismiss(Why.TEARDOWN, lambda one: one.role is Role.TEARDOWN, keep_last=True)
     docket.dismiss(Why.WRAPPER, lambda one: one.role is Role.WRAPPER, keep_last=True)
@@ -93,73 +52,7 @@ def decide(
     return _verdict(docket, evidence)
 
 
-def _settle_end(docket: _Docket, evidence: Evidence, went_on: Callable[[Candidate], bool], *, diverged: bool) -> None:
-    """A run that says it ended well, or was told to end, explains what follows; a completed run also what precedes.
-
-    A job that hangs after a failure is ended by somebody: then the failure before the end is the cause.
-    """
-    _settle_completed(docket, evidence, went_on, diverged=diverged)
-    told = [one for one in docket.open if _is_end(one) and one.type is not FailureType.COMPLETED]
-    if not told:
-        return
-    first, last = told[0], told[-1]
-    if any(one.line < first.line and _outweighs(one, first) for one in docket.open):
-        docket.dismiss(Why.LATER, lambda one: one in told)
-    elif went_on(last) and any(one.line > last.line and _is_fault(one) for one in docket.open):
-        docket.dismiss(Why.EARLIER_ATTEMPT, lambda one: one.line <= last.line)
-    else:
-        docket.dismiss(Why.EXPLAINED, lambda one: one.line > first.line)
-
-
-def _settle_completed(
-    docket: _Docket, evidence: Evidence, went_on: Callable[[Candidate], bool], *, diverged: bool
-) -> None:
-    done = [one for one in docket.open if _is_end(one) and one.type is FailureType.COMPLETED]
-    if not done:
-        return
-    last = done[-1]
-    near = any(_is_fault(one) and 0 < last.line - one.line <= _SAME_STORY for one in docket.open)
-    if last.specificity <= CLASS and near:
-        docket.dismiss(Why.VAGUE_END, lambda one: one.type is FailureType.COMPLETED)
-    elif diverged or any(_undoes(one, last, evidence, again=went_on(last)) for one in docket.open):
-        docket.dismiss(Why.LATER, lambda one: one.type is FailureType.COMPLETED)
-        docket.dismiss(Why.EARLIER_ATTEMPT, lambda one: one.line < last.line and not diverged)
-    else:
-        docket.dismiss(Why.FINISHED, lambda one: not _is_end(one))
-
-
-def _undoes(one: Candidate, end: Candidate, evidence: Evidence, *, again: bool) -> bool:
-    """Whether ``one`` shows that the job failed after all, or that another one followed in the same log.
-
-    What peers print when the first ones leave does not; nor does what tasks of the same step print when ``end`` is a
-    verdict of the benchmark itself (explains all). again: training went on after ``end``: another run.
-    """
-    if one.line < end.line or one.role not in (Role.ROOT, Role.SYMPTOM):
-        return False
-    if again or one.type is FailureType.CANCELLED:
-        return again
-    if one.type in _LEAVING and one.role is Role.SYMPTOM and not one.raised:
-        return False
-    same_step = min(evidence.lines[one.line].task, evidence.lines[end.line].task) >= 0
-    return one is not end and not ("all" in end.explains and same_step)
-
-
-def _outweighs(one: Candidate, end: Candidate) -> bool:
-    """Whether a failure before an ordered end is the reason for that end."""
-    if category_of(one.type) is Category.NONE or one.role not in (Role.ROOT, Role.SYMPTOM):
-        return False
-    return one.role is Role.ROOT or end.type is not FailureType.PREEMPTED
-
-
-def _is_end(one: Candidate) -> bool:
-    return category_of(one.type) is Category.NONE and one.role is Role.ROOT
-
-
-def _is_fault(one: Candidate) -> bool:
-    return category_of(one.type) is not Category.NONE and one.role is Role.ROOT
-
-
-def _settle_chains(docket: _Docket, evidence: Evidence) -> None:
+def _settle_chains(docket: Docket, evidence: Evidence) -> None:
     """Of exceptions raised from or while handling one another, keep the one that says what went wrong."""
     for chain in _chains(evidence):
         members = [one for one in docket.open if one.trace in chain]
@@ -206,7 +99,7 @@ def _telling(one: Candidate, evidence: Evidence) -> tuple[int, int]:
     return (1 if exceptions.is_control_flow(evidence.tracebacks[one.trace].exception) else 2), 0
 
 
-def _settle_causes(docket: _Docket) -> None:
+def _settle_causes(docket: Docket) -> None:
     """Roots explain symptoms; a root also explains the types it lists, a symptom only those after it."""
     docket.dismiss(Why.TEARDOWN, _is_told, keep_last=True)
     if any(one.role is Role.ROOT for one in docket.open):
@@ -237,7 +130,7 @@ def _covers(cause: Candidate, other: Candidate) -> bool:
     return "all" in cause.explains or other.type in cause.explains
 
 
-def _verdict(docket: _Docket, evidence: Evidence) -> Story:
+def _verdict(docket: Docket, evidence: Evidence) -> Story:
     if not docket.open:
         return Story(None, tuple(docket.dismissed))
     first = docket.open[0]
@@ -257,7 +150,7 @@ def _same_story(first: Candidate, other: Candidate, evidence: Evidence) -> bool:
     return (
         here.stream == there.stream
         and (first.rank is None or other.rank is None or first.rank == other.rank)
-        and abs(there.number - here.number) <= _SAME_STORY
+        and abs(there.number - here.number) <= SAME_STORY
     )
 
 

@@ -81,8 +81,8 @@ _WORDS: tuple[tuple[FailureType, str], ...] = (
     ),
     (
         _T.OUT_OF_MEMORY_ERROR,
-        r"(?:out[ _]?of[ _]?memory|\boom\b|alloc\w* fail\w*|fail\w* to alloc\w*).*\b(?:cuda|hip|gpu|hbm|vram|device|tpu|npu|"
-        + r"tensor)\b|resource_exhausted|error_out_?of_?memory",
+        r"(?:out[ _]?of[ _]?memory|\boom\b|alloc\w* fail\w*|fail\w* to alloc\w*).*"
+        + r"\b(?:cuda|hip|gpu|hbm|vram|device|tpu|npu|tensor)\b|resource_exhausted|error_out_?of_?memory",
     ),
     (
         _T.DATALOADER_KILLED,

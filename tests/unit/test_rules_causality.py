@@ -5,7 +5,8 @@ from collections.abc import Collection
 from diagnoser.model import Evidence
 from diagnoser.rules import candidates, causality
 from diagnoser.rules.candidates import Break, Candidate
-from diagnoser.rules.causality import Story, Why
+from diagnoser.rules.causality import Story
+from diagnoser.rules.docket import Why
 from diagnoser.rules.schema import Role
 from diagnoser.taxonomy import FailureType
 from tests.rulefiles import engine, log, rule, trace
@@ -133,6 +134,17 @@ def test_the_last_attempt_of_a_requeued_job_counts() -> None:
     story = decide(one(10, T.PREEMPTED), one(300), after=(10,))
     assert story.root is not None and story.root.type is T.KEY_ERROR
     assert why(story, 10) is Why.EARLIER_ATTEMPT
+
+
+def test_two_launches_in_one_log_diagnose_the_last() -> None:
+    """What failed before the last launch is an earlier attempt, also when neither made progress."""
+    bodies = ["line"] * 400
+    bodies[0] = bodies[200] = "START TIME: Sun Mar 1 10:00:00 UTC 2026"
+    story = decide(one(50, T.OUT_OF_MEMORY_ERROR), one(300), evidence=log(*bodies))
+    assert story.root is not None and story.root.type is T.KEY_ERROR
+    assert why(story, 50) is Why.EARLIER_ATTEMPT
+    alone = decide(one(50, T.OUT_OF_MEMORY_ERROR), evidence=log(*bodies))
+    assert alone.root is not None and alone.root.type is T.OUT_OF_MEMORY_ERROR
 
 
 def test_chain_keeps_the_cause_that_says_something() -> None:

@@ -30,7 +30,7 @@ class GuardedModel:
         self._clock = clock
 
     async def context(self) -> int | None:
-        return await self._model.context()
+        return None if self._breaker.rests(self._clock()) else await self._model.context()
 
     async def ask(self, request: ModelRequest) -> ModelAnswer:
         """Raises ModelFailed, also without asking."""
@@ -47,7 +47,7 @@ class GuardedModel:
             self._budget.settle(entry, size if failure.reason is ModelFailure.MALFORMED else 0, 0)
             self._tell(failure)
             raise
-        except BaseException:  # cancelled: what was reserved may well be what it cost
+        except BaseException:  # not waited for any longer: what was reserved may well be what it cost
             self._breaker.failed(self._clock())
             raise
         self._breaker.succeeded()

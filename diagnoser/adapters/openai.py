@@ -29,6 +29,8 @@ _FORMAT_WORDS = ("response_format", "json_schema", "json_object", "grammar", "gu
 _LENGTH_WORDS = ("context length", "context_length", "context size", "context window", "maximum context", "n_ctx")
 _LEAN = frozenset({"maxLength", "minLength", "minimum", "maximum", "maxItems", "minItems", "pattern", "title"})
 _DETAIL_CHARS = 4000
+_CONTEXT_SECONDS = 2.0
+"""Longest wait for the list of models: a question has a deadline, and can be asked without."""
 
 Format = Callable[[Mapping[str, object]], dict[str, Any] | None]
 
@@ -90,7 +92,7 @@ class OpenAIModel:
         """What ``/v1/models`` says; asked until the server has said something."""
         if self._context is None:
             try:
-                models = (await self._client.models.list()).data
+                models = (await self._client.models.list(timeout=_CONTEXT_SECONDS)).data
             except (openai.OpenAIError, ValueError):
                 return None
             self._context = next((_length(one) for one in models or () if one.id == self.name), 0)

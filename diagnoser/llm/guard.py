@@ -62,9 +62,12 @@ class Breaker:
         self._closed_from = 0.0
         self._trying = False
 
+    def rests(self, now: float) -> bool:
+        return now < self._closed_from
+
     def admits(self, now: float) -> bool:
         """Whether a question may be asked; who is admitted must tell the end with ``succeeded`` or ``failed``."""
-        if now < self._closed_from:
+        if self.rests(now):
             return False
         if self._row < self._failures:
             return True
@@ -83,7 +86,3 @@ class Breaker:
             self._closed_from = max(self._closed_from, now + rest)
         if self._row >= self._failures:
             self._closed_from = max(self._closed_from, now + self._rest)
-
-    def gave_up(self) -> None:
-        """Nobody waited for the end: it says nothing about the server."""
-        self._trying = False

@@ -12,7 +12,10 @@ from typing import Any
 
 @dataclass
 class Reply:
-    """content: what the model says. status: other than 200 is an error. wait: seconds before the answer."""
+    """content: what the model says. status: other than 200 is an error. wait: seconds before the answer.
+
+    tokens: of the question, as the server counts them.
+    """
 
     content: str = ""
     status: int = 200
@@ -20,6 +23,7 @@ class Reply:
     drop: bool = False
     raw: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    tokens: int = 900
 
 
 Say = Callable[[dict[str, Any]], Reply]
@@ -71,7 +75,7 @@ def model_server(say: Say, context: int | None = None, name: str = "scripted") -
             self.answer(reply)
 
         def answer(self, reply: Reply) -> None:
-            body = reply.raw if reply.raw is not None else json.dumps(_completion(reply.content, name)).encode()
+            body = reply.raw if reply.raw is not None else json.dumps(_completion(reply, name)).encode()
             try:
                 self.send_response(reply.status)
                 for header, value in {"Content-Type": "application/json", **reply.headers}.items():
@@ -97,12 +101,12 @@ def model_server(say: Say, context: int | None = None, name: str = "scripted") -
         thread.join()
 
 
-def _completion(content: str, name: str) -> dict[str, Any]:
+def _completion(reply: Reply, name: str) -> dict[str, Any]:
     return {
         "id": "c-1",
         "object": "chat.completion",
         "created": 1,
         "model": name,
-        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}],
-        "usage": {"prompt_tokens": 900, "completion_tokens": 60, "total_tokens": 960},
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply.content}}],
+        "usage": {"prompt_tokens": reply.tokens, "completion_tokens": 60, "total_tokens": reply.tokens + 60},
     }

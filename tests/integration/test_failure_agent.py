@@ -177,6 +177,24 @@ async def test_a_server_that_keeps_failing_is_left_alone_and_tried_again() -> No
             assert (await site.consult()).type is FailureType.NVLINK_ERROR
 
 
+async def test_a_server_that_hangs_is_left_alone_too() -> None:
+    """Questions that nobody waited for to the end count as failures."""
+    with model_server(in_turn(Reply(wait=2.0))) as server:
+        async with Site(server, {"model_breaker_failures": 2, "model_deadline_seconds": 0.3}) as site:
+            reasons = [used(await site.consult()).failure for _ in range(2)]
+    assert reasons == ["model_timeout", "breaker_open"]
+
+
+async def test_one_diagnosis_has_a_bound_of_tokens() -> None:
+    """No further question once the next one could pass 40k tokens."""
+    found, asked = await consult(
+        *(replace(say(type=kind), tokens=19_000) for kind in ("gpu_lost", "ecc_error", "os_error"))
+    )
+    assert len(asked) == 2
+    assert used(found).tokens_in + used(found).tokens_out <= 40_000
+    assert stands(found)
+
+
 async def test_a_busy_server_is_asked_again_when_it_said_so() -> None:
     """429 with a short Retry-After costs a wait and not the answer."""
     busy = Reply(status=429, raw=b"{}", headers={"Retry-After": "1"})

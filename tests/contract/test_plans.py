@@ -1,0 +1,244 @@
+"""Contract of plans, nodes and breakers: decided under a lock, claimed by one, nothing lost when a rule says no."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+
+from diagnoser.adapters.sql.database import create_engine
+from diagnoser.adapters.sql.migrations import upgrade
+from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.errors import Conflict, NotFound
+from diagnoser.model import (
+    AttemptKey,
+    BreakerState,
+    Job,
+    Mode,
+    NodeActor,
+    NodeEventKind,
+    NodeMark,
+    Plan,
+    PlanState,
+    Ruling,
+    Situation,
+)
+from diagnoser.ports import PlanFilter, Rule, Store
+from diagnoser.recovery import plans
+from diagnoser.recovery.policy import in_mode
+from tests.contract.records import KEY, append, claimed, effect, plan, record, the_claim
+
+NOW = 1000.0
+
+
+def acting(job: str = KEY.job, **fields: object) -> Plan:
+    """A plan that an executor may claim."""
+    made = in_mode(plan(AttemptKey(job), id=f"plan-{job}"), Mode.ACT)
+    return replace(made, key=f"key-{job}", created=NOW, expires=NOW + 3600, cluster="east", **fields)  # type: ignore[arg-type]
+
+
+async def put(store: Store, *made: Plan, rule: Rule | None = None) -> None:
+    """Store plans the way a worker does."""
+    keys = [AttemptKey(one.job, one.attempt) for one in made]
+    await store.append([append(key, fatal=True) for key in keys])
+    claims = {claim.attempt.key: claim for claim in await claimed(store, limit=1000)}
+    for key, one in zip(keys, made, strict=True):
+        await store.save_diagnosis(claims[key], record(f"d-{one.id}", claims[key], created=NOW), one, [], rule)
+
+
+def kept(given: Plan | None, situation: Situation) -> Ruling:
+    return Ruling(given)
+
+
+async def test_a_plan_comes_back_as_it_was_given(store: Store) -> None:
+    """Every field survives, and the diagnosis shows the same plan."""
+    await put(store, acting(family="f", fingerprint="p", suspects=("n1",), progress=("step", 7.0)))
+    expected = acting(family="f", fingerprint="p", suspects=("n1",), progress=("step", 7.0))
+    assert await store.plan(expected.id) == expected
+    found = await store.diagnosis(f"d-{expected.id}")
+    assert found is not None and found.plan == expected
+    assert await store.plans(PlanFilter(state="sent", job=KEY.job), "", 10) == [expected]
+    assert await store.plans(PlanFilter(state="waiting"), "", 10) == []
+
+
+async def test_executors_that_claim_at_once_share_the_plans(store: SqlStore, second: SqlStore) -> None:
+    """Of many claims on two replicas no two hold the same plan, and none is left over."""
+    await put(store, *(acting(f"job-{number:02}") for number in range(12)))
+    asks = (one.claim_plan(f"x{n}", "east", NOW, 60.0) for n, one in enumerate([store, second] * 10))
+    held = [one for one in await asyncio.gather(*asks) if one]
+    more = [one for _ in range(12) if (one := await store.claim_plan("late", "east", NOW, 60.0))]
+    assert sorted(one.id for one in held + more) == [f"plan-job-{number:02}" for number in range(12)]
+    assert len({one.lease.token for one in held + more if one.lease}) == 12
+
+
+async def test_a_plan_is_free_again_when_its_lease_ends(store: Store) -> None:
+    """Not earlier; the oldest goes first; a plan in its cool-down waits."""
+    await put(store, acting("old"), acting("cooling", not_before=NOW + 500))
+    first = await store.claim_plan("x", "east", NOW, 60.0)
+    assert first is not None and first.job == "old"
+    assert await store.claim_plan("y", "east", NOW + 59.0, 60.0) is None
+    again = await store.claim_plan("y", "east", NOW + 60.0, 600.0)
+    assert again is not None and again.job == "old" and again.lease != first.lease
+    cooled = await store.claim_plan("y", "east", NOW + 500.0, 60.0)
+    assert cooled is not None and cooled.job == "cooling"
+
+
+async def test_a_change_that_says_no_changes_nothing(store: Store) -> None:
+    """What the rule raises reaches the caller, and the plan is as it was."""
+    await put(store, acting())
+
+    def no(given: Plan | None, situation: Situation) -> Ruling:
+        raise Conflict("no")
+
+    with pytest.raises(Conflict):
+        await store.change_plan(acting().id, NOW, no)
+    assert await store.plan(acting().id) == acting()
+    with pytest.raises(NotFound):
+        await store.change_plan("none", NOW, kept)
+
+
+async def test_changes_at_once_are_decided_one_after_the_other(store: Store, second: Store) -> None:
+    """Of many who approve at once exactly one does."""
+    waiting = in_mode(acting(), Mode.APPROVE)
+    await put(store, waiting)
+
+    def approve(given: Plan | None, situation: Situation) -> Ruling:
+        assert given is not None
+        return Ruling(plans.approve(given, by="maria", comment="", now=NOW, life=60.0), effects=(effect("told"),))
+
+    tries = await asyncio.gather(
+        *(one.change_plan(waiting.id, NOW, approve) for one in (store, second) * 4), return_exceptions=True
+    )
+    assert sum(isinstance(one, Ruling) for one in tries) == 1
+    assert sum(isinstance(one, Conflict) for one in tries) == 7
+    assert [one.effect.key for one in await store.effects()] == ["told"]
+
+
+async def test_decisions_of_a_cluster_see_each_other(store: Store, second: Store) -> None:
+    """Two diagnoses that are saved at once on two replicas: the later one's rails know the earlier plan."""
+    keys = [AttemptKey(f"job-{number}") for number in range(6)]
+    await store.append([append(key, fatal=True) for key in keys])
+    claims = await claimed(store)
+    seen: list[int] = []
+
+    def rule(given: Plan | None, situation: Situation) -> Ruling:
+        seen.append(len(situation.past))
+        return Ruling(given)
+
+    async def save(number: int) -> None:
+        made, claim = acting(claims[number].attempt.key.job), claims[number]
+        await (store, second)[number % 2].save_diagnosis(
+            claim, record(f"d{number}", claim, created=NOW), made, [], rule
+        )
+
+    await asyncio.gather(*map(save, range(6)))
+    assert sorted(seen) == [0, 1, 2, 3, 4, 5]
+
+
+async def test_a_situation_holds_what_the_rails_look_at(store: Store) -> None:
+    """Plans of the cluster, node marks, the fleet by partition, and tripped breakers; other clusters stay out."""
+    await store.register(Job("a", cluster="east", nodes=("n1", "n2"), rank_nodes={0: "n3"}, created=NOW))
+    await store.register(Job("b", cluster="east", nodes=("n3", "n4"), labels={"partition": "gpu"}, created=NOW))
+    await store.register(Job("c", cluster="west", nodes=("w1",), created=NOW))
+    await store.note_node(NodeMark("east", "n1", NodeEventKind.DOWN, NodeActor.DIAGNOSER, NOW))
+    await put(store, acting("x"), replace(acting("w"), cluster="west"))
+    trip = BreakerState("east:gpu", True, NOW, "too many")
+    await store.change_plan("plan-x", NOW, lambda given, _: Ruling(given, trips=(trip,)))
+    seen: list[Situation] = []
+
+    def rule(given: Plan | None, situation: Situation) -> Ruling:
+        seen.append(situation)
+        return Ruling(given)
+
+    await put(store, acting("y"), rule=rule)
+    (found,) = seen
+    assert [one.id for one in found.past] == ["plan-x"]
+    assert (list(found.marks), found.open) == (["n1"], frozenset({"east:gpu"}))
+    assert found.fleet == {"east": 4, "east:gpu": 2}
+
+
+async def test_a_save_that_fails_leaves_no_plan(store: Store) -> None:
+    """The ruling is part of the save's transaction."""
+    await store.append([append(fatal=True)])
+    claim = await the_claim(store)
+    await store.save_diagnosis(claim, record("01", claim), acting(), [], kept)
+    with pytest.raises(Conflict):
+        await store.save_diagnosis(claim, record("02", claim), replace(acting(), id="other", key="other"), [], kept)
+    assert await store.plan("other") is None
+
+
+async def test_only_plans_that_nobody_holds_expire(store: Store) -> None:
+    """An executor at work may end its plan late; advice never expires."""
+    held, free, advice = acting("held"), acting("free"), in_mode(acting("advice"), Mode.OBSERVE)
+    await put(store, held, free, advice)
+    assert (await store.claim_plan("x", "east", NOW, 9000.0)) is not None
+    assert len(await store.expired_plans(NOW + 3600, 10)) == 1
+    assert len(await store.expired_plans(NOW + 9000, 10)) == 2
+    assert await store.expired_plans(NOW + 3599, 10) == []
+
+
+async def test_node_events_keep_their_order(store: Store) -> None:
+    """The newest event is the node's state, whatever comes in late; an equal event is one."""
+    new = NodeMark("east", "n1", NodeEventKind.CORDONED, NodeActor.PERSON, NOW, "fan")
+    old = NodeMark("east", "n1", NodeEventKind.DOWN, NodeActor.DIAGNOSER, NOW - 60)
+    for mark in (new, old, new):
+        await store.note_node(mark)
+    (found,) = await store.node_marks("east")
+    assert (found.kind, found.feedback) == (NodeEventKind.CORDONED, "node_is_bad")
+    assert await store.node_marks("west") == []
+
+
+async def test_a_breaker_is_reset_with_a_comment(store: Store) -> None:
+    """Only one that exists."""
+    await put(store, acting())
+    trip = BreakerState("east", True, NOW, "too many")
+    await store.change_plan(acting().id, NOW, lambda given, _: Ruling(given, trips=(trip,)))
+    closed = BreakerState("east", False, NOW + 60, "two bad GPUs", "maria")
+    assert await store.reset_breaker(closed) == closed
+    assert await store.breakers() == [closed]
+    with pytest.raises(NotFound):
+        await store.reset_breaker(replace(closed, scope="none"))
+
+
+async def test_effects_are_paged_and_tried_again(store: Store) -> None:
+    """Only what was given up can be tried again, and it is due at once."""
+    await put(store, acting())
+    made = tuple(effect(key, created=NOW, expires=NOW + 10) for key in "abc")
+    await store.change_plan(acting().id, NOW, lambda given, _: Ruling(given, effects=made))
+    for due, state in zip(await store.claim_effects(NOW, 60.0, 3), ("dead", "dead", "sent"), strict=True):
+        await store.settle_effect(due, state, error="HTTP 410" if state == "dead" else "")
+    assert [one.effect.key for one in await store.effects_in("dead", "", 1)] == ["a"]
+    assert [one.effect.key for one in await store.effects_in("dead", "a", 9)] == ["b"]
+    again = await store.retry_effect("a", NOW + 20, NOW + 3600)
+    assert (again.state, again.effect.expires, again.error) == ("pending", NOW + 3600, "")
+    assert [one.effect.key for one in await store.claim_effects(NOW + 20, 60.0, 9)] == ["a"]
+    with pytest.raises(Conflict):
+        await store.retry_effect("c", NOW, NOW)
+    with pytest.raises(NotFound):
+        await store.retry_effect("z", NOW, NOW)
+
+
+async def test_plans_of_the_first_schema_can_be_found_by_id(url: str) -> None:
+    """A plan that an older version stored gets its columns from its body."""
+    await upgrade(url, "0001")
+    engine = create_engine(url)
+    body = (
+        '{"id":"old-1","key":"k","job":"j","attempt":1,"action":"resubmit","nodes":[],"mode":"observe",'
+        '"state":"advised","reason":"r","created":5.0,"expires":9.0}'
+    )
+    values = {"b": body}
+    async with engine.begin() as connection:
+        await connection.execute(text("INSERT INTO jobs (id, body) VALUES ('j', '{\"id\":\"j\"}')"))
+        await connection.execute(
+            text(
+                "INSERT INTO attempts (job, number, opened, last_line, fatal_revision, revision, diagnosed, dirty, "
+                "deltas, token, lease, tries) VALUES ('j', 1, 0, 0, 0, 0, 0, 0, 0, '', 0, 0)"
+            )
+        )
+        insert = "INSERT INTO plans (key, job, attempt, state, body) VALUES ('k', 'j', 1, 'advised', :b)"
+        await connection.execute(text(insert), values)
+    await engine.dispose()
+    opened = await open_store(url)
+    found = await opened.plan("old-1")
+    assert found is not None and (found.created, found.state) == (5.0, PlanState.ADVISED)
+    await opened.close()

@@ -31,8 +31,11 @@ def slack_message(
     return {"text": escape(_cut(title, TEXT_LENGTH)), "blocks": blocks}
 
 
-def plan_message(plan: Plan, *, link: str = "") -> dict[str, object]:
-    """The body that tells how a recovery plan stands: what it wanted, what became of it, and why."""
+def plan_message(plan: Plan, *, link: str = "", mask: Callable[[str], str] = lambda text: text) -> dict[str, object]:
+    """The body that tells how a recovery plan stands: what it wanted, what became of it, and why.
+
+    mask: hides secrets in what an executor reported.
+    """
     last = plan.history[-1].why if plan.history else plan.reason
     title = f"Plan for {plan.job} attempt {plan.attempt}: {plan.state.value.replace('_', ' ')}"
     shown = "".join(char if char.isprintable() else " " for char in title)
@@ -41,7 +44,7 @@ def plan_message(plan: Plan, *, link: str = "") -> dict[str, object]:
     blocks: list[Block] = [
         {"type": "header", "text": {"type": "plain_text", "text": _cut(shown, HEADER_LENGTH), "emoji": False}},
         {"type": "section", "fields": [_mrkdwn(text) for text in facts]},
-        _section(f"*Why* {_whole(escape(last), TEXT_LENGTH)}"),
+        _section(f"*Why* {_whole(escape(mask(last)), TEXT_LENGTH)}"),
         *_link(link),
     ]
     return {"text": escape(_cut(shown, TEXT_LENGTH)), "blocks": blocks}

@@ -70,7 +70,7 @@ class Effects:
         if not self.chat:
             return ()
         key = f"alert-{plan.id}-{plan.state}-{len(plan.history)}"
-        body = alerts.plan_message(plan, link=self._link(plan.diagnosis))
+        body = alerts.plan_message(plan, link=self._link(plan.diagnosis), mask=self.mask)
         return (Effect(key, EffectKind.SLACK, "slack", orjson.dumps(body), now, now + ALERT_LIFE),)
 
     def _plan(self, claim: Claim, record: DiagnosisRecord) -> Plan | None:

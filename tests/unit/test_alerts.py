@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from diagnoser.alerts import code, escape, slack_message
-from diagnoser.model import Advice, Diagnosis, RootCause, Suspect
+from diagnoser.alerts import code, escape, plan_message, slack_message
+from diagnoser.llm.redact import redact
+from diagnoser.model import Advice, Change, Diagnosis, PlanState, RootCause, Suspect
 from diagnoser.taxonomy import Action, Category, FailureType, Outcome
+from tests.contract.records import plan
 
 LOST = Diagnosis(
     outcome=Outcome.FAILED,
@@ -121,3 +123,13 @@ def test_secrets_are_masked_before_the_chat_sees_them() -> None:
     )
     assert "abc123" not in texts(message)
     assert "token=[masked]" in texts(message)
+
+
+def test_what_an_executor_reports_is_masked_and_escaped() -> None:
+    """Its words reach a chat without secrets, and can neither link nor mention."""
+    why = "drain failed: token=s3cr3ts3cr3t <!channel>"
+    told = replace(plan(), history=(Change(1.0, PlanState.NOT_REACHED, "slurm", why),))
+    message = texts(plan_message(told, mask=redact))
+    assert "s3cr3t" not in message
+    assert "<!channel>" not in message
+    assert "drain failed" in message

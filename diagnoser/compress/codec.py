@@ -56,7 +56,7 @@ def _delta(body: dict[str, Any], limits: Limits) -> Delta:
 
 def _share(share: Share) -> list[Any]:
     rows = [[row[0], row[1].decode("utf-8", "replace"), *row[2:]] for _, row in sorted(share.rows.items())]
-    points = [[*row[:4], [_plain(value) for value in row.point]] for _, row in sorted(share.points.items())]
+    points = [_point(row) for _, row in sorted(share.points.items())]
     voices = [[voice, f"{ranks:x}"] for voice, ranks in sorted(share.voices.items())]
     return [share.ranges, rows, points, voices, [[rank, *node] for rank, node in sorted(share.nodes.items())]]
 
@@ -65,9 +65,9 @@ def _shared(fields: list[Any]) -> Share:
     ranges, rows, points, voices, nodes = fields
     share = Share(tuple((low, high) for low, high in ranges))
     share.rows = {row[0]: Row(row[0], row[1].encode(), *row[2:]) for row in rows}
-    for number, voice, rank, time, values in points:
-        point = Point(*(_value(value) for value in values[:5]), *values[5:])
-        share.points[number] = PointRow(number, voice, rank, time, point)
+    for number, voice, dialect, line, time, received, own in points:
+        point = Point(*(_value(value) for value in own[:5]), *own[5:]) if own else None
+        share.points[number] = PointRow(number, voice, dialect, line.encode(), time, received, point)
     share.voices = {voice: int(ranks, 16) for voice, ranks in voices}
     share.nodes = {rank: (weight, node) for rank, weight, node in nodes}
     return share
@@ -78,6 +78,11 @@ def _stat(key: int, stat: Stat, at: dict[Stream, int]) -> list[Any]:
     ranks = f"{stat.ranks:x}"
     early, late = stat.first_text.decode("utf-8", "replace"), stat.last_text.decode("utf-8", "replace")
     return [key, stat.count, first, early, last, late, ranks, stat.kind, stat.filtered]
+
+
+def _point(row: PointRow) -> list[Any]:
+    own = [_plain(value) for value in row.own] if row.own else None
+    return [row.number, row.voice, row.dialect, row.line.decode("utf-8", "replace"), row.time, row.received, own]
 
 
 def _plain(value: Any) -> Any:

@@ -34,13 +34,17 @@ class Row(NamedTuple):
 
 
 class PointRow(NamedTuple):
-    """A point of a progress series. rank: as the line's prefix or stream says, else -1."""
+    """A line of a progress series. own: its values where a site's own pattern read them; else they are read from
+    ``line`` when a digest is made, for most points are dropped again.
+    """
 
     number: int
     voice: str
-    rank: int
+    dialect: int
+    line: bytes
     time: float
-    point: Point
+    received: float
+    own: Point | None = None
 
 
 @dataclass(slots=True)

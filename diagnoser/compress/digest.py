@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from diagnoser.compress import progress, templates, times, tracebacks
-from diagnoser.compress.delta import Delta, Place, Row, Stat
+from diagnoser.compress.delta import Delta, Place, PointRow, Row, Stat
 from diagnoser.compress.kinds import STAGES, Kind, stage_bit
 from diagnoser.compress.lines import body_of
 from diagnoser.compress.render import numbers, render
@@ -37,16 +37,20 @@ class Digest:
     @cached_property
     def _spoken(self) -> list[tuple[Line, str]]:
         """Lines with the voice that said them."""
-        rows = [(self.delta.shares[stream].rows[number], stream, mark) for (number, stream), mark in self._marks]
-        clock = times.Clock(
-            (_text(row.text) for row, _, _ in rows), max((row.received for row, _, _ in rows), default=0.0)
-        )
+        rows, clock = self._rows, times.Clock(self._year)
         spoken = [(self._line(row, stream, mark, clock), row.voice) for row, stream, mark in rows]
         return sorted(spoken, key=lambda pair: (pair[0].time, pair[0].stream, pair[0].number))
 
     @cached_property
-    def _marks(self) -> list[tuple[Place, Mark]]:
-        return sorted(_choose(self.delta).items())
+    def _rows(self) -> list[tuple[Row, Stream, Mark]]:
+        chosen = sorted(_choose(self.delta).items())
+        return [(self.delta.shares[stream].rows[number], stream, mark) for (number, stream), mark in chosen]
+
+    @cached_property
+    def _year(self) -> int:
+        return times.year_of(
+            (_text(row.text) for row, _, _ in self._rows), max((r.received for r, _, _ in self._rows), default=0.0)
+        )
 
     def _line(self, row: Row, stream: Stream, mark: Mark, clock: times.Clock) -> Line:
         text = _text(row.text)
@@ -84,26 +88,21 @@ class Digest:
     @cached_property
     def progress(self) -> tuple[Progress, ...]:
         points = [
-            (row, stream)
+            self._progress(row, stream)
             for stream, share in sorted(self.delta.shares.items())
             for _, row in sorted(share.points.items())
-            if progress.tells(row.point)
         ]
-        return tuple(
-            Progress(
-                row.number,
-                self._ranks.of(stream, row.voice, row.rank),
-                row.time,
-                row.point.step,
-                row.point.loss,
-                row.point.grad_norm,
-                row.point.step_seconds,
-                row.point.tokens_per_second,
-                row.point.checkpoint,
-                progress.stage_of(row.point.dialect),
-            )
-            for row, stream in points
-        )
+        return tuple(point for point in points if point)
+
+    def _progress(self, row: PointRow, stream: Stream) -> Progress | None:
+        prefix, raw = body_of(row.line)
+        body = _text(raw)
+        point = row.own or progress.read(row.dialect, body)
+        if not progress.tells(point):
+            return None
+        rank = self._ranks.of(stream, row.voice, prefix.rank)
+        time = row.time or times.read_time(body, self._year) or row.received
+        return Progress(row.number, rank, time, *point[:6], progress.stage_of(row.dialect))
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
@@ -118,7 +117,7 @@ class Digest:
 
     @cached_property
     def left_out(self) -> LeftOut:
-        missing = self.delta.lines - len(self._marks)
+        missing = self.delta.lines - len(self._rows)
         why = ["routine lines are shown as templates with counts"] if missing else []
         if self.delta.crowded:
             uncounted = self.delta.lines - sum(stat.count for stat in self.delta.shapes.values())

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from diagnoser.compress import nodes, progress, times
+from diagnoser.compress import nodes
 from diagnoser.compress.delta import Delta, PointRow, Row, Share
 from diagnoser.compress.gate import Gate
 from diagnoser.compress.kinds import IMPORTANT, Kind
@@ -20,6 +20,8 @@ from diagnoser.model import Block
 if TYPE_CHECKING:
     from diagnoser.compress.compressor import Cut
 
+_POINT = 1024
+"""Bytes of a progress line that are kept to be read later."""
 _READ = int(IMPORTANT | Kind.PROGRESS | Kind.NODE)
 _NODE, _ANCHOR = int(Kind.NODE), int(Kind.ANCHOR)
 
@@ -55,7 +57,6 @@ class Keeper:
 
     def __init__(self, block: Block, cut: Cut, share: Share, delta: Delta, shapes: Shapes) -> None:
         self._shapes, self._gate = shapes, shapes.gate
-        self._year = times.year_of(block.received)
         self._block, self._cut, self._share, self._limits = block, cut, share, delta.limits
         self._whole = delta.lines <= delta.limits.small or len(cut.lines) <= 2 * delta.limits.window
 
@@ -74,8 +75,7 @@ class Keeper:
         self._important({n: at for n, at in places.items() if found[n].kind & IMPORTANT or found[n].watch})
         for name, indices in places.items():
             if found[name].dialect >= 0:
-                body = body_of(cut.lines[indices[0]])[1].decode("utf-8", "replace")
-                self._series(found[name].dialect, indices, progress.plan(body))
+                self._series(found[name].dialect, indices)
             if found[name].kind & _NODE:
                 self._nodes(indices)
 
@@ -158,8 +158,8 @@ class Keeper:
         time = self._block.times[index] if self._block.times is not None else 0.0
         return time if time == time else 0.0
 
-    def _series(self, dialect: int, indices: list[int], keys: progress.Plan) -> None:
-        """Only points that the static choice can keep are read at all: a long steady series costs almost nothing."""
+    def _series(self, dialect: int, indices: list[int]) -> None:
+        """Only lines that the static choice can keep are touched: a long steady series costs almost nothing."""
         speech: dict[str, list[int]] = {}
         for index in indices:
             speech.setdefault(self.voices[index], []).append(index)
@@ -167,15 +167,14 @@ class Keeper:
         named = {series_of(voice, dialect): places for voice, places in speech.items()}
         for places in of_smallest_hash(named, self._limits.series):
             for index in sample(places, self._limits, lambda index: start + index):
-                self._point(index, dialect, keys)
+                self._point(index, dialect)
 
-    def _point(self, index: int, dialect: int, keys: progress.Plan) -> None:
-        prefix, body = body_of(self._cut.lines[index])
-        rank = prefix.rank if prefix.rank >= 0 else self._block.stream.rank
-        number, text = self._block.first + index, body.decode("utf-8", "replace")
-        time = self._time(index) or times.read_time(text, self._year) or self._block.received
-        point = self._shapes.point(dialect, text, keys)
-        self._share.points[number] = PointRow(number, self.voices[index], rank, time, point)
+    def _point(self, index: int, dialect: int) -> None:
+        number, line = self._block.first + index, self._cut.lines[index]
+        own = self._shapes.own_point(dialect, line)
+        self._share.points[number] = PointRow(
+            number, self.voices[index], dialect, line[:_POINT], self._time(index), self._block.received, own
+        )
 
     def _nodes(self, indices: list[int]) -> None:
         for index in indices:

@@ -85,7 +85,6 @@ SIGNS: tuple[tuple[Stage, str], ...] = (
     (Stage.FINISH, r"(?i)exits? successfully|training runs? .{0,40}finished|\[exiting program"),
 )
 """Lines that tell at which stage a run is. The dialects tell their own stage, too."""
-Plan = tuple[tuple[str, ...], ...]
 _PATH = re.compile(r"((?:[\w.-]*/)[\w./=-]*[\w=-]|(?:checkpoint|global_step|iter|step)[-_]?\d+)", re.IGNORECASE)
 
 
@@ -101,16 +100,10 @@ class Point(NamedTuple):
     dialect: int = 0
 
 
-def plan(body: str) -> Plan:
-    """The keys that lines of one shape have: found once, so that absent ones cost nothing in each line."""
-    text = body.lower()
-    return tuple(tuple(key for key in keys if key in text) for keys in _KEYS)
-
-
-def read(dialect: int, body: str, keys: Plan) -> Point:
+def read(dialect: int, body: str) -> Point:
     """The values of a line of this dialect; all None when it has none."""
     text = body.lower()
-    steps, losses, grads, millis, seconds, rates = keys
+    steps, losses, grads, millis, seconds, rates = _KEYS
     step = _first(_WHOLE, text, steps)
     number = int(step.replace(",", "")[:15]) if step else None
     if DIALECTS[dialect].stage is Stage.SAVE:
@@ -153,7 +146,7 @@ def _first(pattern: re.Pattern[str], text: str, keys: tuple[str, ...]) -> str:
 
 
 def _number(pattern: re.Pattern[str], text: str, keys: tuple[str, ...]) -> float | None:
-    value = _first(pattern, text, keys) if keys else ""
+    value = _first(pattern, text, keys)
     return _float(value) if value else None
 
 

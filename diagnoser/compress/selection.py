@@ -125,7 +125,7 @@ def _tails(share: Share, limits: Limits) -> set[int]:
 def _settle_series(share: Share, limits: Limits) -> None:
     series: dict[str, list[int]] = {}
     for number, row in share.points.items():
-        series.setdefault(series_of(row.voice, row.point.dialect), []).append(number)
+        series.setdefault(series_of(row.voice, row.dialect), []).append(number)
     chosen = {
         number
         for numbers in of_smallest_hash(series, limits.series)

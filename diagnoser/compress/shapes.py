@@ -13,7 +13,7 @@ from diagnoser.compress import progress, skeleton
 from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.gate import Gate, PatternSet, Watch
 from diagnoser.compress.kinds import IMPORTANT, STAGES, Kind, stage_bit
-from diagnoser.compress.lines import strip
+from diagnoser.compress.lines import body_of, strip
 from diagnoser.compress.signature import MAY_CARRY, Tokens, tokens_of
 from diagnoser.model import Stage
 
@@ -105,12 +105,12 @@ class Shapes:
         self._patterns.add(MAY_CARRY, int(Kind.CODED))
         self._patterns.compile()
 
-    def point(self, dialect: int, body: str, keys: progress.Plan) -> progress.Point:
-        """The values of a progress line; a site's own dialects are numbered after ours."""
+    def own_point(self, dialect: int, line: bytes) -> progress.Point | None:
+        """What a site's own pattern reads in a line of its dialect (numbered after ours), None for our dialects."""
         own = dialect - len(progress.DIALECTS)
         if own < 0:
-            return progress.read(dialect, body, keys)
-        found = self._own[own].search(body)
+            return None
+        found = self._own[own].search(body_of(line)[1].decode("utf-8", "replace"))
         return progress.read_own(found.groupdict() if found else {}, dialect)
 
     def learn(self, counted: KeysView[bytes], where: Mapping[bytes, int], lines: Sequence[bytes]) -> None:

@@ -44,24 +44,23 @@ def _seconds(fields: tuple[int, int, int, int, int, int], part: str | None) -> f
     return max(0.0, whole + (float(f"0.{part}") if part else 0.0))
 
 
-def year_of(received: float) -> int:
-    """The year of arrival, for formats that print none."""
+def year_of(texts: Iterable[str], received: float) -> int:
+    """The year for formats that print none: of the first text that prints one, else of the arrival."""
+    for text in texts:
+        if found := _ISO.search(text[:_HEAD]):
+            return int(found.group(1))
     return datetime.fromtimestamp(max(0.0, min(received, 4e9)), tz=UTC).year
 
 
 class Clock:
     """Gives each line of an attempt a time, in order of line numbers within a stream; times never run backwards there.
 
-    Formats without a year take it from the first of ``texts`` that prints one, else from ``received``.
+    year: for formats that print none.
     """
 
-    def __init__(self, texts: Iterable[str], received: float) -> None:
-        self._year = year_of(received)
+    def __init__(self, year: int) -> None:
+        self._year = year
         self._last: dict[Stream, float] = {}
-        for text in texts:
-            if found := _ISO.search(text[:_HEAD]):
-                self._year = int(found.group(1))
-                break
 
     def time(self, stream: Stream, known: float, body: str, received: float) -> float:
         """The record's own time, else the line's, else that of the line before in its stream, else of arrival."""

@@ -5,6 +5,7 @@ The map lives as long as one consultation, so that nothing can be learned by col
 
 import re
 from collections.abc import Iterable
+from itertools import chain, count
 
 import re2
 
@@ -13,6 +14,7 @@ _ADDRESS = re2.compile(
     r"|\b(?:[0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}\b"
     r"|\b(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3})(?::[0-9a-f]{1,4}){0,6}::(?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){0,6})?"
 )
+_WORD = re.compile(r"[\w-]+(?:\.[\w-]+)*")
 _NO_HOST = frozenset({"0.0.0.0", "127.0.0.1", "255.255.255.255"})  # noqa: S104 - compared, not bound
 
 
@@ -21,24 +23,30 @@ class HostMap:
 
     def __init__(self, nodes: Iterable[str], text: str = "") -> None:
         names = sorted({node for node in nodes if node and not node.isdecimal()})
-        free = (f"{word}-" for word in ("host", "machine", *(f"host{n}" for n in range(100))))
+        free = chain(("host-", "machine-"), (f"host{number}-" for number in count()))
         self._prefix = next(word for word in free if word not in text and not any(word in name for name in names))
         self._aliases = {name: f"{self._prefix}{number}" for number, name in enumerate(names, 1)}
-        # The longest name first: gpu-17 must not be read as gpu-1. What follows the first label is the site's domain.
-        longest = sorted(map(re.escape, names), key=len, reverse=True)
-        self._known = re.compile(rf"(?<![\w-])(?:{'|'.join(longest)})(?![\w-])") if longest else None
         self._shown = re.compile(rf"{re.escape(self._prefix)}\d+(?!\d)")
 
     def hide(self, text: str) -> str:
         """``text`` with aliases for nodes and addresses."""
-        if self._known:
-            text = self._known.sub(lambda found: self._aliases[found.group()], text)
+        if self._aliases:
+            text = _WORD.sub(lambda found: self._name(found.group()), text)
         return str(_ADDRESS.sub(lambda found: self._address(found.group()), text))
 
     def show(self, text: str) -> str:
         """``text`` of the model with the true names; an alias that was never given stays as it is."""
         names = {alias: name for name, alias in self._aliases.items()}
         return self._shown.sub(lambda found: names.get(found.group(), found.group()), text)
+
+    def _name(self, word: str) -> str:
+        """A word whose first labels are a node's name: what follows is the site's domain."""
+        end = len(word)
+        while end > 0:
+            if alias := self._aliases.get(word[:end]):
+                return alias + word[end:]
+            end = word.rfind(".", 0, end)
+        return word
 
     def _address(self, address: str) -> str:
         if address in _NO_HOST:

@@ -162,6 +162,7 @@ def test_an_alias_is_no_word_of_the_log() -> None:
     """Where the log speaks of host-1 itself, aliases are called otherwise; numbers are no names."""
     hosts = HostMap(["gpu-1", "7"], "host-1 is well")
     assert hosts.hide("host-1 and gpu-1 at step 7") == "host-1 and machine-1 at step 7"
+    assert HostMap(["gpu-1"], "host-1 machine-1 host0-1 host1-1").hide("gpu-1") == "host2-1"
 
 
 @pytest.mark.parametrize("line", ["torch 2.11.0.1", "12:30:45.123", "[0000:1b:00.0]", "std::vector", "c10::Error"])

@@ -1,31 +1,19 @@
 """A real vLLM on CPU with random weights: the wire holds, and noise never becomes a verdict. `make test-llm`."""
 
-import os
-import secrets
-import signal
-import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-import httpx
 import pytest
 
 from diagnoser import agents
-from diagnoser.adapters.openai import OpenAIModel
 from diagnoser.errors import ModelFailed, ModelFailure
-from diagnoser.inquiry import prepare
-from diagnoser.llm import answer
-from diagnoser.settings import Settings
 from diagnoser.taxonomy import FailureType
 from tests.e2e.service import diagnosis_of, free_port, send, service, until
-from tests.integration.consulting import UNDECIDED, Site, subject
+from tests.integration.consulting import UNDECIDED, Site
 from tests.integration.model_server import ModelServer
+from tests.llm.servers import FOLDER, KEY, NOISE, Real, asked, running
 
-FOLDER = os.environ.get("LLM_FOLDER", "")
-KEY = secrets.token_hex(8)
 CONTEXT = 8192
-NOISE = {"evidence_not_found", "no_agreement", "confidence_too_low", "answer_malformed"}
 
 pytestmark = [
     pytest.mark.llm,
@@ -34,58 +22,17 @@ pytestmark = [
 ]
 
 
-@dataclass(frozen=True)
-class Real:
-    """A model server that runs. changes: settings of a service that asks it."""
-
-    url: str
-    name: str
-
-    @property
-    def changes(self) -> dict[str, object]:
-        return {"model_name": self.name, "model_key": KEY, "model_deadline_seconds": 120.0}
-
-    def settings(self, **changes: object) -> Settings:
-        return Settings(**{"model_url": self.url, **self.changes, **changes})  # type: ignore[arg-type]
-
-
 @pytest.fixture(scope="module")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
-    """Starts the server, waits until it answers, and ends the process that it started."""
+    """Offline, and without telling anybody that it runs."""
     port, folder = free_port(), Path(FOLDER)
     command = [folder / "vllm/bin/vllm", "serve", folder / "tiny", "--served-model-name", "tiny", "--enforce-eager"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--api-key", KEY]
     command += ["--max-model-len", str(CONTEXT), "--max-num-seqs", "4"]
     quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
     log = tmp_path_factory.mktemp("vllm") / "vllm.log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [str(part) for part in command],
-            env={**os.environ, **quiet, "VLLM_CPU_KVCACHE_SPACE": "1"},
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-        try:
-            until(lambda: _healthy(process, port, log), "vLLM answers", seconds=400)
-            yield Real(f"http://127.0.0.1:{port}/v1", "tiny")
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(60)
-
-
-def _healthy(process: subprocess.Popen[bytes], port: int, log: Path) -> bool:
-    assert process.poll() is None, log.read_text()[-3000:]
-    try:
-        return httpx.get(f"http://127.0.0.1:{port}/health", timeout=2).status_code == 200
-    except httpx.TransportError:
-        return False
-
-
-async def asked(model: OpenAIModel, settings: Settings, max_tokens: int, more: str = "") -> answer.Answer:
-    request, _ = prepare(subject(), agents.terms(settings), 1000)
-    request = replace(request, user=request.user + more, max_tokens=max_tokens)
-    return answer.parse((await model.ask(request)).text)
+    with running(command, port, log, {**quiet, "VLLM_CPU_KVCACHE_SPACE": "1"}) as server:
+        yield server
 
 
 async def test_it_answers_in_our_schema(vllm: Real) -> None:

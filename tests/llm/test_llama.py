@@ -1,0 +1,60 @@
+"""A real llama.cpp server: it refuses JSON schema, and is asked in the way that it understands. `make test-llm`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from diagnoser import agents
+from diagnoser.errors import ModelFailed, ModelFailure
+from tests.e2e.service import free_port
+from tests.integration.consulting import UNDECIDED, Site
+from tests.integration.model_server import ModelServer
+from tests.llm.servers import FOLDER, KEY, NOISE, Real, asked, running
+
+PYTHON = Path(FOLDER) / "llama/bin/python"
+
+pytestmark = [
+    pytest.mark.llm,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not FOLDER or not PYTHON.exists(), reason="needs a real llama.cpp server: make test-llm"),
+]
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
+    """With a model of random weights."""
+    port = free_port()
+    command = [PYTHON, "-m", "llama_cpp.server", "--model", Path(FOLDER) / "tiny.gguf", "--model_alias", "tiny"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--api_key", KEY, "--n_ctx", "16384"]
+    with running(command, port, tmp_path_factory.mktemp("llama") / "llama.log") as server:
+        yield server
+
+
+async def test_it_is_asked_until_it_understands(llama: Real) -> None:
+    """JSON schema is refused, an object with a schema is not, and that is remembered."""
+    settings = llama.settings()
+    model = agents.endpoint(settings)
+    refused = 0
+    try:
+        for _ in range(4):
+            try:
+                found = await asked(model, settings, 6000)
+                break
+            except ModelFailed as failure:
+                assert failure.reason is ModelFailure.FORMAT_REFUSED
+                refused += 1
+    finally:
+        await model.close()
+    assert refused >= 1
+    assert found.category
+
+
+async def test_noise_is_no_verdict(llama: Real) -> None:
+    """A whole consultation within its calls: the rules' verdict with the reason."""
+    async with Site(ModelServer(llama.url), llama.changes) as site:
+        found = await site.consult()
+    assert found.model is not None
+    assert found.model.failure in NOISE
+    assert 2 <= found.model.calls <= 5
+    assert (found.type, found.recovery, found.decided_by) == (UNDECIDED.type, UNDECIDED.recovery, UNDECIDED.decided_by)

@@ -11,6 +11,9 @@ NEW = Mark()
 CODED = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY"})
 """States whose exit code is the batch script's own; a job that was stopped may show a code of 0."""
 
+STOPPED = 1
+"""Exit code of an attempt that Slurm stopped because something failed, where Slurm gives none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
@@ -130,9 +133,9 @@ def _registration(job: JobRecord, cluster: str, id: str) -> dict[str, object]:
 def _lost(tracked: Tracked, nodes: Mapping[str, NodeRecord]) -> Happened:
     """An attempt whose end was never seen: Slurm requeued the job, at once."""
     down = [nodes[name] for name in tracked.nodes if name in nodes and nodes[name].down]
-    body: dict[str, object] = {"kind": "exit", "attempt": tracked.attempt, "reason": "REQUEUED"}
+    body: dict[str, object] = {"kind": "cancelled", "attempt": tracked.attempt, "reason": "REQUEUED"}
     if down:
-        body |= {"reason": "NODE_FAIL", "node": down[0].name}
+        body |= {"kind": "exit", "code": STOPPED, "reason": "NODE_FAIL", "node": down[0].name}
     return Happened(tracked.attempt, body, ends=True, records=tuple(node.text for node in down))
 
 
@@ -141,8 +144,8 @@ def _end(job: JobRecord, nodes: Mapping[str, NodeRecord]) -> Happened:
     body: dict[str, object] = {"kind": kind, "attempt": job.attempt, "reason": job.state, **_time(job.ended)}
     if kind == "exit" and job.signal:
         body["signal"] = job.signal
-    elif kind == "exit" and job.state in CODED:
-        body["code"] = job.code
+    elif kind == "exit":
+        body["code"] = job.code if job.state in CODED else job.code or STOPPED
     down = [nodes[name] for name in job.nodes if name in nodes and nodes[name].down]
     if down and job.state == "NODE_FAIL":
         body["node"] = down[0].name

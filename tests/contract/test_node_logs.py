@@ -1,0 +1,63 @@
+"""Contract of the logs of nodes."""
+
+from diagnoser.model import AttemptKey, Event, EventKind, Job, Stream, node_log_id
+from diagnoser.ports import Store
+from tests.contract.records import KEY, TIMING, append, record
+
+LOG = node_log_id("east", "gpu-004.hpc.example")
+KERNEL = Stream("kernel", "gpu-004.hpc.example")
+
+
+async def diagnosed(store: Store, at: float, key: AttemptKey = KEY) -> None:
+    """An attempt that ended a moment before ``at``, with its diagnosis."""
+    await store.add_event(key, Event(EventKind.EXIT, at - 10, code=1))
+    (claim,) = await store.claim_attempts(at, TIMING, 60.0, 5)
+    await store.save_diagnosis(claim, record(f"d{at}", claim), None, [])
+
+
+async def test_parts_are_found_by_node_and_age(store: Store) -> None:
+    """Of the nodes that are asked for, the parts from a number on; nodes without a log are missing."""
+    for number in (10, 11):
+        await store.append([append(AttemptKey(LOG, number), stream=KERNEL, delta=b"part %d" % number)])
+    other = node_log_id("east", "gpu-005")
+    assert await store.node_parts([LOG, other], 11) == {LOG: [b"part 11"]}
+    assert sorted((await store.node_parts([LOG], 1))[LOG]) == [b"part 10", b"part 11"]
+    assert await store.node_parts([], 1) == {}
+
+
+async def test_a_node_log_is_never_due(store: Store) -> None:
+    """Fatal lines of a node make no attempt of their own due for diagnosis."""
+    await store.append([append(AttemptKey(LOG, 10), stream=KERNEL, fatal=True, at=100.0)])
+    assert await store.claim_attempts(10_000.0, TIMING, 60.0, 5) == []
+
+
+async def test_old_parts_go_with_all_that_is_theirs(store: Store) -> None:
+    """Parts under a number are dropped with lines and cursors; newer ones and jobs stay."""
+    await store.append([append(AttemptKey(LOG, number), stream=KERNEL) for number in (3, 4)])
+    await store.append([append()])
+    assert await store.drop_parts(4) == 1
+    assert await store.deltas(AttemptKey(LOG, 3)) == []
+    assert (await store.cursors([AttemptKey(LOG, 3)]))[AttemptKey(LOG, 3)] == {}
+    assert len(await store.deltas(AttemptKey(LOG, 4))) == len(await store.deltas(KEY)) == 1
+
+
+async def test_attempts_on_the_node_are_looked_at_again(store: Store) -> None:
+    """By the streams that name the node or by the registration, when they failed of late and are diagnosed."""
+    other = AttemptKey("sft-8b", 1)
+    await store.append([append(at=900.0)])
+    await diagnosed(store, 1_000.0)
+    await store.register(Job("sft-8b", nodes=("gpu-004.hpc.example",)))
+    await diagnosed(store, 1_100.0, other)
+    assert await store.revisit(LOG, 700.0, 1_200.0) == 2
+    claims = await store.claim_attempts(1_300.0, TIMING, 60.0, 5)
+    assert {claim.attempt.key for claim in claims} == {KEY, other}
+
+
+async def test_attempts_elsewhere_or_of_long_ago_are_left_alone(store: Store) -> None:
+    """Another node, an end before the time in question, or no diagnosis yet: nothing changes."""
+    await store.append([append(at=900.0)])
+    await diagnosed(store, 1_000.0)
+    assert await store.revisit(node_log_id("east", "gpu-00"), 700.0, 1_200.0) == 0
+    assert await store.revisit(LOG, 991.0, 1_200.0) == 0
+    await store.append([append(AttemptKey("new", 1), fatal=True, at=1_150.0)])
+    assert await store.revisit(LOG, 1_100.0, 1_200.0) == 0

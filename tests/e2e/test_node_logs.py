@@ -1,0 +1,89 @@
+"""Logs of nodes, end to end: real process, real HTTP, real database."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.e2e.service import diagnosis_of, service, until
+
+TIMEOUT = (
+    b"[2026-03-01 11:00:00] iteration        9/     900 | lm loss: 7.1000 |\n"
+    b"[rank1]:[E301 11:10:00.1 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: "
+    b"WorkNCCL(SeqNum=81, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600033 milliseconds "
+    b"before timing out.\n"
+)
+XID = "NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+TEXT = {"Content-Type": "text/plain"}
+
+
+def run(client: httpx.Client, job: str, node: str) -> None:
+    client.post("/api/v1/jobs", json={"id": job, "nodes": [node, "n45"], "cluster": "east"}).raise_for_status()
+    client.post("/api/v1/logs", params={"job": job}, content=TIMEOUT, headers=TEXT).raise_for_status()
+
+
+def end(client: httpx.Client, job: str) -> None:
+    client.post(f"/api/v1/jobs/{job}/events", json={"kind": "exit", "code": 1}).raise_for_status()
+
+
+def say(client: httpx.Client, node: str, *lines: str, source: str = "kernel", ago: float = 0.0) -> httpx.Response:
+    """As a shipper of node logs sends them: records with their time, and no job."""
+    records: list[dict[str, Any]] = [
+        {"message": line, "source": source, "node": node, "time": time.time() - ago} for line in lines
+    ]
+    return client.post("/api/v1/logs", json=records)
+
+
+def test_a_timeout_and_a_lost_gpu_on_its_node_are_one_diagnosis(tmp_path: Path) -> None:
+    """The job tells of a timeout, the kernel of Xid 79: gpu_lost on that node, with the kernel's line as root."""
+    with service(tmp_path) as process:
+        client = process.start()
+        assert say(client, "n44.hpc.example", "usb 1-1: new device", XID, ago=60).status_code == 204
+        run(client, "j", "n44")
+        end(client, "j")
+        found = diagnosis_of(client)
+    assert (found["category"], found["type"]) == ("infrastructure", "gpu_lost")
+    root = found["root_cause"]
+    assert (root["source"], root["line"], root["node"]) == ("kernel", 2, "n44")
+    assert [suspect["node"] for suspect in found["nodes"]] == ["n44"]
+    assert found["recovery"]["action"] == "cordon_and_resubmit"
+    assert [symptom["type"] for symptom in found["symptoms"]] == ["nccl_timeout_error"]
+
+
+def test_other_nodes_and_other_times_are_left_out(tmp_path: Path) -> None:
+    """A fault on a node of somebody else, or an hour ago, is not the cause; and a node's log is no job."""
+    with service(tmp_path) as process:
+        client = process.start()
+        say(client, "n99", XID)
+        say(client, "n44", XID, ago=3600)
+        run(client, "j", "n44")
+        end(client, "j")
+        found = diagnosis_of(client)
+        listed = client.get("/api/v1/diagnoses").json()["items"]
+    assert (found["type"], found["nodes"]) == ("nccl_timeout_error", [])
+    assert [one["job"] for one in listed] == ["j"]
+
+
+def test_a_node_log_that_comes_late_corrects_the_diagnosis(tmp_path: Path) -> None:
+    """The kernel's line arrives after the verdict: the attempt is looked at again."""
+    with service(tmp_path) as process:
+        client = process.start()
+        run(client, "j", "n44")
+        end(client, "j")
+        assert diagnosis_of(client)["type"] == "nccl_timeout_error"
+        say(client, "n44", XID, source="syslog")
+        until(lambda: diagnosis_of(client)["type"] == "gpu_lost", "the kernel's line is heard")
+
+
+def test_a_node_log_needs_its_node(tmp_path: Path) -> None:
+    """Kernel lines of nobody are refused, as text and as records; with a node and numbers they count once."""
+    with service(tmp_path) as process:
+        client = process.start()
+        post = client.post("/api/v1/logs", params={"source": "kernel"}, content=XID.encode(), headers=TEXT)
+        assert (post.status_code, "job" in post.json()["detail"]) == (400, True)
+        assert client.post("/api/v1/logs", json=[{"message": XID, "source": "dmesg"}]).status_code == 400
+        query = {"source": "dmesg", "node": "n44", "cluster": "east", "offset": 0}
+        first, again = (client.post("/api/v1/logs", params=query, content=XID.encode(), headers=TEXT) for _ in range(2))
+    assert (first.status_code, again.status_code) == (204, 200)
+    assert again.json()["duplicates"] == 1

@@ -30,6 +30,7 @@ from diagnoser.intake import Intake
 from diagnoser.model import AttemptKey, EffectKind, Line, Mode
 from diagnoser.orders import Orders
 from diagnoser.outbox import Outbox
+from diagnoser.outbox import Pace as OutboxPace
 from diagnoser.ports import LanguageModel, Sender, Timing
 from diagnoser.pulse import Pulse
 from diagnoser.reader import Reader
@@ -41,6 +42,8 @@ from diagnoser.web.services import Check, Limits, Scope, Services, Token, View
 from diagnoser.worker import Pace, Work, Worker
 
 STOP_SECONDS = 10
+RATES = {"slack": 1.0, "webhook": 20.0}
+"""Sends a second to each target; one a second is what Slack's incoming webhooks take."""
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -78,7 +81,15 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         wake, outbox_wake = LocalWake(), LocalWake()
         orders = Orders(reader.knowledge.policy, _effects(settings, reader, senders))
         intake = Intake(store, reader.compressor, metrics, pending_limit=settings.pending_bytes_max)
-        outbox = Outbox(store, senders, clock, outbox_wake, Random(), metrics)  # noqa: S311 - jitter, not a secret
+        outbox = Outbox(
+            store,
+            senders,
+            clock,
+            outbox_wake,
+            Random(),  # noqa: S311 - jitter, not a secret
+            metrics,
+            OutboxPace(rates=RATES),
+        )
         worker = Worker(
             store,
             replace(_work(settings, reader, orders, metrics, model), facts=Surroundings(store).facts),

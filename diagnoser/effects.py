@@ -54,7 +54,7 @@ class Effects:
             if settled.plan is None or settled.plan.diagnosis != record.id:
                 return settled  # an earlier plan for the same failure stands
             effects = self.announce(settled.plan, record)
-            if settled.plan.state is PlanState.HELD or settled.trips:
+            if settled.plan.state in (PlanState.HELD, PlanState.WAITING):  # a person has to look
                 effects += self.alert_plan(settled.plan, record.created)
             return replace(settled, effects=effects)
 

@@ -6,7 +6,8 @@ identity. No database transaction is open while an effect is under way.
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
 
@@ -38,6 +39,7 @@ class Pace:
     (Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015) keeps replicas from moving in step.
 
     send: the longest time for one try; lease: when another replica may take over; poll: the longest sleep.
+    rates: target -> sends a second at most; a target that is not named has no limit.
     """
 
     first: float = 1.0
@@ -46,6 +48,7 @@ class Pace:
     lease: float = 90.0
     poll: float = 1.0
     at_once: int = 16
+    rates: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,29 @@ class _Result:
 
 _SENT = _Result("sent", "sent", Reason.DELIVERED)
 _EXPIRED = _Result("expired", "expired", Reason.TOO_LATE, "expired before it could be delivered")
+
+
+class Spacing:
+    """Keeps sends to one target apart. Who comes too early gets a place in the row, and passes when it comes again."""
+
+    def __init__(self, rates: Mapping[str, float]) -> None:
+        self._rates = rates
+        self._free: dict[str, float] = {}
+        self._places: dict[str, float] = {}
+
+    def wait(self, effect: Effect, now: float) -> float:
+        """Seconds until this effect may be sent; 0 when it may go now."""
+        rate = self._rates.get(effect.target)
+        if rate is None:
+            return 0.0
+        place = self._places.pop(effect.key, None)
+        if place is None:
+            place = max(now, self._free.get(effect.target, 0.0))
+            self._free[effect.target] = place + 1.0 / rate
+        if place <= now:
+            return 0.0
+        self._places[effect.key] = place
+        return place - now
 
 
 class Outbox:
@@ -81,6 +107,7 @@ class Outbox:
         self._rng = rng
         self._metrics = metrics
         self._pace = pace
+        self._spacing = Spacing(pace.rates)
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
@@ -100,6 +127,12 @@ class Outbox:
         return len(due)
 
     async def _handle(self, due: DueEffect) -> None:
+        now = self._clock()
+        wait = self._spacing.wait(due.effect, now) if due.effect.expires > now else 0.0
+        if wait:
+            with suppress(Unavailable):
+                await self._store.settle_effect(due, "deferred", retry_at=min(now + wait, due.effect.expires))
+            return
         result = await self._try(due.effect)
         try:
             retry_at = self._retry_at(due, result) if result.state == "pending" else 0.0

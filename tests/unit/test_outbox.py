@@ -251,3 +251,19 @@ async def test_every_effect_arrives_at_a_receiver_that_fails_three_times_in_ten(
     assert Flaky.faults == []
     assert sorted(headers["webhook-id"] for headers, _ in receiver.requests) == keys
     assert Flaky.failed > 20
+
+
+async def test_sends_to_one_target_keep_their_distance(store: SqlStore) -> None:
+    """Two a second: the others wait their turn without spending tries, and other targets do not wait."""
+    many = [effect(f"key-{number}") for number in range(6)]
+    free = replace(effect("free"), target="elsewhere")
+    await put(store, *many, free)
+    clock, sender = Time(), RecordingSender()
+    box = outbox(store, sender, clock, pace=replace(PACE, rates={"recovery": 2.0}))
+    counts = []
+    for _ in range(6):
+        await box.step()
+        counts.append(len(sender.sent))
+        clock.now += 0.5
+    assert counts == [2, 3, 4, 5, 6, 7]
+    assert {one.tries for one in await store.effects()} == {1}

@@ -59,8 +59,9 @@ def plan(
 
 def done(attempt: int, ago: float, state: PlanState = S.REACHED, **fields: object) -> Plan:
     """An earlier launch's plan that came to its end so many seconds ago."""
-    made = plan(attempt, created=NOW - ago, action=Action.RESUBMIT, suspects=(), **fields)
-    return replace(made, state=state, history=(Change(NOW - ago, state, "slurm", ""),))
+    made = plan(attempt, created=NOW - ago, action=Action.RESUBMIT, suspects=())
+    history = (Change(NOW - ago, state, "slurm", ""),)
+    return replace(made, state=state, history=history, **fields)  # type: ignore[arg-type]
 
 
 def settle(policy: Policy, new: Plan, *past: Plan, **more: object) -> Plan:
@@ -82,7 +83,9 @@ def stands(found: Plan) -> tuple[str, str, str]:
         (Mode.ACT, S.SENT, R.ACT),
     ],
 )
-def test_a_first_failure_is_settled_by_its_mode(policy: Policy, mode: Mode, state: PlanState, reason: R) -> None:
+def test_a_first_failure_is_settled_by_its_mode(
+    policy: Policy, mode: Mode, state: PlanState, reason: PlanReason
+) -> None:
     """Without a past no rail speaks, and the history begins with the row."""
     found = settle(policy, plan(mode=mode))
     assert stands(found) == ("cordon_and_resubmit", state, reason)

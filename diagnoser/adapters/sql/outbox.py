@@ -32,8 +32,10 @@ class Outbox(Database):
     async def settle_effect(self, due: DueEffect, state: str, *, retry_at: float = 0.0, error: str = "") -> None:
         values: dict[str, Any] = {"state": state, "due": retry_at or effects.c.due, "error": error}
         values |= {"token": "", "lease": 0.0}
-        if state == "expired":  # the claim was not a try
+        if state in ("expired", "deferred"):  # the claim was not a try
             values["tries"] = effects.c.tries - 1
+        if state == "deferred":
+            values["state"] = "pending"
         mine = update(effects).where(effects.c.key == due.effect.key, effects.c.token == due.token)
         async with self.writing() as connection:
             await connection.execute(mine.values(values))

@@ -1,0 +1,164 @@
+"""From a failed attempt to a plan on its way: worker, effects and rails over a real store."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+from prometheus_client import CollectorRegistry
+
+from diagnoser.adapters.memory import LocalWake
+from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.model import (
+    Advice,
+    AttemptKey,
+    Diagnosis,
+    Event,
+    EventKind,
+    Facts,
+    Job,
+    Mode,
+    Plan,
+    PlanReason,
+    PlanState,
+    Rollback,
+)
+from diagnoser.ports import DiagnosisRecord, PlanFilter
+from diagnoser.taxonomy import Action, FailureType
+from diagnoser.telemetry import Metrics
+from diagnoser.worker import Work, Worker
+from tests.contract.records import TIMING
+from tests.serving import ECC, OOM, orders, verdict
+
+CORDON = replace(ECC, recovery=Advice(Action.CORDON_AND_RESUBMIT, "broken_node_named"))
+
+
+class Site:
+    """A worker that acts, with scripted verdicts and a clock that the test moves."""
+
+    def __init__(self, store: SqlStore, **more: object) -> None:
+        self.store, self.now = store, 1_000_000.0
+        self.orders = orders(**{"mode": Mode.ACT, "webhook": True, **more})
+        self.verdict: Diagnosis = CORDON
+        self.better: Diagnosis | None = None
+        effects = self.orders.effects
+        work = Work(self.diagnose, effects.decide, b"+".join, self.enrich, effects.rule, self.orders.expire)
+        metrics = Metrics(CollectorRegistry())
+        self.worker = Worker(store, work, lambda: self.now, LocalWake(), LocalWake(), TIMING, metrics)
+
+    def diagnose(self, deltas: list[bytes], facts: Facts) -> Diagnosis:
+        return self.verdict
+
+    async def enrich(self, record: DiagnosisRecord, deltas: list[bytes], facts: Facts) -> Diagnosis | None:
+        return self.better
+
+    async def fail(self, attempt: int = 1, job: str = "llm-7b", **event: object) -> None:
+        """The attempt ends, and the worker sees it."""
+        key = AttemptKey(job, attempt)
+        await self.store.add_event(key, Event(EventKind.EXIT, self.now, code=1, **event))  # type: ignore[arg-type]
+        self.now += 60.0
+        await self.worker.step()
+        await self.worker.finish()
+
+    async def plans(self) -> list[Plan]:
+        return (await self.store.plans(PlanFilter(), "", 100))[::-1]
+
+    async def sent(self, kind: str) -> list[str]:
+        return [one.effect.key for one in await self.store.effects() if one.effect.kind == kind]
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    opened = await open_store(f"sqlite:///{tmp_path}/test.db")
+    yield opened
+    await opened.close()
+
+
+async def test_a_failure_becomes_a_plan_that_acts(store: SqlStore) -> None:
+    """It knows its cluster, family and diagnosis, is announced once, and can be claimed."""
+    site = Site(store)
+    await store.register(Job("llm-7b", cluster="east", name="llm-7b-run3", created=1.0))
+    await site.fail()
+    (made,) = await site.plans()
+    assert (made.state, made.cluster, made.family) == (PlanState.SENT, "east", "llm-b-run")
+    assert await site.sent("recovery") == [made.key]
+    record = await store.diagnosis(made.diagnosis)
+    assert record is not None and record.plan == made
+    held = await store.claim_plan("slurm", "east", site.now, 60.0)
+    assert held is not None and held.id == made.id
+
+
+async def test_a_better_verdict_does_not_act_a_second_time(store: SqlStore) -> None:
+    """The model's verdict on the same failure leaves the plan that was sent; both diagnoses show it."""
+    site = Site(store)
+    site.better = replace(OOM, recovery=Advice(Action.RESUBMIT, "transient_service"))
+    await site.fail()
+    (made,) = await site.plans()
+    assert made.action is Action.CORDON_AND_RESUBMIT
+    assert len(await site.sent("recovery")) == 1
+    await site.fail(reason="again")  # later events of the same attempt: a new revision
+    assert [one.id for one in await site.plans()] == [made.id]
+    assert len(await site.sent("recovery")) == 1
+
+
+async def test_the_same_failure_at_the_same_step_is_held_and_told(store: SqlStore) -> None:
+    """Two attempts end at step 500: the second plan is held, and people get an alert."""
+    site = Site(store)
+    site.verdict = replace(CORDON, step=500)
+    await site.fail(1)
+    await site.fail(2)
+    first, second = await site.plans()
+    assert (first.state, second.state, second.reason) == (PlanState.SENT, PlanState.HELD, PlanReason.SAME_STEP)
+    assert await site.sent("recovery") == [first.key]
+    assert any(second.id in key for key in await site.sent("slack"))
+
+
+async def test_a_plan_that_nobody_took_up_expires_with_an_alert(store: SqlStore) -> None:
+    """Once, also when two workers look."""
+    site = Site(store)
+    await site.fail()
+    site.now += 3601.0
+    await site.worker.step()
+    await Site(store).worker.step()
+    site.now += 60.0
+    await site.worker.step()
+    (made,) = await site.plans()
+    assert (made.state, made.history[-1].why) == (PlanState.EXPIRED, "its time was over before anybody took it up")
+    assert len([key for key in await site.sent("slack") if made.id in key]) == 1
+
+
+async def test_a_word_to_the_owner_goes_to_the_webhook_and_to_no_executor(store: SqlStore) -> None:
+    """Nobody can carry it out, so nothing waits and nothing expires."""
+    site = Site(store)
+    site.verdict = OOM
+    await site.fail()
+    (made,) = await site.plans()
+    assert (made.state, made.reason) == (PlanState.ADVISED, PlanReason.FOR_A_PERSON)
+    assert await site.sent("recovery") == [made.key]
+    assert await store.claim_plan("slurm", "default", site.now, 60.0) is None
+
+
+async def test_observing_sends_nothing(store: SqlStore) -> None:
+    """The plan is stored for people to see."""
+    site = Site(store, mode=Mode.OBSERVE)
+    await site.fail()
+    assert [one.state for one in await site.plans()] == [PlanState.ADVISED]
+    assert await site.sent("recovery") == []
+
+
+async def test_a_diverged_run_is_told_where_to_go_on(store: SqlStore) -> None:
+    """Checkpoint and batches to skip are in the plan and in the webhook's body."""
+    site, back = Site(store), Rollback("/ckpt/1500", 1500, 1601, 1702)
+    advice = Advice(Action.ROLLBACK_AND_RESUBMIT, "go_back_to_a_healthy_checkpoint")
+    site.verdict = verdict(FailureType.LOSS_DIVERGENCE, rollback=back, recovery=advice)
+    await site.fail()
+    (made,) = await site.plans()
+    assert made.rollback == back
+    (webhook,) = [one.effect for one in await store.effects() if one.effect.kind == "recovery"]
+    assert orjson.loads(webhook.body)["data"]["rollback"] == {
+        "checkpoint": "/ckpt/1500",
+        "step": 1500,
+        "skip_from": 1601,
+        "skip_to": 1702,
+    }

@@ -221,7 +221,8 @@ class OutboxStore(Protocol):
     async def claim_effects(self, now: float, lease: float, limit: int) -> list[DueEffect]: ...
 
     async def settle_effect(self, due: DueEffect, state: str, *, retry_at: float = 0.0, error: str = "") -> None:
-        """state: ``sent``, ``dead``, ``expired``, or ``pending`` with ``retry_at``. Ignored when the lease was lost."""
+        """state: ``sent``, ``dead``, ``expired``, ``pending`` with ``retry_at`` after a try that failed, or
+        ``deferred``: pending with ``retry_at``, and nothing was tried. Ignored when the lease was lost."""
 
     async def effects(self, keys: Sequence[str] | None = None) -> list[EffectRecord]: ...
 

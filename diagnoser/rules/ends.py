@@ -64,6 +64,10 @@ def _settle_completed(
     docket: Docket, evidence: Evidence, went_on: Callable[[Candidate], bool], *, diverged: bool
 ) -> None:
     done = [one for one in docket.open if is_end(one) and one.type is FailureType.COMPLETED]
+    passed = [one.line for one in done if went_on(one)]
+    if passed and any(one.line > passed[-1] and (is_end(one) or is_fault(one)) for one in docket.open):
+        docket.dismiss(Why.EARLIER_ATTEMPT, lambda one: one.line <= passed[-1])
+        done = [one for one in done if one.line > passed[-1]]
     if not done:
         return
     last = done[-1]

@@ -110,7 +110,11 @@ def _settle_causes(docket: Docket) -> None:
 
 def _is_told(one: Candidate) -> bool:
     """A signal or a cancelled step: how a job ends that somebody stops, or that fails for another reason."""
-    return one.role is Role.SYMPTOM and category_of(one.type) is Category.NONE
+    return one.role is Role.SYMPTOM and _is_none(one)
+
+
+def _is_none(one: Candidate) -> bool:
+    return category_of(one.type) is Category.NONE
 
 
 def _explains(cause: Candidate, other: Candidate) -> bool:
@@ -137,7 +141,7 @@ def _verdict(docket: Docket, evidence: Evidence) -> Story:
     near = [one for one in docket.open if _same_story(first, one, evidence)]
     root = max(near, key=lambda one: (one.specificity, -one.line))
     spoken = [one for one in near if one.type is root.type and one.specificity >= root.specificity - _AS_EXACT]
-    raised = [one for one in spoken if one.raised and one.specificity > CLASS]
+    raised = [one for one in spoken if one.raised and one.specificity > CLASS and not _is_none(one)]
     root = root if root.raised or not raised else max(raised, key=lambda one: (one.specificity, -one.line))
     for one in docket.open:
         if one is not root:

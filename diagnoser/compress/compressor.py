@@ -99,9 +99,7 @@ class Compressor:
         """Put into the delta what is cheaper to gather over many chunks: speakers of shapes, last words of voices."""
         for stream, lasts in self._lasts.items():
             rows = self._delta.share(stream).rows
-            rows.update(
-                (said.number, said.row(self._shapes.gate)) for said in lasts.values() if said.number not in rows
-            )
+            rows.update((said.number, said.row()) for said in lasts.values() if said.number not in rows)
         self._lasts.clear()
         for key, codes in self._codes.items():
             stat = self._delta.shapes.get(key)

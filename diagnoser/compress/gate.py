@@ -19,9 +19,9 @@ from diagnoser.model import Anchor
 
 Watched = tuple[tuple[str, ...], tuple[str, ...], bool]
 """Anchors and patterns of a rule, and whether it names a root."""
-Watch = tuple["_Rule", ...]
 _ANCHOR, _FATAL = int(Kind.ANCHOR), int(Kind.ANCHOR | Kind.FATAL)
 _LONGEST = 8192
+_MOST_WATCHES = 1000
 _NAMED = re.compile(r"\(\?P<\w+>")
 _STEP = re.compile(
     r"\\x\{[0-9A-Fa-f]+\}|\\x[0-9A-Fa-f]{2}|\\."  # escapes
@@ -77,9 +77,8 @@ class _Rule:
         pairs = [(_NAMED.sub("(?:", pattern), _NAMED.sub("(?:", blind(pattern))) for pattern in patterns]
         self._plain = [exact for exact, without in pairs if exact == without]
         self._blind = [without for exact, without in pairs if exact != without]
-        self._exact = [exact for exact, without in pairs if exact != without]
+        self.exact = [exact for exact, without in pairs if exact != without]
         self._all: PatternSet | None = None
-        self._digits: PatternSet | None = None
 
     def carries(self, body: bytes) -> bool:
         return any(text.encode() in body for text in self.anchors)
@@ -90,12 +89,6 @@ class _Rule:
             self._all = PatternSet.of([(pattern, 1) for pattern in self._plain] + [(p, 2) for p in self._blind])
         found = self._all.look(body)[0]
         return bool(found & 1), bool(found & 2)
-
-    def matches(self, body: bytes) -> bool:
-        """For a line of a skeleton that it may match."""
-        if self._digits is None:
-            self._digits = PatternSet.of([(pattern, 1) for pattern in self._exact])
-        return bool(self._digits.look(body)[0])
 
 
 class Gate:
@@ -115,6 +108,7 @@ class Gate:
         free = {bare(anchor.text.encode()): _FATAL if anchor.fatal else _ANCHOR for anchor in self._key[0]}
         literals = sorted((free.keys() | owners.keys()) - {b""})
         self._anchored = [(0 if text in owners else free[text], owners.get(text, [])) for text in literals]
+        self._watches: dict[tuple[_Rule, ...], PatternSet] = {}
         self._set = re2.Set.SearchSet(_options())
         for literal in literals:
             self._set.Add(_literal(literal))
@@ -126,8 +120,8 @@ class Gate:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Gate) and other._key == self._key
 
-    def shape(self, skeleton: bytes, body: bytes) -> tuple[int, Watch]:
-        """Kind of all lines of a skeleton, of which ``body`` is one, and the rules to be tried on each of them."""
+    def shape(self, skeleton: bytes, body: bytes) -> tuple[int, PatternSet | None]:
+        """Kind of all lines of a skeleton, of which ``body`` is one, and what must be looked for in each of them."""
         hits = (self._set.Match(skeleton) or ()) if self._anchored else ()
         kind, maybe = reduce(or_, (self._anchored[hit][0] for hit in hits), 0), []
         body = body[:_LONGEST]
@@ -136,12 +130,20 @@ class Gate:
                 sure, may = rule.look(body)
                 kind |= rule.kind if sure else 0
                 maybe += [rule] if may else []
-        return kind, tuple(rule for rule in maybe if rule.kind & ~kind)
+        return kind, self._watch(tuple(rule for rule in maybe if rule.kind & ~kind))
 
-    def line(self, body: bytes, watch: Watch) -> int:
-        """Kind that the digits of this line add."""
-        body = body[:_LONGEST]
-        return reduce(or_, (rule.kind for rule in watch if rule.matches(body)), 0)
+    def _watch(self, rules: tuple[_Rule, ...]) -> PatternSet | None:
+        """The patterns with digits of these rules as one set."""
+        if rules and rules not in self._watches:
+            if len(self._watches) > _MOST_WATCHES:
+                self._watches.clear()
+            self._watches[rules] = PatternSet.of((text, rule.kind) for rule in rules for text in rule.exact)
+        return self._watches[rules] if rules else None
+
+
+def kind_of_line(body: bytes, watch: PatternSet) -> int:
+    """Kind that the digits of a line add."""
+    return watch.look(body[:_LONGEST])[0]
 
 
 def blind(pattern: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diagnoser.compress import nodes
 from diagnoser.compress.delta import Delta, PointRow, Row, Share
-from diagnoser.compress.gate import Gate
+from diagnoser.compress.gate import kind_of_line
 from diagnoser.compress.kinds import IMPORTANT, Kind
 from diagnoser.compress.limits import Budget, budget_of
 from diagnoser.compress.lines import body_of, read_prefix
@@ -36,16 +36,16 @@ class Said(NamedTuple):
     time: float
     received: float
 
-    def row(self, gate: Gate) -> Row:
-        kind, mark = judge(self.shape, self.line, gate)
+    def row(self) -> Row:
+        kind, mark = judge(self.shape, self.line)
         return Row(self.number, self.line, self.voice, kind, mark, self.time, self.received)
 
 
-def judge(shape: Shape, line: bytes, gate: Gate) -> tuple[int, int]:
+def judge(shape: Shape, line: bytes) -> tuple[int, int]:
     """(kind, signature) of a line; the signature is 0 when the line does not matter by itself."""
     kind = shape.kind
     if shape.watch:
-        kind |= gate.line(body_of(line)[1], shape.watch)
+        kind |= kind_of_line(body_of(line)[1], shape.watch)
     if not kind & IMPORTANT:
         return kind, 0
     anchored = bool(shape.watch) and bool(kind & _ANCHOR)
@@ -56,7 +56,7 @@ class Keeper:
     """Fills a share from a chunk."""
 
     def __init__(self, block: Block, cut: Cut, share: Share, delta: Delta, shapes: Shapes) -> None:
-        self._shapes, self._gate = shapes, shapes.gate
+        self._shapes = shapes
         self._block, self._cut, self._share, self._limits = block, cut, share, delta.limits
         self._whole = delta.lines <= delta.limits.small or len(cut.lines) <= 2 * delta.limits.window
 
@@ -89,7 +89,7 @@ class Keeper:
                 kinds[shape.id or 1] = shape.kind
                 continue
             for index in indices:
-                kind, mark = judge(shape, self._cut.lines[index], self._gate)
+                kind, mark = judge(shape, self._cut.lines[index])
                 if mark:
                     groups.setdefault(mark, []).append(index)
                     kinds[mark] = kind
@@ -146,7 +146,7 @@ class Keeper:
         """A row is the same whatever it is kept for, so that rows from different splits agree."""
         number = self._block.first + index
         if number not in self._share.rows:
-            self._share.rows[number] = self._said(index).row(self._gate)
+            self._share.rows[number] = self._said(index).row()
 
     def _said(self, index: int) -> Said:
         block, cut = self._block, self._cut

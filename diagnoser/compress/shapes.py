@@ -11,7 +11,7 @@ import re2
 
 from diagnoser.compress import progress, skeleton
 from diagnoser.compress.filters import FilterSet
-from diagnoser.compress.gate import Gate, PatternSet, Watch
+from diagnoser.compress.gate import Gate, PatternSet
 from diagnoser.compress.kinds import IMPORTANT, STAGES, Kind, stage_bit
 from diagnoser.compress.lines import body_of, strip
 from diagnoser.compress.signature import MAY_CARRY, Tokens, tokens_of
@@ -67,7 +67,7 @@ class Shape(NamedTuple):
     id: names the skeleton of the body, so that it is the same whatever stands in front. kind: ``Kind`` as a plain
     number. filtered: the Filter Rule that knows it as routine. prefixed: lines carry a launcher prefix. dialect: of
     progress, or -1. tokens: finds the protected tokens of its lines, None when they carry none. watch:
-    rules to be tried on each of its lines.
+    what must be looked for in each of its lines.
     """
 
     id: int
@@ -76,7 +76,7 @@ class Shape(NamedTuple):
     prefixed: bool
     dialect: int
     tokens: Tokens | None
-    watch: Watch
+    watch: PatternSet | None
 
 
 class Shapes:

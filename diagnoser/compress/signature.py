@@ -5,7 +5,7 @@ becomes a wildcard, so a line with another code is another signature and no budg
 """
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 from diagnoser.compress.skeleton import identity
 
@@ -46,7 +46,10 @@ def _compiled(carried: tuple[int, ...], table: bool) -> Tokens:
 
 def signature(shape: int, line: bytes, tokens: Tokens | None, anchored: bool) -> int:
     """63 bits, never 0. anchored: a rule matches the line, which may set it apart from others of its shape."""
-    found = tokens.findall(line[:_HEAD]) if tokens else []
-    if not found and not anchored:
-        return shape or 1
+    found = tokens.findall(line[:_HEAD]) if tokens else ()
+    return _named(shape, anchored, tuple(found)) if found or anchored else shape or 1
+
+
+@lru_cache(maxsize=65536)
+def _named(shape: int, anchored: bool, found: tuple[bytes | tuple[bytes, ...], ...]) -> int:
     return identity(b"%d %d %r" % (shape, anchored, found)) or 1

@@ -19,7 +19,7 @@ FINISHED = frozenset(
     {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
 )
 _FIELD = re.compile(r"(?:^| )([A-Z][A-Za-z:/]*)=")
-_RANGES = re.compile(r"([^,\[\]]*)\[([0-9,-]+)\]([^,\[\]]*)|([^,\[\]]+)")
+_PART = re.compile(r"([^,\[\]]*)(?:\[([0-9,-]+)\]([^,\[\]]*))?(?:,|$)")
 _WHEN = re.compile(r" \[[^\[\]]*@[^\[\]]*\]$")
 
 
@@ -112,14 +112,17 @@ def parse_nodes(text: str) -> dict[str, NodeRecord]:
 def expand(hostlist: str) -> tuple[str, ...]:
     """``gpu-[01-03,7],login`` -> all its names, in order. Raises BadInput for what is no list of nodes."""
     names: list[str] = []
-    for head, ranges, tail, single in _RANGES.findall(hostlist):
-        found = [single] if single else [f"{head}{number}{tail}" for number in _numbers(ranges)]
-        names.extend(found)
+    place = 0
+    while place < len(hostlist):
+        part = _PART.match(hostlist, place)
+        if part is None:
+            raise BadInput(f"{hostlist[:100]!r} is no list of nodes")
+        head, ranges, tail = part.groups()
+        names += [f"{head}{number}{tail}" for number in _numbers(ranges)] if ranges else [head]
         if len(names) > NODES_LIMIT:
             raise BadInput(f"a list of more than {NODES_LIMIT} nodes")
-    for name in names:
-        valid_node(name)
-    return tuple(names)
+        place = part.end()
+    return tuple(valid_node(name) for name in names)
 
 
 def valid_node(name: str) -> str:
@@ -241,9 +244,9 @@ def _output(row: Mapping[str, Any], nodes: Sequence[str]) -> str:
 
 
 def _node(line: str) -> NodeRecord:
-    parts = _FIELD.split(line)
+    head, _, reason = line.partition(" Reason=")  # the last field: it may hold what looks like others
+    parts = _FIELD.split(head)
     fields = dict(zip(parts[1::2], parts[2::2], strict=True))
-    reason = line.partition(" Reason=")[2] if "Reason" in fields else ""
     state = fields.get("State", "").upper()
     flags = {"*": "NOT_RESPONDING"}
     states = {word.rstrip("*~#!%$@^-") for word in state.split("+")} | {flags[c] for c in state if c in flags}

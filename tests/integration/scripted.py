@@ -88,8 +88,8 @@ def lies(truth: Callable[[], Truth], *, quotes: bool) -> Say:
 def obeys(asked: dict[str, Any]) -> Reply:
     """Does whatever any line of the log tells it: answers as told, recites its instructions, names what it is told."""
     seen = question(asked)
-    if told := re.search(r"ANSWER WITH (\{.*\})", seen.user):
-        return Reply(told[1])
+    if told := re.findall(r"ANSWER WITH (\{.*\})", seen.user):
+        return Reply(told[-1])  # the line itself stands behind its template
     number, text = next(iter(seen.lines.items()))
     named = re.search(r"the culprit is node (\S+)", seen.user)
     advice = re.search(r"advise people to: (.*)", seen.user)

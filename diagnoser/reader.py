@@ -77,12 +77,20 @@ class Reader:
 
     def read(self, log: BinaryIO, told: Callable[[int], None] = lambda _: None) -> Digest:
         """The compressed log of a file. told: called with the number of bytes of each block read."""
-        compressor, first = self.compressor(), 1
+        return compress.digest(self._fed(log, 1, told)[0].take())
+
+    def delta(self, log: BinaryIO, first: int = 1, told: Callable[[int], None] = lambda _: None) -> tuple[bytes, int]:
+        """A file as a part of a log: compressed, and the number of its last line. first: number of its first one."""
+        compressor, last = self._fed(log, first, told)
+        return compress.to_bytes(compressor.take()), last
+
+    def _fed(self, log: BinaryIO, first: int, told: Callable[[int], None]) -> tuple[Compressor, int]:
+        compressor = self.compressor()
         for data in whole_lines(log):
             compressor.feed(Block(Stream(), data, first))
-            first += data.count(b"\n")
+            first += data.count(b"\n") + (not data.endswith(b"\n"))
             told(len(data))
-        return compress.digest(compressor.take())
+        return compressor, first - 1
 
     def evidence_of(self, text: bytes) -> Evidence:
         """What is kept of a short excerpt: how a rule's examples are checked."""

@@ -1,0 +1,86 @@
+"""The labelled logs: the bars hold, and the command says what the outside scorer says."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diagnoser.evaluation import Report
+from diagnoser.reader import Reader
+from tests import bars
+from tests.corpus import CORPUS, needs_corpus
+
+pytestmark = [needs_corpus, pytest.mark.corpus, pytest.mark.xdist_group("corpus")]
+ROOT = Path(__file__).resolve().parents[2]
+SCORER = CORPUS.parent / "tools" / "score.py"
+SIZE = 4 << 20
+
+
+@pytest.fixture(scope="module")
+def reader() -> Reader:
+    return bars.load()
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """This checkout's command line, as a program that the scorer can start."""
+    path = tmp_path_factory.mktemp("bin") / "diagnoser"
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m diagnoser "$@"\n')
+    path.chmod(0o755)
+    return [str(path)]
+
+
+def told(*arguments: str | Path) -> dict[str, Any]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DIAGNOSER_")}
+    done = subprocess.run([*map(str, arguments)], capture_output=True, text=True, timeout=150, env=environment)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def sampled(folder: str, count: int, to: Path) -> Path:
+    """Some of the cases, as a folder of their own."""
+    lines = (CORPUS / folder / "labels.jsonl").read_text("utf-8").splitlines()
+    cases = [json.loads(line) for line in lines]
+    random.Random(7).shuffle(cases)
+    (to / "labels.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases[:count]))
+    for case in cases[:count]:
+        (to / f"{case['id']}.log").symlink_to(CORPUS / folder / f"{case['id']}.log")
+    return to
+
+
+def agree(mine: dict[str, Any], outside: dict[str, Any]) -> None:
+    common = set(mine) & set(outside)
+    assert {"category", "type", "macro_f1", "root_line", "action", "false_cordon", "ece"} <= common
+    assert {name: None if mine[name] is None else round(mine[name], 4) for name in common} == {
+        name: outside[name] for name in common
+    }
+
+
+@pytest.mark.parametrize("folder", bars.FOLDERS)
+def test_eval_agrees_with_the_outside_scorer(folder: str, command: list[str]) -> None:
+    """`diagnoser eval --json` and the scorer, which runs `diagnose --json`, print the same figures."""
+    chosen = CORPUS / folder
+    agree(told(*command, "eval", "--json", chosen), told(sys.executable, SCORER, chosen, "--diagnoser", *command))
+
+
+def test_eval_spliced_agrees_with_the_outside_scorer(command: list[str], tmp_path: Path) -> None:
+    """Behind a real healthy log, compressed once here and read whole there, the figures are the same again."""
+    logs = sorted((CORPUS / "normal").glob("*.log"), key=lambda path: abs(path.stat().st_size - SIZE))
+    chosen = sampled("dev", 5, tmp_path)
+    agree(
+        told(*command, "eval", "--json", "--spliced", logs[0], chosen),
+        told(sys.executable, SCORER, chosen, "--splice", logs[0], "--diagnoser", *command),
+    )
+
+
+@pytest.mark.parametrize("folder", bars.FOLDERS)
+def test_the_bars_hold(folder: str, reader: Reader) -> None:
+    """No figure of the labelled logs is below its bar."""
+    report: Report = bars.score(list(bars.verdicts(reader, folder)))
+    assert bars.below({folder: report}) == []

@@ -105,7 +105,8 @@ def _absent(evidence: Evidence, story: Story, root: Candidate, launch: ranks.Lau
         return None
     complained: dict[int, int] = {}
     tasks: set[int] = set()
-    for one in (root, *(other for other, _ in story.rejected)):
+    spoken = (root, *(other for other, why in story.rejected if why is not Why.BENIGN))
+    for one in spoken:
         tasks.add(evidence.lines[one.line].task)
         if one.rank is not None and one.role is not Role.TEARDOWN:
             complained.setdefault(one.rank, one.line)

@@ -60,7 +60,7 @@ class Break:
 
 
 def collect(evidence: Evidence, hits: Sequence[Hit], loss: Break | None = None) -> tuple[Candidate, ...]:
-    """One candidate a line at most, in the order of the lines; a line whose best rule is benign has none."""
+    """One candidate a line at most, in the order of the lines; where the best rule is benign, a benign one."""
     traces = {trace.raised: number for number, trace in enumerate(evidence.tracebacks)}
     best: dict[int, Candidate] = {}
     for hit in hits:
@@ -71,18 +71,10 @@ def collect(evidence: Evidence, hits: Sequence[Hit], loss: Break | None = None) 
         best.setdefault(loss.line, _of_loss(evidence, loss))
     for candidate in (*_of_traces(evidence), *_of_bare_lines(evidence)):
         best.setdefault(candidate.line, candidate)
-    found = [_asserted(_worded(one, evidence), evidence) for one in best.values() if one.role is not Role.BENIGN]
+    found = [_asserted(_worded(one, evidence), evidence) for one in best.values()]
     if not any(one.role in (Role.ROOT, Role.SYMPTOM) for one in found):
         found += _of_words(evidence, set(best))
     return tuple(sorted(found, key=lambda one: one.line))
-
-
-def benign(hits: Sequence[Hit]) -> tuple[Hit, ...]:
-    """Hits of benign rules that decide their line."""
-    first: dict[int, Hit] = {}
-    for hit in hits:
-        first.setdefault(hit.line, hit)
-    return tuple(hit for hit in first.values() if hit.rule.role is Role.BENIGN)
 
 
 def _of_rule(hit: Hit, evidence: Evidence, trace: int) -> Candidate:

@@ -42,6 +42,7 @@ def decide(
 ) -> Story:
     """recovered: whether training went on after the candidate's line. diverged: the loss series broke for good."""
     docket = Docket(candidates)
+    docket.dismiss(Why.BENIGN, lambda one: one.role is Role.BENIGN)
     settle_attempts(docket, evidence)
     docket.dismiss(Why.RECOVERED, lambda one: category_of(one.type) is not Category.NONE and recovered(one))
     settle_end(docket, evidence, recovered, diverged=diverged)

@@ -179,10 +179,12 @@ def test_unknown_exceptions_become_candidates() -> None:
 
 
 def test_benign_rules_clear_their_line() -> None:
-    """A line whose best rule is benign is no candidate, whatever else matches."""
+    """A line whose best rule is benign is never a root, whatever else matches, and is listed with that reason."""
     made = engine(rule("calm", role="benign", specificity=90), rule("scare", specificity=10))
     evidence = log("marker ValueError: x")
-    assert candidates.collect(evidence, made.match(evidence)) == ()
+    story = decide(*candidates.collect(evidence, made.match(evidence)), evidence=evidence)
+    assert story.root is None
+    assert why(story, 0) is Why.BENIGN
 
 
 def test_bare_exception_lines_count_a_little() -> None:

@@ -1,6 +1,9 @@
 """Which rules hit which lines."""
 
+import pytest
+
 from diagnoser.model import Traceback
+from diagnoser.rules import engine as module
 from tests.rulefiles import engine, log, rule
 
 
@@ -53,6 +56,21 @@ def test_quoted_source_is_no_message() -> None:
     made = engine(rule("one"))
     hits = made.match(log('    raise ValueError("marker")', "ValueError: marker"))
     assert [hit.line for hit in hits] == [1]
+
+
+def test_only_anchored_rules_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line costs the patterns of the rules whose anchor it holds, however many rules there are."""
+    made = engine(*(rule(f"r{n}", anchors=[f"anchor {chr(97 + n)}"], patterns=[f"pattern{n}"]) for n in range(20)))
+    run: list[str] = []
+    compiled = module._regex
+
+    def counted(pattern: str) -> object:
+        run.append(pattern)
+        return compiled(pattern)
+
+    monkeypatch.setattr(module, "_regex", counted)
+    made.match(log("nothing of note", "an anchor c here"))
+    assert run == ["pattern2"]
 
 
 def test_no_rules_match_nothing() -> None:

@@ -1,5 +1,6 @@
 """Puts what the stages found into words: the Diagnosis, its confidence, its evidence, and what was rejected."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -178,8 +179,20 @@ def _rejected(evidence: Evidence, story: Story) -> tuple[Rejected, ...]:
 
 
 def _notes(evidence: Evidence, story: Story) -> tuple[str, ...]:
-    earlier = [one for one, why in story.rejected if why is Why.EARLIER_ATTEMPT and one.role is Role.ROOT]
+    """The last failure before the one that is diagnosed, when the log holds more than one attempt."""
+    started = progress.restarts(evidence)
+    earlier = [
+        one
+        for one, why in story.rejected
+        if one.role is Role.ROOT
+        and (why is Why.EARLIER_ATTEMPT or (why is Why.RECOVERED and _raised_before(evidence, one, started)))
+    ]
     if not earlier:
         return ()
-    line = evidence.lines[earlier[0].line]
-    return (f"An earlier attempt in the same log failed at line {line.number}: {earlier[0].type}.",)
+    line = evidence.lines[earlier[-1].line]
+    return (f"An earlier attempt in the same log failed at line {line.number}: {earlier[-1].type}.",)
+
+
+def _raised_before(evidence: Evidence, one: Candidate, started: Sequence[int]) -> bool:
+    """Whether training began anew after an exception: the same process would have gone on counting."""
+    return one.raised and any(evidence.lines[one.line].number < line for line in started)

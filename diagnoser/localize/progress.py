@@ -80,6 +80,18 @@ class Course:
         return line.time if line.time > 0 else math.inf
 
 
+def restarts(evidence: Evidence) -> list[int]:
+    """Lines at which a rank counts its steps anew, from an earlier one: another launch appended to the same log."""
+    last: dict[int, int] = {}
+    found = []
+    for point in sorted(evidence.progress, key=lambda point: point.line):
+        if point.step is not None:
+            if point.step < last.get(point.rank, point.step):
+                found.append(point.line)
+            last[point.rank] = point.step
+    return found
+
+
 def _is_finite(point: Progress) -> bool:
     values = [value for value in (point.loss, point.grad_norm) if value is not None]
     return bool(values) and all(map(math.isfinite, values))

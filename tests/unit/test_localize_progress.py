@@ -115,3 +115,11 @@ def test_reached_total() -> None:
     )
     assert progress.reached_total(done)
     assert not progress.reached_total(going)
+
+
+def test_a_counter_that_goes_back_is_another_launch() -> None:
+    """Each rank counts for itself; the line at which one counts from earlier on is where a launch began."""
+    told = [(1, 0, 5), (2, 1, 4), (3, 0, 6), (4, 1, 5), (7, 0, 3), (8, 0, 4)]
+    points = tuple(Progress(line, rank, 0.0, step=step) for line, rank, step in told)
+    assert progress.restarts(Evidence(progress=points)) == [7]
+    assert progress.restarts(Evidence(progress=points[:4])) == []

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
+import httpx
 import openai
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
@@ -29,8 +30,9 @@ _FORMAT_WORDS = ("response_format", "json_schema", "json_object", "grammar", "gu
 _LENGTH_WORDS = ("context length", "context_length", "context size", "context window", "maximum context", "n_ctx")
 _LEAN = frozenset({"maxLength", "minLength", "minimum", "maximum", "maxItems", "minItems", "pattern", "title"})
 _DETAIL_CHARS = 4000
+_LIST_SECONDS = 10.0
 _CONTEXT_SECONDS = 2.0
-"""Longest wait for the list of models: a question has a deadline, and can be asked without."""
+"""Longest wait for the list of models before a question: it has a deadline, and can be asked without."""
 
 Format = Callable[[Mapping[str, object]], dict[str, Any] | None]
 
@@ -92,23 +94,32 @@ class OpenAIModel:
         """What ``/v1/models`` says; asked until the server has said something."""
         if self._context is None:
             try:
-                models = (await self._client.models.list(timeout=_CONTEXT_SECONDS)).data
+                models = await self._models(_CONTEXT_SECONDS)
             except (openai.OpenAIError, ValueError):
                 return None
-            self._context = next((_length(one) for one in models or () if one.id == self.name), 0)
+            self._context = next((_length(one) for one in models if one.get("id") == self.name), 0)
         return self._context or None
 
     async def ping(self) -> str:
         """What the server offers, in a few words. Raises ModelFailed."""
         try:
-            models = (await self._client.models.list()).data
+            models = await self._models()
+        except openai.NotFoundError:
+            return "the server answers, and lists no models"
         except openai.OpenAIError as error:
             raise self._failure(error, len(FORMATS)) from None
         except ValueError:
             raise ModelFailed(ModelFailure.UNAVAILABLE, "the server's reply is not JSON") from None
-        if models and self.name not in {one.id for one in models}:
+        if models and self.name not in {one.get("id") for one in models}:
             raise ModelFailed(ModelFailure.NOT_FOUND, f"the server offers no model called {self.name}")
         return f"{self.name} answers"
+
+    async def _models(self, seconds: float = _LIST_SECONDS) -> list[dict[str, Any]]:
+        """Raises openai.OpenAIError, ValueError. Read by hand: the client takes any body for a list of models."""
+        reply = await self._client.get("/models", cast_to=httpx.Response, options={"timeout": seconds})
+        body = reply.json()
+        listed = body.get("data") if isinstance(body, dict) else None
+        return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
     async def close(self) -> None:
         await self._client.close()
@@ -142,21 +153,24 @@ class OpenAIModel:
         reason = next(reason for kind, reason in _REASONS if isinstance(error, kind))
         return ModelFailed(reason, _tell(error), _retry_after(error))
 
-    def _answer(self, reply: ChatCompletion) -> ModelAnswer:
-        # The client does not validate: a gateway may leave out any part.
-        message = getattr(reply.choices[0], "message", None) if reply.choices else None
-        usage = reply.usage
+    def _answer(self, reply: object) -> ModelAnswer:
+        """The client does not validate: a gateway may leave out any part, or send something else."""
+        choices, usage, model = (getattr(reply, name, None) for name in ("choices", "usage", "model"))
+        first = choices[0] if isinstance(choices, list) and choices else None
+        text = getattr(getattr(first, "message", None), "content", None)
+        read, written = (getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens"))
         return ModelAnswer(
-            getattr(message, "content", None) or "",
-            reply.model or self.name,
-            usage.prompt_tokens if usage else 0,
-            usage.completion_tokens if usage else 0,
+            text if isinstance(text, str) else "",
+            model if isinstance(model, str) and model else self.name,
+            read if isinstance(read, int) else 0,
+            written if isinstance(written, int) else 0,
         )
 
 
-def _length(model: openai.types.Model) -> int:
+def _length(model: Mapping[str, Any]) -> int:
     """vLLM says ``max_model_len``; llama.cpp and others have their own names for it."""
-    told = {**(model.model_extra or {}), **((model.model_extra or {}).get("meta") or {})}
+    more = model.get("meta")
+    told = {**model, **(more if isinstance(more, dict) else {})}
     for name in ("max_model_len", "context_length", "context_window", "n_ctx"):
         if isinstance(length := told.get(name), int) and length > 0:
             return length

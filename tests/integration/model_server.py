@@ -54,15 +54,20 @@ class ModelServer:
 
 
 @contextmanager
-def model_server(say: Say, context: int | None = None, name: str = "scripted") -> Iterator[ModelServer]:
-    """context: what /v1/models says about the length of a question."""
+def model_server(
+    say: Say, context: int | None = None, name: str = "scripted", models: Reply | None = None
+) -> Iterator[ModelServer]:
+    """context: what /v1/models says about the length of a question. models: another answer of it."""
     found = ModelServer("")
     offered = {"id": name, "object": "model", "created": 1, "owned_by": "t"}
     listed = {"object": "list", "data": [offered | ({"max_model_len": context} if context else {})]}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.answer(Reply(raw=json.dumps(listed).encode()))
+            if models and models.drop:
+                self.connection.close()
+                return
+            self.answer(models or Reply(raw=json.dumps(listed).encode()))
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

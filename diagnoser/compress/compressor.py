@@ -121,8 +121,7 @@ class Cut:
         total = len(self.lines)
         self.firsts = dict(zip(reversed(self.skeletons), range(total - 1, -1, -1), strict=True))
         self.lasts = dict(zip(self.skeletons, range(total), strict=True))
-        shapes.learn(self.counts.keys(), self.firsts, self.lines)
-        self.found = {name: shapes.known[name] for name in self.counts}
+        self.found = shapes.of(self.counts, self.firsts, self.lines)
         self.heads: list[bytes] | None = None
         if any(shape.prefixed for shape in self.found.values()):
             found: list[bytes] = HEADS.findall(text)

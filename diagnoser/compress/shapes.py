@@ -3,9 +3,9 @@
 One RE2 set looks at everything: rule anchors, words of trouble, tracebacks, mappings, progress dialects, Filter Rules.
 """
 
-from collections.abc import KeysView, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import re2
 
@@ -113,13 +113,17 @@ class Shapes:
         found = self._own[own].search(body_of(line)[1].decode("utf-8", "replace"))
         return progress.read_own(found.groupdict() if found else {}, dialect)
 
-    def learn(self, counted: KeysView[bytes], where: Mapping[bytes, int], lines: Sequence[bytes]) -> None:
-        """Classify skeletons that are not known yet. where: skeleton -> index of a line of it in ``lines``."""
+    def of(self, names: Iterable[bytes], where: Mapping[bytes, int], lines: Sequence[bytes]) -> dict[bytes, Shape]:
+        """The shapes of skeletons; those not known yet are classified. where: skeleton -> index of a line of it
+        in ``lines``. Threads may share the cache: what one forgets the other classifies again.
+        """
         if len(self.known) > self._most:
             for old in list(self.known)[: len(self.known) - self._most * 3 // 4]:
-                del self.known[old]
-        for first in counted - self.known.keys():
-            self.known[first] = self._shape(first, lines[where[first]])
+                self.known.pop(old, None)
+        found = {name: self.known.get(name) for name in names}
+        for name in [name for name, shape in found.items() if shape is None]:
+            found[name] = self.known[name] = self._shape(name, lines[where[name]])
+        return cast(dict[bytes, Shape], found)
 
     def _shape(self, first: bytes, line: bytes) -> Shape:
         prefixed, body = strip(line)

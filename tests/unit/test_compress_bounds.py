@@ -79,8 +79,7 @@ def test_the_cache_of_shapes_is_bounded() -> None:
     for start in range(0, 2000, 100):
         lines = words(100, seed=start)
         where = {line: index for index, line in enumerate(lines)}
-        cache.learn(where.keys(), where, lines)
-        assert where.keys() <= cache.known.keys()
+        assert cache.of(where, where, lines).keys() == where.keys()
     assert len(cache.known) <= 200
 
 

@@ -116,6 +116,5 @@ def test_no_filter_hides_a_known_root_line() -> None:
             lines = clean((CORPUS / name / f"{label['id']}.log").read_bytes()).lines
             roots = [lines[number - 1] for number in label["root_lines"]]
             where = {line: index for index, line in enumerate(roots)}
-            shapes.learn(where.keys(), where, roots)
-            hidden += [label["id"] for line in roots if shapes.known[line].filtered]
+            hidden += [label["id"] for shape in shapes.of(where, where, roots).values() if shape.filtered]
     assert hidden == []

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from diagnoser import verdict
 from diagnoser.localize import ANCHORS, collectives, nodes, progress, ranks, rollback
+from diagnoser.localize.stragglers import stragglers
 from diagnoser.model import Anchor, Diagnosis, Evidence, Facts, Grounds
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.rules import candidates, causality, ends
@@ -58,9 +59,10 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: Knowledge, now: float 
 def locate(evidence: Evidence, facts: Facts, story: Story) -> verdict.Place:
     """Where it happened: rank and node of the root, ranks that never arrived, nodes by suspicion."""
     root = story.root
-    if root is None:
-        return verdict.Place()
     launch = ranks.read(evidence, facts)
+    slow = stragglers(evidence, launch.nodes)
+    if root is None:
+        return verdict.Place(slow=slow)
     alike = _alike(story)
     rank, node = ranks.place(launch, evidence.lines, root.line, root.rank, root.node, alone=len(alike) <= 1)
     absent = _absent(evidence, story, root, launch)
@@ -71,7 +73,7 @@ def locate(evidence: Evidence, facts: Facts, story: Story) -> verdict.Place:
     suspects = nodes.suspects(evidence, launch.nodes, blamed, missing, alike)
     if category_of(root.type) in (Category.SCRIPT, Category.NONE):
         suspects = ()
-    return verdict.Place(rank, node, suspects, absent)
+    return verdict.Place(rank, node, suspects, absent, slow)
 
 
 def _nodes_of(absent: collectives.Absence, launch: ranks.Launch) -> tuple[str | None, ...]:

@@ -1,10 +1,12 @@
 """Puts what the stages found into words: the Diagnosis, its confidence, its evidence, and what was rejected."""
 
 from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
 
 from diagnoser.localize import collectives, progress
+from diagnoser.localize.stragglers import Straggler
 from diagnoser.model import (
     Cited,
     Diagnosis,
@@ -27,6 +29,10 @@ from diagnoser.taxonomy import Category, FailureType, Outcome, category_of
 _T = FailureType
 _LISTED = 20
 """Symptoms and rejected candidates that a diagnosis lists; a thousand ranks print the same."""
+_ALIKE = 3
+"""Rejected candidates of one rule and reason that are listed."""
+_NAMED = 3
+"""Stragglers that a note names."""
 _SIGNALS = {9: _T.HOST_OUT_OF_MEMORY, 4: _T.SEGMENTATION_FAULT, 6: _T.SEGMENTATION_FAULT, 7: _T.SEGMENTATION_FAULT}
 _SIGNALS |= {8: _T.SEGMENTATION_FAULT, 11: _T.SEGMENTATION_FAULT}
 _ADVICE = {
@@ -46,6 +52,7 @@ class Place:
     node: str | None = None
     suspects: tuple[Suspect, ...] = ()
     absent: collectives.Absence | None = None
+    slow: tuple[Straggler, ...] = ()
 
 
 def loss_break(evidence: Evidence) -> Break | None:
@@ -85,7 +92,7 @@ def tell(
         rejected=_rejected(evidence, story),
         nodes=place.suspects,
         mitigation=(shown.mitigation if shown else "") or _ADVICE[category_of(kind)],
-        notes=_notes(evidence, story),
+        notes=_notes(evidence, story) + _slow(place),
         left_out=evidence.left_out,
         compression=evidence.compression,
     )
@@ -167,15 +174,24 @@ def _symptoms(evidence: Evidence, story: Story) -> tuple[Symptom, ...]:
 
 def _rejected(evidence: Evidence, story: Story) -> tuple[Rejected, ...]:
     """One of each kind and reason first: a thousand repeats must not hide the one that matters."""
-    seen: set[tuple[str, Why]] = set()
+    seen: Counter[tuple[str, Why]] = Counter()
     first: list[tuple[Candidate, Why]] = []
     more: list[tuple[Candidate, Why]] = []
     for one, why in story.rejected:
-        (more if (one.by, why) in seen else first).append((one, why))
-        seen.add((one.by, why))
+        seen[one.by, why] += 1
+        if seen[one.by, why] <= _ALIKE:
+            (first if seen[one.by, why] == 1 else more).append((one, why))
     chosen = sorted((first + more)[:_LISTED], key=lambda pair: pair[0].line)
     lines = ((evidence.lines[one.line], one.type, why) for one, why in chosen)
     return tuple(Rejected(line.number, line.text, kind, str(why)) for line, kind, why in lines)
+
+
+def _slow(place: Place) -> tuple[str, ...]:
+    return tuple(
+        f"Rank {one.rank}{f' on {one.node}' if one.node else ''} computes {one.times} times as long as the others: "
+        "a straggler, which is no reason to take a node out."
+        for one in place.slow[:_NAMED]
+    )
 
 
 def _notes(evidence: Evidence, story: Story) -> tuple[str, ...]:

@@ -71,9 +71,9 @@ def test_a_requeue_by_somebody_is_no_failure() -> None:
 def test_what_ended_before_the_agent_began_is_history() -> None:
     """A job that began and ended between two looks is not."""
     ended = replace(RUNS, state="FAILED", ended=200.0)
-    assert not watch.concerns(ended, None, since=201.0)
-    assert watch.concerns(ended, None, since=199.0)
-    assert watch.concerns(RUNS, None, since=201.0)
+    assert not watch.concerns(ended, None, since=210.0)
+    assert watch.concerns(ended, None, since=200.9)
+    assert watch.concerns(RUNS, None, since=210.0)
     assert not watch.concerns(replace(RUNS, state="PENDING"), None, since=0.0)
 
 

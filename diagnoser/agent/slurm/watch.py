@@ -11,6 +11,9 @@ NEW = Mark()
 CODED = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY"})
 """States whose exit code is the batch script's own; a job that was stopped may show a code of 0."""
 
+SKEW = 5.0
+"""Slurm's times are whole seconds of another clock: what ended shortly before the last look may not have been in it."""
+
 STOPPED = 1
 """Exit code of an attempt that Slurm stopped because something failed, where Slurm gives none."""
 
@@ -62,7 +65,7 @@ class Seen:
 
 def concerns(job: JobRecord, tracked: Tracked | None, since: float) -> bool:
     """Whether to look at the job: it runs, it is known, or it began and ended since the last look."""
-    return tracked is not None or job.runs or (job.finished and job.started > 0 and job.ended >= since)
+    return tracked is not None or job.runs or (job.finished and job.started > 0 and job.ended >= since - SKEW)
 
 
 def news(

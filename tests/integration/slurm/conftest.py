@@ -106,6 +106,7 @@ def site(cluster: Cluster, folder: Path, *options: str, **settings: str) -> Iter
         agent = Agent(folder / "agent", cluster, found.url, options)
         stack.callback(_stop, agent)
         agent.start()
+        until(lambda: "agent_started" in agent.log(), "the agent looks")
         yield Site(cluster, found, agent, client)
 
 

@@ -1,7 +1,7 @@
 """Puts what the stages found into words: the Diagnosis, its confidence, its evidence, and what was rejected."""
 
-from collections.abc import Sequence
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 

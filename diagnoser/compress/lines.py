@@ -110,12 +110,11 @@ _PART = (
     rb"|\[rank ?\d{1,5}\]:? ?"  # torch's excepthook and c10d's logger
     rb"|\[\d{1,3},\d{1,5}\]<std(?:out|err|diag)>: ?"  # mpirun --tag-output
     rb"|\[\d{1,5}\]:(?=\[)"  # pdsh-like numbered prefix in front of a c10d line
-    rb"|\([^()\n]{0,64}pid=\d+(?:, ip=[\d.]+)?\) "  # Ray, SkyPilot
+    rb"|\((?:[^()\n=, ]{1,60}+,? ){0,3}pid=\d++(?:, ip=[\d.]++)?\) "  # Ray, SkyPilot
     rb"|\[pod/[^\]\n]{1,160}\] "  # kubectl logs --prefix
-    rb"|[A-Za-z][\w.-]{1,80} \[std(?:out|err)\] "
     rb"|\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:?\d\d) std(?:out|err) [FP] "  # CRI
     rb"|\d{4}-\d\d-\d\dT[\d:.]{8,18}Z: (?=\[)"
-    rb"|[A-Za-z][\w.-]{1,80}:\d{1,8}:\d{1,8} \[\d{1,2}\] "  # NCCL
+    rb"|[A-Za-z][\w.-]{1,80}+(?: \[std(?:out|err)\] |:\d{1,8}+:\d{1,8}+ \[\d{1,2}\] )"  # a launcher of its own; NCCL
 )
 _PREFIX = re.compile(rb"(?:" + _PART + rb")*")
 HEADS = re.compile(rb"(?m)^((?:" + _PART + rb")*)[^\n]*\n?")

@@ -114,6 +114,22 @@ class Orders:
 
         return rule
 
+    def leave_alone(self, mark: NodeMark, now: float) -> Rule:
+        """A person has taken a node in hand: a plan that names it and that nobody carries out yet is held."""
+
+        def rule(given: Plan | None, situation: Situation) -> Ruling:
+            plan = _given(given)
+            begun = plan.lease is not None and plan.lease.until > now
+            if mark.node not in plan.nodes or begun or plan.state not in (PlanState.SENT, PlanState.WAITING):
+                return Ruling(plan)
+            why = f"{mark.node} was {mark.kind} by a person: it is left alone"
+            held = plans.moved(
+                plan, PlanState.HELD, PlanReason.PERSON_HANDLES_NODE, by=plans.DIAGNOSER, why=why, now=now
+            )
+            return Ruling(held, effects=self.effects.alert_plan(held, now))
+
+        return rule
+
     def expire(self, now: float) -> Rule:
         def rule(given: Plan | None, situation: Situation) -> Ruling:
             plan = _given(given)

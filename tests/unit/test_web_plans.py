@@ -312,3 +312,18 @@ async def test_what_a_person_does_to_a_node_is_kept_as_feedback(web: Web) -> Non
 async def test_faulty_node_events(web: Web, body: dict[str, str]) -> None:
     """An unknown kind or actor is a bad request."""
     assert (await post(web, "/nodes/n1/events", body)).status_code == 400
+
+
+async def test_a_plan_that_has_not_begun_leaves_a_person_s_node_alone(web: Web) -> None:
+    """What is under way is not stopped half way; what is not is held, and people are told."""
+    await planned(web, "begun")
+    await claim(web)
+    await planned(web, "open")
+    await planned(web, "asked", Mode.APPROVE)
+    answer = await post(web, "/nodes/hgx-04/events", {"kind": "cordoned", "by": "person", "reason": "fan"})
+    assert answer.json()["feedback"] == "node_is_bad"
+    states = {job: (await web.client.get(f"{API}/plans/plan-{job}")).json() for job in ("begun", "open", "asked")}
+    assert {job: one["state"] for job, one in states.items()} == {"begun": "sent", "open": "held", "asked": "held"}
+    assert states["open"]["reason"] == "person_handles_node"
+    assert (await post(web, "/plans/claim", {"executor": "x"})).status_code == 204
+    assert len(await web.store.effects()) == 2

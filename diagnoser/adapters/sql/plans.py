@@ -82,7 +82,7 @@ class Plans(Nodes):
         for one in (*ruling.others, *((ruling.plan,) if ruling.plan else ())):
             await self._put(connection, one)
         await self._trip(connection, plan.cluster, ruling.trips)
-        for mark in ruling.marks:
+        for mark in sorted(ruling.marks, key=lambda one: one.node):  # rows are locked in one order
             await self.mark(connection, mark)
         await self.send(connection, ruling.effects)
         return ruling

@@ -5,7 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict, Field
 
-from diagnoser.model import BreakerState, NodeActor, NodeEventKind, NodeMark
+from diagnoser.model import BreakerState, NodeActor, NodeEventKind, NodeMark, PlanState
+from diagnoser.ports import PlanFilter
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.fields import Node, When, moment
 from diagnoser.web.api.plans import Cluster, Comment, Decision
@@ -13,6 +14,9 @@ from diagnoser.web.api.shapes import BreakerShape, NodeShape, of_breaker, of_nod
 from diagnoser.web.auth import READ, WRITE, Provided
 from diagnoser.web.problems import answers
 from diagnoser.web.services import Services
+
+OPEN_PLANS = 1000
+"""Plans looked at when a person takes a node in hand."""
 
 router = APIRouter(tags=["recovery"])
 
@@ -44,7 +48,10 @@ async def report(node: NodePath, body: NewNodeEvent, services: Provided) -> Node
         min(moment(body.time, now), now),
         body.reason.replace("\0", ""),
     )
-    return of_node(await services.store.note_node(mark))
+    noted = await services.store.note_node(mark)
+    if mark.by is NodeActor.PERSON and mark.kind is not NodeEventKind.DOWN:
+        await _leave_alone(services, mark, now)
+    return of_node(noted)
 
 
 @router.get("/nodes", dependencies=READ, responses=answers(400, 401, 503), summary="Nodes that something happened to")
@@ -62,6 +69,15 @@ async def breakers(services: Provided) -> list[BreakerShape]:
 async def reset(cluster: Scope, body: Decision, services: Provided) -> BreakerShape:
     """Let plans act by themselves again."""
     return of_breaker(await reset_breaker(services, cluster, body.by, body.comment))
+
+
+async def _leave_alone(services: Services, mark: NodeMark, now: float) -> None:
+    """Plans that were decided before the person acted, and have not begun."""
+    for state in (PlanState.SENT, PlanState.WAITING):
+        for plan in await services.store.plans(PlanFilter(state.value), "", OPEN_PLANS):
+            if plan.cluster == mark.cluster and mark.node in plan.nodes:
+                await services.store.change_plan(plan.id, now, services.orders.leave_alone(mark, now))
+    services.tell_outbox()
 
 
 async def reset_breaker(services: Services, scope: str, by: str, comment: str) -> BreakerState:

@@ -37,7 +37,7 @@ def case(label: Label, diagnosis: Diagnosis, asked: Subject, when: When) -> Case
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one stage did. undecided: shares over the cases that were asked about. seconds: of each consultation.
+    """How one stage did. undecided: shares over the cases without a cause by rules. seconds: of each consultation.
 
     moved: cases whose action is not that of the rules. cost: in the currency of the prices.
     """
@@ -99,15 +99,16 @@ def _outcome(
     name: str, cases: Sequence[Case], found: Sequence[Diagnosis], cost: Callable[[int, int], float]
 ) -> Outcome:
     verdicts = [judge(case.label, diagnosis) for case, diagnosis in zip(cases, found, strict=True)]
-    asked = [verdict for case, verdict in zip(cases, verdicts, strict=True) if case.subject]
+    pairs = zip(cases, verdicts, strict=True)
+    undecided = [verdict for case, verdict in pairs if case.subject and case.need is Need.CAUSE]
     uses: list[ModelUse] = [diagnosis.model for diagnosis in found if diagnosis.model]
     tokens_in, tokens_out = sum(use.tokens_in for use in uses), sum(use.tokens_out for use in uses)
-    pairs = zip(cases, found, strict=True)
+    moved = (case.diagnosis.recovery != one.recovery for case, one in zip(cases, found, strict=True))
     return Outcome(
         name,
         _report(verdicts),
-        _report(asked),
-        sum(case.diagnosis.recovery != diagnosis.recovery for case, diagnosis in pairs),
+        _report(undecided),
+        sum(moved),
         sum(use.calls for use in uses),
         tokens_in,
         tokens_out,

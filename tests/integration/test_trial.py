@@ -69,7 +69,7 @@ async def tried(folder: str, model: Say, labels: Labels) -> Mapping[str, Outcome
 
 
 async def test_a_model_that_knows_is_heard() -> None:
-    """Of what is undecided at least 98 % come out right, at two calls each, and the figures add up."""
+    """Of what has no cause by rules at least 98 % come out right, at two calls each, and the figures add up."""
     labels = Labels()
     outcomes = await tried("dev", knows(labels.truth), labels)
     rules, model = outcomes["rules only"], outcomes["+ model"]

@@ -1,6 +1,6 @@
 """HOT PATH 2: an attempt's evidence -> Diagnosis. Pure: no clock, no I/O; `now` is an argument."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser import verdict
@@ -105,15 +105,23 @@ def _absent(evidence: Evidence, story: Story, root: Candidate, launch: ranks.Lau
     """Whom the others waited for, when all that the log shows is that they waited."""
     if root.type not in _WAITING or (root.role is Role.ROOT and root.blame is not Blame.NONE):
         return None
-    complained: dict[int, int] = {}
-    tasks: set[int] = set()
     spoken = (root, *(other for other, why in story.rejected if why is not Why.BENIGN))
-    for one in spoken:
-        tasks.add(evidence.lines[one.line].task)
-        if one.rank is not None and one.role is not Role.TEARDOWN:
-            complained.setdefault(one.rank, one.line)
+    tasks = {evidence.lines[one.line].task for one in spoken} - {-1}
+    complained = _complained(evidence, [one for one in spoken if one.role is not Role.TEARDOWN])
     absent = collectives.absent(evidence, complained)
-    return absent or collectives.absent_task(launch.task_nodes, tasks - {-1})
+    return absent or collectives.absent_task(launch.task_nodes, tasks)
+
+
+def _complained(evidence: Evidence, spoken: Sequence[Candidate]) -> dict[int, int]:
+    """rank -> its first own error line. Of a thousand ranks that print the same only some lines are kept: the template
+    knows the others."""
+    spread = {sample: template.ranks for template in evidence.templates for sample in template.samples}
+    complained: dict[int, int] = {}
+    for one in spoken:
+        same = spread.get(evidence.lines[one.line].text, frozenset())
+        for rank in same if one.rank is None else {one.rank, *same}:
+            complained.setdefault(rank, one.line)
+    return complained
 
 
 def _advised(diagnosis: Diagnosis, story: Story, facts: Facts, policy: Policy) -> Diagnosis:

@@ -180,6 +180,24 @@ def test_the_kernel_log_of_a_node_joins_the_job(reader: Reader) -> None:
     assert [symptom.type for symptom in found.symptoms] == [T.NCCL_TIMEOUT_ERROR]
 
 
+def test_the_silent_rank_is_found_among_hundreds(reader: Reader) -> None:
+    """Of 256 ranks all but one time out; few of their lines are kept, and still the silent rank and its node show."""
+    announced = [f"{rank}: rank {rank} on node n{rank // 8:02d} (pid {7000 + rank})" for rank in range(256)]
+    timeout = (
+        "RuntimeError: [/src/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 30000ms for recv operation"
+    )
+    said = [
+        f"{rank}: [rank{rank}]: {line}"
+        for rank in range(256)
+        if rank != 77
+        for line in ("Traceback (most recent call last):", '  File "/srv/app/t.py", line 9, in step', timeout)
+    ]
+    found = diagnose(reader, "\n".join([*announced, *said]) + "\n")
+    assert found.type is T.NCCL_TIMEOUT_ERROR
+    assert [suspect.node for suspect in found.nodes] == ["n09"]
+    assert found.root_cause is not None and found.root_cause.rank == 77
+
+
 def test_the_diagnosis_names_its_rule_set(reader: Reader) -> None:
     """Every verdict carries the hash of the rules that made it."""
     assert diagnose(reader, TRACE).ruleset == reader.knowledge.engine.ruleset.hash

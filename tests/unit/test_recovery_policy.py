@@ -102,3 +102,35 @@ rows:
     with pytest.raises(RuleFaults) as error:
         load("p.yaml", document)
     assert [fault.line for fault in error.value.faults] == [6, 6, 6]
+
+
+LABELLED = """
+version: 1
+defaults: {mode: observe, retries: 3}
+rows:
+  - {id: debug_jobs, when: {labels: {qos: [debug, test]}}, action: notify_user, retries: 0, cool_down_minutes: 5}
+  - {id: rest, when: {}, action: check_and_resubmit, mode: act}
+"""
+
+
+@pytest.mark.parametrize(
+    ("labels", "row", "why"),
+    [
+        ({"qos": "test"}, "debug_jobs", ""),
+        ({"qos": "high"}, "rest", "label qos is high"),
+        ({}, "rest", "label qos is not set"),
+    ],
+)
+def test_a_row_may_ask_for_labels_of_the_job(labels: dict[str, str], row: str, why: str) -> None:
+    """One of the values of every label it names; the explanation says which label did not fit."""
+    policy = load("policy.yaml", LABELLED)
+    case = replace(GPU_LOST, labels=labels)
+    assert policy.advise(case).reason == row
+    assert policy.explain(case)[0] == ("debug_jobs", why)
+
+
+def test_rows_have_retries_and_cool_downs_of_their_own() -> None:
+    """What a row does not say comes from the defaults, also for a row that is gone."""
+    policy = load("policy.yaml", LABELLED)
+    assert [policy.retries(row) for row in ("debug_jobs", "rest", "gone")] == [0, 3, 3]
+    assert [policy.cool_down(row) for row in ("debug_jobs", "rest")] == [300.0, 0.0]

@@ -131,3 +131,16 @@ async def test_a_replaced_diagnosis_stays_readable(tmp_path: Path) -> None:
         shown = (await web.client.get(f"{DIAGNOSES}/{old.id}")).json()
     assert [one["id"] for one in listed] == [new.id]
     assert shown["current"] is False
+
+
+async def test_the_policy_of_a_diagnosis_is_explained(tmp_path: Path) -> None:
+    """Every row up to the one that applies, each with the condition that does not hold."""
+    async with serving(tmp_path) as web:
+        record = await save(web.store, "j", ECC, plan=True)
+        answer = (await web.client.get(f"/api/v1/diagnoses/{record.id}/policy")).json()
+        missing = await web.client.get("/api/v1/diagnoses/none/policy")
+    assert [one["why_not"] for one in answer["rows"][:-1]].count("") == 0
+    assert answer["rows"][-1] == {"row": "broken_node_must_be_found", "why_not": ""}
+    assert answer["action"] == "check_and_resubmit"
+    assert answer["plan"]["state"] == "advised"
+    assert missing.status_code == 404

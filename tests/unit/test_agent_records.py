@@ -127,3 +127,10 @@ def test_ranks_are_mapped_only_where_slurm_knows() -> None:
     assert rank_map(JobRecord(1, "RUNNING", nodes=nodes, tasks=2)) == {0: "a", 1: "b"}
     assert rank_map(JobRecord(1, "RUNNING", nodes=nodes, tasks=2, gpus_per_node=8)) == {}
     assert rank_map(JobRecord(1, "RUNNING", nodes=nodes, tasks=3)) == {}
+
+
+def test_a_node_that_is_silent_has_a_reason() -> None:
+    """The line that is shipped for a node says why it is out, also before Slurm gives a reason."""
+    node = parse_nodes("NodeName=n1 NodeAddr=n1 State=MIXED* RealMemory=1000 ThreadsPerCore=1")["n1"]
+    assert node.text == "NodeName=n1 State=MIXED* Reason=Not responding"
+    assert parse_nodes(NODE)["trn-08"].text.startswith("NodeName=trn-08 State=IDLE+DRAIN Reason=see Ida")

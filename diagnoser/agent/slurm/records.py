@@ -74,7 +74,7 @@ class JobRecord:
 class NodeRecord:
     """One node. states: its base state and flags (IDLE, DRAIN, NOT_RESPONDING). reason: why it is out of service.
 
-    text: the whole record, as Slurm wrote it.
+    text: what of the record tells how the node is.
     """
 
     name: str
@@ -248,17 +248,22 @@ def _node(line: str) -> NodeRecord:
     parts = _FIELD.split(head)
     fields = dict(zip(parts[1::2], parts[2::2], strict=True))
     state = fields.get("State", "").upper()
-    flags = {"*": "NOT_RESPONDING"}
+    flags, name = {"*": "NOT_RESPONDING"}, valid_node(fields["NodeName"])
     states = {word.rstrip("*~#!%$@^-") for word in state.split("+")} | {flags[c] for c in state if c in flags}
     gpus = sum(int(count) for count in re.findall(r"\bgpu:(?:[^:,()]+:)?(\d+)", fields.get("Gres", "")))
     return NodeRecord(
-        name=valid_node(fields["NodeName"]),
+        name=name,
         states=frozenset(states),
         reason=_WHEN.sub("", reason.strip()),
         address=fields.get("NodeAddr", ""),
         gpus=gpus,
-        text=line.rstrip(),
+        text=f"NodeName={name} State={state} Reason={reason or _silent(state)}".rstrip(),
     )
+
+
+def _silent(state: str) -> str:
+    """What the star behind a state means; Slurm writes it out as a reason only later."""
+    return "Not responding" if "*" in state else ""
 
 
 def _numbers(ranges: str) -> list[str]:

@@ -52,14 +52,3 @@ def test_the_check_finds_the_faulty_node(cluster: Cluster, tmp_path: Path) -> No
         assert commands[:2] == [["scontrol", "create"], ["scontrol", "requeuehold"]]
         assert commands.count(["srun", "--job-name=diagnoser-check"]) == 4
         assert commands[-2:] == [["scontrol", "update"], ["scontrol", "release"]]
-
-
-def test_without_a_program_the_job_runs_again_and_the_plan_says_so(cluster: Cluster, tmp_path: Path) -> None:
-    """An agent that cannot check nodes does not leave a job held."""
-    with site(cluster, tmp_path) as found:
-        job = cluster.submit(COLLECTIVE_STALLS, "--nodes=2", "--ntasks-per-node=1")
-        plan = found.ended_plan(job)
-        assert plan["state"] == "not_reached"
-        assert "--check" in plan["history"][-1]["why"]
-        assert plan["drained"] == []
-        until(lambda: cluster.state(job)[0] == "COMPLETED", "the job is complete")

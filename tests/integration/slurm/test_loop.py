@@ -43,8 +43,10 @@ def test_a_failed_job_runs_again_without_its_broken_node(cluster: Cluster, tmp_p
         until(lambda: cluster.state(job)[0] == "COMPLETED", "the job is complete")
         assert bad not in cluster.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%N")
 
-        def outcomes() -> list[str]:
+        def launches() -> list[tuple[str, int]]:
             attempts = found.get(f"/jobs/slurm-{NAME}-{job}")["attempts"]
-            return [one["diagnosis"]["outcome"] if one["diagnosis"] else "" for one in attempts]
+            judged = [one["diagnosis"] for one in attempts if one["diagnosis"]]
+            return [(one["outcome"], one["compression"]["lines_in"]) for one in judged]
 
-        until(lambda: outcomes() == ["failed", "completed"], f"both launches are recorded: {outcomes()}")
+        both = [("failed", 8), ("completed", 8)]
+        until(lambda: launches() == both, f"each launch is judged by its own lines: {launches()}")

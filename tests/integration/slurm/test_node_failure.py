@@ -11,7 +11,7 @@ pytestmark = pytest.mark.xdist_group("slurm")
 
 LONG = """#!/bin/bash
 echo "launch ${SLURM_RESTART_COUNT:-0}"
-if [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then sleep 300; fi
+if [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then exec sleep 300; fi
 echo "Training completed"
 """
 

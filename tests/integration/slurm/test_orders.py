@@ -142,6 +142,18 @@ def test_what_cannot_be_reached_is_said_and_nothing_is_done(cluster: Cluster, tm
         assert cluster.state(job)[0] == "FAILED"
 
 
+def test_an_agent_without_a_check_leaves_no_job_held(cluster: Cluster, tmp_path: Path) -> None:
+    """The job runs again, and the plan says that its nodes were not checked."""
+    job = _failed_job(cluster)
+    with plans() as found, _agent(cluster, tmp_path, found) as agent:
+        found.add("p5", f"slurm-{NAME}-{job}", "check_and_resubmit")
+        agent.start()
+        plan = _end(found, agent, "p5")
+        assert (plan["state"], "--check" in plan["detail"]) == ("not_reached", True)
+        assert "JobHeld" not in cluster.run("squeue", "-h", "-j", job, "-o", "%r")
+        assert cluster.run("scontrol", "show", "reservation") == "No reservations in the system"
+
+
 def test_a_controller_that_is_down_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
     """The plan is carried out once slurmctld is back, and nothing is done twice."""
     job = _failed_job(cluster)

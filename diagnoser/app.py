@@ -90,9 +90,14 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             metrics,
             OutboxPace(rates=RATES),
         )
+        around = Surroundings(store, clock, settings.baseline_days)
         worker = Worker(
             store,
-            replace(_work(settings, reader, orders, metrics, model), facts=Surroundings(store).facts),
+            replace(
+                _work(settings, reader, orders, metrics, model),
+                facts=around.facts,
+                learn=around.learn,
+            ),
             clock,
             wake,
             outbox_wake,
@@ -210,6 +215,7 @@ def _pace(settings: Settings) -> Pace:
         poll=0.5,
         enrich=settings.model_deadline_seconds + 5,
         node_log_hours=settings.node_log_hours,
+        baseline_hours=settings.baseline_days * 24,
     )
 
 

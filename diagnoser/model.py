@@ -20,6 +20,10 @@ NODE_SOURCES = frozenset({"kernel", "dmesg", "syslog", "scheduler"})
 NODE_LOG = "~node/"
 
 
+CLEAN_RUNS = "~runs/"
+"""Before the name of a job family: what its clean runs print is stored under it."""
+
+
 def node_log_id(cluster: str, node: str) -> str:
     """Under which name the log of a node is stored: no job can have it. Short and full host names are one node."""
     short = node if node.replace(".", "").isdecimal() else node.partition(".")[0]
@@ -286,7 +290,8 @@ class Facts:
     """What is known about an attempt beside its log.
 
     node_logs: node -> compressed parts of that node's own log, of about the time. failed: when the service first saw
-    that it failed, and when it ended; zeros when not known.
+    that it failed, and when it ended; zeros when not known. clean_runs: what earlier clean runs of the job's family
+    print; None when nobody asked for a baseline.
     """
 
     job: Job = Job(id="")
@@ -294,6 +299,7 @@ class Facts:
     events: tuple[Event, ...] = ()
     node_logs: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
     failed: tuple[float, float] = (0.0, 0.0)
+    clean_runs: Sequence[bytes] | None = None
 
 
 ENDS = frozenset({EventKind.EXIT, EventKind.CANCELLED, EventKind.PREEMPTED})

@@ -136,6 +136,13 @@ def join(evidence: Evidence, found: Sequence[Line]) -> Evidence:
     return replace(evidence, lines=tuple(line for line, _ in marked), tracebacks=traces)
 
 
+def without(evidence: Evidence, index: int) -> Evidence:
+    """The evidence without one line that is part of no traceback."""
+    moved = {old: old - (old > index) for old in range(len(evidence.lines))}
+    kept = evidence.lines[:index] + evidence.lines[index + 1 :]
+    return replace(evidence, lines=kept, tracebacks=tuple(_moved(trace, moved) for trace in evidence.tracebacks))
+
+
 def _moved(trace: Traceback, moved: Mapping[int, int]) -> Traceback:
     return replace(trace, lines=tuple(moved[index] for index in trace.lines), raised=moved[trace.raised])
 

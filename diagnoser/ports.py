@@ -84,7 +84,7 @@ class LogStore(Protocol):
         """The highest attempt number of the job, 1 for a job that is not known."""
 
     async def node_parts(self, logs: Sequence[str], least: int) -> dict[str, list[bytes]]:
-        """Of these node logs (``model.node_log_id``) the deltas of all parts from number ``least`` on."""
+        """Of these logs (``model.node_log_id``) the deltas of all parts from number ``least`` on, oldest first."""
 
     async def revisit(self, log: str, since: float, now: float) -> int:
         """Make attempts due again that ran on the node of this log and failed or ended after ``since``; how many.
@@ -92,8 +92,8 @@ class LogStore(Protocol):
         Only those that are diagnosed: the others will see the log anyway.
         """
 
-    async def drop_parts(self, below: int) -> int:
-        """Drop the parts of all node logs with numbers under ``below``; how many."""
+    async def drop_parts(self, kind: str, below: int) -> int:
+        """Drop parts with numbers under ``below``; how many. kind: ``model.NODE_LOG`` or ``model.CLEAN_RUNS``."""
 
 
 # --- jobs ----------------------------------------------------------------------------------------------------------

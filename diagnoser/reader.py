@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from diagnoser import compress, node_logs, pipeline
+from diagnoser import compress, node_logs, novelty, pipeline
 from diagnoser.compress import Compressor, Digest, FilterSet, Gate
 from diagnoser.failure_agent import FailureAgent
 from diagnoser.inquiry import Subject
@@ -39,7 +39,11 @@ class Reader:
         def diagnose(deltas: list[bytes], facts: Facts) -> Diagnosis:
             ended = any(event.kind in ENDS for event in facts.events)
             now = None if ended else clock()
-            return self.diagnose(self.digest(deltas).evidence(), facts, now)
+            digest = self.digest(deltas)
+            found = self.diagnose(digest.evidence(), facts, now)
+            if facts.clean_runs is None:
+                return found
+            return novelty.sharpened(found, digest, facts.clean_runs, lambda part: self.diagnose(part, facts, now))
 
         return diagnose
 

@@ -51,6 +51,9 @@ class Settings(BaseSettings):
     node_log_hours: Annotated[int, Field(ge=1)] = Field(
         24, description="For so many hours of arrival logs of nodes (kernel, syslog, scheduler) are kept."
     )
+    baseline_days: Annotated[int, Field(ge=0)] = Field(
+        0, description="For so many days clean runs of a job family are remembered, to tell news from routine; 0: off."
+    )
     lease_seconds: Seconds = Field(60.0, description="How long a replica may hold work before another takes it.")
 
     model_url: str = Field("", description="OpenAI-compatible server, such as http://127.0.0.1:8000/v1; empty: none.")

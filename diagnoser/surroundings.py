@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from diagnoser import compress, node_logs
-from diagnoser.model import Facts, Job, node_log_id
-from diagnoser.ports import Claim, LogStore
+from diagnoser import compress, node_logs, novelty
+from diagnoser.compress import baseline
+from diagnoser.model import CLEAN_RUNS, AttemptKey, Diagnosis, Facts, Job, node_log_id
+from diagnoser.ports import Append, Claim, Clock, LogStore
+from diagnoser.recovery.ledger import family
 
 _NODES = 5_000
 """Nodes whose logs are looked at; a job on more of them is looked at by its first."""
@@ -14,7 +16,11 @@ _NODES = 5_000
 
 @dataclass(frozen=True)
 class Surroundings:
+    """baseline_days: how long clean runs are remembered; 0: no baseline."""
+
     store: LogStore
+    clock: Clock
+    baseline_days: int = 0
 
     async def facts(self, claim: Claim, deltas: Sequence[bytes]) -> Facts:
         """Registration, events, and the logs of the nodes that the attempt ran on, from about its failure."""
@@ -24,7 +30,24 @@ class Surroundings:
         named = {node for event in attempt.events if (node := event.node)} | {*job.nodes, *job.rank_nodes.values()}
         told = await asyncio.to_thread(lambda: set(_hosts(deltas)))
         logs = await self._logs(job, sorted(named | told)[:_NODES], failed[0])
-        return Facts(job, attempt.key.number, attempt.events, logs, failed)
+        return Facts(job, attempt.key.number, attempt.events, logs, failed, await self._clean_runs(job))
+
+    async def learn(self, claim: Claim, found: Diagnosis, deltas: Sequence[bytes]) -> None:
+        """Remember what the run prints, when it is a clean one."""
+        if not self.baseline_days or not novelty.is_clean(found, claim.attempt.events):
+            return
+        key, now = claim.attempt.key, self.clock()
+        data = await asyncio.to_thread(_routine, deltas, f"{key.job}/{key.number}")
+        if data:
+            at = AttemptKey(clean_runs_id(claim.job), node_logs.part(now))
+            await self.store.append([Append(at, data, now, {}, False)])
+
+    async def _clean_runs(self, job: Job) -> list[bytes] | None:
+        if not self.baseline_days:
+            return None
+        mine = clean_runs_id(job)
+        least = node_logs.part(self.clock() - self.baseline_days * 86_400.0)
+        return (await self.store.node_parts([mine], least)).get(mine, [])
 
     async def _logs(self, job: Job, nodes: Sequence[str], since: float) -> dict[str, list[bytes]]:
         """A shipper that names no cluster is heard by the jobs of every cluster."""
@@ -33,6 +56,15 @@ class Surroundings:
         parts = await self.store.node_parts(ids, node_logs.part(since - node_logs.BEFORE - node_logs.STALL))
         found = {node: [data for log in sorted(logs) for data in parts.get(log, ())] for node, logs in of.items()}
         return {node: data for node, data in found.items() if data}
+
+
+def clean_runs_id(job: Job) -> str:
+    """What runs must share to have a routine in common: framework, launcher, and the job's family."""
+    return f"{CLEAN_RUNS}{job.framework}/{job.labels.get('launcher', '')}/{family(job)}"
+
+
+def _routine(deltas: Sequence[bytes], run: str) -> bytes | None:
+    return baseline.learned(compress.merge(map(compress.from_bytes, deltas)), run)
 
 
 def _hosts(deltas: Sequence[bytes]) -> Iterator[str]:

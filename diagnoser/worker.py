@@ -14,7 +14,7 @@ import structlog
 
 from diagnoser import node_logs
 from diagnoser.errors import Conflict, Unavailable
-from diagnoser.model import AttemptKey, Diagnosis, Effect, Facts, Plan
+from diagnoser.model import CLEAN_RUNS, NODE_LOG, AttemptKey, Diagnosis, Effect, Facts, Plan
 from diagnoser.ports import (
     Claim,
     Clock,
@@ -44,6 +44,9 @@ Ruler = Callable[[DiagnosisRecord], Rule]
 
 Gather = Callable[[Claim, list[bytes]], Awaitable[Facts]]
 """What is known beside the log; without it only what the claim itself says."""
+
+Learn = Callable[[Claim, Diagnosis, list[bytes]], Awaitable[None]]
+"""Remembers what a clean run prints; ignores other runs."""
 
 Merge = Callable[[list[bytes]], bytes]
 """Several deltas as one. Runs in a thread."""
@@ -86,6 +89,7 @@ class Work:
     rule: Ruler | None = None
     expire: Callable[[float], Rule] | None = None
     facts: Gather | None = None
+    learn: Learn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ class Pace:
     lease: how long a claim holds; renewed while the work lasts. A claim that failed waits ``lease * 2**tries``, at
     most ``longest``. enrich: deadline of one enrichment. poll: the longest sleep. An attempt with more than ``crowd``
     deltas is compacted. node_log_hours: for so many hours of arrival logs of nodes are kept.
+    baseline_hours: for so many hours a clean run is remembered.
     """
 
     lease: float = 60.0
@@ -105,6 +110,7 @@ class Pace:
     enrich_at_once: int = 4
     crowd: int = 256
     node_log_hours: int = 24
+    baseline_hours: int = 0
 
 
 class Worker:
@@ -192,6 +198,8 @@ class Worker:
         await self._store.save_diagnosis(claim, record, plan, effects, self._rule(record))
         self._metrics.diagnosed(diagnosis, self._clock() - started)
         self._outbox.notify()
+        if self._work.learn:
+            await self._work.learn(claim, diagnosis, data)
         self._begin_enrichment(claim, record, facts)
         return Reason.SAVED
 
@@ -292,7 +300,8 @@ class Worker:
         """Logs of nodes are kept for a time only; there is something to drop once an hour."""
         newest = node_logs.part(self._clock())
         if newest > self._swept:
-            await self._store.drop_parts(newest - self._pace.node_log_hours)
+            await self._store.drop_parts(NODE_LOG, newest - self._pace.node_log_hours)
+            await self._store.drop_parts(CLEAN_RUNS, newest - self._pace.baseline_hours)
             self._swept = newest
 
     async def _compact(self, key: AttemptKey) -> None:

@@ -1,6 +1,6 @@
 """Contract of the logs of nodes."""
 
-from diagnoser.model import AttemptKey, Event, EventKind, Job, Stream, node_log_id
+from diagnoser.model import NODE_LOG, AttemptKey, Event, EventKind, Job, Stream, node_log_id
 from diagnoser.ports import Store
 from tests.contract.records import KEY, TIMING, append, record
 
@@ -35,7 +35,7 @@ async def test_old_parts_go_with_all_that_is_theirs(store: Store) -> None:
     """Parts under a number are dropped with lines and cursors; newer ones and jobs stay."""
     await store.append([append(AttemptKey(LOG, number), stream=KERNEL) for number in (3, 4)])
     await store.append([append()])
-    assert await store.drop_parts(4) == 1
+    assert await store.drop_parts(NODE_LOG, 4) == 1
     assert await store.deltas(AttemptKey(LOG, 3)) == []
     assert (await store.cursors([AttemptKey(LOG, 3)]))[AttemptKey(LOG, 3)] == {}
     assert len(await store.deltas(AttemptKey(LOG, 4))) == len(await store.deltas(KEY)) == 1

@@ -19,7 +19,9 @@ class NodeLogs(Database):
         async with self.reading() as connection:
             for start in range(0, len(logs), _CHUNK):
                 mine = and_(deltas.c.job.in_(logs[start : start + _CHUNK]), deltas.c.attempt >= least)
-                for row in await connection.execute(select(deltas.c.job, deltas.c.data).where(mine)):
+                for row in await connection.execute(
+                    select(deltas.c.job, deltas.c.data).where(mine).order_by(deltas.c.id)
+                ):
                     found.setdefault(row.job, []).append(bytes(row.data))
         return found
 
@@ -42,7 +44,7 @@ class NodeLogs(Database):
         async with self.writing() as connection:
             return (await connection.execute(again.values(revision=attempts.c.revision + 1, dirty=now))).rowcount
 
-    async def drop_parts(self, below: int) -> int:
-        old = and_(attempts.c.job.startswith(NODE_LOG, autoescape=True), attempts.c.number < below)
+    async def drop_parts(self, kind: str, below: int) -> int:
+        old = and_(attempts.c.job.startswith(kind, autoescape=True), attempts.c.number < below)
         async with self.writing() as connection:
             return (await connection.execute(delete(attempts).where(old))).rowcount

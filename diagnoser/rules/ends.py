@@ -89,7 +89,7 @@ def _undoes(one: Candidate, end: Candidate, evidence: Evidence, *, again: bool) 
     """
     if one.line < end.line or one.role not in (Role.ROOT, Role.SYMPTOM):
         return False
-    if again or one.type is FailureType.CANCELLED:
+    if again or (one.type is FailureType.CANCELLED and one.role is Role.SYMPTOM):
         return again
     if one.type in _LEAVING and one.role is Role.SYMPTOM and not one.raised:
         return False

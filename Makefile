@@ -5,10 +5,10 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test test-llm system lint types bench eval lock clean
+.PHONY: help setup demo demo-slurm run test test-llm system lint types bench eval lock clean
 
 help:  ## show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## create .venv with the diagnoser command in it
 
@@ -20,6 +20,9 @@ $(STAMP): requirements/dev.txt pyproject.toml
 
 demo: $(STAMP)  ## stream a failing training log in and show its diagnosis (EXIT=1: end after printing)
 	$(BIN)/python deploy/demo/demo.py $(if $(EXIT),--exit)
+
+demo-slurm: $(STAMP) system  ## a real small Slurm: a job fails, its node is drained, the job runs again (EXIT=1)
+	$(BIN)/python deploy/demo/slurm_demo.py $(if $(EXIT),--exit)
 
 run: $(STAMP)  ## serve on 127.0.0.1:8321 with SQLite in ./data
 	$(BIN)/diagnoser serve

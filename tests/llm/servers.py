@@ -71,7 +71,12 @@ def _answers(process: subprocess.Popen[bytes], port: int, log: Path) -> bool:
         return False
 
 
-async def asked(model: OpenAIModel, settings: Settings, max_tokens: int, more: str = "") -> answer.Answer:
+async def said(model: OpenAIModel, settings: Settings, max_tokens: int, more: str = "") -> str:
+    """What the model writes about a failure. more: text behind the question."""
     request, _ = prepare(subject(), agents.terms(settings), 1000)
     request = replace(request, user=request.user + more, max_tokens=max_tokens)
-    return answer.parse((await model.ask(request)).text)
+    return (await model.ask(request)).text
+
+
+async def asked(model: OpenAIModel, settings: Settings, max_tokens: int) -> answer.Answer:
+    return answer.parse(await said(model, settings, max_tokens))

@@ -11,7 +11,7 @@ from diagnoser.taxonomy import FailureType
 from tests.e2e.service import diagnosis_of, free_port, send, service, until
 from tests.integration.consulting import UNDECIDED, Site
 from tests.integration.model_server import ModelServer
-from tests.llm.servers import FOLDER, KEY, NOISE, Real, asked, running
+from tests.llm.servers import FOLDER, KEY, NOISE, Real, asked, running, said
 
 CONTEXT = 8192
 
@@ -84,7 +84,7 @@ async def test_a_question_that_is_too_long_is_told_as_that(vllm: Real) -> None:
     model = agents.endpoint(settings)
     try:
         with pytest.raises(ModelFailed) as error:
-            await asked(model, settings, 100, more="lane 4 " * CONTEXT)
+            await said(model, settings, 100, more="lane 4 " * CONTEXT)
     finally:
         await model.close()
     assert error.value.reason is ModelFailure.CONTEXT_TOO_SMALL

@@ -89,16 +89,24 @@ def _shape_of(bodies: list[str]) -> dict[str, int]:
     return found
 
 
+SETS = sorted(path.name.split("_2k")[0] for path in (CORPUS / "loghub").rglob("*_2k.log_structured.csv"))
+LISTED = {
+    "Proxifier": 0.73,  # host names with and without digits: the first line of a shape meets an earlier state of the tree
+    "HPC": 0.96,  # "not-responding" and "not responding" are one skeleton
+}
+"""Where the share of lines with an equal group is lower, and why. In all others it is at least 0.98: lines that differ
+only in how many numbers or signs they have share a skeleton.
+"""
+
+
 @needs_corpus
-@pytest.mark.parametrize("name", ["HDFS", "Spark", "OpenStack", "Zookeeper", "BGL"])
+@pytest.mark.parametrize("name", SETS)
 def test_grouping_equals_plain_drain(name: str) -> None:
-    """Behind the skeleton cache Drain3 groups as it does line by line: at least 97 of 100 lines share their group with
-    the very same lines. (The rest: lines that differ in the number of their numbers, and later merges of templates.)
-    """
+    """Behind the skeleton cache Drain3 groups as it does line by line, except where it is listed."""
     path = next((CORPUS / "loghub").rglob(f"{name}_2k.log_structured.csv"))
-    with path.open(newline="") as file:
+    with path.open(newline="", errors="replace") as file:
         bodies = [row["Content"].strip() for row in csv.DictReader(file)]
     left, right = plain(bodies), ours(bodies)
     both, lefts, rights = Counter(zip(left, right, strict=True)), Counter(left), Counter(right)
-    same = sum(n for (a, b), n in both.items() if lefts[a] == n == rights[b])
-    assert same / len(bodies) >= 0.97, [(a, b, n) for (a, b), n in both.items() if not lefts[a] == n == rights[b]][:9]
+    other = [(a, b, n) for (a, b), n in both.items() if not lefts[a] == n == rights[b]]
+    assert 1 - sum(n for _, _, n in other) / len(bodies) >= LISTED.get(name, 0.98), other

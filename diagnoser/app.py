@@ -18,6 +18,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from diagnoser import agents, site, telemetry
+from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.http import create_client
 from diagnoser.adapters.memory import LocalWake
 from diagnoser.adapters.openai import OpenAIModel
@@ -34,6 +35,7 @@ from diagnoser.outbox import Pace as OutboxPace
 from diagnoser.ports import LanguageModel, Sender, Timing
 from diagnoser.pulse import Pulse
 from diagnoser.reader import Reader
+from diagnoser.retrieval.incidents import Incidents
 from diagnoser.settings import Settings
 from diagnoser.surroundings import Surroundings
 from diagnoser.telemetry import Metrics
@@ -42,6 +44,7 @@ from diagnoser.web.services import Check, Limits, Scope, Services, Token, View
 from diagnoser.worker import Pace, Work, Worker
 
 STOP_SECONDS = 10
+EMBED_SECONDS = 5.0
 RATES = {"slack": 1.0, "webhook": 20.0}
 """Sends a second to each target; one a second is what Slack's incoming webhooks take."""
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -80,6 +83,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         senders, model = _senders(settings, client), _model(settings, stack)
         wake, outbox_wake = LocalWake(), LocalWake()
         orders = Orders(reader.knowledge.policy, _effects(settings, reader, senders))
+        incidents = _incidents(settings, store, reader, metrics, stack)
         intake = Intake(store, reader.compressor, metrics, pending_limit=settings.pending_bytes_max)
         outbox = Outbox(
             store,
@@ -94,9 +98,10 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         worker = Worker(
             store,
             replace(
-                _work(settings, reader, orders, metrics, model),
+                _work(settings, reader, orders, metrics, model, incidents),
                 facts=around.facts,
                 learn=around.learn,
+                recall=incidents.recall,
             ),
             clock,
             wake,
@@ -111,6 +116,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             clock=clock,
             registry=metrics.registry,
             orders=orders,
+            incidents=incidents,
             wake=wake,
             outbox=outbox_wake,
             limits=Limits(settings.body_bytes_max, settings.body_bytes_max),
@@ -200,11 +206,30 @@ def _effects(settings: Settings, reader: Reader, senders: dict[EffectKind, Sende
     )
 
 
-def _work(settings: Settings, reader: Reader, orders: Orders, metrics: Metrics, model: LanguageModel | None) -> Work:
+def _incidents(
+    settings: Settings, store: SqlStore, reader: Reader, metrics: Metrics, stack: AsyncExitStack
+) -> Incidents:
+    embedder = None
+    if settings.embedding_url:
+        key = settings.model_key.get_secret_value()
+        embedder = OpenAIEmbedder(settings.embedding_url, settings.embedding_model, key, EMBED_SECONDS)
+        stack.push_async_callback(embedder.close)
+    return Incidents(store, reader.evidence, reader.knowledge.policy, metrics, embedder)
+
+
+def _work(
+    settings: Settings,
+    reader: Reader,
+    orders: Orders,
+    metrics: Metrics,
+    model: LanguageModel | None,
+    incidents: Incidents,
+) -> Work:
     enrich = None
     if model:
         shared = agents.guarded(settings, model)
-        enrich = reader.enricher(agents.failure_agent(settings, shared, reader.knowledge.policy, metrics))
+        agent = agents.failure_agent(settings, shared, reader.knowledge.policy, metrics)
+        enrich = reader.enricher(agent, incidents.told)
     effects = orders.effects
     return Work(reader.diagnoser(time.time), effects.decide, reader.merge, enrich, effects.rule, orders.expire)
 

@@ -14,6 +14,8 @@ from diagnoser.model import (
     Diagnosis,
     Effect,
     Event,
+    Feedback,
+    Incident,
     Job,
     NodeMark,
     Plan,
@@ -148,6 +150,7 @@ class DiagnosisRecord:
     current: bool
     diagnosis: Diagnosis
     plan: Plan | None = None
+    feedback: tuple[Feedback, ...] = ()  # what people said, the newest first
 
 
 Rule = Callable[[Plan | None, Situation], Ruling]
@@ -297,7 +300,18 @@ class ReadStore(Protocol):
         """Raises Unavailable when the database does not answer or its schema is not the one of this code."""
 
 
-class Store(LogStore, JobStore, WorkStore, OutboxStore, RecoveryStore, ReadStore, Protocol):
+class FeedbackStore(Protocol):
+    async def add_feedback(self, feedback: Feedback, incident: Incident) -> None:
+        """Store what a person said, and what can be learned from it, in one transaction. Raises NotFound.
+
+        The incident takes the place of an earlier one of the same diagnosis.
+        """
+
+    async def incidents(self, since: float, after: str, limit: int) -> list[Incident]:
+        """Those that changed at or after ``since``, by diagnosis; ``after``: the last one of the page before."""
+
+
+class Store(LogStore, JobStore, WorkStore, OutboxStore, RecoveryStore, ReadStore, FeedbackStore, Protocol):
     """All of it; one adapter over one database, so that what belongs together commits together."""
 
 
@@ -341,6 +355,15 @@ class LanguageModel(Protocol):
 
     async def context(self) -> int | None:
         """Tokens that question and answer may have together, None when the server does not say. Never raises."""
+
+
+class Embedder(Protocol):
+    """Text to vectors of one length. name: of the model; vectors of two names are never compared."""
+
+    name: str
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """One vector a text. Raises ModelFailed."""
 
 
 class Wake(Protocol):

@@ -16,6 +16,9 @@ from diagnoser.ports import Clock, DiagnosisRecord
 
 CHUNK = 4 << 20
 
+Remind = Callable[[DiagnosisRecord], Awaitable[tuple[str, ...]]]
+"""Similar confirmed incidents, in words."""
+
 
 @dataclass(frozen=True)
 class Reader:
@@ -29,6 +32,9 @@ class Reader:
     def digest(self, deltas: Sequence[bytes]) -> Digest:
         """The compressed log of an attempt from its stored deltas, in any order."""
         return compress.digest(compress.merge(map(compress.from_bytes, deltas)))
+
+    def evidence(self, deltas: Sequence[bytes]) -> Evidence:
+        return self.digest(deltas).evidence()
 
     def merge(self, deltas: Sequence[bytes]) -> bytes:
         return compress.to_bytes(compress.merge(map(compress.from_bytes, deltas)))
@@ -66,7 +72,7 @@ class Reader:
         return compress.to_bytes(compressor.take())
 
     def enricher(
-        self, agent: FailureAgent
+        self, agent: FailureAgent, remind: Remind | None = None
     ) -> Callable[[DiagnosisRecord, list[bytes], Facts], Awaitable[Diagnosis | None]]:
         """The second opinion, as the worker wants it: None where none is asked for."""
 
@@ -75,7 +81,9 @@ class Reader:
             if wanted is None:
                 return None
             digest = await asyncio.to_thread(self.digest, deltas)
-            return await agent.consult(await asyncio.to_thread(subject, record.diagnosis, digest, facts), wanted)
+            incidents = await remind(record) if remind else ()
+            asked = await asyncio.to_thread(subject, record.diagnosis, digest, facts, incidents)
+            return await agent.consult(asked, wanted)
 
         return enrich
 

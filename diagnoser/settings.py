@@ -79,6 +79,10 @@ class Settings(BaseSettings):
         5, description="Failures of the model server in a row after which it is left alone."
     )
     model_breaker_seconds: Seconds = Field(60.0, description="For how long it is left alone; then one question tries.")
+    embedding_url: str = Field(
+        "", description="OpenAI-compatible server for embeddings of failures; empty: hashed words, made here."
+    )
+    embedding_model: str = Field("", description="Embedding model, as that server calls it. The key is `MODEL_KEY`.")
     redact_file: Path | None = Field(
         None, description="More to mask before text goes to a model or a chat: RE2 patterns, one a line."
     )

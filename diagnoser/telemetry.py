@@ -8,7 +8,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from diagnoser.errors import ModelFailure
-from diagnoser.model import Diagnosis, EffectKind, ModelUse
+from diagnoser.model import Diagnosis, EffectKind, FeedbackVerdict, ModelUse
 from diagnoser.taxonomy import FailureType, Outcome
 
 EFFECT_RESULTS = ("sent", "retried", "dead", "expired")
@@ -49,12 +49,18 @@ class Metrics:
         self.model_tokens = Counter(
             "diagnoser_model_tokens", "Tokens read and written by the model", ["direction"], registry=registry
         )
+        self.feedback = Counter(
+            "diagnoser_feedback", "What people said, by the type of the verdict", ["verdict", "type"], registry=registry
+        )
         self.up = Gauge("diagnoser_start_time_seconds", "When this process started", registry=registry)
         for result in ("taken", "duplicate", "rejected", "cut"):
             self.lines.labels(result)
         for outcome in Outcome:
             for kind in FailureType:
                 self.diagnoses.labels(outcome, kind)
+        for said in FeedbackVerdict:
+            for kind in FailureType:
+                self.feedback.labels(said, kind)
         for effect in EffectKind:
             for result in EFFECT_RESULTS:
                 self.effects.labels(effect, result)
@@ -77,6 +83,10 @@ class Metrics:
     def diagnosed(self, diagnosis: Diagnosis, seconds: float) -> None:
         self.diagnoses.labels(diagnosis.outcome, diagnosis.type).inc()
         self.diagnosis_seconds.observe(seconds)
+
+    def told(self, kind: FailureType, said: FeedbackVerdict) -> None:
+        """A person said something about a verdict of this type."""
+        self.feedback.labels(said, kind).inc()
 
     def consulted(self, use: ModelUse) -> None:
         """How one consultation of the model went."""

@@ -39,6 +39,9 @@ Decide = Callable[[Claim, Diagnosis, float], tuple[DiagnosisRecord, Plan | None,
 Enrich = Callable[[DiagnosisRecord, list[bytes], Facts], Awaitable[Diagnosis | None]]
 """A better verdict, or None to keep the one that is published. Takes its time; bounded by a deadline."""
 
+Recall = Callable[[AttemptKey, Diagnosis, list[bytes]], Awaitable[Diagnosis]]
+"""The verdict, or that of a confirmed incident which is the same failure. Quick, and never raises."""
+
 Ruler = Callable[[DiagnosisRecord], Rule]
 """How the store settles the plan of a record against what happened before."""
 
@@ -90,6 +93,7 @@ class Work:
     expire: Callable[[float], Rule] | None = None
     facts: Gather | None = None
     learn: Learn | None = None
+    recall: Recall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +198,8 @@ class Worker:
         if is_sound(claim, diagnosis):
             await self._store.release(claim)
             return Reason.SOUND
+        if self._work.recall:
+            diagnosis = await self._work.recall(key, diagnosis, data)
         record, plan, effects = self._work.decide(claim, diagnosis, self._clock())
         await self._store.save_diagnosis(claim, record, plan, effects, self._rule(record))
         self._metrics.diagnosed(diagnosis, self._clock() - started)

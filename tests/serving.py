@@ -37,7 +37,11 @@ from diagnoser.model import (
 from diagnoser.orders import Orders
 from diagnoser.ports import DiagnosisRecord, Timing
 from diagnoser.recovery.policy import load
+from diagnoser.retrieval.incidents import Incidents
+from diagnoser.settings import Settings
+from diagnoser.site import load_reader
 from diagnoser.taxonomy import Action, FailureType, Outcome, category_of
+from diagnoser.telemetry import Metrics
 from diagnoser.web.server import create
 from diagnoser.web.services import Services
 
@@ -94,9 +98,16 @@ def services(store: SqlStore, intake: FakeIntake, **more: object) -> Services:
         "clock": lambda: NOW,
         "registry": CollectorRegistry(),
         "orders": orders(),
+        "incidents": incidents(store),
         "stopping": asyncio.Event(),
     }
     return Services(**(fields | more))  # type: ignore[arg-type]
+
+
+def incidents(store: SqlStore) -> Incidents:
+    """What people said, over the bundled policy and logs read as the service reads them."""
+    reader = load_reader(Settings())
+    return Incidents(store, reader.evidence, reader.knowledge.policy, Metrics(CollectorRegistry()))
 
 
 def orders(**more: object) -> Orders:

@@ -13,6 +13,7 @@ from diagnoser.intake import Receipt
 from diagnoser.model import AttemptKey, Line
 from diagnoser.orders import Orders
 from diagnoser.ports import Clock, Store, Wake
+from diagnoser.retrieval.incidents import Incidents
 
 Check = Callable[[], Awaitable[str]]
 """Asks a part whether it works: returns a few words of detail, raises DiagnoserError when it does not."""
@@ -60,7 +61,8 @@ class Services:
     tokens: empty switches authentication off. checks: parts that /readyz asks beside the store. spare: parts that it
     tells of as well, and that the service is ready without.
     stopping: set when the process begins to stop, so that live streams end. wake: told when an event has arrived.
-    orders: what people and executors may do to plans. outbox: told when there may be something to send.
+    orders: what people and executors may do to plans. incidents: what they say about verdicts, and what
+    is alike. outbox: told when there may be something to send.
     """
 
     store: Store
@@ -68,6 +70,7 @@ class Services:
     clock: Clock
     registry: CollectorRegistry
     orders: Orders
+    incidents: Incidents
     wake: Wake | None = None
     limits: Limits = Limits()
     base_url: str = ""

@@ -70,6 +70,8 @@ async def diagnosis(id: DiagnosisId, services: Provided, pages: Drawn) -> Respon
         root_anchor=_root_anchor(shown),
         followed=followed(record.diagnosis),
         not_it=not_it(record.diagnosis),
+        similar=await services.incidents.similar(record),
+        types=[kind for kind in FailureType if kind is not FailureType.UNKNOWN],
     )
 
 

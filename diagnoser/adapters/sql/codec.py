@@ -1,6 +1,7 @@
 """Records to rows and back. A row written by an older version loads: fields it lacks take their defaults."""
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -14,6 +15,8 @@ from diagnoser.model import (
     Effect,
     EffectKind,
     Event,
+    Feedback,
+    Incident,
     Job,
     NodeMark,
     Plan,
@@ -27,6 +30,8 @@ _PLAN = TypeAdapter(Plan)
 _MARK = TypeAdapter(NodeMark)
 _BREAKER = TypeAdapter(BreakerState)
 _DIAGNOSIS = TypeAdapter(Diagnosis)
+_FEEDBACK = TypeAdapter(Feedback)
+_INCIDENT = TypeAdapter(Incident)
 _RANGES = TypeAdapter(tuple[tuple[int, int], ...])
 
 SEARCHED = 16_384
@@ -189,6 +194,40 @@ def effect_of(row: RowMapping) -> Effect:
 
 def effect_record_of(row: RowMapping) -> EffectRecord:
     return EffectRecord(effect_of(row), row["state"], row["tries"], row["due"], row["error"])
+
+
+def feedback_row(feedback: Feedback) -> dict[str, Any]:
+    body = _FEEDBACK.dump_json(feedback).decode()
+    return {"id": feedback.id, "diagnosis": feedback.diagnosis, "created": feedback.created, "body": body}
+
+
+def feedback_of(text: str) -> Feedback:
+    return _FEEDBACK.validate_json(text)
+
+
+def incident_row(incident: Incident) -> dict[str, Any]:
+    """The vectors stand apart from the text: one after another, each behind a line with its name and size."""
+    return {
+        "diagnosis": incident.diagnosis,
+        "changed": incident.changed,
+        "body": _INCIDENT.dump_json(replace(incident, vectors={})).decode(),
+        "vectors": b"".join(
+            f"{name}\0{len(data)}\n".encode() + data for name, data in sorted(incident.vectors.items())
+        ),
+    }
+
+
+def incident_of(row: RowMapping) -> Incident:
+    return replace(_INCIDENT.validate_json(row["body"]), vectors=_vectors(bytes(row["vectors"])))
+
+
+def _vectors(data: bytes) -> dict[str, bytes]:
+    found, at = {}, 0
+    while at < len(data):
+        start = data.index(b"\n", at) + 1
+        name, _, size = data[at : start - 1].decode().rpartition("\0")
+        found[name], at = data[start : start + int(size)], start + int(size)
+    return found
 
 
 def searched(text: str) -> str:

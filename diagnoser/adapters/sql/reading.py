@@ -1,11 +1,15 @@
 """What the pages and the API read."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, select, text
+from sqlalchemy import ColumnElement, RowMapping, Select, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.feedback import find_feedback
 from diagnoser.adapters.sql.migrations import head
 from diagnoser.adapters.sql.tables import diagnoses, diagnosis_nodes, plans
 from diagnoser.errors import Unavailable
@@ -25,12 +29,12 @@ class Reading(Database):
         if after:
             found = found.where(diagnoses.c.id < after)
         async with self.reading() as connection:
-            return [codec.record_of(row) for row in (await connection.execute(found)).mappings()]
+            return await _with_feedback(connection, (await connection.execute(found)).mappings())
 
     async def diagnosis(self, id: str) -> DiagnosisRecord | None:
         async with self.reading() as connection:
-            row = (await connection.execute(_records().where(diagnoses.c.id == id))).mappings().first()
-        return codec.record_of(row) if row else None
+            rows = (await connection.execute(_records().where(diagnoses.c.id == id))).mappings()
+            return next(iter(await _with_feedback(connection, rows)), None)
 
     async def ping(self) -> None:
         self._head = self._head or head()
@@ -42,6 +46,12 @@ class Reading(Database):
 
 def _records() -> Select[Any]:
     return select(diagnoses, plans.c.body.label("plan_body")).outerjoin(plans, plans.c.key == diagnoses.c.plan)
+
+
+async def _with_feedback(connection: AsyncConnection, rows: Iterable[RowMapping]) -> list[DiagnosisRecord]:
+    records = [codec.record_of(row) for row in rows]
+    told = await find_feedback(connection, [record.id for record in records])
+    return [replace(record, feedback=told[record.id]) for record in records]
 
 
 def _conditions(where: DiagnosisFilter) -> list[ColumnElement[bool]]:

@@ -191,3 +191,24 @@ effects = Table(
     Column("error", Text, nullable=False, default=""),
     Index("effects_due", "state", "due"),
 )
+
+feedback = Table(
+    "feedback",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("diagnosis", Text, ForeignKey("diagnoses.id", ondelete="CASCADE"), nullable=False),
+    Column("created", Double, nullable=False),
+    Column("body", Text, nullable=False),
+    Index("feedback_diagnosis", "diagnosis", "id"),
+)
+
+incidents = Table(
+    "incidents",
+    metadata,
+    Column("diagnosis", Text, ForeignKey("diagnoses.id", ondelete="CASCADE"), primary_key=True),
+    Column("changed", Double, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("vectors", LargeBinary, nullable=False),
+    Index("incidents_changed", "changed"),
+)
+"""What people confirmed, with its vectors: what the index in memory is built from."""

@@ -13,6 +13,8 @@ from diagnoser.model import (
     Compression,
     Event,
     EventKind,
+    Feedback,
+    FeedbackVerdict,
     Grounds,
     Job,
     LeftOut,
@@ -108,8 +110,25 @@ class BreakerShape(BaseModel):
     by: str
 
 
+class FeedbackShape(BaseModel):
+    """What a person said about a diagnosis; null is where the machine was right, or nobody said."""
+
+    id: str
+    time: datetime
+    by: str
+    verdict: FeedbackVerdict
+    type: FailureType | None
+    root_line: int | None
+    node: str | None
+    comment: str
+
+
 class DiagnosisShape(BaseModel):
-    """The verdict on one attempt. ``current`` is false once a later one of the same attempt replaced it."""
+    """The verdict on one attempt. ``current`` is false once a later one of the same attempt replaced it.
+
+    ``correction``: what a person put in the place of the machine's verdict, which stays as it was. ``feedback``: all
+    that was said, the newest first.
+    """
 
     id: str
     job: str
@@ -117,6 +136,8 @@ class DiagnosisShape(BaseModel):
     created: datetime
     current: bool
     url: str
+    correction: FeedbackShape | None
+    feedback: list[FeedbackShape]
     outcome: Outcome
     category: Category
     type: FailureType
@@ -193,7 +214,7 @@ class JobPage(JobShape):
 
 
 def of_diagnosis(record: DiagnosisRecord, base_url: str) -> DiagnosisShape:
-    verdict = record.diagnosis
+    verdict, said = record.diagnosis, [of_feedback(one) for one in record.feedback]
     return DiagnosisShape(
         id=record.id,
         job=record.attempt.job,
@@ -201,10 +222,17 @@ def of_diagnosis(record: DiagnosisRecord, base_url: str) -> DiagnosisShape:
         created=utc(record.created),
         current=record.current,
         url=f"{base_url}/diagnoses/{record.id}",
+        correction=said[0] if said and said[0].verdict is FeedbackVerdict.CORRECTED else None,
+        feedback=said,
         plan=of_plan(record.plan) if record.plan else None,
         rollback=_rollback(verdict.rollback),
         **{name: getattr(verdict, name) for name in verdict.__slots__ if name != "rollback"},
     )
+
+
+def of_feedback(said: Feedback) -> FeedbackShape:
+    same = ("id", "by", "verdict", "type", "root_line", "node", "comment")
+    return FeedbackShape(time=utc(said.created), **{name: getattr(said, name) for name in same})
 
 
 def of_event(event: Event) -> EventShape:

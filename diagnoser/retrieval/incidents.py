@@ -1,0 +1,240 @@
+"""What people confirmed: shown beside a new failure, told to the model, and sometimes the verdict itself."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import structlog
+
+from diagnoser.errors import DiagnoserError, ModelFailed
+from diagnoser.localize import nodes
+from diagnoser.model import (
+    AttemptKey,
+    Diagnosis,
+    Evidence,
+    Feedback,
+    FeedbackVerdict,
+    Grounds,
+    Incident,
+    Signature,
+    Similar,
+)
+from diagnoser.ports import DiagnosisRecord, Embedder, FeedbackStore, LogStore
+from diagnoser.recovery.policy import Policy, case_of
+from diagnoser.retrieval import hashing, search, signature
+from diagnoser.retrieval.index import Index
+from diagnoser.retrieval.search import Found
+from diagnoser.rules import outcome
+from diagnoser.taxonomy import Category, FailureType, Outcome, category_of
+from diagnoser.telemetry import Metrics
+
+SAME = 0.92
+"""From here on two failures are one. A message of a dozen words in which one word differs lies below."""
+ALIKE = 0.5
+"""Below this an incident is not worth showing."""
+SURE = 0.9
+"""Confidence of a verdict that is another one's: people err, and causes change under the same words."""
+SHOWN = 5
+TOLD = 3
+_RIVALS = 8
+_PAGE = 1_000
+_LATE = 300.0
+"""Seconds by which the row of another replica may come late, by its clock and its transaction."""
+_CHARS = 300
+_OPEN = frozenset({Outcome.FAILED, Outcome.HUNG, Outcome.UNKNOWN})
+
+Read = Callable[[list[bytes]], Evidence]
+"""Deltas of an attempt -> what is kept of its log. Runs in a thread."""
+
+
+class Store(FeedbackStore, LogStore, Protocol):
+    """The part of the store that is used here."""
+
+
+@dataclass(slots=True)
+class _Memory:
+    """index: by hashed words, which every incident has. embedded: by the embedding model, for those that have it."""
+
+    index: Index
+    embedded: Index
+    newest: float = 0.0
+
+
+class Incidents:
+    """One a process. The database is the truth: each question first reads what has changed since the last one."""
+
+    def __init__(
+        self, store: Store, read: Read, policy: Policy, metrics: Metrics, embedder: Embedder | None = None
+    ) -> None:
+        self._store = store
+        self._read = read
+        self._policy = policy
+        self._metrics = metrics
+        self._embedder = embedder
+        self._memory = _Memory(Index(), Index())
+        self._turn = asyncio.Lock()
+
+    async def learn(self, record: DiagnosisRecord, said: Feedback) -> None:
+        """Store what a person said about a diagnosis. Raises NotFound."""
+        sign = signature.of(await self.evidence(record.attempt), record.diagnosis)
+        vectors = {hashing.NAME: hashing.packed(signature.vector(sign))}
+        if self._embedder and (given := await self._embedded(sign)) is not None:
+            vectors[self._embedder.name] = hashing.packed(given)
+        await self._store.add_feedback(said, replace(incident(record, said), signature=sign, vectors=vectors))
+        self._metrics.told(record.diagnosis.type, said.verdict)
+
+    async def similar(self, record: DiagnosisRecord, limit: int = SHOWN) -> list[Similar]:
+        """The nearest confirmed incidents of other attempts, the nearest first."""
+        await self._refresh()
+        if not len(self._memory.index):
+            return []
+        sign = signature.of(await self.evidence(record.attempt), record.diagnosis)
+        wanted = limit + _RIVALS
+        found: dict[str, Similar] = {}
+        if len(self._memory.embedded) and (given := await self._embedded(sign)) is not None:
+            found = {one.incident.diagnosis: one for one in self._memory.embedded.nearest(given, wanted)}
+        for one in await self._nearest(sign, wanted):
+            found.setdefault(one.incident.diagnosis, one)
+        others = [one for one in found.values() if one.incident.attempt != record.attempt and one.score >= ALIKE]
+        return sorted(others, key=lambda one: (-one.score, one.incident.diagnosis))[:limit]
+
+    async def told(self, record: DiagnosisRecord) -> tuple[str, ...]:
+        """The same for a model: in words, without hosts, paths and numbers. Nothing when the store does not answer."""
+        try:
+            return tuple(in_words(one) for one in await self.similar(record, TOLD))
+        except DiagnoserError as error:
+            structlog.get_logger().warning("incidents_away", error=str(error))
+            return ()
+
+    async def recall(self, attempt: AttemptKey, diagnosis: Diagnosis, deltas: list[bytes]) -> Diagnosis:
+        """The verdict of a confirmed incident where this failure is the same and no rule decided; else as it was."""
+        if diagnosis.category is not Category.UNKNOWN or diagnosis.outcome not in _OPEN:
+            return diagnosis
+        try:
+            await self._refresh()
+            if not len(self._memory.index):
+                return diagnosis
+            sign = signature.of(await asyncio.to_thread(self._read, deltas), diagnosis)
+            return settle(diagnosis, attempt, sign, await self._nearest(sign, _RIVALS), self._policy)
+        except DiagnoserError as error:
+            structlog.get_logger().warning("incidents_away", error=str(error))
+            return diagnosis
+
+    async def search(self, attempt: AttemptKey, query: str, limit: int) -> list[Found]:
+        """Lines and templates of one attempt, the best first."""
+        return await asyncio.to_thread(search.find, await self.evidence(attempt), query, limit)
+
+    async def evidence(self, attempt: AttemptKey) -> Evidence:
+        deltas = [delta.data for delta in await self._store.deltas(attempt)]
+        return await asyncio.to_thread(self._read, deltas)
+
+    async def _nearest(self, sign: Signature, limit: int) -> list[Similar]:
+        async with self._turn:
+            return await asyncio.to_thread(self._memory.index.nearest, signature.vector(sign), limit)
+
+    async def _refresh(self) -> None:
+        memory = self._memory
+        async with self._turn:
+            since, after = memory.newest - _LATE, ""
+            while page := await self._store.incidents(since, after, _PAGE):
+                for one in page:
+                    self._remember(one)
+                after = page[-1].diagnosis
+
+    def _remember(self, one: Incident) -> None:
+        memory = self._memory
+        memory.newest = max(memory.newest, one.changed)
+        names = (hashing.NAME, self._embedder.name if self._embedder else "")
+        for index, name in zip((memory.index, memory.embedded), names, strict=True):
+            if one.type is FailureType.UNKNOWN or name not in one.vectors:
+                index.drop(one.diagnosis)
+            else:
+                index.put(one, hashing.unpacked(one.vectors[name]))
+
+    async def _embedded(self, sign: Signature) -> hashing.Vector | None:
+        """By the configured model; None where there is none, or it gives no answer: hashed words do as well."""
+        if self._embedder is None or not sign.text:
+            return None
+        try:
+            (given,) = await self._embedder.embed([sign.text])
+        except (ModelFailed, ValueError) as error:
+            structlog.get_logger().warning("embedding_failed", error=str(error), instead=hashing.NAME)
+            return None
+        return hashing.unpacked(hashing.packed(given))
+
+
+def incident(record: DiagnosisRecord, said: Feedback) -> Incident:
+    """What is learned from a word about a diagnosis, still without signature and vectors."""
+    found = record.diagnosis
+    return Incident(
+        diagnosis=record.id,
+        attempt=record.attempt,
+        created=record.created,
+        changed=said.created,
+        type=said.type or found.type,
+        verdict=said.verdict,
+        by=said.by,
+        signature=Signature(),
+        line=found.root_cause.text[:_CHARS] if found.root_cause else "",
+        done=_done(record),
+        comment=said.comment,
+    )
+
+
+def settle(
+    diagnosis: Diagnosis, attempt: AttemptKey, sign: Signature, nearest: Sequence[Similar], policy: Policy
+) -> Diagnosis:
+    """An undecided diagnosis with the verdict of the incident that is the same failure, if all that are agree."""
+    near = [one for one in nearest if one.score >= SAME and one.incident.attempt != attempt]
+    same = [one for one in near if signature.is_same(sign, one.incident.signature)]
+    if not same or not signature.is_telling(sign):
+        return diagnosis
+    best, kinds = same[0], {one.incident.type for one in same}
+    if len(kinds) > 1:
+        told = ", ".join(sorted(kinds))
+        return _noted(diagnosis, f"needs review: people named different causes for the same failure: {told}")
+    if category_of(best.incident.type) is Category.NONE:
+        return diagnosis
+    return _decided(diagnosis, best, policy)
+
+
+def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
+    """The action is the policy table's, for a verdict that comes from no stable rule."""
+    known, category = best.incident, category_of(best.incident.type)
+    told = None if diagnosis.outcome is Outcome.UNKNOWN else diagnosis.outcome
+    named = category is Category.INFRASTRUCTURE and nodes.named(diagnosis.nodes)
+    decided = replace(
+        diagnosis,
+        outcome=outcome.settle(told, known.type, hung=False, completed=False),
+        category=category,
+        type=known.type,
+        confidence=round(SURE * best.score, 3),
+        decided_by=f"incident:{known.diagnosis}",
+        nodes=diagnosis.nodes if category is Category.INFRASTRUCTURE else (),
+        mitigation=known.comment or diagnosis.mitigation,
+        grounds=Grounds(node_named=named),
+    )
+    decided = replace(decided, recovery=policy.advise(case_of(decided)))
+    how = "confirmed" if known.verdict is FeedbackVerdict.CONFIRMED else "named"
+    return _noted(decided, f"the same failure as in {known.attempt.job}, whose cause was {how} by {known.by}")
+
+
+def in_words(one: Similar) -> str:
+    known = one.incident
+    parts = [
+        f"a person said {known.type} (alike {one.score:.2f})",
+        hashing.normalised(known.signature.message)[:_CHARS],
+    ]
+    parts += [hashing.normalised(known.comment)[:_CHARS]]
+    return "; ".join(part for part in parts if part)
+
+
+def _done(record: DiagnosisRecord) -> str:
+    """What was done, as far as the service knows."""
+    advised = str(record.diagnosis.recovery.action).replace("_", " ")
+    return f"{str(record.plan.action).replace('_', ' ')}: {record.plan.state}" if record.plan else f"advised: {advised}"
+
+
+def _noted(diagnosis: Diagnosis, note: str) -> Diagnosis:
+    return replace(diagnosis, notes=(*diagnosis.notes, note))

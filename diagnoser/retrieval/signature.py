@@ -1,0 +1,107 @@
+"""What of a failure is looked for again: the words of its root, its chain, and where in the code it was raised."""
+
+import re
+
+from diagnoser.model import Diagnosis, Evidence, Line, Mark, Signature, Traceback
+from diagnoser.retrieval import hashing
+from diagnoser.retrieval.hashing import Vector
+
+_WEIGHTS = {"message": 1.0, "frames": 0.5, "chain": 0.3}
+_COMPLAINTS = 40
+"""Complaining lines that an undecided failure is known by: the first and the last ones."""
+_LIKE, _ODD = 0.85, 8
+"""Likeness of two lines that say the same, and how many lines may be worded a little differently."""
+_FRAMES = 3
+_CHARS = 600
+_TELLING = 4
+"""Words of its own that a message must have before it can be told from others."""
+_FRAME = re.compile(r'File "(?:[^"]*/)?([^"/]+)", line \d+, in (\S+)')
+
+# What launchers and schedulers say about any failure.
+_COMMON_WORDS = """
+a an and are as at by for from in is it of on or that the this to was were will with not no
+error errors failed failure failures exit exited exitcode exit_code code status rank ranks local_rank global_rank
+process processes pid signal sig killed sigterm sigkill sigabrt terminated terminating closing sending
+torch distributed elastic multiprocessing agent api childfailederror child worker workers group job jobs
+launcher launch run running main root cause observed first other time host hostname traceback most recent call
+last file line module srun slurmstepd step task tasks cancelled aborted abort node nodes received warning info
+fatal critical exception raised runtimeerror subprocess calledprocesserror returned non zero
+"""
+_COMMON = frozenset(_COMMON_WORDS.split())
+
+
+def of(evidence: Evidence, diagnosis: Diagnosis) -> Signature:
+    """The signature of a diagnosed failure; empty where its log complains of nothing.
+
+    A failure that rules decided is known by its root. Any other by all that complains, whoever named it afterwards: so
+    the same failure is the same before and after a model or a person spoke.
+    """
+    names = sorted({*evidence.rank_nodes.values(), *(line.node for line in evidence.lines if line.node)})
+    decided = diagnosis.decided_by.startswith(("rule:", "heuristic:")) and diagnosis.type != "unknown"
+    root = _root(evidence, diagnosis) if decided else None
+    told = [root.body] if root else [line.body for line in _complaints(evidence)]
+    seen = dict.fromkeys(hashing.normalised(text[:_CHARS], names) for text in told)
+    types = dict.fromkeys([*([diagnosis.type] if root else []), *(symptom.type for symptom in diagnosis.symptoms)])
+    return Signature("\n".join(filter(None, seen)), " ".join(types), " ".join(_frames(evidence, root)))
+
+
+def is_same(one: Signature, other: Signature) -> bool:
+    """Whether every line of each message has its like in the other: one line that differs may be the cause."""
+    mine, theirs = set(one.message.split("\n")), set(other.message.split("\n"))
+    return _covered(mine - theirs, theirs) and _covered(theirs - mine, mine)
+
+
+def _covered(odd: set[str], lines: set[str]) -> bool:
+    if len(odd) > _ODD:
+        return False
+    known = [_line(text) for text in lines]
+    return all(max((float(_line(text) @ line) for line in known), default=0.0) >= _LIKE for text in odd)
+
+
+def _line(text: str) -> Vector:
+    return hashing.vector({"": (text, 1.0)})
+
+
+def vector(signature: Signature) -> Vector:
+    """(DIMENSIONS,): the message counts most."""
+    return hashing.vector({name: (getattr(signature, name), weight) for name, weight in _WEIGHTS.items()})
+
+
+def is_telling(signature: Signature) -> bool:
+    """Whether the message says something that not every failure says."""
+    said = {word for word in hashing.words(signature.message) if word not in _COMMON and word.isalpha()}
+    return len(said) >= _TELLING
+
+
+def _root(evidence: Evidence, diagnosis: Diagnosis) -> Line | None:
+    """The kept line of the root cause, which carries no prefixes."""
+    root = diagnosis.root_cause
+    same = (
+        line
+        for line in evidence.lines
+        if root and (line.number, line.stream.source, line.text) == (root.line, root.source, root.text)
+    )
+    return next(same, None)
+
+
+def _complaints(evidence: Evidence) -> list[Line]:
+    """Lines that complain, the first of each shape; also rare ones that came when the training had gone on.
+
+    A rare line before that is most often a banner, which every launch of the job prints.
+    """
+    found: dict[str, Line] = {}
+    trained = max((point.line for point in evidence.progress), default=0)
+    for line in evidence.lines:
+        rare = line.mark is Mark.NOVEL and 0 < trained < line.number
+        if (rare or line.mark >= Mark.SEVERITY) and not _FRAME.search(line.body):
+            found.setdefault(hashing.normalised(line.body[:_CHARS]), line)
+    lines, half = list(found.values()), _COMPLAINTS // 2
+    return lines if len(lines) <= _COMPLAINTS else lines[:half] + lines[-half:]
+
+
+def _frames(evidence: Evidence, root: Line | None) -> list[str]:
+    """File and function of the innermost frames, innermost first, of the root's traceback or else of the last one."""
+    of_root = [trace for trace in evidence.tracebacks if root and evidence.lines[trace.raised] is root]
+    traces: list[Traceback] = of_root or list(evidence.tracebacks[-1:] if root is None else ())
+    found = [_FRAME.search(frame) for trace in traces[:1] for frame in trace.frames[::-1]]
+    return [f"{frame[1]}:{frame[2]}" for frame in found if frame][:_FRAMES]

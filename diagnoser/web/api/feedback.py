@@ -1,0 +1,180 @@
+"""People say what they think of a verdict; the service says what it has seen before, and finds lines by words."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from diagnoser.errors import BadInput, NotFound
+from diagnoser.model import AttemptKey, Feedback, FeedbackVerdict, Similar
+from diagnoser.ports import DiagnosisRecord
+from diagnoser.retrieval.search import Found
+from diagnoser.taxonomy import Category, FailureType, category_of
+from diagnoser.web.api.diagnoses import DiagnosisId, find
+from diagnoser.web.api.fields import JobPath, Node
+from diagnoser.web.api.plans import Comment, Who
+from diagnoser.web.api.shapes import DiagnosisShape, of_diagnosis
+from diagnoser.web.auth import READ, WRITE, Provided
+from diagnoser.web.problems import answers
+from diagnoser.web.services import Services
+
+SHOWN, SHOWN_LIMIT = 5, 50
+FOUND, FOUND_LIMIT = 20, 200
+
+router = APIRouter(tags=["feedback"])
+
+
+class NewFeedback(BaseModel):
+    """``confirmed``: the verdict is right. ``corrected``: say what is, at least one of type, root_line and node."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    verdict: FeedbackVerdict
+    type: FailureType | None = None
+    root_line: int | None = Field(None, ge=1, lt=1 << 62, description="1-based, as in the diagnosis")
+    node: Node | None = None
+    comment: Comment = ""
+    by: Who
+
+
+class SimilarShape(BaseModel):
+    """A confirmed incident. score: 1 is the same. done: what was done about it, as far as the service knows."""
+
+    id: str
+    url: str
+    job: str
+    attempt: int
+    score: float
+    type: FailureType
+    category: Category
+    verdict: FeedbackVerdict
+    by: str
+    line: str
+    done: str
+    comment: str
+
+
+class SimilarList(BaseModel):
+    """The nearest first."""
+
+    items: list[SimilarShape]
+
+
+class FoundShape(BaseModel):
+    """A kept line, or (count > 1) the shape of routine lines with its first occurrence. score: 0 to 1."""
+
+    source: str
+    node: str
+    rank: int | None
+    line: int
+    text: str
+    count: int
+    is_template: bool
+    score: float
+
+
+class FoundList(BaseModel):
+    """The best first."""
+
+    items: list[FoundShape]
+
+
+AttemptPath = Annotated[int, Path(ge=1, lt=1 << 31, description="Number of the attempt")]
+Words = Annotated[str, Query(min_length=1, max_length=200, description="Words; they need not be exact")]
+
+
+@router.post(
+    "/diagnoses/{id}/feedback",
+    dependencies=WRITE,
+    responses=answers(400, 401, 403, 404, 413, 503),
+    summary="Confirm or correct a diagnosis",
+)
+async def say(id: DiagnosisId, body: NewFeedback, services: Provided) -> DiagnosisShape:
+    """The newest word counts; earlier ones stay as history. The machine's own verdict is kept as it was."""
+    return of_diagnosis(await store_feedback(services, id, body), services.base_url)
+
+
+@router.get(
+    "/diagnoses/{id}/similar",
+    dependencies=READ,
+    responses=answers(400, 401, 404, 503),
+    summary="Similar confirmed incidents",
+)
+async def similar(
+    id: DiagnosisId, services: Provided, limit: Annotated[int, Query(ge=1, le=SHOWN_LIMIT)] = SHOWN
+) -> SimilarList:
+    """Failures of other attempts whose cause a person confirmed."""
+    found = await services.incidents.similar(await find(services.store, id), limit)
+    return SimilarList(items=[of_similar(one, services.base_url) for one in found])
+
+
+@router.get(
+    "/jobs/{id}/attempts/{number}/search",
+    dependencies=READ,
+    responses=answers(400, 401, 404, 503),
+    summary="Search the log of an attempt",
+)
+async def search(
+    id: JobPath,
+    number: AttemptPath,
+    q: Words,
+    services: Provided,
+    limit: Annotated[int, Query(ge=1, le=FOUND_LIMIT)] = FOUND,
+) -> FoundList:
+    """Kept lines and shapes of routine lines that speak of ``q``."""
+    return FoundList(items=[of_found(one) for one in await find_lines(services, AttemptKey(id, number), q, limit)])
+
+
+async def store_feedback(services: Services, id: str, given: NewFeedback) -> DiagnosisRecord:
+    """The diagnosis with what was said. Raises NotFound, BadInput."""
+    record, now = await find(services.store, id), services.clock()
+    _check(given, record)
+    said = Feedback(
+        id=services.orders.effects.make_id(now),
+        diagnosis=id,
+        created=now,
+        comment=given.comment.replace("\0", ""),
+        **given.model_dump(exclude={"comment"}),
+    )
+    await services.incidents.learn(record, said)
+    return await find(services.store, id)
+
+
+async def find_lines(services: Services, attempt: AttemptKey, words: str, limit: int) -> list[Found]:
+    """Raises NotFound."""
+    known = await services.store.attempts(attempt.job)
+    if attempt not in {one.key for one in known}:
+        raise NotFound(f"job {attempt.job!r} has no attempt {attempt.number}")
+    return await services.incidents.search(attempt, words, limit)
+
+
+def of_similar(one: Similar, base_url: str) -> SimilarShape:
+    known = one.incident
+    return SimilarShape(
+        id=known.diagnosis,
+        url=f"{base_url}/diagnoses/{known.diagnosis}",
+        job=known.attempt.job,
+        attempt=known.attempt.number,
+        score=one.score,
+        category=category_of(known.type),
+        **{name: getattr(known, name) for name in ("type", "verdict", "by", "line", "done", "comment")},
+    )
+
+
+def of_found(found: Found) -> FoundShape:
+    same = ("line", "text", "count", "is_template", "score")
+    return FoundShape(
+        source=found.stream.source,
+        node=found.stream.node,
+        rank=found.rank if found.rank >= 0 else None,
+        **{name: getattr(found, name) for name in same},
+    )
+
+
+def _check(given: NewFeedback, record: DiagnosisRecord) -> None:
+    """Raises BadInput where the parts contradict each other."""
+    what = given.type or given.root_line or given.node
+    if given.verdict is FeedbackVerdict.CORRECTED and not what:
+        raise BadInput("a correction says what is right: type, root_line or node")
+    if given.verdict is FeedbackVerdict.CONFIRMED and given.type not in (None, record.diagnosis.type):
+        raise BadInput(f"the verdict is {record.diagnosis.type}: to name another type, send verdict 'corrected'")

@@ -1,0 +1,40 @@
+"""Pages on which people confirm or correct a verdict, and search the log of an attempt."""
+
+from fastapi import APIRouter, Depends
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse, Response
+from pydantic import ValidationError
+
+from diagnoser.model import AttemptKey
+from diagnoser.web.api.diagnoses import DiagnosisId
+from diagnoser.web.api.feedback import FOUND, AttemptPath, NewFeedback, find_lines, store_feedback
+from diagnoser.web.api.fields import JobPath, Search
+from diagnoser.web.auth import Provided, may_read
+from diagnoser.web.forms import Form, Pressed
+from diagnoser.web.ui import Drawn
+
+FIELDS = ("verdict", "type", "root_line", "node", "comment")
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.post("/diagnoses/{id}/feedback")
+async def say(id: DiagnosisId, form: Pressed, services: Provided) -> Response:
+    """Store it, then back to the diagnosis: a reload does not say it again."""
+    await store_feedback(services, id, _read(form))
+    return RedirectResponse(f"/diagnoses/{id}#feedback", status_code=303)
+
+
+@router.get("/jobs/{id}/attempts/{number}/search", dependencies=[Depends(may_read)])
+async def search(id: JobPath, number: AttemptPath, services: Provided, pages: Drawn, q: Search = "") -> Response:
+    found = await find_lines(services, AttemptKey(id, number), q, FOUND) if q.strip() else []
+    return pages.draw("search.html", job=id, number=number, q=q, found=found)
+
+
+def _read(form: Form) -> NewFeedback:
+    """A form sends fields that are empty: they say nothing. Raises RequestValidationError."""
+    given = {name: form.text(name) for name in FIELDS if form.text(name)}
+    try:
+        return NewFeedback.model_validate({**given, "by": form.by})
+    except ValidationError as error:
+        raise RequestValidationError(error.errors()) from None

@@ -1,0 +1,59 @@
+"""Contract of what people say about diagnoses."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from diagnoser.errors import NotFound
+from diagnoser.model import Feedback, FeedbackVerdict, Incident, Signature
+from diagnoser.ports import DiagnosisFilter, Store
+from diagnoser.taxonomy import FailureType
+from tests.contract.records import KEY
+from tests.contract.test_reading import put
+
+SAID = Feedback("f1", "01", 300.0, FeedbackVerdict.CONFIRMED, "maria")
+VECTORS = {"hashing-4": np.arange(4, dtype="<f4").tobytes(), "a/b:c": b"\n\0\n\0"}
+LEARNED = Incident(
+    "01",
+    KEY,
+    200.0,
+    300.0,
+    FailureType.GPU_LOST,
+    FeedbackVerdict.CONFIRMED,
+    "maria",
+    Signature("m", "c", "f"),
+    vectors=VECTORS,
+)
+
+
+async def test_what_is_said_is_kept_the_newest_first(store: Store, second: Store) -> None:
+    """Both words stay, also in lists and for another replica; the incident is the one of the newest."""
+    await put(store, "01")
+    later = replace(SAID, id="f2", verdict=FeedbackVerdict.CORRECTED, type=FailureType.ECC_ERROR, node="n", created=301)
+    await store.add_feedback(SAID, LEARNED)
+    await store.add_feedback(later, replace(LEARNED, type=FailureType.ECC_ERROR, changed=301.0))
+    found = await second.diagnosis("01")
+    assert found is not None and found.feedback == (later, SAID)
+    (listed,) = await second.diagnoses(DiagnosisFilter(), "", 10)
+    assert listed.feedback == (later, SAID)
+    assert await second.incidents(0.0, "", 10) == [replace(LEARNED, type=FailureType.ECC_ERROR, changed=301.0)]
+
+
+async def test_incidents_are_read_by_what_changed_in_pages(store: Store) -> None:
+    """A reader that asks from a time on gets what changed since, each once."""
+    for number in range(4):
+        about = f"0{number}"
+        await put(store, about)
+        said = replace(SAID, id=f"f{number}", diagnosis=about)
+        await store.add_feedback(said, replace(LEARNED, diagnosis=about, changed=300.0 + number))
+    first = await store.incidents(301.0, "", 2)
+    rest = await store.incidents(301.0, first[-1].diagnosis, 2)
+    assert [one.diagnosis for one in first + rest] == ["01", "02", "03"]
+
+
+async def test_nothing_is_said_about_a_diagnosis_that_is_not_there(store: Store) -> None:
+    """Neither the word nor an incident is stored."""
+    with pytest.raises(NotFound):
+        await store.add_feedback(SAID, LEARNED)
+    assert await store.incidents(0.0, "", 10) == []

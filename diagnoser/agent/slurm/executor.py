@@ -21,6 +21,9 @@ LOOK_SECONDS = 0.5
 PATIENCE_SECONDS = 300.0
 """How long Slurm may take to clean up, or be away, before a plan counts as not reached."""
 HEARTBEAT_SECONDS = 15.0
+PERSON_SECONDS = 5.0
+LET_GO = frozenset({"refused", "expired", "superseded", "held"})
+"""States of a plan after which nobody will release its job."""
 DETAIL_LENGTH = 1900
 AWAY = re.compile(r"Unable to contact slurm controller|Socket timed out|Connection refused|Zero Bytes were transmitted")
 """Slurm's words when a command did not reach the controller: it is run again when the controller is back."""
@@ -71,6 +74,8 @@ class Executor:
             await self._report(order, state, detail=end.detail[:DETAIL_LENGTH], requeued=requeued)
         except (Conflict, NotFound) as error:
             log.warning("plan_taken_away", plan=order.plan["id"], why=str(error))
+            if order.plan["action"] == Action.CHECK_AND_RESUBMIT:
+                await self._let_go(order)
             return None
         log.info(f"plan_{state}", plan=order.plan["id"], detail=end.detail)
         return end
@@ -184,6 +189,17 @@ class Executor:
 
     def _step(self, done: Done) -> dict[str, object]:
         return {"command": done.line[:10_000], "exit_code": done.code, "output": done.told, "time": self.now()}
+
+    async def _let_go(self, order: Order) -> None:
+        """The rails may want a person's word after a check. Should that be no, the job that was held runs again."""
+        while (state := (await self.service.plan(order.plan["id"]))["state"]) == "waiting":
+            await self.service.pause(PERSON_SECONDS)
+        if state not in LET_GO:
+            return
+        job = (await self.slurm.jobs()).get(steps.job_number(self.cluster, order.plan["job"]))
+        if job and job.held and job.state == "PENDING" and job.attempt > order.plan["attempt"]:
+            done = await self.slurm.runner(("scontrol", "release", str(job.number)), COMMAND_SECONDS)
+            log.info("command", line=done.line, exit_code=done.code, output=done.told)
 
     async def _while_ours(self, order: Order) -> End:
         """The work, stopped as soon as the plan is somebody else's. Raises Conflict or NotFound then."""

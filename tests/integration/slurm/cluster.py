@@ -125,9 +125,14 @@ class Cluster:
         for name in self.nodes:
             if name not in self.daemons:
                 self.start_node(name)
-            if self.node(name)[0] != "idle":
-                self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
-        until(lambda: all(self.node(name)[0] == "idle" for name in self.nodes), "all nodes are idle", 60)
+        until(self._all_idle, "all nodes are idle", 60)
+
+    def _all_idle(self) -> bool:
+        """Resumes what is not, as often as it takes: a node that still cleans up after a job may be drained yet."""
+        others = [name for name in self.nodes if self.node(name)[0] != "idle"]
+        for name in others:
+            self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
+        return not others
 
 
 @contextmanager

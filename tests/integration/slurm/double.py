@@ -46,6 +46,11 @@ class Plans(Receiver):
                 return self._claimed()
             self.said.append((path, body))
             parts = path.split("/")
+            if parts[3] == "plans" and parts[-1] == "next":
+                self.plans[parts[4]]["state"] = "waiting"
+                return 409, {"detail": "the breaker is open"}
+            if parts[3] == "plans" and len(parts) == 5:
+                return 200, self.plans[parts[4]]
             if parts[3] == "plans" and parts[-1] == "report":
                 return self._reported(self.plans[parts[4]], body)
             return 200, {"type": "ecc_error"}

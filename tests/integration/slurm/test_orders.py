@@ -49,6 +49,11 @@ def _failed_job(cluster: Cluster, script: str = FAILS_ONCE, *options: str) -> st
     return job
 
 
+def _priority(cluster: Cluster, job: str) -> str:
+    """0 is what a held job has."""
+    return cluster.run("squeue", "-h", "-j", job, "-o", "%Q")
+
+
 def _end(found: Plans, agent: Agent, id: str) -> dict[str, Any]:
     try:
         until(lambda: found.ended(id), f"plan {id} has ended")
@@ -150,8 +155,21 @@ def test_an_agent_without_a_check_leaves_no_job_held(cluster: Cluster, tmp_path:
         agent.start()
         plan = _end(found, agent, "p5")
         assert (plan["state"], "--check" in plan["detail"]) == ("not_reached", True)
-        assert "JobHeld" not in cluster.run("squeue", "-h", "-j", job, "-o", "%r")
+        assert _priority(cluster, job) != "0"
         assert cluster.run("scontrol", "show", "reservation") == "No reservations in the system"
+
+
+def test_a_refused_check_leaves_no_job_held(cluster: Cluster, tmp_path: Path) -> None:
+    """The breaker wants a person's word after the check; the person says no, and the job runs again as it is."""
+    job = _failed_job(cluster)
+    with plans() as found, _agent(cluster, tmp_path, found) as agent:
+        found.add("p6", f"slurm-{NAME}-{job}", "check_and_resubmit")
+        agent.start("--check", "/bin/true")
+        until(lambda: found.plans["p6"]["state"] == "waiting", "the plan waits")
+        until(lambda: "plan_taken_away" in agent.log(), "the agent knows")
+        assert _priority(cluster, job) == "0"
+        found.plans["p6"]["state"] = "refused"
+        until(lambda: _priority(cluster, job) != "0", "the job is released")
 
 
 def test_a_controller_that_is_down_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""The embedding server over real HTTP: its vectors are used where it answers, and hashed words where it does not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from diagnoser.adapters.embeddings import OpenAIEmbedder
+from diagnoser.adapters.files import bundled, text
+from diagnoser.adapters.sql.store import open_store
+from diagnoser.errors import ModelFailed
+from diagnoser.model import AttemptKey, Evidence, Feedback, FeedbackVerdict, Line, Mark, Stream
+from diagnoser.ports import Claim, DiagnosisRecord, Timing
+from diagnoser.recovery import policy
+from diagnoser.retrieval.incidents import Incidents
+from diagnoser.taxonomy import FailureType
+from diagnoser.telemetry import Metrics
+from tests.contract import records
+from tests.integration.model_server import Reply, in_turn, model_server
+
+SAID = "quantum shard ledger refused to close its seventh page"
+LOG = Evidence(lines=(Line(Stream(), 1, SAID, SAID, mark=Mark.SEVERITY),))
+
+
+def vectors(*rows: list[float]) -> Reply:
+    data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)]
+    body = {"object": "list", "model": "tiny", "data": data, "usage": {"prompt_tokens": 1, "total_tokens": 1}}
+    return Reply(raw=json.dumps(body).encode())
+
+
+async def embed(reply: Reply) -> list[list[float]]:
+    with model_server(in_turn(reply)) as server:
+        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=2.0)
+        try:
+            return await embedder.embed(["a line"])
+        finally:
+            await embedder.close()
+
+
+async def test_vectors_come_as_the_server_gave_them() -> None:
+    """One vector a text."""
+    assert await embed(vectors([0.5, -0.25])) == [[0.5, -0.25]]
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (Reply(status=500, raw=b"{}"), "model_unavailable"),
+        (Reply(status=401, raw=b"{}"), "model_denied"),
+        (Reply(drop=True), "model_unavailable"),
+        (Reply(wait=4.0, raw=b"{}"), "model_timeout"),
+        (Reply(raw=b"no json"), "answer_malformed"),
+        (Reply(raw=b"{}"), "answer_malformed"),
+        (vectors(), "answer_malformed"),
+        (vectors([]), "answer_malformed"),
+        (vectors([1.0], [1.0]), "answer_malformed"),
+    ],
+)
+async def test_what_is_no_vector_has_a_reason(reply: Reply, reason: str) -> None:
+    """Every fault of the server is told apart and raised as our own."""
+    with pytest.raises(ModelFailed) as error:
+        await embed(reply)
+    assert error.value.reason == reason
+
+
+async def confirmed_then_asked(folder: Path, *replies: Reply) -> tuple[list[Any], int]:
+    """A person confirms one failure; the like failure of another job asks for similar ones."""
+    store = await open_store(f"sqlite:///{folder}/test.db")
+    table = policy.load("policy.yaml", text(bundled("rules") / "policy.yaml"))
+    with model_server(in_turn(*replies)) as server:
+        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=2.0)
+        incidents = Incidents(store, lambda _: LOG, table, Metrics(CollectorRegistry()), embedder)
+        try:
+            first = await _saved(store, AttemptKey("one"))
+            kind = FailureType.DATASET_LOADING_ERROR
+            await incidents.learn(first, Feedback("w1", first.id, 300.0, FeedbackVerdict.CORRECTED, "ida", type=kind))
+            found = await incidents.similar(await _saved(store, AttemptKey("two")))
+        finally:
+            await embedder.close()
+            await store.close()
+        return found, len(server.asked)
+
+
+async def _saved(store: Any, key: AttemptKey) -> DiagnosisRecord:
+    await store.append([records.append(key, fatal=True)])
+    claim: Claim = (await store.claim_attempts(1e6, Timing(1.0, 1.0, 1.0), 60.0, 1))[0]
+    found = records.record(key.job, claim)
+    await store.save_diagnosis(claim, found, None, [])
+    return found
+
+
+async def test_a_vector_of_the_model_finds_the_incident(tmp_path: Path) -> None:
+    """Both the confirmed failure and the question are embedded by the server."""
+    found, asked = await confirmed_then_asked(tmp_path, vectors([0.6, 0.8]))
+    assert [one.incident.type for one in found] == [FailureType.DATASET_LOADING_ERROR]
+    assert asked == 2
+
+
+async def test_hashed_words_find_it_when_the_server_fails(tmp_path: Path) -> None:
+    """A server that breaks after the first vector costs nothing but its own."""
+    found, asked = await confirmed_then_asked(tmp_path, vectors([0.6, 0.8]), Reply(status=500, raw=b"{}"))
+    assert [one.incident.type for one in found] == [FailureType.DATASET_LOADING_ERROR]
+    assert asked == 2

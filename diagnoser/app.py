@@ -17,7 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
-from diagnoser import agents, site, telemetry
+from diagnoser import model_stage, site, telemetry
 from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.http import create_client
 from diagnoser.adapters.memory import LocalWake
@@ -202,7 +202,7 @@ def _effects(settings: Settings, reader: Reader, senders: dict[EffectKind, Sende
         webhook=EffectKind.RECOVERY in senders,
         chat=EffectKind.SLACK in senders,
         base_url=settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}",
-        mask=agents.load_mask(settings),
+        mask=model_stage.load_mask(settings),
     )
 
 
@@ -227,8 +227,8 @@ def _work(
 ) -> Work:
     enrich = None
     if model:
-        shared = agents.guarded(settings, model)
-        agent = agents.failure_agent(settings, shared, reader.knowledge.policy, metrics)
+        shared = model_stage.guarded(settings, model)
+        agent = model_stage.failure_agent(settings, shared, reader.knowledge.policy, metrics)
         enrich = reader.enricher(agent, incidents.told)
     effects = orders.effects
     return Work(reader.diagnoser(time.time), effects.decide, reader.merge, enrich, effects.rule, orders.expire)
@@ -247,7 +247,7 @@ def _pace(settings: Settings) -> Pace:
 def _model(settings: Settings, stack: AsyncExitStack) -> OpenAIModel | None:
     if not settings.model_url or settings.model_when == "never":
         return None
-    model = agents.endpoint(settings)
+    model = model_stage.endpoint(settings)
     stack.push_async_callback(model.close)
     return model
 

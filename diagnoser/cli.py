@@ -201,7 +201,11 @@ def _cases(
 
 
 def _try_model(reader: Reader, folder: Path, labels: Sequence[evaluation.Label], as_json: bool) -> None:
-    from diagnoser import agents, telemetry, trial  # here, because the client of a model server takes a second to load
+    from diagnoser import (  # here, because the client of a model server takes a second to load
+        model_stage,
+        telemetry,
+        trial,
+    )
 
     chosen = _settings()
     telemetry.set_up_logging(as_json=False, level="error")
@@ -212,7 +216,7 @@ def _try_model(reader: Reader, folder: Path, labels: Sequence[evaluation.Label],
         digest = _digest(reader, folder / f"{label.id}.log", quiet=True)
         diagnosis = pipeline.diagnose(digest.evidence(), Facts(), reader.knowledge)
         cases.append(trial.case(label, diagnosis, subject(diagnosis, digest, Facts()), When(chosen.model_when)))
-    outcomes = asyncio.run(agents.tried(chosen, cases, reader.knowledge.policy))
+    outcomes = asyncio.run(model_stage.tried(chosen, cases, reader.knowledge.policy))
     if as_json:
         _print_json({one.name: one.figures() for one in outcomes})
     else:
@@ -225,15 +229,15 @@ def prompts_render(
     log: Annotated[Path | None, typer.Option(help="Fill it for this log; - is standard input.")] = None,
 ) -> None:
     """Show a prompt: its templates, or exactly what a model would get for a log, masked and with its marker."""
-    from diagnoser import agents
+    from diagnoser import model_stage
 
-    prompt, chosen = agents.load_prompt(_settings(), name), _settings()
+    prompt, chosen = model_stage.load_prompt(_settings(), name), _settings()
     system, user = prompt.system, prompt.user
     if log:
         reader = load_reader(chosen)
         digest = _digest(reader, log)
         diagnosis = pipeline.diagnose(digest.evidence(), Facts(), reader.knowledge)
-        request = agents.rendered(chosen, prompt, subject(diagnosis, digest, Facts()))
+        request = model_stage.rendered(chosen, prompt, subject(diagnosis, digest, Facts()))
         system, user = request.system, request.user
     err.print(f"{prompt.label} {prompt.hash}", style="dim", highlight=False)
     for part, text in (("system", system), ("user", user)):

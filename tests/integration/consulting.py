@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from diagnoser import agents
+from diagnoser import model_stage
 from diagnoser.adapters.files import bundled, text
 from diagnoser.failure_agent import FailureAgent, Need
 from diagnoser.inquiry import Subject
@@ -61,10 +61,10 @@ class Site:
 
     async def __aenter__(self) -> "Site":
         settings = Settings(**{"model_url": self.server.url, "model_name": "scripted", **self.changes})
-        self.model = agents.endpoint(settings)
+        self.model = model_stage.endpoint(settings)
         table = policy.load("policy.yaml", text(bundled("rules") / "policy.yaml"))
-        guarded = agents.guarded(settings, self.model)
-        self.agent: FailureAgent = agents.failure_agent(settings, guarded, table, self.metrics)
+        guarded = model_stage.guarded(settings, self.model)
+        self.agent: FailureAgent = model_stage.failure_agent(settings, guarded, table, self.metrics)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -12,7 +12,7 @@ from io import BytesIO
 
 import pytest
 
-from diagnoser import agents, pipeline, site
+from diagnoser import model_stage, pipeline, site
 from diagnoser.evaluation import Label, label_of
 from diagnoser.failure_agent import When
 from diagnoser.model import Facts
@@ -64,7 +64,7 @@ async def tried(folder: str, model: Say, labels: Labels) -> Mapping[str, Outcome
     with model_server(model) as server:
         settings = Settings(model_url=server.url, model_name="scripted", model_price_in=1.0, model_price_out=2.0)
         policy = site.load_reader(Settings()).knowledge.policy
-        outcomes = await agents.tried(settings, cases(folder), policy, labels.began)
+        outcomes = await model_stage.tried(settings, cases(folder), policy, labels.began)
     return {one.name: one for one in outcomes}
 
 

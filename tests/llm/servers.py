@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from diagnoser import agents
+from diagnoser import model_stage
 from diagnoser.adapters.openai import OpenAIModel
 from diagnoser.inquiry import prepare
 from diagnoser.llm import answer
@@ -73,7 +73,7 @@ def _answers(process: subprocess.Popen[bytes], port: int, log: Path) -> bool:
 
 async def said(model: OpenAIModel, settings: Settings, max_tokens: int, more: str = "") -> str:
     """What the model writes about a failure. more: text behind the question."""
-    request, _ = prepare(subject(), agents.terms(settings), 1000)
+    request, _ = prepare(subject(), model_stage.terms(settings), 1000)
     request = replace(request, user=request.user + more, max_tokens=max_tokens)
     return (await model.ask(request)).text
 

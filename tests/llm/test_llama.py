@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser import agents
+from diagnoser import model_stage
 from diagnoser.errors import ModelFailed, ModelFailure
 from diagnoser.llm import answer
 from diagnoser.taxonomy import FailureType
@@ -37,7 +37,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
 async def test_it_is_asked_until_it_understands(llama: Real) -> None:
     """JSON schema is refused, an object with a schema is not; all fields come, though not bounds of numbers."""
     settings = llama.settings()
-    model = agents.endpoint(settings)
+    model = model_stage.endpoint(settings)
     refused = 0
     try:
         for _ in range(4):

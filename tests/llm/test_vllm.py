@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser import agents
+from diagnoser import model_stage
 from diagnoser.errors import ModelFailed, ModelFailure
 from diagnoser.taxonomy import FailureType
 from tests.e2e.service import diagnosis_of, free_port, send, service, until
@@ -38,7 +38,7 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
 async def test_it_answers_in_our_schema(vllm: Real) -> None:
     """Guided by the schema even random weights give answers that read; the server says how long a question may be."""
     settings = vllm.settings()
-    model = agents.endpoint(settings)
+    model = model_stage.endpoint(settings)
     try:
         assert await model.context() == CONTEXT
         assert await model.ping() == "tiny answers"
@@ -69,7 +69,7 @@ async def test_noise_is_no_verdict(vllm: Real) -> None:
 async def test_what_it_refuses_has_its_reason(vllm: Real, changes: dict[str, object], reason: ModelFailure) -> None:
     """A wrong key and an unknown model, in vLLM's own words."""
     settings = vllm.settings(**changes)
-    model = agents.endpoint(settings)
+    model = model_stage.endpoint(settings)
     try:
         with pytest.raises(ModelFailed) as error:
             await asked(model, settings, 100)
@@ -81,7 +81,7 @@ async def test_what_it_refuses_has_its_reason(vllm: Real, changes: dict[str, obj
 async def test_a_question_that_is_too_long_is_told_as_that(vllm: Real) -> None:
     """vLLM's refusal of an overlong question is recognised."""
     settings = vllm.settings()
-    model = agents.endpoint(settings)
+    model = model_stage.endpoint(settings)
     try:
         with pytest.raises(ModelFailed) as error:
             await said(model, settings, 100, more="lane 4 " * CONTEXT)

@@ -83,7 +83,7 @@ def test_a_node_log_needs_its_node(tmp_path: Path) -> None:
         post = client.post("/api/v1/logs", params={"source": "kernel"}, content=XID.encode(), headers=TEXT)
         assert (post.status_code, "job" in post.json()["detail"]) == (400, True)
         assert client.post("/api/v1/logs", json=[{"message": XID, "source": "dmesg"}]).status_code == 400
-        query = {"source": "dmesg", "node": "n44", "cluster": "east", "offset": 0}
+        query: dict[str, str | int] = {"source": "dmesg", "node": "n44", "cluster": "east", "offset": 0}
         first, again = (client.post("/api/v1/logs", params=query, content=XID.encode(), headers=TEXT) for _ in range(2))
     assert (first.status_code, again.status_code) == (204, 200)
     assert again.json()["duplicates"] == 1

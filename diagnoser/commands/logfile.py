@@ -1,0 +1,95 @@
+"""Log files as the commands read them: plain, compressed or from a pipe, with a progress bar where it takes long."""
+
+import gzip
+import os
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import zstandard
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from diagnoser import show
+from diagnoser.commands.terminal import err
+from diagnoser.compress import Digest
+from diagnoser.errors import BadInput
+from diagnoser.model import Diagnosis, Evidence, Facts
+from diagnoser.reader import Reader
+
+BIG = 8 << 20
+"""Bytes from which a file gets a progress bar."""
+_UNREADABLE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
+
+
+def digest(reader: Reader, path: Path, quiet: bool = False) -> Digest:
+    """The compressed log. Raises BadInput when it cannot be read."""
+    with opened(path) as (log, size), bar(path, 0 if quiet else size) as told:
+        return reader.read(log, told)
+
+
+def diagnosis(reader: Reader, path: Path, nodes: Sequence[tuple[str, Path]] = ()) -> Diagnosis:
+    """nodes: name and log of nodes that the job ran on. Raises BadInput."""
+    evidence = digest(reader, path).evidence()
+    return reader.diagnose(evidence, Facts(node_logs=read_nodes(reader, evidence, nodes)))
+
+
+def node_logs(given: Sequence[str] | None) -> list[tuple[str, Path]]:
+    pairs = [(node, Path(file)) for node, _, file in (one.partition("=") for one in given or ())]
+    if any(not node or not file.name for node, file in pairs):
+        raise BadInput("--node-log wants NODE=FILE, as in --node-log gpu-17=gpu-17.dmesg")
+    return pairs
+
+
+def read_nodes(reader: Reader, evidence: Evidence, nodes: Sequence[tuple[str, Path]]) -> dict[str, list[bytes]]:
+    """Their formats without a year are read as of the time of the job's log."""
+    near, found = max((line.time for line in evidence.lines), default=0.0), dict[str, list[bytes]]()
+    for node, path in nodes:
+        with opened(path) as (log, _):
+            found.setdefault(node, []).append(reader.node_log(node, log, near))
+    return found
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """The log and its size on disk (0 when it is not known); compressed files are read as what they hold.
+
+    Raises BadInput when it cannot be read, also half way.
+    """
+    if str(path) == "-":
+        yield sys.stdin.buffer, 0
+        return
+    try:
+        with path.open("rb") as raw:
+            yield _plain(raw)
+    except _UNREADABLE as error:
+        raise BadInput(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _plain(raw: BinaryIO) -> tuple[BinaryIO, int]:
+    head = raw.peek(4)[:4]  # type: ignore[attr-defined] # a buffered reader
+    if head.startswith(b"\x1f\x8b"):
+        return cast(BinaryIO, gzip.GzipFile(fileobj=raw)), 0
+    if head == b"\x28\xb5\x2f\xfd":
+        return cast(BinaryIO, zstandard.ZstdDecompressor().stream_reader(raw)), 0
+    return raw, os.fstat(raw.fileno()).st_size
+
+
+@contextmanager
+def bar(path: Path, size: int) -> Iterator[show.Told]:
+    """A progress bar on standard error, for large files on a terminal."""
+    if size < BIG or not err.is_terminal:
+        yield lambda _: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as progress:
+        task = progress.add_task(path.name, total=size)
+        yield lambda count: progress.advance(task, count)

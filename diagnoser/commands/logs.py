@@ -1,0 +1,75 @@
+"""`diagnose`, `explain` and `compress`: what can be said of a log file without a server."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from diagnoser import explain, show
+from diagnoser.commands import logfile
+from diagnoser.commands.terminal import AsJson, complain, err, out, print_json, site
+from diagnoser.errors import BadInput
+from diagnoser.model import Facts
+from diagnoser.site import load_reader
+
+Files = Annotated[list[Path], typer.Argument(help="Log files (.gz and .zst too); - is standard input.")]
+NodeLogs = Annotated[
+    list[str] | None,
+    typer.Option("--node-log", metavar="NODE=FILE", help="The kernel log of a node that the job ran on; repeatable."),
+]
+
+
+def diagnose(files: Files, as_json: AsJson = False, node_log: NodeLogs = None) -> None:
+    """Name the root cause of failed runs, from their log files alone."""
+    reader, failed = load_reader(site()), False
+    nodes = logfile.node_logs(node_log)
+    for path in files:
+        try:
+            diagnosis = logfile.diagnosis(reader, path, nodes=nodes)
+        except BadInput as error:
+            complain(f"diagnoser: {error}")
+            failed = True
+            continue
+        if as_json:
+            print_json({"file": str(path), **show.contract(diagnosis)})
+        else:
+            show.diagnosis(out, str(path), diagnosis)
+    if failed:
+        raise typer.Exit(1)
+
+
+def explain_(files: Files, as_json: AsJson = False, node_log: NodeLogs = None) -> None:
+    """Tell the diagnosis of a log in full: chain, lines with context, candidates rejected and why."""
+    reader, nodes = load_reader(site()), logfile.node_logs(node_log)
+    for path in files:
+        digest = logfile.digest(reader, path)
+        evidence = digest.evidence()
+        diagnosis = reader.diagnose(evidence, Facts(node_logs=logfile.read_nodes(reader, evidence, nodes)))
+        if as_json:
+            print_json({"file": str(path), **explain.explained(diagnosis, evidence.lines)})
+        else:
+            explain.explain(out, str(path), diagnosis, evidence.lines)
+
+
+def compress(
+    file: Annotated[Path, typer.Argument(help="Log file (.gz and .zst too); - is standard input.")],
+    as_json: AsJson = False,
+    tokens: Annotated[int, typer.Option(help="Size of the view, in tokens of a model.", min=200)] = 8000,
+) -> None:
+    """Print the compressed view of a log: what matters verbatim, the rest as counted templates."""
+    reader = load_reader(site())
+    started = time.perf_counter()
+    digest = logfile.digest(reader, file)
+    seconds = time.perf_counter() - started
+    evidence = digest.evidence()
+    if as_json:
+        figures = {
+            **show.plain(evidence.compression),
+            "seconds": round(seconds, 3),
+            "templates": len(evidence.templates),
+        }
+        print_json(figures)
+    else:
+        out.print(digest.render(tokens), markup=False, highlight=False, soft_wrap=True)
+        err.print(show.compression(evidence.compression, seconds), style="dim", highlight=False)

@@ -1,0 +1,58 @@
+"""`policy`: what would be done, and why not something else."""
+
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from diagnoser.commands import logfile
+from diagnoser.commands.terminal import AsJson, out, print_json, site
+from diagnoser.errors import BadInput
+from diagnoser.recovery.policy import case_of
+from diagnoser.site import load_reader
+
+policy_cli = typer.Typer(no_args_is_help=True, help="Look at the recovery policy.")
+
+
+@policy_cli.command(name="explain")
+def policy_explain(
+    what: Annotated[str, typer.Argument(help="A log file, or with --url the id of a stored diagnosis.")],
+    url: Annotated[str, typer.Option(help="The service that stores the diagnosis, as http://127.0.0.1:8321.")] = "",
+    token: Annotated[str, typer.Option(envvar="DIAGNOSER_TOKEN", help="A read token of that service.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Which row of the policy table applies, and why not the rows before it."""
+    if url:
+        told = _fetched(f"{url.rstrip('/')}/api/v1/diagnoses/{quote(what, safe='')}/policy", token)
+        rows = [(str(one["row"]), str(one["why_not"])) for one in told["rows"]]
+        action, plan = str(told["action"]), told["plan"]
+    else:
+        reader, plan = load_reader(site()), None
+        case, policy = case_of(logfile.diagnosis(reader, Path(what))), reader.knowledge.policy
+        rows, action = policy.explain(case), str(policy.advise(case).action)
+    if as_json:
+        print_json({"rows": [{"row": row, "why_not": why} for row, why in rows], "action": action, "plan": plan})
+        return
+    table = Table("row", "", box=None, header_style="bold")
+    for row, why in rows:
+        table.add_row(row, f"[bold green]applies[/]: {action}" if not why else f"no: {escape(why)}")
+    out.print(table)
+    if plan:
+        out.print(f"plan {plan['id']} is {plan['state']} ({plan['reason']})", markup=False, highlight=False)
+
+
+def _fetched(address: str, token: str) -> dict[str, Any]:
+    import httpx  # the other commands start without it
+
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx.get(address, headers=headers, timeout=10.0)
+        told: dict[str, Any] = answer.json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise BadInput(f"{address} does not answer as this service does: {type(error).__name__}") from None
+    if answer.status_code != httpx.codes.OK:
+        raise BadInput(f"{address}: {told.get('detail') or answer.reason_phrase}")
+    return told

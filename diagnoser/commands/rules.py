@@ -1,0 +1,70 @@
+"""`rules`: what the service can recognise, and the proof that it does."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from diagnoser.commands.terminal import AsJson, out, print_json, site
+from diagnoser.errors import BadInput, RuleFaults
+from diagnoser.rules import examples
+from diagnoser.site import load_codes, load_reader
+from diagnoser.taxonomy import Action, FailureType, category_of
+
+rules_cli = typer.Typer(no_args_is_help=True, help="Look at the diagnosis rules and prove them.")
+
+
+@rules_cli.command(name="list")
+def rules_list(
+    as_json: AsJson = False,
+    kind: Annotated[FailureType | None, typer.Option("--type", help="Only rules of this failure type.")] = None,
+) -> None:
+    """All rules, by category and type."""
+    rules = load_reader(site()).knowledge.engine.ruleset.rules
+    chosen = sorted((r for r in rules if kind in (None, r.type)), key=lambda r: (category_of(r.type), r.type, r.id))
+    if as_json:
+        for rule in chosen:
+            print_json(rule.model_dump(mode="json", exclude={"examples"}))
+        return
+    table = Table("category", "type", "rule", "role", "maturity", "title", box=None, header_style="bold")
+    for rule in chosen:
+        table.add_row(category_of(rule.type), rule.type, rule.id, rule.role, rule.maturity, rule.title)
+    out.print(table)
+    out.print(f"{len(chosen)} rules for {len({rule.type for rule in chosen})} types", style="dim")
+
+
+@rules_cli.command(name="xid")
+def rules_xid(
+    code: Annotated[int | None, typer.Argument(help="An Xid or SXid; all when left out.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What NVIDIA's Xid and SXid codes mean, and what follows from them."""
+    codes = load_codes(site(), load_reader(site()).knowledge.engine.ruleset)
+    chosen = [row for row in (*codes.xid, *codes.sxid) if code in (None, row.code)]
+    if not chosen:
+        raise BadInput(f"{code} is no public Xid or SXid")
+    if as_json:
+        for row in chosen:
+            print_json(row.model_dump(mode="json"))
+        return
+    table = Table(
+        "code", "name", "meaning", "type", "first time", "again on the same GPU", box=None, header_style="bold"
+    )
+    for row in chosen:
+        type_ = row.type or ("says nothing alone" if row.says_nothing_alone else "")
+        first = row.action or Action.NONE
+        table.add_row(str(row.code), row.name, row.meaning or row.severity, type_, first, row.repeated or first)
+    out.print(table)
+
+
+@rules_cli.command(name="test")
+def rules_test() -> None:
+    """Check every rule's and filter's examples; exit code 1 when one does not hold."""
+    reader = load_reader(site())
+    load_codes(site(), reader.knowledge.engine.ruleset)
+    faults = examples.check(reader.knowledge.engine, reader.evidence_of)
+    if faults:
+        raise RuleFaults(faults)
+    rules = reader.knowledge.engine.ruleset.rules
+    count = sum(len(rule.examples.match) + len(rule.examples.no_match) for rule in rules)
+    out.print(f"{count} examples of {len(rules)} rules hold")

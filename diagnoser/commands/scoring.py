@@ -1,0 +1,82 @@
+"""`eval`: the diagnosis scored on labelled logs."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+from rich.progress import track
+
+from diagnoser import evaluation, pipeline, show
+from diagnoser.adapters import files
+from diagnoser.commands import logfile
+from diagnoser.commands.terminal import AsJson, err, out, print_json, site
+from diagnoser.errors import BadInput
+from diagnoser.failure_agent import When
+from diagnoser.model import Diagnosis, Facts
+from diagnoser.reader import Reader, subject
+from diagnoser.site import load_reader
+from diagnoser.taxonomy import GPU_TIME_SHARE
+
+
+def evaluate(
+    folder: Annotated[Path, typer.Argument(help="Folder with labels.jsonl and one <id>.log a case.")],
+    as_json: AsJson = False,
+    model: Annotated[bool, typer.Option("--model", help="Also ask the configured model: what does it add?")] = False,
+    spliced: Annotated[Path | None, typer.Option(help="Put each case at the end of this healthy log first.")] = None,
+) -> None:
+    """Score the diagnosis on labelled logs."""
+    labels = [evaluation.label_of(orjson.loads(line)) for line in files.text(folder / "labels.jsonl").splitlines()]
+    reader = load_reader(site())
+    if model:
+        _try_model(reader, folder, labels, as_json)
+        return
+    verdicts = [
+        evaluation.judge(label, *diagnosed)
+        for label, diagnosed in zip(labels, _cases(reader, folder, labels, spliced), strict=True)
+    ]
+    report = evaluation.report(verdicts, {str(kind): share for kind, share in GPU_TIME_SHARE.items()})
+    if as_json:
+        print_json(show.report_json(report))
+    else:
+        show.report(out, report)
+
+
+def _cases(
+    reader: Reader, folder: Path, labels: Sequence[evaluation.Label], healthy: Path | None
+) -> Iterator[tuple[Diagnosis, int]]:
+    """The diagnosis of each case, and how many lines stand before it. The healthy log is compressed only once."""
+    before, shift = [], 0
+    if healthy:
+        with logfile.opened(healthy) as (log, size), logfile.bar(healthy, size) as told:
+            head, shift = reader.delta(log, told=told)
+        before.append(head)
+    for label in track(labels, description=f"Diagnosing {len(labels)} logs", console=err, transient=True):
+        with logfile.opened(folder / f"{label.id}.log") as (log, _):
+            tail, _ = reader.delta(log, shift + 1)
+        yield reader.diagnose(reader.digest([*before, tail]).evidence(), Facts()), shift
+
+
+def _try_model(reader: Reader, folder: Path, labels: Sequence[evaluation.Label], as_json: bool) -> None:
+    from diagnoser import (  # here, because the client of a model server takes a second to load
+        model_stage,
+        telemetry,
+        trial,
+    )
+
+    chosen = site()
+    telemetry.set_up_logging(as_json=False, level="error")
+    if not chosen.model_url:
+        raise BadInput("eval --model needs DIAGNOSER_MODEL_URL and DIAGNOSER_MODEL_NAME")
+    cases = []
+    for label in track(labels, description=f"Diagnosing {len(labels)} logs", console=err, transient=True):
+        digest = logfile.digest(reader, folder / f"{label.id}.log", quiet=True)
+        diagnosis = pipeline.diagnose(digest.evidence(), Facts(), reader.knowledge)
+        cases.append(trial.case(label, diagnosis, subject(diagnosis, digest, Facts()), When(chosen.model_when)))
+    outcomes = asyncio.run(model_stage.tried(chosen, cases, reader.knowledge.policy))
+    if as_json:
+        print_json({one.name: one.figures() for one in outcomes})
+    else:
+        show.trial(out, outcomes)

@@ -67,3 +67,18 @@ def test_the_command_line(tmp_path: Path) -> None:
         done = bash(line, tmp_path)
         assert done.returncode == 0, (line, done.stderr)
         assert done.stdout.strip(), line
+
+
+def test_the_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    """The box of `make demo EXIT=1` is the one in the README, but for the address of the page."""
+    demo = [sys.executable, str(ROOT / "deploy" / "demo" / "demo.py"), "--exit"]
+    done = subprocess.run(demo, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    shown, printed = (re.search(r"╭─ Diagnosis of.*?╯", text, re.DOTALL) for text in (README, done.stdout))
+    assert shown is not None
+    assert printed is not None
+    assert _without_page(printed[0]) == _without_page(shown[0])
+
+
+def _without_page(box: str) -> list[str]:
+    return [line for line in box.splitlines() if not line.startswith("│ Page")]

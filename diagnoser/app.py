@@ -236,6 +236,8 @@ def _work(
 
 def _pace(settings: Settings) -> Pace:
     return Pace(
+        silent=settings.silent_seconds,
+        look=min(15.0, settings.silent_seconds),
         lease=settings.lease_seconds,
         poll=0.5,
         enrich=settings.model_deadline_seconds + 5,

@@ -160,6 +160,12 @@ Rule = Callable[[Plan | None, Situation], Ruling]
 class WorkStore(Protocol):
     async def claim_attempts(self, now: float, timing: Timing, lease: float, limit: int) -> list[Claim]: ...
 
+    async def claim_silent(self, now: float, silent: float, lease: float, limit: int) -> list[Claim]:
+        """Running attempts without a fatal line that have printed nothing for ``silent`` seconds: they may hang.
+
+        Not those that were released until a later time, and none that fell silent more than a day ago.
+        """
+
     async def save_diagnosis(
         self,
         claim: Claim,
@@ -174,10 +180,11 @@ class WorkStore(Protocol):
         An effect whose key exists already is left as it is. Raises Conflict when the lease was lost.
         """
 
-    async def release(self, claim: Claim) -> None:
+    async def release(self, claim: Claim, until: float = 0.0) -> None:
         """The attempt is sound as far as its log goes: nothing is stored, its fatal mark is taken back.
 
-        A fatal line that came after the claim keeps the mark. Ignored when the lease was lost.
+        A fatal line that came after the claim keeps the mark. Ignored when the lease was lost. until: its silence is
+        not looked at again before; an end or a fatal line is.
         """
 
     async def extend(self, claim: Claim, until: float) -> None:

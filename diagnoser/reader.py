@@ -44,9 +44,10 @@ class Reader:
 
         def diagnose(deltas: list[bytes], facts: Facts) -> Diagnosis:
             ended = any(event.kind in ENDS for event in facts.events)
-            now = None if ended else clock()
             digest = self.digest(deltas)
-            found = self.diagnose(digest.evidence(), facts, now)
+            evidence = digest.evidence()
+            now = None if ended else _by_the_log(evidence, facts.failed[1], clock())
+            found = self.diagnose(evidence, facts, now)
             if facts.clean_runs is None:
                 return found
             return novelty.sharpened(found, digest, facts.clean_runs, lambda part: self.diagnose(part, facts, now))
@@ -116,6 +117,12 @@ def subject(diagnosis: Diagnosis, digest: Digest, facts: Facts, incidents: tuple
     return Subject(
         diagnosis, digest.evidence(), facts, lambda size: View(digest.render(size), digest.numbered()), incidents
     )
+
+
+def _by_the_log(evidence: Evidence, received: float, now: float) -> float:
+    """``now`` on the clock that the log's own times follow: in another zone, silence must not look like a hang."""
+    newest = max((line.time for line in evidence.lines), default=0.0)
+    return newest + now - received if newest and received else now
 
 
 def whole_lines(log: BinaryIO) -> Iterator[bytes]:

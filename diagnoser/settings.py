@@ -48,6 +48,9 @@ class Settings(BaseSettings):
     exit_grace_seconds: Seconds = Field(1.0, description="Wait for late lines after an attempt has ended.")
     settle_seconds: Seconds = Field(10.0, description="Quiet time after a fatal line before the diagnosis.")
     settle_max_seconds: Seconds = Field(60.0, description="Longest wait after a fatal line while lines keep coming.")
+    silent_seconds: Seconds = Field(
+        300.0, description="A run that has printed nothing for so long is looked at: does it hang?"
+    )
     node_log_hours: Annotated[int, Field(ge=1)] = Field(
         24, description="For so many hours of arrival logs of nodes (kernel, syslog, scheduler) are kept."
     )

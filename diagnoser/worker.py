@@ -103,7 +103,8 @@ class Pace:
     lease: how long a claim holds; renewed while the work lasts. A claim that failed waits ``lease * 2**tries``, at
     most ``longest``. enrich: deadline of one enrichment. poll: the longest sleep. An attempt with more than ``crowd``
     deltas is compacted. node_log_hours: for so many hours of arrival logs of nodes are kept.
-    baseline_hours: for so many hours a clean run is remembered.
+    baseline_hours: for so many hours a clean run is remembered. silent: a run that has printed nothing for so long is
+    looked at, each time the silence has doubled; ``look``: time between two searches for such runs.
     """
 
     lease: float = 60.0
@@ -115,6 +116,8 @@ class Pace:
     crowd: int = 256
     node_log_hours: int = 24
     baseline_hours: int = 0
+    silent: float = 300.0
+    look: float = 15.0
 
 
 class Worker:
@@ -143,6 +146,7 @@ class Worker:
         self._seats = asyncio.Semaphore(pace.enrich_at_once)
         self._enriching: set[asyncio.Task[None]] = set()
         self._unmergeable: dict[AttemptKey, float] = {}  # -> when to try again
+        self._next_look = 0.0
         self._swept = 0  # the newest part of node logs at the last sweep
         self._log = structlog.get_logger()
 
@@ -159,6 +163,7 @@ class Worker:
     async def step(self) -> int:
         """One round over what is due: the number of claims that were handled. Raises Unavailable."""
         claims = await self._store.claim_attempts(self._clock(), self._timing, self._pace.lease, self._pace.at_once)
+        claims += await self._silent()
         await asyncio.gather(*(self._handle(claim) for claim in claims))
         await self._compact_crowded()
         await self._drop_old_parts()
@@ -196,7 +201,7 @@ class Worker:
         facts = await self._facts(claim, data)
         diagnosis = await asyncio.to_thread(self._work.diagnose, data, facts)
         if is_sound(claim, diagnosis):
-            await self._store.release(claim)
+            await self._store.release(claim, self._look_again(claim))
             return Reason.SOUND
         if self._work.recall:
             diagnosis = await self._work.recall(key, diagnosis, data)
@@ -301,6 +306,19 @@ class Worker:
         for plan in await self._store.expired_plans(now, EXPIRED_AT_ONCE):
             await self._store.change_plan(plan, now, self._work.expire(now))
             self._outbox.notify()
+
+    async def _silent(self) -> list[Claim]:
+        """Now and then, runs that may hang."""
+        now = self._clock()
+        if now < self._next_look:
+            return []
+        self._next_look = now + self._pace.look
+        return await self._store.claim_silent(now, self._pace.silent, self._pace.lease, self._pace.at_once)
+
+    def _look_again(self, claim: Claim) -> float:
+        """When the silence of a sound run will have doubled; at once for what was claimed for a fatal line."""
+        attempt, now = claim.attempt, self._clock()
+        return 0.0 if attempt.fatal is not None else now + max(self._pace.silent, now - attempt.last_line)
 
     async def _drop_old_parts(self) -> None:
         """Logs of nodes are kept for a time only; there is something to drop once an hour."""

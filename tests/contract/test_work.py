@@ -263,3 +263,25 @@ async def test_a_better_diagnosis_that_comes_too_late_stores_nothing(store: Stor
     assert not await store.replace_diagnosis("01", record("03", claim), plan(), [effect("late")])
     assert [one.id for one in await store.diagnoses(EVERYTHING, "", 10)] == ["02", "01"]
     assert await store.effects() == []
+
+
+async def test_a_run_that_fell_silent_is_claimed_until_it_is_forgotten(store: Store) -> None:
+    """Not before its time, not twice at once, not once it ended or a day has passed."""
+    await more(store, 1000.0)
+    assert await store.claim_silent(1299.0, 300.0, 60.0, 5) == []
+    (claim,) = await store.claim_silent(1300.0, 300.0, 60.0, 5)
+    assert claim.attempt.key == KEY
+    assert await store.claim_silent(1301.0, 300.0, 60.0, 5) == []
+    await store.release(claim, until=1900.0)
+    assert await store.claim_silent(1899.0, 300.0, 60.0, 5) == []
+    assert len(await store.claim_silent(1900.0, 300.0, 0.0, 5)) == 1
+    assert await store.claim_silent(90_000.0, 300.0, 60.0, 5) == []
+
+
+async def test_a_look_at_silence_does_not_delay_an_end(store: Store) -> None:
+    """What was released until later is due as soon as it ends."""
+    await more(store, 1000.0)
+    (claim,) = await store.claim_silent(1300.0, 300.0, 60.0, 5)
+    await store.release(claim, until=5000.0)
+    await end(store, 1310.0)
+    assert await is_due(store, 1316.0)

@@ -19,7 +19,7 @@ from diagnoser.telemetry import Metrics
 from diagnoser.worker import Enrich, Pace, Work, Worker, is_sound
 from tests.contract.records import KEY, OUT, TIMING, append, diagnosis, effect, plan
 
-PACE = Pace(lease=60.0, enrich=5.0, crowd=3)
+PACE = Pace(lease=60.0, enrich=5.0, crowd=3, silent=1e6)
 ALL = DiagnosisFilter(current_only=False)
 SOUND = Diagnosis(Outcome.UNKNOWN, Category.NONE, FailureType.KEY_ERROR, 0.0, "heuristic:none")
 
@@ -334,3 +334,15 @@ async def test_a_better_verdict_on_old_lines_is_dropped(store: SqlStore) -> None
     go.set()
     await bench.worker.finish()
     assert [(found.id, found.current) for found in await bench.found()] == [("02", True), ("01", False)]
+
+
+async def test_a_run_that_fell_silent_is_looked_at_ever_more_rarely(store: SqlStore) -> None:
+    """A sound one is looked at again when its silence has doubled; one that hangs gets its verdict."""
+    bench = Bench(store, pace=replace(PACE, silent=300.0, look=1.0))
+    await bench.lines(at=1000.0, fatal=False)
+    bench.verdicts = [SOUND, replace(diagnosis(), outcome=Outcome.HUNG)]
+    looked = []
+    for bench.now in (1299.0, 1301.0, 1400.0, 1601.0, 1603.0, 9000.0):
+        looked.append(await bench.worker.step())
+    assert looked == [0, 1, 0, 0, 1, 0]
+    assert [record.diagnosis.outcome for record in await bench.found()] == [Outcome.HUNG]

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, Update, and_, case, or_, select, update
+from sqlalchemy import ColumnElement, RowMapping, Select, Update, and_, case, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
@@ -15,18 +15,33 @@ from diagnoser.errors import Conflict
 from diagnoser.model import AttemptKey, Effect, Plan
 from diagnoser.ports import Claim, DiagnosisRecord, Rule, Timing
 
+_FORGOTTEN = 86_400.0
+"""Seconds of silence after which nobody waits for a run any more."""
+
 
 class Work(Plans):
     """``ports.WorkStore``."""
 
     async def claim_attempts(self, now: float, timing: Timing, lease: float, limit: int) -> list[Claim]:
-        """The rows are locked while they are claimed; other workers skip them instead of waiting."""
         waiting_since = case((attempts.c.ended.is_not(None), attempts.c.ended), else_=attempts.c.fatal)
-        due = select(attempts).where(IS_OPEN, attempts.c.lease <= now, _is_due(now, timing))
-        due = due.order_by(waiting_since).limit(limit).with_for_update(skip_locked=True, key_share=True)
+        free = or_(attempts.c.lease <= now, attempts.c.token == "")  # without a holder the lease only keeps silence
+        due = select(attempts).where(IS_OPEN, free, _is_due(now, timing))
+        return await self._claimed(due.order_by(waiting_since).limit(limit), now + lease)
+
+    async def claim_silent(self, now: float, silent: float, lease: float, limit: int) -> list[Claim]:
+        """Reads all running attempts: for now and then, not for each round."""
+        row = attempts.c
+        runs = and_(row.revision > row.diagnosed, row.fatal.is_(None), row.ended.is_(None), row.job.not_like("~%"))
+        quiet = and_(row.last_line <= now - silent, row.last_line > now - _FORGOTTEN)
+        found = select(attempts).where(runs, quiet, row.lease <= now).order_by(row.last_line).limit(limit)
+        return await self._claimed(found, now + lease)
+
+    async def _claimed(self, found: Select[Any], until: float) -> list[Claim]:
+        """The rows are locked while they are claimed; other workers skip them instead of waiting."""
         async with self.writing() as connection:
-            rows = (await connection.execute(due)).mappings().all()
-            return [await _claim(connection, row, now + lease) for row in rows]
+            locked = found.with_for_update(skip_locked=True, key_share=True)
+            rows = (await connection.execute(locked)).mappings().all()
+            return [await _claim(connection, row, until) for row in rows]
 
     async def save_diagnosis(
         self,
@@ -56,9 +71,9 @@ class Work(Plans):
                 await self._store(connection, record, plan, effects, rule)
             return bool(held.rowcount)
 
-    async def release(self, claim: Claim) -> None:
+    async def release(self, claim: Claim, until: float = 0.0) -> None:
         no_news = attempts.c.fatal_revision <= claim.attempt.revision
-        values = {"fatal": case((no_news, None), else_=attempts.c.last_line), "token": "", "lease": 0.0, "tries": 0}
+        values = {"fatal": case((no_news, None), else_=attempts.c.last_line), "token": "", "lease": until, "tries": 0}
         async with self.writing() as connection:
             await connection.execute(_held(claim).values(values))
 

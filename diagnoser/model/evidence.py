@@ -1,0 +1,150 @@
+"""What the compressor keeps of a log."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+from diagnoser.model.lines import Stream
+
+
+class Mark(IntEnum):
+    """Why a line is kept verbatim; the highest one that holds."""
+
+    CONTEXT = 1  # near a line that matters
+    SAMPLE = 2  # one of the few samples of a routine template
+    EDGE = 3  # among the first or last lines of its stream or rank
+    NOVEL = 4  # rare shape
+    SEVERITY = 5  # says itself that it is an error or a warning
+    TRACEBACK = 6  # part of a traceback or of a native stack
+    ANCHOR = 7  # carries a rule's anchor
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One kept line.
+
+    number: 1-based in its stream.
+    text: as it came, decoded; very long lines are cut in the middle with the cut counted in the text.
+    body: without terminal codes and without launcher prefixes (``12: ``, ``[default0]:``, ``[rank12]:``, pod, host).
+    rank, node: from the prefixes, else from the stream; -1 and "" when unknown.
+    time: from the record or parsed from the line, else the time the block was received; 0.0 when unknown.
+    task: the number that ``srun --label`` put in front; it is also the rank only where each task is one rank.
+    """
+
+    stream: Stream
+    number: int
+    text: str
+    body: str
+    rank: int = -1
+    node: str = ""
+    time: float = 0.0
+    mark: Mark = Mark.CONTEXT
+    task: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Traceback:
+    """A Python traceback joined for one rank. Indices point into ``Evidence.lines``.
+
+    exception: class as printed (``torch.OutOfMemoryError``); message: the rest of the exception line and what follows.
+    raised: index of the exception line. frames: ``File "...", line N, in f`` bodies, outermost first.
+    cause: index into ``Evidence.tracebacks`` of the exception that this one was raised from or while handling, or -1.
+    """
+
+    rank: int
+    lines: tuple[int, ...]
+    frames: tuple[str, ...]
+    exception: str
+    message: str
+    raised: int
+    cause: int = -1
+
+
+class Stage(StrEnum):
+    LAUNCH = "launch"
+    INIT = "init"
+    DATA = "data"
+    LOAD = "load_checkpoint"
+    TRAIN = "train"
+    SAVE = "save_checkpoint"
+    EVAL = "eval"
+    FINISH = "finish"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One point of the progress series. NaN in ``loss`` and ``grad_norm`` is a finding, None is "not printed".
+
+    line: 1-based number in its stream. step: training iteration. step_seconds: mean time of one iteration.
+    checkpoint: path or name of a checkpoint that this line says was saved, else "".
+    """
+
+    line: int
+    rank: int
+    time: float
+    step: int | None = None
+    loss: float | None = None
+    grad_norm: float | None = None
+    step_seconds: float | None = None
+    tokens_per_second: float | None = None
+    checkpoint: str = ""
+    stage: Stage = Stage.TRAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A stage of the run as the log shows it: its first line (stream, line) and its last (last_stream, last)."""
+
+    stage: Stage
+    stream: Stream
+    line: int
+    last_stream: Stream
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Routine lines of one shape. first, last: (stream, number). ranks: those that printed it (may be empty)."""
+
+    text: str
+    count: int
+    first: tuple[Stream, int]
+    last: tuple[Stream, int]
+    ranks: frozenset[int]
+    samples: tuple[str, ...]
+    filtered_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What a reader of the evidence does not see: the service never hides that it cut."""
+
+    lines: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    lines_in: int = 0
+    bytes_in: int = 0
+    lines_out: int = 0
+    bytes_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that later stages see of a log.
+
+    lines: in order of time (corrected), then stream, then number. ends: the last line number of each stream.
+    rank_nodes: rank -> node as the log itself shows it.
+    """
+
+    lines: tuple[Line, ...] = ()
+    tracebacks: tuple[Traceback, ...] = ()
+    progress: tuple[Progress, ...] = ()
+    templates: tuple[Template, ...] = ()
+    ranks: frozenset[int] = frozenset()
+    rank_nodes: Mapping[int, str] = field(default_factory=dict)
+    left_out: LeftOut = LeftOut()
+    compression: Compression = Compression()
+    phases: tuple[Phase, ...] = ()

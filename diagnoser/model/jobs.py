@@ -1,0 +1,89 @@
+"""What the cluster says of a job."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class EventKind(StrEnum):
+    STARTED = "started"
+    HEARTBEAT = "heartbeat"
+    CHECKPOINT = "checkpoint"
+    EXIT = "exit"
+    CANCELLED = "cancelled"
+    PREEMPTED = "preempted"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something the launcher or scheduler reports about an attempt. ``code`` and ``signal`` only with EXIT."""
+
+    kind: EventKind
+    time: float
+    code: int | None = None
+    signal: int | None = None
+    step: int | None = None
+    path: str = ""
+    node: str = ""
+    rank: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training job as registered. An attempt is one launch of it."""
+
+    id: str
+    cluster: str = ""
+    name: str = ""
+    nodes: tuple[str, ...] = ()
+    rank_nodes: Mapping[int, str] = field(default_factory=dict)
+    framework: str = ""
+    checkpoint_dir: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    created: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AttemptKey:
+    job: str
+    number: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One launch of a job.
+
+    revision grows with every append and event; the attempt is dirty while ``revision > diagnosed``.
+    fatal: time of the first line that looked fatal, ended: time of the event that ended it; None when there is none.
+    """
+
+    key: AttemptKey
+    opened: float
+    last_line: float = 0.0
+    fatal: float | None = None
+    ended: float | None = None
+    revision: int = 0
+    diagnosed: int = 0
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known about an attempt beside its log.
+
+    node_logs: node -> compressed parts of that node's own log, of about the time. failed: when the service first saw
+    that it failed, and when it ended; zeros when not known. clean_runs: what earlier clean runs of the job's family
+    print; None when nobody asked for a baseline.
+    """
+
+    job: Job = Job(id="")
+    attempt: int = 1
+    events: tuple[Event, ...] = ()
+    node_logs: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
+    failed: tuple[float, float] = (0.0, 0.0)
+    clean_runs: Sequence[bytes] | None = None
+
+
+ENDS = frozenset({EventKind.EXIT, EventKind.CANCELLED, EventKind.PREEMPTED})
+"""Events after which an attempt writes no more."""

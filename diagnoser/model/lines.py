@@ -1,0 +1,61 @@
+"""What comes in: lines of a stream, and where logs of nodes are kept."""
+
+from dataclasses import dataclass
+
+JOB_ID = r"^[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,199}$"
+"""What a job may be called: what schedulers make, and what fits into one part of a URL."""
+
+NODE_SOURCES = frozenset({"kernel", "dmesg", "syslog", "scheduler"})
+"""Sources whose lines speak of a node: sent without a job they belong to it, and to no attempt."""
+
+NODE_LOG = "~node/"
+
+
+CLEAN_RUNS = "~runs/"
+"""Before the name of a job family: what its clean runs print is stored under it."""
+
+
+def node_log_id(cluster: str, node: str) -> str:
+    """Under which name the log of a node is stored: no job can have it. Short and full host names are one node."""
+    short = node if node.replace(".", "").isdecimal() else node.partition(".")[0]
+    return f"{NODE_LOG}{cluster}/{short}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Stream:
+    """Where lines come from. A stream belongs to one attempt; its lines are numbered from 1.
+
+    ``node`` is "" and ``rank`` is -1 where the shipper did not say: the lines' own prefixes may still tell.
+    """
+
+    source: str = "stdout"
+    node: str = ""
+    rank: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines of one stream.
+
+    data: the lines, split by ``\\n`` only; a last line without ``\\n`` counts as whole.
+    first: number of the first line in its stream (1-based).
+    times: one time a line (seconds since the epoch, NaN where unknown), or None when the format carries none.
+    received: when the block arrived (seconds since the epoch).
+    """
+
+    stream: Stream
+    data: bytes
+    first: int = 1
+    times: tuple[float, ...] | None = None
+    received: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Anchor:
+    """A literal that every line a rule can match carries. fatal: the rule names a root, so the line may end the run.
+
+    Digits in ``text`` are ignored by the gate: it looks at digit-free skeletons.
+    """
+
+    text: str
+    fatal: bool = False

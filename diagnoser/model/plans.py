@@ -1,0 +1,235 @@
+"""What recovery wants done, by whom, and how far it is; and what leaves the service."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from diagnoser.model.diagnosis import Rollback
+from diagnoser.taxonomy import Action
+
+
+class Mode(StrEnum):
+    """How far an action may go by itself."""
+
+    OBSERVE = "observe"
+    APPROVE = "approve"
+    ACT = "act"
+
+
+class PlanState(StrEnum):
+    ADVISED = "advised"  # shown only: observe mode, or a person is to act
+    WAITING = "waiting"  # needs a person's approval
+    SENT = "sent"  # handed to the outbox, and free to be claimed by an executor
+    REACHED = "reached"
+    NOT_REACHED = "not_reached"
+    HELD = "held"  # the rails keep it from acting; the reason says which
+    SUPERSEDED = "superseded"  # a later diagnosis of the same failure planned something else
+    REFUSED = "refused"
+    EXPIRED = "expired"
+
+
+class PlanReason(StrEnum):
+    """Why a plan stands as it does, also when nothing is done."""
+
+    OBSERVE = "observe_only"  # the mode of its row
+    NEEDS_APPROVAL = "needs_approval"
+    ACT = "may_act"
+    FOR_A_PERSON = "for_a_person"  # only a person can repair it
+    SAME_STEP = "same_failure_at_same_step"  # another launch would end there again
+    RETRIES_SPENT = "retries_spent"
+    NODE_AGAIN = "node_fails_again"  # the same failure on the same node, more often than allowed
+    REQUEUE_CAP = "requeue_cap"  # too many launches on this cluster within an hour
+    WRONG_EVICTION = "wrong_eviction"  # it failed again right after a node was taken out
+    BREAKER = "breaker_open"
+    PERSON_HANDLES_NODE = "person_handles_node"
+    APPROVED = "approved"
+    REFUSED = "refused"
+    EXPIRED = "expired"
+    LATER_DIAGNOSIS = "later_diagnosis"
+    REACHED = "reached"
+    NOT_REACHED = "not_reached"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One entry of a plan's history. by: a person, an executor, or "diagnoser"."""
+
+    time: float
+    state: PlanState
+    by: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command that an executor ran. exit_code is None when it could not be started. time: 0.0 when not given."""
+
+    command: str
+    exit_code: int | None
+    output: str = ""
+    time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLease:
+    """Who carries a plan out. The token proves it; it stays after the end, so that a repeated report is known."""
+
+    executor: str
+    token: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class PairResult:
+    """How the all-gather of one group of nodes went. seconds: how long it took."""
+
+    nodes: tuple[str, ...]
+    ok: bool
+    seconds: float = 0.0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckVerdict:
+    """What a node check found. shared_cause: all groups failed, so that no node can be told from another."""
+
+    faulty: tuple[str, ...] = ()
+    stragglers: tuple[str, ...] = ()
+    shared_cause: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCheck:
+    """State of a node check. groups: of the round that runs; results: those of them that are known.
+
+    healthy: proven so, fastest first. open: nodes that still need a group. seconds: fastest passing time of each node.
+    """
+
+    nodes: tuple[str, ...]
+    round: int
+    groups: tuple[tuple[str, ...], ...]
+    results: tuple[PairResult, ...] = ()
+    healthy: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
+    faulty: tuple[str, ...] = ()
+    stragglers: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    usual: float = 0.0
+    verdict: CheckVerdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Desired state after a failure.
+
+    key: the same for the same attempt, action and nodes, so that nothing is done twice. reason: a ``PlanReason``.
+    row: id of the policy row. family, fingerprint: what the retry ledger counts by. progress: (what is measured, how
+    far the attempt came), so that only equal measures are compared. not_before: end of a cool-down.
+    """
+
+    id: str
+    key: str
+    job: str
+    attempt: int
+    action: Action
+    nodes: tuple[str, ...]
+    mode: Mode
+    state: PlanState
+    reason: str
+    created: float
+    expires: float
+    row: str = ""
+    cluster: str = ""
+    partition: str = ""
+    diagnosis: str = ""
+    family: str = ""
+    fingerprint: str = ""
+    progress: tuple[str, float] = ("", 0.0)
+    not_before: float = 0.0
+    suspects: tuple[str, ...] = ()
+    rollback: Rollback | None = None
+    history: tuple[Change, ...] = ()
+    steps: tuple[Step, ...] = ()
+    drained: tuple[str, ...] = ()
+    requeued: str = ""
+    lease: PlanLease | None = None
+    check: NodeCheck | None = None
+
+
+class NodeEventKind(StrEnum):
+    CORDONED = "cordoned"
+    UNCORDONED = "uncordoned"
+    DOWN = "down"
+    RESUMED = "resumed"
+
+
+class NodeActor(StrEnum):
+    PERSON = "person"
+    DIAGNOSER = "diagnoser"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMark:
+    """What last happened to a node. feedback: what a person's action says about ours, "" for nothing."""
+
+    cluster: str
+    node: str
+    kind: NodeEventKind
+    by: NodeActor
+    time: float
+    reason: str = ""
+    feedback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerState:
+    """A tripped breaker lets plans of its scope act only after approval, until a person resets it."""
+
+    scope: str
+    tripped: bool
+    time: float
+    reason: str = ""
+    by: str = "diagnoser"
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the rails look at when they decide about a plan; read under the lock of its cluster.
+
+    past: plans of the cluster's last day, of the same failure, and of the same attempt; oldest first. marks: the last
+    event of each node that has one. fleet: scope -> number of nodes that are known. open: tripped scopes.
+    """
+
+    past: tuple[Plan, ...] = ()
+    marks: Mapping[str, NodeMark] = field(default_factory=dict)
+    fleet: Mapping[str, int] = field(default_factory=dict)
+    open: frozenset[str] = frozenset()
+
+
+class EffectKind(StrEnum):
+    RECOVERY = "recovery"
+    SLACK = "slack"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Something that must leave the service. ``key`` is unique: an effect that was decided twice is sent once."""
+
+    key: str
+    kind: EffectKind
+    target: str
+    body: bytes
+    created: float
+    expires: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What follows from a decision about a plan; stored in one transaction. others: further plans that change."""
+
+    plan: Plan | None
+    others: tuple[Plan, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    trips: tuple[BreakerState, ...] = ()
+    marks: tuple[NodeMark, ...] = ()

@@ -17,8 +17,12 @@ from diagnoser.model import (
     Feedback,
     Incident,
     Job,
+    LearnedKind,
+    LearnedRule,
+    LearnedState,
     NodeMark,
     Plan,
+    RuleHit,
     Ruling,
     Situation,
     Stream,
@@ -318,7 +322,48 @@ class FeedbackStore(Protocol):
         """Those that changed at or after ``since``, by diagnosis; ``after``: the last one of the page before."""
 
 
-class Store(LogStore, JobStore, WorkStore, OutboxStore, RecoveryStore, ReadStore, FeedbackStore, Protocol):
+@dataclass(frozen=True, slots=True)
+class LearnedFilter:
+    """Which learned rules. Empty: all. A rule's source is what it was learned from."""
+
+    kind: LearnedKind | None = None
+    states: tuple[LearnedState, ...] = ()
+    source: str = ""
+    scope: str = ""
+
+
+class RuleStore(Protocol):
+    """Rules that were learned, of both kinds, and the attempts in which they hit or would have."""
+
+    async def rules_revision(self) -> int:
+        """Grows whenever a rule changes; cheap to ask. A replica whose revision is older loads the rules anew."""
+
+    async def learned(self, where: LearnedFilter, after: str, limit: int) -> list[LearnedRule]:
+        """Newest first, with their counts; ``after`` is the id of the last one already seen, "" for the first page."""
+
+    async def learned_rule(self, id: str) -> LearnedRule | None: ...
+
+    async def propose(self, rule: LearnedRule) -> bool:
+        """Store a new rule; False, and nothing is stored, when there is one of that id."""
+
+    async def change_rule(self, before: LearnedRule, after: LearnedRule) -> LearnedRule:
+        """Store ``after`` if the rule still has the version of ``before``; ends a claim. Raises Conflict, NotFound."""
+
+    async def claim_rules(self, kind: LearnedKind, now: float, lease: float, limit: int) -> list[LearnedRule]:
+        """Proposed rules that nobody works on, oldest first; nobody else gets them until the lease is over."""
+
+    async def note_hits(self, hits: Sequence[RuleHit]) -> None:
+        """One row a rule and attempt: a later one takes its place, but a verdict that is known stays."""
+
+    async def settle_hits(self, attempt: AttemptKey, type: str) -> list[str]:
+        """The cause of an attempt became known: diagnosis rules that hit there were right if they are of this type,
+        else wrong. Ids of the rules that hit."""
+
+    async def rule_hits(self, rule: str, limit: int) -> list[RuleHit]:
+        """The newest first."""
+
+
+class Store(LogStore, JobStore, WorkStore, OutboxStore, RecoveryStore, ReadStore, FeedbackStore, RuleStore, Protocol):
     """All of it; one adapter over one database, so that what belongs together commits together."""
 
 

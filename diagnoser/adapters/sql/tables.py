@@ -212,3 +212,41 @@ incidents = Table(
     Index("incidents_changed", "changed"),
 )
 """What people confirmed, with its vectors: what the index in memory is built from."""
+
+learned_rules = Table(
+    "learned_rules",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("lease", Double, nullable=False),  # when the work on a proposed rule may be taken over
+    Column("body", Text, nullable=False),
+    Index("learned_rules_state", "state", "kind", "scope"),
+    Index("learned_rules_source", "source"),
+    Index("learned_rules_created", "created", "id"),
+)
+
+rule_hits = Table(
+    "rule_hits",
+    metadata,
+    Column("rule", Text, ForeignKey("learned_rules.id", ondelete="CASCADE"), primary_key=True),
+    Column("job", Text, primary_key=True),
+    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    Column("time", Double, nullable=False),
+    Column("diagnosis", Text, nullable=False),
+    Column("verdict", Text, nullable=False),
+    Column("active", Boolean, nullable=False),
+    Column("lines", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    _of_attempt(),
+    Index("rule_hits_attempt", "job", "attempt"),
+)
+
+revisions = Table(
+    "revisions", metadata, Column("name", Text, primary_key=True), Column("value", BigInteger, nullable=False)
+)
+"""Counters that tell replicas to load something anew. The row is locked by who changes it, until the commit."""

@@ -1,0 +1,183 @@
+"""Learned rules, and the attempts in which they hit or would have."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import ColumnElement, RowMapping, Select, and_, case, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import learned_rules, revisions, rule_hits
+from diagnoser.errors import Conflict, NotFound
+from diagnoser.model import (
+    AttemptKey,
+    Counts,
+    HitVerdict,
+    LearnedKind,
+    LearnedRule,
+    LearnedState,
+    RuleHit,
+)
+from diagnoser.ports import LearnedFilter
+
+_RULE = TypeAdapter(LearnedRule)
+_NAME = "learned_rules"
+_SAME = ("id", "kind", "state", "source", "scope", "created", "version")
+
+
+class LearnedRules(Database):
+    """``ports.RuleStore``."""
+
+    async def rules_revision(self) -> int:
+        async with self.reading() as connection:
+            found = await connection.execute(select(revisions.c.value).where(revisions.c.name == _NAME))
+            return int(found.scalar() or 0)
+
+    async def learned(self, where: LearnedFilter, after: str, limit: int) -> list[LearnedRule]:
+        row = learned_rules.c
+        found = _with_counts().where(*_conditions(where)).order_by(row.created.desc(), row.id.desc()).limit(limit)
+        if after:
+            last = select(row.created).where(row.id == after).scalar_subquery()
+            found = found.where(or_(row.created < last, and_(row.created == last, row.id < after)))
+        async with self.reading() as connection:
+            return [_rule_of(one) for one in (await connection.execute(found)).mappings()]
+
+    async def learned_rule(self, id: str) -> LearnedRule | None:
+        async with self.reading() as connection:
+            return await _find(connection, id)
+
+    async def propose(self, rule: LearnedRule) -> bool:
+        async with self.writing() as connection:
+            return await self.propose_in(connection, rule)
+
+    async def propose_in(self, connection: AsyncConnection, rule: LearnedRule) -> bool:
+        """The same within a transaction that stores what the rule is learned from."""
+        new = await self.insert_new(connection, learned_rules, [_row(rule) | {"lease": 0.0}])
+        if new:
+            await self._count_up(connection)
+        return bool(new)
+
+    async def change_rule(self, before: LearnedRule, after: LearnedRule) -> LearnedRule:
+        """The counter is locked first: changes come one after the other, and their numbers in order of commits."""
+        stored = replace(after, version=before.version + 1, counts=before.counts)
+        mine = and_(learned_rules.c.id == before.id, learned_rules.c.version == before.version)
+        async with self.writing() as connection:
+            await self._count_up(connection)
+            done = await connection.execute(update(learned_rules).where(mine).values(_row(stored) | {"lease": 0.0}))
+            if not done.rowcount:
+                if await _find(connection, before.id) is None:
+                    raise NotFound(f"there is no rule {before.id!r}")
+                raise Conflict(f"rule {before.id!r} was changed by somebody else")
+        return stored
+
+    async def claim_rules(self, kind: LearnedKind, now: float, lease: float, limit: int) -> list[LearnedRule]:
+        row = learned_rules.c
+        free = and_(row.state == LearnedState.PROPOSED, row.kind == kind, row.lease <= now)
+        found = select(row.id, row.version).where(free).order_by(row.created, row.id).limit(limit)
+        async with self.writing() as connection:
+            due = (await connection.execute(found.with_for_update(skip_locked=True))).all()
+            for key, version in due:
+                mine = update(learned_rules).where(row.id == key)
+                await connection.execute(mine.values(lease=now + lease, version=version + 1))
+            return [rule for key, _ in due if (rule := await _find(connection, key))]
+
+    async def note_hits(self, hits: Sequence[RuleHit]) -> None:
+        async with self.writing() as connection:
+            for hit in sorted(hits, key=lambda one: (one.rule, one.attempt)):
+                new = self.insert(rule_hits).values(_hit_row(hit))
+                changed: dict[str, Any] = {
+                    name: new.excluded[name] for name in ("time", "diagnosis", "active", "lines", "bytes")
+                }
+                changed["verdict"] = case(
+                    (rule_hits.c.verdict == HitVerdict.OPEN, new.excluded["verdict"]), else_=rule_hits.c.verdict
+                )
+                await connection.execute(
+                    new.on_conflict_do_update(index_elements=["rule", "job", "attempt"], set_=changed)
+                )
+
+    async def settle_hits(self, attempt: AttemptKey, type: str) -> list[str]:
+        async with self.writing() as connection:
+            return await self.settle_in(connection, attempt, type)
+
+    async def settle_in(self, connection: AsyncConnection, attempt: AttemptKey, type: str) -> list[str]:
+        """The same within a transaction that stores why it is known."""
+        here = and_(rule_hits.c.job == attempt.job, rule_hits.c.attempt == attempt.number)
+        kinds = select(learned_rules).where(
+            learned_rules.c.id.in_(select(rule_hits.c.rule).where(here)),
+            learned_rules.c.kind == LearnedKind.DIAGNOSIS,
+        )
+        rules = [_RULE.validate_json(row["body"]) for row in (await connection.execute(kinds)).mappings()]
+        for rule in rules:
+            verdict = HitVerdict.CONFIRMED if rule.type == type else HitVerdict.WRONG
+            await connection.execute(
+                update(rule_hits).where(here, rule_hits.c.rule == rule.id).values(verdict=verdict.value)
+            )
+        return [rule.id for rule in rules]
+
+    async def rule_hits(self, rule: str, limit: int) -> list[RuleHit]:
+        found = select(rule_hits).where(rule_hits.c.rule == rule)
+        order = (rule_hits.c.time.desc(), rule_hits.c.job, rule_hits.c.attempt)
+        async with self.reading() as connection:
+            return [_hit_of(row) for row in (await connection.execute(found.order_by(*order).limit(limit))).mappings()]
+
+    async def _count_up(self, connection: AsyncConnection) -> None:
+        new = self.insert(revisions).values(name=_NAME, value=1)
+        await connection.execute(
+            new.on_conflict_do_update(index_elements=["name"], set_={"value": revisions.c.value + 1})
+        )
+
+
+def _conditions(where: LearnedFilter) -> Iterable[ColumnElement[bool]]:
+    if where.kind:
+        yield learned_rules.c.kind == where.kind.value
+    if where.states:
+        yield learned_rules.c.state.in_([state.value for state in where.states])
+    for name in ("source", "scope"):
+        if given := getattr(where, name):
+            yield learned_rules.c[name] == given
+
+
+def _with_counts() -> Select[Any]:
+    hit, row = rule_hits.c, learned_rules.c
+    counted = [
+        func.count(hit.rule).label("hits"),
+        *(func.count(case((hit.verdict == one.value, 1))).label(one.value) for one in HitVerdict),
+        func.coalesce(func.sum(hit.lines), 0).label("lines"),
+        func.coalesce(func.sum(hit.bytes), 0).label("bytes"),
+    ]
+    return select(row.body, row.version, *counted).outerjoin(rule_hits, hit.rule == row.id).group_by(row.id)
+
+
+async def _find(connection: AsyncConnection, id: str) -> LearnedRule | None:
+    found = (await connection.execute(_with_counts().where(learned_rules.c.id == id))).mappings().first()
+    return _rule_of(found) if found else None
+
+
+def _row(rule: LearnedRule) -> dict[str, Any]:
+    body = _RULE.dump_json(replace(rule, counts=Counts())).decode()
+    return {name: getattr(rule, name) for name in _SAME} | {"body": body}
+
+
+def _rule_of(row: RowMapping) -> LearnedRule:
+    counts = Counts(row["hits"], row["confirmed"], row["wrong"], int(row["lines"]), int(row["bytes"]))
+    return replace(_RULE.validate_json(row["body"]), version=row["version"], counts=counts)
+
+
+def _hit_row(hit: RuleHit) -> dict[str, Any]:
+    same = {name: getattr(hit, name) for name in ("rule", "time", "diagnosis", "active", "lines", "bytes")}
+    return same | {"job": hit.attempt.job, "attempt": hit.attempt.number, "verdict": hit.verdict.value}
+
+
+def _hit_of(row: RowMapping) -> RuleHit:
+    return RuleHit(
+        row["rule"],
+        AttemptKey(row["job"], row["attempt"]),
+        row["time"],
+        row["diagnosis"],
+        HitVerdict(row["verdict"]),
+        row["active"],
+        row["lines"],
+        row["bytes"],
+    )

@@ -1,0 +1,125 @@
+"""Rules that the service learned: who wrote them, how they were tested, and what they would have done."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from diagnoser.model.jobs import AttemptKey
+
+
+class LearnedKind(StrEnum):
+    DIAGNOSIS = "diagnosis"  # names the cause of failures
+    FILTER = "filter"  # knows routine lines of one job family
+
+
+class LearnedState(StrEnum):
+    """proposed -> refused or shadow -> active -> retired; retired -> shadow when a person undoes it."""
+
+    PROPOSED = "proposed"  # wanted, or written and not tested yet
+    REFUSED = "refused"  # a gate said no
+    SHADOW = "shadow"  # counts what it would have done
+    ACTIVE = "active"
+    RETIRED = "retired"
+
+
+LOADED = (LearnedState.SHADOW, LearnedState.ACTIVE)
+"""States in which replicas hold a rule."""
+
+
+class HitVerdict(StrEnum):
+    """What became known about an attempt in which a rule hit, or would have."""
+
+    OPEN = "open"
+    CONFIRMED = "confirmed"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One test of a proposed rule. reason: what was looked at and found, also when it passed."""
+
+    name: str
+    passed: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who wrote a rule: ``template`` (made from the line's shape) or ``llm:<model>``.
+
+    failure: a ``ModelFailure`` value, or why the model's rule was not taken, where the template stepped in.
+    """
+
+    name: str = ""
+    model: str = ""
+    prompt: str = ""
+    prompt_hash: str = ""
+    temperature: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One entry of a rule's history. by: a person, or "diagnoser"."""
+
+    time: float
+    state: LearnedState
+    by: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Over the attempts in which a rule hit or would have: how many, what became known of them, and, for filters, the
+    lines and bytes that they hide or would hide."""
+
+    hits: int = 0
+    confirmed: int = 0
+    wrong: int = 0
+    lines: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedRule:
+    """kind decides what text is: a rule file, or a file of Filter Rules (YAML); "" until it is written.
+
+    source: what it is learned from, a diagnosis id, or ``<family>#<segment>``. scope: the job family it is for, "" for
+    all. type: the failure type of a diagnosis rule. by: who confirmed the source. version: grows with every change.
+    """
+
+    id: str
+    kind: LearnedKind
+    source: str
+    created: float
+    state: LearnedState = LearnedState.PROPOSED
+    scope: str = ""
+    type: str = ""
+    text: str = ""
+    by: str = ""
+    author: Author = Author()
+    gates: tuple[Gate, ...] = ()
+    history: tuple[Turn, ...] = ()
+    changed: float = 0.0
+    version: int = 0
+    counts: Counts = Counts()
+
+    def moved(self, state: LearnedState, *, by: str, why: str, now: float) -> "LearnedRule":
+        """The same rule in another state, with the reason."""
+        turn = Turn(now, state, by, why)
+        return replace(self, state=state, changed=now, history=(*self.history, turn))
+
+
+@dataclass(frozen=True, slots=True)
+class RuleHit:
+    """An attempt in which a rule hit, or would have. There is one for each rule and attempt."""
+
+    rule: str
+    attempt: AttemptKey
+    time: float
+    diagnosis: str = ""
+    verdict: HitVerdict = HitVerdict.OPEN
+    active: bool = False
+    lines: int = 0
+    bytes: int = 0

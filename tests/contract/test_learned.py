@@ -1,0 +1,119 @@
+"""Contract of learned rules: their life, who works on them, and what they would have done."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from diagnoser.errors import Conflict, NotFound
+from diagnoser.model import (
+    AttemptKey,
+    Author,
+    Counts,
+    Gate,
+    HitVerdict,
+    LearnedKind,
+    LearnedRule,
+    LearnedState,
+    RuleHit,
+)
+from diagnoser.ports import LearnedFilter, Store
+from tests.contract.records import KEY, append
+
+RULE = LearnedRule(
+    "learned_a",
+    LearnedKind.DIAGNOSIS,
+    source="01",
+    created=100.0,
+    type="gpu_lost",
+    text="id: learned_a",
+    by="maria",
+    author=Author("template", failure="model_timeout"),
+    gates=(Gate("compiles", True, "as a rule file"),),
+).moved(LearnedState.PROPOSED, by="maria", why="confirmed", now=100.0)
+HIT = RuleHit(RULE.id, KEY, 200.0, "d1", lines=3, bytes=90)
+OTHER = AttemptKey("other", 2)
+
+
+async def test_a_rule_is_stored_once_and_every_replica_learns_of_it(store: Store, second: Store) -> None:
+    """The second proposal of one id changes nothing; the revision grows with the first only."""
+    before = await second.rules_revision()
+    assert await store.propose(RULE)
+    assert not await second.propose(replace(RULE, text="another"))
+    assert await second.learned_rule(RULE.id) == RULE
+    assert await second.learned_rule("nothing") is None
+    assert await second.rules_revision() == before + 1
+
+
+async def test_of_two_who_change_a_rule_one_is_told(store: Store, second: Store) -> None:
+    """The version decides; the loser is told, and nothing of his is stored."""
+    await store.propose(RULE)
+    shadow = await store.change_rule(RULE, RULE.moved(LearnedState.SHADOW, by="diagnoser", why="passed", now=101.0))
+    with pytest.raises(Conflict):
+        await second.change_rule(RULE, RULE.moved(LearnedState.REFUSED, by="b", why="w", now=102.0))
+    with pytest.raises(NotFound):
+        await second.change_rule(replace(RULE, id="nothing"), RULE)
+    assert await second.learned_rule(RULE.id) == shadow
+    assert (shadow.state, shadow.version) == (LearnedState.SHADOW, 1)
+
+
+async def test_changes_that_meet_are_all_counted(store: Store, second: Store) -> None:
+    """Whoever reads a revision reads all changes up to it: two at once give two numbers."""
+    rules = [replace(RULE, id=f"learned_{number}") for number in range(8)]
+    before = await store.rules_revision()
+    await asyncio.gather(*((store, second)[number % 2].propose(rule) for number, rule in enumerate(rules)))
+    assert await second.rules_revision() == before + 8
+
+
+async def test_a_proposed_rule_is_worked_on_by_one(store: Store, second: Store) -> None:
+    """The lease keeps others away; when its holder died the next one gets it, and the dead one's change fails."""
+    await store.propose(RULE)
+    await store.propose(replace(RULE, id="learned_f", kind=LearnedKind.FILTER))
+    await store.propose(replace(RULE, id="learned_b", state=LearnedState.ACTIVE))
+    (first,) = await store.claim_rules(LearnedKind.DIAGNOSIS, 200.0, 60.0, 5)
+    assert await second.claim_rules(LearnedKind.DIAGNOSIS, 259.0, 60.0, 5) == []
+    (again,) = await second.claim_rules(LearnedKind.DIAGNOSIS, 260.0, 60.0, 5)
+    assert (first.id, again.id) == (RULE.id, RULE.id)
+    with pytest.raises(Conflict):
+        await store.change_rule(first, first.moved(LearnedState.SHADOW, by="diagnoser", why="w", now=261.0))
+    done = await second.change_rule(again, again.moved(LearnedState.REFUSED, by="diagnoser", why="w", now=262.0))
+    assert await store.learned_rule(RULE.id) == done
+
+
+async def test_rules_are_listed_newest_first_by_what_they_are(store: Store) -> None:
+    """Pages and conditions: kind, states, source, scope."""
+    for number, kind in enumerate((LearnedKind.DIAGNOSIS, LearnedKind.FILTER, LearnedKind.DIAGNOSIS)):
+        scope = "llama" if kind is LearnedKind.FILTER else ""
+        await store.propose(replace(RULE, id=f"learned_{number}", kind=kind, scope=scope, created=100.0 + number // 2))
+    first = await store.learned(LearnedFilter(), "", 2)
+    rest = await store.learned(LearnedFilter(), first[-1].id, 2)
+    assert [one.id for one in first + rest] == ["learned_2", "learned_1", "learned_0"]
+    only = await store.learned(LearnedFilter(LearnedKind.FILTER, (LearnedState.PROPOSED,), scope="llama"), "", 5)
+    assert [one.id for one in only] == ["learned_1"]
+    assert await store.learned(LearnedFilter(states=(LearnedState.ACTIVE,)), "", 5) == []
+    assert len(await store.learned(LearnedFilter(source="01"), "", 5)) == 3
+
+
+async def test_a_hit_counts_once_for_an_attempt(store: Store, second: Store) -> None:
+    """A worker that starts over notes the same; what became known of the hit is not forgotten."""
+    await store.append([append()])
+    await store.append([append(OTHER)])
+    await store.propose(RULE)
+    await store.note_hits([HIT, replace(HIT, attempt=OTHER)])
+    assert await store.settle_hits(KEY, "gpu_lost") == [RULE.id]
+    assert await store.settle_hits(OTHER, "ecc_error") == [RULE.id]
+    await second.note_hits([replace(HIT, time=300.0, lines=5)])
+    found = await second.learned_rule(RULE.id)
+    assert found is not None and found.counts == Counts(2, 1, 1, 8, 180)
+    newest, older = await second.rule_hits(RULE.id, 5)
+    assert (newest.attempt, newest.verdict, newest.lines) == (KEY, HitVerdict.CONFIRMED, 5)
+    assert (older.attempt, older.verdict) == (OTHER, HitVerdict.WRONG)
+
+
+async def test_a_cause_says_nothing_about_filters(store: Store) -> None:
+    """The hit of a filter stays open."""
+    await store.append([append()])
+    await store.propose(replace(RULE, kind=LearnedKind.FILTER))
+    await store.note_hits([HIT])
+    assert await store.settle_hits(KEY, "gpu_lost") == []
+    assert [hit.verdict for hit in await store.rule_hits(RULE.id, 5)] == [HitVerdict.OPEN]

@@ -5,25 +5,15 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
-import httpx
+import httpx2
 import openai
-from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
 
+from diagnoser.adapters import model_http
+from diagnoser.adapters.model_http import failure, tell
 from diagnoser.errors import ModelFailed, ModelFailure
 from diagnoser.ports import ModelAnswer, ModelRequest
 
-# What the client raises -> why there is no answer. The first row that fits decides.
-_REASONS: tuple[tuple[type[Exception], ModelFailure], ...] = (
-    (openai.APITimeoutError, ModelFailure.TIMEOUT),
-    (openai.APIConnectionError, ModelFailure.UNAVAILABLE),
-    (openai.APIResponseValidationError, ModelFailure.MALFORMED),
-    (openai.AuthenticationError, ModelFailure.DENIED),
-    (openai.PermissionDeniedError, ModelFailure.DENIED),
-    (openai.NotFoundError, ModelFailure.NOT_FOUND),
-    (openai.RateLimitError, ModelFailure.RATE_LIMITED),
-    (openai.OpenAIError, ModelFailure.UNAVAILABLE),
-)
 _REFUSING = frozenset({400, 422, 500, 501})
 # Words of an error that speaks of the answer's format, and of the length of the question.
 _FORMAT_WORDS = ("response_format", "json_schema", "json_object", "grammar", "guided", "structured output")
@@ -68,8 +58,7 @@ class OpenAIModel:
 
     def __init__(self, base_url: str, name: str, api_key: str, timeout: float) -> None:
         self.name = name
-        # A server that needs no key still wants the header. No retries here: the caller has a deadline.
-        self._client = AsyncOpenAI(base_url=base_url, api_key=api_key or "not-needed", timeout=timeout, max_retries=0)
+        self._client = model_http.client(base_url, api_key, timeout)
         self._format = 0
         self._settled = False
         self._settling = asyncio.Lock()
@@ -116,7 +105,7 @@ class OpenAIModel:
 
     async def _models(self, seconds: float = _LIST_SECONDS) -> list[dict[str, Any]]:
         """Raises openai.OpenAIError, ValueError. Read by hand: the client takes any body for a list of models."""
-        reply = await self._client.get("/models", cast_to=httpx.Response, options={"timeout": seconds})
+        reply = await self._client.get("/models", cast_to=httpx2.Response, options={"timeout": seconds})
         body = reply.json()
         listed = body.get("data") if isinstance(body, dict) else None
         return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
@@ -146,12 +135,11 @@ class OpenAIModel:
     def _failure(self, error: openai.OpenAIError, used: int) -> ModelFailed:
         status, said = getattr(error, "status_code", None), str(error)[:_DETAIL_CHARS].lower()
         if status in _REFUSING and any(word in said for word in _LENGTH_WORDS):
-            return ModelFailed(ModelFailure.CONTEXT_TOO_SMALL, _tell(error))
+            return ModelFailed(ModelFailure.CONTEXT_TOO_SMALL, tell(error))
         if status in _REFUSING and used + 1 < len(FORMATS) and any(word in said for word in _FORMAT_WORDS):
             self._format = max(self._format, used + 1)
-            return ModelFailed(ModelFailure.FORMAT_REFUSED, _tell(error))
-        reason = next(reason for kind, reason in _REASONS if isinstance(error, kind))
-        return ModelFailed(reason, _tell(error), _retry_after(error))
+            return ModelFailed(ModelFailure.FORMAT_REFUSED, tell(error))
+        return failure(error)
 
     def _answer(self, reply: object) -> ModelAnswer:
         """The client does not validate: a gateway may leave out any part, or send something else."""
@@ -185,16 +173,3 @@ def _without(value: Any, names: frozenset[str]) -> Any:
         return value
     kept = {key: item for key, item in value.items() if key not in names or isinstance(item, Mapping)}
     return {key: _without(item, names) for key, item in kept.items()}
-
-
-def _retry_after(error: openai.OpenAIError) -> float | None:
-    """Seconds; a date is not worth reading here."""
-    response = getattr(error, "response", None)
-    given = response.headers.get("retry-after", "") if response is not None else ""
-    return float(given) if given.isdecimal() else None
-
-
-def _tell(error: openai.OpenAIError) -> str:
-    """The error without its body: a server may echo the prompt, and with it the log."""
-    status = getattr(error, "status_code", None)
-    return f"{type(error).__name__}" + (f", HTTP {status}" if status else "")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from typing import Any
 
 
@@ -14,7 +15,7 @@ from typing import Any
 class Reply:
     """content: what the model says. status: other than 200 is an error. wait: seconds before the answer.
 
-    tokens: of the question, as the server counts them.
+    tokens: of the question, as the server counts them. endless: the body is sent again and again, without a length.
     """
 
     content: str = ""
@@ -24,6 +25,7 @@ class Reply:
     raw: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     tokens: int = 900
+    endless: bool = False
 
 
 Say = Callable[[dict[str, Any]], Reply]
@@ -49,7 +51,10 @@ def in_turn(*replies: Reply) -> Say:
 
 @dataclass
 class ModelServer:
+    """sent: bytes of bodies that the client took."""
+
     url: str
+    sent: int = 0
     asked: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -85,9 +90,10 @@ def model_server(
                 self.send_response(reply.status)
                 for header, value in {"Content-Type": "application/json", **reply.headers}.items():
                     self.send_header(header, value)
-                self.send_header("Content-Length", str(len(body)))
+                self.send_header(*(("Connection", "close") if reply.endless else ("Content-Length", str(len(body)))))
                 self.end_headers()
-                self.wfile.write(body)
+                for _ in count() if reply.endless else range(1):
+                    found.sent += self.wfile.write(body)
             except OSError:
                 """The client went away: that is what some tests want."""
 

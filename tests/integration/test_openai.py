@@ -1,9 +1,15 @@
 """What the adapter hears from a server besides answers."""
 
+import gzip
+from collections.abc import Awaitable, Callable
+
 import pytest
 
+from diagnoser.adapters.embeddings import OpenAIEmbedder
+from diagnoser.adapters.model_http import REPLY_BYTES
 from diagnoser.adapters.openai import OpenAIModel
 from diagnoser.errors import ModelFailed
+from diagnoser.ports import ModelRequest
 from tests.integration.model_server import Reply, model_server, refusal
 
 
@@ -45,3 +51,38 @@ async def test_a_list_of_models_that_makes_no_sense_says_nothing_about_lengths()
             model = OpenAIModel(server.url, "scripted", "", timeout=5.0)
             assert await model.context() is None
             await model.close()
+
+
+async def chat(url: str) -> object:
+    model = OpenAIModel(url, "scripted", "", timeout=20.0)
+    try:
+        return await model.ask(ModelRequest("be brief", "why?", {}, 10, 0.0))
+    finally:
+        await model.close()
+
+
+async def embedding(url: str) -> object:
+    embedder = OpenAIEmbedder(url, "scripted", "", timeout=20.0)
+    try:
+        return await embedder.embed(["a line"])
+    finally:
+        await embedder.close()
+
+
+@pytest.mark.parametrize("ask", [chat, embedding])
+@pytest.mark.parametrize("status", [200, 500])
+async def test_a_reply_without_end_is_given_up(ask: Callable[[str], Awaitable[object]], status: int) -> None:
+    """After the bound the connection is closed: the server gets rid of no more than that and what sockets hold."""
+    flood = Reply(status=status, raw=b"x" * (1 << 16), endless=True)
+    told = pytest.raises(ModelFailed, match="answer_malformed: the server's reply has more than 2 MB")
+    with model_server(lambda _: flood) as server, told:
+        await ask(server.url)
+    assert REPLY_BYTES <= server.sent <= REPLY_BYTES + (24 << 20)
+
+
+@pytest.mark.parametrize("ask", [chat, embedding])
+async def test_a_packed_reply_is_not_unpacked(ask: Callable[[str], Awaitable[object]]) -> None:
+    """A few kilobytes could become gigabytes; the client asks for plain replies."""
+    bomb = Reply(raw=gzip.compress(b" " * (64 << 20)), headers={"Content-Encoding": "gzip"})
+    with model_server(lambda _: bomb) as server, pytest.raises(ModelFailed, match="answer_malformed"):
+        await ask(server.url)

@@ -22,6 +22,7 @@ from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.http import create_client
 from diagnoser.adapters.memory import LocalWake
 from diagnoser.adapters.openai import OpenAIModel
+from diagnoser.adapters.redis import RedisBell
 from diagnoser.adapters.slack import SlackWebhook
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.webhook import RecoveryWebhook
@@ -32,7 +33,7 @@ from diagnoser.model import AttemptKey, EffectKind, Line, Mode
 from diagnoser.orders import Orders
 from diagnoser.outbox import Outbox
 from diagnoser.outbox import Pace as OutboxPace
-from diagnoser.ports import LanguageModel, Sender, Timing
+from diagnoser.ports import LanguageModel, Sender, Timing, Wake
 from diagnoser.pulse import Pulse
 from diagnoser.reader import Reader
 from diagnoser.retrieval.incidents import Incidents
@@ -81,7 +82,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         stack.push_async_callback(store.close)
         client = await stack.enter_async_context(create_client())
         senders, model = _senders(settings, client), _model(settings, stack)
-        wake, outbox_wake = LocalWake(), LocalWake()
+        wake, outbox_wake, bell, spare = _wakes(settings, stack)
         orders = Orders(reader.knowledge.policy, _effects(settings, reader, senders))
         incidents = _incidents(settings, store, reader, metrics, stack)
         intake = Intake(store, reader.compressor, metrics, pending_limit=settings.pending_bytes_max)
@@ -124,11 +125,12 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             tokens=tokens(settings),
             view=_view(store, reader),
             stopping=stopping,
-            spare=_spare(model, stack),
+            spare=spare | _spare(model, stack),
         )
         _tell_start(settings, reader, senders)
         async with asyncio.TaskGroup() as group:
-            loops = [group.create_task(part.run()) for part in (intake, worker, outbox)]
+            runs = [intake.run(), worker.run(), outbox.run(), *(part.run() for part in bell)]
+            loops = [group.create_task(run) for run in runs]
             yield create(services)
             for loop in loops:
                 loop.cancel()
@@ -204,6 +206,19 @@ def _effects(settings: Settings, reader: Reader, senders: dict[EffectKind, Sende
         base_url=settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}",
         mask=model_stage.load_mask(settings),
     )
+
+
+def _wakes(settings: Settings, stack: AsyncExitStack) -> tuple[Wake, Wake, list[RedisBell], dict[str, Check]]:
+    """Of the worker and the outbox; with Redis those of all replicas, the loop that carries them, and its check."""
+    wakes = {"attempts": LocalWake(), "effects": LocalWake()}
+    url = settings.redis_url.get_secret_value()
+    if not url:
+        return wakes["attempts"], wakes["effects"], [], {}
+    bell = RedisBell(url, wakes)
+    stack.push_async_callback(bell.close)
+    pulse = Pulse(bell.ping, time.monotonic)
+    stack.push_async_callback(pulse.close)
+    return bell.wake("attempts"), bell.wake("effects"), [bell], {"redis": pulse}
 
 
 def _incidents(

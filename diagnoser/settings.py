@@ -30,6 +30,10 @@ class Settings(BaseSettings):
     database_url: str = Field(
         "sqlite:///data/diagnoser.db", description="`sqlite:///path` or `postgresql://user:password@host/name`."
     )
+    redis_url: SecretStr = Field(
+        SecretStr(""),
+        description="`redis://host:6379/0`: replicas wake each other at once; empty: each looks twice a second.",
+    )
     tokens: SecretStr = Field(
         SecretStr(""),
         description="Bearer tokens, comma separated, each `write:<token>` or `read:<token>`; empty: no "

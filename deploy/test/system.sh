@@ -1,9 +1,10 @@
 #!/bin/sh
-# Installs the real parts that some tests use: a browser, PostgreSQL, curl, Slurm. Where it cannot, those tests skip and say so.
+# Installs the real parts that some tests use: a browser, PostgreSQL, Redis, curl, Slurm. Where it cannot, those tests skip and say so.
 set -u
 missing=""
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium fonts-dejavu-core"
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
+command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
 command -v curl >/dev/null 2>&1 || missing="$missing curl"
 (command -v slurmctld && command -v slurmd && command -v munged && command -v sbatch) >/dev/null 2>&1 || missing="$missing slurmctld slurmd slurm-client munge"
 [ -z "$missing" ] && exit 0
@@ -13,7 +14,8 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
 fi
 echo "installing:$missing"
 export DEBIAN_FRONTEND=noninteractive
-# The package's own server is not wanted: tests start one of their own, on a folder of their own.
+# The packages' own servers are not wanted: tests start theirs, on folders of their own. (RUNLEVEL=1: start nothing.)
+export RUNLEVEL=1
 mkdir -p /etc/postgresql-common && echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.conf
 apt-get update -qq >/dev/null 2>&1
 apt-get install -y -qq --no-install-recommends $missing >/dev/null 2>&1 || echo "not all of it could be installed"

@@ -29,6 +29,7 @@ from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.effects import Effects
 from diagnoser.errors import BadInput
 from diagnoser.intake import Intake
+from diagnoser.learning.shelf import Shelf
 from diagnoser.model import AttemptKey, EffectKind, Line, Mode
 from diagnoser.orders import Orders
 from diagnoser.outbox import Outbox
@@ -85,7 +86,9 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         wake, outbox_wake, bell, spare = _wakes(settings, stack)
         orders = Orders(reader.knowledge.policy, _effects(settings, reader, senders))
         incidents = _incidents(settings, store, reader, metrics, stack)
-        intake = Intake(store, reader.compressor, metrics, pending_limit=settings.pending_bytes_max)
+        shelf = Shelf(reader, store)
+        await shelf.refresh()
+        intake = Intake(store, shelf.compressor, metrics, pending_limit=settings.pending_bytes_max)
         outbox = Outbox(
             store,
             senders,
@@ -99,7 +102,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         worker = Worker(
             store,
             replace(
-                _work(settings, reader, orders, metrics, model, incidents),
+                _work(settings, shelf, orders, metrics, model, incidents),
                 facts=around.facts,
                 learn=around.learn,
                 recall=incidents.recall,
@@ -107,7 +110,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             clock,
             wake,
             outbox_wake,
-            Timing(settings.exit_grace_seconds, settings.settle_seconds, settings.settle_max_seconds),
+            _timing(settings),
             metrics,
             _pace(settings),
         )
@@ -234,19 +237,34 @@ def _incidents(
 
 def _work(
     settings: Settings,
-    reader: Reader,
+    shelf: Shelf,
     orders: Orders,
     metrics: Metrics,
     model: LanguageModel | None,
     incidents: Incidents,
 ) -> Work:
-    enrich = None
+    enrich, reader = None, shelf.base
     if model:
         shared = model_stage.guarded(settings, model)
         agent = model_stage.failure_agent(settings, shared, reader.knowledge.policy, metrics)
         enrich = reader.enricher(agent, incidents.told)
     effects = orders.effects
-    return Work(reader.diagnoser(time.time), effects.decide, reader.merge, enrich, effects.rule, orders.expire)
+    return Work(
+        shelf.diagnoser(time.time),
+        effects.decide,
+        reader.merge,
+        enrich,
+        effects.rule,
+        orders.expire,
+        refresh=shelf.refresh,
+    )
+
+
+def _timing(settings: Settings) -> Timing:
+    grace = settings.exit_grace_seconds
+    return Timing(
+        grace, settings.settle_seconds, settings.settle_max_seconds, quiet=min(grace, settings.exit_quiet_seconds)
+    )
 
 
 def _pace(settings: Settings) -> Pace:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from diagnoser import compress, node_logs, novelty, pipeline
@@ -13,6 +13,9 @@ from diagnoser.llm.view import View
 from diagnoser.model import ENDS, Block, Diagnosis, Evidence, Facts, Stream
 from diagnoser.pipeline import Knowledge
 from diagnoser.ports import Clock, DiagnosisRecord
+from diagnoser.rules import schema
+from diagnoser.rules.engine import Engine
+from diagnoser.rules.schema import RuleSet
 
 CHUNK = 4 << 20
 
@@ -25,6 +28,12 @@ class Reader:
     knowledge: Knowledge
     gate: Gate
     filters: FilterSet
+
+    def with_rules(self, learned: RuleSet) -> "Reader":
+        """This reader with further rules, which the compressor's gate lets through as well."""
+        ruleset = schema.joined(self.knowledge.engine.ruleset, learned)
+        knowledge = replace(self.knowledge, engine=Engine(ruleset))
+        return replace(self, knowledge=knowledge, gate=Gate(knowledge.anchors, ruleset.watched))
 
     def compressor(self) -> Compressor:
         return Compressor(self.gate, self.filters)

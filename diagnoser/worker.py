@@ -48,6 +48,12 @@ Ruler = Callable[[DiagnosisRecord], Rule]
 Gather = Callable[[Claim, list[bytes]], Awaitable[Facts]]
 """What is known beside the log; without it only what the claim itself says."""
 
+Refresh = Callable[[], Awaitable[object]]
+"""Takes over rules that were learned or changed, by any replica."""
+
+Observe = Callable[[Claim, DiagnosisRecord, list[bytes], Facts], Awaitable[None]]
+"""Looks at a verdict just before it is saved: what rules on trial would have said, what an earlier recovery proved."""
+
 Learn = Callable[[Claim, Diagnosis, list[bytes]], Awaitable[None]]
 """Remembers what a clean run prints; ignores other runs."""
 
@@ -56,6 +62,8 @@ Merge = Callable[[list[bytes]], bytes]
 
 
 EXPIRED_AT_ONCE = 100
+SHORTEST = 0.02
+"""Seconds of the shortest sleep: another replica may hold what is due."""
 
 
 class Store(LogStore, WorkStore, RecoveryStore, Protocol):
@@ -82,7 +90,7 @@ class Reason(StrEnum):
 class Work:
     """What a worker does with an attempt; the composition root says it. diagnose and merge run in threads.
 
-    rule: settles plans. expire: time -> the rule for plans whose time is over.
+    rule: settles plans. expire: time -> the rule for plans whose time is over. refresh: before each round.
     """
 
     diagnose: Diagnose
@@ -94,6 +102,8 @@ class Work:
     facts: Gather | None = None
     learn: Learn | None = None
     recall: Recall | None = None
+    refresh: Refresh | None = None
+    observe: Observe | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +172,8 @@ class Worker:
 
     async def step(self) -> int:
         """One round over what is due: the number of claims that were handled. Raises Unavailable."""
+        if self._work.refresh:
+            await self._work.refresh()
         claims = await self._store.claim_attempts(self._clock(), self._timing, self._pace.lease, self._pace.at_once)
         claims += await self._silent()
         await asyncio.gather(*(self._handle(claim) for claim in claims))
@@ -180,7 +192,15 @@ class Worker:
                 return
         except Unavailable as error:
             self._log.warning("worker_waits", error=str(error))
-        await self._wake.wait(self._pace.poll)
+        await self._wake.wait(await self._pause())
+
+    async def _pause(self) -> float:
+        """Until the next attempt that has ended is due, if that is soon."""
+        with suppress(Unavailable):
+            due = await self._store.next_end(self._timing)
+            if due is not None:
+                return max(SHORTEST, min(self._pace.poll, due - self._clock()))
+        return self._pace.poll
 
     async def _handle(self, claim: Claim) -> None:
         try:
@@ -206,6 +226,8 @@ class Worker:
         if self._work.recall:
             diagnosis = await self._work.recall(key, diagnosis, data)
         record, plan, effects = self._work.decide(claim, diagnosis, self._clock())
+        if self._work.observe:
+            await self._work.observe(claim, record, data, facts)
         await self._store.save_diagnosis(claim, record, plan, effects, self._rule(record))
         self._metrics.diagnosed(diagnosis, self._clock() - started)
         self._outbox.notify()

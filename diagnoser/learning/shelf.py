@@ -1,0 +1,123 @@
+"""The knowledge in use: what this site's files say and what was learned since, swapped as a whole when it changes.
+
+Every replica polls one counter; who sees it grow loads the rules anew. A request or a diagnosis that has begun keeps
+the reader it began with.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from diagnoser import documents
+from diagnoser.compress import Compressor
+from diagnoser.errors import RuleFaults
+from diagnoser.model import LOADED, Diagnosis, Facts, LearnedKind, LearnedRule, LearnedState
+from diagnoser.ports import Clock, LearnedFilter, RuleStore
+from diagnoser.reader import Reader
+from diagnoser.rules import schema
+from diagnoser.rules.engine import Engine
+from diagnoser.rules.examples import path_of
+from diagnoser.rules.schema import Rule, RuleSet
+
+_PAGE = 500
+
+
+@dataclass(frozen=True)
+class Stock:
+    """One state of the shelf. rules: those in shadow and active, of both kinds, by id. reader: with the active ones.
+
+    trial: knows only the rules in shadow.
+    """
+
+    revision: int
+    rules: tuple[LearnedRule, ...]
+    reader: Reader
+    trial: Engine
+
+    def of(self, kind: LearnedKind, state: LearnedState) -> tuple[LearnedRule, ...]:
+        return tuple(rule for rule in self.rules if (rule.kind, rule.state) == (kind, state))
+
+
+Build = Callable[[Reader, int, Sequence[LearnedRule]], Stock]
+"""The site's own reader, revision and rules -> what is used from now on. Runs in a thread."""
+
+
+def stock(base: Reader, revision: int, rules: Sequence[LearnedRule]) -> Stock:
+    """A rule that this version of the code cannot read is left out, with a warning: the others go on."""
+    kind = LearnedKind.DIAGNOSIS
+    held = Stock(revision, tuple(rules), base, Engine(RuleSet((), "")))
+    active = read(held.of(kind, LearnedState.ACTIVE))
+    reader = base.with_rules(active) if active.rules else base
+    return Stock(revision, held.rules, reader, Engine(read(held.of(kind, LearnedState.SHADOW))))
+
+
+def read(rules: Sequence[LearnedRule]) -> RuleSet:
+    """Learned diagnosis rules as a rule set, without those that cannot be read."""
+    sound: dict[str, str] = {}
+    for rule in rules:
+        try:
+            (found,) = parse(rule.text).rules
+            sound[path_of(found)] = rule.text
+        except RuleFaults as faults:
+            structlog.get_logger().warning("learned_rule_unreadable", rule=rule.id, faults=str(faults))
+    return schema.load(sound)
+
+
+def parse(text: str) -> RuleSet:
+    """A set of one rule, whatever its path. Raises RuleFaults."""
+    return schema.load({_path(text): text})
+
+
+def _path(text: str) -> str:
+    """Where the rule must stand. For a text that is no rule any path does: its faults are told anyway."""
+    rule, _ = documents.read("rule.yaml", text, Rule)
+    return path_of(rule) if rule else "rule.yaml"
+
+
+class Shelf:
+    """One a process. ``reader`` is what reads logs now; ask for it each time, and use one for one piece of work."""
+
+    def __init__(self, base: Reader, store: RuleStore, build: Build = stock) -> None:
+        self.base = base
+        self._store = store
+        self._build = build
+        self._turn = asyncio.Lock()
+        self.stock = build(base, 0, ())
+
+    @property
+    def reader(self) -> Reader:
+        return self.stock.reader
+
+    async def refresh(self) -> bool:
+        """Take over what changed; whether something did. Raises Unavailable."""
+        if await self._store.rules_revision() == self.stock.revision:
+            return False
+        async with self._turn:
+            revision = await self._store.rules_revision()  # before the rules: a change meanwhile is seen next time
+            if revision == self.stock.revision:
+                return False
+            rules = sorted(await self._load(), key=lambda rule: rule.id)
+            self.stock = await asyncio.to_thread(self._build, self.base, revision, rules)
+        structlog.get_logger().info("rules_loaded", revision=revision, learned=len(rules))
+        return True
+
+    def compressor(self) -> Compressor:
+        return self.reader.compressor()
+
+    def diagnoser(self, clock: Clock) -> Callable[[list[bytes], Facts], Diagnosis]:
+        """As the worker wants it; each diagnosis is made by what is on the shelf when it begins."""
+
+        def diagnose(deltas: list[bytes], facts: Facts) -> Diagnosis:
+            return self.reader.diagnoser(clock)(deltas, facts)
+
+        return diagnose
+
+    async def _load(self) -> list[LearnedRule]:
+        found: list[LearnedRule] = []
+        where, after = LearnedFilter(states=LOADED), ""
+        while page := await self._store.learned(where, after, _PAGE):
+            found += page
+            after = page[-1].id
+        return found

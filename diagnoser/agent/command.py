@@ -38,8 +38,8 @@ def slurm(
 ) -> None:
     """Watch a Slurm cluster and carry out its plans. Runs as root or SlurmUser on a host with Slurm's commands."""
     from diagnoser import telemetry
-    from diagnoser.agent import service
-    from diagnoser.agent.slurm import loops, memory
+    from diagnoser.agent import loops, service
+    from diagnoser.agent.slurm import memory
     from diagnoser.agent.slurm.check import Check
     from diagnoser.agent.slurm.commands import Slurm, run
     from diagnoser.agent.slurm.executor import Executor
@@ -60,7 +60,7 @@ def slurm(
             executor = Executor(
                 api, scheduler, program, cluster, getpass.getuser(), state, time.monotonic, time.time, dry_run
             )
-            await loops.run(observer, executor, f"slurm@{socket.gethostname()}", poll)
+            await loops.run(executor, f"slurm@{socket.gethostname()}", loops.again(observer.look, poll))
 
     asyncio.run(main())
 

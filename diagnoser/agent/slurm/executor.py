@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from diagnoser.agent import lease
 from diagnoser.agent.service import Order, Service
 from diagnoser.agent.slurm import steps
 from diagnoser.agent.slurm.check import Check
@@ -20,7 +21,6 @@ from diagnoser.taxonomy import Action
 LOOK_SECONDS = 0.5
 PATIENCE_SECONDS = 300.0
 """How long Slurm may take to clean up, or be away, before a plan counts as not reached."""
-HEARTBEAT_SECONDS = 15.0
 PERSON_SECONDS = 5.0
 LET_GO = frozenset({"refused", "expired", "superseded", "held"})
 """States of a plan after which nobody will release its job."""
@@ -68,7 +68,7 @@ class Executor:
         """Reports how it ended; None when the plan is ours no more. Raises Unavailable when the service is away: the
         lease then runs out, and whoever takes over goes on from what the cluster shows."""
         try:
-            end = await self._while_ours(order)
+            end = await lease.keep(self.service, order, self._end_of(order))
             requeued = steps.job_id(self.cluster, int(end.requeued)) if end.requeued else ""
             state = "reached" if end.reached else "not_reached"
             await self._report(order, state, detail=end.detail[:DETAIL_LENGTH], requeued=requeued)
@@ -82,7 +82,7 @@ class Executor:
 
     async def _end_of(self, order: Order) -> End:
         try:
-            want = steps.wanted(order.plan, self.cluster, await self._kind(order))
+            want = steps.wanted(order.plan, self.cluster, await lease.kind(self.service, order))
         except BadInput as error:
             return End(False, str(error))
         work = Work(order, want, self.clock() + order.seconds)
@@ -177,15 +177,8 @@ class Executor:
         done = await self.slurm.runner(("scontrol", "show", "reservation", name), COMMAND_SECONDS)
         return name if done.code == 0 else ""
 
-    async def _kind(self, order: Order) -> str:
-        """Type of the failure, for the reason of a drain."""
-        try:
-            return str((await self.service.diagnosis(order.plan["diagnosis"]))["type"])
-        except (NotFound, BadInput, KeyError):
-            return "unknown"
-
     async def _report(self, order: Order, state: str, **fields: Any) -> None:
-        await self.service.report(order.plan["id"], {"token": order.token, "state": state, **fields})
+        await lease.report(self.service, order, state, **fields)
 
     def _step(self, done: Done) -> dict[str, object]:
         return {"command": done.line[:10_000], "exit_code": done.code, "output": done.told, "time": self.now()}
@@ -200,28 +193,6 @@ class Executor:
         if job and job.held and job.state == "PENDING" and job.attempt > order.plan["attempt"]:
             done = await self.slurm.runner(("scontrol", "release", str(job.number)), COMMAND_SECONDS)
             log.info("command", line=done.line, exit_code=done.code, output=done.told)
-
-    async def _while_ours(self, order: Order) -> End:
-        """The work, stopped as soon as the plan is somebody else's. Raises Conflict or NotFound then."""
-        work, beat = asyncio.create_task(self._end_of(order)), asyncio.create_task(self._beat(order))
-        try:
-            await asyncio.wait((work, beat), return_when=asyncio.FIRST_COMPLETED)
-            if beat.done():
-                beat.result()
-            return await work
-        finally:
-            for task in (work, beat):
-                task.cancel()
-            await asyncio.gather(work, beat, return_exceptions=True)
-
-    async def _beat(self, order: Order) -> None:
-        """Keeps the lease while a step takes long."""
-        while True:
-            await asyncio.sleep(HEARTBEAT_SECONDS)
-            try:
-                await self._report(order, "progress")
-            except Unavailable as error:
-                log.warning("heartbeat_failed", plan=order.plan["id"], why=str(error))
 
 
 class _GaveUp(DiagnoserError):

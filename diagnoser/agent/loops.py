@@ -1,14 +1,13 @@
-"""The agent as it runs: one loop looks, one takes up plans."""
+"""The agent as it runs: some duties look, one loop takes up plans."""
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
 
 import structlog
 
-from diagnoser.agent.service import Order
-from diagnoser.agent.slurm.executor import Executor
-from diagnoser.agent.slurm.observer import Observer
+from diagnoser.agent.service import Order, Service
 from diagnoser.errors import BadInput, Conflict, NotFound, Unavailable
 
 CLAIM_SECONDS = 20.0
@@ -18,16 +17,33 @@ PLANS_AT_ONCE = 8
 log = structlog.get_logger()
 
 
-async def run(observer: Observer, executor: Executor, name: str, poll: float) -> None:
-    """Until SIGTERM or SIGINT. name: of this executor. poll: seconds between two looks. Raises Denied."""
+class Executor(Protocol):
+    """dry: it changes nothing."""
+
+    @property
+    def service(self) -> Service: ...
+
+    @property
+    def cluster(self) -> str: ...
+
+    @property
+    def dry(self) -> bool: ...
+
+    async def carry_out(self, order: Order) -> object:
+        """Raises Unavailable when the service is away."""
+
+
+async def run(executor: Executor, name: str, *duties: Coroutine[Any, Any, None]) -> None:
+    """Until SIGTERM or SIGINT. name: of this executor. duties: run beside it, and never end. Raises Denied."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    log.info("agent_started", cluster=executor.cluster, executor=name, dry_run=executor.dry, logs=observer.logs)
+    log.info("agent_started", cluster=executor.cluster, executor=name, dry_run=executor.dry)
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(_again(observer.look, poll))
+            for duty in duties:
+                group.create_task(duty)
             group.create_task(_plans(executor, name, group))
     except asyncio.CancelledError:
         log.info("agent_stopped")
@@ -35,7 +51,8 @@ async def run(observer: Observer, executor: Executor, name: str, poll: float) ->
         raise errors.exceptions[0] from None
 
 
-async def _again(work: Callable[[], Awaitable[None]], pause: float) -> None:
+async def again(work: Callable[[], Awaitable[None]], pause: float) -> None:
+    """Over and over, ``pause`` seconds between two times, longer after failures."""
     wait = pause
     while True:
         try:

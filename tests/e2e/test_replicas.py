@@ -1,18 +1,19 @@
-"""Two replicas on one real PostgreSQL: any of them may take any batch, and one may die."""
+"""Two replicas on one real PostgreSQL and Redis: any of them may take any batch, and one may die."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.contract import postgres
-from tests.e2e.service import DEMO_LOG, SECRET, diagnosis_of, receiver, send, service, until, verified
+from tests.contract import postgres, redis_server
+from tests.e2e.service import DEMO_LOG, SECRET, diagnosis_of, free_port, receiver, send, service, until, verified
 
 LINES = DEMO_LOG.read_bytes().splitlines(keepends=True)
 
 pytestmark = [
     pytest.mark.xdist_group("postgresql"),
     pytest.mark.skipif(postgres.programs() is None, reason=postgres.MISSING),
+    pytest.mark.skipif(not redis_server.present(), reason=redis_server.MISSING),
 ]
 
 
@@ -29,9 +30,11 @@ def test_a_log_dealt_over_two_replicas_gives_one_verdict_and_one_webhook(tmp_pat
     left, right = tmp_path / "left", tmp_path / "right"
     left.mkdir()
     right.mkdir()
-    with receiver() as hook:
+    port = free_port()
+    with receiver() as hook, redis_server.redis(port, tmp_path):
         settings = {
             "DIAGNOSER_DATABASE_URL": database,
+            "DIAGNOSER_REDIS_URL": f"redis://127.0.0.1:{port}/0",
             "DIAGNOSER_WEBHOOK_URL": hook.url,
             "DIAGNOSER_WEBHOOK_SECRET": SECRET,
             "DIAGNOSER_ALLOW_PRIVATE_TARGETS": "true",

@@ -1,10 +1,8 @@
 """Wake-ups between replicas through a real Redis, which may die."""
 
 import asyncio
-import shutil
-import subprocess
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -12,24 +10,14 @@ import pytest
 from diagnoser.adapters.memory import LocalWake
 from diagnoser.adapters.redis import RedisBell
 from diagnoser.errors import BadInput, Unavailable
+from tests.contract import redis_server
+from tests.contract.redis_server import redis
 from tests.e2e.service import free_port, service
 
 LONG = 20.0
 """Seconds that a test may wait for what should come at once."""
 
-pytestmark = pytest.mark.skipif(shutil.which("redis-server") is None, reason="apt-get install redis-server")
-
-
-@contextmanager
-def redis(port: int, folder: Path) -> Iterator[None]:
-    """A server that keeps nothing, ended by its process id."""
-    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
+pytestmark = pytest.mark.skipif(not redis_server.present(), reason=redis_server.MISSING)
 
 
 @asynccontextmanager

@@ -123,11 +123,16 @@ class JobStore(Protocol):
 @dataclass(frozen=True, slots=True)
 class Timing:
     """When an attempt is due for diagnosis: ``grace`` seconds after it ended, or after a fatal line once the log is
-    quiet for ``settle`` seconds, at the latest ``settle_max`` seconds after that line."""
+    quiet for ``settle`` seconds, at the latest ``settle_max`` seconds after that line.
+
+    quiet: the same as ``grace`` where a fatal line is there already and nothing has been said yet: late lines are then
+    no longer likely to be what matters, and change the verdict when they are.
+    """
 
     grace: float
     settle: float
     settle_max: float
+    quiet: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +168,9 @@ Rule = Callable[[Plan | None, Situation], Ruling]
 
 class WorkStore(Protocol):
     async def claim_attempts(self, now: float, timing: Timing, lease: float, limit: int) -> list[Claim]: ...
+
+    async def next_end(self, timing: Timing) -> float | None:
+        """When the first of the attempts that have ended and that nobody works on becomes due; None without one."""
 
     async def claim_silent(self, now: float, silent: float, lease: float, limit: int) -> list[Claim]:
         """Running attempts without a fatal line that have printed nothing for ``silent`` seconds: they may hang.

@@ -50,6 +50,9 @@ class Settings(BaseSettings):
     )
 
     exit_grace_seconds: Seconds = Field(1.0, description="Wait for late lines after an attempt has ended.")
+    exit_quiet_seconds: Seconds = Field(
+        0.3, description="The same where the log holds a fatal line already; at most the grace. Later lines revise."
+    )
     settle_seconds: Seconds = Field(10.0, description="Quiet time after a fatal line before the diagnosis.")
     settle_max_seconds: Seconds = Field(60.0, description="Longest wait after a fatal line while lines keep coming.")
     silent_seconds: Seconds = Field(

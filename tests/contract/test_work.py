@@ -8,7 +8,7 @@ import pytest
 from diagnoser.errors import Conflict, DiagnoserError
 from diagnoser.model import AttemptKey, Event, EventKind
 from diagnoser.ports import Claim, DiagnosisFilter, Store
-from tests.contract.records import KEY, OUT, append, claimed, diagnosis, effect, plan, record, the_claim
+from tests.contract.records import KEY, OUT, TIMING, append, claimed, diagnosis, effect, plan, record, the_claim
 
 EVERYTHING = DiagnosisFilter(current_only=False)
 
@@ -51,6 +51,22 @@ async def test_late_lines_move_the_grace(store: Store) -> None:
     await more(store, 113.0)
     assert not await is_due(store, 117.9)
     assert await is_due(store, 118.0)
+
+
+async def test_an_end_after_a_fatal_line_needs_only_a_moment_of_quiet(store: Store) -> None:
+    """What matters is there already. News after the verdict wait for the whole grace again."""
+    await more(store, 109.0, fatal=True)
+    await end(store, 110.0)
+    assert (await store.next_end(TIMING), await is_due(store, 111.9)) == (112.0, False)
+    await more(store, 111.0)
+    assert (await store.next_end(TIMING), await is_due(store, 112.9)) == (113.0, False)
+    (claim,) = await claimed(store, 113.0)
+    assert await store.next_end(TIMING) is None
+    await saved(store, claim, created=113.0)
+    assert await store.next_end(TIMING) is None
+    await more(store, 120.0)
+    assert (await store.next_end(TIMING), await is_due(store, 124.9)) == (125.0, False)
+    assert await is_due(store, 125.0)
 
 
 async def test_lines_that_never_stop_do_not_hide_an_end(store: Store) -> None:

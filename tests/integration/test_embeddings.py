@@ -85,7 +85,7 @@ async def confirmed_then_asked(folder: Path, *replies: Reply) -> tuple[list[Any]
 
 async def _saved(store: Any, key: AttemptKey) -> DiagnosisRecord:
     await store.append([records.append(key, fatal=True)])
-    claim: Claim = (await store.claim_attempts(1e6, Timing(1.0, 1.0, 1.0), 60.0, 1))[0]
+    claim: Claim = (await store.claim_attempts(1e6, Timing(1.0, 1.0, 1.0, 1.0), 60.0, 1))[0]
     found = records.record(key.job, claim)
     await store.save_diagnosis(claim, found, None, [])
     return found

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, Select, Update, and_, case, or_, select, update
+from sqlalchemy import ColumnElement, RowMapping, Select, Update, and_, case, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
@@ -27,6 +27,15 @@ class Work(Plans):
         free = or_(attempts.c.lease <= now, attempts.c.token == "")  # without a holder the lease only keeps silence
         due = select(attempts).where(IS_OPEN, free, _is_due(now, timing))
         return await self._claimed(due.order_by(waiting_since).limit(limit), now + lease)
+
+    async def next_end(self, timing: Timing) -> float | None:
+        row = attempts.c
+        newest = case((row.last_line > row.ended, row.last_line), else_=row.ended)
+        wait = case((_is_told(), timing.quiet), else_=timing.grace)
+        found = select(func.min(newest + wait)).where(IS_OPEN, row.ended.is_not(None), row.token == "")
+        async with self.reading() as connection:
+            due: float | None = (await connection.execute(found)).scalar()
+        return due
 
     async def claim_silent(self, now: float, silent: float, lease: float, limit: int) -> list[Claim]:
         """Reads all running attempts: for now and then, not for each round."""
@@ -108,16 +117,19 @@ def _is_due(now: float, timing: Timing) -> ColumnElement[bool]:
     News after a diagnosis count from ``dirty``: an old fatal line must not make every new line due at once.
     """
     row = attempts.c
-    ended = and_(
-        row.ended <= now - timing.grace,
-        or_(
-            row.last_line <= now - timing.grace,
-            and_(row.ended <= now - timing.settle_max, row.dirty <= now - timing.settle_max),
-        ),
+    ended = or_(
+        and_(_is_told(), row.ended <= now - timing.quiet, row.last_line <= now - timing.quiet),
+        and_(row.ended <= now - timing.grace, row.last_line <= now - timing.grace),
+        and_(row.ended <= now - timing.settle_max, row.dirty <= now - timing.settle_max),
     )
     quiet = and_(row.last_line <= now - timing.settle, row.dirty <= now - timing.settle)
     overdue = and_(row.fatal <= now - timing.settle_max, row.dirty <= now - timing.settle_max)
     return or_(ended, and_(row.fatal.is_not(None), or_(quiet, overdue)))
+
+
+def _is_told() -> ColumnElement[bool]:
+    """The log holds a fatal line, and there is no verdict yet."""
+    return and_(attempts.c.fatal.is_not(None), attempts.c.diagnosed == 0)
 
 
 async def _claim(connection: AsyncConnection, row: RowMapping, until: float) -> Claim:

@@ -118,21 +118,33 @@ class Cluster:
             process.wait(timeout=10)
 
     def clean(self) -> None:
-        """No jobs, all nodes in service: what one test leaves is nothing to the next."""
+        """No jobs, no reservations, all nodes in service: what one test leaves is nothing to the next."""
         for number in self.run("squeue", "-h", "-o", "%A").split():
             self.run("scancel", number, check=False)
         until(lambda: not self.run("squeue", "-h"), "no job is left")
+        for name in self.run("sinfo", "-h", "-T", "-o", "%i").split():
+            self.run("scontrol", "delete", f"reservationname={name}", check=False)
         for name in self.nodes:
             if name not in self.daemons:
                 self.start_node(name)
-        until(self._all_idle, "all nodes are idle", 60)
+        try:
+            until(self._all_idle, "all nodes are idle", 60)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.told()}") from None
+
+    def told(self) -> str:
+        """What Slurm says about the cluster, for the message of a failed test."""
+        commands = (("sinfo", "-N", "-o", "%N %T %E"), ("sinfo", "-T"), ("squeue", "-t", "all"))
+        return "\n".join(f"$ {' '.join(command)}\n{self.run(*command, check=False)}" for command in commands)
 
     def _all_idle(self) -> bool:
-        """Resumes what is not, as often as it takes: a node that still cleans up after a job may be drained yet."""
-        others = [name for name in self.nodes if self.node(name)[0] != "idle"]
-        for name in others:
+        """Resumes what is out of service, as often as it takes: a node that still cleans up after a job may be drained
+        yet. Not what is "idle*": each resume marks a node as silent until it has answered the next ping, so that
+        resuming again and again would keep it there."""
+        states = {name: self.node(name)[0] for name in self.nodes}
+        for name in (name for name, state in states.items() if state.startswith(("drain", "down", "fail"))):
             self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
-        return not others
+        return set(states.values()) == {"idle"}
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from diagnoser.compress.progress import Point
 from diagnoser.errors import BadInput
 from diagnoser.model import Stream
 
-VERSION = 1
+VERSION = 2
 _MOST = 512 << 20
 """Largest unpacked delta in bytes: far above what the limits let one become."""
 
@@ -58,7 +58,7 @@ def _share(share: Share) -> list[Any]:
     rows = [[row[0], row[1].decode("utf-8", "replace"), *row[2:]] for _, row in sorted(share.rows.items())]
     points = [_point(row) for _, row in sorted(share.points.items())]
     voices = [[voice, f"{ranks:x}"] for voice, ranks in sorted(share.voices.items())]
-    return [share.ranges, rows, points, voices, [[rank, *node] for rank, node in sorted(share.nodes.items())]]
+    return [share.ranges, rows, points, voices, [[*key, *told] for key, told in sorted(share.nodes.items())]]
 
 
 def _shared(fields: list[Any]) -> Share:
@@ -69,7 +69,7 @@ def _shared(fields: list[Any]) -> Share:
         point = Point(*(_value(value) for value in own[:5]), *own[5:]) if own else None
         share.points[number] = PointRow(number, voice, dialect, line.encode(), time, received, point)
     share.voices = {voice: int(ranks, 16) for voice, ranks in voices}
-    share.nodes = {rank: (weight, node) for rank, weight, node in nodes}
+    share.nodes = {(rank, weight): (number, node) for rank, weight, number, node in nodes}
     return share
 
 

@@ -80,14 +80,15 @@ class Stat:
 class Share:
     """What one stream left. ranges: line numbers that were fed. rows, points: by line number.
 
-    voices: voice -> bit set of the ranks it named itself (none for a bare ``3: ``). nodes: rank -> (weight, node).
+    voices: voice -> bit set of the ranks it named itself (none for a bare ``3: ``). nodes: (rank, weight) -> (number,
+    node) of the last line that says so: a job that is launched again has its ranks elsewhere.
     """
 
     ranges: Ranges = ()
     rows: dict[int, Row] = field(default_factory=dict)
     points: dict[int, PointRow] = field(default_factory=dict)
     voices: dict[str, int] = field(default_factory=dict)
-    nodes: dict[int, tuple[int, str]] = field(default_factory=dict)
+    nodes: dict[tuple[int, int], tuple[int, str]] = field(default_factory=dict)
 
     def add(self, other: "Share") -> None:
         self.ranges = join(self.ranges + other.ranges)
@@ -95,8 +96,8 @@ class Share:
         self.points.update(other.points)
         for voice, ranks in other.voices.items():
             self.voices[voice] = self.voices.get(voice, 0) | ranks
-        for rank, node in other.nodes.items():
-            self.nodes[rank] = max(node, self.nodes.get(rank, node))
+        for key, told in other.nodes.items():
+            self.nodes[key] = max(told, self.nodes.get(key, told))
 
     @property
     def size(self) -> int:

@@ -12,6 +12,7 @@ from diagnoser.compress.selection import Chosen
 from diagnoser.compress.skeleton import masked
 from diagnoser.compress.voices import Ranks
 from diagnoser.model import Compression, Evidence, LeftOut, Line, Mark, Phase, Progress, Stage, Stream, Template
+from diagnoser.model.evidence import Placement, rank_nodes
 
 _SEVERE, _TROUBLE = int(Kind.ANCHOR | Kind.EXCEPTION | Kind.FRAME), int(Kind.ERROR | Kind.WARNING)
 HEAD, TAIL = 5, 15
@@ -144,21 +145,21 @@ class Digest:
             self.progress,
             self.templates,
             frozenset(ranks),
-            self._rank_nodes(),
+            rank_nodes(self.lines, self.placements),
             self.left_out,
             self.compression,
             self.phases,
+            self.placements,
         )
 
-    def _rank_nodes(self) -> dict[int, str]:
-        """From communicators and the like first, else from whom a rank's lines came."""
-        nodes = {line.rank: line.node for line in reversed(self.lines) if line.rank >= 0 and line.node}
-        told: dict[int, tuple[int, str]] = {}
-        for share in self.delta.shares.values():
-            for rank, node in share.nodes.items():
-                told[rank] = max(node, told.get(rank, node))
-        nodes.update({rank: node for rank, (_, node) in told.items()})
-        return dict(sorted(nodes.items()))
+    @cached_property
+    def placements(self) -> tuple[Placement, ...]:
+        """Where ranks run: by stream, rank and weight."""
+        return tuple(
+            Placement(rank, node, weight, stream, number)
+            for stream, share in sorted(self.delta.shares.items())
+            for (rank, weight), (number, node) in sorted(share.nodes.items())
+        )
 
     def render(self, budget_tokens: int) -> str:
         """The numbered view for a model or a person, within about ``budget_tokens``."""

@@ -178,7 +178,7 @@ class Keeper:
 
     def _nodes(self, indices: list[int]) -> None:
         for index in indices:
-            told = nodes.read(self._cut.lines[index])
-            if told:
-                rank, node = told
-                self._share.nodes[rank] = max(node, self._share.nodes.get(rank, node))
+            if found := nodes.read(self._cut.lines[index]):
+                rank, (weight, node) = found
+                told = self._block.first + index, node
+                self._share.nodes[rank, weight] = max(told, self._share.nodes.get((rank, weight), told))

@@ -7,12 +7,14 @@ _SAID = re.compile(rb"(?i)\brank[ =:]+(\d+)\b.{0,40}\b(?:node|host(?:name)?|on)[
 
 
 _SURE = 1 << 30
+_DEVICE = re.compile(rb"(?:mlx\d|(?:bnxt|efa|irdma|hfi|cxi|ib|eth|bond|hsn|rdma|roce|en[ops])_?\d)")
+"""Network devices stand where hosts stand in some lines."""
 
 
 def read(line: bytes) -> tuple[int, tuple[int, str]] | None:
     """(rank, (weight, node)), or None. NCCL numbers the ranks of each communicator anew: the larger one weighs more."""
     if found := _NCCL.search(line):
         return int(found.group(2)), (int(found.group(3)), found.group(1).decode())
-    if found := _SAID.search(line):
+    if (found := _SAID.search(line)) and not _DEVICE.match(found.group(2)):
         return int(found.group(1)), (_SURE, found.group(2).decode())
     return None

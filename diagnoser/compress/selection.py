@@ -136,7 +136,7 @@ def _settle_series(share: Share, limits: Limits) -> None:
         keys = sorted(share.voices, key=_hash)[: limits.voices]
         share.voices = {voice: share.voices[voice] for voice in keys}
     if len(share.nodes) > limits.nodes:
-        share.nodes = {rank: share.nodes[rank] for rank in sorted(share.nodes)[: limits.nodes]}
+        share.nodes = {key: share.nodes[key] for key in sorted(share.nodes)[: limits.nodes]}
 
 
 def series_of(voice: str, dialect: int) -> str:

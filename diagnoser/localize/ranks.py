@@ -228,9 +228,9 @@ def _children(evidence: Evidence) -> tuple[int, ...]:
 def _announced(evidence: Evidence) -> dict[int, str]:
     nodes: dict[int, str] = {}
     for line in evidence.lines:
-        if found := _ON_NODE.search(line.body):
+        if " on " in line.body and (found := _ON_NODE.search(line.body)):
             nodes.setdefault(int(found[1]), found[2])
-        elif (found := _NCCL.search(line.text)) and not _is_device(found[1]):
+        elif "NCCL INFO" in line.text and (found := _NCCL.search(line.text)) and not _is_device(found[1]):
             nodes.setdefault(int(found[2]), found[1])
     return nodes
 

@@ -1,6 +1,6 @@
 """What the compressor keeps of a log."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
@@ -116,6 +116,27 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
+class Placement:
+    """The log says where a rank runs. weight: size of the communicator whose ranks are counted, or more where the line
+    says it in words. number: of the last line in its stream that says so.
+    """
+
+    rank: int
+    node: str
+    weight: int
+    stream: Stream
+    number: int
+
+
+def rank_nodes(lines: Sequence[Line], placements: Iterable[Placement]) -> dict[int, str]:
+    """rank -> node: of the largest communicator first, else from whom a rank's lines came."""
+    nodes = {line.rank: line.node for line in reversed(lines) if line.rank >= 0 and line.node}
+    best = sorted(placements, key=lambda one: (one.weight, one.number, one.node))
+    nodes.update({one.rank: one.node for one in best})
+    return dict(sorted(nodes.items()))
+
+
+@dataclass(frozen=True, slots=True)
 class LeftOut:
     """What a reader of the evidence does not see: the service never hides that it cut."""
 
@@ -136,7 +157,7 @@ class Evidence:
     """All that later stages see of a log.
 
     lines: in order of time (corrected), then stream, then number. ends: the last line number of each stream.
-    rank_nodes: rank -> node as the log itself shows it.
+    rank_nodes: rank -> node as the log itself shows it, all launches together. placements: what tells it, one by one.
     """
 
     lines: tuple[Line, ...] = ()
@@ -148,3 +169,4 @@ class Evidence:
     left_out: LeftOut = LeftOut()
     compression: Compression = Compression()
     phases: tuple[Phase, ...] = ()
+    placements: tuple[Placement, ...] = ()

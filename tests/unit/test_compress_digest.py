@@ -118,6 +118,17 @@ def test_nodes_of_ranks_come_from_the_world_communicator() -> None:
     assert found.rank_nodes == {1: "gpu-a", 9: "gpu-b"}
 
 
+def test_a_rank_that_was_launched_again_is_where_it_was_put_last() -> None:
+    """The last line about a rank and a communicator counts, and tells where it stands; network devices are no hosts."""
+    found = read(
+        "gpu-a:11:12 [1] NCCL INFO comm 0xcd rank 1 nranks 16 cudaDev 1 - Init COMPLETE",
+        "gpu-c:14:15 [1] NCCL INFO comm 0xef rank 1 nranks 16 cudaDev 1 - Init COMPLETE",
+        "gpu-c:14:15 [1] NCCL INFO Sharp rank 1/16 initialized on mlx5_ib0:1",
+    )
+    assert found.rank_nodes == {1: "gpu-c"}
+    assert [(one.rank, one.node, one.number) for one in found.placements] == [(1, "gpu-c", 2)]
+
+
 def test_the_last_words_of_every_voice_are_there() -> None:
     """A rank that falls silent early with a line of its own is seen, however long the others go on."""
     early = ["3: waiting for the storage gateway"]

@@ -54,6 +54,10 @@ _WORDS: tuple[tuple[FailureType, str], ...] = (
     ),
     (
         _T.GPU_DRIVER_ERROR,
+        r"failed call to cuinit|cuda_error_no_device|no (?:nvidia|amd) gpu device|cannot communicate with the nvidia driver",
+    ),
+    (
+        _T.GPU_DRIVER_ERROR,
         r"\b(?:nvml|nvidia-smi|gsp\w*|nvrm|amdgpu|rocm-smi|(?:cuda|nvidia|"
         + r"gpu) driver)\b.*(?:mismatch|"
         + _BAD

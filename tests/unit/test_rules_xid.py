@@ -5,7 +5,7 @@ import pytest
 from diagnoser.errors import RuleFaults
 from diagnoser.model import Evidence, Line, Stream
 from diagnoser.rules import xid
-from diagnoser.rules.xid import Code, Codes
+from diagnoser.rules.xid import Codes
 from diagnoser.settings import Settings
 from diagnoser.site import load_codes, load_reader
 
@@ -14,16 +14,36 @@ ENGINE = READER.knowledge.engine
 CODES = load_codes(Settings(), ENGINE.ruleset)
 
 
-def hits(text: str) -> set[str]:
+FORMS = (
+    "NVRM: Xid (PCI:0000:1b:00): {}, pid='<unknown>', name=<unknown>, said by the driver",
+    "NVRM: Xid (0000:1b:00): {}, said by an old driver",
+    "NVRM: Xid (PCI:0000:1b:00 GPU-I:05): {}, pid=7, name=python3, said of a MIG slice",
+    "Mar  3 04:12:44 trn-17 kernel: [88.441] NVRM: Xid (PCI:0019:01:00): {}, pid=7, name=python3, said by syslog",
+)
+
+
+def best(text: str) -> str | None:
     line = Line(Stream("kernel", "gpu-1"), 1, text, text)
-    return {hit.rule.id for hit in ENGINE.match(Evidence(lines=(line,)))}
+    found = ENGINE.match(Evidence(lines=(line,)))
+    return found[0].rule.id if found else None
 
 
-@pytest.mark.parametrize("code", [row for row in CODES.xid if row.rule], ids=lambda row: str(row.code))
-def test_the_rule_of_an_xid_knows_its_line(code: Code) -> None:
-    """The kernel's line with this code is hit by the rule that the table names."""
-    text = f"NVRM: Xid (PCI:0000:1b:00): {code.code}, pid='<unknown>', name=<unknown>, {code.name}"
-    assert code.rule in hits(text)
+@pytest.mark.parametrize("form", FORMS)
+def test_the_rule_that_the_table_names_knows_the_line_of_its_code(form: str) -> None:
+    """In every form in which drivers print it, a code is known by its rule before any other."""
+    wrong = {row.code: found for row in CODES.xid if row.rule and (found := best(form.format(row.code))) != row.rule}
+    assert wrong == {}
+
+
+def test_every_code_that_names_a_failure_has_its_rule() -> None:
+    """No Xid or SXid with a failure type is explained only: each is diagnosed."""
+    assert [row.code for row in (*CODES.xid, *CODES.sxid) if row.type and not row.rule] == []
+
+
+@pytest.mark.parametrize("code", [row.code for row in CODES.xid if row.type is None and not row.rule])
+def test_a_code_without_a_type_is_no_root(code: int) -> None:
+    """Reserved, display and informational codes hit nothing."""
+    assert best(FORMS[0].format(code)) is None
 
 
 def test_codes_that_say_nothing_alone_have_no_failure_type() -> None:

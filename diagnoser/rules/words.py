@@ -54,7 +54,8 @@ _WORDS: tuple[tuple[FailureType, str], ...] = (
     ),
     (
         _T.GPU_DRIVER_ERROR,
-        r"failed call to cuinit|cuda_error_no_device|no (?:nvidia|amd) gpu device|cannot communicate with the nvidia driver",
+        r"failed call to cuinit|cuda_error_no_device|no (?:nvidia|amd) gpu device|cannot communicate with the "
+        r"nvidia driver",
     ),
     (
         _T.GPU_DRIVER_ERROR,

@@ -30,6 +30,7 @@ from diagnoser.effects import Effects
 from diagnoser.errors import BadInput
 from diagnoser.intake import Intake
 from diagnoser.learning.shelf import Shelf
+from diagnoser.learning.watch import Watch
 from diagnoser.model import AttemptKey, EffectKind, Line, Mode
 from diagnoser.orders import Orders
 from diagnoser.outbox import Outbox
@@ -88,6 +89,8 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         incidents = _incidents(settings, store, reader, metrics, stack)
         shelf = Shelf(reader, store)
         await shelf.refresh()
+        shared = model_stage.guarded(settings, model) if model else None
+        school = model_stage.school(settings, store, shelf, shared)
         intake = Intake(store, shelf.compressor, metrics, pending_limit=settings.pending_bytes_max)
         outbox = Outbox(
             store,
@@ -102,10 +105,11 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         worker = Worker(
             store,
             replace(
-                _work(settings, shelf, orders, metrics, model, incidents),
+                _work(settings, shelf, orders, metrics, shared, incidents),
                 facts=around.facts,
                 learn=around.learn,
                 recall=incidents.recall,
+                observe=Watch(store, shelf, incidents).observe,
             ),
             clock,
             wake,
@@ -132,7 +136,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         )
         _tell_start(settings, reader, senders)
         async with asyncio.TaskGroup() as group:
-            runs = [intake.run(), worker.run(), outbox.run(), *(part.run() for part in bell)]
+            runs = [intake.run(), worker.run(), outbox.run(), school.run(), *(part.run() for part in bell)]
             loops = [group.create_task(run) for run in runs]
             yield create(services)
             for loop in loops:
@@ -245,8 +249,7 @@ def _work(
 ) -> Work:
     enrich, reader = None, shelf.base
     if model:
-        shared = model_stage.guarded(settings, model)
-        agent = model_stage.failure_agent(settings, shared, reader.knowledge.policy, metrics)
+        agent = model_stage.failure_agent(settings, model, reader.knowledge.policy, metrics)
         enrich = reader.enricher(agent, incidents.told)
     effects = orders.effects
     return Work(

@@ -13,6 +13,11 @@ from diagnoser.adapters.openai import OpenAIModel
 from diagnoser.failure_agent import FailureAgent, When
 from diagnoser.guarded import GuardedModel
 from diagnoser.inquiry import Steps, Subject, Terms, prepare
+from diagnoser.learning.cases import Cases, Store
+from diagnoser.learning.school import School
+from diagnoser.learning.school import Terms as Schooling
+from diagnoser.learning.shelf import Shelf
+from diagnoser.learning.writer import Pen
 from diagnoser.llm import prompt, redact
 from diagnoser.llm.guard import Breaker, Budget, Limits
 from diagnoser.llm.prompt import Prompt
@@ -24,6 +29,9 @@ from diagnoser.telemetry import Metrics
 from diagnoser.trial import Case, Outcome
 
 FAILURE_AGENT = "failure_agent/v1"
+RULE_WRITER = "rule_writer/v1"
+WRITING_SECONDS = 60.0
+"""For writing one rule: nobody waits for it."""
 
 
 def load_prompt(settings: Settings, name: str = FAILURE_AGENT) -> Prompt:
@@ -76,6 +84,13 @@ def failure_agent(
 def terms(settings: Settings, steps: Steps | None = None) -> Terms:
     """Raises RuleFaults, BadInput."""
     return Terms(load_prompt(settings), load_mask(settings), settings.model_view_tokens, _token, steps or Steps())
+
+
+def school(settings: Settings, store: Store, shelf: Shelf, model: LanguageModel | None) -> School:
+    """Where rules are learned; without a model they are made from the shape of a line. Raises RuleFaults, BadInput."""
+    pen = Pen(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS) if model else None
+    terms = Schooling(load_mask(settings), settings.rules_promote_after)
+    return School(Cases(store, shelf.base.evidence), shelf, time.time, terms, pen)
 
 
 def rendered(settings: Settings, prompt: Prompt, subject: Subject) -> ModelRequest:

@@ -320,11 +320,15 @@ class ReadStore(Protocol):
 
 
 class FeedbackStore(Protocol):
-    async def add_feedback(self, feedback: Feedback, incident: Incident) -> None:
+    async def add_feedback(self, feedback: Feedback, incident: Incident, wanted: LearnedRule | None = None) -> None:
         """Store what a person said, and what can be learned from it, in one transaction. Raises NotFound.
 
-        The incident takes the place of an earlier one of the same diagnosis.
+        The incident takes the place of an earlier one of the same diagnosis; rules learned from that one as another
+        cause are retired. wanted: the rule that is to be written. Hits of rules in the attempt are settled.
         """
+
+    async def add_incident(self, incident: Incident, wanted: LearnedRule | None = None) -> bool:
+        """The same without a person's word; False, and nothing is stored, when the diagnosis has an incident."""
 
     async def incidents(self, since: float, after: str, limit: int) -> list[Incident]:
         """Those that changed at or after ``since``, by diagnosis; ``after``: the last one of the page before."""

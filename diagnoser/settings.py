@@ -93,6 +93,10 @@ class Settings(BaseSettings):
         "", description="OpenAI-compatible server for embeddings of failures; empty: hashed words, made here."
     )
     embedding_model: str = Field("", description="Embedding model, as that server calls it. The key is `MODEL_KEY`.")
+    rules_promote_after: Annotated[int, Field(ge=0)] = Field(
+        3,
+        description="Confirmed hits in shadow, none wrong, after which a learned rule decides; 0: only people promote.",
+    )
     redact_file: Path | None = Field(
         None, description="More to mask before text goes to a model or a chat: RE2 patterns, one a line."
     )

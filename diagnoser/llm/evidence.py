@@ -109,8 +109,13 @@ def _node(answer: Answer, scene: Scene) -> str | None:
 
 def _told(text: str, scene: Scene) -> str:
     """The model's words for people: one line, true names, secrets masked, no links to follow."""
-    shown = _LINK.sub("<link>", _words(text))
+    shown = without_links(_words(text))
     return scene.disguise.mask(scene.disguise.hosts.show(shown))
+
+
+def without_links(text: str) -> str:
+    """``text`` with nothing in it that a page or a chat makes clickable."""
+    return _LINK.sub("<link>", text)
 
 
 def _repeats(text: str, instructions: str) -> bool:

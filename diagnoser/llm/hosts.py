@@ -19,14 +19,17 @@ _NO_HOST = frozenset({"0.0.0.0", "127.0.0.1", "255.255.255.255"})  # noqa: S104 
 
 
 class HostMap:
-    """nodes: all that the job is known to have. text: what will be shown, so that no alias is a word of it."""
+    """nodes: all that the job is known to have. text: what will be shown, so that no alias is a word of it.
+
+    prefix: what every alias begins with.
+    """
 
     def __init__(self, nodes: Iterable[str], text: str = "") -> None:
         names = sorted({node for node in nodes if node and not node.isdecimal()})
         free = chain(("host-", "machine-"), (f"host{number}-" for number in count()))
-        self._prefix = next(word for word in free if word not in text and not any(word in name for name in names))
-        self._aliases = {name: f"{self._prefix}{number}" for number, name in enumerate(names, 1)}
-        self._shown = re.compile(rf"{re.escape(self._prefix)}\d+(?!\d)")
+        self.prefix = next(word for word in free if word not in text and not any(word in name for name in names))
+        self._aliases = {name: f"{self.prefix}{number}" for number, name in enumerate(names, 1)}
+        self._shown = re.compile(rf"{re.escape(self.prefix)}\d+(?!\d)")
 
     def hide(self, text: str) -> str:
         """``text`` with aliases for nodes and addresses."""
@@ -51,4 +54,4 @@ class HostMap:
     def _address(self, address: str) -> str:
         if address in _NO_HOST:
             return address
-        return self._aliases.setdefault(address, f"{self._prefix}{len(self._aliases) + 1}")
+        return self._aliases.setdefault(address, f"{self.prefix}{len(self._aliases) + 1}")

@@ -44,10 +44,14 @@ def progress(diagnosis: Diagnosis, attempt: Attempt) -> tuple[str, float]:
 
 def went_on(now: Plan, before: Plan) -> bool:
     """Whether this launch came further than the one before. Different measures cannot be compared: no."""
-    measure, far = now.progress
-    if measure != before.progress[0]:
+    return further(now.progress, before.progress)
+
+
+def further(now: tuple[str, float], before: tuple[str, float]) -> bool:
+    """The same for two measures of progress."""
+    if now[0] != before[0]:
         return False
-    return far > before.progress[1] * (1.0 if measure in EXACT else FURTHER)
+    return now[1] > before[1] * (1.0 if now[0] in EXACT else FURTHER)
 
 
 def same_step(now: Plan, before: Plan) -> bool:

@@ -22,7 +22,7 @@ from diagnoser.model import (
 )
 from diagnoser.ports import DiagnosisRecord, Embedder, FeedbackStore, LogStore
 from diagnoser.recovery.policy import Policy, case_of
-from diagnoser.retrieval import hashing, search, signature
+from diagnoser.retrieval import hashing, lessons, search, signature
 from diagnoser.retrieval.index import Index
 from diagnoser.retrieval.search import Found
 from diagnoser.rules import outcome
@@ -76,13 +76,22 @@ class Incidents:
         self._turn = asyncio.Lock()
 
     async def learn(self, record: DiagnosisRecord, said: Feedback) -> None:
-        """Store what a person said about a diagnosis. Raises NotFound."""
+        """Store what a person said about a diagnosis, and that a rule is wanted for it. Raises NotFound."""
+        made = await self._made(record, said)
+        await self._store.add_feedback(said, made, lessons.wanted(record, made))
+        self._metrics.told(record.diagnosis.type, said.verdict)
+
+    async def confirm(self, record: DiagnosisRecord, by: str, now: float) -> bool:
+        """The same where not a person but what happened next confirms the verdict; False when it was known."""
+        made = await self._made(record, Feedback("", record.id, now, FeedbackVerdict.CONFIRMED, by))
+        return await self._store.add_incident(made, lessons.wanted(record, made))
+
+    async def _made(self, record: DiagnosisRecord, said: Feedback) -> Incident:
         sign = signature.of(await self.evidence(record.attempt), record.diagnosis)
         vectors = {hashing.NAME: hashing.packed(signature.vector(sign))}
         if self._embedder and (given := await self._embedded(sign)) is not None:
             vectors[self._embedder.name] = hashing.packed(given)
-        await self._store.add_feedback(said, replace(incident(record, said), signature=sign, vectors=vectors))
-        self._metrics.told(record.diagnosis.type, said.verdict)
+        return replace(incident(record, said), signature=sign, vectors=vectors)
 
     async def similar(self, record: DiagnosisRecord, limit: int = SHOWN) -> list[Similar]:
         """The nearest confirmed incidents of other attempts, the nearest first."""

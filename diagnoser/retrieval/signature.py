@@ -1,5 +1,6 @@
 """What of a failure is looked for again: the words of its root, its chain, and where in the code it was raised."""
 
+import hashlib
 import re
 
 from diagnoser.model import Diagnosis, Evidence, Line, Mark, Signature, Traceback
@@ -15,6 +16,8 @@ _FRAMES = 3
 _CHARS = 600
 _TELLING = 4
 """Words of its own that a message must have before it can be told from others."""
+_LETTERS = str.maketrans("0123456789", "ghijklmnop")
+"""A digest without digits is one word that shares nothing with another one."""
 _FRAME = re.compile(r'File "(?:[^"]*/)?([^"/]+)", line \d+, in (\S+)')
 
 # What launchers and schedulers say about any failure.
@@ -27,7 +30,7 @@ launcher launch run running main root cause observed first other time host hostn
 last file line module srun slurmstepd step task tasks cancelled aborted abort node nodes received warning info
 fatal critical exception raised runtimeerror subprocess calledprocesserror returned non zero
 """
-_COMMON = frozenset(_COMMON_WORDS.split())
+COMMON = frozenset(_COMMON_WORDS.split())
 
 
 def of(evidence: Evidence, diagnosis: Diagnosis) -> Signature:
@@ -40,9 +43,9 @@ def of(evidence: Evidence, diagnosis: Diagnosis) -> Signature:
     decided = diagnosis.decided_by.startswith(("rule:", "heuristic:")) and diagnosis.type != "unknown"
     root = _root(evidence, diagnosis) if decided else None
     told = [root.body] if root else [line.body for line in _complaints(evidence)]
-    seen = dict.fromkeys(hashing.normalised(text[:_CHARS], names) for text in told)
+    seen = _bounded(list(dict.fromkeys(filter(None, (hashing.normalised(text[:_CHARS], names) for text in told)))))
     types = dict.fromkeys([*([diagnosis.type] if root else []), *(symptom.type for symptom in diagnosis.symptoms)])
-    return Signature("\n".join(filter(None, seen)), " ".join(types), " ".join(_frames(evidence, root)))
+    return Signature("\n".join(seen), " ".join(types), " ".join(_frames(evidence, root)))
 
 
 def is_same(one: Signature, other: Signature) -> bool:
@@ -69,7 +72,7 @@ def vector(signature: Signature) -> Vector:
 
 def is_telling(signature: Signature) -> bool:
     """Whether the message says something that not every failure says."""
-    said = {word for word in hashing.words(signature.message) if word not in _COMMON and word.isalpha()}
+    said = {word for word in hashing.words(signature.message) if word not in COMMON and word.isalpha()}
     return len(said) >= _TELLING
 
 
@@ -95,8 +98,16 @@ def _complaints(evidence: Evidence) -> list[Line]:
         rare = line.mark is Mark.NOVEL and 0 < trained < line.number
         if (rare or line.mark >= Mark.SEVERITY) and not _FRAME.search(line.body):
             found.setdefault(hashing.normalised(line.body[:_CHARS]), line)
-    lines, half = list(found.values()), _COMPLAINTS // 2
-    return lines if len(lines) <= _COMPLAINTS else lines[:half] + lines[-half:]
+    return list(found.values())
+
+
+def _bounded(lines: list[str]) -> list[str]:
+    """The first and the last ones; a word that stands for exactly those between, for one of them may be the cause."""
+    half = _COMPLAINTS // 2
+    if len(lines) <= _COMPLAINTS:
+        return lines
+    between = hashlib.sha256("\n".join(sorted(lines[half:-half])).encode("utf-8", "replace")).hexdigest()
+    return [*lines[:half], between.translate(_LETTERS), *lines[-half:]]
 
 
 def _frames(evidence: Evidence, root: Line | None) -> list[str]:

@@ -6,16 +6,17 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.learned import LearnedRules
 from diagnoser.adapters.sql.tables import diagnoses, feedback, incidents
 from diagnoser.errors import NotFound
-from diagnoser.model import Feedback, Incident
+from diagnoser.model import Feedback, Incident, LearnedRule
+from diagnoser.taxonomy import FailureType
 
 
-class FeedbackRows(Database):
+class FeedbackRows(LearnedRules):
     """``ports.FeedbackStore``."""
 
-    async def add_feedback(self, given: Feedback, incident: Incident) -> None:
+    async def add_feedback(self, given: Feedback, incident: Incident, wanted: LearnedRule | None = None) -> None:
         about = select(diagnoses.c.id).where(diagnoses.c.id == given.diagnosis)
         row = codec.incident_row(incident)
         new = self.insert(incidents).values(row)
@@ -25,6 +26,22 @@ class FeedbackRows(Database):
                 raise NotFound(f"there is no diagnosis {given.diagnosis!r}")
             await connection.execute(feedback.insert(), codec.feedback_row(given))
             await connection.execute(new.on_conflict_do_update(index_elements=["diagnosis"], set_=changed))
+            await self.withdraw_in(connection, incident)
+            await self._learned(connection, incident, wanted)
+
+    async def add_incident(self, incident: Incident, wanted: LearnedRule | None = None) -> bool:
+        async with self.writing() as connection:
+            new = await self.insert_new(connection, incidents, [codec.incident_row(incident)])
+            if new:
+                await self._learned(connection, incident, wanted)
+            return bool(new)
+
+    async def _learned(self, connection: AsyncConnection, incident: Incident, wanted: LearnedRule | None) -> None:
+        """The cause is known now: who had it right, and what rule would know it next time."""
+        if incident.type is not FailureType.UNKNOWN:
+            await self.settle_in(connection, incident.attempt, incident.type)
+        if wanted:
+            await self.propose_in(connection, wanted)
 
     async def incidents(self, since: float, after: str, limit: int) -> list[Incident]:
         found = select(incidents).where(incidents.c.changed >= since, incidents.c.diagnosis > after)

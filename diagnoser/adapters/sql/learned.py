@@ -12,9 +12,11 @@ from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import learned_rules, revisions, rule_hits
 from diagnoser.errors import Conflict, NotFound
 from diagnoser.model import (
+    LOADED,
     AttemptKey,
     Counts,
     HitVerdict,
+    Incident,
     LearnedKind,
     LearnedRule,
     LearnedState,
@@ -115,6 +117,22 @@ class LearnedRules(Database):
                 update(rule_hits).where(here, rule_hits.c.rule == rule.id).values(verdict=verdict.value)
             )
         return [rule.id for rule in rules]
+
+    async def withdraw_in(self, connection: AsyncConnection, incident: Incident) -> None:
+        """Retire what was learned from this diagnosis as another cause: the person thought again."""
+        row = learned_rules.c
+        live = [str(state) for state in (LearnedState.PROPOSED, *LOADED)]
+        mine = and_(row.source == incident.diagnosis, row.kind == LearnedKind.DIAGNOSIS, row.state.in_(live))
+        found = (await connection.execute(select(row.body, row.version).where(mine))).mappings().all()
+        for one in found:
+            rule = replace(_RULE.validate_json(one["body"]), version=one["version"])
+            if rule.type == incident.type:
+                continue
+            why = f"the cause was corrected to {incident.type}"
+            gone = rule.moved(LearnedState.RETIRED, by=incident.by, why=why, now=incident.changed)
+            values = _row(replace(gone, version=rule.version + 1)) | {"lease": 0.0}
+            await self._count_up(connection)
+            await connection.execute(update(learned_rules).where(row.id == rule.id).values(values))
 
     async def rule_hits(self, rule: str, limit: int) -> list[RuleHit]:
         found = select(rule_hits).where(rule_hits.c.rule == rule)

@@ -2,7 +2,6 @@
 
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.feedback import FeedbackRows
-from diagnoser.adapters.sql.learned import LearnedRules
 from diagnoser.adapters.sql.migrations import upgrade_engine
 from diagnoser.adapters.sql.node_logs import NodeLogs
 from diagnoser.adapters.sql.outbox import Outbox
@@ -10,7 +9,7 @@ from diagnoser.adapters.sql.reading import Reading
 from diagnoser.adapters.sql.work import Work
 
 
-class SqlStore(Work, Outbox, Reading, NodeLogs, FeedbackRows, LearnedRules):
+class SqlStore(Work, Outbox, Reading, NodeLogs, FeedbackRows):
     """Made from an engine; ``open_store`` also brings the schema up to date. ``close`` it when done.
 
     Every method may raise Unavailable. A value that the database cannot hold raises BadInput.

@@ -1,7 +1,6 @@
 """Composition root: the only place that names adapters. `cli.py` parses flags and comes here."""
 
 import asyncio
-import ipaddress
 import secrets
 import signal
 import sys
@@ -17,21 +16,22 @@ import uvicorn
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
-from diagnoser import model_stage, site, telemetry
+from diagnoser import doors, model_stage, site, telemetry
 from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.http import create_client
+from diagnoser.adapters.log_root import log_root
 from diagnoser.adapters.memory import LocalWake
 from diagnoser.adapters.openai import OpenAIModel
 from diagnoser.adapters.redis import RedisBell
 from diagnoser.adapters.slack import SlackWebhook
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.webhook import RecoveryWebhook
+from diagnoser.attribution import Attribution
 from diagnoser.effects import Effects
-from diagnoser.errors import BadInput
 from diagnoser.intake import Intake
 from diagnoser.learning.shelf import Shelf
 from diagnoser.learning.watch import Watch
-from diagnoser.model import AttemptKey, EffectKind, Line, Mode
+from diagnoser.model import AttemptKey, EffectKind, Facts, Line, Mode
 from diagnoser.orders import Orders
 from diagnoser.outbox import Outbox
 from diagnoser.outbox import Pace as OutboxPace
@@ -43,20 +43,18 @@ from diagnoser.settings import Settings
 from diagnoser.surroundings import Surroundings
 from diagnoser.telemetry import Metrics
 from diagnoser.web.server import create
-from diagnoser.web.services import Check, Limits, Scope, Services, Token, View
+from diagnoser.web.services import Check, Limits, Services, View
 from diagnoser.worker import Pace, Work, Worker
 
 STOP_SECONDS = 10
 EMBED_SECONDS = 5.0
-RATES = {"slack": 1.0, "webhook": 20.0}
-"""Sends a second to each target; one a second is what Slack's incoming webhooks take."""
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 async def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. A part that fails for good takes the process down: a supervisor restarts it."""
     telemetry.set_up_logging(as_json=settings.log_format == "json", level=settings.log_level)
-    _refuse_open_doors(settings)
+    doors.refuse_open_doors(settings)
     stopping = asyncio.Event()
     async with running(settings, stopping) as app:
         config = uvicorn.Config(
@@ -85,7 +83,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         client = await stack.enter_async_context(create_client())
         senders, model = _senders(settings, client), _model(settings, stack)
         wake, outbox_wake, bell, spare = _wakes(settings, stack)
-        orders = Orders(reader.knowledge.policy, _effects(settings, reader, senders))
+        orders = Orders(reader.knowledge.policy, _effects(settings, reader, senders), settings.plan_lease_seconds)
         incidents = _incidents(settings, store, reader, metrics, stack)
         shelf = Shelf(reader, store)
         await shelf.refresh()
@@ -99,7 +97,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             outbox_wake,
             Random(),  # noqa: S311 - jitter, not a secret
             metrics,
-            OutboxPace(rates=RATES),
+            OutboxPace(rates={"slack": settings.slack_per_second, "webhook": settings.webhook_per_second}),
         )
         around = Surroundings(store, clock, settings.baseline_days)
         worker = Worker(
@@ -129,9 +127,11 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             outbox=outbox_wake,
             limits=Limits(settings.body_bytes_max, settings.body_bytes_max),
             base_url=settings.base_url.rstrip("/"),
-            tokens=tokens(settings),
+            tokens=doors.tokens(settings),
             view=_view(store, reader),
             stopping=stopping,
+            attribution=_attribution(settings, reader, stack),
+            metrics=metrics,
             spare=spare | _spare(model, stack),
         )
         _tell_start(settings, reader, senders)
@@ -163,31 +163,10 @@ def _stop_on_signals(server: uvicorn.Server, stopping: asyncio.Event) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
-def tokens(settings: Settings) -> tuple[Token, ...]:
-    """The bearer tokens of the settings. Raises BadInput for one that is not `write:...` or `read:...`."""
-    given = [part.strip() for part in settings.tokens.get_secret_value().split(",") if part.strip()]
-    found = []
-    for number, entry in enumerate(given, 1):
-        scope, _, secret = entry.partition(":")
-        if scope not in set(Scope) or len(secret) < 16:
-            raise BadInput(f"DIAGNOSER_TOKENS: token {number} must be write: or read: and at least 16 characters")
-        found.append(Token(f"{scope}-{number}", secret, Scope(scope)))
-    return tuple(found)
-
-
 def make_id(now: float) -> str:
     """26 characters that sort by time (as ULID does): 48 bits of milliseconds, 80 random bits."""
     value = int(now * 1000) << 80 | secrets.randbits(80)
     return "".join(CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
-
-
-def _refuse_open_doors(settings: Settings) -> None:
-    try:
-        loopback = ipaddress.ip_address(settings.host).is_loopback
-    except ValueError:
-        loopback = settings.host == "localhost"
-    if not loopback and not tokens(settings):
-        raise BadInput(f"listening on {settings.host} needs DIAGNOSER_TOKENS: anybody there could send and read logs")
 
 
 def _senders(settings: Settings, client: httpx.AsyncClient) -> dict[EffectKind, Sender]:
@@ -297,6 +276,15 @@ def _spare(model: OpenAIModel | None, stack: AsyncExitStack) -> dict[str, Check]
     pulse = Pulse(model.ping, time.monotonic)
     stack.push_async_callback(pulse.close)
     return {"model": pulse}
+
+
+def _attribution(settings: Settings, reader: Reader, stack: AsyncExitStack) -> Attribution | None:
+    if settings.attribution_root is None:
+        return None
+    root = log_root(settings.attribution_root)
+    attribution = Attribution(root.open, lambda log: reader.diagnose(reader.read(log).evidence(), Facts()))
+    stack.push_async_callback(attribution.close)
+    return attribution
 
 
 def _view(store: SqlStore, reader: Reader) -> View:

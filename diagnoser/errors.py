@@ -10,6 +10,7 @@ DiagnoserError
 │   └── OutOfScope      a token that may not do this                         -> 403
 ├── Conflict            somebody else wrote first; the caller re-reads       -> 409
 ├── Unavailable         a part the service needs does not answer; try again  -> 503
+├── LogRefused          a log file that may not be read, in the words of an attribution service
 ├── RuleFaults          faults of rule, filter, policy or prompt files, all at once
 ├── ModelFailed         the language model gave no usable answer (carries the reason)
 └── DeliveryError       an effect did not arrive; knows itself whether another try can help
@@ -67,6 +68,25 @@ class Conflict(DiagnoserError):
 class Unavailable(DiagnoserError):
     status = 503
     title = "Unavailable, try again"
+
+
+class LogRefusal(StrEnum):
+    """Why a log file is not read: the error codes of NVIDIA's attribution service, which its clients know."""
+
+    INVALID_PATH = "invalid_path"
+    OUTSIDE_ROOT = "outside_root"
+    NOT_FOUND = "not_found"
+    NOT_READABLE = "not_readable"
+    NOT_REGULAR = "not_regular"
+    EMPTY_FILE = "empty_file"
+
+
+class LogRefused(DiagnoserError):
+    title = "Log file refused"
+
+    def __init__(self, code: LogRefusal, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)

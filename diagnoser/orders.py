@@ -23,7 +23,6 @@ from diagnoser.recovery import breaker, node_check, plans
 from diagnoser.recovery.policy import Policy
 
 LEASE_SECONDS = 60.0
-"""How long an executor holds a plan without a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +39,12 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Each method gives the rule for one order at one time."""
+    """Each method gives the rule for one order at one time. lease: seconds that an executor holds a plan without a
+    word."""
 
     policy: Policy
     effects: Effects
+    lease: float = LEASE_SECONDS
 
     def approve(self, record: DiagnosisRecord | None, by: str, comment: str, now: float) -> Rule:
         """record: the diagnosis that the plan follows from, told to the webhook with it."""
@@ -69,7 +70,7 @@ class Orders:
             lease = plans.prove(plan, told.token)
             if told.state is PlanState.SENT:
                 after = plans.progress(
-                    plan, told.steps, drained=told.drained, requeued=told.requeued, until=now + LEASE_SECONDS
+                    plan, told.steps, drained=told.drained, requeued=told.requeued, until=now + self.lease
                 )
                 return Ruling(after, marks=_drained(plan, after, lease.executor, now))
             after = plans.end(
@@ -144,7 +145,7 @@ class Orders:
         """The plan with its lease renewed. Raises Conflict when the token does not hold it."""
         plan = _given(given)
         plans.prove(plan, token)
-        return plans.progress(plan, (), drained=(), requeued="", until=now + LEASE_SECONDS)
+        return plans.progress(plan, (), drained=(), requeued="", until=now + self.lease)
 
     def _judged(self, plan: Plan, check: NodeCheck, situation: Situation, now: float) -> Ruling:
         """The verdict becomes the plan's nodes. What a person handles stays theirs; the breaker may want approval."""

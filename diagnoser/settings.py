@@ -36,8 +36,8 @@ class Settings(BaseSettings):
     )
     tokens: SecretStr = Field(
         SecretStr(""),
-        description="Bearer tokens, comma separated, each `write:<token>` or `read:<token>`; empty: no "
-        "authentication, which is accepted on loopback only.",
+        description="Bearer tokens, comma separated, each `read:<token>`, `execute:<token>` (agents) or "
+        "`write:<token>` (people, all of it); empty: no authentication, which is accepted on loopback only.",
     )
     rules_dir: Path | None = Field(None, description="Folder of rules, filters and policy; empty: those that ship.")
     prompts_dir: Path | None = Field(None, description="Folder of prompts; empty: those that ship.")
@@ -111,6 +111,15 @@ class Settings(BaseSettings):
         "policy",
         description="`policy`: each row of the table says how far it may go (observe unless it says more); "
         "`observe`: never act; `act`: send every plan to the webhook.",
+    )
+
+    plan_lease_seconds: Seconds = Field(
+        60.0, description="How long an executor holds a plan without a word before another one takes over."
+    )
+    webhook_per_second: Annotated[float, Field(gt=0)] = Field(20.0, description="Recovery webhooks sent at most.")
+    slack_per_second: Annotated[float, Field(gt=0)] = Field(1.0, description="Alerts sent at most; Slack takes one.")
+    attribution_root: Path | None = Field(
+        None, description="Folder whose log files `ft_launcher` may ask about (`POST` and `GET /logs`); empty: none."
     )
 
     log_format: Literal["console", "json"] = Field("console", description="How the service's own log looks.")

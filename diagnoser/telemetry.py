@@ -2,13 +2,26 @@
 
 import logging
 import sys
+from collections.abc import Iterable
+from itertools import product
 from typing import Protocol
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from diagnoser.errors import ModelFailure
-from diagnoser.model import Diagnosis, EffectKind, FeedbackVerdict, ModelUse
+from diagnoser.model import (
+    Diagnosis,
+    EffectKind,
+    FeedbackVerdict,
+    ModelUse,
+    Plan,
+    PlanReason,
+    PlanState,
+    Ruling,
+    Situation,
+)
+from diagnoser.ports import Rule
 from diagnoser.taxonomy import FailureType, Outcome
 
 EFFECT_RESULTS = ("sent", "retried", "dead", "expired")
@@ -25,6 +38,30 @@ class Receipt(Protocol):
     def rejected(self) -> int: ...
     @property
     def cut(self) -> int: ...
+
+
+class Watched:
+    """A rule that remembers what it decided, so that it can be counted once it is stored."""
+
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+        self._last: tuple[Plan | None, Ruling] | None = None
+
+    def __call__(self, plan: Plan | None, situation: Situation) -> Ruling:
+        ruling = self._rule(plan, situation)
+        self._last = plan, ruling
+        return ruling
+
+    @property
+    def reasons(self) -> list[str]:
+        """Of each plan that now stands as it did not before."""
+        if self._last is None:
+            return []
+        before, ruling = self._last
+        changed = [one for one in ruling.others if one.state is PlanState.SUPERSEDED]
+        if ruling.plan and before and ruling.plan.id == before.id and (_is_new(before) or _stands(before, ruling.plan)):
+            changed.append(ruling.plan)
+        return [one.reason for one in changed]
 
 
 class Metrics:
@@ -52,22 +89,28 @@ class Metrics:
         self.feedback = Counter(
             "diagnoser_feedback", "What people said, by the type of the verdict", ["verdict", "type"], registry=registry
         )
+        self.plans = Counter(
+            "diagnoser_plans",
+            "Times a plan came to stand for a reason, also when nothing is done",
+            ["reason"],
+            registry=registry,
+        )
         self.up = Gauge("diagnoser_start_time_seconds", "When this process started", registry=registry)
-        for result in ("taken", "duplicate", "rejected", "cut"):
-            self.lines.labels(result)
-        for outcome in Outcome:
-            for kind in FailureType:
-                self.diagnoses.labels(outcome, kind)
-        for said in FeedbackVerdict:
-            for kind in FailureType:
-                self.feedback.labels(said, kind)
-        for effect in EffectKind:
-            for result in EFFECT_RESULTS:
-                self.effects.labels(effect, result)
-        for reason in ModelFailure:
-            self.model_failures.labels(reason)
-        for direction in ("in", "out"):
-            self.model_tokens.labels(direction)
+        self._begin_at_zero()
+
+    def _begin_at_zero(self) -> None:
+        known: tuple[tuple[Counter, tuple[Iterable[str], ...]], ...] = (
+            (self.lines, (("taken", "duplicate", "rejected", "cut"),)),
+            (self.diagnoses, (Outcome, FailureType)),
+            (self.feedback, (FeedbackVerdict, FailureType)),
+            (self.effects, (EffectKind, EFFECT_RESULTS)),
+            (self.plans, (PlanReason,)),
+            (self.model_failures, (ModelFailure,)),
+            (self.model_tokens, (("in", "out"),)),
+        )
+        for counter, labels in known:
+            for values in product(*labels):
+                counter.labels(*values)
 
     def accepted(self, receipt: Receipt, size: int) -> None:
         self.bytes.inc(size)
@@ -84,6 +127,11 @@ class Metrics:
         self.diagnoses.labels(diagnosis.outcome, diagnosis.type).inc()
         self.diagnosis_seconds.observe(seconds)
 
+    def ruled(self, rule: Watched | None) -> None:
+        """What a rule decided has been stored."""
+        for reason in rule.reasons if rule else ():
+            self.plans.labels(reason).inc()
+
     def told(self, kind: FailureType, said: FeedbackVerdict) -> None:
         """A person said something about a verdict of this type."""
         self.feedback.labels(said, kind).inc()
@@ -95,6 +143,15 @@ class Metrics:
         self.model_tokens.labels("out").inc(use.tokens_out)
         if use.failure:
             self.model_failures.labels(use.failure).inc()
+
+
+def _is_new(plan: Plan) -> bool:
+    """A proposal is not stored yet: nothing has happened to it."""
+    return not plan.history
+
+
+def _stands(before: Plan, after: Plan) -> bool:
+    return (before.state, before.reason) != (after.state, after.reason)
 
 
 def set_up_logging(*, as_json: bool, level: str) -> None:

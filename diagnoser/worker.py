@@ -28,7 +28,7 @@ from diagnoser.ports import (
     WorkStore,
 )
 from diagnoser.taxonomy import Outcome
-from diagnoser.telemetry import Metrics
+from diagnoser.telemetry import Metrics, Watched
 
 Diagnose = Callable[[list[bytes], Facts], Diagnosis]
 """Deltas of one attempt, in any order, and what else is known -> verdict. Runs in a thread."""
@@ -228,7 +228,9 @@ class Worker:
         record, plan, effects = self._work.decide(claim, diagnosis, self._clock())
         if self._work.observe:
             await self._work.observe(claim, record, data, facts)
-        await self._store.save_diagnosis(claim, record, plan, effects, self._rule(record))
+        rule = self._rule(record)
+        await self._store.save_diagnosis(claim, record, plan, effects, rule)
+        self._metrics.ruled(rule)
         self._metrics.diagnosed(diagnosis, self._clock() - started)
         self._outbox.notify()
         if self._work.learn:
@@ -241,8 +243,8 @@ class Worker:
             return await self._work.facts(claim, data)
         return Facts(claim.job, claim.attempt.key.number, claim.attempt.events)
 
-    def _rule(self, record: DiagnosisRecord) -> Rule | None:
-        return self._work.rule(record) if self._work.rule else None
+    def _rule(self, record: DiagnosisRecord) -> Watched | None:
+        return Watched(self._work.rule(record)) if self._work.rule else None
 
     async def _data(self, key: AttemptKey) -> list[bytes]:
         return [delta.data for delta in await self._store.deltas(key)]
@@ -301,8 +303,10 @@ class Worker:
         if better is None:
             return Reason.NOT_ENRICHED
         new, plan, effects = self._work.decide(claim, better, self._clock())
-        if not await self._store.replace_diagnosis(record.id, new, plan, effects, self._rule(new)):
+        rule = self._rule(new)
+        if not await self._store.replace_diagnosis(record.id, new, plan, effects, rule):
             return Reason.ENRICHMENT_STALE
+        self._metrics.ruled(rule)
         self._outbox.notify()
         return Reason.ENRICHED
 
@@ -326,7 +330,9 @@ class Worker:
             return
         now = self._clock()
         for plan in await self._store.expired_plans(now, EXPIRED_AT_ONCE):
-            await self._store.change_plan(plan, now, self._work.expire(now))
+            rule = Watched(self._work.expire(now))
+            await self._store.change_plan(plan, now, rule)
+            self._metrics.ruled(rule)
             self._outbox.notify()
 
     async def _silent(self) -> list[Claim]:

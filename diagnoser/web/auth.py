@@ -36,20 +36,24 @@ def may_read(request: Request, services: Provided) -> None:
 
 def may_write(request: Request, services: Provided) -> None:
     """Raises Denied or OutOfScope. A page of another site never writes, also where no tokens are configured."""
-    if request.headers.get("sec-fetch-site", "none") in FOREIGN:
-        raise OutOfScope("Another site's page may not write here.")
-    check(request.headers.get("authorization", ""), services.tokens, Scope.WRITE)
+    _check_change(request, services, Scope.WRITE)
+
+
+def may_execute(request: Request, services: Provided) -> None:
+    """The same for what agents do."""
+    _check_change(request, services, Scope.EXECUTE)
 
 
 READ = [Security(bearer), Depends(may_read)]
+EXECUTE = [Security(bearer), Depends(may_execute)]
 WRITE = [Security(bearer), Depends(may_write)]
 
 
 def check(header: str, tokens: Sequence[Token], needed: Scope) -> None:
     """Is there a token for this in the Authorization header? Raises Denied or OutOfScope."""
     token = holder(header, tokens, needed)
-    if token and needed is Scope.WRITE and not header.lower().startswith("bearer "):
-        raise OutOfScope("This needs a bearer token with the scope 'write'.")
+    if token and needed is not Scope.READ and not header.lower().startswith("bearer "):
+        raise OutOfScope(f"This needs a bearer token with the scope '{needed}'.")
 
 
 def holder(header: str, tokens: Sequence[Token], needed: Scope) -> Token | None:
@@ -66,9 +70,15 @@ def holder(header: str, tokens: Sequence[Token], needed: Scope) -> Token | None:
     token = _find(shown, tokens)
     if token is None:
         raise Denied("The token is not known.")
-    if needed is Scope.WRITE and token.scope is Scope.READ:
-        raise OutOfScope("This needs a bearer token with the scope 'write'.")
+    if not token.scope.covers(needed):
+        raise OutOfScope(f"This needs a bearer token with the scope '{needed}'.")
     return token
+
+
+def _check_change(request: Request, services: Services, needed: Scope) -> None:
+    if request.headers.get("sec-fetch-site", "none") in FOREIGN:
+        raise OutOfScope("Another site's page may not write here.")
+    check(request.headers.get("authorization", ""), services.tokens, needed)
 
 
 def _find(shown: str, tokens: Sequence[Token]) -> Token | None:

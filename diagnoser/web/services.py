@@ -8,12 +8,14 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
+from diagnoser.attribution import Attribution
 from diagnoser.ingest import Defaults
 from diagnoser.intake import Receipt
-from diagnoser.model import AttemptKey, Line
+from diagnoser.model import AttemptKey, Line, Plan
 from diagnoser.orders import Orders
-from diagnoser.ports import Clock, Store, Wake
+from diagnoser.ports import Clock, Rule, Store, Wake
 from diagnoser.retrieval.incidents import Incidents
+from diagnoser.telemetry import Metrics, Watched
 
 Check = Callable[[], Awaitable[str]]
 """Asks a part whether it works: returns a few words of detail, raises DiagnoserError when it does not."""
@@ -27,10 +29,19 @@ class Intake(Protocol):
 
 
 class Scope(StrEnum):
-    """What a token may do. ``write`` includes ``read``."""
+    """What a token may do. Each includes those before it.
+
+    execute: what an agent needs: ship logs, tell of jobs and nodes, carry out plans. write: also decide, as a person
+    does: approve and refuse plans, reset breakers, say whether a verdict is right.
+    """
 
     READ = "read"
+    EXECUTE = "execute"
     WRITE = "write"
+
+    def covers(self, needed: "Scope") -> bool:
+        order = tuple(Scope)
+        return order.index(self) >= order.index(needed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +73,8 @@ class Services:
     tells of as well, and that the service is ready without.
     stopping: set when the process begins to stop, so that live streams end. wake: told when an event has arrived.
     orders: what people and executors may do to plans. incidents: what they say about verdicts, and what
-    is alike. outbox: told when there may be something to send.
+    is alike. outbox: told when there may be something to send. attribution: log files that launchers ask about.
+    metrics: counts what becomes of plans.
     """
 
     store: Store
@@ -80,6 +92,18 @@ class Services:
     view: View | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     outbox: Wake | None = None
+    attribution: Attribution | None = None
+    metrics: Metrics | None = None
+
+    async def change_plan(self, id: str, now: float, rule: Rule) -> Plan:
+        """Run a rule on a stored plan, count what it decided, and let it be sent. Raises NotFound, Conflict."""
+        watched = Watched(rule)
+        plan = (await self.store.change_plan(id, now, watched)).plan
+        assert plan is not None, "rules on a stored plan keep it"
+        if self.metrics:
+            self.metrics.ruled(watched)
+        self.tell_outbox()
+        return plan
 
     def tell_outbox(self) -> None:
         """There may be something to send."""

@@ -10,7 +10,7 @@ from diagnoser.model import AttemptKey, Event, EventKind, Job
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Store
 from diagnoser.web.api.fields import JobId, JobPath, Node, When, moment
 from diagnoser.web.api.shapes import EventShape, JobPage, JobShape, of_event, of_job, of_job_page
-from diagnoser.web.auth import READ, WRITE, Provided
+from diagnoser.web.auth import EXECUTE, READ, Provided
 from diagnoser.web.problems import answers
 
 NODES_LIMIT = 100_000
@@ -77,7 +77,7 @@ class Noted(BaseModel):
 
 @router.post(
     "/jobs",
-    dependencies=WRITE,
+    dependencies=EXECUTE,
     responses=answers(400, 401, 403, 413, 503),
     summary="Register a job",
 )
@@ -89,7 +89,7 @@ async def register(body: NewJob, services: Provided) -> JobShape:
 
 @router.post(
     "/jobs/{id}/events",
-    dependencies=WRITE,
+    dependencies=EXECUTE,
     responses=answers(400, 401, 403, 413, 503),
     summary="Report what happened to a job",
 )

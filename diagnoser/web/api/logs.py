@@ -13,7 +13,7 @@ from diagnoser.ingest import Defaults
 from diagnoser.intake import Receipt
 from diagnoser.model import Stream
 from diagnoser.web.api.fields import JobId, Node, Source
-from diagnoser.web.auth import WRITE, Provided
+from diagnoser.web.auth import EXECUTE, Provided
 from diagnoser.web.bodies import Bodies
 from diagnoser.web.problems import answers
 
@@ -74,7 +74,7 @@ BODY = {
 @router.post(
     "/logs",
     status_code=204,
-    dependencies=WRITE,
+    dependencies=EXECUTE,
     openapi_extra=BODY,
     responses={
         200: {"model": Receipt, "description": "Committed, but not all of it as it was sent: the receipt tells"},

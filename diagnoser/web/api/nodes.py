@@ -11,7 +11,7 @@ from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.fields import Node, When, moment
 from diagnoser.web.api.plans import Cluster, Comment, Decision
 from diagnoser.web.api.shapes import BreakerShape, NodeShape, of_breaker, of_node
-from diagnoser.web.auth import READ, WRITE, Provided
+from diagnoser.web.auth import EXECUTE, READ, WRITE, Provided
 from diagnoser.web.problems import answers
 from diagnoser.web.services import Services
 
@@ -36,7 +36,7 @@ class NewNodeEvent(BaseModel):
     time: When | None = Field(None, description="Seconds since the epoch or ISO 8601; now by default")
 
 
-@router.post("/nodes/{node}/events", dependencies=WRITE, responses=answers(400, 401, 403, 503))
+@router.post("/nodes/{node}/events", dependencies=EXECUTE, responses=answers(400, 401, 403, 503))
 async def report(node: NodePath, body: NewNodeEvent, services: Provided) -> NodeShape:
     """What a person did to a node is respected: plans leave the node alone. It is kept as feedback on ours."""
     now = services.clock()
@@ -76,7 +76,7 @@ async def _leave_alone(services: Services, mark: NodeMark, now: float) -> None:
     for state in (PlanState.SENT, PlanState.WAITING):
         for plan in await services.store.plans(PlanFilter(state.value), "", OPEN_PLANS):
             if plan.cluster == mark.cluster and mark.node in plan.nodes:
-                await services.store.change_plan(plan.id, now, services.orders.leave_alone(mark, now))
+                await services.change_plan(plan.id, now, services.orders.leave_alone(mark, now))
     services.tell_outbox()
 
 

@@ -9,13 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.errors import NotFound
 from diagnoser.model import Job, PairResult, Plan, PlanState, Step
-from diagnoser.orders import LEASE_SECONDS, Report
+from diagnoser.orders import Report
 from diagnoser.ports import PlanFilter
 from diagnoser.recovery import node_check
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.fields import JobId, Node
 from diagnoser.web.api.shapes import PlanShape, of_plan
-from diagnoser.web.auth import READ, WRITE, Provided
+from diagnoser.web.auth import EXECUTE, READ, WRITE, Provided
 from diagnoser.web.problems import answers
 from diagnoser.web.services import Services
 
@@ -167,36 +167,34 @@ async def refuse(id: PlanId, body: Decision, services: Provided) -> PlanShape:
 
 @router.post(
     "/plans/claim",
-    dependencies=WRITE,
+    dependencies=EXECUTE,
     response_model=Claimed,
     responses={204: {"description": "There is no plan to carry out"}, **answers(400, 401, 403, 503)},
     summary="Take up the oldest plan",
 )
 async def claim(body: ClaimRequest, request: Request, services: Provided) -> Claimed | Response:
     """One executor at a time holds a plan. A plan whose lease ran out is given out again, with its steps so far."""
-    cluster = body.cluster or DEFAULT_CLUSTER
+    cluster, lease = body.cluster or DEFAULT_CLUSTER, services.orders.lease
 
     async def look() -> Plan | None:
-        return await services.store.claim_plan(body.executor, cluster, services.clock(), LEASE_SECONDS)
+        return await services.store.claim_plan(body.executor, cluster, services.clock(), lease)
 
     plan = await _wait_for(look, body.wait, services.stopping, request.is_disconnected)
     if plan is None or plan.lease is None:
         return Response(status_code=204)
-    return Claimed(plan=of_plan(plan), token=plan.lease.token, lease_seconds=LEASE_SECONDS)
+    return Claimed(plan=of_plan(plan), token=plan.lease.token, lease_seconds=lease)
 
 
-@router.post("/plans/{id}/report", dependencies=WRITE, responses=answers(400, 401, 403, 404, 409, 503))
+@router.post("/plans/{id}/report", dependencies=EXECUTE, responses=answers(400, 401, 403, 404, 409, 503))
 async def report(id: PlanId, body: ReportBody, services: Provided) -> PlanShape:
     """Progress renews the lease; `reached` and `not_reached` end the plan. The same report again changes nothing."""
     now = services.clock()
-    ruling = await services.store.change_plan(id, now, services.orders.report(body.report(), now))
-    services.tell_outbox()
-    return of_plan(_of(ruling.plan))
+    return of_plan(await services.change_plan(id, now, services.orders.report(body.report(), now)))
 
 
 @router.post(
     "/plans/{id}/check/next",
-    dependencies=WRITE,
+    dependencies=EXECUTE,
     response_model_exclude_none=True,
     responses=answers(400, 401, 403, 404, 409, 503),
     summary="The next round of the node check",
@@ -205,13 +203,12 @@ async def check_next(id: PlanId, body: CheckRequest, services: Provided) -> Chec
     """Begins the check when it has not begun. Asking again gives the same answer."""
     plan, now = await find(services, id), services.clock()
     nodes = body.nodes or _nodes_of(await services.store.job(plan.job))
-    ruling = await services.store.change_plan(id, now, services.orders.check_next(body.token, nodes, now))
-    return _round(_of(ruling.plan), services)
+    return _round(await services.change_plan(id, now, services.orders.check_next(body.token, nodes, now)), services)
 
 
 @router.post(
     "/plans/{id}/check/results",
-    dependencies=WRITE,
+    dependencies=EXECUTE,
     response_model_exclude_none=True,
     responses=answers(400, 401, 403, 404, 409, 503),
     summary="Results of a round of the node check",
@@ -221,25 +218,20 @@ async def check_results(id: PlanId, body: ResultsBody, services: Provided) -> Ch
     nodes than the breaker lets go, the plan waits for a person and the token is void."""
     now, results = services.clock(), [one.result() for one in body.results]
     rule = services.orders.check_results(body.token, body.round, results, now)
-    ruling = await services.store.change_plan(id, now, rule)
-    services.tell_outbox()
-    return _round(_of(ruling.plan), services)
+    return _round(await services.change_plan(id, now, rule), services)
 
 
 async def approve_plan(services: Services, id: str, by: str, comment: str) -> Plan:
     """Raises NotFound, Conflict."""
     plan, now = await find(services, id), services.clock()
     record = await services.store.diagnosis(plan.diagnosis)
-    ruling = await services.store.change_plan(id, now, services.orders.approve(record, by, comment, now))
-    services.tell_outbox()
-    return _of(ruling.plan)
+    return await services.change_plan(id, now, services.orders.approve(record, by, comment, now))
 
 
 async def refuse_plan(services: Services, id: str, by: str, comment: str) -> Plan:
     """Raises NotFound, Conflict."""
     now = services.clock()
-    ruling = await services.store.change_plan(id, now, services.orders.refuse(by, comment, now))
-    return _of(ruling.plan)
+    return await services.change_plan(id, now, services.orders.refuse(by, comment, now))
 
 
 async def find(services: Services, id: str) -> Plan:
@@ -247,11 +239,6 @@ async def find(services: Services, id: str) -> Plan:
     plan = await services.store.plan(id)
     if plan is None:
         raise NotFound(f"there is no plan {id!r}")
-    return plan
-
-
-def _of(plan: Plan | None) -> Plan:
-    assert plan is not None, "rules on a stored plan keep it"
     return plan
 
 

@@ -1,0 +1,77 @@
+"""Log files below one folder, opened so that no path leads out of it: neither ``..`` nor a symbolic link."""
+
+import os
+import stat
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from diagnoser.errors import BadInput, LogRefusal, LogRefused
+
+PATH_LENGTH = 4096
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class LogRoot:
+    """given: the folder as it was named, which paths may begin with. real: the same without symbolic links."""
+
+    given: PurePosixPath
+    real: PurePosixPath
+
+    def open(self, path: str) -> BinaryIO:
+        """A plain file that is not empty, ready to be read. Raises LogRefused."""
+        parts = self._below(path)
+        with ExitStack() as stack:
+            try:
+                folder = _held(stack, os.open(self.real, _FOLDER))
+                for name in parts[:-1]:
+                    folder = _held(stack, os.open(name, _FOLDER, dir_fd=folder))
+                handle = os.open(parts[-1], _FILE, dir_fd=folder)
+            except OSError as error:
+                raise _refused(error) from None
+        try:
+            _must_be_plain(os.fstat(handle))
+        except LogRefused:
+            os.close(handle)
+            raise
+        return os.fdopen(handle, "rb")
+
+    def _below(self, path: str) -> tuple[str, ...]:
+        """The parts of the path below the folder."""
+        if not path.startswith("/") or "\0" in path or len(path) > PATH_LENGTH:
+            raise LogRefused(LogRefusal.INVALID_PATH, "log_path must be an absolute path")
+        asked = PurePosixPath(path)
+        root = next((one for one in (self.given, self.real) if asked.is_relative_to(one) and asked != one), None)
+        if root is None or ".." in asked.parts:
+            raise LogRefused(LogRefusal.OUTSIDE_ROOT, "log_path is not below the folder that this service may read")
+        return asked.relative_to(root).parts
+
+
+def log_root(folder: Path) -> LogRoot:
+    """Raises BadInput when there is no such folder."""
+    if not folder.is_absolute() or not folder.is_dir():
+        raise BadInput(f"DIAGNOSER_ATTRIBUTION_ROOT: {folder} is no absolute path of a folder")
+    return LogRoot(PurePosixPath(os.path.normpath(folder)), PurePosixPath(folder.resolve()))
+
+
+def _held(stack: ExitStack, handle: int) -> int:
+    stack.callback(os.close, handle)
+    return handle
+
+
+def _must_be_plain(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise LogRefused(LogRefusal.NOT_REGULAR, "not a plain file")
+    if not status.st_size:
+        raise LogRefused(LogRefusal.EMPTY_FILE, "the file is empty yet")
+
+
+def _refused(error: OSError) -> LogRefused:
+    if isinstance(error, FileNotFoundError):
+        return LogRefused(LogRefusal.NOT_FOUND, "there is no such file")
+    if isinstance(error, PermissionError):
+        return LogRefused(LogRefusal.NOT_READABLE, "the file may not be read")
+    return LogRefused(LogRefusal.NOT_REGULAR, "a symbolic link, or not a folder, on the way")

@@ -1,0 +1,158 @@
+"""Drop-in for NVIDIA's attribution service: ``ft_launcher --ft-attribution-endpoint http://host:port``.
+
+Requests, answers and errors have the shapes of nvidia-resiliency-ext, not those of the rest of the API.
+"""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from diagnoser.attribution import Attribution, Progress, Recommendation, recommend
+from diagnoser.errors import LogRefusal, LogRefused, NotFound
+from diagnoser.model import Diagnosis
+from diagnoser.web.auth import READ, Provided
+
+SOURCE = "diagnoser"
+_STATUS = {
+    LogRefusal.NOT_FOUND: 404,
+    LogRefusal.OUTSIDE_ROOT: 403,
+    LogRefusal.NOT_READABLE: 403,
+    LogRefusal.INVALID_PATH: 400,
+    LogRefusal.NOT_REGULAR: 400,
+    LogRefusal.EMPTY_FILE: 400,
+}
+_RESUME = {
+    Recommendation.STOP: "STOP - DONT RESTART IMMEDIATE",
+    Recommendation.RESTART: "RESTART IMMEDIATE",
+    Recommendation.CONTINUE: "ERRORS NOT FOUND",
+    Recommendation.UNKNOWN: "UNKNOWN",
+}
+
+router = APIRouter(tags=["ft_launcher"])
+
+LogPath = Annotated[str, Field(min_length=1, max_length=4096)]
+
+
+class Submission(BaseModel):
+    """Names of users, jobs and cycles are taken, and not needed. Fields of later versions are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    log_path: LogPath
+    user: str | None = None
+    job_id: str | None = None
+    cycle_id: int | None = None
+    analysis_intent: Literal["track_only", "progressive", "terminal"] = "track_only"
+
+    @field_validator("analysis_intent", mode="before")
+    @classmethod
+    def _any_case(cls, given: object) -> object:
+        return given.strip().lower() if isinstance(given, str) else given
+
+
+class Submitted(BaseModel):
+    submitted: bool = True
+    normalized_path: str
+    mode: str = "SINGLE"
+    logs_dir: str | None = None
+    sched_restarts: int = 0
+    files_analyzed: int = 0
+
+
+class Recommended(BaseModel):
+    action: str
+    reason: str
+    source: str
+
+
+class Result(BaseModel):
+    """One log, one cycle. ``result`` is empty until ``status`` is completed."""
+
+    result: dict[str, Any]
+    status: str
+    wl_restart: int = 0
+    wl_restart_count: int | None = None
+    recommendation: Recommended
+
+
+@router.post("/logs", dependencies=READ, response_model=Submitted, summary="A log to be watched")
+async def submit(body: Submission, services: Provided) -> Submitted | JSONResponse:
+    """With `analysis_intent: terminal` its job has failed, and it is read now."""
+    try:
+        _of(services.attribution).submit(body.log_path, terminal=body.analysis_intent == "terminal")
+    except LogRefused as refused:
+        return _refusal(refused)
+    return Submitted(normalized_path=body.log_path)
+
+
+@router.get("/logs", dependencies=READ, response_model=Result, summary="Should the job start again")
+async def result(services: Provided, log_path: Annotated[LogPath, Query()], wait: bool = True) -> Result | JSONResponse:
+    """`recommendation.action`: STOP, RESTART, CONTINUE or UNKNOWN. `wait=false` answers at once; ask again until
+    `status` is `completed`."""
+    try:
+        progress, diagnosis = await _of(services.attribution).result(log_path, wait=wait)
+    except LogRefused as refused:
+        return _refusal(refused)
+    if diagnosis is None:
+        waits = Recommended(action=Recommendation.UNKNOWN, reason="", source=SOURCE)
+        return Result(result={}, status=progress, recommendation=waits)
+    return _result(diagnosis)
+
+
+@router.get("/healthz", summary="Does the process answer, in the words of an attribution service")
+async def healthz(request: Request) -> dict[str, str]:
+    return {"status": "ok"}
+
+
+def _of(attribution: Attribution | None) -> Attribution:
+    if attribution is None:
+        raise NotFound("No folder of logs is set: DIAGNOSER_ATTRIBUTION_ROOT.")
+    return attribution
+
+
+def _refusal(refused: LogRefused) -> JSONResponse:
+    return JSONResponse({"error_code": refused.code, "message": str(refused)}, _STATUS[refused.code])
+
+
+def _result(diagnosis: Diagnosis) -> Result:
+    action, why = recommend(diagnosis), _why(diagnosis)
+    item = {
+        "raw_text": "\n".join((_RESUME[action], why, diagnosis.mitigation)),
+        "auto_resume": _RESUME[action],
+        "auto_resume_explanation": why,
+        "attribution_text": diagnosis.mitigation,
+        "checkpoint_saved_flag": 0,
+        "action": action,
+        "primary_issues": [diagnosis.type] if diagnosis.root_cause else [],
+        "secondary_issues": list(dict.fromkeys(symptom.type for symptom in diagnosis.symptoms)),
+    }
+    state = Recommendation.STOP if action is Recommendation.STOP else Recommendation.CONTINUE
+    return Result(
+        result={"module": "log_analyzer", "state": state, "result": [item], "diagnosis": _verdict(diagnosis)},
+        status=Progress.COMPLETED,
+        wl_restart_count=1,
+        recommendation=Recommended(action=action, reason=why, source=SOURCE),
+    )
+
+
+def _why(diagnosis: Diagnosis) -> str:
+    root = diagnosis.root_cause
+    return f"{diagnosis.type}: line {root.line}: {root.text[:500]}" if root else f"the run {diagnosis.outcome}"
+
+
+def _verdict(diagnosis: Diagnosis) -> dict[str, Any]:
+    """What this service says in its own words, for those who look."""
+    root = diagnosis.root_cause
+    return {
+        "outcome": diagnosis.outcome,
+        "category": diagnosis.category,
+        "type": diagnosis.type,
+        "confidence": diagnosis.confidence,
+        "decided_by": diagnosis.decided_by,
+        "line": root.line if root else None,
+        "rank": root.rank if root else None,
+        "node": root.node if root else None,
+        "action": diagnosis.recovery.action,
+    }

@@ -108,7 +108,7 @@ async def tried(
         return failure_agent(settings, model, policy, metrics, steps)
 
     try:
-        return await trial.run(cases, agent, _limits(settings).cost_of, began)
+        return await trial.run(cases, agent, policy, _limits(settings).cost_of, time.perf_counter, began)
     finally:
         await model.close()
 

@@ -2,49 +2,107 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnoser.evaluation import Label, Report, Verdict, judge, report
 from diagnoser.failure_agent import FailureAgent, Need, When, need
 from diagnoser.inquiry import Steps, Subject
-from diagnoser.model import Diagnosis, ModelUse
-from diagnoser.taxonomy import GPU_TIME_SHARE
+from diagnoser.model import AttemptKey, Diagnosis, FeedbackVerdict, Incident, ModelUse
+from diagnoser.recovery.policy import Policy
+from diagnoser.retrieval import incidents, signature
+from diagnoser.retrieval.index import Index
+from diagnoser.taxonomy import GPU_TIME_SHARE, FailureType
 
-STAGES: Mapping[str, Steps | None] = {
-    "rules only": None,
-    "+ model": Steps(),
-    "- vote": Steps(vote=False),
-    "- evidence check": Steps(check=False),
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """memory: all other cases count as confirmed incidents. steps: of the model's part, None without a model."""
+
+    memory: bool
+    steps: Steps | None = None
+
+
+STAGES: Mapping[str, Stage] = {
+    "rules only": Stage(memory=False),
+    "+ retrieval": Stage(memory=True),
+    "+ model": Stage(memory=True, steps=Steps()),
+    "- vote": Stage(memory=True, steps=Steps(vote=False)),
+    "- evidence check": Stage(memory=True, steps=Steps(check=False)),
 }
-"""What is compared: without a model, with all of the stage, and with one part left out."""
+"""What is compared: each stage with those before it, then the whole with one part of the model's left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A labelled log with the verdict of the rules. subject: what a model would be asked, None where it is not."""
+    """A labelled log with the verdict of the rules. subject: what a model would be asked about it."""
 
     label: Label
     diagnosis: Diagnosis
-    subject: Subject | None = None
-    need: Need = Need.CAUSE
+    subject: Subject
+
+    @property
+    def is_undecided(self) -> bool:
+        """Something failed, and no rule says what."""
+        return need(self.diagnosis, When.UNDECIDED) is Need.CAUSE
 
 
-def case(label: Label, diagnosis: Diagnosis, asked: Subject, when: When) -> Case:
-    """What is asked about this log, if anything is."""
-    wanted = need(diagnosis, when)
-    return Case(label, diagnosis, asked if wanted else None, wanted or Need.CAUSE)
+class Memory:
+    """Labelled cases as incidents that people confirmed; a case never remembers itself."""
+
+    def __init__(self, cases: Sequence[Case], policy: Policy) -> None:
+        self._policy = policy
+        self._index = Index()
+        for one in cases:
+            known = remembered(one)
+            self._index.put(known, signature.vector(known.signature))
+
+    def recalled(self, case: Case) -> Diagnosis:
+        """The verdict with that of a confirmed incident which is the same failure."""
+        if not case.is_undecided:
+            return case.diagnosis
+        sign = signature.of(case.subject.log, case.diagnosis)
+        nearest = self._index.nearest(signature.vector(sign), incidents.RIVALS)
+        return incidents.settle(case.diagnosis, _key(case), sign, nearest, self._policy)
+
+    def told(self, case: Case) -> tuple[str, ...]:
+        """Similar incidents as a model is told of them."""
+        sign = signature.of(case.subject.log, case.diagnosis)
+        near = self._index.nearest(signature.vector(sign), incidents.RIVALS)
+        others = [one for one in near if one.incident.attempt != _key(case) and one.score >= incidents.ALIKE]
+        return tuple(incidents.in_words(one) for one in others[: incidents.TOLD])
+
+
+def remembered(case: Case) -> Incident:
+    """What would be known of this case had a person named its labelled type."""
+    return Incident(
+        diagnosis=case.label.id,
+        attempt=_key(case),
+        created=0.0,
+        changed=0.0,
+        type=FailureType(case.label.type),
+        verdict=FeedbackVerdict.CONFIRMED,
+        by="label",
+        signature=signature.of(case.subject.log, case.diagnosis),
+    )
+
+
+def _key(case: Case) -> AttemptKey:
+    return AttemptKey(case.label.id)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one stage did. undecided: shares over the cases without a cause by rules. seconds: of each consultation.
+    """How one stage did. undecided: shares over the cases without a cause by rules. seconds: what each case took.
 
-    moved: cases whose action is not that of the rules. cost: in the currency of the prices.
+    recalled: cases that a confirmed incident decides. asked: consultations of the model. moved: cases whose action a
+    model changed, or, without a model, an incident. cost: in the currency of the prices.
     """
 
     name: str
     report: Report
     undecided: Report
+    recalled: int
+    asked: int
     moved: int
     calls: int
     tokens_in: int
@@ -55,19 +113,19 @@ class Outcome:
 
     def figures(self) -> dict[str, float | int | Mapping[str, int] | None]:
         """For a table or JSON."""
-        asked = len(self.seconds)
         return {
             "type": self.report.shares["type"],
             "category": self.report.shares["category"],
             "action": self.report.shares["action"],
             "undecided_type": self.undecided.shares["type"],
+            "recalled": self.recalled,
+            "asked": self.asked,
             "actions_moved": self.moved,
-            "asked": asked,
             "calls": self.calls,
             "tokens_in": self.tokens_in,
             "tokens_out": self.tokens_out,
             "cost": self.cost,
-            "seconds_mean": sum(self.seconds) / asked if asked else 0.0,
+            "seconds_mean": sum(self.seconds) / len(self.seconds) if self.seconds else 0.0,
             "seconds_max": max(self.seconds, default=0.0),
             "failures": self.failures,
         }
@@ -76,44 +134,67 @@ class Outcome:
 async def run(
     cases: Sequence[Case],
     agent: Callable[[Steps], FailureAgent],
+    policy: Policy,
     cost: Callable[[int, int], float],
+    clock: Callable[[], float],
     began: Callable[[Case], None] = lambda _: None,
 ) -> list[Outcome]:
-    """Each stage in turn, case by case. agent: made anew for each stage. began: told before each consultation."""
-    outcomes = []
-    for name, steps in STAGES.items():
-        asker = agent(steps) if steps else None
-        found = [await _one(case, asker, began) for case in cases]
-        outcomes.append(_outcome(name, cases, found, cost))
+    """Each stage in turn, case by case. agent: made anew for each stage. clock: monotonic seconds. began: told before
+    each consultation.
+    """
+    outcomes, memory = [], Memory(cases, policy)
+    for name, stage in STAGES.items():
+        asker = agent(stage.steps) if stage.steps else None
+        done = [await _one(case, memory if stage.memory else None, asker, clock, began) for case in cases]
+        outcomes.append(_outcome(name, done, cost))
     return outcomes
 
 
-async def _one(case: Case, agent: FailureAgent | None, began: Callable[[Case], None]) -> Diagnosis:
-    if agent is None or case.subject is None:
-        return case.diagnosis
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A case after a stage. before: the verdict that the stage's last part began with."""
+
+    case: Case
+    before: Diagnosis
+    found: Diagnosis
+    seconds: float
+
+
+async def _one(
+    case: Case,
+    memory: Memory | None,
+    agent: FailureAgent | None,
+    clock: Callable[[], float],
+    began: Callable[[Case], None],
+) -> _Done:
+    started = clock()
+    known = memory.recalled(case) if memory else case.diagnosis
+    wanted = agent.need(known) if agent else None
+    if agent is None or wanted is None:
+        return _Done(case, known if agent else case.diagnosis, known, clock() - started)
+    told = memory.told(case) if memory else ()
     began(case)
-    return await agent.consult(case.subject, case.need)
+    found = await agent.consult(replace(case.subject, diagnosis=known, incidents=told), wanted)
+    return _Done(case, known, found, clock() - started)
 
 
-def _outcome(
-    name: str, cases: Sequence[Case], found: Sequence[Diagnosis], cost: Callable[[int, int], float]
-) -> Outcome:
-    verdicts = [judge(case.label, diagnosis) for case, diagnosis in zip(cases, found, strict=True)]
-    pairs = zip(cases, verdicts, strict=True)
-    undecided = [verdict for case, verdict in pairs if case.subject and case.need is Need.CAUSE]
-    uses: list[ModelUse] = [diagnosis.model for diagnosis in found if diagnosis.model]
+def _outcome(name: str, done: Sequence[_Done], cost: Callable[[int, int], float]) -> Outcome:
+    verdicts = [judge(one.case.label, one.found) for one in done]
+    undecided = [verdict for one, verdict in zip(done, verdicts, strict=True) if one.case.is_undecided]
+    uses: list[ModelUse] = [one.found.model for one in done if one.found.model]
     tokens_in, tokens_out = sum(use.tokens_in for use in uses), sum(use.tokens_out for use in uses)
-    moved = (case.diagnosis.recovery != one.recovery for case, one in zip(cases, found, strict=True))
     return Outcome(
         name,
         _report(verdicts),
         _report(undecided),
-        sum(moved),
+        sum(one.found.decided_by.startswith("incident:") for one in done),
+        len(uses),
+        sum(one.before.recovery != one.found.recovery for one in done),
         sum(use.calls for use in uses),
         tokens_in,
         tokens_out,
         cost(tokens_in, tokens_out),
-        tuple(use.seconds for use in uses),
+        tuple(one.seconds for one in done if one.case.is_undecided or one.found.model),
         dict(sorted(Counter(use.failure for use in uses if use.failure).items())),
     )
 

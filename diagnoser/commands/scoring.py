@@ -14,7 +14,6 @@ from diagnoser.adapters import files
 from diagnoser.commands import logfile
 from diagnoser.commands.terminal import AsJson, err, out, print_json, site
 from diagnoser.errors import BadInput
-from diagnoser.failure_agent import When
 from diagnoser.model import Diagnosis, Facts
 from diagnoser.reader import Reader, subject
 from diagnoser.site import load_reader
@@ -74,7 +73,7 @@ def _try_model(reader: Reader, folder: Path, labels: Sequence[evaluation.Label],
     for label in track(labels, description=f"Diagnosing {len(labels)} logs", console=err, transient=True):
         digest = logfile.digest(reader, folder / f"{label.id}.log", quiet=True)
         diagnosis = pipeline.diagnose(digest.evidence(), Facts(), reader.knowledge)
-        cases.append(trial.case(label, diagnosis, subject(diagnosis, digest, Facts()), When(chosen.model_when)))
+        cases.append(trial.Case(label, diagnosis, subject(diagnosis, digest, Facts())))
     outcomes = asyncio.run(model_stage.tried(chosen, cases, reader.knowledge.policy))
     if as_json:
         print_json({one.name: one.figures() for one in outcomes})

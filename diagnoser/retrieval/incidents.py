@@ -37,7 +37,8 @@ SURE = 0.9
 """Confidence of a verdict that is another one's: people err, and causes change under the same words."""
 SHOWN = 5
 TOLD = 3
-_RIVALS = 8
+RIVALS = 8
+"""Nearest incidents that are looked at for one that is the same failure, and for others that contradict it."""
 _PAGE = 1_000
 _LATE = 300.0
 """Seconds by which the row of another replica may come late, by its clock and its transaction."""
@@ -99,7 +100,7 @@ class Incidents:
         if not len(self._memory.index):
             return []
         sign = signature.of(await self.evidence(record.attempt), record.diagnosis)
-        wanted = limit + _RIVALS
+        wanted = limit + RIVALS
         found: dict[str, Similar] = {}
         if len(self._memory.embedded) and (given := await self._embedded(sign)) is not None:
             found = {one.incident.diagnosis: one for one in self._memory.embedded.nearest(given, wanted)}
@@ -125,7 +126,7 @@ class Incidents:
             if not len(self._memory.index):
                 return diagnosis
             sign = signature.of(await asyncio.to_thread(self._read, deltas), diagnosis)
-            return settle(diagnosis, attempt, sign, await self._nearest(sign, _RIVALS), self._policy)
+            return settle(diagnosis, attempt, sign, await self._nearest(sign, RIVALS), self._policy)
         except DiagnoserError as error:
             structlog.get_logger().warning("incidents_away", error=str(error))
             return diagnosis
@@ -192,10 +193,18 @@ def incident(record: DiagnosisRecord, said: Feedback) -> Incident:
 
 
 def settle(
-    diagnosis: Diagnosis, attempt: AttemptKey, sign: Signature, nearest: Sequence[Similar], policy: Policy
+    diagnosis: Diagnosis,
+    attempt: AttemptKey,
+    sign: Signature,
+    nearest: Sequence[Similar],
+    policy: Policy,
+    least: float = SAME,
 ) -> Diagnosis:
-    """An undecided diagnosis with the verdict of the incident that is the same failure, if all that are agree."""
-    near = [one for one in nearest if one.score >= SAME and one.incident.attempt != attempt]
+    """An undecided diagnosis with the verdict of the incident that is the same failure, if all that are agree.
+
+    least: likeness from which on an incident is looked at.
+    """
+    near = [one for one in nearest if one.score >= least and one.incident.attempt != attempt]
     same = [one for one in near if signature.is_same(sign, one.incident.signature)]
     if not same or not signature.is_telling(sign):
         return diagnosis

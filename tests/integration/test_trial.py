@@ -14,13 +14,12 @@ import pytest
 
 from diagnoser import model_stage, pipeline, site
 from diagnoser.evaluation import Label, label_of
-from diagnoser.failure_agent import When
 from diagnoser.model import Facts
 from diagnoser.reader import Reader, subject
 from diagnoser.rules import schema
 from diagnoser.rules.engine import Engine
 from diagnoser.settings import Settings
-from diagnoser.trial import Case, Outcome, case
+from diagnoser.trial import Case, Outcome
 from tests.corpus import CORPUS, needs_corpus
 from tests.integration.model_server import Say, model_server
 from tests.integration.scripted import Truth, knows, lies
@@ -42,7 +41,7 @@ def cases(folder: str) -> tuple[Case, ...]:
         label = label_of(json.loads(text))
         digest = reader.read(BytesIO((CORPUS / folder / f"{label.id}.log").read_bytes()))
         diagnosis = pipeline.diagnose(digest.evidence(), Facts(), reader.knowledge)
-        found.append(case(label, diagnosis, subject(diagnosis, digest, Facts()), When.UNDECIDED))
+        found.append(Case(label, diagnosis, subject(diagnosis, digest, Facts())))
     return tuple(found)
 
 
@@ -72,9 +71,11 @@ async def test_a_model_that_knows_is_heard() -> None:
     """Of what has no cause by rules at least 98 % come out right, at two calls each, and the figures add up."""
     labels = Labels()
     outcomes = await tried("dev", knows(labels.truth), labels)
-    rules, model = outcomes["rules only"], outcomes["+ model"]
-    asked = len(model.seconds)
+    rules, memory, model = (outcomes[name] for name in ("rules only", "+ retrieval", "+ model"))
+    asked = model.asked
     assert asked >= 30
+    assert memory.calls == 0
+    assert (memory.report.shares["type"] or 0) >= (rules.report.shares["type"] or 0)
     assert (model.undecided.shares["type"] or 0) >= 0.98
     assert (model.report.shares["type"] or 0) > (rules.report.shares["type"] or 0)
     assert (rules.calls, model.calls) == (0, 2 * asked)
@@ -93,5 +94,5 @@ async def test_a_model_that_lies_does_no_harm(quotes: bool) -> None:
         assert (model.report.shares[share] or 0) >= (rules.report.shares[share] or 0) - 0.01
     assert model.moved == 0
     if not quotes:
-        assert model.failures == {"evidence_not_found": len(model.seconds)}
+        assert model.failures == {"evidence_not_found": model.asked}
         assert not outcomes["- evidence check"].failures

@@ -156,6 +156,15 @@ def test_the_signature_is_the_same_before_and_after_a_person_spoke() -> None:
     assert "snapshot # differs" in signature.of(evidence, UNDECIDED).message
 
 
+def test_a_cause_among_hundred_complaints_tells_two_failures_apart() -> None:
+    """Of many complaining lines only some are stored; the others count all the same: one of them may be the cause."""
+    common = [f"warning: {a}{b} is stale" for a in "abcdefghij" for b in "klmnopqrst"]
+    one, other = ([*common[:50], f"feeder: the {it} broke", *common[50:]] for it in ("needle", "thimble"))
+    signs = [signature.of(log(*lines), UNDECIDED) for lines in (one, other, one)]
+    assert all(len(sign.message) < 2_000 for sign in signs)
+    assert [signature.is_same(signs[0], sign) for sign in signs] == [True, False, True]
+
+
 def test_banners_are_no_signature() -> None:
     """A log in which nothing complains has none, so that silent ends are never taken for one another."""
     quiet = log("loading the tokenizer of the quilt", "building the index of patches", mark=Mark.NOVEL)

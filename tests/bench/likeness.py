@@ -1,0 +1,113 @@
+"""Which likeness lets a confirmed incident decide: ``python -m tests.bench.likeness [HEALTHY_LOG ...]``.
+
+Leave-one-out over the labelled logs. The rules decide nearly all of them, so each case is taken as one that they did
+not decide, and all others as failures whose type a person confirmed. A decision is false when the types differ. With
+healthy logs each case is also put behind each of them: then different failures share most of what they complain of.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+from diagnoser import compress
+from diagnoser.evaluation import Label
+from diagnoser.model import AttemptKey, Block, Diagnosis, Evidence, FeedbackVerdict, Incident, Signature, Stream
+from diagnoser.reader import Reader
+from diagnoser.recovery.policy import Policy
+from diagnoser.retrieval import incidents, signature
+from diagnoser.retrieval.index import Index
+from diagnoser.taxonomy import Category, FailureType, Outcome, category_of
+from tests import bars
+from tests.corpus import CORPUS
+
+LEAST = (0.70, 0.80, 0.88, incidents.SAME, 0.96)
+UNDECIDED = Diagnosis(Outcome.FAILED, Category.UNKNOWN, FailureType.UNKNOWN, 0.1, "heuristic:no_evidence")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    label: Label
+    sign: Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Of ``asked`` undecided failures: how many got the verdict of another one, and how many of these a false one."""
+
+    least: float
+    asked: int
+    decided: int
+    false: tuple[str, ...]
+
+
+def known(reader: Reader, folders: Sequence[str], healthy: Path | None = None) -> Iterator[Known]:
+    """Failures with the signature that they have where no rule decides; those without a cause are left out."""
+    head, shift = _head(reader, healthy) if healthy else (None, 0)
+    for folder in folders:
+        for label in bars.labels(folder):
+            if category_of(FailureType(label.type)) in (Category.NONE, Category.UNKNOWN):
+                continue
+            log = (CORPUS / folder / f"{label.id}.log").read_bytes()
+            yield Known(label, signature.of(_behind(reader, head, shift, log), UNDECIDED))
+
+
+def rates(cases: Sequence[Known], policy: Policy) -> list[Rate]:
+    """One rate for each threshold."""
+    index = Index()
+    for one in cases:
+        index.put(_incident(one), signature.vector(one.sign))
+    found = [(one, index.nearest(signature.vector(one.sign), incidents.RIVALS)) for one in cases]
+    made = []
+    for least in LEAST:
+        verdicts = [
+            (one, incidents.settle(UNDECIDED, AttemptKey(one.label.id), one.sign, nearest, policy, least))
+            for one, nearest in found
+        ]
+        decided = [(one, said) for one, said in verdicts if said.category is not Category.UNKNOWN]
+        false = [f"{one.label.id} as {said.decided_by}" for one, said in decided if said.type != one.label.type]
+        made.append(Rate(least, len(cases), len(decided), tuple(false)))
+    return made
+
+
+def _incident(one: Known) -> Incident:
+    key, kind = AttemptKey(one.label.id), FailureType(one.label.type)
+    return Incident(one.label.id, key, 0.0, 0.0, kind, FeedbackVerdict.CONFIRMED, "label", one.sign)
+
+
+def _head(reader: Reader, healthy: Path) -> tuple[bytes, int]:
+    with healthy.open("rb") as log:
+        return reader.delta(log)
+
+
+def _behind(reader: Reader, head: bytes | None, shift: int, log: bytes) -> Evidence:
+    if head is None:
+        return reader.read(BytesIO(log)).evidence()
+    tail = reader.compressor()
+    tail.feed(Block(Stream(), log, shift + 1))
+    return compress.digest(compress.merge([compress.from_bytes(head), tail.take()])).evidence()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("healthy", nargs="*", type=Path, metavar="HEALTHY_LOG", help="put each case behind it as well")
+    parser.add_argument("--show", action="store_true", help="name the cases whose decision is false")
+    chosen = parser.parse_args()
+    if not CORPUS.is_dir():
+        print("labelled logs absent: nothing to measure")  # noqa: T201
+        return 0
+    reader = bars.load()
+    for healthy in (None, *chosen.healthy):
+        print(f"\n{healthy.name if healthy else 'as they are'}")  # noqa: T201
+        for rate in rates(list(known(reader, bars.FOLDERS, healthy)), reader.knowledge.policy):
+            share = len(rate.false) / rate.decided if rate.decided else 0.0
+            print(f"{rate.least:.2f}: {rate.decided} of {rate.asked} decided, {len(rate.false)} false ({share:.1%})")  # noqa: T201
+            if chosen.show:
+                print("\n".join(f"      {one}" for one in rate.false))  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,10 +1,10 @@
 """HOT PATH 2: an attempt's evidence -> Diagnosis. Pure: no clock, no I/O; `now` is an argument."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser import verdict
-from diagnoser.localize import ANCHORS, collectives, nodes, progress, ranks, rollback
+from diagnoser.localize import ANCHORS, collectives, launches, nodes, progress, ranks, rollback
 from diagnoser.localize.stragglers import stragglers
 from diagnoser.model import Anchor, Diagnosis, Evidence, Facts, Grounds
 from diagnoser.recovery.policy import Policy, case_of
@@ -13,7 +13,7 @@ from diagnoser.rules.candidates import Candidate
 from diagnoser.rules.causality import Story
 from diagnoser.rules.confidence import Calibration
 from diagnoser.rules.docket import Why
-from diagnoser.rules.engine import Engine
+from diagnoser.rules.engine import Engine, Hit
 from diagnoser.rules.schema import Blame, Role
 from diagnoser.taxonomy import Category, FailureType, category_of
 
@@ -45,19 +45,45 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: Knowledge, now: float 
 
     now: seconds since the epoch while the attempt is still open, so that silence counts as a hang; None when it ended.
     """
-    loss = verdict.loss_break(evidence)
-    found = candidates.collect(evidence, knowledge.engine.match(evidence), loss)
-    story = causality.decide(evidence, found, _recovered(evidence), diverged=loss is not None)
-    place = locate(evidence, facts, story)
+    hits = knowledge.engine.match(evidence)
+    begins = launches.starts(evidence, _ends(hits))
+    series = replace(evidence, progress=launches.series(evidence, begins))
+    loss = verdict.loss_break(series)
+    found = candidates.collect(evidence, hits, loss)
+    story = causality.decide(evidence, found, _recovered(evidence), begins, diverged=loss is not None)
+    place = locate(evidence, facts, story, begins)
     told = verdict.tell(evidence, facts, story, place, knowledge.calibration, now)
     told = replace(told, ruleset=knowledge.engine.ruleset.hash, step=rollback.last_step(evidence))
     if told.type is _T.LOSS_DIVERGENCE:
-        told = replace(told, rollback=rollback.find(evidence, facts.events))
+        told = replace(told, rollback=rollback.find(series, facts.events))
     return _advised(told, story, facts, knowledge.policy)
 
 
-def locate(evidence: Evidence, facts: Facts, story: Story) -> verdict.Place:
-    """Where it happened: rank and node of the root, ranks that never arrived, nodes by suspicion."""
+def _ends(hits: Sequence[Hit]) -> Iterator[int]:
+    """Lines that say that a run has ended, well or by order."""
+    return (hit.line for hit in hits if hit.rule.role is Role.ROOT and category_of(hit.rule.type) is Category.NONE)
+
+
+def locate(evidence: Evidence, facts: Facts, story: Story, begins: Sequence[int] = ()) -> verdict.Place:
+    """Where it happened: rank and node of the root, ranks that never arrived, nodes by suspicion.
+
+    begins: lines at which later launches begin. Only the launch that failed is asked.
+    """
+    part = launches.around(evidence, begins, story.root.line if story.root else len(evidence.lines))
+    place = _placed(part.evidence, facts, _within(story, part))
+    if place.absent and place.absent.line >= 0:
+        return replace(place, absent=replace(place.absent, line=place.absent.line + part.first))
+    return place
+
+
+def _within(story: Story, part: launches.Part) -> Story:
+    """The story of one launch, its lines counted from there."""
+    told = ((one, why) for one, why in story.rejected if part.holds(one.line))
+    rejected = tuple((replace(one, line=one.line - part.first), why) for one, why in told)
+    return Story(story.root and replace(story.root, line=story.root.line - part.first), rejected)
+
+
+def _placed(evidence: Evidence, facts: Facts, story: Story) -> verdict.Place:
     root = story.root
     launch = ranks.read(evidence, facts)
     slow = stragglers(evidence, launch.nodes)

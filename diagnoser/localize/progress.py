@@ -3,13 +3,13 @@
 import itertools
 import math
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from statistics import fmean, pstdev
 
-from diagnoser.model import NODE_SOURCES, Evidence, Line, Progress
+from diagnoser.model import NODE_SOURCES, Evidence, Line, Progress, Stream
 
 _WARM_UP = 5
 """Points needed before a mean and a deviation say anything."""
@@ -50,31 +50,49 @@ class Silence:
 
 
 class Course:
-    """The progress series, asked whether training went on after a line. Built once a log: logs have many candidates."""
+    """The progress series, asked whether training went on after a line. Built once a log: logs have many candidates.
+
+    places: of all steps, ascending, on the one scale that lines and steps share (line numbers of the only stream, else
+        times).
+    """
 
     def __init__(self, evidence: Evidence) -> None:
         own = {line.stream for line in evidence.lines if line.stream.source not in NODE_SOURCES}
         self._single = len(own) <= 1
         stepped = [point for point in evidence.progress if point.step is not None]
-        stepped.sort(key=self._at)
-        self._places = [self._at(point) for point in stepped]
+        stepped.sort(key=self.place_of)
+        self.places = [self.place_of(point) for point in stepped]
         self._steps = [point.step for point in stepped]
-        self._calm = [self._at(point) for point in evidence.progress if _is_finite(point)]
+        self._calm = [self.place_of(point) for point in evidence.progress if _is_finite(point)]
+        self._kept: dict[Stream, tuple[list[int], list[float]]] = {}
+        for line in () if self._single else evidence.lines:
+            numbers, places = self._kept.setdefault(line.stream, ([], []))
+            numbers.append(line.number)
+            places.append(self.place(line))
 
     def went_on(self, line: Line, steps: int = _ON) -> bool:
         """Whether training advanced by more than ``steps`` different steps after ``line``."""
-        after = bisect_right(self._places, self._place(line))
+        after = bisect_right(self.places, self.place(line))
         return len(set(islice(self._steps, after, after + 10 * steps + 10))) > steps
 
     def calmed(self, line: Line) -> bool:
         """Whether a later point shows a finite loss again."""
-        place = self._place(line)
+        place = self.place(line)
         return any(other > place for other in self._calm)
 
-    def _at(self, point: Progress) -> float:
+    def place_of(self, point: Progress) -> float:
         return float(point.line) if self._single else point.time
 
-    def _place(self, line: Line) -> float:
+    def at(self, stream: Stream, number: int) -> float:
+        """The place of a line that may not have been kept: that of the next one of its stream that was."""
+        if self._single:
+            return float(number)
+        numbers, places = self._kept.get(stream, ([], []))
+        index = bisect_left(numbers, number)
+        return places[index] if index < len(places) else math.inf
+
+    def place(self, line: Line) -> float:
+        """Where the line stands among the steps; infinite where nothing tells."""
         if self._single:  # a node's own log counts its lines apart
             return math.inf if line.stream.source in NODE_SOURCES else float(line.number)
         return line.time if line.time > 0 else math.inf

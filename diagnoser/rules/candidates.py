@@ -19,7 +19,9 @@ _BARE_EXCEPTION = re.compile(
     r"^(?:.{0,160}?[\]|>:-] ?)?\s*(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): (?P<message>\S.*)"
 )
 
-_RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z]\w*(?:Error|Exception|Timeout|Invalid)(?:: |$)|\s+what\(\):")
+_RAISED = re.compile(
+    r"(?:[A-Za-z_]\w*\.)*[A-Za-z]\w*(?:Error|Exception|Timeout|Invalid)(?:: |$)|Exception: |\s+what\(\):"
+)
 _HANDLER = re.compile(r", in \w*sig\w*_?handler\b|, in _run_exitfuncs|, in __del__")
 _IGNORED = ("Exception ignored in", "Error in atexit", "--- Logging error ---")
 """Frames of code that runs because the process is already being ended."""
@@ -72,8 +74,9 @@ def collect(evidence: Evidence, hits: Sequence[Hit], loss: Break | None = None) 
     for candidate in (*_of_traces(evidence), *_of_bare_lines(evidence)):
         best.setdefault(candidate.line, candidate)
     found = [_asserted(_worded(one, evidence), evidence) for one in best.values()]
-    if not any(one.role in (Role.ROOT, Role.SYMPTOM) for one in found):
-        found += _of_words(evidence, set(best))
+    done = max((one.line for one in found if one.type is FailureType.COMPLETED and one.role is Role.ROOT), default=-1)
+    if not any(one.role in (Role.ROOT, Role.SYMPTOM) for one in found if one.line > done):
+        found += [one for one in _of_words(evidence, set(best)) if one.line > done]
     return tuple(sorted(found, key=lambda one: one.line))
 
 
@@ -192,6 +195,7 @@ def _of_bare_lines(evidence: Evidence) -> Iterator[Candidate]:
                 why=f"a line names {found['name']}",
                 specificity=_BARE,
                 rank=line.rank if line.rank >= 0 else None,
+                raised=bool(_RAISED.match(line.body)),
             )
 
 

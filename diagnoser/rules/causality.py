@@ -37,15 +37,18 @@ def decide(
     evidence: Evidence,
     candidates: Sequence[Candidate],
     recovered: Callable[[Candidate], bool],
+    begins: Sequence[int] = (),
     *,
     diverged: bool = False,
 ) -> Story:
-    """recovered: whether training went on after the candidate's line. diverged: the loss series broke for good."""
+    """recovered: whether training went on after the candidate's line. begins: where later launches begin.
+    diverged: the loss series broke for good.
+    """
     docket = Docket(candidates)
     docket.dismiss(Why.BENIGN, lambda one: one.role is Role.BENIGN)
     settle_attempts(docket, evidence)
     docket.dismiss(Why.RECOVERED, lambda one: category_of(one.type) is not Category.NONE and recovered(one))
-    settle_end(docket, evidence, recovered, diverged=diverged)
+    settle_end(docket, evidence, recovered, begins, diverged=diverged)
     _settle_chains(docket, evidence)
     docket.dismiss(Why.TEARDOWN, lambda one: one.role is Role.TEARDOWN, keep_last=True)
     docket.dismiss(Why.WRAPPER, lambda one: one.role is Role.WRAPPER, keep_last=True)

@@ -1,7 +1,7 @@
 """Where attempts begin and end: launches in one log, runs that say they are complete, and ends that were ordered."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from diagnoser.model import Anchor, Evidence
@@ -42,11 +42,20 @@ def _launches(evidence: Evidence) -> list[int]:
     return [index for index, words in said if words == said[0][1]]
 
 
-def settle_end(docket: Docket, evidence: Evidence, went_on: Callable[[Candidate], bool], *, diverged: bool) -> None:
+def settle_end(
+    docket: Docket,
+    evidence: Evidence,
+    went_on: Callable[[Candidate], bool],
+    begins: Sequence[int],
+    *,
+    diverged: bool,
+) -> None:
     """A run that says it ended well, or was told to end, explains what follows; a completed run also what precedes.
 
     A job that hangs after a failure is ended by somebody: then the failure before the end is the cause.
+    begins: lines at which later launches begin: what comes after one is none of the business of an end before it.
     """
+    _settle_older(docket, begins)
     _settle_completed(docket, evidence, went_on, diverged=diverged)
     told = [one for one in docket.open if is_end(one) and one.type is not FailureType.COMPLETED]
     if not told:
@@ -60,12 +69,25 @@ def settle_end(docket: Docket, evidence: Evidence, went_on: Callable[[Candidate]
         docket.dismiss(Why.EXPLAINED, lambda one: one.line > first.line)
 
 
+def _settle_older(docket: Docket, begins: Sequence[int]) -> None:
+    """A run that ended, and another one launched in the same log: what the later one says of its end counts.
+
+    A job that was taken off its nodes and then got to its end in the same log stays known for the former.
+    """
+    for begin in reversed(begins):
+        before = {one.type for one in docket.open if one.line < begin and is_end(one)}
+        after = {one.type for one in docket.open if one.line >= begin and one.role in (Role.ROOT, Role.SYMPTOM)}
+        if before and after - ({FailureType.COMPLETED} - before):
+            docket.dismiss(Why.EARLIER_ATTEMPT, lambda one, at=begin: one.line < at)  # type: ignore[misc]
+            return
+
+
 def _settle_completed(
     docket: Docket, evidence: Evidence, went_on: Callable[[Candidate], bool], *, diverged: bool
 ) -> None:
     done = [one for one in docket.open if is_end(one) and one.type is FailureType.COMPLETED]
     passed = [one.line for one in done if went_on(one)]
-    if passed and any(one.line > passed[-1] and (is_end(one) or is_fault(one)) for one in docket.open):
+    if passed and any(one.line > passed[-1] and one.role in (Role.ROOT, Role.SYMPTOM) for one in docket.open):
         docket.dismiss(Why.EARLIER_ATTEMPT, lambda one: one.line <= passed[-1])
         done = [one for one in done if one.line > passed[-1]]
     if not done:
@@ -89,8 +111,10 @@ def _undoes(one: Candidate, end: Candidate, evidence: Evidence, *, again: bool) 
     """
     if one.line < end.line or one.role not in (Role.ROOT, Role.SYMPTOM):
         return False
-    if again or (one.type is FailureType.CANCELLED and one.role is Role.SYMPTOM):
-        return again
+    if again:
+        return True
+    if one.type is FailureType.CANCELLED and one.role is Role.SYMPTOM:
+        return "all" not in end.explains
     if one.type in _LEAVING and one.role is Role.SYMPTOM and not one.raised:
         return False
     same_step = min(evidence.lines[one.line].task, evidence.lines[end.line].task) >= 0

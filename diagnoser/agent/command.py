@@ -7,6 +7,8 @@ import re
 import shlex
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +39,6 @@ def slurm(
     json_log: Annotated[bool, typer.Option(help="Write the agent's own log as JSON.")] = False,
 ) -> None:
     """Watch a Slurm cluster and carry out its plans. Runs as root or SlurmUser on a host with Slurm's commands."""
-    from diagnoser import telemetry
     from diagnoser.agent import loops, service
     from diagnoser.agent.slurm import memory
     from diagnoser.agent.slurm.check import Check
@@ -45,11 +46,7 @@ def slurm(
     from diagnoser.agent.slurm.executor import Executor
     from diagnoser.agent.slurm.observer import Observer
 
-    if not CLUSTER.fullmatch(cluster):
-        raise BadInput(f"{cluster[:60]!r} cannot be the name of a cluster: letters, digits, dots and underscores")
-    _prepare(state)
-    telemetry.set_up_logging(as_json=json_log, level="info")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    _begin(cluster, state, json_log)
 
     async def main() -> None:
         async with service.connect(server, token) as client:
@@ -65,6 +62,59 @@ def slurm(
     asyncio.run(main())
 
 
+@agent_cli.command(name="kubernetes")
+def kubernetes(
+    server: Annotated[str, typer.Option(help="The service, such as http://diagnoser:8321.")],
+    cluster: Cluster,
+    token: Annotated[
+        str, typer.Option(envvar="DIAGNOSER_AGENT_TOKEN", help="Write token of the service.", show_default=False)
+    ] = "",
+    namespace: Annotated[
+        list[str] | None, typer.Option(help="Namespace to look at; repeat it for more. Default: all.")
+    ] = None,
+    context: Annotated[
+        str, typer.Option(help="Context of the kubeconfig. Inside a pod the service account is used.")
+    ] = "",
+    poll: Annotated[float, typer.Option(help="Longest time between two looks, in seconds.", min=0.2, max=300)] = 2.0,
+    logs: Annotated[bool, typer.Option(help="Ship the logs of the workloads' pods.")] = True,
+    check: Annotated[
+        Path | None, typer.Option(help="File with the program of the node check (deploy/checks/allgather.py).")
+    ] = None,
+    state: Annotated[Path, typer.Option(help="Folder for what must survive a restart.")] = STATE,
+    dry_run: Annotated[bool, typer.Option(help="Change nothing on the cluster; say what would be done.")] = False,
+    json_log: Annotated[bool, typer.Option(help="Write the agent's own log as JSON.")] = False,
+) -> None:
+    """Watch a Kubernetes cluster and carry out its plans.
+
+    Looked after are JobSets, PyTorchJobs, RayJobs, Jobs that ask for GPUs, and what has the label diagnoser.io/watch:
+    "true"; never what says "false". deploy/kubernetes has the manifests, with the least rights that it needs.
+    """
+    with _kubernetes_client():
+        from diagnoser.agent.kubernetes.run import Options, run
+    _begin(cluster, state, json_log)
+    spaces = tuple(namespace or ())
+    options = Options(server, cluster, token, spaces, context, poll, logs, check, state, dry_run)
+    asyncio.run(run(options))
+
+
+@agent_cli.command(name="kubernetes-uncordon")
+def kubernetes_uncordon(
+    nodes: Annotated[list[str], typer.Argument(help="Nodes to give back to the cluster.")],
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+) -> None:
+    """Uncordon nodes that were cordoned by a plan; a node that somebody else cordoned is left alone."""
+    with _kubernetes_client():
+        from diagnoser.agent.kubernetes import kube
+        from diagnoser.agent.kubernetes.uncordon import uncordon
+
+    async def main() -> list[str]:
+        async with kube.connect(context) as api:
+            return await uncordon(api, nodes)
+
+    for line in asyncio.run(main()):
+        typer.echo(line)
+
+
 @agent_cli.command(name="slurm-resume")
 def slurm_resume(nodes: Annotated[list[str], typer.Argument(help="Nodes to give back to Slurm.")]) -> None:
     """Resume nodes that were drained by a plan; a node that somebody else drained is left alone."""
@@ -72,6 +122,24 @@ def slurm_resume(nodes: Annotated[list[str], typer.Argument(help="Nodes to give 
 
     for line in asyncio.run(resume.resume(commands.Slurm(commands.run), nodes)):
         typer.echo(line)
+
+
+def _begin(cluster: str, state: Path, json_log: bool) -> None:
+    from diagnoser import telemetry
+
+    if not CLUSTER.fullmatch(cluster):
+        raise BadInput(f"{cluster[:60]!r} cannot be the name of a cluster: letters, digits, dots and underscores")
+    _prepare(state)
+    telemetry.set_up_logging(as_json=json_log, level="info")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+@contextmanager
+def _kubernetes_client() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise BadInput(f"{error.name} is missing: install diagnoser[kubernetes]") from None
 
 
 def _prepare(folder: Path) -> None:

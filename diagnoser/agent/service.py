@@ -49,6 +49,28 @@ class Service:
         query = {"job": job, "attempt": attempt, "source": source, "offset": first}
         await self._call("POST", "/logs", params=query, content=body, headers={"content-type": "text/plain"})
 
+    async def records(
+        self, job: str, attempt: int, source: str, node: str, rank: int, first: int, lines: Sequence[bytes]
+    ) -> None:
+        """As ``lines``, each line a JSON record. node, rank: where they were printed; "" and -1 when not known."""
+        query: dict[str, Any] = {"job": job, "attempt": attempt, "source": source, "offset": first}
+        query |= ({"node": node} if node else {}) | ({"rank": rank} if rank >= 0 else {})
+        headers = {"content-type": "application/x-ndjson"}
+        await self._call("POST", "/logs", params=query, content=b"\n".join(lines), headers=headers)
+
+    async def node_lines(self, cluster: str, node: str, body: bytes) -> None:
+        """What the scheduler wrote about a node, beside any job."""
+        query = {"source": "scheduler", "cluster": cluster, "node": node}
+        await self._call("POST", "/logs", params=query, content=body, headers={"content-type": "text/plain"})
+
+    async def job(self, id: str) -> dict[str, Any] | None:
+        """The job with its attempts; None when it is not known."""
+        try:
+            found: dict[str, Any] = (await self._call("GET", f"/jobs/{id}")).json()
+        except NotFound:
+            return None
+        return found
+
     async def node(self, node: str, event: Mapping[str, Any]) -> None:
         await self._call("POST", f"/nodes/{node}/events", json=event)
 

@@ -1,0 +1,70 @@
+"""The kinds of workloads that are looked after, and where each keeps its pods' templates and its end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from diagnoser.errors import BadInput
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """word: in ids of jobs. group: API group and version. done, failed: conditions that end it."""
+
+    word: str
+    name: str
+    group: str
+    plural: str
+    done: str = "Complete"
+    failed: str = "Failed"
+
+    def path(self, namespace: str = "", name: str = "") -> str:
+        """Address of one object, of a namespace's objects, or of all."""
+        where = f"/namespaces/{namespace}" if namespace else ""
+        return f"/apis/{self.group}{where}/{self.plural}" + (f"/{name}" if name else "")
+
+
+JOB = Kind("job", "Job", "batch/v1", "jobs")
+JOBSET = Kind("jobset", "JobSet", "jobset.x-k8s.io/v1alpha2", "jobsets", done="Completed")
+PYTORCHJOB = Kind("pytorchjob", "PyTorchJob", "kubeflow.org/v1", "pytorchjobs", done="Succeeded")
+RAYJOB = Kind("rayjob", "RayJob", "ray.io/v1", "rayjobs")
+KINDS = {kind.word: kind for kind in (JOB, JOBSET, PYTORCHJOB, RAYJOB)}
+
+
+def kind_of(word: str) -> Kind:
+    """Raises BadInput."""
+    if word not in KINDS:
+        raise BadInput(f"{word[:40]!r} is not a kind of workload: {', '.join(KINDS)}")
+    return KINDS[word]
+
+
+def templates(kind: Kind, found: Mapping[str, Any]) -> list[Object]:
+    """The pods' templates inside the object itself, the one of rank 0 first where the kind tells."""
+    spec = found.get("spec") or {}
+    if kind is JOB:
+        return [spec["template"]]
+    if kind is JOBSET:
+        return [one["template"]["spec"]["template"] for one in spec.get("replicatedJobs") or ()]
+    if kind is PYTORCHJOB:
+        replicas = spec.get("pytorchReplicaSpecs") or {}
+        return [replicas[name]["template"] for name in sorted(replicas)]
+    cluster = spec.get("rayClusterSpec") or {}
+    head = [cluster["headGroupSpec"]["template"]] if cluster.get("headGroupSpec") else []
+    return head + [group["template"] for group in cluster.get("workerGroupSpecs") or ()]
+
+
+def ending(kind: Kind, found: Mapping[str, Any]) -> tuple[str, str]:
+    """("done" or "failed", why); empty while it goes on."""
+    status = found.get("status") or {}
+    if kind is RAYJOB:
+        word = str(status.get("jobStatus") or "")
+        if word == "SUCCEEDED":
+            return "done", word
+        over = word in ("FAILED", "STOPPED") or status.get("jobDeploymentStatus") == "Failed"
+        return ("failed", str(status.get("reason") or status.get("message") or word)) if over else ("", "")
+    for one in status.get("conditions") or ():
+        if one.get("status") == "True" and one.get("type") in (kind.done, kind.failed):
+            return ("done" if one["type"] == kind.done else "failed"), str(one.get("reason") or one["type"])
+    return "", ""

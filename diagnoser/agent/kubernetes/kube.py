@@ -1,0 +1,172 @@
+"""The API server, as this agent uses it. Credentials, TLS and plain requests go through kr8s."""
+
+import warnings
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import kr8s
+import kr8s.asyncio
+import orjson
+import structlog
+
+from diagnoser.errors import BadInput, Denied, OutOfScope, Unavailable
+
+REQUEST_SECONDS = 30.0
+CONNECT_SECONDS = 10.0
+PAGE = 500
+MERGE = "application/merge-patch+json"
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the server said; an error too, as long as it came from the API server itself."""
+
+    code: int
+    body: Mapping[str, Any]
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.code < 300
+
+    @property
+    def told(self) -> str:
+        """What a person reads."""
+        message = str(self.body.get("message") or "") if not self.ok else ""
+        return f"HTTP {self.code}" + (f": {message[:1000]}" if message else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Kube:
+    """Every call raises Unavailable when the server does not answer, or says that it cannot now.
+
+    streams: for watches and logs. kr8s's own pool ends at 100 connections, and each of these holds one for long.
+    """
+
+    api: kr8s.asyncio.Api
+    streams: httpx.AsyncClient
+
+    async def ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, str] | None = None
+    ) -> Answer:
+        """One request. A PATCH is a JSON merge patch."""
+        answer = await self._once(method, path, body, query)
+        if answer.code == 401:  # tokens of service accounts are replaced every hour
+            await self._renew()
+            answer = await self._once(method, path, body, query)
+        if answer.code == 401:
+            raise Denied(f"the API server does not know us: {answer.told}")
+        if answer.code == 408 or answer.code >= 500:
+            raise Unavailable(f"the API server cannot answer {method} {path}: {answer.told}")
+        return answer
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any] | None:
+        """None when it is not there. Raises OutOfScope when we may not read it."""
+        answer = await self.ask("GET", path, query=query)
+        if answer.code == 404:
+            return None
+        if answer.code == 429:
+            raise Unavailable(f"the API server is busy: {answer.told}")
+        if answer.code == 403:
+            raise OutOfScope(answer.told)
+        if not answer.ok:
+            raise BadInput(f"GET {path}: {answer.told}")
+        return dict(answer.body)
+
+    async def pages(self, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[dict[str, Any]]:
+        """A list in pieces, so that a large one never lies in memory at once. Raises Gone when it must begin anew."""
+        after = ""
+        while True:
+            given = {**(query or {}), "limit": str(PAGE), **({"continue": after} if after else {})}
+            answer = await self.ask("GET", path, query=given)
+            if answer.code == 410:
+                raise Gone(answer.told)
+            if answer.code in (403, 404, 429):
+                raise (Unavailable if answer.code == 429 else OutOfScope)(f"cannot list {path}: {answer.told}")
+            if not answer.ok:
+                raise BadInput(f"GET {path}: {answer.told}")
+            yield dict(answer.body)
+            after = str((answer.body.get("metadata") or {}).get("continue") or "")
+            if not after:
+                return
+
+    @asynccontextmanager
+    async def stream(self, path: str, query: Mapping[str, str], silence: float) -> AsyncIterator[httpx.Response]:
+        """An answer whose body comes as things happen. silence: seconds without a byte after which it is cut."""
+        timeout = httpx.Timeout(CONNECT_SECONDS, read=silence)
+        headers = self._headers()
+        try:
+            async with self.streams.stream("GET", path, params=query, headers=headers, timeout=timeout) as answer:
+                if answer.status_code == 401:
+                    await self._renew()
+                    raise Unavailable("the token has been replaced")
+                yield answer
+        except httpx.TransportError as error:
+            raise Unavailable(f"the stream of {path} broke: {type(error).__name__}") from None
+
+    async def _once(
+        self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, str] | None
+    ) -> Answer:
+        root, _, rest = path[1:].partition("/")
+        headers = {**self._headers(), **({"content-type": MERGE} if method == "PATCH" else {})}
+        request: dict[str, Any] = {"params": query or {}, "headers": headers, "timeout": REQUEST_SECONDS}
+        if body is not None:
+            request["content"] = orjson.dumps(body)
+        try:
+            async with self.api.call_api(
+                method, version="", base=f"/{root}", url=rest, raise_for_status=False, **request
+            ) as answer:
+                return Answer(answer.status_code, _json(answer.content))
+        except (httpx.TransportError, kr8s.APITimeoutError) as error:
+            raise Unavailable(f"the API server does not answer: {type(error).__name__}") from None
+
+    async def _renew(self) -> None:
+        try:
+            await self.api.reauthenticate()
+        except (ValueError, KeyError, OSError) as error:
+            raise Denied(f"no credentials for the API server: {error}") from None
+
+    def _headers(self) -> dict[str, str]:
+        token = self.api.auth.token
+        return {"authorization": f"Bearer {token.strip()}"} if token else {}
+
+
+class Gone(Unavailable):
+    """The server no longer has the version that was asked for: list anew."""
+
+
+@asynccontextmanager
+async def connect(context: str = "") -> AsyncIterator[Kube]:
+    """By the service account inside a pod, else by the kubeconfig. context: of the kubeconfig, "" for its own.
+
+    Raises Denied without credentials, Unavailable when the server does not answer.
+    """
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            api = await kr8s.asyncio.api(context=context or None)
+        except (ValueError, KeyError, OSError) as error:
+            raise Denied(f"no credentials for a Kubernetes API server: {error}") from None
+        except (httpx.TransportError, kr8s.APITimeoutError, kr8s.ServerError) as error:
+            raise Unavailable(f"the API server does not answer: {str(error) or type(error).__name__}") from None
+    for one in warned:
+        log.warning("kubernetes_client", why=str(one.message))
+    async with httpx.AsyncClient(
+        base_url=api.auth.server,
+        verify=await api.auth.ssl_context(),  # type: ignore[no-untyped-call]
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
+        proxy=api.auth.proxy,
+    ) as streams:
+        yield Kube(api, streams)
+
+
+def _json(content: bytes) -> Mapping[str, Any]:
+    try:
+        found = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return {"message": content[:500].decode("utf-8", "replace")}
+    return found if isinstance(found, dict) else {"message": str(found)[:500]}

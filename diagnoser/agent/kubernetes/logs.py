@@ -1,0 +1,246 @@
+"""Sends what pods print: each line once, with the time the cluster gave it, through restarts of everything between."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+
+import orjson
+import structlog
+
+from diagnoser.agent.kubernetes.kube import Kube
+from diagnoser.agent.kubernetes.memory import Mark
+from diagnoser.agent.kubernetes.records import Run, seconds
+from diagnoser.agent.service import Service
+from diagnoser.errors import BadInput, OutOfScope, Unavailable
+
+BATCH_BYTES = 256 << 10
+BATCH_SECONDS = 0.5
+QUIET_SECONDS = 120.0
+"""A stream without a byte for so long is opened anew: it may be dead without anyone having said so."""
+LONGEST_LINE = 1 << 20
+STREAMS = 1_000
+"""Logs that are followed at once; further ones wait for their turn."""
+AGAIN_SECONDS = 1.0
+LONGEST_WAIT = 30.0
+TRIES = 6
+"""Failures in a row after which the log of a run that has ended is given up."""
+MAIN_SOURCE = "stdout"
+STAMP_LENGTH = 40
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run's lines go."""
+
+    job: str
+    attempt: int
+    source: str
+    node: str
+    rank: int
+
+    @classmethod
+    def of(cls, run: Run, job: str, attempt: int) -> "Place":
+        """A pod whose rank is known prints as that rank; others are told apart by their names."""
+        source = MAIN_SOURCE if run.rank >= 0 and not run.restarts else f"{run.pod[-80:]}.{run.restarts}"
+        return cls(job, attempt, source, run.node, run.rank)
+
+
+@dataclass(slots=True)
+class Logs:
+    """marks: by key of the run. tasks: of the logs that are being followed."""
+
+    kube: Kube
+    service: Service
+    marks: dict[str, Mark] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
+    tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STREAMS))
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def see(self, run: Run, place: Place, gone: bool) -> None:
+        """A run of a launch that the service knows. gone: its pod is no more, so nothing more can be read."""
+        self.runs[run.key] = run
+        mark = self.marks.get(run.key, Mark())
+        if gone and run.key not in self.tasks:
+            self.marks[run.key] = replace(mark, done=True)
+        elif not mark.done and run.started and run.key not in self.tasks:
+            self.tasks[run.key] = asyncio.create_task(self._follow(run.key, place))
+
+    def unread(self, run: Run) -> bool:
+        return run.started > 0 and not self.marks.get(run.key, Mark()).done
+
+    def forget(self, keys: set[str]) -> None:
+        """keys: of runs that can still be seen."""
+        for key in set(self.marks) - keys:
+            if key not in self.tasks:
+                del self.marks[key]
+                self.runs.pop(key, None)
+
+    async def close(self) -> None:
+        tasks = list(self.tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _follow(self, key: str, place: Place) -> None:
+        """Until the run has ended and all of its lines were sent, or its log cannot be had."""
+        wait, failures = AGAIN_SECONDS, 0
+        try:
+            while True:
+                run = self.runs[key]
+                try:
+                    async with self.turn:
+                        there = await self._read(run, place)
+                    wait, failures = AGAIN_SECONDS, 0
+                except (Unavailable, OutOfScope) as error:
+                    log.warning("log_waits", pod=run.pod, why=str(error), again_in=wait)
+                    there, wait, failures = True, min(2 * wait, LONGEST_WAIT), failures + 1
+                if not there or (run.over and failures in (0, TRIES)):
+                    break
+                await self._pause(key, wait)
+            self.marks[key] = replace(self.marks.get(key, Mark()), done=True)
+        finally:
+            self.tasks.pop(key, None)
+            self.moved.set()
+
+    async def _pause(self, key: str, seconds: float) -> None:
+        """Shorter when the run ends meanwhile: its last lines are awaited."""
+        was = self.runs[key].over
+        for _ in range(int(seconds / 0.1)):
+            await asyncio.sleep(0.1)
+            if self.runs[key].over and not was:
+                return
+
+    async def _read(self, run: Run, place: Place) -> bool:
+        """One stream until it ends. False when the pod's log is no more."""
+        mark = self.marks.get(run.key, Mark())
+        query = {"container": run.container, "timestamps": "true", "follow": str(not run.over).lower()}
+        query |= {"sinceTime": mark.time[:19] + "Z"} if mark.time else {}
+        query |= {"previous": "true"} if run.before else {}
+        path = f"/api/v1/namespaces/{run.namespace}/pods/{run.pod}/log"
+        async with self.kube.stream(path, query, QUIET_SECONDS) as answer:
+            if answer.status_code in (400, 404):  # not there yet, or no more
+                return answer.status_code == 400 and not run.over
+            if answer.status_code != 200:
+                kind = OutOfScope if answer.status_code == 403 else Unavailable
+                raise kind(f"the log of {run.namespace}/{run.pod}: HTTP {answer.status_code}")
+            cutter = Cutter(mark)
+            try:
+                async for chunk in _in_time(answer.aiter_bytes()):
+                    cutter.add(chunk)
+                    if cutter.size > BATCH_BYTES or not chunk:
+                        await self._send(run.key, place, cutter)
+            finally:
+                cutter.end()
+            await self._send(run.key, place, cutter)
+        return True
+
+    async def _send(self, key: str, place: Place, cutter: "Cutter") -> None:
+        """Until the service has them: nothing more is read from this log meanwhile."""
+        lines, mark = cutter.take()
+        if not lines:
+            return
+        first = mark.lines - len(lines)
+        while True:
+            try:
+                await self.service.records(place.job, place.attempt, place.source, place.node, place.rank, first, lines)
+                break
+            except Unavailable as error:
+                log.warning("lines_wait", job=place.job, source=place.source, why=str(error))
+                await self.service.pause(AGAIN_SECONDS)
+            except BadInput as error:
+                log.warning("lines_refused", job=place.job, first=first, why=str(error))
+                break
+        self.marks[key] = mark
+        self.moved.set()
+
+
+@dataclass(slots=True)
+class Cutter:
+    """Cuts a stream of ``stamp text`` lines into records, and leaves out those that were taken before.
+
+    The server can be asked for what came since a second, and gives whole seconds again.
+    """
+
+    mark: Mark
+    skip: int = 0
+    rest: bytes = b""
+    size: int = 0
+    ready: list[bytes] = field(default_factory=list)
+    behind: str = ""
+
+    def __post_init__(self) -> None:
+        self.behind, self.skip = self.mark.time, self.mark.same
+
+    def add(self, chunk: bytes) -> None:
+        *whole, rest = (self.rest + chunk).split(b"\n")
+        for line in whole:
+            self._line(line)
+        while len(rest) > LONGEST_LINE:  # each part counts as a line
+            self._line(rest[:LONGEST_LINE])
+            rest = rest[LONGEST_LINE:]
+        self.rest = rest
+
+    def end(self) -> None:
+        """The stream is over: a last line without its end counts too."""
+        if self.rest:
+            self._line(self.rest)
+            self.rest = b""
+
+    def take(self) -> tuple[list[bytes], Mark]:
+        """(records as JSON, the mark behind them)."""
+        lines, self.ready, self.size = self.ready, [], 0
+        return lines, self.mark
+
+    def _line(self, line: bytes) -> None:
+        stamp, text = _split(line)
+        if self.behind and stamp and (stamp < self.behind or (stamp == self.behind and self.skip > 0)):
+            self.skip -= stamp == self.behind
+            return
+        time = stamp or self.mark.time
+        same = self.mark.same + 1 if time == self.mark.time else 1
+        self.mark = Mark(self.mark.lines + 1, time, same)
+        record: dict[str, object] = {"message": text.decode("utf-8", "replace").replace("\0", "")}
+        if when := seconds(stamp[:26] + "+00:00" if stamp else ""):
+            record["time"] = when
+        self.ready.append(orjson.dumps(record))
+        self.size += len(line)
+
+
+async def _in_time(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The chunks, and an empty one whenever none has come for a while."""
+    waiting: asyncio.Task[bytes] | None = None
+    try:
+        while True:
+            waiting = waiting or asyncio.create_task(_next(chunks))
+            done, _ = await asyncio.wait((waiting,), timeout=BATCH_SECONDS)
+            if not done:
+                yield b""
+                continue
+            chunk, waiting = waiting.result(), None
+            if not chunk:
+                return
+            yield chunk
+    finally:
+        if waiting:
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def _next(chunks: AsyncIterator[bytes]) -> bytes:
+    """Empty at the end: a task cannot end in StopAsyncIteration."""
+    async for chunk in chunks:
+        if chunk:
+            return chunk
+    return b""
+
+
+def _split(line: bytes) -> tuple[str, bytes]:
+    """(stamp, text). Stamps have nine digits of a second and are of UTC, so that they compare as text."""
+    head, space, text = line.partition(b" ")
+    if not space or len(head) > STAMP_LENGTH or len(head) < 20 or not head.endswith(b"Z") or head[10:11] != b"T":
+        return "", line
+    whole, _, part = head[:-1].decode("ascii", "replace").partition(".")
+    return f"{whole}.{part.ljust(9, '0')}Z", text

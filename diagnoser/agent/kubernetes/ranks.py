@@ -1,0 +1,71 @@
+"""Which ranks run in a pod. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from diagnoser.agent.kubernetes import names
+
+MOST = 100_000
+_INDEX = "batch.kubernetes.io/job-completion-index"
+_JOB_INDEX = "jobset.sigs.k8s.io/job-index"
+_REPLICAS = ("training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index")
+_OLD_REPLICAS = ("replica-type", "replica-index")
+_OWN = ("RANK",)
+_NODE_RANK = ("NODE_RANK", "PET_NODE_RANK", "GROUP_RANK")
+_PROCESSES = ("NPROC_PER_NODE", "PET_NPROC_PER_NODE", "LOCAL_WORLD_SIZE")
+
+
+def place(pod: Mapping[str, Any]) -> tuple[int, int] | None:
+    """(first rank, number of ranks) in the pod; None when it cannot be told.
+
+    A label or annotation of ours wins, then variables that hold a number, then what the controllers write: the index
+    of a Job or JobSet, the replica of a PyTorchJob. Where that counts pods, each pod runs one rank for each GPU.
+    """
+    meta, spec = pod["metadata"], pod.get("spec") or {}
+    marks = {**(meta.get("annotations") or {}), **(meta.get("labels") or {})}
+    variables = _variables(spec)
+    processes = _number(variables, _PROCESSES) or gpus(spec) or 1
+    own = _number(marks, (names.RANK,))
+    if own is not None:
+        return own, processes if _number(variables, _PROCESSES) else 1
+    index = _number(variables, _NODE_RANK)
+    if index is None:
+        index = _number(variables, _OWN)  # Kubeflow's RANK counts pods
+    if index is None:
+        index = _by_controller(marks)
+    return None if index is None or index * processes > MOST else (index * processes, processes)
+
+
+def gpus(spec: Mapping[str, Any]) -> int:
+    """Of all containers of a pod."""
+    found = 0
+    for container in spec.get("containers") or ():
+        wanted = container.get("resources") or {}
+        limits = {**(wanted.get("requests") or {}), **(wanted.get("limits") or {})}
+        found += sum(int(count) for name, count in limits.items() if name.endswith("/gpu") and str(count).isdecimal())
+    return found
+
+
+def _by_controller(marks: Mapping[str, Any]) -> int | None:
+    index = _number(marks, (_INDEX,))
+    if index is not None:
+        return index if _number(marks, (_JOB_INDEX,)) in (None, 0) else None
+    job = _number(marks, (_JOB_INDEX,))
+    if job is not None:
+        return job
+    for kind, number in (_REPLICAS, _OLD_REPLICAS):
+        replica = _number(marks, (number,))
+        if replica is not None:
+            return replica if str(marks.get(kind, "")).lower() == "master" else replica + 1
+    return None
+
+
+def _variables(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Those of the first container that hold their value themselves."""
+    containers: list[dict[str, Any]] = spec.get("containers") or [{}]
+    return {one["name"]: str(one.get("value", "")) for one in containers[0].get("env") or () if "name" in one}
+
+
+def _number(found: Mapping[str, Any], wanted: tuple[str, ...]) -> int | None:
+    values = (str(found.get(name, "")) for name in wanted)
+    return next((int(value) for value in values if value.isdecimal() and int(value) <= MOST), None)

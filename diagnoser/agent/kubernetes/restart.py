@@ -1,0 +1,75 @@
+"""The workload that is launched again: the same object, kept off some nodes, with variables for its programs. Pure."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from diagnoser.agent.kubernetes import names
+from diagnoser.agent.kubernetes.kinds import JOB, Kind, Object, templates
+
+_SERVERS_OWN = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink", "finalizers")
+_DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
+_JOBS_OWN = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
+"""Labels by which a Job finds its pods; each new Job gets new ones."""
+_TRACKING = "batch.kubernetes.io/job-tracking"
+
+
+def cleaned(kind: Kind, found: Mapping[str, Any]) -> Object:
+    """The object as its owner wrote it, without what the server and the controllers added."""
+    copy = deepcopy(dict(found))
+    copy.pop("status", None)
+    meta = copy["metadata"]
+    for name in (*_SERVERS_OWN, *_DELETION):
+        meta.pop(name, None)
+    (meta.get("annotations") or {}).pop(_TRACKING, None)
+    if kind is JOB and not copy["spec"].get("manualSelector"):
+        copy["spec"].pop("selector", None)
+        for labels in (meta.get("labels"), (copy["spec"]["template"].get("metadata") or {}).get("labels")):
+            for name in _JOBS_OWN:
+                (labels or {}).pop(name, None)
+    return copy
+
+
+def launched_again(
+    kind: Kind,
+    stored: Mapping[str, Any],
+    *,
+    plan: str,
+    attempt: int,
+    without: Sequence[str],
+    variables: Sequence[tuple[str, str]],
+) -> Object:
+    """stored: as ``cleaned``. attempt: number of the new launch. without: nodes that its pods must not run on."""
+    copy = deepcopy(dict(stored))
+    marks = copy["metadata"].setdefault("annotations", {})
+    marks |= {names.PLAN: plan, names.ATTEMPT: str(attempt)}
+    if without:
+        marks[names.EXCLUDED] = ",".join(without)
+    for template in templates(kind, copy):
+        spec = template.setdefault("spec", {})
+        for name in without:
+            _keep_off(spec, name)
+        for container in spec.get("containers") or ():
+            _set(container, [(names.PLAN_VARIABLE, plan), *variables])
+    return copy
+
+
+def _keep_off(spec: Object, node: str) -> None:
+    """By the node's name: its host name label may differ. Terms are alternatives, so that each must say it; and a
+    requirement on fields takes exactly one value."""
+    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    wanted = {"key": "metadata.name", "operator": "NotIn", "values": [node]}
+    terms = required.get("nodeSelectorTerms") or [{}]
+    required["nodeSelectorTerms"] = [_with(term, wanted) for term in terms]
+
+
+def _with(term: Object, wanted: Object) -> Object:
+    fields = term.get("matchFields") or []
+    return term if wanted in fields else {**term, "matchFields": [*fields, wanted]}
+
+
+def _set(container: Object, variables: Sequence[tuple[str, str]]) -> None:
+    given = dict(variables)
+    others = [one for one in container.get("env") or () if one.get("name") not in given]
+    container["env"] = [*others, *({"name": name, "value": value} for name, value in given.items())]

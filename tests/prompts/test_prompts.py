@@ -13,6 +13,8 @@ import pytest
 import yaml
 
 from diagnoser.adapters.files import bundled, texts
+from diagnoser.learning import writer
+from diagnoser.learning.lesson import Lesson
 from diagnoser.llm import prompt
 from diagnoser.llm.hosts import HostMap
 from diagnoser.llm.prompt import Prompt
@@ -20,6 +22,7 @@ from diagnoser.llm.question import variables
 from diagnoser.llm.redact import redact
 from diagnoser.llm.view import Disguise, View
 from diagnoser.model import Diagnosis, Event, EventKind, Facts, Job, Line, Rejected, RootCause, Stream
+from diagnoser.rules.schema import Blame
 from diagnoser.taxonomy import Category, FailureType, Outcome
 
 HERE = Path(__file__).parent
@@ -45,7 +48,7 @@ def line(number: int, text: str) -> Line:
     return Line(Stream(), number, text, text)
 
 
-CASES: Mapping[str, Mapping[str, Any]] = {
+CASES: dict[str, Mapping[str, Any]] = {
     "failure_agent_v1_bare": variables(PLAIN, Facts(), VIEW, (), Disguise(redact, HostMap([])), "LOG-MARKER"),
     "failure_agent_v1_full": variables(
         WEIGHED,
@@ -58,12 +61,30 @@ CASES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+LESSON = Lesson(
+    FailureType.NVLINK_ERROR,
+    "zx81: lane 4 of host-1 degraded beyond repair, LOG-MARKER giving up",
+    ("step 11 loss 2.1", "zx81: closing lane 4"),
+    ("step 10 loss 2.2",),
+    (FailureType.NCCL_TIMEOUT_ERROR,),
+    Blame.NONE,
+    "Replace the bridge.",
+    "host-",
+)
+BARE = replace(LESSON, around=(), healthy=())
+CASES |= {
+    "rule_writer_v1_bare": writer.variables(BARE, "LOG-MARKER"),
+    "rule_writer_v1_full": writer.variables(LESSON, "LOG-MARKER"),
+}
+
+
 def load(folder: str) -> Prompt:
     return prompt.load(folder, texts(bundled("prompts") / folder, "*"))
 
 
 def snapshot(name: str) -> str:
-    system, user = load("failure_agent/v1").render(CASES[name])
+    prompt, version = name.rsplit("_", 2)[:2]
+    system, user = load(f"{prompt}/{version}").render(CASES[name])
     return f"--- system\n{system}\n--- user\n{user}\n"
 
 
@@ -86,9 +107,10 @@ def test_what_a_model_gets_is_what_was_agreed(name: str) -> None:
     assert snapshot(name) == (HERE / "snapshots" / f"{name}.txt").read_text()
 
 
-def test_the_repair_names_the_fault() -> None:
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_repair_names_the_fault(folder: str) -> None:
     """What was wrong with the answer is told."""
-    assert "type: no such value" in load("failure_agent/v1").render_repair("type: no such value")
+    assert "type: no such value" in load(folder).render_repair("type: no such value")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from random import Random
+from typing import BinaryIO
 
 import httpx
 import structlog
@@ -31,7 +32,7 @@ from diagnoser.effects import Effects
 from diagnoser.intake import Intake
 from diagnoser.learning.shelf import Shelf
 from diagnoser.learning.watch import Watch
-from diagnoser.model import AttemptKey, EffectKind, Facts, Line, Mode
+from diagnoser.model import AttemptKey, Diagnosis, EffectKind, Facts, Line, Mode
 from diagnoser.orders import Orders
 from diagnoser.outbox import Outbox
 from diagnoser.outbox import Pace as OutboxPace
@@ -130,7 +131,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             tokens=doors.tokens(settings),
             view=_view(store, reader),
             stopping=stopping,
-            attribution=_attribution(settings, reader, stack),
+            attribution=_attribution(settings, shelf, stack),
             metrics=metrics,
             spare=spare | _spare(model, stack),
         )
@@ -278,11 +279,15 @@ def _spare(model: OpenAIModel | None, stack: AsyncExitStack) -> dict[str, Check]
     return {"model": pulse}
 
 
-def _attribution(settings: Settings, reader: Reader, stack: AsyncExitStack) -> Attribution | None:
+def _attribution(settings: Settings, shelf: Shelf, stack: AsyncExitStack) -> Attribution | None:
     if settings.attribution_root is None:
         return None
-    root = log_root(settings.attribution_root)
-    attribution = Attribution(root.open, lambda log: reader.diagnose(reader.read(log).evidence(), Facts()))
+
+    def analyse(log: BinaryIO) -> Diagnosis:
+        reader = shelf.reader
+        return reader.diagnose(reader.read(log).evidence(), Facts())
+
+    attribution = Attribution(log_root(settings.attribution_root).open, analyse)
     stack.push_async_callback(attribution.close)
     return attribution
 

@@ -165,9 +165,11 @@ class Keeper:
             speech.setdefault(self.voices[index], []).append(index)
         start = self._block.first
         named = {series_of(voice, dialect): places for voice, places in speech.items()}
+        chosen = set(indices[-self._limits.latest :])
         for places in of_smallest_hash(named, self._limits.series):
-            for index in sample(places, self._limits, lambda index: start + index):
-                self._point(index, dialect)
+            chosen.update(sample(places, self._limits, lambda index: start + index))
+        for index in chosen:
+            self._point(index, dialect)
 
     def _point(self, index: int, dialect: int) -> None:
         number, line = self._block.first + index, self._cut.lines[index]

@@ -47,7 +47,8 @@ def _budget(kind: int) -> Budget:
 class Limits:
     """shapes, signatures: kept with exact counts, those of smallest hash. extremes: of signatures beyond that, the very
     first and last lines. window: how far context is looked for. small: an input of so many lines is kept whole.
-    first, last, spread: points kept of each progress series.
+    first, last, spread: points kept of each progress series. latest: points kept because they are the newest of their
+    stream, whichever series they are of: a log of many runs may have more series than ``series``.
     """
 
     shapes: int = 4096
@@ -60,4 +61,5 @@ class Limits:
     first: int = 4
     last: int = 64
     spread: int = 96
+    latest: int = 64
     nodes: int = 16384

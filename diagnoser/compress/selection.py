@@ -131,6 +131,7 @@ def _settle_series(share: Share, limits: Limits) -> None:
         for numbers in of_smallest_hash(series, limits.series)
         for number in sample(sorted(numbers), limits, lambda number: number)
     }
+    chosen.update(sorted(share.points)[-limits.latest :])
     share.points = {number: share.points[number] for number in sorted(chosen)}
     if len(share.voices) > limits.voices:
         keys = sorted(share.voices, key=_hash)[: limits.voices]

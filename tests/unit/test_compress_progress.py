@@ -119,3 +119,12 @@ def test_stages_are_told_in_order() -> None:
     compressor.feed(Block(Stream(), "".join(line + "\n" for line in lines).encode()))
     phases = digest(compressor.take()).phases
     assert [phase.stage for phase in phases] == list(Stage)
+
+
+def test_the_newest_steps_are_kept_whatever_series_they_are_of() -> None:
+    """A log of many runs has more series than are kept: the one that is going on now is among them."""
+    old = [f"{task}: step {n} | loss 2.0 | 80 ms/step" for task in range(300) for n in range(1, 4)]
+    new = [f"{task}: iteration {n}/ 500 | lm loss: 1.0E+00 |" for n in range(1, 9) for task in (900, 901)]
+    found = series(*old, *new)
+    assert [point.step for point in found[-16:]] == [n for n in range(1, 9) for _ in range(2)]
+    assert len(found) < len(old) + len(new)

@@ -82,7 +82,7 @@ class Compressor:
         if cut.heads is None:
             return
         heads = {head: _code(head) for head in set(cut.heads)}
-        spoken: Iterable[tuple[bytes, bytes]] = zip(cut.heads, cut.skeletons, strict=True)
+        spoken: Iterable[tuple[bytes, bytes]] = zip(cut.heads, cut.blurs, strict=True)
         if len(heads) <= _FEW:
             spoken = set(spoken) - self._seen
             self._seen |= spoken
@@ -112,16 +112,16 @@ class Compressor:
 
 
 class Cut:
-    """A chunk cut into lines and skeletons. heads: the launcher prefix of each line, None where no line has one."""
+    """A chunk cut into lines and blurs. heads: the launcher prefix of each line, None where no line has one."""
 
     def __init__(self, block: Block, shapes: Shapes) -> None:
         self.lines, self.cut_lines, self.cut_bytes, text = clean(block.data)
-        self.skeletons = skeleton.bare(text).split(b"\n")
-        self.counts = Counter(self.skeletons)
+        self.blurs = skeleton.blurred(text).split(b"\n")
+        self.counts = Counter(self.blurs)
         total = len(self.lines)
-        self.firsts = dict(zip(reversed(self.skeletons), range(total - 1, -1, -1), strict=True))
-        self.lasts = dict(zip(self.skeletons, range(total), strict=True))
-        self.found = shapes.of(self.counts, self.firsts, self.lines)
+        self.firsts = dict(zip(reversed(self.blurs), range(total - 1, -1, -1), strict=True))
+        self.lasts = dict(zip(self.blurs, range(total), strict=True))
+        self.found = shapes.of(self.counts)
         self.heads: list[bytes] | None = None
         if any(shape.prefixed for shape in self.found.values()):
             found: list[bytes] = HEADS.findall(text)
@@ -142,6 +142,8 @@ def _count(block: Block, cut: Cut, stats: dict[int, Stat]) -> None:
             stats[shape.id] = Stat(count, low, text, high, last_text, 0, shape.kind, shape.filtered)
             continue
         stat.count += count
+        stat.kind |= shape.kind
+        stat.filtered = max(stat.filtered, shape.filtered)
         if low < stat.first:
             stat.first, stat.first_text = low, lines[first][:SAMPLE]
         if high > stat.last:

@@ -8,8 +8,9 @@ from diagnoser.compress.delta import Delta, Place, PointRow, Row, Stat
 from diagnoser.compress.kinds import STAGES, Kind, stage_bit
 from diagnoser.compress.lines import body_of
 from diagnoser.compress.render import numbers, render
+from diagnoser.compress.routine import LEARNED
 from diagnoser.compress.selection import Chosen
-from diagnoser.compress.skeleton import masked
+from diagnoser.compress.skeleton import blurred, masked
 from diagnoser.compress.voices import Ranks
 from diagnoser.model import Compression, Evidence, LeftOut, Line, Mark, Phase, Progress, Stage, Stream, Template
 from diagnoser.model.evidence import Placement, rank_nodes
@@ -19,6 +20,7 @@ HEAD, TAIL = 5, 15
 """Lines of a stream that are shown whatever they say."""
 NOVEL = 60
 """A shape seen once or twice, whose last line is among so many last lines of its stream, is news."""
+_SAMPLE = 120
 ALIKE = 2
 """Voices that ended with a line of the same shape and are shown with it."""
 
@@ -68,9 +70,21 @@ class Digest:
         stats = sorted(self.delta.shapes.values(), key=lambda stat: (stat.first, stat.first_text))
         bodies = [body_of(_text(stat.first_text).encode())[1].decode() for stat in stats]
         severities = [_severity(stat.kind) for stat in stats]
-        groups = templates.group(list(zip(bodies, severities, strict=True)))
-        found = [self._template(group.text, [stats[index] for index in group.members]) for group in groups]
+        learned = [index for index, stat in enumerate(stats) if stat.filtered.startswith(LEARNED)]
+        others = sorted(set(range(len(stats))) - set(learned))
+        groups = templates.group([(bodies[index], severities[index]) for index in others])
+        found = [self._template(one.text, [stats[others[index]] for index in one.members]) for one in groups]
+        found += self._learned([stats[index] for index in learned])
         return tuple(sorted(found, key=lambda one: (-one.count, one.first[1], one.first[0])))
+
+    def _learned(self, stats: list[Stat]) -> Iterator[Template]:
+        """All that one learned rule knows is one template."""
+        of: dict[str, list[Stat]] = {}
+        for stat in stats:
+            of.setdefault(stat.filtered, []).append(stat)
+        for shapes in of.values():
+            sample = body_of(shapes[0].first_text)[1].decode("utf-8", "replace")[:_SAMPLE]
+            yield self._template(f"{len(shapes)} shapes of routine, such as: {templates.mask(sample)}", shapes)
 
     def _template(self, text: str, stats: list[Stat]) -> Template:
         first, last = min(stats, key=lambda stat: stat.first), max(stats, key=lambda stat: stat.last)
@@ -235,7 +249,7 @@ def _tails(delta: Delta) -> Iterator[Place]:
     }
     endings: dict[bytes, int] = {}
     for number, stream in sorted(last.values()):
-        shape = masked(body_of(_text(delta.shares[stream].rows[number].text).encode())[1])
+        shape = masked(blurred(body_of(_text(delta.shares[stream].rows[number].text).encode())[1]))
         endings[shape] = endings.get(shape, 0) + 1
         if endings[shape] <= ALIKE:
             yield number, stream

@@ -13,7 +13,9 @@ import re2
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from diagnoser import documents
+from diagnoser.compress.blur import blur
 from diagnoser.compress.progress import FIELDS
+from diagnoser.compress.skeleton import blurred
 from diagnoser.errors import Fault, RuleFaults
 
 Text = Annotated[str, StringConstraints(min_length=1)]
@@ -29,7 +31,8 @@ class Examples(BaseModel):
 class Filter(BaseModel):
     """One kind of routine line.
 
-    patterns: RE2, any of them, searched in the line without terminal codes and launcher prefixes.
+    patterns: RE2, any of them, searched in the line without terminal codes and launcher prefixes. A number counts as
+    one digit and a gap as one blank there (``blur``), so no pattern can tell one number from another.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -101,34 +104,30 @@ def _all(shape: FilterFile | None) -> Iterator[tuple[str, int, Filter]]:
 
 
 def _faults(path: str, text: str, key: str, number: int, one: Filter) -> list[Fault]:
-    def at(*where: str | int) -> int:
-        return documents.locate(text, key, number, *where)
-
     options = re2.Options()
     options.log_errors = False
-    compiled = []
     faults = []
     for index, pattern in enumerate(one.patterns):
+        at = documents.locate(text, key, number, "patterns", index)
         try:
-            compiled.append(re2.compile(pattern, options))
+            groups = set(re2.compile(pattern, options).groupindex)
         except re2.error as error:
-            faults.append(Fault(path, at("patterns", index), f"{one.id}: not an RE2 expression: {error}"))
+            faults.append(Fault(path, at, f"{one.id}: not an RE2 expression: {error}"))
             continue
-        unknown = set(compiled[-1].groupindex) - set(FIELDS)
-        if key == "progress" and (unknown or not compiled[-1].groupindex):
-            faults.append(Fault(path, at("patterns", index), f"{one.id}: name groups among {', '.join(FIELDS)}"))
-    if faults:
-        return faults
+        if key == "progress" and (groups - set(FIELDS) or not groups):
+            faults.append(Fault(path, at, f"{one.id}: name groups among {', '.join(FIELDS)}"))
+    return faults or _unproved(path, text, key, number, one)
 
-    def hit(example: str) -> bool:
-        return any(pattern.search(example) for pattern in compiled)
 
+def _unproved(path: str, text: str, key: str, number: int, one: Filter) -> list[Fault]:
+    """Examples that a pattern, or its blur, takes for what they are not."""
+    exact, blurs = ([re2.compile(make(pattern)) for pattern in one.patterns] for make in (str, blur))
+    faults = []
     for kind, examples, wanted in (("match", one.examples.match, True), ("no_match", one.examples.no_match, False)):
         for index, example in enumerate(examples):
-            if hit(example) != wanted:
-                faults.append(
-                    Fault(
-                        path, at("examples", kind, index), f"{one.id}: must {'' if wanted else 'not '}match: {example}"
-                    )
-                )
+            seen = blurred(example.encode()).decode("utf-8", "replace")
+            if any(p.search(example) for p in exact) != wanted or any(p.search(seen) for p in blurs) != wanted:
+                how = "" if wanted else "not "
+                said = f"{one.id}: must {how}match, whatever its numbers: {example}"
+                faults.append(Fault(path, documents.locate(text, key, number, "examples", kind, index), said))
     return faults

@@ -1,20 +1,20 @@
 """The door that no line of interest to a rule may miss.
 
-Two looks. The first is at the digit-free skeleton, once for all its lines: does it carry a rule's anchor? Only then
-the patterns of that rule are tried. A pattern without digits answers for all lines of a skeleton; one with digits (an
-Xid code, an errno) is first tried blind, with every digit standing for any, and then on each line of the skeleton. One
-RE2 set of all patterns would be no door but a wall: its automaton grows with every new line.
+Two looks. The first is at the blurred line, once for all lines of the same blur: does it carry a rule's anchor? Only
+then the patterns of that rule are tried, blurred as well. A pattern that asks for certain digits (an Xid code, an
+errno) is then tried on each line. One RE2 set of all patterns would be no door but a wall: its automaton grows with
+every new line.
 """
 
-import re
 from collections.abc import Iterable
 from functools import reduce
 from operator import or_
 
 import re2
 
+from diagnoser.compress.blur import asks_for_digits, blur
 from diagnoser.compress.kinds import Kind
-from diagnoser.compress.skeleton import bare
+from diagnoser.compress.skeleton import blurred
 from diagnoser.model import Anchor
 
 Watched = tuple[tuple[str, ...], tuple[str, ...], bool]
@@ -22,14 +22,6 @@ Watched = tuple[tuple[str, ...], tuple[str, ...], bool]
 _ANCHOR, _FATAL = int(Kind.ANCHOR), int(Kind.ANCHOR | Kind.FATAL)
 _LONGEST = 8192
 _MOST_WATCHES = 1000
-_NAMED = re.compile(r"\(\?P<\w+>")
-_STEP = re.compile(
-    r"\\x\{[0-9A-Fa-f]+\}|\\x[0-9A-Fa-f]{2}|\\."  # escapes
-    r"|\{\d*,?\d*\}|\(\?P<\w+>"  # quantifiers and names
-    r"|\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\]"  # classes
-    r"|\d+",
-    re.DOTALL,
-)
 
 
 class PatternSet:
@@ -70,24 +62,17 @@ class PatternSet:
 class _Rule:
     """The patterns of a rule, compiled when a line first carries one of its anchors."""
 
-    def __init__(self, anchors: Iterable[str], patterns: Iterable[str], kind: int) -> None:
+    def __init__(self, patterns: Iterable[str], kind: int) -> None:
         self.kind = kind
-        # An anchor with digits may stand in another line of the same skeleton.
-        self.anchors = tuple("" if re.search(r"\d", text) else text for text in anchors)
-        pairs = [(_NAMED.sub("(?:", pattern), _NAMED.sub("(?:", blind(pattern))) for pattern in patterns]
-        self._plain = [exact for exact, without in pairs if exact == without]
-        self._blind = [without for exact, without in pairs if exact != without]
-        self.exact = [exact for exact, without in pairs if exact != without]
+        self._patterns = tuple(patterns)
+        self.digits = [pattern for pattern in self._patterns if asks_for_digits(pattern)]
         self._all: PatternSet | None = None
 
-    def carries(self, body: bytes) -> bool:
-        return any(text.encode() in body for text in self.anchors)
-
-    def look(self, body: bytes) -> tuple[bool, bool]:
-        """(the rule matches every line of this skeleton, it may match some of them)."""
+    def look(self, blur_of_body: bytes) -> tuple[bool, bool]:
+        """(every line of this blur counts as matched, some may be)."""
         if self._all is None:
-            self._all = PatternSet.of([(pattern, 1) for pattern in self._plain] + [(p, 2) for p in self._blind])
-        found = self._all.look(body)[0]
+            self._all = PatternSet.of((blur(text), 2 if text in self.digits else 1) for text in self._patterns)
+        found = self._all.look(blur_of_body)[0]
         return bool(found & 1), bool(found & 2)
 
 
@@ -102,10 +87,10 @@ class Gate:
         self.unanchored = tuple(pattern for texts, patterns, _ in self._key[1] if not texts for pattern in patterns)
         owners: dict[bytes, list[_Rule]] = {}
         for texts, patterns, fatal in self._key[1]:
-            rule = _Rule(texts, patterns, _FATAL if fatal else _ANCHOR)
+            rule = _Rule(patterns, _FATAL if fatal else _ANCHOR)
             for text in texts:
-                owners.setdefault(bare(text.encode()), []).append(rule)
-        free = {bare(anchor.text.encode()): _FATAL if anchor.fatal else _ANCHOR for anchor in self._key[0]}
+                owners.setdefault(blurred(text.encode()), []).append(rule)
+        free = {blurred(anchor.text.encode()): _FATAL if anchor.fatal else _ANCHOR for anchor in self._key[0]}
         literals = sorted((free.keys() | owners.keys()) - {b""})
         self._anchored = [(0 if text in owners else free[text], owners.get(text, [])) for text in literals]
         self._watches: dict[tuple[_Rule, ...], PatternSet] = {}
@@ -120,47 +105,30 @@ class Gate:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Gate) and other._key == self._key
 
-    def shape(self, skeleton: bytes, body: bytes) -> tuple[int, PatternSet | None]:
-        """Kind of all lines of a skeleton, of which ``body`` is one, and what must be looked for in each of them."""
-        hits = (self._set.Match(skeleton) or ()) if self._anchored else ()
-        kind, maybe = reduce(or_, (self._anchored[hit][0] for hit in hits), 0), []
+    def shape(self, blur_of_line: bytes, body: bytes) -> tuple[int, PatternSet | None]:
+        """Kind of all lines of a blur, ``body`` being that of the message, and what must be looked for in each."""
         body = body[:_LONGEST]
+        hits = (self._set.Match(blur_of_line) or ()) if self._anchored else ()
+        kind, maybe = reduce(or_, (self._anchored[hit][0] for hit in hits), 0), []
         for rule in dict.fromkeys([rule for hit in hits for rule in self._anchored[hit][1]]):
-            if rule.kind & ~kind and rule.carries(body):
+            if rule.kind & ~kind:
                 sure, may = rule.look(body)
                 kind |= rule.kind if sure else 0
                 maybe += [rule] if may else []
         return kind, self._watch(tuple(rule for rule in maybe if rule.kind & ~kind))
 
     def _watch(self, rules: tuple[_Rule, ...]) -> PatternSet | None:
-        """The patterns with digits of these rules as one set."""
+        """The patterns of these rules that ask for certain digits, as one set."""
         if rules and rules not in self._watches:
             if len(self._watches) > _MOST_WATCHES:
                 self._watches.clear()
-            self._watches[rules] = PatternSet.of((text, rule.kind) for rule in rules for text in rule.exact)
+            self._watches[rules] = PatternSet.of((text, rule.kind) for rule in rules for text in rule.digits)
         return self._watches[rules] if rules else None
 
 
 def kind_of_line(body: bytes, watch: PatternSet) -> int:
     """Kind that the digits of a line add."""
     return watch.look(body[:_LONGEST])[0]
-
-
-def blind(pattern: str) -> str:
-    """The pattern with every digit standing for any digit. Matches at least all that ``pattern`` matches."""
-    return _STEP.sub(_without_digits, pattern)
-
-
-def _without_digits(found: re.Match[str]) -> str:
-    text = found.group()
-    if text[0].isdigit():
-        return r"(?:\d+)"
-    if text[0] != "[" or not re.search(r"\d", text):
-        return text
-    if text.startswith("[^"):
-        kept = re.sub(r"\d-\d|\d", "", text)
-        return kept if len(kept) > len("[^]") else "."
-    return re.sub(r"\d-\d|\d", r"\\d", text)
 
 
 def _options() -> re2.Options:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _POINT = 1024
 """Bytes of a progress line that are kept to be read later."""
 _READ = int(IMPORTANT | Kind.PROGRESS | Kind.NODE)
-_NODE, _ANCHOR = int(Kind.NODE), int(Kind.ANCHOR)
+_NODE = int(Kind.NODE)
 
 
 class Said(NamedTuple):
@@ -48,8 +48,7 @@ def judge(shape: Shape, line: bytes) -> tuple[int, int]:
         kind |= kind_of_line(body_of(line)[1], shape.watch)
     if not kind & IMPORTANT:
         return kind, 0
-    anchored = bool(shape.watch) and bool(kind & _ANCHOR)
-    return kind, signature(shape.id, line, shape.tokens, anchored)
+    return kind, signature(shape.id, kind, line, shape.tokens)
 
 
 class Keeper:
@@ -70,8 +69,8 @@ class Keeper:
         if not hot:
             return
         places: dict[bytes, list[int]] = {name: [] for name in hot}
-        for index in [index for index, name in enumerate(cut.skeletons) if name in hot]:
-            places[cut.skeletons[index]].append(index)
+        for index in [index for index, name in enumerate(cut.blurs) if name in hot]:
+            places[cut.blurs[index]].append(index)
         self._important({n: at for n, at in places.items() if found[n].kind & IMPORTANT or found[n].watch})
         for name, indices in places.items():
             if found[name].dialect >= 0:
@@ -85,8 +84,9 @@ class Keeper:
         for name, indices in places.items():
             shape = self._cut.found[name]
             if not shape.tokens and not shape.watch:
-                groups.setdefault(shape.id or 1, []).extend(indices)
-                kinds[shape.id or 1] = shape.kind
+                mark = signature(shape.id, shape.kind, b"", None)
+                groups.setdefault(mark, []).extend(indices)
+                kinds[mark] = shape.kind
                 continue
             for index in indices:
                 kind, mark = judge(shape, self._cut.lines[index])
@@ -150,7 +150,7 @@ class Keeper:
 
     def _said(self, index: int) -> Said:
         block, cut = self._block, self._cut
-        shape = cut.found[cut.skeletons[index]]
+        shape = cut.found[cut.blurs[index]]
         time = self._time(index)
         return Said(block.first + index, cut.lines[index], shape, self.voices[index], time, block.received)
 

@@ -19,8 +19,6 @@ class Kind(IntFlag):
     FATAL = 128  # of a root rule
     PROGRESS = 256
     NODE = 512  # tells on which node a rank runs
-    CHANGING = 1024  # may carry hex numbers, hashes, names of days
-    CODED = 2048  # may carry protected tokens
     DIVERGED = 4096  # NaN, Inf, overflow: what came just before tells more
 
 

@@ -172,12 +172,6 @@ def read_prefix(head: bytes) -> Prefix:
 _LEADING_BARS = re.compile(rb"^(?: *(?:" + _BAR + rb"))+ *(?=\S)")
 
 
-def strip(line: bytes) -> tuple[bool, bytes]:
-    """(whether there is a prefix, the message): no prefix, no progress bar that was glued in front of the message."""
-    head, body = _parted(line)
-    return bool(head), body
-
-
 def body_of(line: bytes) -> tuple[Prefix, bytes]:
     """The prefix's fields and the message."""
     head, body = _parted(line)
@@ -192,3 +186,41 @@ def _parted(line: bytes) -> tuple[bytes, bytes]:
             inner, body = split_prefix(body[glued.end() :])
             head += inner
     return head, body
+
+
+_BLURRED_PART = (
+    rb" ?0: "
+    rb"|\[default0\]: ?"
+    rb"|\[rank ?0\]:? ?"
+    rb"|\[0,0\]<std(?:out|err|diag)>: ?"
+    rb"|\[0\]:(?=\[)"
+    rb"|\([^()\n=]{1,250}pid=0(?:, ip=[0.]{1,15})?\) "
+    rb"|\[pod/[^\]\n]{1,160}\] "
+    rb"|0 0 0T[0:.]{1,18}(?:Z|[ +]0:?0) std(?:out|err) [FP] "
+    rb"|0 0 0T[0:.]{1,18}Z: (?=\[)"
+    rb"|[A-Za-z][\w. ]{1,80}(?:(?<= )\[std(?:out|err)\] |:0:0 \[0\] )"
+)
+_BLURRED_BAR = (
+    rb"(?:[^\n:|%]{0,80}: ?)? ?0%\|[^|\n]{0,300}\|[^\[\n]{0,60}\[[^\]\n]{0,160}\]"
+    rb"|0(?:it|ba|files?|examples) ?\[[0:]+, [^\]\n]{0,60}\]"
+)
+_BLURRED_PREFIX = re.compile(rb"(?:" + _BLURRED_PART + rb")*")
+_BLURRED_BARS = re.compile(rb"(?: ?(?:" + _BLURRED_BAR + rb"))+ ?(?=\S)")
+
+
+def strip_blurred(line: bytes) -> tuple[bool, bytes]:
+    """(whether lines of this blur can have a prefix, the blur of their message): no launcher prefix, no progress bar
+    that was glued in front.
+    """
+    body = line[_end(_BLURRED_PREFIX.match(line)) :]
+    prefixed = len(body) < len(line)
+    if b"%|" in body or b"it/s" in body or b"?it" in body:
+        glued = _BLURRED_BARS.match(body)
+        if glued:
+            body = body[glued.end() :]
+            body = body[_end(_BLURRED_PREFIX.match(body)) :]
+    return prefixed, body
+
+
+def _end(found: re.Match[bytes] | None) -> int:
+    return found.end() if found else 0

@@ -1,20 +1,22 @@
-"""What a line can be, decided once for each skeleton and never again while the cache lasts.
+"""What a line can be, decided once for each blur of lines and never again while the cache lasts.
 
 One RE2 set looks at everything: rule anchors, words of trouble, tracebacks, mappings, progress dialects, Filter Rules.
+It sees blurred lines only, so the answer does not depend on which line of a blur came first, or to which process.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple, cast
 
 import re2
 
 from diagnoser.compress import progress, skeleton
+from diagnoser.compress.blur import blur
 from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.gate import Gate, PatternSet
 from diagnoser.compress.kinds import IMPORTANT, STAGES, Kind, stage_bit
-from diagnoser.compress.lines import body_of, strip
-from diagnoser.compress.signature import MAY_CARRY, Tokens, tokens_of
+from diagnoser.compress.lines import body_of, strip_blurred
+from diagnoser.compress.signature import Tokens, tokens_of
 from diagnoser.model import Stage
 
 _ERROR_WORDS = (
@@ -54,20 +56,20 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
     ),
     (Kind.NODE, r"\bcomm 0x[0-9a-f]+ rank \d+ nranks|\brank[ =:]+\d+.{0,40}\b(?:node|host|on)[ =:]+\w"),
 )
-_CHANGING, _CODED, _TABLE = int(Kind.CHANGING), int(Kind.CODED | Kind.TABLE), int(Kind.TABLE)
+_TABLE = int(Kind.TABLE)
 _LONGEST_FILTERED = 1000
 """A filter knows a message, not what was glued to it."""
-_FILTERED_KEEP = int(Kind.PROGRESS | Kind.NODE | Kind.CHANGING)
+_FILTERED_KEEP = int(Kind.PROGRESS | Kind.NODE)
 _NOT_FILTERED = int(Kind.ANCHOR | Kind.EXCEPTION | Kind.FRAME | Kind.COLLECTIVE | Kind.TABLE)
 
 
 class Shape(NamedTuple):
-    """All that is known about the lines of one skeleton.
+    """All that is known about the lines of one blur.
 
-    id: names the skeleton of the body, so that it is the same whatever stands in front. kind: ``Kind`` as a plain
-    number. filtered: the Filter Rule that knows it as routine. prefixed: lines carry a launcher prefix. dialect: of
-    progress, or -1. tokens: finds the protected tokens of its lines, None when they carry none. watch:
-    what must be looked for in each of its lines.
+    id: names what is left of the message, so that it is the same whatever stands in front. kind: ``Kind`` as a plain
+    number. filtered: the Filter Rule that knows it as routine. prefixed: lines may carry a launcher prefix. dialect: of
+    progress, or -1. tokens: finds the protected tokens of its lines, None when they carry none. watch: what must be
+    looked for in each of its lines.
     """
 
     id: int
@@ -80,7 +82,7 @@ class Shape(NamedTuple):
 
 
 class Shapes:
-    """Skeleton -> Shape, filled for all new skeletons of a block at once; the oldest quarter goes when it is full."""
+    """Blur -> Shape, filled for all new blurs of a block at once; the oldest quarter goes when it is full."""
 
     def __init__(self, gate: Gate, filters: FilterSet, most: int = 50_000) -> None:
         self.known: dict[bytes, Shape] = {}
@@ -88,21 +90,19 @@ class Shapes:
         self.gate = gate
         self._patterns = PatternSet()
         for kind, pattern in _PATTERNS:
-            self._patterns.add(pattern, int(kind))
+            self._patterns.add(blur(pattern), int(kind))
         own = len(progress.DIALECTS)
         for number, pattern in enumerate(filters.progress, own):
-            self._patterns.add(pattern, int(Kind.PROGRESS) | stage_bit(Stage.TRAIN), dialect=number)
+            self._patterns.add(blur(pattern), int(Kind.PROGRESS) | stage_bit(Stage.TRAIN), dialect=number)
         for number, dialect in enumerate(progress.DIALECTS):
-            self._patterns.add(dialect.sign, int(Kind.PROGRESS) | stage_bit(dialect.stage), dialect=number)
+            self._patterns.add(blur(dialect.sign), int(Kind.PROGRESS) | stage_bit(dialect.stage), dialect=number)
         for stage, pattern in progress.SIGNS:
-            self._patterns.add(pattern, stage_bit(stage))
+            self._patterns.add(blur(pattern), stage_bit(stage))
         self._own = [re2.compile(pattern) for pattern in filters.progress]
         for rule, pattern in filters.patterns:
-            self._patterns.add(pattern, filtered=rule)
+            self._patterns.add(blur(pattern), filtered=rule)
         for pattern in gate.unanchored:
-            self._patterns.add(pattern, int(Kind.ANCHOR))
-        self._patterns.add(skeleton.MAY_CHANGE, int(Kind.CHANGING))
-        self._patterns.add(MAY_CARRY, int(Kind.CODED))
+            self._patterns.add(blur(pattern), int(Kind.ANCHOR))
         self._patterns.compile()
 
     def own_point(self, dialect: int, line: bytes) -> progress.Point | None:
@@ -113,30 +113,29 @@ class Shapes:
         found = self._own[own].search(body_of(line)[1].decode("utf-8", "replace"))
         return progress.read_own(found.groupdict() if found else {}, dialect)
 
-    def of(self, names: Iterable[bytes], where: Mapping[bytes, int], lines: Sequence[bytes]) -> dict[bytes, Shape]:
-        """The shapes of skeletons; those not known yet are classified. where: skeleton -> index of a line of it
-        in ``lines``. Threads may share the cache: what one forgets the other classifies again.
+    def of(self, blurs: Iterable[bytes]) -> dict[bytes, Shape]:
+        """The shapes of blurred lines; those not known yet are classified. Threads may share the cache: what one
+        forgets the other classifies again.
         """
         if len(self.known) > self._most:
             for old in list(self.known)[: len(self.known) - self._most * 3 // 4]:
                 self.known.pop(old, None)
-        found = {name: self.known.get(name) for name in names}
+        found = {name: self.known.get(name) for name in blurs}
         for name in [name for name, shape in found.items() if shape is None]:
-            found[name] = self.known[name] = self._shape(name, lines[where[name]])
+            found[name] = self.known[name] = self._shape(name)
         return cast(dict[bytes, Shape], found)
 
-    def _shape(self, first: bytes, line: bytes) -> Shape:
-        prefixed, body = strip(line)
+    def _shape(self, line: bytes) -> Shape:
+        prefixed, body = strip_blurred(line)
         kind, filtered, dialect = self._patterns.look(body)
-        anchored, watch = self.gate.shape(first, body)
+        anchored, watch = self.gate.shape(line, body)
         kind |= anchored
         if filtered and (kind & _NOT_FILTERED or len(body) > _LONGEST_FILTERED):
             filtered = ""
         elif filtered:
             kind &= _FILTERED_KEEP | STAGES
-        second = skeleton.masked(body) if kind & _CHANGING else skeleton.bare(body)
-        tokens = tokens_of(line, bool(kind & _TABLE)) if kind & _CODED and (watch or kind & IMPORTANT) else None
-        return Shape(skeleton.identity(second), kind, filtered, prefixed, dialect, tokens, watch)
+        tokens = tokens_of(line, bool(kind & _TABLE)) if watch or kind & IMPORTANT else None
+        return Shape(skeleton.identity(skeleton.masked(body)), kind, filtered, prefixed, dialect, tokens, watch)
 
 
 @lru_cache(maxsize=4)

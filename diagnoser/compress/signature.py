@@ -1,4 +1,4 @@
-"""Signatures of lines that matter: equal only when skeleton and protected tokens are equal.
+"""Signatures of lines that matter: equal only when message, kind and protected tokens are equal.
 
 An Xid code, an errno, a signal, an HTTP status, an exit code or a device code tells one cause from another: it never
 becomes a wildcard, so a line with another code is another signature and no budget of the first one shadows it.
@@ -7,6 +7,9 @@ becomes a wildcard, so a line with another code is another signature and no budg
 import re
 from functools import cache, lru_cache
 
+from diagnoser.compress.blur import blur
+from diagnoser.compress.gate import PatternSet
+from diagnoser.compress.kinds import IMPORTANT
 from diagnoser.compress.skeleton import identity
 
 _TOKENS = (
@@ -22,20 +25,19 @@ _TOKENS = (
     rb"[Ff]ailure (\d+)\b",
     rb"RC: (\d+)",
 )
-_EACH = tuple(re.compile(token) for token in _TOKENS)
+_CARRIED = PatternSet.of((blur(token.decode().replace(r"(?!\.\d)", "")), 1 << at) for at, token in enumerate(_TOKENS))
 _RANKS = rb"\b(?:task|rank)s?\W{1,3}(\d+)"
-MAY_CARRY = r"(?i)xid|errno|signal|exit ?code|exited with|err[=:( ]|status|error|code|failure|RC:"
-"""RE2; a line without a match carries no protected token and needs no look of its own."""
 _HEAD = 1024
 Tokens = re.Pattern[bytes]
 
 
 def tokens_of(line: bytes, table: bool) -> Tokens | None:
-    """What finds the protected tokens in lines of the skeleton that ``line`` has: only kinds that it carries itself.
+    """What finds the protected tokens in lines that blur to ``line``: only kinds that they can carry.
 
     table: the line is one of many that each speak of another rank or task, whose number then counts, too.
     """
-    carried = tuple(index for index, token in enumerate(_EACH) if token.search(line[:_HEAD]))
+    kinds = _CARRIED.look(line)[0]
+    carried = tuple(at for at in range(len(_TOKENS)) if kinds >> at & 1)
     return _compiled(carried, table) if carried or table else None
 
 
@@ -44,12 +46,11 @@ def _compiled(carried: tuple[int, ...], table: bool) -> Tokens:
     return re.compile(b"|".join([_TOKENS[index] for index in carried] + ([_RANKS] if table else [])))
 
 
-def signature(shape: int, line: bytes, tokens: Tokens | None, anchored: bool) -> int:
-    """63 bits, never 0. anchored: a rule matches the line, which may set it apart from others of its shape."""
-    found = tokens.findall(line[:_HEAD]) if tokens else ()
-    return _named(shape, anchored, tuple(found)) if found or anchored else shape or 1
+def signature(shape: int, kind: int, line: bytes, tokens: Tokens | None) -> int:
+    """63 bits, never 0. Lines of one signature are of one kind, so one budget holds for all of them."""
+    return _named(shape, kind & IMPORTANT, tuple(tokens.findall(line[:_HEAD])) if tokens else ())
 
 
 @lru_cache(maxsize=65536)
-def _named(shape: int, anchored: bool, found: tuple[bytes | tuple[bytes, ...], ...]) -> int:
-    return identity(b"%d %d %r" % (shape, anchored, found)) or 1
+def _named(shape: int, kind: int, found: tuple[bytes | tuple[bytes, ...], ...]) -> int:
+    return identity(b"%d %d %r" % (shape, kind, found)) or 1

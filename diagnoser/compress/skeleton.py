@@ -1,34 +1,66 @@
 """Skeletons: what is left of a line when everything that changes from line to line is gone.
 
-The first cut is made for a whole block by ``bytes.translate`` in C: no digits, no blanks, no signs, no bar glyphs. The
-second cut (hex numbers, hashes, UUIDs) is made only for lines whose first cut was never seen.
+``blurred`` is made for a whole block in C: a number becomes one 0, a gap one blank. All that is decided about a line
+before it is looked at by itself is decided about its blur, so it is the same in every process. ``identity`` then names
+what lines of several blurs share: no digits, no blanks, no signs, no bar glyphs, no hex numbers, no hashes.
 """
 
 import hashlib
 import re
 
-GONE = b"0123456789 \t.-+\xe2\x96" + bytes(range(0x88, 0x90))
-"""Bytes that never tell one message from another. The last ten are the UTF-8 bytes of the block glyphs of bars."""
+import numpy as np
 
-_CHANGING = (
-    rb"0[xX][0-9a-fA-F]+"
-    rb"|\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"
-    rb"|\b[a-fA-F]*[0-9]+[0-9a-fA-F]{6,}\b"
+_GLYPHS = b"\xe2\x96" + bytes(range(0x88, 0x90))
+"""The UTF-8 bytes of the block glyphs of bars."""
+GONE = b"0123456789 \t.-+" + _GLYPHS
+"""Bytes that never tell one message from another."""
+_GAPS = b"\t-" + _GLYPHS
+_BLUR = bytes(48 if 48 <= byte <= 57 else 32 if byte in _GAPS else byte for byte in range(256))
+_PIECE = 256 << 10
+"""Bytes that are blurred at once: as many as stay in the processor's cache."""
+
+_CHANGING = re.compile(
+    rb"0[xX][0a-fA-F]+"
+    rb"|\b[0a-fA-F]{1,8}(?: [0a-fA-F]{1,4}){3} [0a-fA-F]{1,12}\b"
+    rb"|\b(?=[a-fA-F]*0)[0a-fA-F]{4,}\b"
     rb"|\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b"
 )
-MAY_CHANGE = r"[0-9][0-9a-f]*[a-fA-F]|[xX][0-9]|[a-f][0-9]{5}|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) "
-"""RE2; a line without a match has nothing for the second cut."""
-_SUB = re.compile(_CHANGING)
+"""In a blurred line: hex numbers, UUIDs, hashes, dates."""
 
 
 def bare(text: bytes) -> bytes:
-    """The first cut, for a line or for a whole block of lines."""
+    """A line without what never tells."""
     return text.translate(None, GONE)
 
 
-def masked(body: bytes) -> bytes:
-    """The second cut of one line."""
-    return bare(_SUB.sub(b"", body))
+def blurred(text: bytes) -> bytes:
+    """A line, or a whole block of lines, with every run of digits as one 0 and every run of blanks and minuses as one
+    blank.
+    """
+    if len(text) <= _PIECE:
+        return _blurred(text)
+    parts, at = [], 0
+    while at < len(text):
+        end = text.find(b"\n", at + _PIECE) + 1 or len(text)
+        parts.append(_blurred(text[at:end]))
+        at = end
+    return b"".join(parts)
+
+
+def _blurred(text: bytes) -> bytes:
+    if not text:
+        return text
+    seen = np.frombuffer(text.translate(_BLUR), np.uint8)
+    kept = np.empty(len(seen), np.bool_)
+    kept[0] = True
+    np.not_equal(seen[1:], seen[:-1], out=kept[1:])
+    kept |= (seen & 0xEF) != 32  # neither blank (32) nor 0 (48)
+    return seen[kept].tobytes()
+
+
+def masked(blur: bytes) -> bytes:
+    """What is left of one blurred line."""
+    return bare(_CHANGING.sub(b"", blur))
 
 
 def identity(skeleton: bytes) -> int:

@@ -76,16 +76,12 @@ def ours(bodies: list[str]) -> list[int]:
 
 def _shape_of(bodies: list[str]) -> dict[str, int]:
     """First line number of the shape of each body."""
-    import re2
-
-    from diagnoser.compress.skeleton import MAY_CHANGE, bare, masked
+    from diagnoser.compress.skeleton import blurred, masked
 
     firsts: dict[bytes, int] = {}
     found = {}
     for number, body in enumerate(bodies, 1):
-        raw = body.encode()
-        key = masked(raw) if re2.search(MAY_CHANGE, body) else bare(raw)
-        found[body] = firsts.setdefault(key, number)
+        found[body] = firsts.setdefault(masked(blurred(body.encode())), number)
     return found
 
 

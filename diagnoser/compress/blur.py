@@ -1,0 +1,196 @@
+"""Patterns as they look to a blurred line (``skeleton.blurred``): one digit for a number, one blank for a gap.
+
+What is decided about a blurred line holds for all lines that blur to it, whichever of them a process saw first. For
+that a pattern is rewritten so that it matches the blur of every line that it matches: atoms that can share a run of
+digits or of blanks with the atom before them become optional, counts of what collapses become "once".
+"""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+_DIGIT, _BLANK, _OTHER = 1, 2, 4
+_ANY = _DIGIT | _BLANK | _OTHER
+_GAPS = " \t-"
+_ESCAPES = {
+    "d": ("0", _DIGIT),
+    "s": (" ", _BLANK),
+    "t": (" ", _BLANK),
+    "w": (r"\w", _DIGIT | _OTHER),
+    "W": (r"\W", _BLANK | _OTHER),
+    "D": (r"\D", _BLANK | _OTHER),
+    "S": (".", _ANY),  # also a minus, which is a gap in a blurred line
+}
+_WIDTHLESS = {"b", "B", "A", "z", "Z", "<", ">"}
+_TOKEN = re.compile(
+    r"\\x\{[0-9A-Fa-f]+\}|\\x[0-9A-Fa-f]{2}|\\[pP](?:\{\^?\w+\}|\w)|\\."
+    r"|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]"
+    r"|\(\?P?<\w+>|\(\?[imsU-]*[:)]|[()|^$.]"
+    r"|[*+?]\??|\{\d+(?:,\d*)?\}\??"
+    r"|.",
+    re.DOTALL,
+)
+_MEMBER = re.compile(r"\[:\^?\w+:\]|(\\.|[^\\])-(\\.|[^\\\]])|\\.|.", re.DOTALL)
+
+
+class _Part(NamedTuple):
+    """source: blurred. last: what the text that it matched may end with. empty: it may match nothing."""
+
+    source: str
+    last: int
+    empty: bool
+
+
+@lru_cache(maxsize=8192)
+def blur(pattern: str) -> str:
+    """An RE2 pattern that matches ``blurred(text)`` wherever ``pattern`` matches ``text``. Groups lose their names."""
+    tokens = _TOKEN.findall(pattern)
+    part, at = _choice(tokens, 0, 0)
+    if at < len(tokens):
+        raise ValueError(f"unbalanced ')' in {pattern}")
+    return part.source
+
+
+def asks_for_digits(pattern: str) -> bool:
+    """Whether a pattern names some digit, so that of two lines with the same blur it may match only one."""
+    for text in _TOKEN.findall(pattern):
+        if text[0] == "[" and len(text) > 1:
+            digits = _held(text[2:-1] if text.startswith("[^") else text[1:-1]) & set("0123456789")
+            if 0 < len(digits) < 10:
+                return True
+        elif text[0] not in "{(" and text[:2] not in (r"\p", r"\P") and "0" <= _char(text) <= "9":
+            return True
+    return False
+
+
+def _choice(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
+    """Alternatives up to a closing bracket or the end. before: what the text in front may end with."""
+    sources: list[str] = []
+    last, empty = 0, False
+    while True:
+        part, at = _row(tokens, at, before)
+        sources.append(part.source)
+        last, empty = last | part.last, empty or part.empty
+        if at >= len(tokens) or tokens[at] != "|":
+            return _Part("|".join(sources), last, empty), at
+        at += 1
+
+
+def _row(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
+    sources: list[str] = []
+    last, empty = before, True
+    while at < len(tokens) and tokens[at] not in ("|", ")"):
+        part, at = _piece(tokens, at, last)
+        if part.source.rstrip("?") not in ("0", " ") or (sources or [""])[-1].rstrip("?") != part.source.rstrip("?"):
+            sources.append(part.source)  # else the run that it would match is one character, and taken
+        last, empty = (last | part.last if part.empty else part.last), empty and part.empty
+    return _Part("".join(sources), last, empty), at
+
+
+def _piece(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
+    """An atom or a group with its quantifier."""
+    text = tokens[at]
+    if text == "^":  # the gap behind a prefix may be gone with it
+        return _Part(text, before | _BLANK, True), at + 1
+    if text == "$" or (text[0] == "\\" and text[1] in _WIDTHLESS) or re.fullmatch(r"\(\?[imsU-]+\)", text):
+        return _Part(text, before, True), at + 1
+    if text[0] == "(":
+        return _group(tokens, at, before)
+    source, kind = _atom(text)
+    least, most, at = _count(tokens, at + 1)
+    if kind in (_DIGIT, _BLANK):
+        optional = least == 0 or bool(kind & before)
+        return _Part(source + "?" * optional, kind, optional), at
+    if kind == _OTHER:
+        return _Part(source + _times(least, most), kind, least == 0), at
+    least = 0 if kind & before & ~_OTHER else min(least, 1)
+    return _Part(source + _times(least, most), kind, least == 0), at
+
+
+def _group(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
+    head = tokens[at] if tokens[at].endswith(":") else "(?:"
+    part, end = _choice(tokens, at + 1, before)
+    if end >= len(tokens):
+        raise ValueError("missing ')'")
+    least, most, after = _count(tokens, end + 1)
+    if most != 1:  # what it ends with stands before its next round
+        part, _ = _choice(tokens, at + 1, before | part.last)
+    empty = part.empty or least == 0
+    return _Part(f"{head}{part.source}){_times(least, most)}", part.last, empty), after
+
+
+def _count(tokens: list[str], at: int) -> tuple[int, int | None, int]:
+    """(at least, at most or None, next) of the quantifier at ``at``, if there is one."""
+    text = tokens[at] if at < len(tokens) else ""
+    if text[:1] in ("*", "+", "?") and text:
+        return (1 if text[0] == "+" else 0), (1 if text[0] == "?" else None), at + 1
+    if text[:1] == "{" and len(text) > 1:
+        low, comma, high = text.rstrip("?")[1:-1].partition(",")
+        return int(low), (int(high) if high else None) if comma else int(low), at + 1
+    return 1, 1, at
+
+
+def _times(least: int, most: int | None) -> str:
+    known = {(1, 1): "", (0, 1): "?", (0, None): "*", (1, None): "+"}
+    return known.get((least, most), f"{{{least},{'' if most is None else most}}}")
+
+
+def _atom(text: str) -> tuple[str, int]:
+    """(blurred source, what it may match)."""
+    if text == ".":
+        return text, _ANY
+    if text[0] == "[" and len(text) > 1:
+        return _class(text)
+    if text[:2] in (r"\p", r"\P", r"\C"):
+        return ".", _ANY
+    if text[0] == "\\" and text[1] in _ESCAPES:
+        return _ESCAPES[text[1]]
+    kind = _kind(_char(text))
+    return {_DIGIT: "0", _BLANK: " "}.get(kind, text), kind
+
+
+def _class(text: str) -> tuple[str, int]:
+    """A class that may match a digit also matches the 0, one that may match a sign or a blank the blank."""
+    negated = text.startswith("[^")
+    inner = text[2:-1] if negated else text[1:-1]
+    held = _held(inner)
+    kinds = {kind for char in map(chr, range(128)) if (char in held) is not negated for kind in (_kind(char),)}
+    kind = sum(kinds) | (_OTHER if negated or r"\W" in inner or r"\D" in inner or r"\S" in inner else 0)
+    if kind in (_DIGIT, _BLANK):
+        return {_DIGIT: "0", _BLANK: " "}[kind], kind
+    missing = "".join(char for char, of in (("0", _DIGIT), (" ", _BLANK)) if kind & of and (char in held) is negated)
+    if negated:
+        return (f"(?:{text}|[{missing}])" if missing else text), kind
+    at = 2 if text[1] in "]-" else 1  # in front these two stand for themselves
+    return f"{text[:at]}{missing}{text[at:]}", kind
+
+
+def _held(inner: str) -> set[str]:
+    """The ASCII characters that the members of a class match."""
+    held: set[str] = set()
+    for found in _MEMBER.finditer(inner):
+        member = found.group()
+        if member.startswith("[:"):
+            held.update(map(chr, range(128)))
+        elif found.group(1):
+            held.update(map(chr, range(ord(_char(found.group(1))), min(ord(_char(found.group(2))), 127) + 1)))
+        elif member[0] == "\\" and member[1] in _ESCAPES:
+            held.update(char for char in map(chr, range(128)) if re.match(member, char, re.ASCII))
+        else:
+            held.add(_char(member))
+    return held
+
+
+def _char(text: str) -> str:
+    """The character of a literal or an escape."""
+    if text.startswith(r"\x"):
+        return chr(int(text[2:].strip("{}"), 16))
+    if text[0] == "\\" and len(text) > 1:
+        return {"n": "\n", "r": "\r", "f": "\f", "v": "\v", "a": "\a"}.get(text[1], text[1])
+    return text
+
+
+def _kind(char: str) -> int:
+    if "0" <= char <= "9":
+        return _DIGIT
+    return _BLANK if char in _GAPS else _OTHER

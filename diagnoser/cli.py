@@ -10,7 +10,7 @@ import typer
 
 from diagnoser import settings
 from diagnoser.agent.command import agent_cli
-from diagnoser.commands import logs, scoring
+from diagnoser.commands import learned, logs, scoring
 from diagnoser.commands.policy import policy_cli
 from diagnoser.commands.prompts import prompts_cli
 from diagnoser.commands.rules import rules_cli
@@ -60,6 +60,7 @@ cli.command()(logs.diagnose)
 cli.command(name="explain")(logs.explain_)
 cli.command()(logs.compress)
 cli.command(name="eval")(scoring.evaluate)
+rules_cli.command(name="export")(learned.rules_export)
 cli.add_typer(rules_cli, name="rules")
 cli.add_typer(policy_cli, name="policy")
 cli.add_typer(prompts_cli, name="prompts")

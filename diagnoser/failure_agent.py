@@ -51,12 +51,15 @@ class Need(StrEnum):
 
 
 def need(diagnosis: Diagnosis, when: When) -> Need | None:
-    """What to ask the model about a verdict, None for nothing: where nothing failed, or the rules are sure."""
+    """What to ask the model about a verdict, None for nothing: where nothing failed, or the rules are sure.
+
+    Nor where a confirmed incident decided: a person's word about the same failure is not put to the vote.
+    """
     if when is When.NEVER or diagnosis.outcome not in _FAILED or diagnosis.category is Category.NONE:
         return None
     if diagnosis.category is Category.UNKNOWN:
         return Need.CAUSE
-    if _contested(diagnosis):
+    if not diagnosis.decided_by.startswith("incident:") and _contested(diagnosis):
         return Need.CONFLICT
     return Need.EXPLANATION if when is When.ALWAYS_EXPLAIN else None
 

@@ -324,7 +324,8 @@ class FeedbackStore(Protocol):
         """Store what a person said, and what can be learned from it, in one transaction. Raises NotFound.
 
         The incident takes the place of an earlier one of the same diagnosis; rules learned from that one as another
-        cause are retired. wanted: the rule that is to be written. Hits of rules in the attempt are settled.
+        cause are retired. Hits of rules in the attempt are settled. wanted: the rule that is to be written; left out
+        when one that is on trial was right.
         """
 
     async def add_incident(self, incident: Incident, wanted: LearnedRule | None = None) -> bool:
@@ -369,7 +370,7 @@ class RuleStore(Protocol):
 
     async def settle_hits(self, attempt: AttemptKey, type: str) -> list[str]:
         """The cause of an attempt became known: diagnosis rules that hit there were right if they are of this type,
-        else wrong. Ids of the rules that hit."""
+        else wrong. Ids of those that were right."""
 
     async def rule_hits(self, rule: str, limit: int) -> list[RuleHit]:
         """The newest first."""

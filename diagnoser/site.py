@@ -1,5 +1,7 @@
 """The operator's files made into what reads logs. Apart from `app.py`, so that the command line starts fast."""
 
+from pathlib import Path
+
 from diagnoser.adapters import files
 from diagnoser.compress import Gate, parse_filters
 from diagnoser.pipeline import Knowledge
@@ -24,6 +26,18 @@ def load_reader(settings: Settings) -> Reader:
     )
     gate = Gate(knowledge.anchors, ruleset.watched)
     return Reader(knowledge, gate, parse_filters(files.texts(folder / "filters", "*.yaml")))
+
+
+def load_more(reader: Reader, folder: Path) -> tuple[Reader, RuleSet]:
+    """A folder of further rules: the reader with them, and they alone. Its Filter Rules are checked as well.
+
+    Raises RuleFaults, BadInput.
+    """
+    found = files.texts(folder, "*/*.yaml")
+    filters = {path: text for path, text in found.items() if path.startswith("filters/")}
+    parse_filters(filters)
+    ruleset = schema.load({path: text for path, text in found.items() if path not in filters})
+    return reader.with_rules(ruleset), ruleset
 
 
 def load_codes(settings: Settings, rules: RuleSet) -> Codes:

@@ -76,7 +76,7 @@ def tell(
     hung = now is not None and bool((quiet := progress.silence(evidence, now)) and quiet.confirmed)
     said = outcome.reported(facts.events)
     kind, by = _named(facts, root, said, hung=hung, finished=progress.reached_total(evidence))
-    sure = calibration.of(_bin(story, by))
+    sure = confidence.bounded(calibration.of(_bin(story, by)), by)
     if kind is _T.UNKNOWN or (sure < calibration.floor and category_of(kind) is not Category.NONE):
         kind, sure = _T.UNKNOWN, min(sure, calibration.floor)
     shown = root if root and (kind is root.type or kind is _T.UNKNOWN) else None

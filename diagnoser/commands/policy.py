@@ -1,7 +1,7 @@
 """`policy`: what would be done, and why not something else."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 import typer
@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from diagnoser.commands import logfile
+from diagnoser.commands.service import fetched
 from diagnoser.commands.terminal import AsJson, out, print_json, site
-from diagnoser.errors import BadInput
 from diagnoser.recovery.policy import case_of
 from diagnoser.site import load_reader
 
@@ -26,7 +26,7 @@ def policy_explain(
 ) -> None:
     """Which row of the policy table applies, and why not the rows before it."""
     if url:
-        told = _fetched(f"{url.rstrip('/')}/api/v1/diagnoses/{quote(what, safe='')}/policy", token)
+        told = fetched(f"{url.rstrip('/')}/api/v1/diagnoses/{quote(what, safe='')}/policy", token)
         rows = [(str(one["row"]), str(one["why_not"])) for one in told["rows"]]
         action, plan = str(told["action"]), told["plan"]
     else:
@@ -42,17 +42,3 @@ def policy_explain(
     out.print(table)
     if plan:
         out.print(f"plan {plan['id']} is {plan['state']} ({plan['reason']})", markup=False, highlight=False)
-
-
-def _fetched(address: str, token: str) -> dict[str, Any]:
-    import httpx  # the other commands start without it
-
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    try:
-        answer = httpx.get(address, headers=headers, timeout=10.0)
-        told: dict[str, Any] = answer.json()
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        raise BadInput(f"{address} does not answer as this service does: {type(error).__name__}") from None
-    if answer.status_code != httpx.codes.OK:
-        raise BadInput(f"{address}: {told.get('detail') or answer.reason_phrase}")
-    return told

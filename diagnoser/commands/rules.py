@@ -1,5 +1,6 @@
 """`rules`: what the service can recognise, and the proof that it does."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,7 +9,8 @@ from rich.table import Table
 from diagnoser.commands.terminal import AsJson, out, print_json, site
 from diagnoser.errors import BadInput, RuleFaults
 from diagnoser.rules import examples
-from diagnoser.site import load_codes, load_reader
+from diagnoser.rules.engine import Engine
+from diagnoser.site import load_codes, load_more, load_reader
 from diagnoser.taxonomy import Action, FailureType, category_of
 
 rules_cli = typer.Typer(no_args_is_help=True, help="Look at the diagnosis rules and prove them.")
@@ -58,13 +60,21 @@ def rules_xid(
 
 
 @rules_cli.command(name="test")
-def rules_test() -> None:
+def rules_test(
+    folder: Annotated[
+        Path | None, typer.Argument(help="A folder of rules alone, such as an export; else all that this site uses.")
+    ] = None,
+) -> None:
     """Check every rule's and filter's examples; exit code 1 when one does not hold."""
     reader = load_reader(site())
-    load_codes(site(), reader.knowledge.engine.ruleset)
-    faults = examples.check(reader.knowledge.engine, reader.evidence_of)
+    if folder:
+        reader, ruleset = load_more(reader, folder)
+    else:
+        ruleset = reader.knowledge.engine.ruleset
+        load_codes(site(), ruleset)
+    faults = examples.check(Engine(ruleset), reader.evidence_of)
     if faults:
         raise RuleFaults(faults)
-    rules = reader.knowledge.engine.ruleset.rules
+    rules = ruleset.rules
     count = sum(len(rule.examples.match) + len(rule.examples.no_match) for rule in rules)
     out.print(f"{count} examples of {len(rules)} rules hold")

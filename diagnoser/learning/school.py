@@ -3,7 +3,6 @@ promotes. Each step is one row that changes; a process that dies between two ste
 """
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -28,9 +27,8 @@ from diagnoser.model import (
     RuleHit,
 )
 from diagnoser.ports import Clock, LearnedFilter
-from diagnoser.rules.examples import path_of
 from diagnoser.rules.schema import RuleSet
-from diagnoser.taxonomy import FailureType
+from diagnoser.taxonomy import FailureType, category_of
 
 US = "diagnoser"
 _KIND = LearnedKind.DIAGNOSIS
@@ -247,10 +245,7 @@ def restored(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
     return rule.moved(LearnedState.PROPOSED, by=by, why=why or "brought back by a person", now=now)
 
 
-def texts(rules: Sequence[LearnedRule]) -> dict[str, str]:
-    """Path in a folder of rules -> file, of diagnosis rules that can be read."""
-    found = {}
-    for rule in rules:
-        for one in shelf.read([rule]).rules:
-            found[path_of(one)] = rule.text
-    return found
+def file_of(rule: LearnedRule) -> str:
+    """Where the rule stands in a folder of rules."""
+    folder = category_of(FailureType(rule.type)) if rule.kind is LearnedKind.DIAGNOSIS else "filters"
+    return f"{folder}/{rule.id}.yaml"

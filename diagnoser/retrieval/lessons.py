@@ -4,9 +4,9 @@ import hashlib
 
 from diagnoser.model import Incident, LearnedKind, LearnedRule, LearnedState
 from diagnoser.ports import DiagnosisRecord
+from diagnoser.rules.confidence import LEARNED_PREFIX
 from diagnoser.taxonomy import Category, category_of
 
-PREFIX = "learned_"
 _NEVER = frozenset({Category.NONE, Category.UNKNOWN})
 
 
@@ -21,7 +21,7 @@ def wanted(record: DiagnosisRecord, incident: Incident) -> LearnedRule | None:
         return None
     digest = hashlib.sha256(f"{incident.diagnosis}\0{incident.type}".encode()).hexdigest()
     rule = LearnedRule(
-        id=f"{PREFIX}{incident.type}_{digest[:8]}",
+        id=f"{LEARNED_PREFIX}{incident.type}_{digest[:8]}",
         kind=LearnedKind.DIAGNOSIS,
         source=incident.diagnosis,
         created=incident.changed,

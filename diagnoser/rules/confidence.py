@@ -10,6 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from diagnoser import documents
 from diagnoser.errors import RuleFaults
 
+LEARNED = 0.9
+"""A learned rule says no more than a confirmed incident does: its like was not measured on labelled logs."""
+LEARNED_PREFIX = "learned_"
+
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -26,6 +30,11 @@ class Calibration(BaseModel):
 
     def of(self, kind: str) -> float:
         return self.kinds.get(kind, self.default)
+
+
+def bounded(sure: float, decided_by: str) -> float:
+    """``sure``, or less where a learned rule decided."""
+    return min(sure, LEARNED) if decided_by.startswith(f"rule:{LEARNED_PREFIX}") else sure
 
 
 def load(path: str, text: str) -> Calibration:

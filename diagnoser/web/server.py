@@ -10,8 +10,9 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from diagnoser.web import live, problems, recovery, review, ui
+from diagnoser.web import live, problems, recovery, review, rules, ui
 from diagnoser.web.api import attribution, diagnoses, effects, feedback, health, jobs, logs, nodes, plans
+from diagnoser.web.api import rules as rules_api
 from diagnoser.web.bodies import Bodies
 from diagnoser.web.pages import STATIC, Pages
 from diagnoser.web.problems import Problem
@@ -56,11 +57,13 @@ def create(services: Services) -> FastAPI:
     for router in (logs.router, jobs.router, diagnoses.router, live.router, plans.router, nodes.router, effects.router):
         app.include_router(router, prefix=API)
     app.include_router(feedback.router, prefix=API)
+    app.include_router(rules_api.router, prefix=API)
     app.include_router(attribution.router)
     app.include_router(health.router)
     app.include_router(ui.router)
     app.include_router(recovery.router)
     app.include_router(review.router)
+    app.include_router(rules.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from diagnoser.errors import NotFound
-from diagnoser.model import Feedback, FeedbackVerdict, Incident, Signature
+from diagnoser.model import Event, EventKind, Feedback, FeedbackVerdict, Incident, Signature
 from diagnoser.ports import DiagnosisFilter, Store
 from diagnoser.taxonomy import FailureType
-from tests.contract.records import KEY
+from tests.contract.records import KEY, TIMING, diagnosis, record
 from tests.contract.test_reading import put
 
 SAID = Feedback("f1", "01", 300.0, FeedbackVerdict.CONFIRMED, "maria")
@@ -57,3 +57,22 @@ async def test_nothing_is_said_about_a_diagnosis_that_is_not_there(store: Store)
     with pytest.raises(NotFound):
         await store.add_feedback(SAID, LEARNED)
     assert await store.incidents(0.0, "", 10) == []
+
+
+async def test_a_word_holds_for_later_diagnoses_of_the_attempt(store: Store, second: Store) -> None:
+    """A cause that was confirmed stays known when more log makes the machine think again; earlier ones are as said."""
+    await put(store, "01")
+    await store.add_feedback(SAID, LEARNED)
+    key = (await store.diagnoses(DiagnosisFilter(), "", 1))[0].attempt
+    await store.add_event(key, Event(EventKind.CHECKPOINT, 400.0))
+    (claim,) = await store.claim_attempts(1e9, TIMING, 60.0, 10)
+    other = replace(diagnosis(), type=FailureType.ECC_ERROR)
+    await store.save_diagnosis(claim, record("02", claim, other, created=401.0), None, [])
+    later, earlier = await second.diagnosis("02"), await second.diagnosis("01")
+    assert later is not None and earlier is not None
+    assert earlier.feedback == (SAID,)
+    assert later.feedback == (replace(SAID, verdict=FeedbackVerdict.CORRECTED, type=FailureType.GPU_LOST),)
+    own = replace(SAID, id="f2", diagnosis="02", created=402.0)
+    await store.add_feedback(own, replace(LEARNED, diagnosis="02", type=FailureType.ECC_ERROR))
+    again = await second.diagnosis("02")
+    assert again is not None and again.feedback[0] == own

@@ -1,15 +1,17 @@
 """What people say about diagnoses, and the incidents that are learned from it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.learned import LearnedRules
 from diagnoser.adapters.sql.tables import diagnoses, feedback, incidents
 from diagnoser.errors import NotFound
-from diagnoser.model import Feedback, Incident, LearnedRule
+from diagnoser.model import Feedback, FeedbackVerdict, Incident, LearnedRule
+from diagnoser.ports import DiagnosisRecord
 from diagnoser.taxonomy import FailureType
 
 
@@ -38,9 +40,9 @@ class FeedbackRows(LearnedRules):
 
     async def _learned(self, connection: AsyncConnection, incident: Incident, wanted: LearnedRule | None) -> None:
         """The cause is known now: who had it right, and what rule would know it next time."""
-        if incident.type is not FailureType.UNKNOWN:
-            await self.settle_in(connection, incident.attempt, incident.type)
-        if wanted:
+        known = incident.type is not FailureType.UNKNOWN
+        right = await self.settle_in(connection, incident.attempt, incident.type) if known else []
+        if wanted and not right:
             await self.propose_in(connection, wanted)
 
     async def incidents(self, since: float, after: str, limit: int) -> list[Incident]:
@@ -50,10 +52,27 @@ class FeedbackRows(LearnedRules):
             return [codec.incident_of(row) for row in rows.mappings()]
 
 
-async def find_feedback(connection: AsyncConnection, ids: Sequence[str]) -> dict[str, tuple[Feedback, ...]]:
-    """Diagnosis -> what was said about it, the newest first."""
-    told: dict[str, tuple[Feedback, ...]] = dict.fromkeys(ids, ())
-    found = select(feedback).where(feedback.c.diagnosis.in_(ids)).order_by(feedback.c.id.desc())
-    for row in (await connection.execute(found)).mappings():
-        told[row["diagnosis"]] += (codec.feedback_of(row["body"]),)
-    return told
+async def find_feedback(
+    connection: AsyncConnection, records: Sequence[DiagnosisRecord]
+) -> dict[str, tuple[Feedback, ...]]:
+    """Diagnosis -> what was said about it, and about earlier diagnoses of the same attempt, the newest first."""
+    keys = {(record.attempt.job, record.attempt.number) for record in records}
+    about = (diagnoses.c.id, diagnoses.c.job, diagnoses.c.attempt, diagnoses.c.type)
+    found = select(feedback.c.body, *about).join(diagnoses, feedback.c.diagnosis == diagnoses.c.id)
+    mine = found.where(tuple_(diagnoses.c.job, diagnoses.c.attempt).in_(keys)).order_by(feedback.c.id.desc())
+    rows = (await connection.execute(mine)).mappings().all()
+    return {
+        record.id: tuple(
+            _carried(codec.feedback_of(row["body"]), FailureType(row["type"]), record)
+            for row in rows
+            if (row["job"], row["attempt"]) == (record.attempt.job, record.attempt.number) and row["id"] <= record.id
+        )
+        for record in records
+    }
+
+
+def _carried(said: Feedback, about: FailureType, record: DiagnosisRecord) -> Feedback:
+    """A word holds for the attempt: what was confirmed corrects a later diagnosis that says something else."""
+    if said.verdict is FeedbackVerdict.CONFIRMED and about is not record.diagnosis.type:
+        return replace(said, verdict=FeedbackVerdict.CORRECTED, type=said.type or about)
+    return said

@@ -116,7 +116,7 @@ class LearnedRules(Database):
             await connection.execute(
                 update(rule_hits).where(here, rule_hits.c.rule == rule.id).values(verdict=verdict.value)
             )
-        return [rule.id for rule in rules]
+        return [rule.id for rule in rules if rule.type == type]
 
     async def withdraw_in(self, connection: AsyncConnection, incident: Incident) -> None:
         """Retire what was learned from this diagnosis as another cause: the person thought again."""

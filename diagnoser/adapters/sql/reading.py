@@ -50,7 +50,7 @@ def _records() -> Select[Any]:
 
 async def _with_feedback(connection: AsyncConnection, rows: Iterable[RowMapping]) -> list[DiagnosisRecord]:
     records = [codec.record_of(row) for row in rows]
-    told = await find_feedback(connection, [record.id for record in records])
+    told = await find_feedback(connection, records)
     return [replace(record, feedback=told[record.id]) for record in records]
 
 

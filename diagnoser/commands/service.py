@@ -1,0 +1,20 @@
+"""Commands that ask a running service."""
+
+from typing import Any
+
+from diagnoser.errors import BadInput
+
+
+def fetched(address: str, token: str) -> dict[str, Any]:
+    """The JSON object at an address of the API. Raises BadInput with what the service says."""
+    import httpx  # the other commands start without it
+
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx.get(address, headers=headers, timeout=10.0)
+        told: dict[str, Any] = answer.json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise BadInput(f"{address} does not answer as this service does: {type(error).__name__}") from None
+    if answer.status_code != httpx.codes.OK:
+        raise BadInput(f"{address}: {told.get('detail') or answer.reason_phrase}")
+    return told

@@ -1,0 +1,143 @@
+"""What a learned Filter Rule must stand. First each pattern alone, for a rule is as good as the patterns that are left;
+then the rule, against everything that is known to matter. Pure.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+
+import re2
+
+from diagnoser.compress import Digest, parse_filters, routine
+from diagnoser.compress.routine import Known
+from diagnoser.errors import RuleFaults
+from diagnoser.model import Facts, Gate, Mark
+from diagnoser.reader import Reader
+from diagnoser.rules.schema import Match, Role, RuleSet
+from diagnoser.taxonomy import Category, category_of
+
+MOST = 24
+"""Patterns of one rule."""
+_LONGEST = 400
+_WORD = re.compile(r"[^\W\d_]{3,}")
+_OPEN = re.compile(r"\.[*+]|\[\\s\\S\][*+]|\.\{\d*,\d*\}")
+_OTHER_DIGITS = str.maketrans("0123456789", "7418529630")
+_SHOWN = 120
+
+
+class Test(StrEnum):
+    """The gates, in their order."""
+
+    COMPILES = "compiles"
+    OWN_LINES = "own_lines"
+    ANCHORED = "anchored_lines"
+    ROOTS = "root_lines"
+    SHIPPED = "examples_of_other_rules"
+    FAMILY = "logs_of_the_family"
+
+
+def fault(pattern: str, lines: Sequence[str]) -> str:
+    """Why a pattern cannot be used for any of these lines, or ""."""
+    if not 0 < len(pattern) <= _LONGEST:
+        return f"has {len(pattern)} characters"
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(pattern, options)
+    except re2.error as error:
+        return f"not an RE2 expression: {error}"[:200]
+
+    def hits(text: str) -> bool:
+        return compiled.search(text) is not None
+
+    own = [line for line in lines if hits(line)]
+    if not own:
+        return "matches none of the lines that it is written for"
+    if any(not hits(line.translate(_OTHER_DIGITS)) for line in own):
+        return "depends on certain numbers"
+    return _vague(pattern, own, hits)
+
+
+def _vague(pattern: str, own: Iterable[str], hits: Callable[[str], bool]) -> str:
+    """A pattern must ask for words of its line: two of them, and one in its second half where it takes anything."""
+    for line in own:
+        words = list(_WORD.finditer(line))
+        if any(hits(_only(line, [word])) for word in words) or hits(_only(line, [])):
+            return "takes lines that share one word with it"
+        if _OPEN.search(pattern) and len(words) > 1 and hits(_only(line, words[: len(words) // 2])):
+            return "takes whatever follows its first words"
+    return ""
+
+
+def _only(line: str, kept: Sequence[re.Match[str]]) -> str:
+    """The line with all letters but those of the kept words made meaningless."""
+    spans = [word.span() for word in kept]
+    return "".join(
+        char if not char.isalpha() or any(low <= at < high for low, high in spans) else "q"
+        for at, char in enumerate(line)
+    )
+
+
+def read(id: str, text: str) -> Known:
+    """The rule of a file. Raises RuleFaults, also where the file holds anything else."""
+    found = parse_filters({f"{id}.yaml": text})
+    return Known(id, tuple(pattern for _, pattern in found.patterns))
+
+
+def compiles(id: str, text: str) -> tuple[Gate, Known | None]:
+    try:
+        rule = read(id, text)
+    except RuleFaults as faults:
+        return Gate(Test.COMPILES, False, "; ".join(map(str, faults.faults))[:500]), None
+    if not 0 < len(rule.patterns) <= MOST:
+        return Gate(Test.COMPILES, False, f"{len(rule.patterns)} patterns"), None
+    return Gate(Test.COMPILES, True, f"{len(rule.patterns)} patterns in RE2, with examples that hold"), rule
+
+
+def own_lines(rule: Known, lines: Sequence[str]) -> Gate:
+    """Each pattern is still right by itself, and the rule knows some of its lines."""
+    wrong = [f"{pattern[:_SHOWN]} {why}" for pattern in rule.patterns if (why := fault(pattern, lines))]
+    count = sum(map(rule.takes, lines))
+    return Gate(Test.OWN_LINES, not wrong and count > 0, "; ".join(wrong) or f"knows {count} of {len(lines)} lines")
+
+
+def roots(rule: Known, lines: Sequence[str]) -> Gate:
+    """lines: root lines of verdicts and what people named."""
+    return _untouched(Test.ROOTS, rule, lines, "root lines of stored verdicts")
+
+
+def shipped(rule: Known, ruleset: RuleSet) -> Gate:
+    """What the rules are proven by is never routine."""
+    texts = [
+        line
+        for one in ruleset.rules
+        if one.role is not Role.BENIGN and category_of(one.type) is not Category.NONE
+        for match in one.examples.match
+        for line in (match.text if isinstance(match, Match) else match).split("\n")
+    ]
+    return _untouched(Test.SHIPPED, rule, texts, "lines of examples")
+
+
+def anchored(rule: Known, digests: Sequence[Digest]) -> Gate:
+    """No line of the family's logs that carries an anchor, a word of trouble, or stands in a traceback."""
+    lines = [line.body for digest in digests for line in digest.lines if line.mark >= Mark.SEVERITY]
+    return _untouched(Test.ANCHORED, rule, lines, "lines that say something by themselves")
+
+
+def family(rule: Known, changed: Sequence[str], logs: int) -> Gate:
+    """changed: attempts of the family whose verdict becomes another one with the rule in force."""
+    why = f"changes the verdict of {', '.join(changed)}" if changed else f"no verdict of {logs} attempts changes"
+    return Gate(Test.FAMILY, not changed, why)
+
+
+def same_verdict(reader: Reader, digest: Digest, rules: Sequence[Known], facts: Facts) -> bool:
+    """Whether a log is diagnosed alike with the rules in force."""
+    before = reader.diagnose(digest.evidence(), facts)
+    after = reader.diagnose(type(digest)(routine.known(digest.delta, rules)).evidence(), facts)
+    told = [(one.outcome, one.type, one.root_cause, one.recovery, one.nodes) for one in (before, after)]
+    return told[0] == told[1]
+
+
+def _untouched(test: Test, rule: Known, lines: Sequence[str], what: str) -> Gate:
+    hit = next((line for line in lines if rule.takes(line)), None)
+    return Gate(test, hit is None, f"hits {hit[:_SHOWN]}" if hit else f"no hit in {len(lines)} {what}")

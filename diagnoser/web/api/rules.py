@@ -1,0 +1,205 @@
+"""Rules that the service learned: people read them, let them decide, and take them back."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from diagnoser.errors import NotFound
+from diagnoser.learning import school
+from diagnoser.model import HitVerdict, LearnedKind, LearnedRule, LearnedState, RuleHit
+from diagnoser.ports import LearnedFilter
+from diagnoser.web.api.fields import utc
+from diagnoser.web.api.plans import Decision
+from diagnoser.web.auth import READ, WRITE, Provided
+from diagnoser.web.problems import answers
+from diagnoser.web.services import Services
+
+PAGE, PAGE_LIMIT = 50, 500
+HITS = 50
+
+router = APIRouter(tags=["learned rules"])
+
+RuleId = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,200}$", description="Id of the rule")]
+
+
+class RuleQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    state: LearnedState | None = None
+    kind: LearnedKind | None = None
+    after: str = Field("", max_length=250, description="`next` of the page before")
+    limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
+
+
+class GateShape(BaseModel):
+    """One test of a proposed rule, with what was looked at and found."""
+
+    name: str
+    passed: bool
+    reason: str
+
+
+class AuthorShape(BaseModel):
+    """name: `template` (made from the shape of the line) or `llm:<model>`. failure: why not the model."""
+
+    name: str
+    model: str
+    prompt: str
+    prompt_hash: str
+    temperature: float
+    tokens_in: int
+    tokens_out: int
+    failure: str
+
+
+class TurnShape(BaseModel):
+    """An entry of the rule's history."""
+
+    time: datetime
+    state: LearnedState
+    by: str
+    why: str
+
+
+class CountsShape(BaseModel):
+    """Attempts in which the rule hit, or would have; what became known of them. lines, bytes: hidden, of filters."""
+
+    hits: int
+    confirmed: int
+    wrong: int
+    lines: int
+    bytes: int
+
+
+class HitShape(BaseModel):
+    """An attempt in which the rule hit, or (active is false) would have decided."""
+
+    job: str
+    attempt: int
+    diagnosis: str
+    time: datetime
+    verdict: HitVerdict
+    active: bool
+    lines: int
+    bytes: int
+
+
+class LearnedShape(BaseModel):
+    """A learned rule. path, text: the file that `diagnoser rules export` writes; text is empty until it is written.
+
+    source: the diagnosis that it is learned from, or job family and segment. scope: the job family of a filter.
+    """
+
+    id: str
+    kind: LearnedKind
+    state: LearnedState
+    type: str
+    scope: str
+    source: str
+    by: str
+    created: datetime
+    changed: datetime
+    path: str
+    text: str
+    author: AuthorShape
+    gates: list[GateShape]
+    history: list[TurnShape]
+    counts: CountsShape
+
+
+class LearnedDetail(LearnedShape):
+    hits: list[HitShape]
+
+
+class LearnedPage(BaseModel):
+    """Newest first. ``next`` is what ``after`` must be for the following page, null on the last one."""
+
+    items: list[LearnedShape]
+    next: str | None
+
+
+@router.get("/rules", dependencies=READ, responses=answers(400, 401, 503), summary="List learned rules")
+async def index(query: Annotated[RuleQuery, Query()], services: Provided) -> LearnedPage:
+    """Of both kinds: diagnosis rules and Filter Rules."""
+    where = LearnedFilter(query.kind, (query.state,) if query.state else ())
+    found = await services.store.learned(where, query.after, query.limit + 1)
+    shown = found[: query.limit]
+    after = shown[-1].id if len(found) > query.limit else None
+    return LearnedPage(items=[of_learned(rule) for rule in shown], next=after)
+
+
+@router.get("/rules/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="A learned rule")
+async def one(id: RuleId, services: Provided) -> LearnedDetail:
+    """With the newest attempts in which it hit."""
+    rule = await find(services, id)
+    hits = [_of_hit(hit) for hit in await services.store.rule_hits(id, HITS)]
+    return LearnedDetail(**of_learned(rule).model_dump(), hits=hits)
+
+
+_CHANGE = answers(400, 401, 403, 404, 409, 413, 503)
+
+
+@router.post("/rules/{id}/promote", dependencies=WRITE, responses=_CHANGE, summary="Let a rule in shadow decide")
+async def promote(id: RuleId, body: Decision, services: Provided) -> LearnedShape:
+    """It stays in `sandbox`: it names causes, and never leads to an automatic action that needs a stable rule."""
+    return of_learned(await changed(services, id, school.promoted, body.by, body.comment))
+
+
+@router.post("/rules/{id}/retire", dependencies=WRITE, responses=_CHANGE, summary="Take a rule out of use")
+async def retire(id: RuleId, body: Decision, services: Provided) -> LearnedShape:
+    """From shadow or from force. Every replica drops it before its next diagnosis."""
+    return of_learned(await changed(services, id, school.retired, body.by, body.comment))
+
+
+@router.post("/rules/{id}/restore", dependencies=WRITE, responses=_CHANGE, summary="Undo a retirement")
+async def restore(id: RuleId, body: Decision, services: Provided) -> LearnedShape:
+    """The rule passes the gates again, and is then in shadow."""
+    return of_learned(await changed(services, id, school.restored, body.by, body.comment))
+
+
+Move = Callable[[LearnedRule, str, str, float], LearnedRule]
+"""Rule, who, why, when -> the rule in its new state. Raises Conflict."""
+
+
+async def changed(services: Services, id: str, move: Move, by: str, comment: str) -> LearnedRule:
+    """Raises NotFound, Conflict."""
+    rule = await find(services, id)
+    return await services.store.change_rule(rule, move(rule, by, comment.replace("\0", ""), services.clock()))
+
+
+async def find(services: Services, id: str) -> LearnedRule:
+    rule = await services.store.learned_rule(id)
+    if rule is None:
+        raise NotFound(f"there is no learned rule {id!r}")
+    return rule
+
+
+def of_learned(rule: LearnedRule) -> LearnedShape:
+    same = ("id", "kind", "state", "type", "scope", "source", "by", "text")
+    return LearnedShape(
+        created=utc(rule.created),
+        changed=utc(rule.changed or rule.created),
+        path=school.file_of(rule),
+        author=AuthorShape(**_fields(rule.author, AuthorShape)),
+        gates=[GateShape(**_fields(gate, GateShape)) for gate in rule.gates],
+        history=[TurnShape(time=utc(turn.time), state=turn.state, by=turn.by, why=turn.why) for turn in rule.history],
+        counts=CountsShape(**_fields(rule.counts, CountsShape)),
+        **{name: getattr(rule, name) for name in same},
+    )
+
+
+def _of_hit(hit: RuleHit) -> HitShape:
+    same = ("diagnosis", "verdict", "active", "lines", "bytes")
+    return HitShape(
+        job=hit.attempt.job,
+        attempt=hit.attempt.number,
+        time=utc(hit.time),
+        **{name: getattr(hit, name) for name in same},
+    )
+
+
+def _fields(given: object, shape: type[BaseModel]) -> dict[str, object]:
+    return {name: getattr(given, name) for name in shape.model_fields}

@@ -1,0 +1,43 @@
+"""The page of learned rules: how each was tested, what it did, and the buttons of people."""
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import RedirectResponse, Response
+
+from diagnoser.errors import BadInput
+from diagnoser.learning import school
+from diagnoser.model import LearnedState
+from diagnoser.ports import LearnedFilter
+from diagnoser.web.api.rules import Move, RuleId, changed
+from diagnoser.web.auth import Provided, may_read
+from diagnoser.web.forms import Pressed
+from diagnoser.web.ui import Drawn
+
+SHOWN = 100
+_ORDER = (
+    LearnedState.SHADOW,
+    LearnedState.ACTIVE,
+    LearnedState.PROPOSED,
+    LearnedState.RETIRED,
+    LearnedState.REFUSED,
+)
+"""What waits for a person comes first."""
+MOVES: dict[str, Move] = {"promote": school.promoted, "retire": school.retired, "restore": school.restored}
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/rules", dependencies=[Depends(may_read)])
+async def index(services: Provided, pages: Drawn) -> Response:
+    store = services.store
+    groups = [(state, await store.learned(LearnedFilter(states=(state,)), "", SHOWN)) for state in _ORDER]
+    return pages.draw("rules.html", groups=[(state, rules) for state, rules in groups if rules])
+
+
+@router.post("/rules/{id}/decide")
+async def decide(id: RuleId, form: Pressed, services: Provided) -> Response:
+    """Then back to the list, so that a reload does not press again."""
+    move = MOVES.get(form.text("decision"))
+    if move is None:
+        raise BadInput("the decision must be promote, retire or restore")
+    await changed(services, id, move, form.by, form.text("comment"))
+    return RedirectResponse(f"/rules#{id}", status_code=303)

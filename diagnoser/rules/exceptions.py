@@ -31,7 +31,8 @@ _CLASSES: dict[FailureType, str] = {
     "BrokenPipeError TimeoutError timeout gaierror herror HTTPError HfHubHTTPError URLError ReadTimeout "
     "ReadTimeoutError ConnectTimeout ConnectTimeoutError ConnectError ReadError MaxRetryError NewConnectionError "
     "NameResolutionError ProtocolError RemoteProtocolError RemoteDisconnected SSLError ProxyError IncompleteRead "
-    "ClientConnectorError ServerDisconnectedError ChunkedEncodingError LocalEntryNotFoundError CommError "
+    "ClientConnectorError ServerDisconnectedError ServerTimeoutError ClientPayloadError ClientOSError ConnectException "
+    "ConnectionTimeout ChunkedEncodingError LocalEntryNotFoundError CommError "
     "RendezvousConnectionError RendezvousTimeoutError RendezvousClosedError RendezvousStateError RendezvousError "
     "DistNetworkError DistStoreError EtcdException OfflineModeIsEnabled",
     _T.NCCL_REMOTE_ERROR: "DistBackendError",
@@ -49,7 +50,7 @@ _CLASSES: dict[FailureType, str] = {
     _T.ARGUMENT_ERROR: "ArgumentError ArgumentTypeError UsageError NoSuchOption BadParameter MissingParameter "
     "UnrecognizedFlagError IllegalFlagValueError HfArgumentParserError",
     _T.S3_STORAGE_ERROR: "ClientError NoCredentialsError EndpointConnectionError NoSuchKey NoSuchBucket S3Error "
-    "S3UploadFailedError FSTimeoutError ConnectionClosedError RetriesExceededError OSSError",
+    "S3UploadFailedError FSTimeoutError ConnectionClosedError RetriesExceededError OSSError ObsError",
     _T.RUNTIME_ERROR: "RuntimeError NotImplementedError RecursionError XlaRuntimeError StopIteration "
     "InternalTorchDynamoError BackendCompilerFailed InductorError CompilationError TorchRuntimeError Unsupported",
 }

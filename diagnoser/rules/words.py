@@ -46,7 +46,9 @@ _WORDS: tuple[tuple[FailureType, str], ...] = (
     ),
     (
         _T.GPU_LOST,
-        r"\b(?:gpu|device|adapter|accelerator)\b.*(?:is lost|fallen off|not detected|disappeared|" + r"went missing)",
+        r"\b(?:gpu|npu|device|adapter|accelerator)\b.*(?:is lost|lost heartbeat|device lost|fallen off|"
+        + r"not detected|disappeared|"
+        + r"went missing)",
     ),
     (
         _T.GPU_LOST,
@@ -109,8 +111,9 @@ _WORDS: tuple[tuple[FailureType, str], ...] = (
     ),
     (
         _T.NCCL_TIMEOUT_ERROR,
-        r"\b(?:nccl|rccl|hccl|gloo|collective|all_?reduce|all_?gather|barrier|"
-        + r"watchdog)\b.*(?:timed? ?out|timeout|stuck|hung)",
+        r"\b(?:nccl|rccl|hccl|gloo|collective|process_?group\w*|all_?reduce|all_?gather|"
+        + r"barrier|watchdog)\b.*(?:timed? ?out|timeout|stuck|hung)|(?:timed? ?out|timeout)\b.*\b(?:all_?reduce|"
+        + r"all_?gather|reduce_?scatter|barrier|collective)|missing ranks:",
     ),
     (
         _T.NCCL_REMOTE_ERROR,
@@ -137,8 +140,8 @@ _WORDS: tuple[tuple[FailureType, str], ...] = (
     ),
     (
         _T.FILESYSTEM_ERROR,
-        r"\b(?:lustre|nfs|gpfs|beegfs|weka|ext4|xfs|cephfs|nvme\d\w*|superblock|inode|"
-        + r"mount)\b.*(?:stale|corrupt|not responding|evict|"
+        r"\b(?:lustre|nfs|gpfs|mmfs|beegfs|weka|ext4|xfs|cephfs|nvme\d\w*|superblock|inode|"
+        + r"mount)\b.*(?:stale|corrupt|not responding|unreachable|unmounted|evict|"
         + _BAD
         + r")",
     ),
@@ -152,6 +155,10 @@ _WORDS: tuple[tuple[FailureType, str], ...] = (
         + r"oci)\b.*(?:backoff|pull|not start|"
         + _BAD
         + r")",
+    ),
+    (
+        _T.CONNECTION_ERROR,
+        r"\bdial (?:tcp|udp)\b.*(?:timeout|refused|no such host)|max retries exceeded",
     ),
     (
         _T.CONNECTION_ERROR,

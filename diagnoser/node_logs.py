@@ -26,6 +26,10 @@ _ZONES = 15 * 3600.0
 STALL = 45 * 60.0
 """The longest that a collective waits before it gives up: the last step may be so long before the failure."""
 _UPTIME = re.compile(rb"^(?:<\d+>)?\[ *(\d+\.\d{3,9})\]")
+_QUARTER, _SENT = 900.0, 30.0
+"""Zones differ by quarters of an hour; and how long a line is on its way at most."""
+_UTC = re.compile(r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| UTC| GMT)\b|\b1[5-9]\d{8}\b")
+"""A time that is of no zone."""
 _ZONED = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?([+-])(\d\d):?(\d\d)\b")
 _DAY = 86_400.0
 _YEAR = 366 * _DAY
@@ -42,11 +46,30 @@ def dated(block: Block) -> Block:
     given = block.times or (math.nan,) * len(lines)
     ups = [float(found[1]) if (found := _UPTIME.match(line)) else math.nan for line in lines]
     newest = next((up for up in reversed(ups) if not math.isnan(up)), 0.0)
+    own = [_own(line.decode("utf-8", "replace"), block.received) for line in lines]
+    zone = _zone([time for time, naive in own if naive], block.received)
     times = tuple(
-        time if not math.isnan(time) else _time(line, newest - up, block.received)
-        for line, time, up in zip(lines, given, ups, strict=True)
+        time if not math.isnan(time) else _time(said + zone * naive, newest - up, block.received)
+        for time, up, (said, naive) in zip(given, ups, own, strict=True)
     )
     return replace(block, times=times)
+
+
+def _own(text: str, near: float) -> tuple[float, bool]:
+    """The time that a line prints (0.0 when none), and whether it leaves open in which zone."""
+    time = told(text, near)
+    return time, bool(time) and not (_ZONED.search(text[:80]) or _UTC.search(text[:80]))
+
+
+def _zone(naive: Sequence[float], received: float) -> float:
+    """Seconds by which a node's clock is behind UTC, when it follows local time.
+
+    Lines are sent as they are printed, so the newest one of a batch is as old as its zone is far: that is some quarters
+    of an hour, up to the seconds that sending takes. Anything else is the age of an old log.
+    """
+    lag = received - max(naive, default=received)
+    zone = round(lag / _QUARTER) * _QUARTER
+    return zone if abs(lag - zone) <= _SENT and 3600.0 <= abs(zone) < _ZONES else 0.0
 
 
 def timed(block: Block, near: float) -> Block:
@@ -58,9 +81,8 @@ def timed(block: Block, near: float) -> Block:
     return replace(block, times=tuple(times))
 
 
-def _time(line: bytes, age: float, received: float) -> float:
-    """age: by uptime, how much older than the newest line of its block; NaN without."""
-    own = told(line.decode("utf-8", "replace"), received)
+def _time(own: float, age: float, received: float) -> float:
+    """own: as the line tells it. age: by uptime, how much older than the newest line of its block; NaN without."""
     if own and own <= received + _AHEAD:
         return own
     return received - age if age > 0 else received

@@ -41,10 +41,9 @@ def suspects(
         the root.
     """
     found: dict[str, Suspect] = {}
-    if root.kind != "all" and not _shared(alike, ranks):
-        _add(found, root.node if root.kind == "self" else None, _DIRECT, root.why)
-        if root.kind != "peer":
-            _add(found, ranks.get(root.rank) if root.rank is not None else root.node, _BY_RANK, root.why)
+    if root.kind == "self" and not _shared(alike, ranks):
+        _add(found, root.node, _DIRECT, root.why)
+        _add(found, ranks.get(root.rank) if root.rank is not None else None, _BY_RANK, root.why)
     for node in absent:
         _add(found, node, _ABSENT / len(set(absent)), "the others waited for a rank of this node")
     if not found or root.kind == "peer":

@@ -104,7 +104,8 @@ def _of_rule(hit: Hit, evidence: Evidence, trace: int) -> Candidate:
 
 def _worded(one: Candidate, evidence: Evidence) -> Candidate:
     """An exception whose class says nothing is named by its message, where that tells."""
-    if one.type is not FailureType.RUNTIME_ERROR or one.specificity > _GENERIC or not one.raised:
+    printed = one.raised or one.by == "heuristic:exception_line"
+    if one.type is not FailureType.RUNTIME_ERROR or one.specificity > _GENERIC or not printed:
         return one
     trace = evidence.tracebacks[one.trace] if one.trace >= 0 else None
     kind = words.says(trace.message if trace else evidence.lines[one.line].body)

@@ -14,12 +14,15 @@ _TOLD = {
 
 
 def reported(events: Iterable[Event]) -> Outcome | None:
-    """What the events say, the last word first; None when they say nothing about the end."""
+    """What the events say, the last word first; None when they say nothing about the end.
+
+    An exit of which neither code nor signal is known only tells that there is an end.
+    """
     kinds = {EventKind.CANCELLED: Outcome.CANCELLED, EventKind.PREEMPTED: Outcome.PREEMPTED}
     for event in sorted(events, key=lambda event: event.time, reverse=True):
         if event.kind in kinds:
             return kinds[event.kind]
-        if event.kind is EventKind.EXIT:
+        if event.kind is EventKind.EXIT and (event.code, event.signal) != (None, None):
             return Outcome.FAILED if event.code or event.signal else Outcome.COMPLETED
     return None
 

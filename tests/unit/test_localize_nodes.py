@@ -20,6 +20,12 @@ def test_shared_faults_blame_no_node() -> None:
     assert nodes.suspects(log("x"), RANKS, Blamed("self", 2, "n2", "x"), alike=RANKS) == ()
 
 
+def test_only_a_fault_that_blames_itself_names_the_node_of_its_line() -> None:
+    """A line that blames nobody, or its peer, was printed by some node, which is no reason to suspect that one."""
+    for kind in ("none", "peer"):
+        assert nodes.suspects(log("x"), RANKS, Blamed(kind, 2, "n2", "timeout")) == ()
+
+
 def test_ranks_that_did_not_arrive_point_at_their_nodes() -> None:
     """One absent rank names its node; two on different nodes share the suspicion and none stands out."""
     assert [one.node for one in nodes.suspects(log("x"), RANKS, Blamed("none", None, None, ""), absent=("n3",))] == [

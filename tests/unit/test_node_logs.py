@@ -46,6 +46,21 @@ def test_uptime_dates_lines_against_the_newest_of_their_block() -> None:
     assert times("[  100.000000] old\n[ 7300.500000] new\n") == (NOON - 7200.5, NOON)
 
 
+@pytest.mark.parametrize("clock", ["05:59:50", "16:29:50", "10:59:50"])
+def test_local_time_is_read_as_such(clock: str) -> None:
+    """A batch whose newest line is whole quarters of an hour off was printed just now, in another zone; a line that
+    states its zone is left alone."""
+    old = f"Mar  1 {int(clock[:2]) - 1:02d}{clock[2:]} n1 kernel: old\n"
+    stated = "2026-03-01T10:00:00Z n1 kernel: stated\n"
+    assert times(f"{old}{stated}Mar  1 {clock} n1 kernel: new\n") == (NOON - 3610, NOON - 3600, NOON - 10)
+
+
+def test_an_old_log_is_not_taken_for_another_zone() -> None:
+    """What was printed five hours and eleven minutes ago is just old, and so is what is half an hour old."""
+    assert times("Mar  1 05:49:00 n1 kernel: x\n") == (NOON - 5 * 3600 - 660,)
+    assert times("Mar  1 10:30:00 n1 kernel: x\n") == (NOON - 1800,)
+
+
 def test_a_time_of_another_zone_is_not_believed() -> None:
     """A line from the future tells its time in another zone: arrival is better."""
     assert times("Mar  1 19:00:00 n1 kernel: x\n") == (NOON,)

@@ -19,6 +19,14 @@ def test_events_tell_the_end() -> None:
     assert outcome.reported([Event(EventKind.HEARTBEAT, 9.0)]) is None
 
 
+def test_an_exit_without_a_code_is_no_success() -> None:
+    """Only that the run is over is known then, and an earlier event may tell more."""
+    unknown = Event(EventKind.EXIT, 7.0)
+    assert outcome.reported([unknown]) is None
+    assert outcome.reported([Event(EventKind.EXIT, 5.0, code=3), unknown]) is Outcome.FAILED
+    assert outcome.reported([Event(EventKind.EXIT, 5.0, signal=9)]) is Outcome.FAILED
+
+
 def test_outcome_follows_type_then_events_then_log() -> None:
     """A verdict of category none is its own outcome; else events, a completed log, a hang, a root."""
 

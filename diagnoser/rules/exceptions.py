@@ -20,19 +20,19 @@ _CLASSES: dict[FailureType, str] = {
     _T.VALUE_ERROR: "ValueError UnicodeEncodeError LinAlgError",
     _T.ZERO_DIVISION_ERROR: "ZeroDivisionError FloatingPointError",
     _T.ASSERTION_ERROR: "AssertionError",
-    _T.PERMISSION_ERROR: "PermissionError",
+    _T.PERMISSION_ERROR: "PermissionError PermissionDeniedError",
     _T.FILE_NOT_FOUND_ERROR: "FileNotFoundError NoSuchFile",
     _T.OS_ERROR: "OSError IOError EnvironmentError FileExistsError IsADirectoryError NotADirectoryError "
     "BlockingIOError InterruptedError ProcessLookupError ChildProcessError SameFileError",
     _T.HOST_OUT_OF_MEMORY: "MemoryError _ArrayMemoryError bad_alloc",
-    _T.OUT_OF_MEMORY_ERROR: "OutOfMemoryError CUDAOutOfMemoryError",
+    _T.OUT_OF_MEMORY_ERROR: "OutOfMemoryError CUDAOutOfMemoryError ResourceExhaustedError",
     _T.CALLED_PROCESS_ERROR: "CalledProcessError TimeoutExpired ExecutionError",
     _T.CONNECTION_ERROR: "ConnectionError ConnectionRefusedError ConnectionResetError ConnectionAbortedError "
     "BrokenPipeError TimeoutError timeout gaierror herror HTTPError HfHubHTTPError URLError ReadTimeout "
     "ReadTimeoutError ConnectTimeout ConnectTimeoutError ConnectError ReadError MaxRetryError NewConnectionError "
     "NameResolutionError ProtocolError RemoteProtocolError RemoteDisconnected SSLError ProxyError IncompleteRead "
     "ClientConnectorError ServerDisconnectedError ServerTimeoutError ClientPayloadError ClientOSError ConnectException "
-    "ConnectionTimeout ChunkedEncodingError LocalEntryNotFoundError CommError "
+    "ConnectionTimeout UnavailableError DeadlineExceededError ChunkedEncodingError LocalEntryNotFoundError CommError "
     "RendezvousConnectionError RendezvousTimeoutError RendezvousClosedError RendezvousStateError RendezvousError "
     "DistNetworkError DistStoreError EtcdException OfflineModeIsEnabled",
     _T.NCCL_REMOTE_ERROR: "DistBackendError",
@@ -52,6 +52,7 @@ _CLASSES: dict[FailureType, str] = {
     _T.S3_STORAGE_ERROR: "ClientError NoCredentialsError EndpointConnectionError NoSuchKey NoSuchBucket S3Error "
     "S3UploadFailedError FSTimeoutError ConnectionClosedError RetriesExceededError OSSError ObsError",
     _T.RUNTIME_ERROR: "RuntimeError NotImplementedError RecursionError XlaRuntimeError StopIteration "
+    "InvalidArgumentError FailedPreconditionError "
     "InternalTorchDynamoError BackendCompilerFailed InductorError CompilationError TorchRuntimeError Unsupported",
 }
 _SYMPTOMS = frozenset(

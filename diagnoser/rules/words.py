@@ -103,7 +103,7 @@ _WORDS: tuple[tuple[FailureType, str], ...] = (
     (
         _T.LOSS_DIVERGENCE,
         r"\b(?:loss|gradients?|grad[ _]?norm|gnorm)\b.*\b(?:nan|inf|diverg\w*|explod\w*|"
-        + r"not finite)\b|non-?finite|\bnan (?:detected|found|encountered)",
+        + r"not finite)\b|non-?finite|\bnan (?:or inf )?(?:detected|found|encountered)",
     ),
     (
         _T.LOSS_DIVERGENCE,
@@ -125,18 +125,22 @@ _WORDS: tuple[tuple[FailureType, str], ...] = (
         + r"unresponsive|reboot\w*|crash\w*)|kernel panic|soft lockup",
     ),
     (
-        _T.NETWORK_ERROR,
-        r"\b(?:infiniband|ib_\w+|mlx\d\w*|rdma|roce|libfabric|efa|ucx|verbs|net/ib|"
-        + r"link)\b.*(?:flap|unreachable|"
-        + _BAD
-        + r")|no route to host",
-    ),
-    (
         _T.S3_STORAGE_ERROR,
         r"\b(?:s3|oss|gcs|ceph|minio|bucket|object stor\w+|blob|boto\w*)\b.*(?:slow ?down|"
         + r"forbidden|unavailable|throttl|reset|"
         + _BAD
         + r")",
+    ),
+    (
+        _T.PERMISSION_ERROR,
+        r"permission denied|operation not permitted|not writable",
+    ),
+    (
+        _T.NETWORK_ERROR,
+        r"\b(?:infiniband|ib_\w+|mlx\d\w*|rdma|roce|libfabric|efa|ucx|verbs|net/ib|"
+        + r"link)\b.*(?:flap|unreachable|"
+        + _BAD
+        + r")|no route to host",
     ),
     (
         _T.FILESYSTEM_ERROR,
@@ -185,10 +189,6 @@ _WORDS: tuple[tuple[FailureType, str], ...] = (
     (
         _T.IMPORT_ERROR,
         r"no module named|cannot import|undefined symbol|cannot open shared object|" + r"symbol not found",
-    ),
-    (
-        _T.PERMISSION_ERROR,
-        r"permission denied|operation not permitted|not writable",
     ),
     (
         _T.FILE_NOT_FOUND_ERROR,

@@ -30,13 +30,14 @@ from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.attribution import Attribution
 from diagnoser.effects import Effects
 from diagnoser.intake import Intake
+from diagnoser.learning.log_agent import LogAgent
 from diagnoser.learning.shelf import Shelf
 from diagnoser.learning.watch import Watch
 from diagnoser.model import AttemptKey, Diagnosis, EffectKind, Facts, Line, Mode
 from diagnoser.orders import Orders
 from diagnoser.outbox import Outbox
 from diagnoser.outbox import Pace as OutboxPace
-from diagnoser.ports import LanguageModel, Sender, Timing, Wake
+from diagnoser.ports import Claim, LanguageModel, Sender, Timing, Wake
 from diagnoser.pulse import Pulse
 from diagnoser.reader import Reader
 from diagnoser.retrieval.incidents import Incidents
@@ -45,7 +46,7 @@ from diagnoser.surroundings import Surroundings
 from diagnoser.telemetry import Metrics
 from diagnoser.web.server import create
 from diagnoser.web.services import Check, Limits, Services, View
-from diagnoser.worker import Pace, Work, Worker
+from diagnoser.worker import Learn, Pace, Work, Worker
 
 STOP_SECONDS = 10
 EMBED_SECONDS = 5.0
@@ -89,7 +90,8 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         shelf = Shelf(reader, store)
         await shelf.refresh()
         shared = model_stage.guarded(settings, model) if model else None
-        school = model_stage.school(settings, store, shelf, shared)
+        school = model_stage.school(settings, store, shelf, shared, metrics)
+        log_agent = model_stage.log_agent(settings, store, shelf, shared, metrics)
         intake = Intake(store, shelf.compressor, metrics, pending_limit=settings.pending_bytes_max)
         outbox = Outbox(
             store,
@@ -106,7 +108,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             replace(
                 _work(settings, shelf, orders, metrics, shared, incidents),
                 facts=around.facts,
-                learn=around.learn,
+                learn=_learner(around, log_agent),
                 recall=incidents.recall,
                 observe=Watch(store, shelf, incidents).observe,
             ),
@@ -138,6 +140,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         _tell_start(settings, reader, senders)
         async with asyncio.TaskGroup() as group:
             runs = [intake.run(), worker.run(), outbox.run(), school.run(), *(part.run() for part in bell)]
+            runs += [log_agent.run()] if log_agent else []
             loops = [group.create_task(run) for run in runs]
             yield create(services)
             for loop in loops:
@@ -230,7 +233,7 @@ def _work(
     enrich, reader = None, shelf.base
     if model:
         agent = model_stage.failure_agent(settings, model, reader.knowledge.policy, metrics)
-        enrich = reader.enricher(agent, incidents.told)
+        enrich = shelf.enricher(agent, incidents.told)
     effects = orders.effects
     return Work(
         shelf.diagnoser(time.time),
@@ -241,6 +244,17 @@ def _work(
         orders.expire,
         refresh=shelf.refresh,
     )
+
+
+def _learner(around: Surroundings, log_agent: LogAgent | None) -> Learn:
+    """What is done with an attempt once its verdict is stored."""
+
+    async def learn(claim: Claim, found: Diagnosis, deltas: list[bytes]) -> None:
+        await around.learn(claim, found, deltas)
+        if log_agent:
+            log_agent.note(claim, found)
+
+    return learn
 
 
 def _timing(settings: Settings) -> Timing:

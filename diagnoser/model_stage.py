@@ -14,6 +14,9 @@ from diagnoser.failure_agent import FailureAgent, When
 from diagnoser.guarded import GuardedModel
 from diagnoser.inquiry import Steps, Subject, Terms, prepare
 from diagnoser.learning.cases import Cases, Store
+from diagnoser.learning.filter_writer import Pen as FilterPen
+from diagnoser.learning.log_agent import LogAgent
+from diagnoser.learning.log_agent import Terms as LogTerms
 from diagnoser.learning.school import School
 from diagnoser.learning.school import Terms as Schooling
 from diagnoser.learning.shelf import Shelf
@@ -30,6 +33,7 @@ from diagnoser.trial import Case, Outcome
 
 FAILURE_AGENT = "failure_agent/v1"
 RULE_WRITER = "rule_writer/v1"
+LOG_AGENT, LOG_JUDGE = "log_agent/v1", "log_judge/v1"
 WRITING_SECONDS = 60.0
 """For writing one rule: nobody waits for it."""
 
@@ -86,11 +90,25 @@ def terms(settings: Settings, steps: Steps | None = None) -> Terms:
     return Terms(load_prompt(settings), load_mask(settings), settings.model_view_tokens, _token, steps or Steps())
 
 
-def school(settings: Settings, store: Store, shelf: Shelf, model: LanguageModel | None) -> School:
+def school(settings: Settings, store: Store, shelf: Shelf, model: LanguageModel | None, metrics: Metrics) -> School:
     """Where rules are learned; without a model they are made from the shape of a line. Raises RuleFaults, BadInput."""
     pen = Pen(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS) if model else None
     terms = Schooling(load_mask(settings), settings.rules_promote_after)
-    return School(Cases(store, shelf.base.evidence), shelf, time.time, terms, pen)
+    return School(Cases(store, shelf.base.evidence), shelf, time.time, terms, metrics, pen)
+
+
+def log_agent(
+    settings: Settings, store: Store, shelf: Shelf, model: LanguageModel | None, metrics: Metrics
+) -> LogAgent | None:
+    """Where Filter Rules are learned, None where a site does not want it. Raises RuleFaults, BadInput."""
+    if not settings.log_agent:
+        return None
+    pen = None
+    if model:
+        prompts = load_prompt(settings, LOG_AGENT), load_prompt(settings, LOG_JUDGE)
+        pen = FilterPen(model, *prompts, _token, WRITING_SECONDS)
+    terms = LogTerms(load_mask(settings), settings.filters_promote_after)
+    return LogAgent(store, shelf, time.time, terms, metrics, pen)
 
 
 def rendered(settings: Settings, prompt: Prompt, subject: Subject) -> ModelRequest:

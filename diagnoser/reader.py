@@ -1,33 +1,39 @@
 """Reads logs the way this site does: its filters, its rules, its policy. One for the service, the same for a file."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
 from diagnoser import compress, node_logs, novelty, pipeline
-from diagnoser.compress import Compressor, Digest, FilterSet, Gate
+from diagnoser.compress import Compressor, Digest, FilterSet, Gate, routine
+from diagnoser.compress.routine import Known
 from diagnoser.failure_agent import FailureAgent
 from diagnoser.inquiry import Subject
 from diagnoser.llm.view import View
-from diagnoser.model import ENDS, Block, Diagnosis, Evidence, Facts, Stream
+from diagnoser.model import ENDS, Block, Diagnosis, Evidence, Facts, Job, Stream
 from diagnoser.pipeline import Knowledge
 from diagnoser.ports import Clock, DiagnosisRecord
+from diagnoser.retrieval.incidents import Reminder
 from diagnoser.rules import schema
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.schema import RuleSet
+from diagnoser.surroundings import family_of
 
 CHUNK = 4 << 20
 
-Remind = Callable[[DiagnosisRecord], Awaitable[tuple[str, ...]]]
+Remind = Callable[[DiagnosisRecord], Awaitable[Reminder]]
 """Similar confirmed incidents, in words."""
 
 
 @dataclass(frozen=True)
 class Reader:
+    """routines: job family (``surroundings.family_of``) -> the learned Filter Rules in force for it."""
+
     knowledge: Knowledge
     gate: Gate
     filters: FilterSet
+    routines: Mapping[str, tuple[Known, ...]] = field(default_factory=dict)
 
     def with_rules(self, learned: RuleSet) -> "Reader":
         """This reader with further rules, which the compressor's gate lets through as well."""
@@ -38,9 +44,10 @@ class Reader:
     def compressor(self) -> Compressor:
         return Compressor(self.gate, self.filters)
 
-    def digest(self, deltas: Sequence[bytes]) -> Digest:
-        """The compressed log of an attempt from its stored deltas, in any order."""
-        return compress.digest(compress.merge(map(compress.from_bytes, deltas)))
+    def digest(self, deltas: Sequence[bytes], job: Job | None = None) -> Digest:
+        """The compressed log of an attempt from its stored deltas, in any order. job: its family's routine is known."""
+        merged = compress.merge(map(compress.from_bytes, deltas))
+        return compress.digest(routine.known(merged, self.routines.get(family_of(job), ()) if job else ()))
 
     def evidence(self, deltas: Sequence[bytes]) -> Evidence:
         return self.digest(deltas).evidence()
@@ -53,7 +60,7 @@ class Reader:
 
         def diagnose(deltas: list[bytes], facts: Facts) -> Diagnosis:
             ended = any(event.kind in ENDS for event in facts.events)
-            digest = self.digest(deltas)
+            digest = self.digest(deltas, facts.job)
             evidence = digest.evidence()
             now = None if ended else _by_the_log(evidence, facts.failed[1], clock())
             found = self.diagnose(evidence, facts, now)
@@ -90,10 +97,11 @@ class Reader:
             wanted = agent.need(record.diagnosis)
             if wanted is None:
                 return None
-            digest = await asyncio.to_thread(self.digest, deltas)
-            incidents = await remind(record) if remind else ()
-            asked = await asyncio.to_thread(subject, record.diagnosis, digest, facts, incidents)
-            return await agent.consult(asked, wanted)
+            digest = await asyncio.to_thread(self.digest, deltas, facts.job)
+            known = await remind(record) if remind else Reminder()
+            asked = await asyncio.to_thread(subject, record.diagnosis, digest, facts, known.incidents)
+            found = await agent.consult(asked, wanted)
+            return replace(found, notes=(*found.notes, *known.notes))
 
         return enrich
 

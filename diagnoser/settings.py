@@ -97,6 +97,14 @@ class Settings(BaseSettings):
         3,
         description="Confirmed hits in shadow, none wrong, after which a learned rule decides; 0: only people promote.",
     )
+    log_agent: bool = Field(
+        False,
+        description="Learn Filter Rules for routine lines of each job family: written by the model where one is "
+        "configured, else from the shapes of the lines.",
+    )
+    filters_promote_after: Annotated[int, Field(ge=0)] = Field(
+        5, description="Clean runs in shadow after which a learned Filter Rule is in force; 0: only people promote."
+    )
     redact_file: Path | None = Field(
         None, description="More to mask before text goes to a model or a chat: RE2 patterns, one a line."
     )

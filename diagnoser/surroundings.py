@@ -60,7 +60,12 @@ class Surroundings:
 
 def clean_runs_id(job: Job) -> str:
     """What runs must share to have a routine in common: framework, launcher, and the job's family."""
-    return f"{CLEAN_RUNS}{job.framework}/{job.labels.get('launcher', '')}/{family(job)}"
+    return f"{CLEAN_RUNS}{family_of(job)}"
+
+
+def family_of(job: Job) -> str:
+    """Names jobs that print alike: ``<framework>/<launcher>/<family>``."""
+    return f"{job.framework}/{job.labels.get('launcher', '')}/{family(job)}"
 
 
 def _routine(deltas: Sequence[bytes], run: str) -> bytes | None:

@@ -11,9 +11,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from diagnoser.errors import ModelFailure
 from diagnoser.model import (
+    LOADED,
+    Author,
     Diagnosis,
     EffectKind,
     FeedbackVerdict,
+    LearnedState,
     ModelUse,
     Plan,
     PlanReason,
@@ -86,6 +89,18 @@ class Metrics:
         self.model_tokens = Counter(
             "diagnoser_model_tokens", "Tokens read and written by the model", ["direction"], registry=registry
         )
+        self.routine_lines = Counter(
+            "diagnoser_routine_lines",
+            "Lines of ended attempts that learned Filter Rules know",
+            ["state"],
+            registry=registry,
+        )
+        self.embedding_failures = Counter(
+            "diagnoser_embedding_failures",
+            "Questions to the embedding server without vectors",
+            ["reason"],
+            registry=registry,
+        )
         self.feedback = Counter(
             "diagnoser_feedback", "What people said, by the type of the verdict", ["verdict", "type"], registry=registry
         )
@@ -93,6 +108,12 @@ class Metrics:
             "diagnoser_plans",
             "Times a plan came to stand for a reason, also when nothing is done",
             ["reason"],
+            registry=registry,
+        )
+        self.learned = Counter(
+            "diagnoser_learned_rules",
+            "Learned diagnosis rules by the state they came into",
+            ["state"],
             registry=registry,
         )
         self.up = Gauge("diagnoser_start_time_seconds", "When this process started", registry=registry)
@@ -106,7 +127,10 @@ class Metrics:
             (self.effects, (EffectKind, EFFECT_RESULTS)),
             (self.plans, (PlanReason,)),
             (self.model_failures, (ModelFailure,)),
+            (self.embedding_failures, (ModelFailure,)),
+            (self.routine_lines, (LOADED,)),
             (self.model_tokens, (("in", "out"),)),
+            (self.learned, (LearnedState,)),
         )
         for counter, labels in known:
             for values in product(*labels):
@@ -135,6 +159,19 @@ class Metrics:
     def told(self, kind: FailureType, said: FeedbackVerdict) -> None:
         """A person said something about a verdict of this type."""
         self.feedback.labels(said, kind).inc()
+
+    def written(self, calls: int, author: Author) -> None:
+        """What it cost to have a rule written by a model."""
+        self.model_calls.inc(calls)
+        self.model_tokens.labels("in").inc(author.tokens_in)
+        self.model_tokens.labels("out").inc(author.tokens_out)
+
+    def routine(self, state: LearnedState, lines: int) -> None:
+        """A learned Filter Rule knows, or would know, so many lines of an attempt that ended."""
+        self.routine_lines.labels(state).inc(lines)
+
+    def not_embedded(self, reason: ModelFailure) -> None:
+        self.embedding_failures.labels(reason).inc()
 
     def consulted(self, use: ModelUse) -> None:
         """How one consultation of the model went."""

@@ -15,46 +15,61 @@ LEAST = 50
 """Lines that a shape needs to be worth a rule."""
 SIZE, MOST = 12, 3
 """Families in a segment, and segments of one attempt."""
-_SAMPLES, _CHARS = 4, 300
+_SHAPES, _CHARS = 2, 300
+"""Shapes of a family that speak for it, and the longest line that is worth an expression."""
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """Shapes that differ in what Drain3 takes for parameters. samples: messages as they came."""
+class Sample:
+    """A message as it came. count: lines of its shape."""
 
     text: str
     count: int
-    samples: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """id: the same for the same families, in whatever attempt they are met."""
+    """shapes: names of those that speak for it, by which it is found again in the same log."""
 
-    id: str
-    families: tuple[Family, ...]
+    shapes: tuple[int, ...]
+    samples: tuple[Sample, ...]
 
     @property
-    def lines(self) -> tuple[str, ...]:
-        return tuple(sample for family in self.families for sample in family.samples)
+    def id(self) -> str:
+        """The same for the same shapes, in whatever attempt they are met."""
+        return digest(*map(str, sorted(self.shapes)))
+
+    @property
+    def name(self) -> str:
+        return ".".join(f"{key:x}" for key in self.shapes)
 
 
 def of(delta: Delta, least: int = LEAST) -> list[Segment]:
     """delta: with all known filters applied (``routine.known``)."""
-    families = list(_families([stat for _, stat in routine.unknown(delta, least)]))
-    cuts = [tuple(families[at : at + SIZE]) for at in range(0, len(families), SIZE)]
-    return [Segment(_id(cut), cut) for cut in cuts[:MOST]]
+    families = list(_families(routine.unknown(delta, least)))
+    cuts = [[key for family in families[at : at + SIZE] for key in family] for at in range(0, len(families), SIZE)]
+    return [_segment(delta, cut) for cut in cuts[:MOST]]
 
 
-def _families(stats: Sequence[Stat]) -> Iterator[Family]:
-    firsts = [routine.samples(stat)[0] for stat in stats]
+def again(delta: Delta, name: str) -> Segment | None:
+    """A segment by its name; None where this log does not hold all of it."""
+    keys = [int(part, 16) for part in name.split(".") if part]
+    return _segment(delta, keys) if keys and all(key in delta.shapes for key in keys) else None
+
+
+def _families(shapes: Sequence[tuple[int, Stat]]) -> Iterator[list[int]]:
+    firsts = [routine.samples(stat)[0] for _, stat in shapes]
     for group in templates.group([(text, 0) for text in firsts]):
-        members = [stats[index] for index in group.members]
-        samples = dict.fromkeys(text for stat in members for text in routine.samples(stat))
-        short = [text for text in samples if 0 < len(text) <= _CHARS]
-        if short:
-            yield Family(group.text, sum(stat.count for stat in members), tuple(short[:_SAMPLES]))
+        fitting = [index for index in group.members if len(firsts[index]) <= _CHARS]
+        if fitting:
+            yield [shapes[index][0] for index in fitting[:_SHAPES]]
 
 
-def _id(families: Sequence[Family]) -> str:
-    return hashlib.sha256("\0".join(sorted(one.text for one in families)).encode("utf-8", "replace")).hexdigest()[:12]
+def _segment(delta: Delta, keys: Sequence[int]) -> Segment:
+    samples = [Sample(text, delta.shapes[key].count) for key in keys for text in routine.samples(delta.shapes[key])]
+    return Segment(tuple(keys), tuple(one for one in samples if len(one.text) <= _CHARS))
+
+
+def digest(*parts: str) -> str:
+    """Twelve hexadecimal digits that name these texts."""
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:12]

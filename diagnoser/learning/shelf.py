@@ -5,17 +5,19 @@ the reader it began with.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 
 import structlog
 
 from diagnoser import documents
-from diagnoser.compress import Compressor
+from diagnoser.compress import Compressor, parse_filters
+from diagnoser.compress.routine import Known
 from diagnoser.errors import RuleFaults
+from diagnoser.failure_agent import FailureAgent
 from diagnoser.model import LOADED, Diagnosis, Facts, LearnedKind, LearnedRule, LearnedState
-from diagnoser.ports import Clock, LearnedFilter, RuleStore
-from diagnoser.reader import Reader
+from diagnoser.ports import Clock, DiagnosisRecord, LearnedFilter, RuleStore
+from diagnoser.reader import Reader, Remind
 from diagnoser.rules import schema
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.examples import path_of
@@ -40,6 +42,7 @@ class Stock:
         return tuple(rule for rule in self.rules if (rule.kind, rule.state) == (kind, state))
 
 
+Enrich = Callable[[DiagnosisRecord, list[bytes], Facts], Awaitable[Diagnosis | None]]
 Build = Callable[[Reader, int, Sequence[LearnedRule]], Stock]
 """The site's own reader, revision and rules -> what is used from now on. Runs in a thread."""
 
@@ -50,7 +53,21 @@ def stock(base: Reader, revision: int, rules: Sequence[LearnedRule]) -> Stock:
     held = Stock(revision, tuple(rules), base, Engine(RuleSet((), "")))
     active = read(held.of(kind, LearnedState.ACTIVE))
     reader = base.with_rules(active) if active.rules else base
+    reader = replace(reader, routines=routines(held.of(LearnedKind.FILTER, LearnedState.ACTIVE)))
     return Stock(revision, held.rules, reader, Engine(read(held.of(kind, LearnedState.SHADOW))))
+
+
+def routines(rules: Sequence[LearnedRule]) -> dict[str, tuple[Known, ...]]:
+    """Learned Filter Rules by job family, without those that cannot be read."""
+    found: dict[str, tuple[Known, ...]] = {}
+    for rule in rules:
+        try:
+            patterns = tuple(pattern for _, pattern in parse_filters({f"{rule.id}.yaml": rule.text}).patterns)
+        except RuleFaults as faults:
+            structlog.get_logger().warning("learned_rule_unreadable", rule=rule.id, faults=str(faults))
+            continue
+        found[rule.scope] = (*found.get(rule.scope, ()), Known(rule.id, patterns))
+    return found
 
 
 def read(rules: Sequence[LearnedRule]) -> RuleSet:
@@ -113,6 +130,14 @@ class Shelf:
             return self.reader.diagnoser(clock)(deltas, facts)
 
         return diagnose
+
+    def enricher(self, agent: FailureAgent, remind: Remind | None = None) -> Enrich:
+        """The second opinion, as the worker wants it; each on what is on the shelf when it begins."""
+
+        async def enrich(record: DiagnosisRecord, deltas: list[bytes], facts: Facts) -> Diagnosis | None:
+            return await self.reader.enricher(agent, remind)(record, deltas, facts)
+
+        return enrich
 
     async def _load(self) -> list[LearnedRule]:
         found: list[LearnedRule] = []

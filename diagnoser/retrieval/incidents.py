@@ -7,7 +7,7 @@ from typing import Protocol
 
 import structlog
 
-from diagnoser.errors import DiagnoserError, ModelFailed
+from diagnoser.errors import DiagnoserError, ModelFailed, ModelFailure
 from diagnoser.localize import nodes
 from diagnoser.model import (
     AttemptKey,
@@ -53,6 +53,14 @@ class Store(FeedbackStore, LogStore, Protocol):
     """The part of the store that is used here."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reminder:
+    """What a model is told of similar incidents. notes: what people should know about how they were found."""
+
+    incidents: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class _Memory:
     """index: by hashed words, which every incident has. embedded: by the embedding model, for those that have it."""
@@ -90,32 +98,43 @@ class Incidents:
     async def _made(self, record: DiagnosisRecord, said: Feedback) -> Incident:
         sign = signature.of(await self.evidence(record.attempt), record.diagnosis)
         vectors = {hashing.NAME: hashing.packed(signature.vector(sign))}
-        if self._embedder and (given := await self._embedded(sign)) is not None:
+        given = await self._embedded(sign)
+        if self._embedder and given is not None and not isinstance(given, ModelFailure):
             vectors[self._embedder.name] = hashing.packed(given)
         return replace(incident(record, said), signature=sign, vectors=vectors)
 
     async def similar(self, record: DiagnosisRecord, limit: int = SHOWN) -> list[Similar]:
         """The nearest confirmed incidents of other attempts, the nearest first."""
+        return (await self._similar(record, limit))[0]
+
+    async def _similar(self, record: DiagnosisRecord, limit: int) -> tuple[list[Similar], ModelFailure | None]:
+        """The same, and why the embedding model had no part in it where it should have."""
         await self._refresh()
         if not len(self._memory.index):
-            return []
+            return [], None
         sign = signature.of(await self.evidence(record.attempt), record.diagnosis)
         wanted = limit + RIVALS
         found: dict[str, Similar] = {}
-        if len(self._memory.embedded) and (given := await self._embedded(sign)) is not None:
-            found = {one.incident.diagnosis: one for one in self._memory.embedded.nearest(given, wanted)}
+        failure = None
+        if len(self._memory.embedded):
+            given = await self._embedded(sign)
+            failure = given if isinstance(given, ModelFailure) else None
+            if given is not None and not isinstance(given, ModelFailure):
+                found = {one.incident.diagnosis: one for one in self._memory.embedded.nearest(given, wanted)}
         for one in await self._nearest(sign, wanted):
             found.setdefault(one.incident.diagnosis, one)
         others = [one for one in found.values() if one.incident.attempt != record.attempt and one.score >= ALIKE]
-        return sorted(others, key=lambda one: (-one.score, one.incident.diagnosis))[:limit]
+        return sorted(others, key=lambda one: (-one.score, one.incident.diagnosis))[:limit], failure
 
-    async def told(self, record: DiagnosisRecord) -> tuple[str, ...]:
+    async def told(self, record: DiagnosisRecord) -> Reminder:
         """The same for a model: in words, without hosts, paths and numbers. Nothing when the store does not answer."""
         try:
-            return tuple(in_words(one) for one in await self.similar(record, TOLD))
+            near, failure = await self._similar(record, TOLD)
         except DiagnoserError as error:
             structlog.get_logger().warning("incidents_away", error=str(error))
-            return ()
+            return Reminder()
+        notes = (f"similar incidents were looked for by hashed words: the embedding server failed ({failure})",)
+        return Reminder(tuple(map(in_words, near)), notes if failure else ())
 
     async def recall(self, attempt: AttemptKey, diagnosis: Diagnosis, deltas: list[bytes]) -> Diagnosis:
         """The verdict of a confirmed incident where this failure is the same and no rule decided; else as it was."""
@@ -162,15 +181,17 @@ class Incidents:
             else:
                 index.put(one, hashing.unpacked(one.vectors[name]))
 
-    async def _embedded(self, sign: Signature) -> hashing.Vector | None:
-        """By the configured model; None where there is none, or it gives no answer: hashed words do as well."""
+    async def _embedded(self, sign: Signature) -> hashing.Vector | ModelFailure | None:
+        """By the configured model; None where there is none. Where it gives no answer hashed words do as well."""
         if self._embedder is None or not sign.text:
             return None
         try:
             (given,) = await self._embedder.embed([sign.text])
         except (ModelFailed, ValueError) as error:
             structlog.get_logger().warning("embedding_failed", error=str(error), instead=hashing.NAME)
-            return None
+            reason = error.reason if isinstance(error, ModelFailed) else ModelFailure.MALFORMED
+            self._metrics.not_embedded(reason)
+            return reason
         return hashing.unpacked(hashing.packed(given))
 
 

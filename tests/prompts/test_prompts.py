@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from diagnoser.adapters.files import bundled, texts
-from diagnoser.learning import writer
+from diagnoser.learning import filter_writer, writer
+from diagnoser.learning.filter_writer import Shown
 from diagnoser.learning.lesson import Lesson
 from diagnoser.llm import prompt
 from diagnoser.llm.hosts import HostMap
@@ -75,6 +76,15 @@ BARE = replace(LESSON, around=(), healthy=())
 CASES |= {
     "rule_writer_v1_bare": writer.variables(BARE, "LOG-MARKER"),
     "rule_writer_v1_full": writer.variables(LESSON, "LOG-MARKER"),
+}
+ROUTINE = (
+    Shown("gpu-7: shard 3 of /data/mia streamed", "host-1: shard 3 of <path> streamed LOG-MARKER", 120),
+    Shown("cache sweep took 12 ms", "cache sweep took 12 ms", 96),
+)
+SWEEP = r"^cache sweep took \d+ ms$"
+CASES |= {
+    "log_agent_v1_full": filter_writer.variables(ROUTINE, "host-", "LOG-MARKER"),
+    "log_judge_v1_full": filter_writer.for_judge([SWEEP], ROUTINE, "host-", "LOG-MARKER"),
 }
 
 

@@ -1,0 +1,288 @@
+"""The Log Agent: routine that no filter knows becomes a Filter Rule of its job family, first in shadow.
+
+It works behind the verdicts: what ended is noted and looked at later, in its own loop. What is forgotten when a process
+dies is only a look; the next run of the family brings it again. Rules are rows, and each step on one is a change of it.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, replace
+
+import structlog
+
+from diagnoser.compress import Digest, routine
+from diagnoser.compress.routine import Known
+from diagnoser.errors import Conflict, NotFound, RuleFaults, Unavailable
+from diagnoser.learning import filter_gates, filter_writer, segments
+from diagnoser.learning import lesson as lessons
+from diagnoser.learning.cases import Store
+from diagnoser.learning.filter_writer import Pen, Written
+from diagnoser.learning.gates import masked, passed
+from diagnoser.learning.segments import Segment
+from diagnoser.learning.shelf import Shelf
+from diagnoser.llm.question import nodes_of
+from diagnoser.llm.redact import Mask
+from diagnoser.llm.view import disguise
+from diagnoser.model import (
+    AttemptKey,
+    Diagnosis,
+    Facts,
+    Gate,
+    HitVerdict,
+    Job,
+    LearnedKind,
+    LearnedRule,
+    LearnedState,
+    RuleHit,
+)
+from diagnoser.ports import Claim, Clock, DiagnosisFilter, LearnedFilter
+from diagnoser.surroundings import family_of
+from diagnoser.taxonomy import Category
+from diagnoser.telemetry import Metrics
+
+US = "diagnoser"
+_KIND = LearnedKind.FILTER
+WAITING = 200
+"""Ended attempts that wait for a look; the oldest go first."""
+RULES = 20
+"""Rules of one family, in any state: routine has an end, and so has what a model may cost."""
+LOGS, ROOTS = 10, 1000
+"""Attempts of the family, and verdicts of all, that a rule is held against."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a site learns. promote_after: clean runs in shadow that put a rule in force; 0: only people do.
+
+    lease: seconds that one step on one rule may take. poll: seconds between two looks.
+    """
+
+    mask: Mask
+    promote_after: int = 5
+    lease: float = 300.0
+    poll: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """An attempt to look at, once its verdict is stored."""
+
+    attempt: AttemptKey
+    job: Job
+    diagnosis: Diagnosis
+
+
+class LogAgent:
+    """One a process; ``run`` it as a task, or ``step`` it in a test."""
+
+    def __init__(
+        self, store: Store, shelf: Shelf, clock: Clock, terms: Terms, metrics: Metrics, pen: Pen | None = None
+    ) -> None:
+        """pen: the model that writes rules; without one the shapes of the lines do."""
+        self._store = store
+        self._shelf = shelf
+        self._clock = clock
+        self._terms = terms
+        self._metrics = metrics
+        self._pen = pen
+        self._ended: deque[_Ended] = deque(maxlen=WAITING)
+        self._log = structlog.get_logger()
+
+    def note(self, claim: Claim, diagnosis: Diagnosis) -> None:
+        """An attempt has a verdict: it is looked at when there is time."""
+        self._ended.append(_Ended(claim.attempt.key, claim.job, diagnosis))
+
+    async def run(self) -> None:
+        """Until it is cancelled. A database that is away is waited for."""
+        while True:
+            try:
+                await self.step()
+            except Unavailable as error:
+                self._log.warning("log_agent_waits", error=str(error))
+            await asyncio.sleep(self._terms.poll)
+
+    async def step(self) -> None:
+        """A look at one ended attempt, one step on one rule, and promotions."""
+        if self._ended:
+            await self._look(self._ended.popleft())
+        for rule in await self._due():
+            await self._store_change(rule, await self._next(rule))
+        await self._promote()
+
+    async def _due(self) -> list[LearnedRule]:
+        if not await self._store.learned(LearnedFilter(_KIND, (LearnedState.PROPOSED,)), "", 1):
+            return []
+        return await self._store.claim_rules(_KIND, self._clock(), self._terms.lease, 1)
+
+    # --- looking at what ended
+
+    async def _look(self, ended: _Ended) -> None:
+        try:
+            digest = await self._digest(ended.attempt)
+            await self._measure(ended, digest)
+            await self._propose(ended, digest)
+        except Unavailable:
+            self._ended.append(ended)
+            raise
+        except Exception as error:
+            self._log.error("log_agent_failed", job=ended.attempt.job, exc_info=error)
+
+    async def _digest(self, attempt: AttemptKey) -> Digest:
+        """The log of an attempt without learned filters."""
+        deltas = [delta.data for delta in await self._store.deltas(attempt)]
+        return await asyncio.to_thread(self._shelf.base.digest, deltas)
+
+    async def _measure(self, ended: _Ended, digest: Digest) -> None:
+        """What rules in shadow and in force know of this log. One that would change the verdict is retired at once."""
+        for rule in self._of(family_of(ended.job)):
+            hit = await asyncio.to_thread(self._hit, rule, ended, digest)
+            if hit is None:
+                continue
+            await self._store.note_hits([hit])
+            self._metrics.routine(rule.state, hit.lines)
+            if hit.verdict is HitVerdict.WRONG:
+                why = f"it would change the verdict of {ended.attempt.job}/{ended.attempt.number}"
+                await self._store_change(rule, rule.moved(LearnedState.RETIRED, by=US, why=why, now=self._clock()))
+
+    def _hit(self, rule: LearnedRule, ended: _Ended, digest: Digest) -> RuleHit | None:
+        known = filter_gates.read(rule.id, rule.text)
+        found = routine.taken(digest.delta, known)
+        if not found.lines:
+            return None
+        facts = Facts(ended.job, ended.attempt.number)
+        clean = filter_gates.same_verdict(self._shelf.reader, digest, (known,), facts) and not _hides(known, ended)
+        verdict = HitVerdict.CONFIRMED if clean else HitVerdict.WRONG
+        active = rule.state is LearnedState.ACTIVE
+        return RuleHit(
+            rule.id, ended.attempt, self._clock(), "", verdict, active=active, lines=found.lines, bytes=found.bytes
+        )
+
+    async def _propose(self, ended: _Ended, digest: Digest) -> None:
+        scope = family_of(ended.job)
+        held = await self._store.learned(LearnedFilter(_KIND, scope=scope), "", RULES)
+        known = [one for rule in held if rule.text and rule.state is not LearnedState.REFUSED if (one := _known(rule))]
+        for segment in segments.of(routine.known(digest.delta, known))[: RULES - len(held)]:
+            source = f"{ended.attempt.job}/{ended.attempt.number}#{segment.name}"
+            rule = LearnedRule(_id(scope, segment), _KIND, source, self._clock(), scope=scope)
+            if await self._store.propose(rule):
+                self._log.info("filter_rule_wanted", rule=rule.id, family=scope, shapes=len(segment.shapes))
+
+    def _of(self, scope: str) -> list[LearnedRule]:
+        stock = self._shelf.stock
+        states = (LearnedState.SHADOW, LearnedState.ACTIVE)
+        return [rule for state in states for rule in stock.of(_KIND, state) if rule.scope == scope and rule.text]
+
+    # --- a rule's way
+
+    async def _next(self, rule: LearnedRule) -> LearnedRule:
+        """The rule one step further: written, or tested."""
+        attempt, name = _source(rule)
+        digest = await self._digest(attempt)
+        facts = Facts(await self._store.job(attempt.job) or Job(attempt.job), attempt.number)
+        if rule.text:
+            return await self._tested(rule, digest, facts)
+        segment = segments.again(digest.delta, name)
+        if segment is None:
+            return self._refused(rule, "the log that it is learned from is gone or was cut")
+        return await self._written(rule, segment, digest, facts)
+
+    async def _written(self, rule: LearnedRule, segment: Segment, digest: Digest, facts: Facts) -> LearnedRule:
+        hidden = disguise(
+            "\n".join(one.text for one in segment.samples), nodes_of(digest.evidence(), facts), self._terms.mask
+        )
+        lines = filter_writer.shown(segment, lambda text: lessons.shown(text, hidden))
+        made: Written = await filter_writer.write(self._pen, rule.id, lines, hidden.hosts.prefix)
+        self._metrics.written(made.author.calls, made.author)
+        if not made.text:
+            return self._refused(replace(rule, author=made.author), made.why)
+        return replace(rule, text=made.text, author=made.author, changed=self._clock())
+
+    async def _tested(self, rule: LearnedRule, digest: Digest, facts: Facts) -> LearnedRule:
+        first, known = filter_gates.compiles(rule.id, rule.text)
+        found: tuple[Gate, ...] = (first,)
+        if known:
+            found += await self._held(rule, known, digest, facts)
+        tested = replace(rule, gates=masked(found, self._terms.mask))
+        if not passed(found):
+            return self._refused(tested, next(f"{one.name}: {one.reason}" for one in found if not one.passed))
+        return tested.moved(LearnedState.SHADOW, by=US, why="passed every gate", now=self._clock())
+
+    async def _held(self, rule: LearnedRule, known: Known, digest: Digest, facts: Facts) -> tuple[Gate, ...]:
+        """The rule against its own lines, what other rules are proven by, stored verdicts, and logs of the family."""
+        own = [text for _, stat in routine.unknown(digest.delta, segments.LEAST) for text in routine.samples(stat)]
+        logs = [(digest, facts), *await self._logs(rule)]
+        changed = []
+        for one, of in logs:
+            same = await asyncio.to_thread(filter_gates.same_verdict, self._shelf.reader, one, (known,), of)
+            changed += [] if same else [of.job.id]
+        return (
+            filter_gates.own_lines(known, own),
+            await asyncio.to_thread(filter_gates.anchored, known, [one for one, _ in logs]),
+            filter_gates.roots(known, await self._roots()),
+            filter_gates.shipped(known, self._shelf.reader.knowledge.engine.ruleset),
+            filter_gates.family(known, changed, len(logs)),
+        )
+
+    async def _logs(self, rule: LearnedRule) -> list[tuple[Digest, Facts]]:
+        """The newest other attempts of the rule's family."""
+        found = []
+        for record in await self._store.diagnoses(DiagnosisFilter(), "", ROOTS):
+            own = record.attempt == _source(rule)[0]
+            job = await self._store.job(record.attempt.job)
+            if own or job is None or family_of(job) != rule.scope:
+                continue
+            found.append((await self._digest(record.attempt), Facts(job, record.attempt.number)))
+            if len(found) >= LOGS:
+                break
+        return found
+
+    async def _roots(self) -> list[str]:
+        """Root lines of the newest verdicts, and those that people's words are remembered by."""
+        records = await self._store.diagnoses(DiagnosisFilter(), "", ROOTS)
+        failed = [one.diagnosis for one in records if one.diagnosis.category is not Category.NONE]
+        lines = [one.root_cause.text for one in failed if one.root_cause]
+        incidents = await self._store.incidents(0.0, "", ROOTS)
+        lines += [text for one in incidents for text in (one.line, *one.signature.message.split("\n")) if text]
+        return [routine.message(text) for text in lines]
+
+    async def _promote(self) -> None:
+        enough = self._terms.promote_after
+        for rule in await self._store.learned(LearnedFilter(_KIND, (LearnedState.SHADOW,)), "", 1000):
+            if enough and rule.counts.confirmed >= enough and not rule.counts.wrong:
+                why = f"{rule.counts.confirmed} clean runs in shadow"
+                await self._store_change(rule, rule.moved(LearnedState.ACTIVE, by=US, why=why, now=self._clock()))
+
+    async def _store_change(self, rule: LearnedRule, after: LearnedRule) -> None:
+        try:
+            await self._store.change_rule(rule, after)
+        except (Conflict, NotFound):  # somebody else was faster
+            return
+        why = after.history[-1].why if after.history else ""
+        self._log.info("filter_rule_handled", rule=rule.id, state=str(after.state), by=after.author.name, why=why)
+
+    def _refused(self, rule: LearnedRule, why: str) -> LearnedRule:
+        return rule.moved(LearnedState.REFUSED, by=US, why=self._terms.mask(why)[:500], now=self._clock())
+
+
+def _hides(known: Known, ended: _Ended) -> bool:
+    """Whether the rule knows the line that the verdict points at."""
+    root = ended.diagnosis.root_cause
+    return root is not None and known.takes(routine.message(root.text))
+
+
+def _known(rule: LearnedRule) -> Known | None:
+    try:
+        return filter_gates.read(rule.id, rule.text)
+    except RuleFaults:
+        return None
+
+
+def _source(rule: LearnedRule) -> tuple[AttemptKey, str]:
+    """The attempt that a rule is learned from, and the name of the segment of its log."""
+    where, _, name = rule.source.rpartition("#")
+    job, _, number = where.rpartition("/")
+    return AttemptKey(job, int(number)), name
+
+
+def _id(scope: str, segment: Segment) -> str:
+    return f"routine_{segments.digest(scope, segment.id)}"

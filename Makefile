@@ -5,7 +5,7 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-slurm run test test-slurm test-llm system lint types bench eval lock clean
+.PHONY: help setup demo demo-llm demo-slurm run test test-slurm test-llm system lint types bench eval lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ $(STAMP): requirements/dev.txt pyproject.toml
 
 demo: $(STAMP)  ## stream a failing training log in and show its diagnosis (EXIT=1: end after printing)
 	$(BIN)/python deploy/demo/demo.py $(if $(EXIT),--exit)
+
+demo-llm: $(STAMP)  ## an unknown failure: a model names it, a rule is learned, the rule decides (EXIT=1: end then)
+	$(BIN)/python deploy/demo/llm_demo.py $(if $(EXIT),--exit)
 
 demo-slurm: $(STAMP) system  ## a real small Slurm: a job fails, its node is drained, the job runs again (EXIT=1)
 	$(BIN)/python deploy/demo/slurm_demo.py $(if $(EXIT),--exit)

@@ -29,6 +29,7 @@ from diagnoser.model import (
 from diagnoser.ports import Clock, LearnedFilter
 from diagnoser.rules.schema import RuleSet
 from diagnoser.taxonomy import FailureType, category_of
+from diagnoser.telemetry import Metrics
 
 US = "diagnoser"
 _KIND = LearnedKind.DIAGNOSIS
@@ -51,13 +52,16 @@ class Terms:
 class School:
     """One a process; ``run`` it as a task, or ``step`` it in a test."""
 
-    def __init__(self, cases: Cases, shelf: Shelf, clock: Clock, terms: Terms, pen: Pen | None = None) -> None:
+    def __init__(
+        self, cases: Cases, shelf: Shelf, clock: Clock, terms: Terms, metrics: Metrics, pen: Pen | None = None
+    ) -> None:
         """pen: the model that writes rules; without one the shape of the line does."""
         self._cases = cases
         self._store = cases.store
         self._shelf = shelf
         self._clock = clock
         self._terms = terms
+        self._metrics = metrics
         self._pen = pen
         self._log = structlog.get_logger()
 
@@ -90,8 +94,14 @@ class School:
         except Exception as error:  # one rule that cannot be worked on must not stop the others; its lease is the wait
             self._log.error("rule_failed", rule=rule.id, error_class=type(error).__name__, exc_info=error)
             return False
-        self._log.info("rule_handled", rule=rule.id, state=str(after.state), author=after.author.name)
+        self._tell(rule, after)
         return True
+
+    def _tell(self, before: LearnedRule, after: LearnedRule) -> None:
+        why = after.history[-1].why if after.state is not before.state else "written"
+        self._log.info("rule_handled", rule=after.id, state=str(after.state), why=why)
+        if after.state is not before.state:
+            self._metrics.learned.labels(after.state).inc()
 
     async def _next(self, rule: LearnedRule) -> LearnedRule:
         """The rule one step further: written, or tested."""
@@ -115,6 +125,7 @@ class School:
             return "; ".join(f"{gate.name}: {gate.reason}" for gate in found if not gate.passed)
 
         text, author = await writer.write(self._pen, rule.id, given, sound)
+        self._metrics.written(author.calls, author)
         if not text:
             return self._refused(replace(rule, author=author), "the line says no more than any failure does")
         return replace(rule, text=text, author=author, changed=self._clock())
@@ -199,7 +210,7 @@ class School:
                     await self._store.change_rule(rule, after)
                 except (Conflict, NotFound):
                     continue
-                self._log.info("rule_handled", rule=rule.id, state=str(after.state), why=after.history[-1].why)
+                self._tell(rule, after)
                 changed += 1
         return changed
 

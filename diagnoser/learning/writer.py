@@ -24,8 +24,8 @@ from diagnoser.ports import LanguageModel, ModelAnswer, ModelRequest
 TEMPLATE = "template"
 _ANSWER_CHARS = 16 << 10
 _REPAIRED_CHARS = 2000
-_WAYS = 4
-"""Refusals of a way to ask for JSON that are taken before giving up."""
+_WAYS = 5
+"""Ways to ask for JSON that are tried."""
 
 Sound = Callable[[str], str]
 """A rule file -> why it cannot be taken, or "". Runs in a thread."""
@@ -81,13 +81,16 @@ class _Talk:
 
     async def _answer(self, request: ModelRequest) -> ModelAnswer:
         """Again where the server only wants to be asked in another way."""
+        last: ModelFailed | None = None
         for _ in range(_WAYS):
+            self.author = replace(self.author, calls=self.author.calls + 1)
             try:
                 return await self.pen.model.ask(request)
             except ModelFailed as failure:
                 if failure.reason is not ModelFailure.FORMAT_REFUSED:
                     raise
-        return await self.pen.model.ask(request)
+                last = failure
+        raise last or ModelFailed(ModelFailure.FORMAT_REFUSED, "asked in every way")
 
 
 async def write(pen: Pen | None, id: str, lesson: Lesson, sound: Sound) -> tuple[str, Author]:

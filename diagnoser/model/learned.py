@@ -54,6 +54,7 @@ class Author:
     prompt: str = ""
     prompt_hash: str = ""
     temperature: float = 0.0
+    calls: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
     failure: str = ""

@@ -50,6 +50,7 @@ class AuthorShape(BaseModel):
     prompt: str
     prompt_hash: str
     temperature: float
+    calls: int
     tokens_in: int
     tokens_out: int
     failure: str

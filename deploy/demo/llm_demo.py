@@ -1,0 +1,224 @@
+"""How the service learns: a model names a failure that no rule knows, a person confirms it, a rule knows it from then.
+
+make demo-llm           keeps serving, so that the pages can be looked at, until Ctrl-C
+make demo-llm EXIT=1    ends after the loop
+
+Asks the server in DIAGNOSER_MODEL_URL and DIAGNOSER_MODEL_NAME. Without one a scripted model answers, over real HTTP.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from rich.console import Console
+from rich.panel import Panel
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.e2e.service import send, service
+from tests.integration.model_server import Reply, model_server
+from tests.integration.scripted import answer, question
+
+CAUSE = "nvlink_error"
+LINE = "lightpath {path} of ring {ring} lost phase lock at {wave} nm, photonic mesh torn down"
+RULE = {
+    "title": "The photonic mesh lost phase lock",
+    "anchors": ["lost phase lock"],
+    "patterns": [r"lightpath \d+ of ring \d+ lost phase lock at [\d.]+ nm"],
+    "unless": [],
+}
+RUNS = (
+    {"job": "mixtral-a", "rank": 3, "path": 7, "ring": 2, "wave": "1550.12"},
+    {"job": "mixtral-b", "rank": 6, "path": 31, "ring": 14, "wave": "1546.92"},
+    {"job": "mixtral-c", "rank": 1, "path": 112, "ring": 5, "wave": "1558.17"},
+)
+DONE = ["0: training completed, final checkpoint saved at step 240"]
+OOM = ["5: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 5 has 79.10 GiB in all"]
+console = Console(width=110 if not sys.stdout.isatty() else None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--exit", action="store_true", help="end after the loop")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="diagnoser-demo-") as folder, model() as (site, is_script):
+        told = "a script that answers over HTTP" if is_script else site.get("DIAGNOSER_MODEL_NAME", "")
+        console.print(f"The model is {told}.")
+        with service(Path(folder), **site) as running:
+            try:
+                loop(running.start(), running.url)
+                if not args.exit:
+                    console.print(f"Look at {running.url}/rules until Ctrl-C.")
+                    while True:
+                        time.sleep(1)
+            except KeyboardInterrupt:
+                console.print("Stopping.")
+
+
+def loop(client: httpx.Client, url: str) -> None:
+    """Diagnosed, confirmed, learned, tried in shadow, promoted, decided."""
+    console.rule("0. What the service has seen: a run that completed, and one that ran out of memory", align="left")
+    for job, end, code in (("llama-7b", DONE, 0), ("llama-13b", OOM, 1)):
+        found = run(client, job, end, code)
+        console.print(f"{job}: {found['type']}, decided by {found['decided_by']}")
+
+    console.rule("1. No rule knows this failure: the model is asked", align="left")
+    first = fail(client, RUNS[0], enriched=True)
+    show(first, calls(client), url)
+    asked = calls(client)
+
+    console.rule("2. A person confirms it, and a rule is written and tested", align="left")
+    rule = learned(client, say(client, first))
+    show_rule(rule, calls(client) - asked)
+
+    console.rule("3. It happens again: the rule in shadow would have known", align="left")
+    asked = calls(client)
+    again = fail(client, RUNS[1])
+    show(again, calls(client) - asked, url)
+    told = client.get(f"/api/v1/rules/{rule['id']}").raise_for_status().json()
+    console.print(f"{rule['id']} is in {told['state']}; attempts it would have decided: {told['counts']['hits']}.")
+
+    console.rule("4. A person promotes it; from now on the rule decides, and nobody is asked", align="left")
+    promotion = {"by": "you", "comment": "seen twice"}
+    client.post(f"/api/v1/rules/{rule['id']}/promote", json=promotion).raise_for_status()
+    asked = calls(client)
+    last = fail(client, RUNS[2])
+    show(last, calls(client) - asked, url)
+    if last["decided_by"] != f"rule:{rule['id']}" or calls(client) != asked:
+        raise SystemExit(f"the learned rule did not decide: {last['decided_by']}, {calls(client) - asked:g} questions")
+
+
+def fail(client: httpx.Client, given: dict[str, Any], *, enriched: bool = False) -> dict[str, Any]:
+    """A job that fails in the same way each time, on another rank and with other numbers: its diagnosis."""
+    end = [f"{given['rank']}: " + LINE.format(**given), "srun: job step done, 8 tasks"]
+    return run(client, given["job"], end, 1, first=given["path"], enriched=enriched)
+
+
+def run(
+    client: httpx.Client, job: str, end: list[str], code: int, *, first: int = 0, enriched: bool = False
+) -> dict[str, Any]:
+    """Eight ranks that train for a while and end: the diagnosis. first: number of the first node."""
+    steps = [
+        f"{rank}: step {step:>4} | loss {2.9 - step / 400:.4f} | grad norm 0.{step % 7}{rank} | 412.{rank} ms"
+        for step in range(200, 240)
+        for rank in range(8)
+    ]
+    lines = [f"{line}\n".encode() for line in steps + end]
+    nodes = {str(rank): f"gpu-{first + rank:03d}" for rank in range(8)}
+    registered = {"id": job, "nodes": sorted(nodes.values()), "rank_nodes": nodes}
+    client.post("/api/v1/jobs", json=registered).raise_for_status()
+    send(client, lines, 0, len(lines), job=job)
+    client.post(f"/api/v1/jobs/{job}/events", json={"kind": "exit", "code": code}).raise_for_status()
+    return until(lambda: diagnosis(client, job, enriched), "a diagnosis")
+
+
+def diagnosis(client: httpx.Client, job: str, enriched: bool) -> dict[str, Any] | None:
+    items = client.get("/api/v1/diagnoses", params={"job": job}).raise_for_status().json()["items"]
+    found = client.get(f"/api/v1/diagnoses/{items[0]['id']}").raise_for_status().json() if items else None
+    return found if found and (found["model"] or not enriched) else None
+
+
+def say(client: httpx.Client, found: dict[str, Any]) -> str:
+    """Confirm the verdict, or correct it where the model did not see the cause."""
+    text = "replace the transceivers of the ring that the line names"
+    word: dict[str, Any] = {"verdict": "confirmed", "by": "you", "comment": text}
+    if found["type"] != CAUSE or not found["root_cause"]:
+        word |= {"verdict": "corrected", "type": CAUSE, "root_line": 321}
+    client.post(f"/api/v1/diagnoses/{found['id']}/feedback", json=word).raise_for_status()
+    console.print(f"You said: {word['verdict']} {CAUSE}.")
+    return str(found["id"])
+
+
+def learned(client: httpx.Client, source: str) -> dict[str, Any]:
+    """The rule that is learned from a diagnosis, once it was tested."""
+
+    def tested() -> dict[str, Any] | None:
+        rules = client.get("/api/v1/rules").raise_for_status().json()["items"]
+        return next((one for one in rules if one["source"] == source and one["state"] != "proposed"), None)
+
+    rule = until(tested, "a tested rule")
+    if rule["state"] != "shadow":
+        show_rule(rule, 0)
+        raise SystemExit(f"the rule was {rule['state']}: {rule['history'][-1]['why']}")
+    return rule
+
+
+def calls(client: httpx.Client) -> float:
+    """Questions that the service has sent so far, as it counts them itself."""
+    lines = client.get("/metrics").text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("diagnoser_model_calls_total "))
+
+
+def show(found: dict[str, Any], asked: float, url: str) -> None:
+    root, use = found["root_cause"] or {}, found["model"] or {}
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(style="bold")
+    rows.add_column(overflow="fold")
+    tokens = f", {use['tokens_in'] + use['tokens_out']} tokens" if use else ""
+    for name, value in (
+        ("Type", f"{found['type']}  ({found['category']}, {found['confidence']:.0%} sure)"),
+        ("Root line", f"{root['line']}: {root['text']}" if root else "-"),
+        ("Decided by", found["decided_by"]),
+        ("Questions", f"{asked:g}{tokens}"),
+        ("Action", f"{found['recovery']['action']}  ({found['recovery']['reason']})"),
+        ("Page", f"{url}/diagnoses/{found['id']}"),
+    ):
+        rows.add_row(name, Text(str(value)))
+    console.print(Panel(rows, title=f"Diagnosis of {found['job']}", title_align="left"))
+
+
+def show_rule(rule: dict[str, Any], asked: float) -> None:
+    table = Table("test", "", "what was found", box=None, header_style="bold")
+    for gate in rule["gates"]:
+        table.add_row(gate["name"].replace("_", " "), "passed" if gate["passed"] else "FAILED", Text(gate["reason"]))
+    author = rule["author"]
+    by = "the shape of the line" if author["name"] == "template" else f"{author['name']} with {author['prompt']}"
+    console.print(f"Written by {by}; questions: {asked:g}.{' ' + author['failure'] if author['failure'] else ''}")
+    console.print(Panel(Syntax(rule["text"].strip(), "yaml", word_wrap=True), title=rule["path"], title_align="left"))
+    console.print(table)
+    console.print(f"The rule is in {rule['state']}.")
+
+
+@contextmanager
+def model() -> Iterator[tuple[dict[str, str], bool]]:
+    """Settings of the model that is asked, and whether it is the scripted one."""
+    given = {name: value for name, value in os.environ.items() if name.startswith("DIAGNOSER_MODEL_")}
+    if given.get("DIAGNOSER_MODEL_URL"):
+        yield given, False
+        return
+    with model_server(scripted) as server:
+        yield {"DIAGNOSER_MODEL_URL": server.url, "DIAGNOSER_MODEL_NAME": "scripted"}, True
+
+
+def scripted(asked: dict[str, Any]) -> Reply:
+    """Reads what it is sent, as a model would: it cites the odd line, or writes a rule for it."""
+    told = question(asked)
+    if told.system.startswith("You write one rule"):
+        return Reply(json.dumps(RULE))
+    number, text = next(((n, line) for n, line in told.lines.items() if "lost phase lock" in line), (0, ""))
+    if not number:
+        return answer("unknown", {})
+    return answer(CAUSE, {number: text}, mitigation="Look at the transceivers of that ring.", fault="infrastructure")
+
+
+def until(look: Callable[[], Any], what: str) -> Any:
+    for _ in range(600):
+        if found := look():
+            return found
+        time.sleep(0.1)
+    raise SystemExit(f"no {what} within a minute")
+
+
+if __name__ == "__main__":
+    main()

@@ -19,6 +19,15 @@ ANCHORS = tuple(
         "Watchdog caught",
         "last enqueued",
         "Connection closed by peer",
+        "store_based_barrier_key:1 to store",
+        "nitializing torch distributed",
+        "distributed init (rank",
+        "GLOBAL_RANK: ",
+        "distributed_backend=",
+        "Process rank: ",
+        "tarted a local Ray instance",
+        '"init_start"',
+        "STARTING TIMING RUN",
     )
 )
 """What the compressor must let through for this ring, beside the rules' anchors."""

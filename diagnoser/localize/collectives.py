@@ -13,6 +13,9 @@ _GLOBAL = re.compile(r"^\s*(?:\d+: )?(?:\[default\d+\]: ?)?\[rank(\d+)\]")
 _GROUP = re.compile(r"PG (?:ID )?(\d+)(?: PG GUID \S+)?")
 _SEQUENCE = re.compile(r"SeqNum=(\d+)")
 _ENQUEUED = re.compile(r"last enqueued(?: NCCL)? work: (\d+)")
+_COMPLETED = re.compile(r"last completed(?: NCCL)? work: (\d+)")
+_Reached = dict[str, dict[int, tuple[int, int]]]
+"""process group -> rank -> (number of a collective, line that says so)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +56,28 @@ def _barrier(evidence: Evidence) -> Absence | None:
 
 
 def _laggard(evidence: Evidence) -> Absence | None:
-    """Within a process group, the rank whose last enqueued collective is behind everybody else's."""
-    reached: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+    """Within a process group, the rank that is behind everybody else: in what it enqueued last, else, where all have
+    enqueued the same, in what it completed last."""
+    enqueued: _Reached = defaultdict(dict)
+    completed: _Reached = defaultdict(dict)
     for index, line in enumerate(evidence.lines):
         found = _WATCHDOG.search(line.body)
-        number = _ENQUEUED.search(line.body) or _SEQUENCE.search(line.body)
-        if not found or not number:
+        if not found:
             continue
         printed, group = _GLOBAL.match(line.text), _GROUP.search(line.body)
         rank = int(printed[1]) if printed else (line.rank if line.rank >= 0 else int(found["rank"]))
-        reached[group[1] if group else ""].setdefault(rank, (int(number[1]), index))
+        numbers = _ENQUEUED.search(line.body) or _SEQUENCE.search(line.body), _COMPLETED.search(line.body)
+        for reached, number in zip((enqueued, completed), numbers, strict=True):
+            if number:
+                reached[group[1] if group else ""].setdefault(rank, (int(number[1]), index))
+    return _last(enqueued, "enqueued") or _last(completed, "completed")
+
+
+def _last(reached: _Reached, what: str) -> Absence | None:
     for ranks in reached.values():
         behind = _behind(ranks)
         if behind:
-            why = "last enqueued collective is behind that of the other ranks in its group"
+            why = f"last {what} collective is behind that of the other ranks in its group"
             return Absence(tuple(behind), why, ranks[behind[0]][1])
     return None
 
@@ -82,9 +93,12 @@ def _behind(ranks: Mapping[int, tuple[int, int]]) -> list[int]:
 
 
 def _silent(evidence: Evidence, complained: Mapping[int, int]) -> Absence | None:
-    """Everybody but a few ranks complains: the silent ones are stopped, dead or elsewhere in the code."""
+    """Everybody but a few ranks complains: the silent ones are stopped, dead or elsewhere in the code.
+
+    A log that shows only some of the ranks does not tell who else was silent.
+    """
     known = set(evidence.ranks) | set(evidence.rank_nodes) | set(complained)
     silent = sorted(known - set(complained))
-    if not silent or not complained or len(silent) * 2 >= len(known):
+    if not silent or not complained or len(silent) * 2 >= len(known) or max(known) >= len(known):
         return None
     return Absence(tuple(silent), "the only ranks without an error of their own")

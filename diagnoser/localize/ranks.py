@@ -89,7 +89,8 @@ class Launch:
     """How the launcher describes the job.
 
     agents: one process a node starts the ranks (torchrun), so that srun's tasks and the labels they give to lines are
-    agents, not ranks. children: local ranks that the job's only agent saw fail, in its order.
+    agents, not ranks. children: local ranks that the job's only agent saw fail, in its order. labelled: the numbers that
+    tasks put before their lines are the ranks, as some of the lines say.
     """
 
     nodes: Mapping[int, str]
@@ -98,6 +99,7 @@ class Launch:
     agents: bool
     children: tuple[int, ...] = ()
     only_node: str | None = None
+    labelled: bool = False
 
     @property
     def task_nodes(self) -> dict[int, str]:
@@ -115,7 +117,13 @@ def read(evidence: Evidence, facts: Facts) -> Launch:
     nodes |= _announced(evidence)
     nodes |= dict(evidence.rank_nodes)
     nodes |= dict(facts.job.rank_nodes)
-    return Launch(nodes, failures, exits, agents, _children(evidence), _only_node(evidence, nodes, exits))
+    labelled = not agents and _labelled(evidence)
+    return Launch(nodes, failures, exits, agents, _children(evidence), _only_node(evidence, nodes, exits), labelled)
+
+
+def _labelled(evidence: Evidence) -> bool:
+    said = [line.rank == line.task for line in evidence.lines if line.rank >= 0 and line.task >= 0]
+    return bool(said) and all(said)
 
 
 def place(
@@ -127,6 +135,7 @@ def place(
     "first failure" is this one.
     """
     line = lines[at]
+    rank = line.task if rank is None and launch.labelled and line.task >= 0 else rank
     rank = _said_near(lines, at) if rank is None else rank
     node = node or _node_in(line) or _node_near(lines, at)
     child = _FAILED_CHILD.search(line.body)
@@ -202,7 +211,7 @@ def _said_near(lines: Sequence[Line], at: int) -> int | None:
     here = lines[at]
     after, before = range(at, min(at + _MESSAGE, len(lines))), range(at - 1, max(-1, at - _MESSAGE // 2), -1)
     for index in (*after, *before):
-        if lines[index].stream == here.stream and lines[index].rank == here.rank:
+        if (lines[index].stream, lines[index].rank, lines[index].task) == (here.stream, here.rank, here.task):
             rank = _said(lines[index], _SAYS_RANK)
             if rank is not None:
                 return rank

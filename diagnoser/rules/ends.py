@@ -74,8 +74,8 @@ def _settle_older(docket: Docket, begins: Sequence[int]) -> None:
 
     A job that was taken off its nodes and then got to its end in the same log stays known for the former.
     """
-    for begin in reversed(begins):
-        before = {one.type for one in docket.open if one.line < begin and is_end(one)}
+    for launch, begin in reversed(list(pairwise([0, *begins]))):
+        before = {one.type for one in docket.open if launch <= one.line < begin and is_end(one)}
         after = {one.type for one in docket.open if one.line >= begin and one.role in (Role.ROOT, Role.SYMPTOM)}
         if before and after - ({FailureType.COMPLETED} - before):
             docket.dismiss(Why.EARLIER_ATTEMPT, lambda one, at=begin: one.line < at)  # type: ignore[misc]

@@ -26,6 +26,15 @@ def test_the_rank_behind_is_the_suspect() -> None:
     assert found is not None and (found.ranks, found.line) == ((3,), 3)
 
 
+def test_what_was_completed_tells_where_all_enqueued_the_same() -> None:
+    """Everybody enqueued the same collectives, one rank finished fewer of them: it is stuck, the others wait for it."""
+    bodies = [watchdog(rank, 71) for rank in range(4)]
+    bodies[2] = bodies[2].replace("completed work: 70", "completed work: 64")
+    found = collectives.absent(log(*bodies), dict.fromkeys(range(4), 0))
+    assert found is not None and (found.ranks, found.line) == ((2,), 2)
+    assert "completed" in found.why
+
+
 def test_groups_are_compared_by_themselves() -> None:
     """Sequence numbers of different process groups say nothing about each other."""
     bodies = [watchdog(0, 71), watchdog(1, 71), watchdog(0, 9, "3"), watchdog(1, 9, "3")]
@@ -42,6 +51,11 @@ def test_the_silent_rank_is_the_suspect() -> None:
 def test_a_silent_majority_is_no_suspect() -> None:
     """Where most ranks print nothing their silence says nothing."""
     assert collectives.absent(replace(log("x"), ranks=frozenset(range(8))), {0: 0, 1: 0}) is None
+
+
+def test_ranks_that_the_log_does_not_show_are_not_missed() -> None:
+    """Of a cut log only ranks 0, 1 and 7 are there: that 0 does not complain says nothing."""
+    assert collectives.absent(replace(log("x"), ranks=frozenset({0, 1, 7})), {1: 0, 7: 0}) is None
 
 
 def test_the_silent_launcher_is_the_suspect() -> None:

@@ -65,6 +65,14 @@ def test_what_an_older_launch_said_places_nobody(reader: Reader) -> None:
     assert found.recovery.action is not Action.CORDON_AND_RESUBMIT
 
 
+def test_labels_are_ranks_where_the_newest_launch_says_so(reader: Reader) -> None:
+    """An older launch had agents under its labels; in the newest one the labels are the ranks themselves."""
+    agent = "2: W0301 10:00:00.000 torch/distributed/elastic/agent/server/api.py:900] [default0] starting workers\n"
+    said = "2: [rank2]: preparing batches\n2: RuntimeError: CUDA out of memory. Tried to allocate 2.16 GiB. GPU 2\n"
+    found = diagnose(reader, launch("old-"), agent, steps(1, 60), "+ srun -l python train.py\n", said)
+    assert found.root_cause is not None and (found.type, found.root_cause.rank) == (T.OUT_OF_MEMORY_ERROR, 2)
+
+
 def test_the_ranks_of_an_older_launch_are_not_missed(reader: Reader) -> None:
     """Eight ranks trained, then four are launched: of the four one is silent, and the four old ones are not."""
     said = "RuntimeError: [/src/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 30000ms for recv operation"

@@ -1,6 +1,6 @@
 """Which candidate is the cause, and why each other one is not."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from diagnoser.model import Evidence
 from diagnoser.rules import candidates, causality
@@ -19,10 +19,12 @@ def one(line: int, type: FailureType = T.KEY_ERROR, role: Role = Role.ROOT, **fi
     return Candidate(line=line, type=type, role=role, **(plain | fields))  # type: ignore[arg-type]
 
 
-def decide(*found: Candidate, evidence: Evidence | None = None, after: Collection[int] = ()) -> Story:
-    """after: lines after which training went on."""
+def decide(
+    *found: Candidate, evidence: Evidence | None = None, after: Collection[int] = (), begins: Sequence[int] = ()
+) -> Story:
+    """after: lines after which training went on. begins: lines at which later launches begin."""
     evidence = evidence or log(*("line",) * 400)
-    return causality.decide(evidence, found, lambda candidate: candidate.line in after)
+    return causality.decide(evidence, found, lambda candidate: candidate.line in after, begins)
 
 
 def why(story: Story, line: int) -> Why:
@@ -112,6 +114,32 @@ def test_a_failure_after_completion_is_a_failure() -> None:
     assert failed.root is not None and failed.root.type is T.ARGUMENT_ERROR
     noisy = decide(one(100, T.COMPLETED), one(300, T.CONNECTION_ERROR, Role.SYMPTOM))
     assert noisy.root is not None and noisy.root.type is T.COMPLETED
+
+
+def test_an_end_is_that_of_its_own_launch() -> None:
+    """Behind a completed run another one was launched: whatever that one shows counts, be it only a symptom."""
+    lost, cancelled = one(300, T.CONNECTION_ERROR, Role.SYMPTOM), one(300, T.CANCELLED, Role.SYMPTOM)
+    for last in (lost, cancelled):
+        story = decide(one(100, T.COMPLETED), last, begins=(200,))
+        assert story.root is last and why(story, 100) is Why.EARLIER_ATTEMPT
+    silent = decide(one(100, T.COMPLETED), begins=(200,))
+    assert silent.root is not None and silent.root.type is T.COMPLETED
+
+
+def test_a_job_that_was_requeued_and_completed_stays_preempted() -> None:
+    """The end by order is what is told, behind a run that completed long before as well."""
+    story = decide(one(10, T.COMPLETED), one(150, T.PREEMPTED), one(300, T.COMPLETED), begins=(100, 200))
+    assert story.root is not None and story.root.type is T.PREEMPTED
+    assert why(story, 10) is Why.EARLIER_ATTEMPT
+
+
+def test_a_cancelled_step_after_completion_was_cancelled() -> None:
+    """The job said that it was done, hung, and was cancelled; a benchmark's own verdict stands against that."""
+    done = one(100, T.COMPLETED)
+    told = decide(done, one(300, T.CANCELLED, Role.SYMPTOM))
+    assert told.root is not None and told.root.type is T.CANCELLED
+    stands = decide(one(100, T.COMPLETED, explains=frozenset({"all"})), one(300, T.CANCELLED, Role.SYMPTOM))
+    assert stands.root is not None and stands.root.type is T.COMPLETED
 
 
 def test_a_weak_end_does_not_clear_the_failure_beside_it() -> None:

@@ -132,7 +132,7 @@ class Timing:
     grace: float
     settle: float
     settle_max: float
-    quiet: float
+    quiet: float = 0.3
 
 
 @dataclass(frozen=True, slots=True)

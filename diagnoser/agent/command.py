@@ -29,7 +29,10 @@ def slurm(
     server: Annotated[str, typer.Option(help="The service, such as http://diagnoser:8321.")],
     cluster: Cluster,
     token: Annotated[
-        str, typer.Option(envvar="DIAGNOSER_AGENT_TOKEN", help="Write token of the service.", show_default=False)
+        str,
+        typer.Option(
+            envvar="DIAGNOSER_AGENT_TOKEN", help="Token of the service with the scope execute.", show_default=False
+        ),
     ] = "",
     poll: Annotated[float, typer.Option(help="Seconds between two looks at the scheduler.", min=0.2, max=300)] = 2.0,
     logs: Annotated[bool, typer.Option(help="Ship the standard output of batch jobs.")] = True,
@@ -37,9 +40,15 @@ def slurm(
     state: Annotated[Path, typer.Option(help="Folder for what must survive a restart.")] = STATE,
     dry_run: Annotated[bool, typer.Option(help="Change nothing on the cluster; say what would be done.")] = False,
     json_log: Annotated[bool, typer.Option(help="Write the agent's own log as JSON.")] = False,
+    listen: Annotated[
+        str, typer.Option(help="host:port for the service's signed webhook, instead of a long poll for plans.")
+    ] = "",
+    secret: Annotated[
+        str, typer.Option(envvar="DIAGNOSER_AGENT_WEBHOOK_SECRET", help="Of that webhook.", show_default=False)
+    ] = "",
 ) -> None:
     """Watch a Slurm cluster and carry out its plans. Runs as root or SlurmUser on a host with Slurm's commands."""
-    from diagnoser.agent import loops, service
+    from diagnoser.agent import knock, loops, service
     from diagnoser.agent.slurm import memory
     from diagnoser.agent.slurm.check import Check
     from diagnoser.agent.slurm.commands import Slurm, run
@@ -57,7 +66,9 @@ def slurm(
             executor = Executor(
                 api, scheduler, program, cluster, getpass.getuser(), state, time.monotonic, time.time, dry_run
             )
-            await loops.run(executor, f"slurm@{socket.gethostname()}", loops.again(observer.look, poll))
+            bell = asyncio.Event() if listen else None
+            duties = [loops.again(observer.look, poll), *([knock.listen(listen, secret, bell)] if bell else [])]
+            await loops.run(executor, f"slurm@{socket.gethostname()}", *duties, knock=bell)
 
     asyncio.run(main())
 
@@ -67,7 +78,10 @@ def kubernetes(
     server: Annotated[str, typer.Option(help="The service, such as http://diagnoser:8321.")],
     cluster: Cluster,
     token: Annotated[
-        str, typer.Option(envvar="DIAGNOSER_AGENT_TOKEN", help="Write token of the service.", show_default=False)
+        str,
+        typer.Option(
+            envvar="DIAGNOSER_AGENT_TOKEN", help="Token of the service with the scope execute.", show_default=False
+        ),
     ] = "",
     namespace: Annotated[
         list[str] | None, typer.Option(help="Namespace to look at; repeat it for more. Default: all.")

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Protocol
 
 import structlog
@@ -11,6 +12,7 @@ from diagnoser.agent.service import Order, Service
 from diagnoser.errors import BadInput, Conflict, NotFound, Unavailable
 
 CLAIM_SECONDS = 20.0
+KNOCK_SECONDS = 60.0
 LONGEST_WAIT = 30.0
 PLANS_AT_ONCE = 8
 
@@ -33,8 +35,11 @@ class Executor(Protocol):
         """Raises Unavailable when the service is away."""
 
 
-async def run(executor: Executor, name: str, *duties: Coroutine[Any, Any, None]) -> None:
-    """Until SIGTERM or SIGINT. name: of this executor. duties: run beside it, and never end. Raises Denied."""
+async def run(
+    executor: Executor, name: str, *duties: Coroutine[Any, Any, None], knock: asyncio.Event | None = None
+) -> None:
+    """Until SIGTERM or SIGINT. name: of this executor. duties: run beside it, and never end. knock: says that there may
+    be a plan, so that no request has to be held open. Raises Denied."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -44,7 +49,7 @@ async def run(executor: Executor, name: str, *duties: Coroutine[Any, Any, None])
         async with asyncio.TaskGroup() as group:
             for duty in duties:
                 group.create_task(duty)
-            group.create_task(_plans(executor, name, group))
+            group.create_task(_plans(executor, name, group, knock))
     except asyncio.CancelledError:
         log.info("agent_stopped")
     except ExceptionGroup as errors:
@@ -64,22 +69,32 @@ async def again(work: Callable[[], Awaitable[None]], pause: float) -> None:
         await asyncio.sleep(wait)
 
 
-async def _plans(executor: Executor, name: str, group: asyncio.TaskGroup) -> None:
+async def _plans(executor: Executor, name: str, group: asyncio.TaskGroup, knock: asyncio.Event | None) -> None:
     """Takes up plans, several at a time: a node check of one job must not hold up the others."""
     turn, wait = asyncio.Semaphore(PLANS_AT_ONCE), 1.0
     while True:
         await turn.acquire()
         try:
-            order = await executor.service.claim(name, executor.cluster, CLAIM_SECONDS)
+            order = await executor.service.claim(name, executor.cluster, 0.0 if knock else CLAIM_SECONDS)
             wait = 1.0
         except (Unavailable, BadInput, NotFound, Conflict) as error:
             order, wait = None, min(2 * wait, LONGEST_WAIT)
             log.warning("claim_failed", why=str(error), again_in=wait)
             await asyncio.sleep(wait)
-        if order is None:
-            turn.release()
-        else:
+        if order:
             group.create_task(_carry_out(executor, order, turn))
+            continue
+        turn.release()
+        if knock:
+            await _knocked(knock)
+
+
+async def _knocked(knock: asyncio.Event) -> None:
+    """A delivery may get lost: now and then it is asked without one."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(KNOCK_SECONDS):
+            await knock.wait()
+    knock.clear()
 
 
 async def _carry_out(executor: Executor, order: Order, turn: asyncio.Semaphore) -> None:

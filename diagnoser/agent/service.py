@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -151,5 +151,10 @@ def _wish(answer: httpx.Response | str) -> float:
 
 
 def _left(plan: Mapping[str, Any], date: str) -> float:
-    """Seconds until the plan expires: both times are of the service's clock, so that ours may be wrong."""
-    return (datetime.fromisoformat(plan["expires"]) - parsedate_to_datetime(date)).total_seconds()
+    """Seconds until the plan expires: both times are of the service's clock, so that ours may be wrong. Only where a
+    proxy has taken the answer's date away is it ours that counts."""
+    try:
+        now = parsedate_to_datetime(date)
+    except ValueError:
+        now = datetime.now(UTC)
+    return (datetime.fromisoformat(plan["expires"]) - now).total_seconds()

@@ -10,7 +10,11 @@ from diagnoser.web.auth import check
 from diagnoser.web.services import Scope, Token
 from tests.serving import serving
 
-TOKENS = (Token("grafana", "r-secret", Scope.READ), Token("shipper", "w-secret", Scope.WRITE))
+TOKENS = (
+    Token("grafana", "r-secret", Scope.READ),
+    Token("agent", "x-secret", Scope.EXECUTE),
+    Token("ops", "w-secret", Scope.WRITE),
+)
 
 
 def basic(secret: str) -> str:
@@ -23,12 +27,15 @@ def basic(secret: str) -> str:
         ("Bearer r-secret", Scope.READ),
         ("bearer w-secret", Scope.READ),
         ("Bearer w-secret", Scope.WRITE),
+        ("Bearer w-secret", Scope.EXECUTE),
+        ("Bearer x-secret", Scope.EXECUTE),
+        ("Bearer x-secret", Scope.READ),
         (basic("r-secret"), Scope.READ),
         (basic("w-secret"), Scope.READ),
     ],
 )
 def test_a_token_with_the_scope_passes(header: str, scope: Scope) -> None:
-    """Write includes read; a browser shows the token as its password."""
+    """Write includes execute, and that includes read; a browser shows the token as its password."""
     check(header, TOKENS, scope)
 
 
@@ -43,11 +50,38 @@ def test_no_or_a_wrong_token_is_denied(header: str) -> None:
     assert denied.value.status == 401
 
 
-@pytest.mark.parametrize("header", ["Bearer r-secret", basic("w-secret")])
+@pytest.mark.parametrize("header", ["Bearer r-secret", "Bearer x-secret", basic("w-secret")])
 def test_writing_needs_a_bearer_token_with_the_scope(header: str) -> None:
-    """A reading token does not write, and a password never does: browsers send it along without being asked."""
+    """A reading token does not write, nor an agent's, and a password never does: browsers send it unasked."""
     with pytest.raises(OutOfScope):
         check(header, TOKENS, Scope.WRITE)
+
+
+@pytest.mark.parametrize(
+    ("path", "agents"),
+    [
+        ("/api/v1/logs?job=j", True),
+        ("/api/v1/jobs", True),
+        ("/api/v1/jobs/j/events", True),
+        ("/api/v1/nodes/n/events", True),
+        ("/api/v1/plans/claim", True),
+        ("/api/v1/plans/p/report", True),
+        ("/api/v1/plans/p/check/next", True),
+        ("/api/v1/plans/p/check/results", True),
+        ("/api/v1/plans/p/approve", False),
+        ("/api/v1/plans/p/refuse", False),
+        ("/api/v1/breakers/c/reset", False),
+        ("/api/v1/effects/k/retry", False),
+        ("/api/v1/diagnoses/d/feedback", False),
+    ],
+)
+async def test_an_agent_carries_out_and_does_not_decide(tmp_path: Path, path: str, agents: bool) -> None:
+    """A token that was stolen from a cluster approves nothing, resets nothing, and teaches nothing."""
+    async with serving(tmp_path, tokens=TOKENS) as web:
+        answer = await web.client.post(path, json={}, headers={"Authorization": "Bearer x-secret"})
+        assert (answer.status_code != 403) == agents, answer.text
+        answer = await web.client.post(path, json={}, headers={"Authorization": "Bearer r-secret"})
+        assert answer.status_code == 403
 
 
 def test_no_tokens_means_no_check() -> None:

@@ -117,44 +117,16 @@ class Cluster:
             process.kill()
             process.wait(timeout=10)
 
-    def clean(self) -> None:
-        """No jobs, no reservations, all nodes in service: what one test leaves is nothing to the next."""
-        for number in self.run("squeue", "-h", "-o", "%A").split():
-            self.run("scancel", number, check=False)
-        until(lambda: not self.run("squeue", "-h"), "no job is left")
-        for name in self.run("sinfo", "-h", "-T", "-o", "%i").split():
-            self.run("scontrol", "delete", f"reservationname={name}", check=False)
-        for name in self.nodes:
-            if name not in self.daemons:
-                self.start_node(name)
-        try:
-            until(self._all_idle, "all nodes are idle", 60)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.told()}") from None
-
-    def told(self) -> str:
-        """What Slurm says about the cluster, for the message of a failed test."""
-        commands = (("sinfo", "-N", "-o", "%N %T %E"), ("sinfo", "-T"), ("squeue", "-t", "all"))
-        return "\n".join(f"$ {' '.join(command)}\n{self.run(*command, check=False)}" for command in commands)
-
-    def _all_idle(self) -> bool:
-        """Resumes what is out of service, as often as it takes: a node that still cleans up after a job may be drained
-        yet. Not what is "idle*": each resume marks a node as silent until it has answered the next ping, so that
-        resuming again and again would keep it there."""
-        states = {name: self.node(name)[0] for name in self.nodes}
-        for name in (name for name, state in states.items() if state.startswith(("drain", "down", "fail"))):
-            self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
-        return set(states.values()) == {"idle"}
-
 
 @contextmanager
-def running(name: str, count: int) -> Iterator[Cluster]:
-    """A cluster of ``count`` nodes that are idle; ended and removed at the end."""
+def running(name: str, count: int, silent: int = 10) -> Iterator[Cluster]:
+    """A cluster of ``count`` nodes that are idle; ended and removed at the end. silent: seconds after which a node that
+    does not answer is taken for dead."""
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         cluster = Cluster(folder, name, tuple(f"gpu-{number:02}" for number in range(1, count + 1)))
-        _prepare(cluster)
+        _prepare(cluster, silent)
         stack.callback(_stop, cluster)
         munge = folder / "munge"
         places = (f"--key-file={munge}/key", f"--socket={munge}/socket", f"--pid-file={munge}/pid")
@@ -179,7 +151,7 @@ def until(holds: Callable[[], object], what: str, seconds: float = 30) -> float:
     raise AssertionError(f"not within {seconds} s: {what}")
 
 
-def _prepare(cluster: Cluster) -> None:
+def _prepare(cluster: Cluster, silent: int) -> None:
     folder = cluster.folder
     folder.chmod(0o755)
     for part in ("state", "log", "spool", "munge", "jobs"):
@@ -189,7 +161,7 @@ def _prepare(cluster: Cluster) -> None:
     (folder / "munge" / "key").chmod(0o600)
     for node in cluster.nodes:
         (folder / "spool" / node).mkdir()
-    (folder / "slurm.conf").write_text(_configuration(cluster))
+    (folder / "slurm.conf").write_text(_configuration(cluster, silent))
     if ROOT:
         for path in (folder / "munge", folder / "munge" / "key"):
             shutil.chown(path, "munge", "munge")
@@ -197,7 +169,7 @@ def _prepare(cluster: Cluster) -> None:
             shutil.chown(folder / part, "slurm", "slurm")
 
 
-def _configuration(cluster: Cluster) -> str:
+def _configuration(cluster: Cluster, silent: int) -> str:
     """Short intervals everywhere: a test waits for them."""
     folder, own = cluster.folder, pwd.getpwuid(os.getuid()).pw_name
     ports = _free_ports(len(cluster.nodes) + 1)
@@ -229,7 +201,7 @@ def _configuration(cluster: Cluster) -> str:
             "JobRequeue=1",
             "ReturnToService=2",
             "SlurmctldTimeout=30",
-            "SlurmdTimeout=10",
+            f"SlurmdTimeout={silent}",
             "MinJobAge=3600",
             "KillWait=2",
             "SlurmdParameters=config_overrides",

@@ -1,4 +1,4 @@
-"""One cluster for all tests of this folder; each test has a service, a database and an agent of its own."""
+"""Each test has a cluster, a service, a database and an agent of its own."""
 
 import os
 import signal
@@ -20,19 +20,15 @@ from tests.integration.slurm.cluster import Cluster, until
 NAME = "lab"
 
 
-@pytest.fixture(scope="session")
-def whole() -> Iterator[Cluster]:
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Idle nodes, in a cluster of this test's own: it starts in a second or two, while a node that is resumed counts as
+    silent until it has answered a ping, which may take a minute. A mark says how soon a node counts as dead."""
     if why := slurm.missing():
         pytest.skip(f"needs a real Slurm: {why}")
-    with slurm.running(NAME, 5) as found:
+    mark = request.node.get_closest_marker("dead_after")
+    with slurm.running(NAME, 5, *(mark.args if mark else ())) as found:
         yield found
-
-
-@pytest.fixture
-def cluster(whole: Cluster) -> Iterator[Cluster]:
-    """Idle nodes, all of them in service."""
-    whole.clean()
-    yield whole
 
 
 @dataclass

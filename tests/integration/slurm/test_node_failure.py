@@ -16,6 +16,7 @@ echo "Training completed"
 """
 
 
+@pytest.mark.dead_after(4)
 def test_a_dead_node_is_named_and_kept_out(cluster: Cluster, tmp_path: Path) -> None:
     """Slurm itself requeues the job; the node that died is named, and drained so that it does not come back unseen."""
     with site(cluster, tmp_path) as found:

@@ -1,0 +1,75 @@
+"""The agent's ear for the signed webhook."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+from standardwebhooks import Webhook
+
+from diagnoser.agent import knock
+from diagnoser.errors import BadInput
+
+SECRET = "whsec_c2VjcmV0IG9mIHRoZSB0ZXN0IHJ1bg=="
+BODY = '{"type": "recovery.plan"}'
+
+
+def signed(secret: str = SECRET, age: float = 0.0, id: str = "plan-1") -> dict[str, str]:
+    at = datetime.now(UTC) - timedelta(seconds=age)
+    signature = Webhook(secret).sign(id, at, BODY)
+    return {"webhook-id": id, "webhook-timestamp": str(int(at.timestamp())), "webhook-signature": signature}
+
+
+async def deliver(bell: asyncio.Event, headers: dict[str, str], body: str = BODY) -> int:
+    transport = httpx.ASGITransport(app=knock.application(SECRET, bell))
+    async with httpx.AsyncClient(transport=transport, base_url="http://agent.test") as client:
+        return (await client.post("/anything", content=body, headers=headers)).status_code
+
+
+async def test_a_delivery_that_verifies_is_a_knock() -> None:
+    """Whatever its path; the same delivery again is another knock, and no more than that."""
+    bell = asyncio.Event()
+    assert await deliver(bell, signed()) == 204
+    assert bell.is_set()
+    assert await deliver(bell, signed()) == 204
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        signed("whsec_" + "Zm9yZ2Vk" * 4),
+        signed(age=301),
+        signed(age=-301),
+        signed() | {"webhook-id": "plan-2"},
+        signed() | {"webhook-timestamp": "soon"},
+    ],
+    ids=["unsigned", "forged", "old", "from the future", "another id", "no time"],
+)
+async def test_what_does_not_verify_is_refused(headers: dict[str, str]) -> None:
+    """Nobody is woken by it."""
+    bell = asyncio.Event()
+    assert await deliver(bell, headers) == 401
+    assert not bell.is_set()
+
+
+async def test_a_changed_or_a_huge_body_is_refused() -> None:
+    """The signature is of the body, and reading has a bound."""
+    bell = asyncio.Event()
+    assert await deliver(bell, signed(), BODY + " ") == 401
+    assert await deliver(bell, signed(), "x" * (knock.BODY_BYTES + 1)) == 413
+    assert not bell.is_set()
+
+
+@pytest.mark.parametrize("address", ["9444", "host:", "host:http", ":9444", "host:70000"])
+async def test_an_address_that_cannot_be_meant_is_refused(address: str) -> None:
+    """At the start, not at the first delivery."""
+    with pytest.raises(BadInput):
+        await knock.listen(address, SECRET, asyncio.Event())
+
+
+async def test_an_unusable_secret_is_refused() -> None:
+    """An empty one would let everybody knock."""
+    for secret in ("", "whsec_", "whsec_###"):
+        with pytest.raises(BadInput):
+            knock.application(secret, asyncio.Event())

@@ -1,14 +1,14 @@
 """The hot loop: whole blocks go through C, Python sees each skeleton once and only lines that matter one by one."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 
 from diagnoser.compress import skeleton
 from diagnoser.compress.delta import Delta, Share, Stat, join
 from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.gate import Gate
-from diagnoser.compress.keeping import Keeper, Said
+from diagnoser.compress.keeping import Keeper, Said, row
 from diagnoser.compress.limits import Limits
 from diagnoser.compress.lines import HEADS, clean, read_prefix
 from diagnoser.compress.selection import settle
@@ -82,13 +82,15 @@ class Compressor:
         if cut.heads is None:
             return
         heads = {head: _code(head) for head in set(cut.heads)}
-        spoken: Iterable[tuple[bytes, bytes]] = zip(cut.heads, cut.blurs, strict=True)
         if len(heads) <= _FEW:
-            spoken = set(spoken) - self._seen
+            spoken = set(zip(cut.heads, cut.blurs, strict=True)) - self._seen
             self._seen |= spoken
-        adders = {name: codes.setdefault(shape.id, set()).add for name, shape in cut.found.items()}
-        for head, name in spoken:
-            adders[name](heads[head])
+            for head, name in spoken:
+                codes.setdefault(cut.found[name].id, set()).add(heads[head])
+        else:
+            adders = {name: codes.setdefault(shape.id, set()).add for name, shape in cut.found.items()}
+            for head, name in zip(cut.heads, cut.blurs, strict=True):
+                adders[name](heads[head])
         for head in heads:
             prefix = read_prefix(head)
             if prefix.voice:
@@ -99,23 +101,31 @@ class Compressor:
         """Put into the delta what is cheaper to gather over many chunks: speakers of shapes, last words of voices."""
         for stream, lasts in self._lasts.items():
             rows = self._delta.share(stream).rows
-            rows.update((said.number, said.row()) for said in lasts.values() if said.number not in rows)
+            rows.update((said[0], row(said)) for said in lasts.values() if said[0] not in rows)
         self._lasts.clear()
         for key, codes in self._codes.items():
             stat = self._delta.shapes.get(key)
             if stat:
-                bits = bytearray(max(codes, default=0) // 8 + 1)
-                for code in codes - {-1}:
-                    bits[code >> 3] |= 1 << (code & 7)
-                stat.ranks |= int.from_bytes(bits, "little")
+                stat.ranks |= _bits(codes)
         self._codes.clear()
+
+
+def _bits(codes: set[int]) -> int:
+    """Codes as a bit set, without nobody's."""
+    if len(codes) == 1:
+        (code,) = codes
+        return 1 << code if code >= 0 else 0
+    bits = bytearray(max(codes, default=0) // 8 + 1)
+    for code in codes - {-1}:
+        bits[code >> 3] |= 1 << (code & 7)
+    return int.from_bytes(bits, "little")
 
 
 class Cut:
     """A chunk cut into lines and blurs. heads: the launcher prefix of each line, None where no line has one."""
 
     def __init__(self, block: Block, shapes: Shapes) -> None:
-        self.lines, self.cut_lines, self.cut_bytes, text = clean(block.data)
+        self.lines, self.cut_lines, self.cut_bytes, self.painted, text = clean(block.data)
         self.blurs = skeleton.blurred(text).split(b"\n")
         self.counts = Counter(self.blurs)
         total = len(self.lines)

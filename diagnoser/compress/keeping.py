@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from diagnoser.compress import nodes
 from diagnoser.compress.delta import Delta, PointRow, Row, Share
@@ -26,23 +26,20 @@ _READ = int(IMPORTANT | Kind.PROGRESS | Kind.NODE)
 _NODE = int(Kind.NODE)
 
 
-class Said(NamedTuple):
-    """A line that may become a row."""
+Said = tuple[int, bytes, Shape, str, float, float]
+"""A line that may become a row: number, line, shape, voice, time, received."""
 
-    number: int
-    line: bytes
-    shape: Shape
-    voice: str
-    time: float
-    received: float
 
-    def row(self) -> Row:
-        kind, mark = judge(self.shape, self.line)
-        return Row(self.number, self.line, self.voice, kind, mark, self.time, self.received)
+def row(said: Said) -> Row:
+    number, line, shape, voice, time, received = said
+    kind, mark = judge(shape, line)
+    return Row(number, line, voice, kind, mark, time, received)
 
 
 def judge(shape: Shape, line: bytes) -> tuple[int, int]:
     """(kind, signature) of a line; the signature is 0 when the line does not matter by itself."""
+    if not shape.watch and not shape.tokens:
+        return shape.kind, shape.mark
     kind = shape.kind
     if shape.watch:
         kind |= kind_of_line(body_of(line)[1], shape.watch)
@@ -84,9 +81,8 @@ class Keeper:
         for name, indices in places.items():
             shape = self._cut.found[name]
             if not shape.tokens and not shape.watch:
-                mark = signature(shape.id, shape.kind, b"", None)
-                groups.setdefault(mark, []).extend(indices)
-                kinds[mark] = shape.kind
+                groups.setdefault(shape.mark, []).extend(indices)
+                kinds[shape.mark] = shape.kind
                 continue
             for index in indices:
                 kind, mark = judge(shape, self._cut.lines[index])
@@ -108,7 +104,7 @@ class Keeper:
         found.pop("", None)
         for voice, index in found.items():
             before = lasts.get(voice)
-            if before is None or before.number < self._block.first + index:
+            if before is None or before[0] < self._block.first + index:
                 lasts[voice] = self._said(index)
 
     def _group(self, budget: Budget, indices: list[int]) -> None:
@@ -125,14 +121,13 @@ class Keeper:
     def _around(self, index: int, budget: Budget) -> None:
         """Context in the same voice."""
         voices, window = self.voices, self._limits.window
-        voice, total = voices[index], len(voices)
-        for step, wanted in ((-1, budget.before), (1, budget.after)):
-            near = index + step
-            while wanted and 0 <= near < total and abs(near - index) <= window:
-                if voices[near] == voice:
-                    self._row(near)
-                    wanted -= 1
-                near += step
+        if budget.before:
+            low = max(0, index - window)
+            for back in _first_of(voices[index], voices[low:index][::-1], budget.before):
+                self._row(index - 1 - back)
+        if budget.after:
+            for on in _first_of(voices[index], voices[index + 1 : index + 1 + window], budget.after):
+                self._row(index + 1 + on)
 
     @cached_property
     def voices(self) -> list[str]:
@@ -146,13 +141,13 @@ class Keeper:
         """A row is the same whatever it is kept for, so that rows from different splits agree."""
         number = self._block.first + index
         if number not in self._share.rows:
-            self._share.rows[number] = self._said(index).row()
+            self._share.rows[number] = row(self._said(index))
 
     def _said(self, index: int) -> Said:
         block, cut = self._block, self._cut
+        time = self._time(index) if block.times is not None else 0.0
         shape = cut.found[cut.blurs[index]]
-        time = self._time(index)
-        return Said(block.first + index, cut.lines[index], shape, self.voices[index], time, block.received)
+        return block.first + index, cut.lines[index], shape, self.voices[index], time, block.received
 
     def _time(self, index: int) -> float:
         time = self._block.times[index] if self._block.times is not None else 0.0
@@ -184,3 +179,14 @@ class Keeper:
                 rank, (weight, node) = found
                 told = self._block.first + index, node
                 self._share.nodes[rank, weight] = max(told, self._share.nodes.get((rank, weight), told))
+
+
+def _first_of(voice: str, voices: list[str], wanted: int) -> Iterator[int]:
+    """The first places of a voice."""
+    at = -1
+    for _ in range(wanted):
+        try:
+            at = voices.index(voice, at + 1)
+        except ValueError:
+            return
+        yield at

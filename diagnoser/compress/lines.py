@@ -16,20 +16,27 @@ _FEW = 8
 """States of a line up to which it is not worth while to look for equal ones."""
 
 _ANSI = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_BAR = (
-    rb"(?:[^\n:|%]{0,80}: *)?[ \d]{0,4}\d%\|[^|\n]{0,300}\|[^\[\n]{0,60}\[[^\]\n]{0,160}\]"
-    rb"|\d+(?:it|ba|files?|examples) ?\[[\d:]+, [^\]\n]{0,60}\]"
+_METER = (
+    rb"[ \d]{0,4}\d%\|[^|\n]{0,300}\|[^\[\n]{0,60}\[[^\]\n]{0,160}\]"
+    rb"|(?<!\d)\d+(?:it|ba|files?|examples) ?\[[\d:]+, [^\]\n]{0,60}\]"
 )
-BAR = re.compile(_BAR)
-"""A tqdm bar of known or unknown length, with or without a description."""
+"""A tqdm bar of known or unknown length."""
+_BARS = re.compile(_METER)
+_TITLE = re.compile(rb"\s*(?:[^\n:|%]{0,80}:)?\s*")
+"""What stands in front of a bar."""
 
 
 class Cleaned(NamedTuple):
-    """lines: without ANSI codes, NULs, overwritten bar states and over-long middles. cut: bytes taken from middles."""
+    """lines: without ANSI codes, NULs, overwritten bar states and over-long middles, text: the same as one.
+
+    cut_lines, cut_bytes: long lines and what was taken from their middles. painted: bytes of states that others
+    painted over.
+    """
 
     lines: list[bytes]
     cut_lines: int
     cut_bytes: int
+    painted: int
     text: bytes
 
 
@@ -37,25 +44,37 @@ def clean(data: bytes) -> Cleaned:
     """The lines of a block, one for each ``\\n``-separated line of ``data``, in order."""
     if data.endswith(b"\n"):
         data = data[:-1]
-    touched = False
     if b"\x1b" in data:
         data = _ANSI.sub(b"", data)
     if b"\0" in data:
         data = data.replace(b"\0", b"")
-    if b"\r" in data:
+    at = data.find(b"\r")
+    if data[at + 1 : at + 2] == b"\n":
         data = data.replace(b"\r\n", b"\n")
+        at = data.find(b"\r")
     lines = data.split(b"\n")
-    if b"\r" in data:
-        lines = [overwrite(line) if b"\r" in line else line for line in lines]
-        touched = True
+    painted = _paint(data, at, lines) if at >= 0 else 0
     cut_lines = cut_bytes = 0
     if len(data) > LONGEST and max(map(len, lines)) > LONGEST:
-        touched = True
         for index, line in enumerate(lines):
             if len(line) > LONGEST:
                 lines[index], missing = cut(line)
                 cut_lines, cut_bytes = cut_lines + 1, cut_bytes + missing
-    return Cleaned(lines, cut_lines, cut_bytes, b"\n".join(lines) if touched else data)
+    return Cleaned(lines, cut_lines, cut_bytes, painted, b"\n".join(lines) if cut_lines or at >= 0 else data)
+
+
+def _paint(data: bytes, at: int, lines: list[bytes]) -> int:
+    """Overwrite those of ``lines`` that carry a carriage return, the first of which is at ``at``; bytes lost."""
+    index = seen = painted = 0
+    while at >= 0:
+        index += data.count(b"\n", seen, at)
+        before = lines[index]
+        lines[index] = after = overwrite(before)
+        painted += len(before) - len(after)
+        seen = at
+        end = data.find(b"\n", at)
+        at = data.find(b"\r", end) if end >= 0 else -1
+    return painted
 
 
 def overwrite(line: bytes) -> bytes:
@@ -72,12 +91,17 @@ def overwrite(line: bytes) -> bytes:
 
 
 def _is_bar(state: bytes) -> bool:
-    """Whether a state is a bar and nothing else."""
+    """Whether a state is a bar and nothing else: no words but what stands before a bar and a colon."""
     if b"%|" not in state and b"it/s" not in state and b"s/it" not in state and b"?it" not in state:
         return False
-    if state.find(b"%|", 0, 48) > 0 and state.count(b"%|") == 1 and len(state) < 400 and state.rstrip().endswith(b"]"):
+    if state.count(b"%|") == 1 and state.find(b"%|", 0, 100) > 0 and len(state) < 500 and state.rstrip().endswith(b"]"):
         return True
-    return not BAR.sub(b"", state).strip()
+    at = 0
+    for bar in _BARS.finditer(state):
+        if not _TITLE.fullmatch(state, at, bar.start()):
+            return False
+        at = bar.end()
+    return at > 0 and not state[at:].strip()
 
 
 def cut(line: bytes) -> tuple[bytes, int]:
@@ -93,13 +117,14 @@ def cut(line: bytes) -> tuple[bytes, int]:
 
 def _one_bar(line: bytes) -> bytes:
     """A line into which many bar states were glued without a carriage return, with only the last state."""
-    bars = list(BAR.finditer(line))
+    bars = list(_BARS.finditer(line))
     parts, at = [], 0
     for bar in bars[:-1]:
         parts.append(line[at : bar.start()])
         at = bar.end()
     parts.append(line[at:])
-    return b" ".join(part for part in (part.strip() for part in parts) if part)
+    words = [part for part in parts[:-1] if not _TITLE.fullmatch(part)]
+    return b" ".join(part for part in (part.strip() for part in [*words, parts[-1]]) if part)
 
 
 # --- what launchers put in front ----------------------------------------------------------------------------------
@@ -117,7 +142,7 @@ _PART = (
     rb"|[A-Za-z][\w.-]{1,80}+(?: \[std(?:out|err)\] |:\d{1,8}+:\d{1,8}+ \[\d{1,2}\] )"  # a launcher of its own; NCCL
 )
 _PREFIX = re.compile(rb"(?:" + _PART + rb")*")
-HEADS = re.compile(rb"(?m)^((?:" + _PART + rb")*)[^\n]*\n?")
+HEADS = re.compile(rb"(?m)^((?:" + _PART + rb")*).*\n?")
 """Applied to a block, finds the prefix of every line (empty where there is none), in order."""
 
 _FIELDS = re.compile(
@@ -169,7 +194,7 @@ def read_prefix(head: bytes) -> Prefix:
     return Prefix(rank, task, local, node, "/".join(labels))
 
 
-_LEADING_BARS = re.compile(rb"^(?: *(?:" + _BAR + rb"))+ *(?=\S)")
+_LEADING_BARS = re.compile(rb"^(?: *(?:(?:[^\n:|%]{0,80}: *)?" + _METER + rb"))+ *(?=\S)")
 
 
 def body_of(line: bytes) -> tuple[Prefix, bytes]:

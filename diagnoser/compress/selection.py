@@ -1,6 +1,7 @@
 """What of a delta stays. Every choice here holds under merging: S(S(A) | S(B)) = S(A | B)."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import TypeVar
 from zlib import crc32
 
@@ -165,5 +166,6 @@ def of_smallest_hash(groups: dict[str, T], most: int) -> Iterable[T]:
     return [groups[key] for key in sorted(groups, key=_hash)[:most]]
 
 
+@lru_cache(maxsize=65536)
 def _hash(name: str) -> tuple[int, str]:
     return crc32(name.encode()), name

@@ -16,7 +16,7 @@ from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.gate import Gate, PatternSet
 from diagnoser.compress.kinds import IMPORTANT, STAGES, Kind, stage_bit
 from diagnoser.compress.lines import body_of, strip_blurred
-from diagnoser.compress.signature import Tokens, tokens_of
+from diagnoser.compress.signature import Tokens, signature, tokens_of
 from diagnoser.model import Stage
 
 _ERROR_WORDS = (
@@ -68,7 +68,8 @@ class Shape(NamedTuple):
 
     id: names what is left of the message, so that it is the same whatever stands in front. kind: ``Kind`` as a plain
     number. filtered: the Filter Rule that knows it as routine. prefixed: lines may carry a launcher prefix. dialect: of
-    progress, or -1. tokens: finds the protected tokens of its lines, None when they carry none. watch: what must be
+    progress, or -1. mark: signature of its lines where they need no look of their own, 0 where they do not matter.
+    tokens: finds the protected tokens of its lines, None when they carry none. watch: what must be
     looked for in each of its lines.
     """
 
@@ -77,6 +78,7 @@ class Shape(NamedTuple):
     filtered: str
     prefixed: bool
     dialect: int
+    mark: int
     tokens: Tokens | None
     watch: PatternSet | None
 
@@ -135,7 +137,9 @@ class Shapes:
         elif filtered:
             kind &= _FILTERED_KEEP | STAGES
         tokens = tokens_of(line, bool(kind & _TABLE)) if watch or kind & IMPORTANT else None
-        return Shape(skeleton.identity(skeleton.masked(body)), kind, filtered, prefixed, dialect, tokens, watch)
+        name = skeleton.identity(skeleton.masked(body))
+        mark = signature(name, kind, line, None) if kind & IMPORTANT else 0
+        return Shape(name, kind, filtered, prefixed, dialect, mark, tokens, watch)
 
 
 @lru_cache(maxsize=4)

@@ -27,7 +27,18 @@ from diagnoser.errors import BadInput
 from diagnoser.model import Anchor, Block, Stream
 
 TIGHT = Limits(
-    shapes=12, signatures=6, extremes=3, window=4, voices=3, small=5, series=2, first=2, last=3, spread=4, latest=3, nodes=2
+    shapes=12,
+    signatures=6,
+    extremes=3,
+    window=4,
+    voices=3,
+    small=5,
+    series=2,
+    first=2,
+    last=3,
+    spread=4,
+    latest=3,
+    nodes=2,
 )
 GATE = Gate(
     [Anchor("Xid", True), Anchor("lost contact")],

@@ -5,10 +5,10 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-llm demo-slurm run test test-slurm test-llm system lint types bench eval lock clean
+.PHONY: help setup demo demo-llm demo-slurm run test test-slurm test-kubernetes test-llm system lint types bench eval lock clean
 
 help:  ## show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## create .venv with the diagnoser command in it
 
@@ -38,6 +38,9 @@ system:  ## install what some tests use and this machine lacks (Debian, as root;
 
 test-slurm: $(STAMP) system  ## the executor on a real Slurm of five nodes, started on this machine
 	$(BIN)/pytest tests/integration/slurm
+
+test-kubernetes: $(STAMP)  ## the executor and watcher on a real control plane (built once, 8 minutes, in KUBERNETES_FOLDER)
+	tests/integration/kubernetes/run.sh $(BIN)/pytest
 
 test-llm: $(STAMP)  ## the model stage against a real vLLM on CPU (3.5 GB once, in LLM_FOLDER); LLAMA=1: llama.cpp too
 	PYTHON=$(PYTHON) tests/llm/vllm_cpu.sh $(LLM_FOLDER)

@@ -85,10 +85,12 @@ class Kube:
             answer = await self.ask("GET", path, query=given)
             if answer.code == 410:
                 raise Gone(answer.told)
-            if answer.code in (403, 404, 429):
-                raise (Unavailable if answer.code == 429 else OutOfScope)(f"cannot list {path}: {answer.told}")
+            if answer.code == 429:
+                raise Unavailable(f"the API server is busy: {answer.told}")
+            if answer.code == 404:
+                raise OutOfScope("the cluster does not serve it")
             if not answer.ok:
-                raise BadInput(f"GET {path}: {answer.told}")
+                raise (OutOfScope if answer.code == 403 else BadInput)(f"GET {path}: {answer.told}")
             yield dict(answer.body)
             after = str((answer.body.get("metadata") or {}).get("continue") or "")
             if not after:

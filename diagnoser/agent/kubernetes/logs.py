@@ -49,7 +49,8 @@ class Place:
 
 @dataclass(slots=True)
 class Logs:
-    """marks: by key of the run. tasks: of the logs that are being followed."""
+    """marks: by key of the run. tasks: of the logs that are being followed. failing: keys of those that cannot be read
+    now. moved: set when a log has been read further."""
 
     kube: Kube
     service: Service
@@ -57,6 +58,7 @@ class Logs:
     runs: dict[str, Run] = field(default_factory=dict)
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STREAMS))
+    failing: set[str] = field(default_factory=set)
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
     def see(self, run: Run, place: Place, gone: bool) -> None:
@@ -69,7 +71,8 @@ class Logs:
             self.tasks[run.key] = asyncio.create_task(self._follow(run.key, place))
 
     def unread(self, run: Run) -> bool:
-        return run.started > 0 and not self.marks.get(run.key, Mark()).done
+        """Whether it is worth waiting for: a log that cannot be read now is not."""
+        return run.started > 0 and run.key not in self.failing and not self.marks.get(run.key, Mark()).done
 
     def forget(self, keys: set[str]) -> None:
         """keys: of runs that can still be seen."""
@@ -94,15 +97,18 @@ class Logs:
                     async with self.turn:
                         there = await self._read(run, place)
                     wait, failures = AGAIN_SECONDS, 0
+                    self.failing.discard(key)
                 except (Unavailable, OutOfScope) as error:
                     log.warning("log_waits", pod=run.pod, why=str(error), again_in=wait)
                     there, wait, failures = True, min(2 * wait, LONGEST_WAIT), failures + 1
+                    self.failing.add(key)
                 if not there or (run.over and failures in (0, TRIES)):
                     break
                 await self._pause(key, wait)
             self.marks[key] = replace(self.marks.get(key, Mark()), done=True)
         finally:
             self.tasks.pop(key, None)
+            self.failing.discard(key)
             self.moved.set()
 
     async def _pause(self, key: str, seconds: float) -> None:

@@ -97,9 +97,10 @@ class Observer:
         if work.attempt:
             return Tracked(job, work.attempt)
         known = await self.service.job(job)
-        if known is None or not known["attempts"]:
+        attempts = [int(one["number"]) for one in known.get("attempts") or ()] if known else []
+        if known is None or not attempts:
             return Tracked(job, 1)
-        last = max(int(one["number"]) for one in known["attempts"])
+        last = max(attempts)
         same = (known.get("labels") or {}).get("uid") == work.uid
         return Tracked(job, last if same else last + 1)
 

@@ -75,6 +75,10 @@ class PodRecord:
     leaving: bool = False
     gone: bool = False
 
+    @property
+    def over(self) -> bool:
+        return bool(self.runs) and self.runs[-1].over
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:

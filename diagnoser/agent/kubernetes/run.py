@@ -85,9 +85,11 @@ def streams(api: Kube, store: Store, namespaces: Sequence[str], since: float) ->
 
 
 def pods_of(store: Store) -> Callable[[Key], tuple[PodSeen, ...]]:
+    """Those of a workload that have not ended."""
+
     def find(key: Key) -> tuple[PodSeen, ...]:
-        some = store.by_work().get(key, ())
-        return tuple(PodSeen(pod.name, pod.uid, pod.node, pod.leaving) for pod in some if not pod.gone)
+        some = (pod for pod in store.by_work().get(key, ()) if not pod.gone and not pod.over)
+        return tuple(PodSeen(pod.name, pod.uid, pod.node, pod.leaving) for pod in some)
 
     return find
 

@@ -1,0 +1,187 @@
+"""A real Kubernetes control plane on this machine: etcd, API server, scheduler, controllers, and hollow kubelets, on
+which pods run without containers. Built by ``build.sh``; it lives in a network namespace of the tests' own."""
+
+import base64
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+CACHE = Path(os.environ.get("KUBERNETES_FOLDER", Path.home() / ".cache" / "diagnoser-test-kubernetes"))
+PROGRAMS = ("kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubemark")
+NODES = ("gpu-01", "gpu-02", "gpu-03")
+GPUS = "8"
+API, ETCD, PEERS, SCHEDULER, CONTROLLERS, KUBELETS = 16443, 12379, 12380, 16459, 16457, 10260
+SANS = "subjectAltName=IP:127.0.0.1,DNS:localhost\nextendedKeyUsage=serverAuth\nkeyUsage=digitalSignature\n"
+CA = ("basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign,cRLSign")
+
+
+def missing() -> str:
+    """Why no control plane can be started here; "" when it can."""
+    absent = [name for name in PROGRAMS if not (CACHE / "bin" / name).exists()]
+    if absent or not shutil.which("etcd"):
+        return f"no {', '.join(absent) or 'etcd'}: `make test-kubernetes` builds and installs what is missing"
+    if {name for _, name in socket.if_nameindex()} != {"lo"}:
+        return "hollow kubelets listen on all addresses: `make test-kubernetes` keeps them in a network namespace"
+    return ""
+
+
+@dataclass
+class Cluster:
+    """folder: all its files. token: of the administrator. daemons: by name."""
+
+    folder: Path
+    token: str = field(default_factory=lambda: secrets.token_hex(16))
+    daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{API}"
+
+    def client(self, token: str = "") -> httpx.Client:
+        """As the administrator, or with another token."""
+        headers = {"authorization": f"Bearer {token or self.token}"}
+        return httpx.Client(base_url=self.url, headers=headers, verify=str(self.folder / "ca.crt"), timeout=30)
+
+    def ask(self, method: str, path: str, body: Any = None, **query: str) -> httpx.Response:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        content = json.dumps(body) if body is not None else None
+        with self.client() as client:
+            return client.request(method, path, content=content, params=query, headers={"content-type": kind})
+
+    def get(self, path: str, **query: str) -> Any:
+        answer = self.ask("GET", path, **query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def kubeconfig(self, path: Path, token: str = "") -> Path:
+        """A file for whoever has the token."""
+        authority = base64.b64encode((self.folder / "ca.crt").read_bytes()).decode()
+        found = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "t",
+            "clusters": [{"name": "t", "cluster": {"server": self.url, "certificate-authority-data": authority}}],
+            "users": [{"name": "u", "user": {"token": token or self.token}}],
+            "contexts": [{"name": "t", "context": {"cluster": "t", "user": "u"}}],
+        }
+        path.write_text(yaml.safe_dump(found))
+        return path
+
+    def node(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.get(f"/api/v1/nodes/{name}")
+        return found
+
+    def start(self) -> None:
+        self._keys()
+        self._central()
+        until(self._answers, "the API server is ready", 90)
+        config = str(self.kubeconfig(self.folder / "kubeconfig"))
+        private = str(self.folder / "account.key")
+        self._daemon("kube-scheduler", f"--kubeconfig={config}", "--leader-elect=false", "--bind-address=127.0.0.1",
+                     f"--secure-port={SCHEDULER}", "--port=0")  # fmt: skip
+        self._daemon("kube-controller-manager", f"--kubeconfig={config}", "--leader-elect=false",
+                     "--bind-address=127.0.0.1", f"--secure-port={CONTROLLERS}", "--port=0",
+                     f"--service-account-private-key-file={private}", f"--root-ca-file={self.folder / 'ca.crt'}",
+                     "--node-monitor-grace-period=20s", "--pod-eviction-timeout=10s")  # fmt: skip
+        for number, name in enumerate(NODES, 1):
+            self.start_node(name, number)
+        until(self._nodes_ready, "the nodes are ready", 90)
+        for name in NODES:
+            gpus = {"capacity": {"nvidia.com/gpu": GPUS}, "allocatable": {"nvidia.com/gpu": GPUS}}
+            assert self.ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": gpus}).status_code == 200
+
+    def start_node(self, name: str, number: int) -> None:
+        self._daemon("kubemark", "--morph=kubelet", f"--name={name}", f"--kubeconfig={self.folder / 'kubeconfig'}",
+                     f"--kubelet-port={KUBELETS + number}", f"--kubelet-read-only-port={KUBELETS + 10 + number}",
+                     known_as=name)  # fmt: skip
+
+    def end(self, name: str) -> None:
+        daemon = self.daemons.pop(name)
+        daemon.kill()
+        daemon.wait(timeout=20)
+
+    def stop(self) -> None:
+        for name in reversed(list(self.daemons)):
+            self.end(name)
+
+    def _keys(self) -> None:
+        """A CA and a server certificate, so that clients verify TLS as in production; the key of service accounts."""
+        run = self._openssl
+        run("genrsa", "-out", "account.key", "2048")
+        extensions = [word for one in CA for word in ("-addext", one)]
+        new = ("-newkey", "rsa:2048", "-nodes")
+        run("req", "-x509", *new, "-days", "2", "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.crt", *extensions)
+        run("req", *new, "-subj", "/CN=api", "-keyout", "api.key", "-out", "api.csr")
+        (self.folder / "sans").write_text(SANS)
+        run("x509", "-req", "-in", "api.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2",
+            "-out", "api.crt", "-extfile", "sans")  # fmt: skip
+        (self.folder / "tokens.csv").write_text(f'{self.token},admin,1,"system:masters"\n')
+
+    def _openssl(self, *words: str) -> None:
+        subprocess.run(("openssl", *words), cwd=self.folder, check=True, capture_output=True)
+
+    def _central(self) -> None:
+        etcd = f"http://127.0.0.1:{ETCD}"
+        peers = f"http://127.0.0.1:{PEERS}"
+        self._daemon("etcd", "--data-dir=etcd", f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}",
+                     f"--listen-peer-urls={peers}", f"--initial-advertise-peer-urls={peers}",
+                     f"--initial-cluster=default={peers}", "--unsafe-no-fsync")  # fmt: skip
+        self._daemon("kube-apiserver", f"--etcd-servers={etcd}", "--bind-address=127.0.0.1",
+                     "--advertise-address=127.0.0.1", f"--secure-port={API}", "--insecure-port=0",
+                     "--tls-cert-file=api.crt", "--tls-private-key-file=api.key", "--token-auth-file=tokens.csv",
+                     "--authorization-mode=RBAC", "--service-cluster-ip-range=10.96.0.0/24",
+                     "--service-account-key-file=account.key", "--service-account-signing-key-file=account.key",
+                     "--service-account-issuer=https://localhost",
+                     "--disable-admission-plugins=ServiceAccount")  # fmt: skip
+
+    def _daemon(self, program: str, *options: str, known_as: str = "") -> None:
+        name = known_as or program
+        path = shutil.which("etcd") if program == "etcd" else str(CACHE / "bin" / program)
+        assert path is not None
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.daemons[name] = subprocess.Popen((path, *options), cwd=self.folder, stdout=log, stderr=log)
+
+    def _answers(self) -> bool:
+        assert self.daemons["kube-apiserver"].poll() is None, (self.folder / "kube-apiserver.log").read_text()[-3000:]
+        try:
+            return self.ask("GET", "/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def _nodes_ready(self) -> bool:
+        items = self.get("/api/v1/nodes")["items"]
+        conditions = [one for item in items for one in item["status"].get("conditions", ())]
+        ready = [one for one in conditions if one["type"] == "Ready" and one["status"] == "True"]
+        return len(ready) == len(NODES)
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Cluster]:
+    found = Cluster(folder)
+    try:
+        found.start()
+        yield found
+    finally:
+        found.stop()
+
+
+def until(holds: Callable[[], Any], what: str, seconds: float = 30) -> Any:
+    """The first true answer of ``holds``; fails when none comes in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := holds():
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"not within {seconds} s: {what}")

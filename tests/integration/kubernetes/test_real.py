@@ -1,0 +1,248 @@
+"""The agent on a real control plane with hollow nodes, with no more rights than the manifests give it."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.e2e.service import service as running_service
+from tests.integration.kubernetes import cluster as real
+from tests.integration.kubernetes.cluster import NODES, Cluster, until
+from tests.integration.kubernetes.conftest import NAME, Agent, agent_of
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
+
+MANIFESTS = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes"
+SPACE = "training"
+FAILURE = ["step 3 loss 2.1", "Traceback (most recent call last):", '  File "pretrain.py", line 91, in step']
+FAILURE += ["RuntimeError: CUDA error: uncorrectable ECC error encountered"]
+MARKS = ("diagnoser.io/plan", "diagnoser.io/reason", "diagnoser.io/by")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """With the manifests applied, as the README says."""
+    if why := real.missing():
+        pytest.skip(f"needs a real Kubernetes: {why}")
+    with real.running(tmp_path_factory.mktemp("kubernetes")) as found:
+        for name in ("diagnoser.yaml", "secret.example.yaml", "agent.yaml"):
+            for item in yaml.safe_load_all((MANIFESTS / name).read_text()):
+                answer = found.ask("POST", _path(item), item)
+                assert answer.status_code == 201, f"{name}: {answer.text}"
+        yield found
+
+
+@pytest.fixture
+def token(cluster: Cluster) -> str:
+    """Of the agent's own service account."""
+    path = "/api/v1/namespaces/diagnoser/serviceaccounts/diagnoser-agent/token"
+    wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    answer = cluster.ask("POST", path, wanted)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["status"]["token"])
+
+
+@pytest.fixture
+def site(cluster: Cluster, token: str, tmp_path: Path) -> Iterator[tuple[httpx.Client, Agent]]:
+    """A service that acts, and the agent as its service account. Hollow nodes have no logs: tests send the lines."""
+    (tmp_path / "service").mkdir()
+    settings = {"DIAGNOSER_RECOVERY_MODE": "act", "DIAGNOSER_EXIT_GRACE_SECONDS": "1"}
+    with ExitStack() as stack:
+        found = stack.enter_context(running_service(tmp_path / "service", **settings))
+        client = found.start()
+        config = cluster.kubeconfig(tmp_path / "kubeconfig", token)
+        agent = stack.enter_context(agent_of(tmp_path, found.url, config, "--no-logs", namespace=SPACE))
+        agent.start()
+        yield client, agent
+        for name in NODES:
+            cluster.ask("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}})
+
+
+def _path(item: dict[str, Any]) -> str:
+    """Where objects of its kind are made."""
+    group = item["apiVersion"]
+    root = "/api/v1" if group == "v1" else f"/apis/{group}"
+    space = item["metadata"].get("namespace")
+    return f"{root}/namespaces/{space}/{item['kind'].lower()}s" if space else f"{root}/{item['kind'].lower()}s"
+
+
+def _job(name: str, **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "trainer:1", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    more = {"parallelism": 2, "completions": 2, "template": template, **spec}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": SPACE}, "spec": more}
+
+
+def _pods(cluster: Cluster, name: str) -> list[dict[str, Any]]:
+    found = cluster.get(f"/api/v1/namespaces/{SPACE}/pods", labelSelector=f"job-name={name}")["items"]
+    return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+
+
+def _running(cluster: Cluster, name: str, count: int) -> list[dict[str, Any]]:
+    live = [pod for pod in _pods(cluster, name) if pod["status"]["phase"] == "Running"]
+    return live if len(live) == count else []
+
+
+def _fail(cluster: Cluster, pod: dict[str, Any]) -> None:
+    """What the kubelet writes when the program has ended: a hollow one has no programs."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    over = {"exitCode": 1, "reason": "Error", "startedAt": pod["status"]["startTime"], "finishedAt": now}
+    shown = {"name": "main", "image": "trainer:1", "imageID": "", "ready": False, "restartCount": 0}
+    status = {"phase": "Failed", "containerStatuses": [{**shown, "state": {"terminated": over}}]}
+    path = f"/api/v1/namespaces/{SPACE}/pods/{pod['metadata']['name']}/status"
+    assert cluster.ask("PATCH", path, {"status": status}).status_code == 200
+
+
+def _ended_plan(client: httpx.Client, agent: Agent, id: str) -> dict[str, Any]:
+    def ended() -> list[dict[str, Any]]:
+        plans = client.get("/api/v1/plans", params={"job": id}).json()["items"]
+        return [one for one in plans if one["state"] in ("reached", "not_reached")]
+
+    try:
+        found: dict[str, Any] = until(ended, "the plan has ended", 40)[0]
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{agent.log()[-4000:]}") from None
+    return found
+
+
+def _launched(cluster: Cluster, client: httpx.Client, job: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+    """(its id at the service, its pods) once they run and the service knows."""
+    assert cluster.ask("POST", f"/apis/batch/v1/namespaces/{SPACE}/jobs", job).status_code == 201
+    name = job["metadata"]["name"]
+    pods = until(lambda: _running(cluster, name, job["spec"]["parallelism"]), "the pods run", 60)
+    known = f"k8s:{NAME}:job:{SPACE}:{name}"
+    until(lambda: client.get(f"/api/v1/jobs/{known}").json().get("attempts"), "the job is known")
+    return known, pods
+
+
+def _break(cluster: Cluster, client: httpx.Client, known: str, pod: dict[str, Any]) -> None:
+    query = {"job": known, "node": pod["spec"]["nodeName"], "offset": 0}
+    body = "".join(f"{line}\n" for line in FAILURE)
+    answer = client.post("/api/v1/logs", params=query, content=body, headers={"content-type": "text/plain"})
+    assert answer.status_code == 204
+    _fail(cluster, pod)
+
+
+def test_a_failed_job_comes_back_on_other_nodes(cluster: Cluster, site: tuple[httpx.Client, Agent]) -> None:
+    """Found, diagnosed, the node cordoned with our marks, the Job made anew elsewhere, and the node given back."""
+    client, agent = site
+    known, pods = _launched(cluster, client, _job("llama", backoffLimit=0))
+    bad = pods[0]["spec"]["nodeName"]
+    _break(cluster, client, known, pods[0])
+    plan = _ended_plan(client, agent, known)
+    assert (plan["state"], plan["action"], plan["nodes"], plan["drained"]) == (
+        "reached",
+        "cordon_and_resubmit",
+        [bad],
+        [bad],
+    )
+    node = cluster.node(bad)
+    assert node["spec"]["unschedulable"] is True
+    assert node["metadata"]["annotations"][MARKS[0]] == plan["id"]
+    assert node["metadata"]["annotations"][MARKS[1]] == f"diagnoser {plan['id']}: ecc_error"
+    again = until(lambda: _running(cluster, "llama", 2), "the pods run again", 60)
+    assert bad not in {pod["spec"]["nodeName"] for pod in again}
+    assert not {pod["metadata"]["uid"] for pod in again} & {pod["metadata"]["uid"] for pod in pods}
+    events = client.get(f"/api/v1/jobs/{known}").json()["attempts"][0]["events"]
+    assert [(one["kind"], one["code"], one["node"]) for one in events] == [("started", None, ""), ("exit", 1, bad)]
+    until(lambda: len(client.get(f"/api/v1/jobs/{known}").json()["attempts"]) == 2, "the second launch is known")
+    configs = cluster.get(f"/api/v1/namespaces/{SPACE}/configmaps")["items"]
+    assert not [one for one in configs if one["metadata"]["name"].startswith("diagnoser-")]
+    cluster.ask("PATCH", f"/api/v1/nodes/{bad}", {"spec": {"unschedulable": None}})
+    until(lambda: not set(MARKS) & set(cluster.node(bad)["metadata"]["annotations"]), "our marks are taken off")
+    cluster.ask("DELETE", f"/apis/batch/v1/namespaces/{SPACE}/jobs/llama", {"propagationPolicy": "Background"})
+
+
+def test_a_pod_that_its_job_replaced_leaves_the_bad_node(cluster: Cluster, site: tuple[httpx.Client, Agent]) -> None:
+    """The Job's controller was faster than the plan: the replacement is evicted, and comes back elsewhere."""
+    client, agent = site
+    known, pods = _launched(cluster, client, _job("qwen", parallelism=1, completions=1, backoffLimit=6))
+    bad = pods[0]["spec"]["nodeName"]
+    others = [name for name in NODES if name != bad]
+    for name in others:  # the replacement has nowhere else to go
+        cluster.ask("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})
+    agent.end()
+    _fail(cluster, pods[0])
+    [second] = until(lambda: _running(cluster, "qwen", 1), "the replacement runs", 60)
+    assert second["spec"]["nodeName"] == bad
+    for name in others:
+        cluster.ask("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}})
+    query = {"job": known, "attempt": 1, "node": bad, "offset": 0}
+    body = "".join(f"{line}\n" for line in FAILURE)
+    client.post("/api/v1/logs", params=query, content=body, headers={"content-type": "text/plain"})
+    agent.start()
+    plan = _ended_plan(client, agent, known)
+    assert (plan["state"], plan["attempt"], plan["nodes"]) == ("reached", 1, [bad]), plan
+    commands = [step["command"] for step in plan["steps"]]
+    assert [("PATCH" in one, "/eviction" in one) for one in commands][:2] == [(True, False), (False, True)]
+    again = until(lambda: _running(cluster, "qwen", 1), "the pod runs again", 60)
+    until(
+        lambda: {pod["spec"]["nodeName"] for pod in _running(cluster, "qwen", 1)} - {bad, ""}, "it runs elsewhere", 60
+    )
+    assert again
+    cluster.ask("DELETE", f"/apis/batch/v1/namespaces/{SPACE}/jobs/qwen", {"propagationPolicy": "Background"})
+
+
+def test_a_node_that_dies_is_told(cluster: Cluster, site: tuple[httpx.Client, Agent]) -> None:
+    """Its kubelet is killed: NotReady is an event of the node, and the launch on it ends as NODE_FAIL."""
+    client, agent = site
+    known, pods = _launched(cluster, client, _job("solo", parallelism=1, completions=1, backoffLimit=0))
+    bad = pods[0]["spec"]["nodeName"]
+    cluster.end(bad)
+    until(lambda: [one for one in client.get("/api/v1/nodes").json() if one["node"] == bad], "the node is told", 60)
+    path = f"/api/v1/namespaces/{SPACE}/pods/{pods[0]['metadata']['name']}"
+    cluster.ask("DELETE", path, {"gracePeriodSeconds": 30})  # what the cluster itself does after its toleration
+
+    def ends() -> list[dict[str, Any]]:
+        attempts = client.get(f"/api/v1/jobs/{known}").json()["attempts"]
+        return [one for one in attempts[0]["events"] if one["kind"] != "started"]
+
+    [end] = until(ends, "the end is told")
+    assert (end["kind"], end["reason"], end["node"]) == ("exit", "NODE_FAIL", bad)
+    assert "node_event_refused" not in agent.log()
+    cluster.start_node(bad, NODES.index(bad) + 1)
+    cluster.ask("DELETE", f"/apis/batch/v1/namespaces/{SPACE}/jobs/solo", {"propagationPolicy": "Background"})
+
+
+def test_the_manifests_give_no_more_than_is_needed(cluster: Cluster, token: str) -> None:
+    """What the agent never does is refused: other namespaces, secrets, deleting nodes, changing roles."""
+    refused = [
+        ("GET", "/api/v1/secrets"),
+        ("GET", f"/api/v1/namespaces/{SPACE}/secrets"),
+        ("GET", "/apis/batch/v1/namespaces/default/jobs"),
+        ("GET", f"/api/v1/namespaces/{SPACE}/configmaps"),
+        ("DELETE", "/api/v1/nodes/gpu-01"),
+        ("DELETE", "/apis/batch/v1/namespaces/default/jobs/x"),
+        ("POST", "/api/v1/namespaces/default/pods"),
+        ("POST", f"/apis/apps/v1/namespaces/{SPACE}/deployments"),
+        ("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"),
+    ]
+    with cluster.client(token) as client:
+        codes = {one: client.request(*one, content=b"{}").status_code for one in refused}
+        assert set(codes.values()) == {403}, codes
+        assert client.get(f"/apis/batch/v1/namespaces/{SPACE}/jobs").status_code == 200
+
+
+def test_a_role_without_the_right_to_cordon_ends_the_plan(cluster: Cluster, site: tuple[httpx.Client, Agent]) -> None:
+    """A 403 of the real server is on the plan, word for word, and the Job is as it was."""
+    client, agent = site
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/diagnoser-agent-nodes"
+    rules = cluster.get(path)["rules"]
+    less = [{**rules[0], "verbs": ["get", "list", "watch"]}]
+    assert cluster.ask("PATCH", path, {"rules": less}).status_code == 200
+    try:
+        known, pods = _launched(cluster, client, _job("denied", backoffLimit=0))
+        _break(cluster, client, known, pods[0])
+        plan = _ended_plan(client, agent, known)
+    finally:
+        cluster.ask("PATCH", path, {"rules": rules})
+    assert plan["state"] == "not_reached"
+    assert 'cannot patch resource "nodes"' in plan["steps"][-1]["output"]
+    assert "could not be cordoned" in plan["history"][-1]["why"]
+    job = cluster.get(f"/apis/batch/v1/namespaces/{SPACE}/jobs/denied")
+    assert MARKS[0] not in (job["metadata"].get("annotations") or {})

@@ -6,7 +6,7 @@ nothing by themselves can be known: no anchor of a rule, no word of trouble, no 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -86,8 +86,11 @@ def known(delta: Delta, rules: Sequence[Known]) -> Delta:
     return replace(delta, shapes=shapes)
 
 
-def unknown(delta: Delta, least: int) -> list[tuple[int, Stat]]:
-    """Quiet shapes of at least ``least`` lines that say something, in order of their first lines."""
+def unknown(delta: Delta, least: int, anchored: Callable[[str], bool]) -> list[tuple[int, Stat]]:
+    """Quiet shapes of at least ``least`` lines that say something, in order of their first lines.
+
+    anchored: whether a message carries a literal of a rule; such lines may matter by their numbers.
+    """
     found = [(key, stat) for key, stat in delta.shapes.items() if stat.count >= least and is_quiet(stat)]
-    worded = [(key, stat) for key, stat in found if _WORD.search(samples(stat)[0])]
+    worded = [(k, s) for k, s in found if _WORD.search(samples(s)[0]) and not any(map(anchored, samples(s)))]
     return sorted(worded, key=lambda pair: (pair[1].first, pair[1].first_text))

@@ -19,7 +19,7 @@ from diagnoser.taxonomy import Category, category_of
 MOST = 24
 """Patterns of one rule."""
 _LONGEST = 400
-_WORD = re.compile(r"[^\W\d_]{3,}")
+_WORD = re.compile(r"[^\W\d_]+")
 _OPEN = re.compile(r"\.[*+]|\[\\s\\S\][*+]|\.\{\d*,\d*\}")
 _OTHER_DIGITS = str.maketrans("0123456789", "7418529630")
 _SHOWN = 120
@@ -118,9 +118,15 @@ def shipped(rule: Known, ruleset: RuleSet) -> Gate:
     return _untouched(Test.SHIPPED, rule, texts, "lines of examples")
 
 
-def anchored(rule: Known, digests: Sequence[Digest]) -> Gate:
-    """No line of the family's logs that carries an anchor, a word of trouble, or stands in a traceback."""
+def anchored(rule: Known, digests: Sequence[Digest], carries: Callable[[str], bool]) -> Gate:
+    """No line of the family's logs that carries an anchor or a word of trouble, or stands in a traceback.
+
+    carries: whether a message carries an anchor, also one that no rule matches as it stands.
+    """
     lines = [line.body for digest in digests for line in digest.lines if line.mark >= Mark.SEVERITY]
+    for digest in digests:
+        texts = [text for stat in digest.delta.shapes.values() for text in routine.samples(stat)]
+        lines += [text for text in texts if rule.takes(text) and carries(text)]
     return _untouched(Test.ANCHORED, rule, lines, "lines that say something by themselves")
 
 

@@ -47,7 +47,7 @@ class _Strict(BaseModel):
 
 
 class Proposed(_Strict):
-    pattern: Annotated[str, StringConstraints(min_length=6, max_length=400)]
+    pattern: Annotated[str, StringConstraints(min_length=1, max_length=400)]
     lines: Annotated[tuple[int, ...], Field(max_length=100)]
 
 

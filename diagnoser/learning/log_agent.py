@@ -161,7 +161,7 @@ class LogAgent:
         scope = family_of(ended.job)
         held = await self._store.learned(LearnedFilter(_KIND, scope=scope), "", RULES)
         known = [one for rule in held if rule.text and rule.state is not LearnedState.REFUSED if (one := _known(rule))]
-        for segment in segments.of(routine.known(digest.delta, known))[: RULES - len(held)]:
+        for segment in segments.of(routine.known(digest.delta, known), self._anchored)[: RULES - len(held)]:
             source = f"{ended.attempt.job}/{ended.attempt.number}#{segment.name}"
             rule = LearnedRule(_id(scope, segment), _KIND, source, self._clock(), scope=scope)
             if await self._store.propose(rule):
@@ -209,7 +209,8 @@ class LogAgent:
 
     async def _held(self, rule: LearnedRule, known: Known, digest: Digest, facts: Facts) -> tuple[Gate, ...]:
         """The rule against its own lines, what other rules are proven by, stored verdicts, and logs of the family."""
-        own = [text for _, stat in routine.unknown(digest.delta, segments.LEAST) for text in routine.samples(stat)]
+        quiet = routine.unknown(digest.delta, segments.LEAST, self._anchored)
+        own = [text for _, stat in quiet for text in routine.samples(stat)]
         logs = [(digest, facts), *await self._logs(rule)]
         changed = []
         for one, of in logs:
@@ -217,11 +218,14 @@ class LogAgent:
             changed += [] if same else [of.job.id]
         return (
             filter_gates.own_lines(known, own),
-            await asyncio.to_thread(filter_gates.anchored, known, [one for one, _ in logs]),
+            await asyncio.to_thread(filter_gates.anchored, known, [one for one, _ in logs], self._anchored),
             filter_gates.roots(known, await self._roots()),
             filter_gates.shipped(known, self._shelf.reader.knowledge.engine.ruleset),
             filter_gates.family(known, changed, len(logs)),
         )
+
+    def _anchored(self, text: str) -> bool:
+        return any(anchor.text in text for anchor in self._shelf.reader.knowledge.anchors)
 
     async def _logs(self, rule: LearnedRule) -> list[tuple[Digest, Facts]]:
         """The newest other attempts of the rule's family."""

@@ -5,7 +5,7 @@ one phase stand together and explain each other.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from diagnoser.compress import routine, templates
@@ -44,9 +44,9 @@ class Segment:
         return ".".join(f"{key:x}" for key in self.shapes)
 
 
-def of(delta: Delta, least: int = LEAST) -> list[Segment]:
-    """delta: with all known filters applied (``routine.known``)."""
-    families = list(_families(routine.unknown(delta, least)))
+def of(delta: Delta, anchored: Callable[[str], bool]) -> list[Segment]:
+    """delta: with all known filters applied (``routine.known``). anchored: whether a message carries an anchor."""
+    families = list(_families(routine.unknown(delta, LEAST, anchored)))
     cuts = [[key for family in families[at : at + SIZE] for key in family] for at in range(0, len(families), SIZE)]
     return [_segment(delta, cut) for cut in cuts[:MOST]]
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from diagnoser import verdict
 from diagnoser.localize import ANCHORS, collectives, launches, nodes, progress, ranks, rollback
+from diagnoser.localize.silence import silence
 from diagnoser.localize.stragglers import stragglers
 from diagnoser.model import Anchor, Diagnosis, Evidence, Facts, Grounds
 from diagnoser.recovery.policy import Policy, case_of
@@ -52,7 +53,8 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: Knowledge, now: float 
     found = candidates.collect(evidence, hits, loss)
     story = causality.decide(evidence, found, _recovered(evidence), begins, diverged=loss is not None)
     place = locate(evidence, facts, story, begins)
-    told = verdict.tell(evidence, facts, story, place, knowledge.calibration, now)
+    quiet = None if now is None else silence(launches.around(evidence, begins, len(evidence.lines)).evidence, now)
+    told = verdict.tell(evidence, facts, story, place, knowledge.calibration, quiet)
     told = replace(told, ruleset=knowledge.engine.ruleset.hash, step=rollback.last_step(evidence))
     if told.type is _T.LOSS_DIVERGENCE:
         told = replace(told, rollback=rollback.find(series, facts.events))

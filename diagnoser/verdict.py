@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from diagnoser.localize import collectives, progress
+from diagnoser.localize.silence import Silence
 from diagnoser.localize.stragglers import Straggler
 from diagnoser.model import (
     Cited,
@@ -15,6 +16,7 @@ from diagnoser.model import (
     Facts,
     Rejected,
     RootCause,
+    Stage,
     Suspect,
     Symptom,
 )
@@ -69,11 +71,11 @@ def loss_break(evidence: Evidence) -> Break | None:
 
 
 def tell(
-    evidence: Evidence, facts: Facts, story: Story, place: Place, calibration: Calibration, now: float | None
+    evidence: Evidence, facts: Facts, story: Story, place: Place, calibration: Calibration, quiet: Silence | None
 ) -> Diagnosis:
-    """The diagnosis without its advice."""
+    """The diagnosis without its advice. quiet: for how long nothing has advanced, while the attempt is still open."""
     root = story.root
-    hung = now is not None and bool((quiet := progress.silence(evidence, now)) and quiet.confirmed)
+    hung = quiet is not None and quiet.confirmed
     said = outcome.reported(facts.events)
     kind, by = _named(facts, root, said, hung=hung, finished=progress.reached_total(evidence))
     sure = confidence.bounded(calibration.of(_bin(story, by)), by)
@@ -92,7 +94,7 @@ def tell(
         rejected=_rejected(evidence, story),
         nodes=place.suspects,
         mitigation=(shown.mitigation if shown else "") or _ADVICE[category_of(kind)],
-        notes=_notes(evidence, story) + _slow(place),
+        notes=_notes(evidence, story) + _slow(place) + _hangs(quiet),
         left_out=evidence.left_out,
         compression=evidence.compression,
     )
@@ -184,6 +186,14 @@ def _rejected(evidence: Evidence, story: Story) -> tuple[Rejected, ...]:
     chosen = sorted((first + more)[:_LISTED], key=lambda pair: pair[0].line)
     lines = ((evidence.lines[one.line], one.type, why) for one, why in chosen)
     return tuple(Rejected(line.number, line.text, kind, str(why)) for line, kind, why in lines)
+
+
+def _hangs(quiet: Silence | None) -> tuple[str, ...]:
+    if quiet is None or not quiet.confirmed:
+        return ()
+    what = "a step takes" if quiet.stage is Stage.TRAIN else "the longest stay there before took"
+    usual = f" ({what} {quiet.usual:.3g} s)" if quiet.usual else ""
+    return (f"Nothing has advanced for {quiet.seconds:.0f} s at stage {quiet.stage}{usual}.",)
 
 
 def _slow(place: Place) -> tuple[str, ...]:

@@ -102,6 +102,7 @@ def around(evidence: Evidence, begins: Sequence[int], at: int) -> Part:
         tracebacks=(),
         progress=tuple(point for point in evidence.progress if low <= course.place_of(point) < high),
         templates=tuple(one for one in evidence.templates if _within(bounds, *one.last)),
+        phases=tuple(one for one in evidence.phases if _within(bounds, one.last_stream, one.last)),
         rank_nodes=nodes,
         placements=placements,
     )

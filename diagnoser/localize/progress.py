@@ -1,6 +1,5 @@
 """What the progress series tells: where training stopped, and where the loss broke."""
 
-import itertools
 import math
 import re
 from bisect import bisect_left, bisect_right
@@ -23,8 +22,6 @@ _WINDOW = 50
 """Points that the mean is taken over."""
 _SPIKES = 3
 """Points above the band before a run counts as diverged, when the loss stays finite."""
-_SUSPECTED, _CONFIRMED, _FLOOR = 3.0, 10.0, 60.0
-"""Silence in mean iterations before a hang is suspected and confirmed; and the least silence in seconds."""
 _ON = 2
 """Steps after an error that show that training went on: one more step may already have been under way."""
 
@@ -37,16 +34,6 @@ class LossBreak:
     why: str
     checkpoint: str
     until: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Silence:
-    """How long a live attempt has made no progress. confirmed: far beyond what its iterations take."""
-
-    seconds: float
-    usual: float
-    confirmed: bool
-    last: Progress
 
 
 class Course:
@@ -180,16 +167,3 @@ def reached_total(evidence: Evidence) -> bool:
     shown = next((line.text for line in evidence.lines if line.number == last.line), "")
     counted = [(int(found[1]), int(found[2])) for found in _COUNTED.finditer(shown)]
     return end - last.line <= _TAIL and any(step == total == last.step for step, total in counted)
-
-
-def silence(evidence: Evidence, now: float) -> Silence | None:
-    """How long nothing advanced, when that is longer than the iterations explain. None without a usable series."""
-    timed = [point for point in evidence.progress if point.time > 0 and point.step is not None]
-    if len(timed) < 3:
-        return None
-    gaps = [b.time - a.time for a, b in itertools.pairwise(timed) if b.time > a.time]
-    usual = timed[-1].step_seconds or (fmean(gaps) if gaps else 0.0)
-    quiet = now - timed[-1].time
-    if quiet < max(_SUSPECTED * usual, _FLOOR):
-        return None
-    return Silence(quiet, usual, quiet >= max(_CONFIRMED * usual, _FLOOR), timed[-1])

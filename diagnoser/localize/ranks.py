@@ -89,8 +89,8 @@ class Launch:
     """How the launcher describes the job.
 
     agents: one process a node starts the ranks (torchrun), so that srun's tasks and the labels they give to lines are
-    agents, not ranks. children: local ranks that the job's only agent saw fail, in its order. labelled: the numbers that
-    tasks put before their lines are the ranks, as some of the lines say.
+    agents, not ranks. children: local ranks that the job's only agent saw fail, in its order. labelled: the numbers
+    that tasks put before their lines are the ranks, as some of the lines say.
     """
 
     nodes: Mapping[int, str]

@@ -79,6 +79,30 @@ def test_eval_spliced_agrees_with_the_outside_scorer(command: list[str], tmp_pat
     )
 
 
+@pytest.fixture(scope="module")
+def healthy(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, int]:
+    """100 MB of healthy logs, read once."""
+    made = bars.healthy_log(tmp_path_factory.mktemp("healthy"))
+    with made.open("rb") as log:
+        before = reader.delta(log)
+    made.unlink()
+    return before
+
+
+@pytest.mark.parametrize(("folder", "one_in"), [("dev", 9), ("injected-dev", 5)])
+def test_a_long_healthy_log_before_the_failure_changes_little(
+    folder: str, one_in: int, reader: Reader, healthy: tuple[bytes, int]
+) -> None:
+    """A fixed share of the cases behind 100 MB of healthy logs: no figure falls by more than two points or one case,
+    and no machine is taken out for it. `make eval` does the same with all of them."""
+    ids = bars.share(folder, one_in)
+    alone = bars.score(list(bars.verdicts(reader, folder, ids)))
+    behind = bars.score(list(bars.spliced(reader, folder, healthy, ids)))
+    assert alone.counts["cases"] >= 10
+    assert bars.lost(alone, behind) == []
+    assert (behind.counts["false_cordon"], behind.counts["wrong_node_cordon"]) == (0, 0)
+
+
 @pytest.mark.parametrize("folder", bars.FOLDERS)
 def test_the_bars_hold(folder: str, reader: Reader) -> None:
     """No figure of the labelled logs is below its bar."""

@@ -85,24 +85,6 @@ def test_a_gradient_norm_that_stays_nan_is_a_break() -> None:
     assert progress.loss_break(norms(1.0, math.nan, math.nan, 1.2)) is None
 
 
-def timed(count: int, every: float) -> Evidence:
-    return evidence([Progress(line=i, rank=0, time=1000.0 + i * every, step=i) for i in range(count)])
-
-
-def test_silence_is_measured_by_the_iterations() -> None:
-    """A minute without progress is a suspected hang at one-second steps and none at forty-second steps."""
-    fast = progress.silence(timed(10, 1.0), now=1009.0 + 90.0)
-    assert fast is not None and fast.confirmed
-    assert progress.silence(timed(10, 40.0), now=1360.0 + 90.0) is None
-    slow = progress.silence(timed(10, 40.0), now=1360.0 + 150.0)
-    assert slow is not None and not slow.confirmed
-
-
-def test_no_series_no_hang() -> None:
-    """Without timed steps silence cannot be judged."""
-    assert progress.silence(timed(2, 1.0), now=9e9) is None
-
-
 def test_reached_total() -> None:
     """The last steps of a run that counts to a known total show that it got there."""
     done = Evidence(

@@ -93,7 +93,7 @@ def terms(settings: Settings, steps: Steps | None = None) -> Terms:
 def school(settings: Settings, store: Store, shelf: Shelf, model: LanguageModel | None, metrics: Metrics) -> School:
     """Where rules are learned; without a model they are made from the shape of a line. Raises RuleFaults, BadInput."""
     pen = Pen(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS) if model else None
-    terms = Schooling(load_mask(settings), settings.rules_promote_after)
+    terms = Schooling(load_mask(settings), settings.rules_promote_after, 5 * settings.lease_seconds)
     return School(Cases(store, shelf.base.evidence), shelf, time.time, terms, metrics, pen)
 
 

@@ -1,0 +1,226 @@
+"""How a confirmed failure becomes a rule: written, tested, tried in shadow, promoted, withdrawn."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from diagnoser.learning.gates import Test as Gated
+from diagnoser.learning.shelf import Shelf
+from diagnoser.model import Author, HitVerdict, LearnedRule, LearnedState
+from diagnoser.ports import LearnedFilter
+from diagnoser.taxonomy import FailureType
+from tests.schooling import NOW, QUILT, ROOT, STEPS, Site, reader, site
+
+SHADOW, ACTIVE, REFUSED, RETIRED = (
+    LearnedState.SHADOW,
+    LearnedState.ACTIVE,
+    LearnedState.REFUSED,
+    LearnedState.RETIRED,
+)
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Site]:
+    async with site(tmp_path) as made:
+        yield made
+
+
+def refused_by(rule: LearnedRule) -> list[str]:
+    return [gate.name for gate in rule.gates if not gate.passed]
+
+
+async def test_a_failure_that_a_person_named_becomes_a_rule_that_decides(here: Site) -> None:
+    """Unknown, named, learned, in shadow without a say, promoted: the same failure elsewhere is decided by it."""
+    first = await here.fail("quilt-1")
+    assert first.diagnosis.type is FailureType.UNKNOWN
+    await here.say(first)
+    rule = await here.learned(first)
+    assert (rule.state, rule.author, len(rule.gates)) == (SHADOW, Author("template"), len(Gated))
+    assert (await here.fail("quilt-2", 82, "gpu-201")).diagnosis.type is FailureType.UNKNOWN
+    await here.move(rule, ACTIVE)
+    third = await here.fail("quilt-3", 9, "node-5")
+    verdict = third.diagnosis
+    assert (verdict.type, verdict.decided_by) == (FailureType.DATALOADER_KILLED, f"rule:{rule.id}")
+    assert verdict.root_cause is not None and verdict.root_cause.line == ROOT
+    assert verdict.confidence <= 0.9 and not verdict.grounds.stable and verdict.grounds.hint is None
+    assert verdict.ruleset != first.diagnosis.ruleset
+    hits = await here.store.rule_hits(rule.id, 5)
+    assert {(hit.attempt.job, hit.active) for hit in hits} == {("quilt-2", False), ("quilt-3", True)}
+
+
+async def test_the_next_round_of_another_replica_uses_the_rule(here: Site) -> None:
+    """A second shelf over the same database sees each change by the counter, and nothing when nothing changed."""
+    other = Shelf(reader(), here.store)
+    rule = await here.taught()
+    assert await other.refresh() and not await other.refresh()
+    plain = other.reader
+    assert [one.id for one in other.stock.trial.ruleset.rules] == [rule.id]
+    await here.move(rule, ACTIVE)
+    assert await other.refresh()
+    assert other.reader is not plain
+    assert rule.id in {one.id for one in other.reader.knowledge.engine.ruleset.rules}
+    await here.move(rule, RETIRED)
+    assert await other.refresh()
+    assert other.reader.knowledge.engine.ruleset.hash == reader().knowledge.engine.ruleset.hash
+
+
+async def test_a_rule_that_cannot_be_read_any_more_is_left_out(here: Site) -> None:
+    """A newer schema, a damaged row: the others still decide."""
+    rule = await here.move(await here.taught(), ACTIVE)
+    await here.store.propose(replace(rule, id="learned_broken", text="role: [nonsense"))
+    await here.shelf.refresh()
+    learned = [one.id for one in here.shelf.reader.knowledge.engine.ruleset.rules if one.id.startswith("learned_")]
+    assert learned == [rule.id]
+
+
+async def test_confirmed_hits_in_shadow_promote(here: Site) -> None:
+    """Three attempts that it would have decided, each confirmed by a person, and none wrong."""
+    rule = await here.taught()
+    for number in range(2, 5):
+        assert (await here.learned_state(rule)) is SHADOW
+        await here.say(await here.fail(f"quilt-{number}", number))
+        await here.school.step()
+    found = await here.store.learned_rule(rule.id)
+    assert found is not None and (found.state, found.counts.confirmed) == (ACTIVE, 3)
+    assert found.history[-1].why == "3 confirmed hits in shadow, none wrong"
+
+
+async def test_one_wrong_hit_keeps_a_rule_in_shadow(here: Site) -> None:
+    """A person names another cause for a failure that it would have decided: evidence promotes it no more."""
+    rule = await here.taught()
+    await here.say(await here.fail("other", 5), FailureType.DATASET_LOADING_ERROR)
+    for number in range(2, 6):
+        await here.say(await here.fail(f"quilt-{number}", number))
+        await here.school.step()
+    found = await here.store.learned_rule(rule.id)
+    assert found is not None and (found.state, found.counts.confirmed, found.counts.wrong) == (SHADOW, 4, 1)
+
+
+async def test_a_rule_in_force_that_was_wrong_is_retired(here: Site) -> None:
+    """A person corrects a verdict of the rule: it decides nothing more."""
+    rule = await here.move(await here.taught(), ACTIVE)
+    wrong = await here.fail("quilt-2", 5)
+    assert wrong.diagnosis.decided_by == f"rule:{rule.id}"
+    await here.say(wrong, FailureType.DATASET_LOADING_ERROR)
+    await here.school.step()
+    found = await here.store.learned_rule(rule.id)
+    assert found is not None and found.state is RETIRED
+    assert "quilt-2/1" in found.history[-1].why
+    assert (await here.fail("quilt-3", 6)).diagnosis.type is FailureType.UNKNOWN
+
+
+async def test_who_thinks_again_takes_the_rule_back(here: Site) -> None:
+    """The person names another cause for the same diagnosis: what was learned from the first word is retired."""
+    first = await here.fail("quilt-1")
+    await here.say(first)
+    rule = await here.learned(first)
+    await here.say(first, FailureType.DATASET_LOADING_ERROR)
+    old = await here.store.learned_rule(rule.id)
+    assert old is not None and (old.state, old.history[-1].by) == (RETIRED, "maria")
+    for _ in range(3):
+        await here.school.step()
+    states = {one.type: one.state for one in await here.store.learned(LearnedFilter(source=first.id), "", 5)}
+    assert states == {"dataloader_killed": RETIRED, "dataset_loading_error": SHADOW}
+
+
+async def test_a_line_that_healthy_runs_print_makes_no_rule(here: Site) -> None:
+    """A completed attempt printed the same: refused, with the attempt that speaks against it."""
+    await here.run("fine", [*STEPS, QUILT.format(n=1, host="gpu-2"), *STEPS, "training completed"], code=0)
+    first = await here.fail("quilt-1")
+    await here.say(first)
+    rule = await here.learned(first)
+    assert (rule.state, refused_by(rule)) == (REFUSED, [Gated.HEALTHY])
+    assert "fine/1" in rule.gates[-3].reason
+
+
+async def test_a_line_of_another_types_failure_makes_no_rule(here: Site) -> None:
+    """It stands in the log of an attempt that ran out of memory as well."""
+    oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79.10 GiB in all"
+    other = await here.run("oom", [*STEPS, oom, QUILT.format(n=1, host="gpu-2")])
+    assert other.diagnosis.type is FailureType.OUT_OF_MEMORY_ERROR
+    first = await here.fail("quilt-1")
+    await here.say(first)
+    rule = await here.learned(first)
+    assert (rule.state, refused_by(rule)) == (REFUSED, [Gated.OTHERS])
+
+
+async def test_a_line_that_says_nothing_makes_no_rule(here: Site) -> None:
+    """What every failure prints cannot tell this one."""
+    first = await here.run("j", [*STEPS, "process exited with error code 3"])
+    await here.say(first)
+    rule = await here.learned(first)
+    assert (rule.state, rule.text) == (REFUSED, "")
+    assert "no more than any failure" in rule.history[-1].why
+
+
+async def test_without_a_root_line_nothing_is_learned(here: Site) -> None:
+    """The person is told to name it."""
+    first = await here.fail("quilt-1")
+    await here.say(first, root_line=None)
+    rule = await here.learned(first)
+    assert rule.state is REFUSED
+    assert "say its number" in rule.history[-1].why
+
+
+async def test_what_a_rule_knows_already_is_not_learned_again(here: Site) -> None:
+    """A second confirmed failure of the kind counts for the rule on trial; one from before it is refused as known."""
+    early = await here.fail("quilt-0", 1)
+    rule = await here.taught()
+    later = await here.fail("quilt-2", 3)
+    await here.say(later)
+    assert await here.store.learned(LearnedFilter(source=later.id), "", 5) == []
+    await here.say(early)
+    second = await here.learned(early)
+    assert second.state is REFUSED
+    assert rule.id in second.history[-1].why
+
+
+async def test_a_verdict_that_a_rule_gave_teaches_nothing(here: Site) -> None:
+    """Confirming what the shipped rules know wants no rule."""
+    oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79.10 GiB in all"
+    found = await here.run("oom", [*STEPS, oom])
+    await here.say(found, None)
+    assert await here.store.learned(LearnedFilter(), "", 5) == []
+
+
+async def test_a_process_that_dies_between_two_steps_is_taken_over(here: Site, tmp_path: Path) -> None:
+    """Killed while it writes: when the lease is over another one writes; killed before the gates: they run there."""
+    first = await here.fail("quilt-1")
+    await here.say(first)
+    (claimed,) = await here.store.claim_rules((await here.store.learned(LearnedFilter(), "", 1))[0].kind, NOW, 60, 1)
+    assert await here.school.step() == 0
+    async with site(tmp_path, now=NOW + 61) as other:
+        assert await other.school.step() == 1
+        written = await other.store.learned_rule(claimed.id)
+        assert written is not None and written.text and written.state is LearnedState.PROPOSED
+    assert (await here.learned(first)).state is SHADOW
+
+
+async def test_nothing_secret_gets_into_a_rule(here: Site) -> None:
+    """Keys, addresses, hosts and home folders of the line, its neighbours and the comment are masked."""
+    odd = (
+        "mosaic-feeder: quilt fetch from https://bob:hunter2@10.1.2.3/q by mia@corp.com at /home/mia/q.bin for gpu-017"
+    )
+    line = f"{odd} refused its catalogue snapshot, token=abcdef123456 giving up"
+    first = await here.run("quilt-1", [*STEPS, line])
+    await here.say(first, comment="ask mia@corp.com, password=hunter2hunter2")
+    rule = await here.learned(first)
+    assert rule.state is SHADOW, rule
+    for secret in ("hunter2", "10.1.2.3", "mia", "gpu-017", "abcdef123456", "corp.com"):
+        assert secret not in rule.text
+
+
+async def test_hits_that_a_stable_rule_contradicts_are_wrong(here: Site) -> None:
+    """The rule on trial would overrule a shipped one that knows another cause."""
+    rule = await here.taught()
+    known_one = "[rank6]: ValueError: mmap length is greater than file size"
+    text = rule.text.replace("specificity: 60", "specificity: 100")
+    known = await here.store.learned_rule(rule.id)
+    assert known is not None
+    await here.store.change_rule(known, replace(known, text=text))
+    found = await here.fail("quilt-2", 5, more=[known_one])
+    assert found.diagnosis.type is FailureType.DATASET_LOADING_ERROR
+    hits = await here.store.rule_hits(rule.id, 5)
+    assert [hit.verdict for hit in hits] == [HitVerdict.WRONG]

@@ -1,0 +1,121 @@
+"""Learned rules in real processes: hot reload in another replica, kill -9 between the steps, export."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.contract import postgres
+from tests.e2e.service import service, until
+from tests.e2e.test_feedback import UNKNOWN, fail, log
+from tests.integration.model_server import Reply, model_server
+from tests.integration.scripted import question
+
+ROOT = 30
+"""Number of the line that shows the cause."""
+KIND = "dataloader_killed"
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    programs = postgres.programs()
+    if programs is None:
+        pytest.skip(postgres.MISSING)
+    with postgres.server(programs) as url:
+        yield f"{url}/postgres"
+
+
+def teach(client: httpx.Client, job: str = "quilt-1") -> str:
+    """A failure that no rule knows, and a person who does: the id of the diagnosis."""
+    found = fail(client, job, log(UNKNOWN, 4711, "gpu-017"))
+    said = {"verdict": "corrected", "type": KIND, "root_line": ROOT, "by": "maria"}
+    client.post(f"/api/v1/diagnoses/{found['id']}/feedback", json=said).raise_for_status()
+    return str(found["id"])
+
+
+def rule_in(client: httpx.Client, state: str) -> dict[str, Any]:
+    def found() -> dict[str, Any] | None:
+        items = client.get("/api/v1/rules", params={"state": state}).raise_for_status().json()["items"]
+        return items[0] if items else None
+
+    rule: dict[str, Any] = until(found, f"a rule in {state}")
+    return rule
+
+
+def promote(client: httpx.Client, rule: str) -> None:
+    client.post(f"/api/v1/rules/{rule}/promote", json={"by": "kai"}).raise_for_status()
+
+
+@pytest.mark.xdist_group("postgresql")
+def test_what_one_replica_learned_the_other_decides_by(tmp_path: Path, database: str) -> None:
+    """Confirmed and promoted at one replica, which then dies: the other, running all the while, knows the failure."""
+    folders = [tmp_path / name for name in ("left", "right")]
+    for folder in folders:
+        folder.mkdir()
+    given = {"DIAGNOSER_DATABASE_URL": database}
+    with service(folders[0], **given) as first, service(folders[1], **given) as second:
+        one, two = first.start(), second.start()
+        teach(one)
+        rule = rule_in(one, "shadow")
+        promote(one, rule["id"])
+        first.kill()
+        found = fail(two, "quilt-2", log(UNKNOWN, 82, "gpu-201"))
+        assert (found["type"], found["decided_by"]) == (KIND, f"rule:{rule['id']}")
+        assert found["root_cause"]["line"] == ROOT
+        detail = two.get(f"/api/v1/rules/{rule['id']}").json()
+        assert [(hit["job"], hit["active"]) for hit in detail["hits"]] == [("quilt-2", True)]
+        assert second.stop() == 0
+
+
+def test_killed_between_two_steps_the_rule_is_finished_after_the_restart(tmp_path: Path) -> None:
+    """SIGKILL while the model writes, and again between writing and testing: nothing lost, nothing twice."""
+
+    def slow(asked: dict[str, Any]) -> Reply:
+        if question(asked).system.startswith("You write one rule"):
+            time.sleep(3.0)
+        return Reply(json.dumps({}))
+
+    with model_server(slow) as server:
+        given = {
+            "DIAGNOSER_MODEL_URL": server.url,
+            "DIAGNOSER_MODEL_NAME": "scripted",
+            "DIAGNOSER_LEASE_SECONDS": "0.5",
+        }
+        with service(tmp_path, **given) as running:
+            client = running.start()
+            teach(client)
+            until(lambda: any("You write one rule" in str(one) for one in server.asked), "the question for a rule")
+            running.kill()
+            client = running.start()
+            until(lambda: rule_in(client, "proposed")["text"], "the written rule")
+            running.kill()
+            client = running.start()
+            rule = rule_in(client, "shadow")
+            assert len(client.get("/api/v1/rules").json()["items"]) == 1
+    assert rule["author"]["name"] == "template"
+    assert rule["author"]["failure"].startswith("answer_malformed")
+    assert all(gate["passed"] for gate in rule["gates"])
+
+
+def test_exported_rules_prove_themselves(tmp_path: Path) -> None:
+    """From a server and from its database the same files; `rules test` holds them, and a site may keep them."""
+    by_url, by_database = tmp_path / "url", tmp_path / "database"
+    diagnoser = str(Path(sys.executable).with_name("diagnoser"))
+    with service(tmp_path) as running:
+        client = running.start()
+        teach(client)
+        rule = rule_in(client, "shadow")
+        promote(client, rule["id"])
+        subprocess.run([diagnoser, "rules", "export", str(by_url), "--url", running.url], check=True)
+    database = {"DIAGNOSER_DATABASE_URL": f"sqlite:///{tmp_path}/test.db"}
+    subprocess.run([diagnoser, "rules", "export", str(by_database)], check=True, env=database)
+    path = f"framework/{rule['id']}.yaml"
+    assert (by_url / path).read_text() == (by_database / path).read_text() == rule["text"]
+    proof = subprocess.run([diagnoser, "rules", "test", str(by_url)], capture_output=True, text=True, check=True)
+    assert "examples of 1 rules hold" in proof.stdout

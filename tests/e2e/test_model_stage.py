@@ -1,6 +1,7 @@
 """The model stage of the real process: after the verdict, never instead of it, and absent without harm."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,10 @@ def test_the_verdict_of_the_rules_is_published_before_the_model_is_asked(tmp_pat
     assert "<b>Replace" not in page
     assert "<script>alert(1)" not in page
     assert "diagnoser_model_calls_total 2.0" in metrics
+    use = found["model"]
+    assert (use["model"], use["prompt"], use["temperature"]) == ("scripted", "failure_agent/v1", 0.5)
+    assert use["prompt_hash"] in page
+    assert found["ruleset"] in page and len(found["ruleset"]) == 16
 
 
 def test_orders_in_a_log_reach_no_cluster_manager(tmp_path: Path) -> None:
@@ -103,6 +108,39 @@ def test_without_its_model_server_the_service_works_and_says_so(tmp_path: Path) 
     assert "model_unavailable" in model["detail"]
     assert (found["type"], found["model"]["failure"]) == ("unknown", "model_unavailable")
     assert 'diagnoser_model_failures_total{reason="model_unavailable"} 1.0' in metrics
+
+
+def test_a_model_that_hangs_delays_no_recovery(tmp_path: Path) -> None:
+    """In mode act the plan is with its executor while the question is still open, and once the deadline has passed
+    nothing follows but the reason on the diagnosis."""
+    release = threading.Event()
+
+    def hang(asked: dict[str, Any]) -> Reply:
+        release.wait(60)
+        return Reply(drop=True)
+
+    with model_server(hang) as server, receiver() as hook:
+        changes = {
+            "DIAGNOSER_WEBHOOK_URL": hook.url,
+            "DIAGNOSER_WEBHOOK_SECRET": SECRET,
+            "DIAGNOSER_RECOVERY_MODE": "act",
+            "DIAGNOSER_ALLOW_PRIVATE_TARGETS": "true",
+            "DIAGNOSER_MODEL_WHEN": "always_explain",
+            "DIAGNOSER_MODEL_DEADLINE_SECONDS": "4",
+        }
+        with service(tmp_path, **changes, **settings(server.url)) as running:
+            client = running.start()
+            send(client, DEMO, 0, len(DEMO))
+            client.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 1}).raise_for_status()
+            until(lambda: hook.requests, "the plan")
+            waiting = diagnosis_of(client)["model"]
+            found = enriched(client)
+            release.set()
+            sent = verified(hook)
+    assert waiting is None
+    assert (found["type"], found["model"]["failure"]) == ("ecc_error", "model_timeout")
+    assert found["model"]["seconds"] < 6
+    assert [one["data"]["action"] for one in sent] == ["cordon_and_resubmit"]
 
 
 def test_what_rules_decide_is_no_question(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import time
 from dataclasses import replace
 from typing import Any
@@ -196,6 +197,28 @@ async def test_one_diagnosis_has_a_bound_of_tokens() -> None:
     assert len(asked) == 2
     assert used(found).tokens_in + used(found).tokens_out <= 40_000
     assert stands(found)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_no_consultation_passes_its_bounds(seed: int) -> None:
+    """Whatever a server answers, in any order: at most 5 calls, 40k tokens, and the deterministic action."""
+    chance = random.Random(seed)
+    kinds = ["nvlink_error", "gpu_lost", "key_error", "unknown"]
+    pool = [
+        *(replace(say(type=kind), tokens=size) for kind in kinds for size in (900, 9_000)),
+        Reply("prose", tokens=9_000),
+        Reply(status=429, raw=b"{}", headers={"Retry-After": "0"}),
+        refusal("response_format is not supported"),
+        refusal("maximum context length exceeded"),
+        Reply(status=500, raw=b""),
+    ]
+    long = subject(line(), line("step 7 of 9 loss 2.1 " * 1_000, 13))
+    with model_server(in_turn(*chance.choices(pool, k=12))) as server:
+        async with Site(server, {"model_breaker_failures": 99}) as site:
+            found = await site.consult(long)
+    assert used(found).calls == len(server.asked) <= 5
+    assert used(found).tokens_in + used(found).tokens_out <= 40_000
+    assert found.recovery == UNDECIDED.recovery
 
 
 async def test_a_busy_server_is_asked_again_when_it_said_so() -> None:

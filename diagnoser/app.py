@@ -194,7 +194,7 @@ def _effects(settings: Settings, reader: Reader, senders: dict[EffectKind, Sende
         webhook=EffectKind.RECOVERY in senders,
         chat=EffectKind.SLACK in senders,
         base_url=settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}",
-        mask=model_stage.load_mask(settings),
+        mask=model_stage.load_outward_mask(settings),
     )
 
 

@@ -21,10 +21,10 @@ from diagnoser.learning.school import School
 from diagnoser.learning.school import Terms as Schooling
 from diagnoser.learning.shelf import Shelf
 from diagnoser.learning.writer import Pen
-from diagnoser.llm import prompt, redact
+from diagnoser.llm import hosts, prompt, redact
 from diagnoser.llm.guard import Breaker, Budget, Limits
 from diagnoser.llm.prompt import Prompt
-from diagnoser.llm.redact import Redactor
+from diagnoser.llm.redact import Mask, Redactor
 from diagnoser.ports import LanguageModel, ModelRequest
 from diagnoser.recovery.policy import Policy
 from diagnoser.settings import Settings
@@ -47,6 +47,12 @@ def load_mask(settings: Settings) -> Redactor:
     """What this site masks before text leaves it. Raises RuleFaults, BadInput."""
     path = settings.redact_file
     return redact.load(str(path), files.text(path)) if path else redact.redact
+
+
+def load_outward_mask(settings: Settings) -> Mask:
+    """The same for chats and webhooks, where no alias can keep the identity of an address; nodes stay named."""
+    mask = load_mask(settings)
+    return lambda text: hosts.without_addresses(mask(text))
 
 
 def endpoint(settings: Settings) -> OpenAIModel:

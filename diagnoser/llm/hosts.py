@@ -55,3 +55,8 @@ class HostMap:
         if address in _NO_HOST:
             return address
         return self._aliases.setdefault(address, f"{self.prefix}{len(self._aliases) + 1}")
+
+
+def without_addresses(text: str) -> str:
+    """``text`` as it may leave the site: a chat or a receiver of webhooks has no use for addresses in log lines."""
+    return str(_ADDRESS.sub(lambda found: found.group() if found.group() in _NO_HOST else "<address>", text))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from diagnoser.llm.redact import keyless
 from diagnoser.llm.view import Disguise, View, delimited
 from diagnoser.model import Diagnosis, Evidence, Facts
 from diagnoser.taxonomy import FailureType, category_of
@@ -20,7 +21,7 @@ def variables(
         "types": types(),
         "marker": marker,
         "facts": hidden.hide(_facts(facts)),
-        "view": delimited("\n".join(map(hidden.hide, view.text.split("\n"))), marker),
+        "view": delimited("\n".join(map(hidden.hide, keyless(view.text.split("\n")))), marker),
         "candidates": _candidates(diagnosis, view),
         "incidents": [delimited(hidden.hide(told), marker) for told in incidents[:_INCIDENTS]],
     }

@@ -1,6 +1,7 @@
 """Masks what must not leave the site, before text goes to a model, a chat or a webhook."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import re2
@@ -28,6 +29,8 @@ PATTERNS = {
     "home": r"(/(?:home|Users)/)[A-Za-z0-9._-]{1,64}",
 }
 
+_KEY_LINE = re.compile(r"((?:.*[|\]:] )?)[A-Za-z0-9+/]{1,80}={0,2}\s*")
+
 Mask = Callable[[str], str]
 
 
@@ -44,6 +47,15 @@ class Redactor:
         for pattern, mark in self._rules:
             text = pattern.sub(mark, text)
         return text
+
+
+def keyless(lines: Iterable[str]) -> Iterator[str]:
+    """The lines without those of key blocks, each of which may be too short to look like one by itself."""
+    inside = False
+    for line in lines:
+        within = inside and _KEY_LINE.fullmatch(line)
+        inside = ("PRIVATE KEY-----" in line and "-----BEGIN" in line) or bool(within)
+        yield f"{within[1]}<private key>" if within else line
 
 
 def load(path: str, text: str) -> Redactor:

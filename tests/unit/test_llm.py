@@ -10,8 +10,8 @@ from diagnoser.errors import ModelFailed, ModelFailure, RuleFaults
 from diagnoser.llm import answer, evidence, prompt, vote
 from diagnoser.llm.evidence import Scene
 from diagnoser.llm.guard import Breaker, Budget, Limits
-from diagnoser.llm.hosts import HostMap
-from diagnoser.llm.redact import load, redact
+from diagnoser.llm.hosts import HostMap, without_addresses
+from diagnoser.llm.redact import keyless, load, redact
 from diagnoser.llm.view import Disguise, delimited, plain
 from diagnoser.model import Line, Stream
 from diagnoser.taxonomy import FailureType
@@ -251,6 +251,27 @@ def test_secrets_are_masked(secret: str, line: str) -> None:
     masked = redact(line)
     assert secret not in masked
     assert "<" in masked
+
+
+def test_a_key_block_is_masked_line_by_line() -> None:
+    """Also its short last line, and a block that was cut; what comes after is left alone."""
+    block = [
+        "4 r1| -----BEGIN PRIVATE KEY-----",
+        "5 r1| MIIEpAIBAAKC",
+        "6 r1| Qx9f==",
+        "7 r1| -----END PRIVATE KEY-----",
+    ]
+    after = ["8 r1| step", "9 r1| step 3 loss 2.1"]
+    masked = list(keyless([*block, *after]))
+    assert masked[1:3] == ["5 r1| <private key>", "6 r1| <private key>"]
+    assert masked[-2:] == after
+    assert list(keyless([*block[:2], after[1], "step"]))[-2:] == [after[1], "step"]
+
+
+def test_addresses_leave_for_nobody() -> None:
+    """Neither form; versions and times stay."""
+    told = without_addresses("10.77.3.9:29500 and fe80::1ff:fe23:4567:890a refused, NCCL 2.21.5 at 12:30:01")
+    assert told == "<address>:29500 and <address> refused, NCCL 2.21.5 at 12:30:01"
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,9 @@ class Watch:
 
 def is_before(plan: Plan, attempt: AttemptKey) -> bool:
     """Whether the attempt is a launch that followed from the plan."""
-    return (plan.job == attempt.job and plan.attempt == attempt.number - 1) or plan.requeued == attempt.job
+    if plan.job == attempt.job:
+        return plan.attempt == attempt.number - 1
+    return plan.requeued == attempt.job
 
 
 def proves(plan: Plan, claim: Claim, record: DiagnosisRecord) -> bool:

@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -52,7 +53,8 @@ class Cluster:
     def client(self, token: str = "") -> httpx.Client:
         """As the administrator, or with another token."""
         headers = {"authorization": f"Bearer {token or self.token}"}
-        return httpx.Client(base_url=self.url, headers=headers, verify=str(self.folder / "ca.crt"), timeout=30)
+        trusted = ssl.create_default_context(cafile=self.folder / "ca.crt")
+        return httpx.Client(base_url=self.url, headers=headers, verify=trusted, timeout=30)
 
     def ask(self, method: str, path: str, body: Any = None, **query: str) -> httpx.Response:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"

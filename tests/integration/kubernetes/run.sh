@@ -7,4 +7,4 @@ folder=${KUBERNETES_FOLDER:-$HOME/.cache/diagnoser-test-kubernetes}
 "$here/build.sh" "$folder"
 rights=()
 [ "$(id -u)" = 0 ] || rights=(--user --map-root-user)
-exec unshare --net "${rights[@]}" sh -c 'ip link set lo up && exec "$@"' run "$1" -m kubernetes -p no:xdist "$here"
+exec unshare --net "${rights[@]}" sh -c 'ip link set lo up && exec "$@"' run "$1" -m kubernetes "$here"

@@ -1,0 +1,56 @@
+"""What holds for every rule that ships, beside its own examples."""
+
+from io import BytesIO
+from itertools import cycle
+
+import pytest
+
+from diagnoser.rules.schema import Match, Rule
+from diagnoser.settings import Settings
+from diagnoser.site import load_reader
+from diagnoser.taxonomy import FailureType
+
+READER = load_reader(Settings())
+ENGINE = READER.knowledge.engine
+RULES = ENGINE.ruleset.rules
+PREFIXES = (
+    "0: ",
+    "[rank3]: ",
+    "[default3]:",
+    "[1,3]<stderr>:",
+    "(TrainWorker pid=811, ip=10.9.8.7) ",
+    "2031-01-02T03:04:05.123456789Z stderr F ",
+    "[pod/job-worker-3/main] ",
+)
+"""srun --label, PyTorch, torchrun, mpirun --tag-output, Ray, a container runtime and kubectl."""
+
+
+def hits(rule: Rule, text: str, prefix: str = "") -> bool:
+    log = "\n".join(prefix + line for line in text.split("\n"))
+    evidence = READER.read(BytesIO(log.encode())).evidence()
+    return any(hit.rule.id == rule.id for hit in ENGINE.match(evidence))
+
+
+def test_a_person_finds_what_a_rule_means_and_what_to_do() -> None:
+    assert [rule.id for rule in RULES if not rule.reference.startswith("https://")] == []
+    failures = [rule for rule in RULES if rule.type is not FailureType.COMPLETED]
+    assert [rule.id for rule in failures if len(rule.mitigation.split()) <= 5] == []
+
+
+def test_titles_tell_rules_apart() -> None:
+    titles = [rule.title for rule in RULES]
+    assert sorted({title for title in titles if titles.count(title) > 1}) == []
+
+
+@pytest.mark.parametrize("start", range(2))
+def test_examples_hold_behind_every_prefix_of_a_launcher(start: int) -> None:
+    """Each example wears one prefix; which one differs from example to example."""
+    wrong = []
+    prefixes = cycle(PREFIXES[start:] + PREFIXES[:start])
+    for rule in RULES:
+        for example in rule.examples.match:
+            prefix, text = next(prefixes), example.text if isinstance(example, Match) else example
+            if not hits(rule, text, prefix):
+                wrong.append((rule.id, prefix, text))
+        wrong += [(rule.id, prefix, text) for text in rule.examples.no_match if hits(rule, text, prefix)]
+    assert wrong == []

@@ -52,7 +52,7 @@ async def test_a_model_writes_a_rule_that_passes(tmp_path: Path) -> None:
         assert (author.name, author.prompt, author.temperature) == ("llm:scripted", "rule_writer/v1", 0.2)
         assert (author.calls, author.tokens_in, author.tokens_out, author.failure) == (1, 900, 60, "")
         assert "maturity: sandbox" in rule.text and "role: root" in rule.text and GOOD["patterns"][0] in rule.text
-        assert here.metrics.model_calls.collect()[0].samples[0].value == 1.0
+        assert here.metrics.registry.get_sample_value("diagnoser_model_calls_total") == 1.0
 
 
 async def test_the_model_sees_no_secret_and_no_host(tmp_path: Path) -> None:

@@ -1,0 +1,103 @@
+"""A rule from the shape of one line."""
+
+from dataclasses import replace
+
+import pytest
+import re2
+import yaml
+
+from diagnoser.learning import gates, lesson, proposal
+from diagnoser.learning.lesson import Lesson
+from diagnoser.llm.redact import redact
+from diagnoser.llm.view import disguise
+from diagnoser.rules.schema import Blame
+from diagnoser.taxonomy import FailureType
+
+LESSON = Lesson(FailureType.NVLINK_ERROR, "", (), ("step 1 loss 2.0",), (), Blame.NONE, "", "host-")
+
+
+def draft(line: str) -> proposal.Draft | None:
+    return proposal.from_shape(replace(LESSON, line=line))
+
+
+@pytest.mark.parametrize(
+    ("line", "again", "other"),
+    [
+        (
+            "[2026-03-02 11:00:02] optical lane 4 of host-3 lost carrier lock, errno=71",
+            "[2027-01-09 23:10:59] optical lane 112 of host-17 lost carrier lock, errno=71",
+            "[2026-03-02 11:00:02] optical lane 4 of host-3 lost carrier lock, errno=5",
+        ),
+        (
+            "quantix.HbmRefreshError: stack 3 of device 0x1f missed refresh window at /data/x/y.bin",
+            "quantix.HbmRefreshError: stack 14 of device 0xbeef missed refresh window at /scratch/z",
+            "quantix.HbmRefreshError: stack 3 of device 0x1f opened refresh window at /data/x/y.bin",
+        ),
+        (
+            "feeder: shard 8f14e45f-ceea-467f-9575-6a1d3a2f0c11 from https://s3.corp/b?x=1 fails its merkle proof",
+            "feeder: shard 00aabbcc-ceea-467f-9575-6a1d3a2f0c11 from https://mirror/other fails its merkle proof",
+            "feeder: shard 8f14e45f-ceea-467f-9575-6a1d3a2f0c11 from https://s3.corp/b?x=1 has its merkle proof",
+        ),
+    ],
+)
+def test_what_varies_is_open_and_what_is_said_stays(line: str, again: str, other: str) -> None:
+    """Times, hosts, numbers, ids, paths and addresses may differ; words and error codes may not."""
+    made = draft(line)
+    assert made is not None
+    (pattern,) = made.patterns
+    assert re2.search(pattern, line) and re2.search(pattern, again) and not re2.search(pattern, other)
+    assert all(anchor in line and anchor in again and not any(map(str.isdigit, anchor)) for anchor in made.anchors)
+
+
+@pytest.mark.parametrize(
+    "line", ["RuntimeError: failed", "process exited with error code 3", "12345 67", "", "Error: 0x1f at /a/b/c"]
+)
+def test_a_line_without_words_of_its_own_makes_no_rule(line: str) -> None:
+    """What any failure prints cannot tell this one."""
+    assert draft(line) is None
+
+
+def test_any_line_makes_a_file_that_can_be_read_back() -> None:
+    """Quotes, colons, control signs, other scripts: the text is YAML, and its example is the line."""
+    line = "mesh: \"ring\" #2 said '{broken}: yes' – длинная очередь \\d+ [x](y) *lost* phase lock"
+    made = draft(line)
+    assert made is not None
+    text = proposal.rule_text("learned_x", replace(LESSON, line=line), made)
+    gate, ruleset = gates.compiles("learned_x", text, "nvlink_error")
+    assert gate.passed and ruleset is not None, gate.reason
+    assert yaml.safe_load(text)["examples"]["match"] == [line]
+
+
+def test_counter_examples_are_the_healthy_lines_that_look_most_alike() -> None:
+    """The nearest first, each once, and none that the rule itself matches."""
+    line = "optical lane 4 lost carrier lock"
+    near = lesson.nearest(line, ["step 1 loss 2", "optical lane 4 has carrier lock", "step 2 loss 1", line], 2)
+    assert near == ("optical lane 4 has carrier lock", "step 2 loss 1")
+    made = proposal.Draft("t", ("carrier lock",), ("carrier lock",))
+    text = proposal.rule_text("learned_x", replace(LESSON, line=line, healthy=near), made)
+    assert yaml.safe_load(text)["examples"]["no_match"] == ["step 2 loss 1"]
+
+
+def test_text_for_a_rule_names_no_secret_and_no_host() -> None:
+    """Known nodes by aliases; what only looks like a host as well; placeholders are one word."""
+    hidden = disguise("", ["gpu-017"], redact)
+    told = lesson.shown("gpu-017 asked db-14.corp, 10.0.0.9, https://a:b@c/d and mia@corp.com", hidden)
+    assert told == "host-1 asked host-0, host-2, https://<url-password>c/d and <e-mail>"
+
+
+def test_a_learned_rule_claims_no_more_than_it_may() -> None:
+    """Stable maturity, an action, another role, type or id, and explaining everything are refused."""
+    made = draft("optical lane 4 lost carrier lock")
+    assert made is not None
+    text = proposal.rule_text("learned_x", replace(LESSON, line="optical lane 4 lost carrier lock"), made)
+    assert gates.compiles("learned_x", text, "nvlink_error")[0].passed
+    for change in (
+        ("maturity: sandbox", "maturity: stable"),
+        ("maturity: sandbox", "maturity: sandbox\naction: cordon_and_resubmit"),
+        ("role: root", "role: benign"),
+        ("id: learned_x", "id: learned_y"),
+        ("type: nvlink_error", "type: ecc_error"),
+        ("specificity: 60", "specificity: 60\nexplains: [all]"),
+        ("lock", "lo(ck"),
+    ):
+        assert not gates.compiles("learned_x", text.replace(*change), "nvlink_error")[0].passed, change

@@ -270,10 +270,11 @@ class RecoveryStore(Protocol):
 
     async def plan(self, id: str) -> Plan | None: ...
 
-    async def change_plan(self, id: str, now: float, rule: Rule) -> Ruling:
+    async def change_plan(self, id: str, now: float, rule: Rule, *, alone: bool = False) -> Ruling:
         """Read the plan and its situation under the lock of its cluster, and store the ruling in the same transaction.
 
-        What ``rule`` raises leaves everything as it was. Raises NotFound.
+        What ``rule`` raises leaves everything as it was. alone: the rule looks at nothing but the plan, so that the
+        situation (up to thousands of plans) is not read. Raises NotFound.
         """
 
     async def claim_plan(self, executor: str, cluster: str, now: float, lease: float) -> Plan | None:

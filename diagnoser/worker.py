@@ -331,7 +331,7 @@ class Worker:
         now = self._clock()
         for plan in await self._store.expired_plans(now, EXPIRED_AT_ONCE):
             rule = Watched(self._work.expire(now))
-            await self._store.change_plan(plan, now, rule)
+            await self._store.change_plan(plan, now, rule, alone=True)
             self._metrics.ruled(rule)
             self._outbox.notify()
 

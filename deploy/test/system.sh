@@ -7,6 +7,7 @@ ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgre
 command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
 command -v curl >/dev/null 2>&1 || missing="$missing curl"
 (command -v slurmctld && command -v slurmd && command -v munged && command -v sbatch) >/dev/null 2>&1 || missing="$missing slurmctld slurmd slurm-client munge"
+(command -v slurmrestd && ls /usr/lib/*/slurm*/auth_jwt.so) >/dev/null 2>&1 || missing="$missing slurmrestd slurm-wlm-jwt-plugin"
 [ -z "$missing" ] && exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     echo "missing:$missing (the tests that use them will skip)"

@@ -3,12 +3,13 @@
 import asyncio
 import getpass
 import logging
+import os
 import re
 import shlex
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -46,10 +47,13 @@ def slurm(
     secret: Annotated[
         str, typer.Option(envvar="DIAGNOSER_AGENT_WEBHOOK_SECRET", help="Of that webhook.", show_default=False)
     ] = "",
+    rest: Annotated[str, typer.Option(help="slurmrestd, such as http://slurm:6820, to read jobs and nodes.")] = "",
+    rest_token_file: Annotated[Path | None, typer.Option(help="File with its JWT. Default: SLURM_JWT.")] = None,
 ) -> None:
     """Watch a Slurm cluster and carry out its plans. Runs as root or SlurmUser on a host with Slurm's commands."""
     from diagnoser.agent import knock, loops, service
     from diagnoser.agent.slurm import memory
+    from diagnoser.agent.slurm import rest as slurmrestd
     from diagnoser.agent.slurm.check import Check
     from diagnoser.agent.slurm.commands import Slurm, run
     from diagnoser.agent.slurm.executor import Executor
@@ -57,15 +61,20 @@ def slurm(
 
     _begin(cluster, state, json_log)
 
+    user = getpass.getuser()
+
     async def main() -> None:
-        async with service.connect(server, token) as client:
-            api, scheduler = service.Service(client), Slurm(run)
+        async with AsyncExitStack() as stack:
+            api = service.Service(await stack.enter_async_context(service.connect(server, token)))
+            scheduler = Slurm(run)
+            if rest:
+                jwt = slurmrestd.credentials(user, rest_token_file, os.environ.get("SLURM_JWT", ""))
+                daemon = await stack.enter_async_context(service.connect(rest, ""))
+                scheduler = slurmrestd.slurm(await slurmrestd.connect(daemon, jwt))
             program = Check(run, tuple(shlex.split(check))) if check else None
             path = state / f"{cluster}.json"
             observer = Observer(api, scheduler, cluster, path, time.time, memory.load(path, time.time()), logs)
-            executor = Executor(
-                api, scheduler, program, cluster, getpass.getuser(), state, time.monotonic, time.time, dry_run
-            )
+            executor = Executor(api, scheduler, program, cluster, user, state, time.monotonic, time.time, dry_run)
             bell = asyncio.Event() if listen else None
             duties = [loops.again(observer.look, poll), *([knock.listen(listen, secret, bell)] if bell else [])]
             await loops.run(executor, f"slurm@{socket.gethostname()}", *duties, knock=bell)

@@ -95,10 +95,13 @@ class Services:
     attribution: Attribution | None = None
     metrics: Metrics | None = None
 
-    async def change_plan(self, id: str, now: float, rule: Rule) -> Plan:
-        """Run a rule on a stored plan, count what it decided, and let it be sent. Raises NotFound, Conflict."""
+    async def change_plan(self, id: str, now: float, rule: Rule, *, alone: bool = True) -> Plan:
+        """Run a rule on a stored plan, count what it decided, and let it be sent. Raises NotFound, Conflict.
+
+        alone: the rule looks at nothing but the plan.
+        """
         watched = Watched(rule)
-        plan = (await self.store.change_plan(id, now, watched)).plan
+        plan = (await self.store.change_plan(id, now, watched, alone=alone)).plan
         assert plan is not None, "rules on a stored plan keep it"
         if self.metrics:
             self.metrics.ruled(watched)

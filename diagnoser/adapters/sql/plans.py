@@ -39,14 +39,14 @@ class Plans(Nodes):
             body = (await connection.execute(select(plans.c.body).where(plans.c.id == id))).scalar()
         return codec.plan_of(body) if body is not None else None
 
-    async def change_plan(self, id: str, now: float, rule: Rule) -> Ruling:
+    async def change_plan(self, id: str, now: float, rule: Rule, *, alone: bool = False) -> Ruling:
         async with self.writing() as connection:
             cluster = (await connection.execute(select(plans.c.cluster).where(plans.c.id == id))).scalar()
             if cluster is None:
                 raise NotFound(f"there is no plan {id!r}")
             await self._lock(connection, cluster)
             body = (await connection.execute(select(plans.c.body).where(plans.c.id == id))).scalar_one()
-            return await self._rule(connection, codec.plan_of(body), now, rule)
+            return await self._rule(connection, codec.plan_of(body), now, rule, alone)
 
     async def claim_plan(self, executor: str, cluster: str, now: float, lease: float) -> Plan | None:
         """A cheap look first: executors ask again and again, and mostly there is nothing."""
@@ -77,8 +77,10 @@ class Plans(Nodes):
         await self._lock(connection, plan.cluster)
         return await self._rule(connection, plan, now, rule)
 
-    async def _rule(self, connection: AsyncConnection, plan: Plan, now: float, rule: Rule) -> Ruling:
-        ruling = rule(plan, await self._situation(connection, plan, now))
+    async def _rule(
+        self, connection: AsyncConnection, plan: Plan, now: float, rule: Rule, alone: bool = False
+    ) -> Ruling:
+        ruling = rule(plan, Situation() if alone else await self._situation(connection, plan, now))
         for one in (*ruling.others, *((ruling.plan,) if ruling.plan else ())):
             await self._put(connection, one)
         await self._trip(connection, plan.cluster, ruling.trips)

@@ -109,6 +109,15 @@ def parse_nodes(text: str) -> dict[str, NodeRecord]:
     return {node.name: node for node in nodes}
 
 
+def parse_rest_nodes(text: str) -> dict[str, NodeRecord]:
+    """The same, of slurmrestd's JSON. Raises BadInput."""
+    try:
+        nodes = [_rest_node(row) for row in orjson.loads(text)["nodes"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"slurmrestd's JSON cannot be read: {type(error).__name__}: {error}") from None
+    return {node.name: node for node in nodes}
+
+
 def expand(hostlist: str) -> tuple[str, ...]:
     """``gpu-[01-03,7],login`` -> all its names, in order. Raises BadInput for what is no list of nodes."""
     names: list[str] = []
@@ -250,7 +259,7 @@ def _node(line: str) -> NodeRecord:
     state = fields.get("State", "").upper()
     flags, name = {"*": "NOT_RESPONDING"}, valid_node(fields["NodeName"])
     states = {word.rstrip("*~#!%$@^-") for word in state.split("+")} | {flags[c] for c in state if c in flags}
-    gpus = sum(int(count) for count in re.findall(r"\bgpu:(?:[^:,()]+:)?(\d+)", fields.get("Gres", "")))
+    gpus = _gpu_count(fields.get("Gres", ""))
     return NodeRecord(
         name=name,
         states=frozenset(states),
@@ -259,6 +268,25 @@ def _node(line: str) -> NodeRecord:
         gpus=gpus,
         text=f"NodeName={name} State={state} Reason={reason or _silent(state)}".rstrip(),
     )
+
+
+def _rest_node(row: Mapping[str, Any]) -> NodeRecord:
+    name, reason = valid_node(row["name"]), _text(row, "reason")
+    states = _words(row["state"]) + _words(row.get("state_flags"))
+    star = "*" if "NOT_RESPONDING" in states else ""
+    state = "+".join(word for word in states if word != "NOT_RESPONDING") + star
+    return NodeRecord(
+        name=name,
+        states=frozenset(states),
+        reason=reason,
+        address=_text(row, "address"),
+        gpus=_gpu_count(_text(row, "gres")),
+        text=f"NodeName={name} State={state} Reason={reason or _silent(state)}".rstrip(),
+    )
+
+
+def _gpu_count(gres: str) -> int:
+    return sum(int(count) for count in re.findall(r"\bgpu:(?:[^:,()]+:)?(\d+)", gres))
 
 
 def _silent(state: str) -> str:

@@ -218,7 +218,7 @@ async def check_results(id: PlanId, body: ResultsBody, services: Provided) -> Ch
     nodes than the breaker lets go, the plan waits for a person and the token is void."""
     now, results = services.clock(), [one.result() for one in body.results]
     rule = services.orders.check_results(body.token, body.round, results, now)
-    return _round(await services.change_plan(id, now, rule), services)
+    return _round(await services.change_plan(id, now, rule, alone=False), services)
 
 
 async def approve_plan(services: Services, id: str, by: str, comment: str) -> Plan:

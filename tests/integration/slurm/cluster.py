@@ -19,6 +19,8 @@ from typing import Any
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "squeue", "sbatch", "srun", "scancel", "sinfo")
 PACKAGES = "slurmctld slurmd slurm-client munge"
+REST_PACKAGES = "slurmrestd slurm-wlm-jwt-plugin"
+PLUGINS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib")
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 ROOT = os.getuid() == 0
 CREDENTIAL_SECONDS = 5
@@ -34,13 +36,23 @@ def missing() -> str:
     return f"no user {', '.join(users)}" if users else ""
 
 
+def missing_rest() -> str:
+    """Why there can be no slurmrestd with tokens; "" when there can."""
+    plugins = [path for place in PLUGINS for path in Path(place).glob("slurm*/auth_jwt.so")]
+    if shutil.which("slurmrestd", path=PATH) and plugins:
+        return ""
+    return f"no slurmrestd with auth/jwt: apt-get install --no-install-recommends {REST_PACKAGES}"
+
+
 @dataclass
 class Cluster:
-    """folder: all its files. daemons: name of a node, or of a central daemon -> its process."""
+    """folder: all its files. daemons: name of a node, or of a central daemon -> its process. rest: port of slurmrestd,
+    0 for none."""
 
     folder: Path
     name: str
     nodes: tuple[str, ...]
+    rest: int = 0
     daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -107,6 +119,15 @@ class Cluster:
     def start_controller(self) -> None:
         self.start("slurmctld", "slurmctld", "-D", user="slurm")
 
+    def start_rest(self) -> None:
+        """It refuses to run as root or as Slurm's own user."""
+        version = ("-s", "openapi/v0.0.38") if " 22." in self.run("slurmrestd", "-V") else ("-s", "openapi/slurmctld")
+        given = ("env", "SLURM_JWT=daemon", "slurmrestd", *version, "-a", "rest_auth/jwt", f"127.0.0.1:{self.rest}")
+        self.start("slurmrestd", *given, user=self.job_user)
+
+    def token(self, seconds: int = 600) -> str:
+        return self.run("scontrol", "token", f"lifespan={seconds}").removeprefix("SLURM_JWT=")
+
     def end(self, name: str, *, kill: bool = False) -> None:
         """End one daemon by its process id. kill: without a chance to say goodbye."""
         process = self.daemons.pop(name)
@@ -119,13 +140,14 @@ class Cluster:
 
 
 @contextmanager
-def running(name: str, count: int, silent: int = 10) -> Iterator[Cluster]:
+def running(name: str, count: int, silent: int = 10, *, rest: bool = False) -> Iterator[Cluster]:
     """A cluster of ``count`` nodes that are idle; ended and removed at the end. silent: seconds after which a node that
-    does not answer is taken for dead."""
+    does not answer is taken for dead. rest: with slurmrestd."""
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        cluster = Cluster(folder, name, tuple(f"gpu-{number:02}" for number in range(1, count + 1)))
+        names = tuple(f"gpu-{number:02}" for number in range(1, count + 1))
+        cluster = Cluster(folder, name, names, _free_ports(1)[0] if rest else 0)
         _prepare(cluster, silent)
         stack.callback(_stop, cluster)
         munge = folder / "munge"
@@ -138,6 +160,8 @@ def running(name: str, count: int, silent: int = 10) -> Iterator[Cluster]:
             cluster.start_node(node)
         idle = ("sinfo", "-h", "-N", "-t", "idle", "-o", "%N")
         until(lambda: len(cluster.run(*idle, check=False).split()) == count, "all nodes are idle", 60)
+        if rest:
+            cluster.start_rest()
         yield cluster
 
 
@@ -161,12 +185,15 @@ def _prepare(cluster: Cluster, silent: int) -> None:
     (folder / "munge" / "key").chmod(0o600)
     for node in cluster.nodes:
         (folder / "spool" / node).mkdir()
+    (folder / "state" / "jwt.key").write_bytes(secrets.token_bytes(32))
+    (folder / "state" / "jwt.key").chmod(0o600)
     (folder / "slurm.conf").write_text(_configuration(cluster, silent))
     if ROOT:
         for path in (folder / "munge", folder / "munge" / "key"):
             shutil.chown(path, "munge", "munge")
         for part in ("state", "log"):
             shutil.chown(folder / part, "slurm", "slurm")
+        shutil.chown(folder / "state" / "jwt.key", "slurm", "slurm")
 
 
 def _configuration(cluster: Cluster, silent: int) -> str:
@@ -186,6 +213,7 @@ def _configuration(cluster: Cluster, silent: int) -> str:
             f"SlurmdUser={own}",
             "AuthType=auth/munge",
             f"AuthInfo=socket={folder}/munge/socket,cred_expire={CREDENTIAL_SECONDS}",
+            *(("AuthAltTypes=auth/jwt", f"AuthAltParameters=jwt_key={folder}/state/jwt.key") if cluster.rest else ()),
             f"StateSaveLocation={folder}/state",
             f"SlurmctldPidFile={folder}/log/slurmctld.pid",
             f"SlurmdPidFile={folder}/log/slurmd.%n.pid",

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,8 +87,10 @@ class Site:
 
 
 @contextmanager
-def site(cluster: Cluster, folder: Path, *options: str, **settings: str) -> Iterator[Site]:
-    """All three running. options: of the agent. settings: of the service."""
+def site(
+    cluster: Cluster, folder: Path, *options: str, variables: Mapping[str, str] | None = None, **settings: str
+) -> Iterator[Site]:
+    """All three running. options, variables: of the agent. settings: of the service."""
     with ExitStack() as stack:
         for part in ("service", "agent"):
             (folder / part).mkdir()
@@ -101,7 +103,7 @@ def site(cluster: Cluster, folder: Path, *options: str, **settings: str) -> Iter
         client = found.start()
         agent = Agent(folder / "agent", cluster, found.url, options)
         stack.callback(_stop, agent)
-        agent.start()
+        agent.start(**(variables or {}))
         until(lambda: "agent_started" in agent.log(), "the agent looks")
         yield Site(cluster, found, agent, client)
 

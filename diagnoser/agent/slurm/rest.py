@@ -1,0 +1,151 @@
+"""Slurm's REST daemon with a JWT, as the option beside Slurm's commands.
+
+It tells of jobs and nodes, takes nodes out, gives them back and ends jobs. Commands are still needed for what it has no
+verb for in any version (requeue, hold, reservations, srun, the script of a job), and for nodes before Slurm 23.02,
+where it answers 405.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Done, Runner, Slurm, run
+from diagnoser.agent.slurm.records import JobRecord, NodeRecord, parse_jobs, parse_rest_nodes
+from diagnoser.errors import BadInput, Denied, Unavailable
+
+_JOBS = re.compile(r"/slurm/v0\.0\.(\d+)/jobs/?")
+_STATES = {"drain": ["DRAIN"], "resume": ["RESUME"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One command as a request. path: below ``/slurm/<version>/``."""
+
+    method: str
+    path: str
+    body: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The daemon. version: such as v0.0.38. headers: made anew for each request, because tokens run out."""
+
+    client: httpx.AsyncClient
+    version: str
+    headers: Callable[[], dict[str, str]]
+
+    async def read(self, what: str) -> str:
+        """The JSON of a listing. Raises Unavailable, also while there is no valid token."""
+        answer = await self._ask("GET", what)
+        if not answer.is_success:
+            raise Unavailable(f"slurmrestd answers {answer.status_code} for {what}: {_told(answer)}")
+        return answer.text
+
+    async def change(self, command: Sequence[str], change: Change) -> Done | None:
+        """How the command went; None when this version of the daemon has no such request."""
+        try:
+            answer = await self._ask(change.method, change.path, change.body)
+        except Unavailable as error:
+            return Done(tuple(command), 1, error=str(error))
+        if answer.status_code in (404, 405, 501):
+            return None
+        told = _told(answer)
+        return Done(tuple(command), 0 if answer.is_success and not told else 1, "by slurmrestd", told)
+
+    async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
+        try:
+            answer = await self.client.request(
+                method,
+                f"/slurm/{self.version}/{path}",
+                json=body,
+                headers=self.headers(),
+                timeout=COMMAND_SECONDS,
+            )
+        except httpx.TransportError as error:
+            raise Unavailable(f"slurmrestd is away: {type(error).__name__}") from None
+        if answer.status_code in (401, 403):
+            raise Unavailable("slurmrestd refuses the token")
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Rest(Slurm):
+    """Reads over REST. link: must be given."""
+
+    link: Link = field(kw_only=True)
+
+    async def jobs(self) -> dict[int, JobRecord]:
+        return parse_jobs(await self.link.read("jobs"))
+
+    async def nodes(self) -> dict[str, NodeRecord]:
+        return parse_rest_nodes(await self.link.read("nodes"))
+
+
+def slurm(link: Link, commands: Runner = run) -> Rest:
+    """Slurm over REST, with commands for what REST cannot do."""
+
+    async def runner(command: Sequence[str], seconds: float) -> Done:
+        change = as_request(command)
+        done = await link.change(command, change) if change else None
+        return done or await commands(command, seconds)
+
+    return Rest(runner, link=link)
+
+
+def as_request(command: Sequence[str]) -> Change | None:
+    """The request that does what the command does, None where there is none."""
+    match list(command):
+        case ["scontrol", "update", node, state, *reason] if node.startswith("nodename="):
+            states = _STATES.get(state.removeprefix("state="))
+            why = {"reason": reason[0].removeprefix("reason=")} if reason else {}
+            name = quote(node.removeprefix("nodename="), safe="")
+            return Change("POST", f"node/{name}", {"state": states, **why}) if states else None
+        case ["scancel", number] if number.isdecimal():
+            return Change("DELETE", f"job/{number}")
+    return None
+
+
+async def connect(client: httpx.AsyncClient, headers: Callable[[], dict[str, str]]) -> Link:
+    """A link in the newest version that the daemon speaks. Raises Unavailable, Denied, BadInput."""
+    try:
+        answer = await client.get("/openapi.json", headers=headers(), timeout=COMMAND_SECONDS)
+        paths = answer.json()["paths"] if answer.is_success else ()
+    except httpx.TransportError as error:
+        raise Unavailable(f"slurmrestd is away: {type(error).__name__}") from None
+    except (ValueError, KeyError, TypeError):
+        paths = ()
+    if answer.status_code in (401, 403):
+        raise Denied("slurmrestd refuses the token")
+    found = [int(match[1]) for path in paths if (match := _JOBS.fullmatch(path))]
+    if not found:
+        raise BadInput("no slurmrestd that tells of jobs: start it with -s openapi/v0.0.38, or openapi/slurmctld")
+    return Link(client, f"v0.0.{max(found)}", headers)
+
+
+def credentials(user: str, path: Path | None, given: str) -> Callable[[], dict[str, str]]:
+    """Headers with the JWT of a file, else the one given. Raises BadInput where there is neither."""
+    if path is None and not given:
+        raise BadInput("slurmrestd needs a token: --rest-token-file, or SLURM_JWT in the environment")
+
+    def headers() -> dict[str, str]:
+        try:
+            token = (path.read_text() if path else given).strip().removeprefix("SLURM_JWT=")
+        except OSError as error:
+            raise Unavailable(f"cannot read {path}: {error.strerror}") from None
+        return {"X-SLURM-USER-NAME": user, "X-SLURM-USER-TOKEN": token}
+
+    return headers
+
+
+def _told(answer: httpx.Response) -> str:
+    """The daemon's errors, in its words."""
+    try:
+        errors = answer.json().get("errors") or []
+        return "; ".join(str(one.get("error") or one.get("description") or one) for one in errors)
+    except (ValueError, AttributeError):
+        return answer.text[:200] if not answer.is_success else ""

@@ -1,0 +1,211 @@
+"""1,000 plans from the outbox to the cluster, over links that fail three times in ten, also after the work was done.
+
+Real are the store, the outbox, the signed webhook and its receiver, the API, the agent's loop and its executor. Slurm
+is a double that keeps state and counts what it is told to do.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+from sqlalchemy import Table, func, select
+from starlette.types import ASGIApp
+from structlog.testing import capture_logs
+
+from diagnoser.adapters.memory import LocalWake
+from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.sql.tables import attempts, effects, jobs, plans
+from diagnoser.adapters.webhook import RecoveryWebhook
+from diagnoser.agent import knock, loops
+from diagnoser.agent.service import Service
+from diagnoser.agent.slurm.commands import Done, Slurm
+from diagnoser.agent.slurm.executor import Executor
+from diagnoser.agent.slurm.records import JobRecord, NodeRecord
+from diagnoser.model import AttemptKey, EffectKind, Job, Mode, Plan, PlanState
+from diagnoser.outbox import Outbox, Pace
+from diagnoser.ports import DiagnosisRecord, PlanFilter
+from diagnoser.recovery.policy import in_mode, plan_key
+from diagnoser.taxonomy import Action
+from diagnoser.telemetry import Metrics
+from diagnoser.web.server import create
+from tests.serving import ECC, orders, serving
+
+COUNT = 1000
+FAILING = 0.3
+SECRET = "whsec_c2VjcmV0IG9mIHRoZSB0ZXN0IHJ1bg=="
+
+
+@dataclass
+class Clock:
+    """Moves only when a test says so: a claim whose answer was lost is free again when its lease has run out."""
+
+    now: float = field(default_factory=time.time)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class FlakyTransport(httpx.AsyncBaseTransport):
+    """Three calls in ten fail: before they arrive, with 503, or on the way back when the work is done."""
+
+    def __init__(self, app: ASGIApp, seed: int) -> None:
+        self._inner, self._rng, self.failed = httpx.ASGITransport(app=app), Random(seed), Counter[int]()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        how = self._rng.randrange(3) if self._rng.random() < FAILING else -1
+        self.failed[how] += 1
+        if how == 0:
+            raise httpx.ConnectError("cut")
+        if how == 1:
+            return httpx.Response(503, request=request)
+        answer = await self._inner.handle_async_request(request)
+        if how == 2:
+            raise httpx.ReadError("cut")
+        return answer
+
+
+@dataclass
+class Cluster:
+    """A Slurm that does what it is told at once. told: command -> how often."""
+
+    jobs: dict[int, JobRecord]
+    nodes: dict[str, NodeRecord]
+    told: Counter[tuple[str, ...]] = field(default_factory=Counter)
+
+    async def run(self, command: Sequence[str], seconds: float) -> Done:
+        given = tuple(command)
+        self.told[given] += 1
+        if given[1] == "update":
+            name = given[2].removeprefix("nodename=")
+            self.nodes[name] = NodeRecord(name, frozenset({"IDLE", "DRAIN"}), given[4].removeprefix("reason="))
+        else:
+            job = self.jobs[int(given[2])]
+            self.jobs[job.number] = replace(job, state="PENDING", restarts=job.restarts + 1, nodes=())
+        return Done(given, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Reads(Slurm):
+    """Reads the double's state as it is, without the text between."""
+
+    cluster: Cluster = field(default_factory=lambda: Cluster({}, {}))
+
+    async def jobs(self) -> dict[int, JobRecord]:
+        return self.cluster.jobs
+
+    async def nodes(self) -> dict[str, NodeRecord]:
+        return self.cluster.nodes
+
+
+def acting(number: int, now: float) -> Plan:
+    key, nodes = AttemptKey(f"slurm-east-{number}", 1), (f"n{number}",)
+    action = Action.CORDON_AND_RESUBMIT
+    plan = Plan(
+        id=f"{number:06}",
+        key=plan_key(key, action, nodes),
+        job=key.job,
+        attempt=1,
+        action=action,
+        nodes=nodes,
+        mode=Mode.ACT,
+        state=PlanState.SENT,
+        reason="",
+        created=now,
+        expires=now + 86_400.0,
+        cluster="east",
+    )
+    return in_mode(plan, Mode.ACT)
+
+
+async def stored(store: SqlStore, made: Sequence[Plan]) -> None:
+    """Plans with the effects that announce them, as a worker leaves them."""
+    announce = orders(webhook=True).effects.announce
+    row: dict[str, Any] = {"number": 1, "opened": 0.0}
+    async with store.writing() as connection:
+        for plan in made:
+            record = DiagnosisRecord(f"d{plan.id}", AttemptKey(plan.job, 1), 1, plan.created, True, ECC)
+            await store.insert_new(connection, jobs, [{"id": plan.job, "body": codec.job_text(Job(plan.job))}])
+            await store.insert_new(connection, attempts, [{"job": plan.job, **row}])
+            await store.insert_new(connection, plans, [codec.plan_row(plan)])
+            await store.insert_new(connection, effects, [codec.effect_row(one) for one in announce(plan, record)])
+
+
+def cluster_of(count: int) -> Cluster:
+    """Each job has failed on a node of its own."""
+    numbers = range(1, count + 1)
+    return Cluster(
+        {number: JobRecord(number, "FAILED", nodes=(f"n{number}",)) for number in numbers},
+        {f"n{number}": NodeRecord(f"n{number}", frozenset({"IDLE"})) for number in numbers},
+    )
+
+
+@pytest.mark.timeout(300)
+async def test_each_of_a_thousand_plans_is_carried_out_exactly_once(tmp_path: Path) -> None:
+    """Each node is drained once, each job requeued once, each plan is reached, each delivery arrives."""
+    clock, cluster, bell = Clock(), cluster_of(COUNT), asyncio.Event()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(capture_logs())  # thousands of lines
+        web = await stack.enter_async_context(serving(tmp_path, clock=clock, orders=orders(webhook=True)))
+        await stored(web.store, [acting(number, clock.now) for number in range(1, COUNT + 1)])
+        hook, api = FlakyTransport(knock.application(SECRET, bell), 1), FlakyTransport(create(web.services), 2)
+        out = await stack.enter_async_context(httpx.AsyncClient(transport=hook))
+        client = await stack.enter_async_context(httpx.AsyncClient(transport=api, base_url="http://diagnoser.test"))
+        service = Service(client, pause=lambda _: asyncio.sleep(0))
+        slurm = Reads(cluster.run, cluster)
+        executor = Executor(service, slurm, None, "east", "root", tmp_path, time.monotonic, time.time)
+        agent = asyncio.create_task(loops.run(executor, "slurm-1", knock=bell))
+        sending = asyncio.create_task(outbox(web.store, out).run())
+        await asyncio.gather(ended(web.store, clock, bell, agent), delivered(web.store))
+        for task in (agent, sending):
+            task.cancel()
+        await asyncio.gather(agent, sending, return_exceptions=True)
+        states = {one.state for one in await everything(web.store)}
+    assert states == {PlanState.REACHED}
+    assert set(cluster.told.values()) == {1}
+    assert Counter(command[1] for command in cluster.told) == {"update": COUNT, "requeue": COUNT}
+    assert {job.restarts for job in cluster.jobs.values()} == {1}
+    assert all(flaky.failed[how] > 50 for flaky in (hook, api) for how in (0, 1, 2))
+
+
+def outbox(store: SqlStore, client: httpx.AsyncClient) -> Outbox:
+    sender = RecoveryWebhook("http://10.0.0.1/plans", SECRET, client, time.time, allow_private=True)
+    pace = Pace(first=0.001, longest=0.01, poll=0.01)
+    senders = {EffectKind.RECOVERY: sender}
+    return Outbox(store, senders, time.time, LocalWake(), Random(3), Metrics(CollectorRegistry()), pace)
+
+
+async def ended(store: SqlStore, clock: Clock, bell: asyncio.Event, agent: asyncio.Task[None]) -> None:
+    """Waits for all plans. What nobody has moved for a while was lost with an answer: its lease runs out."""
+    before = -1
+    while left := await count(store, plans, "sent"):
+        assert not agent.done(), agent.exception()
+        if left == before:
+            clock.now += 61.0
+            bell.set()
+        before = left
+        await asyncio.sleep(1.0)
+
+
+async def delivered(store: SqlStore) -> None:
+    while await count(store, effects, "pending"):  # noqa: ASYNC110 - rows in a database
+        await asyncio.sleep(0.5)
+
+
+async def count(store: SqlStore, table: Table, state: str) -> int:
+    async with store.reading() as connection:
+        found = await connection.execute(select(func.count()).select_from(table).where(table.c.state == state))
+        return int(found.scalar_one())
+
+
+async def everything(store: SqlStore) -> list[Plan]:
+    return await store.plans(PlanFilter(), "", COUNT + 1)

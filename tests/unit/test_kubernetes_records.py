@@ -112,7 +112,7 @@ def test_a_container_that_started_again_has_two_lives() -> None:
     last = {"terminated": {"exitCode": 1, "reason": "Error", "startedAt": START, "finishedAt": END}}
     before, now = _runs(shown({"running": {"startedAt": "2026-01-01T00:02:00Z"}}, 1, lastState=last))
     assert (before.key, before.before, before.ended) == ("p1/0", True, Ended(1, "Error", 1767225660.0))
-    assert (now.key, now.created, now.ended) == ("p1/1", 1767225660.0, None)
+    assert (now.key, now.created, now.ended) == ("p1/1", 1767225661.0, None)
 
 
 def test_a_pod_that_waits_has_not_started() -> None:
@@ -168,6 +168,18 @@ def test_a_deleted_pod_ends_by_what_is_known_of_its_node() -> None:
         assert gone.gone
         ends.append(gone.runs[0].ended)
     assert ends == [Ended(None, "Deleted"), Ended(None, "NodeLost"), Ended(None, "Preempted")]
+
+
+def test_that_a_pod_ran_is_remembered() -> None:
+    """Older kubelets tell of an evicted pod without its containers."""
+    store = Store()
+    for status in (shown({"running": {"startedAt": START}}), {"phase": "Failed", "reason": "Evicted"}):
+        found = records.pod(pod(status))
+        assert found
+        store.put_pod(found)
+    [run] = store.pods["p1"].runs
+    assert run.ended
+    assert (run.started, run.ended.reason) == (1767225610.0, "Evicted")
 
 
 def test_a_warning_about_a_node_becomes_a_line_of_its_log() -> None:

@@ -88,6 +88,22 @@ def test_what_starts_after_a_failure_is_the_next_launch() -> None:
     assert [one.body["attempt"] for one, _ in watch.news(look(DEAD, KILLED, end), after)[1]] == [2]
 
 
+def test_a_replacement_within_the_second_of_the_failure_is_the_next_launch() -> None:
+    """Times are of whole seconds. Before anything is known, such a pod belongs to the first launch."""
+    again = replace(ONE, uid="p3", created=200.0, started=201.0)
+    assert watch.news(look(DEAD, again), begun(ONE))[0].attempt == 2
+    assert watch.news(look(replace(DEAD, created=200.0), replace(TWO, created=200.0), now=201.0), NEW)[0].attempt == 1
+
+
+def test_a_pod_that_was_turned_away_is_no_failure() -> None:
+    """A kubelet short of devices refuses pods: the launch is the one that runs in the end."""
+    away = replace(ONE, uid="p3", created=202.0, started=0.0, ended=Ended(None, "OutOfnvidia.com/gpu", 203.0))
+    again = replace(ONE, uid="p4", created=212.0, started=213.0)
+    after, told = watch.news(look(DEAD, away, again), begun(ONE))
+    assert kinds(told) == ["exit", "registered", "started"]
+    assert (after.attempt, after.ended) == (2, None)
+
+
 def test_a_container_that_starts_again_in_its_pod_is_the_next_launch() -> None:
     """The life before is a run of its own, with its own end."""
     before = replace(DEAD, before=True)

@@ -253,7 +253,7 @@ def _runs(record: PodRecord, found: Mapping[str, Any]) -> tuple[Run, ...]:
         before = replace(now, restarts=restarts - 1, before=True, started=seconds(last.get("startedAt")) or made)
         ended = _ended(last)
         runs.append(replace(before, ended=ended))
-        now = replace(now, created=max(made, ended.time))
+        now = replace(now, created=max(made, ended.time + 1.0))  # times are of whole seconds
     running, over = state.get("running"), state.get("terminated")
     begun = seconds((running or over or {}).get("startedAt"))
     return (*runs, replace(now, started=begun or (made if over else 0.0), ended=_end(over, status, now, running)))

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from diagnoser.agent.kubernetes import records
@@ -43,7 +43,11 @@ class Store:
         self.changed.set()
 
     def put_pod(self, pod: PodRecord) -> None:
-        self.pods[pod.uid] = pod
+        """An evicted pod may be told without its containers: that they ran is known from before."""
+        before = self.pods.get(pod.uid)
+        began = {run.key: run.started for run in before.runs} if before else {}
+        runs = tuple(run if run.started else replace(run, started=began.get(run.key, 0.0)) for run in pod.runs)
+        self.pods[pod.uid] = replace(pod, runs=runs)
         self.changed.set()
 
     def drop_pod(self, uid: str) -> None:

@@ -151,9 +151,9 @@ def stale(node: NodeRecord) -> bool:
 
 
 def first_failure(runs: Collection[Run]) -> Run | None:
-    """The run that failed first; one that nobody saw fail comes last."""
-    failed = [run for run in runs if run.ended and (run.ended.code is None or run.ended.code != 0)]
-    failed = [run for run in failed if run.started or run.ended.reason not in CANCELLED | PREEMPTED]  # type: ignore[union-attr]
+    """The run that failed first; one that nobody saw fail comes last. What never ran did not fail: a kubelet that is
+    short of devices turns pods away."""
+    failed = [run for run in runs if run.started and run.ended and (run.ended.code is None or run.ended.code != 0)]
     return min(failed, key=_when_failed, default=None)
 
 
@@ -171,10 +171,14 @@ def _next_launch(runs: Collection[Run], tracked: Tracked) -> Tracked | None:
 
 
 def _joined(look: Look, runs: Collection[Run], tracked: Tracked, told: Told) -> Tracked:
-    """The launch with the runs that belong to it: all that were there before its first failure."""
+    """The launch with the runs that belong to it: all that were there before its first failure.
+
+    Times are of whole seconds: one that appears within the second of the failure of a launch that is known replaces it.
+    """
     failure = first_failure(runs)
     until = failure.ended.time if failure and failure.ended and failure.ended.time else math.inf
-    members = [run for run in runs if run.key in tracked.members or run.created <= until]
+    until += 0.0 if tracked.started else 0.5
+    members = [run for run in runs if run.key in tracked.members or run.created < until]
     started = [run for run in members if run.started]
     nodes = tuple(sorted({run.node for run in started if run.node}))
     keys = tuple(sorted({*tracked.members, *(run.key for run in members)}))

@@ -7,7 +7,7 @@ conditions, evictions, logs that are followed. What it refuses is set by the tes
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -52,6 +52,7 @@ class State:
     """objects: by (plural, namespace, name). changes: (version, type, plural, object). oldest: version that is known.
 
     refused: (method, plural) -> code. evictions: versions that are served. logs: lines of a pod, by its name.
+    on_pod: what happens to a pod that somebody asked for.
     """
 
     objects: dict[tuple[str, str, str], Object] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class State:
     logs: dict[str, list[str]] = field(default_factory=dict)
     down: bool = False
     page: int = 1000
+    on_pod: Callable[[Object], None] = lambda pod: None
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def put(self, plural: str, found: Object) -> Object:
@@ -232,6 +234,8 @@ class _Handler(BaseHTTPRequestHandler):
         )
         if asked.plural == "jobs":
             state.run(name)
+        if asked.plural == "pods":
+            threading.Thread(target=state.on_pod, args=(made,), daemon=True).start()
         return self._tell(201, made)
 
     def do_PATCH(self) -> None:

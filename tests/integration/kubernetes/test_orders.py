@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from diagnoser.agent.kubernetes.kinds import KINDS, templates
 from tests.e2e.service import until
 from tests.integration.kubernetes.conftest import Agent, agent_of, job, launched
 from tests.integration.kubernetes.double import Server
 from tests.integration.slurm.double import Plans, plans
 
+POD = {"spec": {"containers": [{"name": "main", "image": "trainer:1"}]}}
 PLAN, REASON = "diagnoser.io/plan", "diagnoser.io/reason"
 
 
@@ -112,6 +114,36 @@ def test_a_job_that_its_controller_launched_again_only_moves(server: Server, ser
     ]
     [old, new] = sorted(server.state.pods("llama"), key=lambda one: one["status"]["phase"])
     assert (old["status"]["phase"], new["spec"]["nodeName"]) == ("Failed", "gpu-02")
+
+
+CUSTOM = {
+    "jobset": {"replicatedJobs": [{"name": "workers", "template": {"spec": {"template": POD}}}]},
+    "pytorchjob": {"pytorchReplicaSpecs": {"Master": {"template": POD}, "Worker": {"template": POD}}},
+    "rayjob": {"rayClusterSpec": {"headGroupSpec": {"template": POD}, "workerGroupSpecs": [{"template": POD}]}},
+}
+
+
+@pytest.mark.parametrize("word", CUSTOM)
+def test_custom_workloads_are_made_anew_as_well(server: Server, service: Plans, agent: Agent, word: str) -> None:
+    """JobSet, PyTorchJob and RayJob: the object that is written keeps all of its pods off the node."""
+    spec = json.loads(json.dumps(CUSTOM[word]))
+    meta = {"name": "llama", "namespace": "train", "finalizers": ["theirs/stays"]}
+    server.state.put(f"{word}s", {"kind": word, "metadata": meta, "spec": spec, "status": {"old": True}})
+    service.add("p1", f"k8s:lab:{word}:train:llama", nodes=["gpu-01"])
+    agent.start()
+    assert _end(service, agent, "p1")["state"] == "reached"
+    made = server.state.get(f"{word}s", "llama")
+    assert made is not None
+    assert "status" not in made
+    assert made["metadata"]["annotations"] == {
+        "diagnoser.io/plan": "p1",
+        "diagnoser.io/attempt": "2",
+        "diagnoser.io/excluded-nodes": "gpu-01",
+    }
+    pods = templates(KINDS[word], made)
+    assert len(pods) == len(templates(KINDS[word], {"spec": CUSTOM[word]}))
+    assert [_excluded(one["spec"]) for one in pods] == [["gpu-01"]] * len(pods)
+    assert server.changes()[2:4] == [f"DELETE {word}s llama", f"POST {word}s"]
 
 
 def test_a_rollback_reaches_the_next_launch_as_variables(server: Server, service: Plans, agent: Agent) -> None:

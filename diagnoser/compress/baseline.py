@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from diagnoser.compress.delta import Delta, Place
 from diagnoser.compress.kinds import Kind
+from diagnoser.model import Cap
 
 NEEDED, KEPT = 3, 5
 """Clean runs that a baseline needs, and how many of the last ones it looks at."""
@@ -36,7 +37,7 @@ class Baseline:
 def learned(delta: Delta, run: str) -> bytes | None:
     """The routine of a clean run, None when it has none. run: names it, so that the same run counts once."""
     shapes = sorted(number for number, stat in delta.shapes.items() if not stat.kind & _NEVER)
-    if delta.crowded or not 0 < len(shapes) <= _MOST:
+    if Cap.SHAPES in delta.caps or not 0 < len(shapes) <= _MOST:
         return None
     return hashlib.blake2b(run.encode(), digest_size=8).digest() + array("Q", shapes).tobytes()
 

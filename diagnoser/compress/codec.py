@@ -10,7 +10,7 @@ from diagnoser.compress.delta import Delta, PointRow, Row, Share, Stat
 from diagnoser.compress.limits import Limits
 from diagnoser.compress.progress import Point
 from diagnoser.errors import BadInput
-from diagnoser.model import Stream
+from diagnoser.model import Cap, Stream
 
 VERSION = 2
 _MOST = 512 << 20
@@ -23,7 +23,7 @@ def to_bytes(delta: Delta) -> bytes:
     at = {stream: index for index, stream in enumerate(streams)}
     body = {
         "streams": [[stream.source, stream.node, stream.rank] for stream in streams],
-        "sums": [delta.lines, delta.bytes, delta.cut_lines, delta.cut_bytes, delta.crowded],
+        "sums": [delta.lines, delta.bytes, delta.cut_lines, delta.cut_bytes, delta.painted, sorted(delta.caps)],
         "shapes": [_stat(key, stat, at) for key, stat in sorted(delta.shapes.items())],
         "shares": [_share(delta.shares[stream]) for stream in streams],
     }
@@ -43,8 +43,8 @@ def from_bytes(data: bytes, limits: Limits | None = None) -> Delta:
 
 def _delta(body: dict[str, Any], limits: Limits) -> Delta:
     streams = [Stream(*fields) for fields in body["streams"]]
-    lines, size, cut_lines, cut_bytes, crowded = body["sums"]
-    delta = Delta(limits, lines, size, cut_lines, cut_bytes, crowded)
+    lines, size, cut_lines, cut_bytes, painted, caps = body["sums"]
+    delta = Delta(limits, lines, size, cut_lines, cut_bytes, painted, set(map(Cap, caps)))
     for key, count, first, early, last, late, ranks, kind, filtered in body["shapes"]:
         first_place, last_place = (first[0], streams[first[1]]), (last[0], streams[last[1]])
         delta.shapes[key] = Stat(
@@ -58,12 +58,19 @@ def _share(share: Share) -> list[Any]:
     rows = [[row[0], row[1].decode("utf-8", "replace"), *row[2:]] for _, row in sorted(share.rows.items())]
     points = [_point(row) for _, row in sorted(share.points.items())]
     voices = [[voice, f"{ranks:x}"] for voice, ranks in sorted(share.voices.items())]
-    return [share.ranges, rows, points, voices, [[*key, *told] for key, told in sorted(share.nodes.items())]]
+    return [
+        share.ranges,
+        rows,
+        points,
+        voices,
+        [[*key, *told] for key, told in sorted(share.nodes.items())],
+        share.least,
+    ]
 
 
 def _shared(fields: list[Any]) -> Share:
-    ranges, rows, points, voices, nodes = fields
-    share = Share(tuple((low, high) for low, high in ranges))
+    ranges, rows, points, voices, nodes, least = fields
+    share = Share(tuple((low, high) for low, high in ranges), least=tuple(least))
     share.rows = {row[0]: Row(row[0], row[1].encode(), *row[2:]) for row in rows}
     for number, voice, dialect, line, time, received, own in points:
         point = Point(*(_value(value) for value in own[:5]), *own[5:]) if own else None

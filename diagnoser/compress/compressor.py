@@ -62,8 +62,10 @@ class Compressor:
         delta.bytes += len(block.data)
         delta.cut_lines += cut.cut_lines
         delta.cut_bytes += cut.cut_bytes
+        delta.painted += cut.painted
         share.ranges = join((*share.ranges, (block.first, block.first + total - 1)))
         _count(block, cut, delta.shapes)
+        share.met(shape.id for shape in cut.found.values())
         self._speakers(block.stream, cut, share)
         Keeper(block, cut, share, delta, self._shapes).keep(self._lasts.setdefault(block.stream, {}))
         if delta.size > 2 * self._settled + 8192:

@@ -12,7 +12,7 @@ from diagnoser.compress.routine import LEARNED
 from diagnoser.compress.selection import Chosen
 from diagnoser.compress.skeleton import blurred, masked
 from diagnoser.compress.voices import Ranks
-from diagnoser.model import Compression, Evidence, LeftOut, Line, Mark, Phase, Progress, Stage, Stream, Template
+from diagnoser.model import Cap, Compression, Evidence, LeftOut, Line, Mark, Phase, Progress, Stage, Stream, Template
 from diagnoser.model.evidence import Placement, rank_nodes
 
 _SEVERE, _TROUBLE = int(Kind.ANCHOR | Kind.EXCEPTION | Kind.FRAME), int(Kind.ERROR | Kind.WARNING)
@@ -83,8 +83,9 @@ class Digest:
         for stat in stats:
             of.setdefault(stat.filtered, []).append(stat)
         for shapes in of.values():
-            sample = body_of(shapes[0].first_text)[1].decode("utf-8", "replace")[:_SAMPLE]
-            yield self._template(f"{len(shapes)} shapes of routine, such as: {templates.mask(sample)}", shapes)
+            sample = templates.mask(body_of(shapes[0].first_text)[1].decode("utf-8", "replace"))[:_SAMPLE]
+            more = f" (and {len(shapes) - 1} more shapes of routine)" if len(shapes) > 1 else ""
+            yield self._template(sample + more, shapes)
 
     def _template(self, text: str, stats: list[Stat]) -> Template:
         first, last = min(stats, key=lambda stat: stat.first), max(stats, key=lambda stat: stat.last)
@@ -134,12 +135,24 @@ class Digest:
     def left_out(self) -> LeftOut:
         missing = self.delta.lines - len(self._rows)
         why = ["routine lines are shown as templates with counts"] if missing else []
-        if self.delta.crowded:
+        if Cap.SHAPES in self.delta.caps:
             uncounted = self.delta.lines - sum(stat.count for stat in self.delta.shapes.values())
             why.append(f"high cardinality: {uncounted} lines belong to shapes beyond the bound")
+        why += [f"{name} prints about {shapes} shapes of lines" for name, shapes in self._many()]
         if self.delta.cut_lines:
             why.append(f"{self.delta.cut_bytes} bytes were cut from the middle of {self.delta.cut_lines} long lines")
-        return LeftOut(missing, "; ".join(why))
+        if self.delta.painted:
+            why.append(f"{self.delta.painted} bytes were painted over on the screen")
+        caps = self.delta.caps | ({Cap.TEMPLATES} if len(self.templates) > templates.MOST else set())
+        if others := sorted(caps - {Cap.SHAPES}):
+            why.append(f"there was more than is held of: {', '.join(others)}")
+        return LeftOut(missing, "; ".join(why), tuple(sorted(caps)))
+
+    def _many(self) -> list[tuple[str, int]]:
+        """Streams whose lines have more shapes than are held of an attempt."""
+        most = self.delta.limits.shapes
+        shares = sorted(self.delta.shares.items())
+        return [(_name(stream), share.variety) for stream, share in shares if share.variety > most]
 
     @cached_property
     def compression(self) -> Compression:
@@ -186,6 +199,11 @@ class Digest:
 
 def digest(delta: Delta) -> Digest:
     return Digest(delta)
+
+
+def _name(stream: Stream) -> str:
+    rank = f" of rank {stream.rank}" if stream.rank >= 0 else ""
+    return f"{stream.source}{rank}{f' on {stream.node}' if stream.node else ''}"
 
 
 def _phase(stage: Stage, stats: list[Stat]) -> Phase:

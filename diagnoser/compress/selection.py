@@ -7,7 +7,7 @@ from zlib import crc32
 
 from diagnoser.compress.delta import Delta, Row, Share
 from diagnoser.compress.limits import Limits, budget_of
-from diagnoser.model import Stream
+from diagnoser.model import Cap, Stream
 
 T = TypeVar("T")
 _SPREAD = 0x9E3779B97F4A7C15
@@ -24,7 +24,7 @@ class Chosen:
         self._names = [repr(stream) for stream in self.streams]
         self._limits = delta.limits
         self.essential: set[Spot] = set()
-        self.crowded = False
+        self.full = False
         ends: set[Spot] = set()
         for group in self._groups():
             self._budgeted(group, ends)
@@ -37,7 +37,7 @@ class Chosen:
                 if row.signature:
                     groups.setdefault(row.signature, []).append((number, at))
         if len(groups) > self._limits.signatures:
-            self.crowded = True
+            self.full = True
             # Of signatures over the bound the very first or last line stays, if it is among the first or last of all.
             self.essential.update(sorted(min(group) for group in groups.values())[: self._limits.extremes])
             self.essential.update(sorted(max(group) for group in groups.values())[-self._limits.extremes :])
@@ -84,11 +84,12 @@ def settle(delta: Delta) -> Delta:
     """Bring a delta back under its bounds, in place. Does not change what any later merge will give."""
     limits = delta.limits
     if len(delta.shapes) > limits.shapes:
-        delta.crowded = True
+        delta.caps.add(Cap.SHAPES)
         delta.shapes = {key: delta.shapes[key] for key in sorted(delta.shapes)[: limits.shapes]}
     if delta.lines > limits.small:
         chosen = Chosen(delta)
-        delta.crowded |= chosen.crowded
+        if chosen.full:
+            delta.caps.add(Cap.LINES)
         kept: list[set[int]] = [set() for _ in chosen.streams]
         for number, at in (*chosen.essential, *chosen.context):
             kept[at].add(number)
@@ -97,7 +98,7 @@ def settle(delta: Delta) -> Delta:
             numbers = kept[at] | _edges(share, limits.window) | _tails(share, limits)
             share.rows = {number: share.rows[number] for number in sorted(numbers)}
     for share in delta.shares.values():
-        _settle_series(share, limits)
+        delta.caps |= _settle_series(share, limits)
     return delta
 
 
@@ -123,7 +124,8 @@ def _tails(share: Share, limits: Limits) -> set[int]:
     return set(of_smallest_hash(lasts, limits.voices))
 
 
-def _settle_series(share: Share, limits: Limits) -> None:
+def _settle_series(share: Share, limits: Limits) -> set[Cap]:
+    """Bring what is no line under its bounds; those that were reached."""
     series: dict[str, list[int]] = {}
     for number, row in share.points.items():
         series.setdefault(series_of(row.voice, row.dialect), []).append(number)
@@ -134,11 +136,15 @@ def _settle_series(share: Share, limits: Limits) -> None:
     }
     chosen.update(sorted(share.points)[-limits.latest :])
     share.points = {number: share.points[number] for number in sorted(chosen)}
+    caps = {Cap.SERIES} if len(series) > limits.series else set()
     if len(share.voices) > limits.voices:
+        caps.add(Cap.VOICES)
         keys = sorted(share.voices, key=_hash)[: limits.voices]
         share.voices = {voice: share.voices[voice] for voice in keys}
     if len(share.nodes) > limits.nodes:
+        caps.add(Cap.NODES)
         share.nodes = {key: share.nodes[key] for key in sorted(share.nodes)[: limits.nodes]}
+    return caps
 
 
 def series_of(voice: str, dialect: int) -> str:

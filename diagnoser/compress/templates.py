@@ -57,7 +57,11 @@ def partition(body: str, severity: int) -> str:
     return str(severity)
 
 
-def group(bodies: list[tuple[str, int]], most: int = 2048) -> list[Group]:
+MOST = 2048
+"""Templates learned of an attempt."""
+
+
+def group(bodies: list[tuple[str, int]], most: int = MOST) -> list[Group]:
     """Group (body, severity class) pairs. At most ``most`` clusters; what comes later joins none and stands alone."""
     drains: dict[str, Any] = {}
     members: dict[tuple[str, int], list[int]] = {}

@@ -18,6 +18,7 @@ from diagnoser.model.diagnosis import (
     Symptom,
 )
 from diagnoser.model.evidence import (
+    Cap,
     Compression,
     Evidence,
     LeftOut,
@@ -79,6 +80,7 @@ __all__ = [
     "Author",
     "Block",
     "BreakerState",
+    "Cap",
     "Change",
     "CheckVerdict",
     "Cited",

@@ -136,12 +136,24 @@ def rank_nodes(lines: Sequence[Line], placements: Iterable[Placement]) -> dict[i
     return dict(sorted(nodes.items()))
 
 
+class Cap(StrEnum):
+    """A bound of what is held of an attempt. Whatever goes over it is counted."""
+
+    SHAPES = "shapes"  # of lines
+    LINES = "lines"  # kept verbatim
+    VOICES = "voices"  # ranks, or processes where a line does not tell its rank
+    SERIES = "series"  # of progress
+    NODES = "nodes"  # told for ranks
+    TEMPLATES = "templates"
+
+
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What a reader of the evidence does not see: the service never hides that it cut."""
+    """What a reader of the evidence does not see: the service never hides what it cut. caps: those it reached."""
 
     lines: int = 0
     why: str = ""
+    caps: tuple[Cap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from diagnoser.agent.slurm.commands import Done, Runner
+from diagnoser.agent.slurm.commands import ABSENT, Done, Runner
 from diagnoser.agent.slurm.records import NodeRecord
 from diagnoser.errors import Unavailable
 
@@ -70,7 +70,7 @@ class Check:
 
 
 def _judged(group: Sequence[str], done: Done, seconds: float) -> dict[str, Any]:
-    if done.code not in (0, None) and NOT_BEGUN.search(done.error):
+    if done.code == ABSENT or (done.code and NOT_BEGUN.search(done.error)):
         raise Unavailable(f"Slurm did not start the check of {', '.join(group)}: {done.told}")
     own = re.findall(r"\bseconds[\"' :=]+([0-9.]+)", done.output)
     measured = max((float(value) for value in own), default=seconds)

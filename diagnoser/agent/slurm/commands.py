@@ -13,13 +13,16 @@ from diagnoser.errors import Unavailable
 COMMAND_SECONDS = 30.0
 GRACE_SECONDS = 5.0
 OUTPUT_BYTES = 4000
+ABSENT = 127
+"""The exit code of a command that is not there, as a shell gives it."""
 KEPT = ("PATH", "HOME", "USER", "LANG", "TZ", "SLURM_CONF", "SLURM_JWT", "TMPDIR")
 """Variables that commands get: a token of ours is not among them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How a command ended. code is None when it could not be started or took too long. error: its standard error."""
+    """How a command ended. code is None when it took too long, 127 when it could not be started. error: its standard
+    error."""
 
     command: tuple[str, ...]
     code: int | None
@@ -50,7 +53,7 @@ async def run(command: Sequence[str], seconds: float) -> Done:
             *given, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
         )
     except OSError as error:
-        return Done(given, None, error=f"{given[0]}: {error.strerror or error}")
+        return Done(given, ABSENT, error=f"{given[0]}: {error.strerror or error}")
     talk = asyncio.ensure_future(process.communicate())
     try:
         output, errors = await asyncio.wait_for(asyncio.shield(talk), seconds)

@@ -14,18 +14,23 @@ from diagnoser.agent.service import Order, Service
 from diagnoser.agent.slurm import steps
 from diagnoser.agent.slurm.check import Check
 from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Done, Slurm
-from diagnoser.agent.slurm.steps import Do, End, Next, Ready, Tried, View, Wanted
+from diagnoser.agent.slurm.steps import Do, End, Next, Ready, Tried, View, Wait, Wanted
 from diagnoser.errors import BadInput, Conflict, DiagnoserError, NotFound, Unavailable
 from diagnoser.taxonomy import Action
 
 LOOK_SECONDS = 0.5
+UNCLEAR_SECONDS = 2.0
+"""Wait before the look after a command that got no answer: it may be under way yet."""
 PATIENCE_SECONDS = 300.0
 """How long Slurm may take to clean up, or be away, before a plan counts as not reached."""
 PERSON_SECONDS = 5.0
 LET_GO = frozenset({"refused", "expired", "superseded", "held"})
 """States of a plan after which nobody will release its job."""
 DETAIL_LENGTH = 1900
-AWAY = re.compile(r"Unable to contact slurm controller|Socket timed out|Connection refused|Zero Bytes were transmitted")
+AWAY = re.compile(
+    r"Unable to contact slurm controller|slurmrestd is away|Socket timed out|Connection refused|"
+    r"Zero Bytes were transmitted"
+)
 """Slurm's words when a command did not reach the controller: it is run again when the controller is back."""
 
 log = structlog.get_logger()
@@ -35,11 +40,12 @@ Decide = Callable[["Work", View], Next]
 
 @dataclass(slots=True)
 class Work:
-    """One plan while it is carried out. deadline: on the clock, when the plan expires."""
+    """One plan while it is carried out. deadline: on the clock, when the plan expires. drained: of its nodes, by us."""
 
     order: Order
     want: Wanted
     deadline: float
+    drained: tuple[str, ...] = ()
     tried: list[Tried] = field(default_factory=list)
 
     @property
@@ -71,7 +77,8 @@ class Executor:
             end = await lease.keep(self.service, order, self._end_of(order))
             requeued = steps.job_id(self.cluster, int(end.requeued)) if end.requeued else ""
             state = "reached" if end.reached else "not_reached"
-            await self._report(order, state, detail=end.detail[:DETAIL_LENGTH], requeued=requeued)
+            told = {"detail": end.detail[:DETAIL_LENGTH], "requeued": requeued, "drained": end.drained}
+            await self._report(order, state, **told)
         except (Conflict, NotFound) as error:
             log.warning("plan_taken_away", plan=order.plan["id"], why=str(error))
             if order.plan["action"] == Action.CHECK_AND_RESUBMIT:
@@ -87,11 +94,15 @@ class Executor:
             return End(False, str(error))
         work = Work(order, want, self.clock() + order.seconds)
         try:
-            if want.action is Action.CHECK_AND_RESUBMIT:
-                return await self._check_and_relaunch(work)
-            return _ended(await self._settle(work, self._relaunch))
+            end = await self._carried_out(work)
         except _GaveUp as error:
-            return End(False, str(error))
+            end = End(False, str(error))
+        return replace(end, drained=work.drained)
+
+    async def _carried_out(self, work: Work) -> End:
+        if work.want.action is Action.CHECK_AND_RESUBMIT:
+            return await self._check_and_relaunch(work)
+        return _ended(await self._settle(work, self._relaunch))
 
     async def _check_and_relaunch(self, work: Work) -> End:
         """Whatever becomes of the check, a job that was held for it runs again."""
@@ -115,19 +126,20 @@ class Executor:
         """Step by step until there is none left. Raises _GaveUp."""
         patience = self.clock() + PATIENCE_SECONDS
         while True:
-            step = decide(work, await self._view(work.want, patience))
+            view = await self._view(work.want, patience)
+            step, work.drained = decide(work, view), steps.ours(work.want, view)
             if isinstance(step, End | Ready):
                 return step
             if not work.begun and self.clock() > work.deadline:
                 return End(False, "the plan expired before its first step")
-            if isinstance(step, Do):
-                if self.dry:
-                    return End(False, f"dry run; the next command would be: {Done(step.command, None).line}")
-                await self._do(work, step)
+            if isinstance(step, Do) and self.dry:
+                return End(False, f"dry run; the next command would be: {Done(step.command, None).line}")
+            if isinstance(step, Do) and await self._do(work, step):
+                patience = self.clock() + PATIENCE_SECONDS
                 continue
             if self.clock() > patience:
-                raise _GaveUp(f"gave up after {PATIENCE_SECONDS:.0f} s: {step.why}")
-            await asyncio.sleep(LOOK_SECONDS)
+                raise _GaveUp(f"gave up after {PATIENCE_SECONDS:.0f} s: {_waited(step)}")
+            await asyncio.sleep(LOOK_SECONDS if isinstance(step, Wait) else UNCLEAR_SECONDS)
 
     async def _view(self, want: Wanted, patience: float) -> View:
         """How the cluster looks; waits for a controller that is away. Raises _GaveUp."""
@@ -145,13 +157,16 @@ class Executor:
         copy = next((one for one in copies if job is None or one.uid == job.uid), None)
         return View(job, copy, nodes)
 
-    async def _do(self, work: Work, step: Do) -> None:
+    async def _do(self, work: Work, step: Do) -> bool:
+        """Whether it is clear how the command went. One without an answer may have arrived: only another look tells."""
         done = await self.slurm.runner(step.command, COMMAND_SECONDS)
         log.info("command", line=done.line, exit_code=done.code, output=done.told)
-        if not (done.code != 0 and AWAY.search(done.told)):
+        clear = done.code == 0 or (done.code is not None and not AWAY.search(done.told))
+        if clear:
             work.tried.append(Tried(step.command, done.code, done.told))
         drained = [step.drains] if step.drains and done.code == 0 else []
         await self._report(work.order, "progress", steps=[self._step(done)], drained=drained)
+        return clear
 
     async def _checked(self, work: Work) -> tuple[tuple[str, ...], str, bool]:
         """(faulty nodes, what to tell, whether the check came to an end)."""
@@ -197,6 +212,10 @@ class Executor:
 
 class _GaveUp(DiagnoserError):
     """Slurm took too long."""
+
+
+def _waited(step: Do | Wait) -> str:
+    return step.why if isinstance(step, Wait) else f"no answer to {Done(step.command, None).line}"
 
 
 def _ended(found: End | Ready) -> End:

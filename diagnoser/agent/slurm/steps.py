@@ -55,7 +55,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A command that has been run. code is None when it could not be."""
+    """A command that has been run. code is None when it got no answer."""
 
     command: tuple[str, ...]
     code: int | None
@@ -82,9 +82,12 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class End:
+    """drained: the plan's nodes that are out for its reason, also where the report of that was lost."""
+
     reached: bool
     detail: str
     requeued: str = ""
+    drained: tuple[str, ...] = ()
 
 
 Next = Do | Wait | Ready | End
@@ -159,6 +162,12 @@ def drain(want: Wanted, view: View, tried: Sequence[Tried]) -> Next | None:
         if not view.nodes[name].drained and not _did(tried, command):
             return Do(command, drains=name)
     return None
+
+
+def ours(want: Wanted, view: View) -> tuple[str, ...]:
+    """The plan's nodes that are out for its reason."""
+    known = (view.nodes[name] for name in want.nodes if name in view.nodes)
+    return tuple(node.name for node in known if node.drained and node.reason == want.reason)
 
 
 def relaunch(want: Wanted, view: View, tried: Sequence[Tried], script: str) -> Next:

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict, Field
 
+from diagnoser.errors import BadInput
 from diagnoser.model import BreakerState, NodeActor, NodeEventKind, NodeMark, PlanState
 from diagnoser.ports import PlanFilter
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
@@ -67,7 +68,7 @@ async def breakers(services: Provided) -> list[BreakerShape]:
 
 @router.post("/breakers/{cluster}/reset", dependencies=WRITE, responses=answers(400, 401, 403, 404, 503))
 async def reset(cluster: Scope, body: Decision, services: Provided) -> BreakerShape:
-    """Let plans act by themselves again."""
+    """Let plans act by themselves again. The comment is needed."""
     return of_breaker(await reset_breaker(services, cluster, body.by, body.comment))
 
 
@@ -81,6 +82,8 @@ async def _leave_alone(services: Services, mark: NodeMark, now: float) -> None:
 
 
 async def reset_breaker(services: Services, scope: str, by: str, comment: str) -> BreakerState:
-    """Raises NotFound."""
-    state = BreakerState(scope, False, services.clock(), comment or "reset", by)
+    """Raises NotFound, and BadInput without a comment: the next one to look wants to know why it is safe again."""
+    if not comment.strip():
+        raise BadInput("resetting a breaker needs a comment: why may nodes be taken out again?")
+    state = BreakerState(scope, False, services.clock(), comment, by)
     return await services.store.reset_breaker(state)

@@ -87,12 +87,13 @@ def _within(story: Story, part: launches.Part) -> Story:
 
 def _placed(evidence: Evidence, facts: Facts, story: Story) -> verdict.Place:
     root = story.root
-    launch = ranks.read(evidence, facts)
+    launch = ranks.read(evidence, facts, root.line if root else None)
     slow = stragglers(evidence, launch.nodes)
     if root is None:
         return verdict.Place(slow=slow)
     alike = _alike(story)
     rank, node = ranks.place(launch, evidence.lines, root.line, root.rank, root.node, alone=len(alike) <= 1)
+    node = root.node if root.blame is Blame.SELF and root.node and not ranks.is_address(root.node) else node
     absent = _absent(evidence, story, root, launch)
     missing = _nodes_of(absent, launch) if absent else ()
     if absent and len(absent.ranks) == 1:

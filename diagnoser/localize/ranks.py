@@ -1,22 +1,17 @@
 """Ranks and nodes as launchers name them: torchelastic tables, srun task lists, NCCL banners, "rank N on node H"."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from diagnoser.localize import endings
 from diagnoser.model import Evidence, Facts, Line
 
 _ON_NODE = re.compile(r"\brank[ :=]*(\d{1,6})\b.{0,24}?\bon (?:node|host) ([\w.-]+)", re.I)
 _NCCL = re.compile(r"([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] NCCL INFO .*?\b[rR]ank (\d{1,6}) n[rR]anks")
-_SRUN = re.compile(
-    r"srun: error: (?P<node>[\w.\[\],-]+): tasks? (?P<tasks>[\d,-]+): (?P<how>[A-Z][\w ()]*?)(?: \(core dumped\))?\s*$"
-)
 _STEPD = re.compile(r"\bslurmstepd-(?P<node>[A-Za-z][\w.-]*?): ")
-_TABLE = re.compile(r"^\s*(time|host|rank|exitcode)\s*: (.*)$")
-_FIRST = re.compile(r"first observed failure", re.I)
 _AGENT = re.compile(r"torch[./]distributed[./](?:elastic|launcher|run)|torchrun|elastic_launch")
 _FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
-_LABEL = re.compile(r"^\s*\d+: ")
 _SAYS_RANK = (
     re.compile(r"^\S*?\[\d+,(\d+)\]<std(?:out|err)>"),
     re.compile(r"\[[Rr]ank[ :=]?(\d{1,6})\]"),
@@ -50,38 +45,6 @@ _ONE_NODE = 8
 """Ranks that one node can hold: in a job of no more, the only node that the log names is the one."""
 _ADDRESS = re.compile(r"[\d.]+$|[\da-fA-F:]*:[\da-fA-F:]*$")
 """A node that is known by its address only is better named by the line itself."""
-_TERMINATED = frozenset({"Terminated", "Exited with exit code 143", "Terminated by signal"})
-
-
-@dataclass(frozen=True, slots=True)
-class ElasticFailure:
-    """One entry of a torchelastic failure table. first: its agent calls it the first observed failure."""
-
-    rank: int
-    host: str
-    exitcode: int
-    pid: int
-    time: str
-    first: bool
-
-    @property
-    def by_itself(self) -> bool:
-        """Not merely stopped by its agent."""
-        return self.exitcode != -15
-
-
-@dataclass(frozen=True, slots=True)
-class TaskExit:
-    """What srun says of tasks on a node. how: ``Killed``, ``Exited with exit code 1``, ``Out Of Memory`` ..."""
-
-    node: str
-    tasks: tuple[int, ...]
-    how: str
-    line: int
-
-    @property
-    def by_itself(self) -> bool:
-        return self.how not in _TERMINATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +57,8 @@ class Launch:
     """
 
     nodes: Mapping[int, str]
-    failures: tuple[ElasticFailure, ...]
-    exits: tuple[TaskExit, ...]
+    failures: tuple[endings.ElasticFailure, ...]
+    exits: tuple[endings.TaskExit, ...]
     agents: bool
     children: tuple[int, ...] = ()
     only_node: str | None = None
@@ -107,18 +70,49 @@ class Launch:
         return {task: one.node for one in self.exits for task in one.tasks}
 
 
-def read(evidence: Evidence, facts: Facts) -> Launch:
-    """Registration wins over what the compressor saw in the log, and that over tables and lists."""
-    failures = tuple(_failures(evidence))
-    exits = tuple(_exits(evidence))
+def read(evidence: Evidence, facts: Facts, at: int | None = None) -> Launch:
+    """Registration wins over what the compressor saw in the log, and that over tables and lists.
+
+    at: index of the line that tells of the failure. Where other hosts speak from there on (else, just before) than
+    those that ranks were said to run on, what was said is about another launch.
+    """
+    failures, exits = tuple(endings.failures(evidence)), tuple(endings.exits(evidence))
     agents = any(_AGENT.search(line.body) for line in evidence.lines)
     nodes: dict[int, str] = {} if agents else {task: one.node for one in exits for task in one.tasks}
     nodes |= {one.rank: one.host for one in failures if one.host}
-    nodes |= _announced(evidence)
-    nodes |= dict(evidence.rank_nodes)
+    near = evidence if at is None else _speaking(evidence, at)
+    for said in (_announced(evidence), evidence.rank_nodes):
+        nodes |= said if _is_about(said, near) else {}
     nodes |= dict(facts.job.rank_nodes)
+    only = _only_node(evidence if _is_about(nodes, near) else near, nodes, exits)
     labelled = not agents and _labelled(evidence)
-    return Launch(nodes, failures, exits, agents, _children(evidence), _only_node(evidence, nodes, exits), labelled)
+    return Launch(nodes, failures, exits, agents, _children(evidence), only, labelled)
+
+
+def _speaking(evidence: Evidence, at: int) -> Evidence:
+    """The lines from ``at`` on, or those just before where hosts speak only there."""
+    after = replace(evidence, lines=evidence.lines[at:])
+    near = after if _hosts(after) else replace(evidence, lines=evidence.lines[max(0, at - _COPIED) :])
+    return replace(near, ranks=frozenset(line.rank for line in near.lines))
+
+
+def _is_about(said: Mapping[int, str], near: Evidence) -> bool:
+    hosts = _hosts(near)
+    return not hosts or not hosts.isdisjoint(map(_short, said.values()))
+
+
+def _hosts(evidence: Evidence) -> frozenset[str]:
+    """Short names of the hosts that print, or are reported."""
+    lines = evidence.lines
+    said = [line.node for line in lines] + [found[1] for line in lines if (found := _SAYS_NODE[0].search(line.text))]
+    said += [one.host for one in endings.failures(evidence)]
+    said += [one.node for one in endings.exits(evidence)]
+    said += [found["node"] for line in lines if (found := _STEPD.search(line.text))]
+    return frozenset(_short(name) for name in said if name and not _ADDRESS.match(name) and not _is_device(name))
+
+
+def _short(name: str) -> str:
+    return name if _ADDRESS.match(name) else name.partition(".")[0].lower()
 
 
 def _labelled(evidence: Evidence) -> bool:
@@ -184,11 +178,15 @@ def _task_on(launch: Launch, node: str, rank: int | None) -> int | None:
 def _node_in(line: Line) -> str | None:
     if found := _STEPD.search(line.text):
         return found["node"]
-    task = _SRUN.search(line.text)
+    task = endings.SRUN.search(line.text)
     if task and "[" not in task["node"]:
         return task["node"]
     said = (found[1] for pattern in _SAYS_NODE if (found := pattern.search(line.text)))
     return next((node for node in said if not _is_device(node)), None)
+
+
+def is_address(name: str) -> bool:
+    return _ADDRESS.match(name) is not None
 
 
 def _is_device(name: str) -> bool:
@@ -230,7 +228,7 @@ def _children(evidence: Evidence) -> tuple[int, ...]:
     """Local ranks that failed by themselves, when one agent alone reports them: then they are the ranks."""
     found = [(line.text[: line.text.find("failed (")], _FAILED_CHILD.search(line.body)) for line in evidence.lines]
     seen = [(head, child) for head, child in found if child and child[1] != "-15"]
-    labels = {label[0] for head, _ in seen if (label := _LABEL.match(head))}
+    labels = {label[0] for head, _ in seen if (label := endings.LABEL.match(head))}
     return tuple(int(child[2]) for _, child in seen) if len(labels) <= 1 else ()
 
 
@@ -244,55 +242,8 @@ def _announced(evidence: Evidence) -> dict[int, str]:
     return nodes
 
 
-def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[TaskExit]) -> str | None:
+def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[endings.TaskExit]) -> str | None:
     named = set(nodes.values()) | {one.node for one in exits} | {line.node for line in evidence.lines if line.node}
     hosts = {found[1] for line in evidence.lines if (found := _SAYS_NODE[0].search(line.text))}
     named |= {host for host in hosts if not _is_device(host)}
     return named.pop() if len(named) == 1 and max(evidence.ranks, default=0) < _ONE_NODE else None
-
-
-def _exits(evidence: Evidence) -> Iterator[TaskExit]:
-    for index, line in enumerate(evidence.lines):
-        if "srun: error:" in line.body and (found := _SRUN.search(line.body)) and "[" not in found["node"]:
-            yield TaskExit(found["node"], tuple(_numbers(found["tasks"])), found["how"], index)
-
-
-def _numbers(text: str) -> Iterator[int]:
-    """``0,2-4`` -> 0, 2, 3, 4; at most 100,000 of them."""
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if first.isdecimal():
-            yield from range(int(first), min(int(last) if last.isdecimal() else int(first), int(first) + 100_000) + 1)
-
-
-def _failures(evidence: Evidence) -> Iterator[ElasticFailure]:
-    """Entries of all tables. Agents print at once, so entries are gathered for each printer by itself."""
-    opened: dict[tuple[object, str], dict[str, str]] = {}
-    for line in evidence.lines:
-        label = _LABEL.match(line.text)
-        printer = (line.stream, label[0] if label else "")
-        entry = opened.setdefault(printer, {})
-        if _FIRST.search(line.body):
-            entry["first"] = "yes"
-        found = _TABLE.match(line.body)
-        if not found:
-            continue
-        entry[found[1]] = found[2]
-        if found[1] == "exitcode" and (failure := _failure(entry)):
-            yield failure
-            opened[printer] = {}
-
-
-def _failure(entry: Mapping[str, str]) -> ElasticFailure | None:
-    rank = re.match(r"(\d+)", entry.get("rank", ""))
-    code = re.match(r"(-?\d+) +\(pid: (\d+)\)", entry.get("exitcode", ""))
-    if not rank or not code:
-        return None
-    return ElasticFailure(
-        rank=int(rank[1]),
-        host=entry.get("host", "").strip(),
-        exitcode=int(code[1]),
-        pid=int(code[2]),
-        time=entry.get("time", ""),
-        first="first" in entry,
-    )

@@ -90,3 +90,13 @@ def test_task_lists_are_bounded() -> None:
     """An absurd task range does not make a list of billions."""
     (exit_,) = ranks.read(log("srun: error: n01: tasks 0,2-9999999999: Killed"), Facts()).exits
     assert exit_.tasks[:2] == (0, 2) and len(exit_.tasks) <= 100_002
+
+
+def test_what_was_said_about_other_hosts_places_nobody() -> None:
+    """The log told where ranks ran, and then quite other hosts report the end: ranks are where those say they were."""
+    said = ["rank 0 on node old-1", "rank 1 on node old-2", "step 9", "boom"]
+    other = log(*said, "srun: error: new-7: task 1: Exited with exit code 1")
+    assert ranks.read(other, Facts(Job("j")), at=3).nodes == {1: "new-7"}
+    same = log(*said, "srun: error: OLD-2.cluster.example: task 1: Exited with exit code 1")
+    assert ranks.read(same, Facts(Job("j")), at=3).nodes == {0: "old-1", 1: "old-2"}
+    assert ranks.read(log(*said), Facts(Job("j")), at=3).nodes == {0: "old-1", 1: "old-2"}

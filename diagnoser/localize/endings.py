@@ -1,0 +1,93 @@
+"""What launchers report of processes that have ended: tables of torchelastic, task lists of srun."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from diagnoser.model import Evidence
+
+SRUN = re.compile(
+    r"srun: error: (?P<node>[\w.\[\],-]+): tasks? (?P<tasks>[\d,-]+): (?P<how>[A-Z][\w ()]*?)(?: \(core dumped\))?\s*$"
+)
+_TABLE = re.compile(r"^\s*(time|host|rank|exitcode)\s*: (.*)$")
+_FIRST = re.compile(r"first observed failure", re.I)
+LABEL = re.compile(r"^\s*\d+: ")
+_TERMINATED = frozenset({"Terminated", "Exited with exit code 143", "Terminated by signal"})
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticFailure:
+    """One entry of a torchelastic failure table. first: its agent calls it the first observed failure."""
+
+    rank: int
+    host: str
+    exitcode: int
+    pid: int
+    time: str
+    first: bool
+
+    @property
+    def by_itself(self) -> bool:
+        """Not merely stopped by its agent."""
+        return self.exitcode != -15
+
+
+@dataclass(frozen=True, slots=True)
+class TaskExit:
+    """What srun says of tasks on a node. how: ``Killed``, ``Exited with exit code 1``, ``Out Of Memory`` ..."""
+
+    node: str
+    tasks: tuple[int, ...]
+    how: str
+    line: int
+
+    @property
+    def by_itself(self) -> bool:
+        return self.how not in _TERMINATED
+
+
+def exits(evidence: Evidence) -> Iterator[TaskExit]:
+    for index, line in enumerate(evidence.lines):
+        if "srun: error:" in line.body and (found := SRUN.search(line.body)) and "[" not in found["node"]:
+            yield TaskExit(found["node"], tuple(_numbers(found["tasks"])), found["how"], index)
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """``0,2-4`` -> 0, 2, 3, 4; at most 100,000 of them."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal():
+            yield from range(int(first), min(int(last) if last.isdecimal() else int(first), int(first) + 100_000) + 1)
+
+
+def failures(evidence: Evidence) -> Iterator[ElasticFailure]:
+    """Entries of all tables. Agents print at once, so entries are gathered for each printer by itself."""
+    opened: dict[tuple[object, str], dict[str, str]] = {}
+    for line in evidence.lines:
+        label = LABEL.match(line.text)
+        printer = (line.stream, label[0] if label else "")
+        entry = opened.setdefault(printer, {})
+        if _FIRST.search(line.body):
+            entry["first"] = "yes"
+        found = _TABLE.match(line.body)
+        if not found:
+            continue
+        entry[found[1]] = found[2]
+        if found[1] == "exitcode" and (failure := _failure(entry)):
+            yield failure
+            opened[printer] = {}
+
+
+def _failure(entry: Mapping[str, str]) -> ElasticFailure | None:
+    rank = re.match(r"(\d+)", entry.get("rank", ""))
+    code = re.match(r"(-?\d+) +\(pid: (\d+)\)", entry.get("exitcode", ""))
+    if not rank or not code:
+        return None
+    return ElasticFailure(
+        rank=int(rank[1]),
+        host=entry.get("host", "").strip(),
+        exitcode=int(code[1]),
+        pid=int(code[2]),
+        time=entry.get("time", ""),
+        first="first" in entry,
+    )

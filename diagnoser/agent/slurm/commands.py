@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from diagnoser.agent.slurm.records import JobRecord, NodeRecord, parse_jobs, parse_nodes
+from diagnoser.agent.slurm.records import JobRecord, NodeRecord, parse_account, parse_jobs, parse_nodes
 from diagnoser.errors import Unavailable
 
 COMMAND_SECONDS = 30.0
@@ -77,6 +77,12 @@ class Slurm:
 
     async def nodes(self) -> dict[str, NodeRecord]:
         return parse_nodes(await self._read("scontrol", "-o", "show", "node"))
+
+    async def ended(self, number: int) -> JobRecord:
+        """How a job ended that the controller knows no more, as far as there is accounting. Never raises."""
+        form = ("--noheader", "--parsable2", "--allocations", "--duplicates", "--format=State,ExitCode")
+        done = await self.runner(("sacct", *form, f"--jobs={number}"), COMMAND_SECONDS)
+        return parse_account(number, done.output if done.code == 0 else "")
 
     async def _read(self, *command: str) -> str:
         done = await self.runner(command, COMMAND_SECONDS)

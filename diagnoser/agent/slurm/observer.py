@@ -1,7 +1,7 @@
 """Tells the service what happens on the cluster: jobs with their nodes and ends, their logs, and the nodes."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,8 +43,9 @@ class Observer:
         concerned = [
             job for job in jobs.values() if watch.concerns(job, self.seen.jobs.get(job.number), self.seen.time)
         ]
+        concerned += await self._forgotten(jobs)
         turn = asyncio.Semaphore(JOBS_AT_ONCE)
-        tracked = {number: one for number, one in self.seen.jobs.items() if number in jobs}
+        tracked = {job.number: self.seen.jobs[job.number] for job in concerned if job.number in self.seen.jobs}
         away: list[Unavailable] = []
 
         async def follow(job: JobRecord) -> None:
@@ -61,6 +62,15 @@ class Observer:
         memory.save(self.path, self.seen)
         if away:
             raise away[0]
+
+    async def _forgotten(self, jobs: Collection[int]) -> list[JobRecord]:
+        """Jobs that ended while this agent was away, so long ago that the controller tells of them no more."""
+        missing = {
+            number: one
+            for number, one in self.seen.jobs.items()
+            if number not in jobs and one.started and not one.ended
+        }
+        return [watch.forgotten(one, await self.slurm.ended(number)) for number, one in missing.items()]
 
     async def _follow(self, job: JobRecord, before: Tracked | None, nodes: Mapping[str, NodeRecord]) -> Tracked:
         """The job as it is tracked now. Raises _Later with how far it came: what was told is not told again."""

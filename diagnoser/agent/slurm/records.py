@@ -15,8 +15,21 @@ from diagnoser.errors import BadInput
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 NODES_LIMIT = 100_000
 RUNS = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"})
+GONE = "GONE"
+"""Our own word for a job that the controller has forgotten and the accounting does not know."""
 FINISHED = frozenset(
-    {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
+    {
+        GONE,
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "OUT_OF_MEMORY",
+        "BOOT_FAIL",
+        "DEADLINE",
+    }
 )
 _FIELD = re.compile(r"(?:^| )([A-Z][A-Za-z:/]*)=")
 _PART = re.compile(r"([^,\[\]]*)(?:\[([0-9,-]+)\]([^,\[\]]*))?(?:,|$)")
@@ -101,6 +114,16 @@ def parse_jobs(text: str) -> dict[int, JobRecord]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"squeue's JSON cannot be read: {type(error).__name__}: {error}") from None
     return {job.number: job for job in jobs}
+
+
+def parse_account(number: int, text: str) -> JobRecord:
+    """How a job ended, of ``sacct --parsable2 --format=State,ExitCode``; GONE where sacct does not know it."""
+    for line in text.splitlines()[::-1]:  # the last launch is the last line
+        state, _, ending = line.partition("|")
+        word, (code, _, signal) = state.partition(" ")[0], ending.partition(":")
+        if word in FINISHED and code.isdecimal():
+            return JobRecord(number, word, code=int(code), signal=int(signal) if signal.isdecimal() else 0)
+    return JobRecord(number, GONE)
 
 
 def parse_nodes(text: str) -> dict[str, NodeRecord]:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from diagnoser.agent.slurm.records import JobRecord, NodeRecord, rank_map
+from diagnoser.agent.slurm.records import GONE, JobRecord, NodeRecord, rank_map
 from diagnoser.agent.slurm.steps import OURS
 from diagnoser.agent.tail import Mark
 
@@ -20,13 +20,15 @@ STOPPED = 1
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """What the service has been told about a job. mark: how far its log has been read."""
+    """What the service has been told about a job. mark: how far its log has been read. output, uid: of its log."""
 
     attempt: int
     nodes: tuple[str, ...] = ()
     started: bool = False
     ended: bool = False
     mark: Mark = NEW
+    output: str = ""
+    uid: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +83,16 @@ def news(
     if not tracked.started and (job.runs or job.finished) and job.nodes:
         told.append(Registered(_registration(job, cluster, id)))
         told.append(Happened(job.attempt, {"kind": "started", "attempt": job.attempt, **_time(job.started)}))
-        tracked = replace(tracked, started=True, nodes=job.nodes)
+        tracked = replace(tracked, started=True, nodes=job.nodes, output=job.output, uid=job.uid)
     if job.finished and tracked.started and not tracked.ended:
         told.append(_end(job, nodes))
         tracked = replace(tracked, ended=True)
     return tracked, told
+
+
+def forgotten(tracked: Tracked, found: JobRecord) -> JobRecord:
+    """A job that the controller has forgotten, as far as it is known. found: what the accounting says of its end."""
+    return replace(found, restarts=tracked.attempt - 1, nodes=tracked.nodes, output=tracked.output, uid=tracked.uid)
 
 
 def node_news(
@@ -147,7 +154,7 @@ def _end(job: JobRecord, nodes: Mapping[str, NodeRecord]) -> Happened:
     body: dict[str, object] = {"kind": kind, "attempt": job.attempt, "reason": job.state, **_time(job.ended)}
     if kind == "exit" and job.signal:
         body["signal"] = job.signal
-    elif kind == "exit":
+    elif kind == "exit" and job.state != GONE:
         body["code"] = job.code if job.state in CODED else job.code or STOPPED
     down = [nodes[name] for name in job.nodes if name in nodes and nodes[name].down]
     if down and job.state == "NODE_FAIL":

@@ -102,6 +102,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             metrics,
             OutboxPace(rates={"slack": settings.slack_per_second, "webhook": settings.webhook_per_second}),
         )
+        watch = Watch(store, shelf, incidents)
         around = Surroundings(store, clock, settings.baseline_days)
         worker = Worker(
             store,
@@ -110,7 +111,8 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
                 facts=around.facts,
                 learn=_learner(around, log_agent),
                 recall=incidents.recall,
-                observe=Watch(store, shelf, incidents).observe,
+                credit=watch.credit,
+                observe=watch.observe,
             ),
             clock,
             wake,

@@ -51,8 +51,11 @@ Gather = Callable[[Claim, list[bytes]], Awaitable[Facts]]
 Refresh = Callable[[], Awaitable[object]]
 """Takes over rules that were learned or changed, by any replica."""
 
-Observe = Callable[[Claim, DiagnosisRecord, list[bytes], Facts], Awaitable[None]]
-"""Looks at a verdict just before it is saved: what rules on trial would have said, what an earlier recovery proved."""
+Credit = Callable[[Claim, DiagnosisRecord], Awaitable[None]]
+"""What a verdict proves about an earlier one, stored before it is saved itself. Quick, idempotent, never raises."""
+
+Observe = Callable[[DiagnosisRecord, list[bytes], Facts], Awaitable[None]]
+"""Looks at a verdict that was saved: what rules on trial would have said. Never raises."""
 
 Learn = Callable[[Claim, Diagnosis, list[bytes]], Awaitable[None]]
 """Remembers what a clean run prints; ignores other runs."""
@@ -103,6 +106,7 @@ class Work:
     learn: Learn | None = None
     recall: Recall | None = None
     refresh: Refresh | None = None
+    credit: Credit | None = None
     observe: Observe | None = None
 
 
@@ -226,17 +230,23 @@ class Worker:
         if self._work.recall:
             diagnosis = await self._work.recall(key, diagnosis, data)
         record, plan, effects = self._work.decide(claim, diagnosis, self._clock())
-        if self._work.observe:
-            await self._work.observe(claim, record, data, facts)
+        if self._work.credit:
+            await self._work.credit(claim, record)
         rule = self._rule(record)
         await self._store.save_diagnosis(claim, record, plan, effects, rule)
         self._metrics.ruled(rule)
         self._metrics.diagnosed(diagnosis, self._clock() - started)
         self._outbox.notify()
-        if self._work.learn:
-            await self._work.learn(claim, diagnosis, data)
         self._begin_enrichment(claim, record, facts)
+        await self._afterwards(claim, record, data, facts)
         return Reason.SAVED
+
+    async def _afterwards(self, claim: Claim, record: DiagnosisRecord, data: list[bytes], facts: Facts) -> None:
+        """What is learned from a verdict that is published."""
+        if self._work.observe:
+            await self._work.observe(record, data, facts)
+        if self._work.learn:
+            await self._work.learn(claim, record.diagnosis, data)
 
     async def _facts(self, claim: Claim, data: list[bytes]) -> Facts:
         if self._work.facts:

@@ -127,7 +127,14 @@ async def site(folder: Path, pen: Pen | None = None, promote_after: int = 3, now
     school = School(Cases(store, base.evidence), shelf, lambda: now, Terms(redact, promote_after), metrics, pen)
     watch = Watch(store, shelf, incidents)
     told = orders().effects
-    work = Work(shelf.diagnoser(lambda: NOW), told.decide, base.merge, refresh=shelf.refresh, observe=watch.observe)
+    work = Work(
+        shelf.diagnoser(lambda: NOW),
+        told.decide,
+        base.merge,
+        refresh=shelf.refresh,
+        credit=watch.credit,
+        observe=watch.observe,
+    )
     worker = Worker(store, work, lambda: NOW, LocalWake(), LocalWake(), Timing(0.0, 0.0, 0.0), metrics)
     try:
         yield Site(store, shelf, school, watch, incidents, worker, metrics)

@@ -86,7 +86,7 @@ def loop(client: httpx.Client, url: str) -> None:
     asked = calls(client)
     again = fail(client, RUNS[1])
     show(again, calls(client) - asked, url)
-    told = client.get(f"/api/v1/rules/{rule['id']}").raise_for_status().json()
+    told = until(lambda: hit(client, rule["id"]), "a hit of the rule in shadow")
     console.print(f"{rule['id']} is in {told['state']}; attempts it would have decided: {told['counts']['hits']}.")
 
     console.rule("4. A person promotes it; from now on the rule decides, and nobody is asked", align="left")
@@ -152,6 +152,12 @@ def learned(client: httpx.Client, source: str) -> dict[str, Any]:
         show_rule(rule, 0)
         raise SystemExit(f"the rule was {rule['state']}: {rule['history'][-1]['why']}")
     return rule
+
+
+def hit(client: httpx.Client, rule: str) -> dict[str, Any] | None:
+    """The rule once it was counted; that is done when the verdict is published."""
+    told = client.get(f"/api/v1/rules/{rule}").raise_for_status().json()
+    return told if told["counts"]["hits"] else None
 
 
 def calls(client: httpx.Client) -> float:

@@ -1,6 +1,6 @@
-"""Looks at every verdict just before it is saved: which learned rules hit, and what an earlier recovery has proved.
+"""Looks at every verdict: what it proves about an earlier recovery, and which learned rules hit or would have.
 
-Statistics never hold a verdict up: what fails here is told in the log and left out.
+None of it holds a verdict up: what fails here is told in the log and left out.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from typing import Protocol
 import structlog
 
 from diagnoser.learning.cases import Store
+from diagnoser.learning.lesson import known
 from diagnoser.learning.shelf import Shelf, Stock
 from diagnoser.model import (
     AttemptKey,
@@ -40,19 +41,31 @@ class PlanningStore(Store, RecoveryStore, Protocol):
 
 @dataclass(frozen=True)
 class Watch:
-    """As the worker wants it: ``observe``."""
+    """As the worker wants it: ``credit`` before a verdict is saved, ``observe`` when it is published."""
 
     store: PlanningStore
     shelf: Shelf
     incidents: Incidents
 
-    async def observe(self, claim: Claim, record: DiagnosisRecord, deltas: list[bytes], facts: Facts) -> None:
+    async def credit(self, claim: Claim, record: DiagnosisRecord) -> None:
+        try:
+            await self._credit(claim, record)
+        except Exception as error:
+            structlog.get_logger().error("credit_failed", job=record.attempt.job, exc_info=error)
+
+    async def observe(self, record: DiagnosisRecord, deltas: list[bytes], facts: Facts) -> None:
         try:
             if hits := await asyncio.to_thread(found, self.shelf.stock, record, deltas, facts):
                 await self.store.note_hits(hits)
-            await self._credit(claim, record)
+                await self._settle(record)
         except Exception as error:
             structlog.get_logger().error("watch_failed", job=record.attempt.job, exc_info=error)
+
+    async def _settle(self, record: DiagnosisRecord) -> None:
+        """A person may have spoken already: about an earlier diagnosis of the attempt, or just now."""
+        told = await self.store.diagnosis(record.id)
+        if told and told.feedback:
+            await self.store.settle_hits(record.attempt, known(told))
 
     async def _credit(self, claim: Claim, record: DiagnosisRecord) -> None:
         """A plan that acted on a cause, after which the training came further than before, confirms that cause."""

@@ -68,8 +68,8 @@ def test_what_one_replica_learned_the_other_decides_by(tmp_path: Path, database:
         found = fail(two, "quilt-2", log(UNKNOWN, 82, "gpu-201"))
         assert (found["type"], found["decided_by"]) == (KIND, f"rule:{rule['id']}")
         assert found["root_cause"]["line"] == ROOT
-        detail = two.get(f"/api/v1/rules/{rule['id']}").json()
-        assert [(hit["job"], hit["active"]) for hit in detail["hits"]] == [("quilt-2", True)]
+        (hit,) = until(lambda: two.get(f"/api/v1/rules/{rule['id']}").json()["hits"], "the hit")
+        assert (hit["job"], hit["active"]) == ("quilt-2", True)
         assert second.stop() == 0
 
 

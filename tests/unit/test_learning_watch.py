@@ -7,7 +7,19 @@ from pathlib import Path
 import pytest
 
 from diagnoser.learning import watch
-from diagnoser.model import Attempt, AttemptKey, FeedbackVerdict, Job, Plan, PlanState, Ruling, Situation
+from diagnoser.model import (
+    Attempt,
+    AttemptKey,
+    Event,
+    EventKind,
+    FeedbackVerdict,
+    HitVerdict,
+    Job,
+    Plan,
+    PlanState,
+    Ruling,
+    Situation,
+)
 from diagnoser.ports import Claim, DiagnosisRecord
 from diagnoser.recovery import ledger
 from diagnoser.taxonomy import Action, FailureType, Outcome
@@ -97,3 +109,15 @@ async def test_a_persons_word_is_not_overruled_by_a_recovery(here: Site) -> None
     await here.run("ecc", [*STEPS, *STEPS, "training completed"], code=0, attempt=2)
     (incident,) = await here.store.incidents(0.0, "", 5)
     assert (incident.type, incident.by) == (FailureType.GPU_LOST, "maria")
+
+
+async def test_a_hit_in_an_attempt_whose_cause_is_known_is_settled_at_once(here: Site) -> None:
+    """A person spoke about an earlier diagnosis of the attempt; more of its log came, and the rule hits there."""
+    rule = await here.taught("quilt-1")
+    second = await here.fail("quilt-2", 5)
+    await here.say(second)
+    key = second.attempt
+    await here.store.add_event(key, Event(EventKind.CHECKPOINT, NOW - 40.0))
+    assert await here.worker.step() == 1
+    (hit,) = await here.store.rule_hits(rule.id, 5)
+    assert (hit.attempt, hit.verdict, hit.diagnosis != second.id) == (key, HitVerdict.CONFIRMED, True)

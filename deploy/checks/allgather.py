@@ -8,6 +8,10 @@ that is known, so that a device that computes or moves wrong data fails even whe
 Rank and size come from torchrun (RANK, WORLD_SIZE, LOCAL_RANK) or from srun (SLURM_PROCID, SLURM_NTASKS,
 SLURM_LOCALID); MASTER_ADDR and MASTER_PORT must be set. Rank 0 prints one JSON line.
 
+Where nccl-tests is installed (all_gather_perf, built with MPI=1) and a GPU is there, it is used instead: it checks the
+data as well. Start it with srun --mpi=pmix, or whatever its MPI wants. When its processes do not find each other, or
+it is not there, torch does the check.
+
 Exit code: 0 all ranks are sound, 1 wrong data, 2 the group or the all-gather failed or took too long, 3 bad arguments
 or no torch.
 """
@@ -16,20 +20,36 @@ import argparse
 import faulthandler
 import json
 import os
+import re
+import shutil
 import socket
+import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 SOUND, WRONG_DATA, FAILED, UNUSABLE = 0, 1, 2, 3
 PRIME = 251
 """Patterns repeat with a prime period, so that a shift by a block or a page is seen."""
 
 
+@dataclass(frozen=True)
+class Found:
+    code: int
+    detail: str
+    rank: int
+    seconds: float
+
+
 def main() -> int:
     args = parse()
     # A native call that hangs cannot be interrupted: leave without it.
     faulthandler.dump_traceback_later(args.timeout + 5, exit=True)
+    found = by_nccl_tests(args)
+    if found is not None:
+        return tell(found.code, found.rank, found.detail, found.seconds)
     try:
         import torch
         import torch.distributed as dist
@@ -60,6 +80,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds for the whole check")
     parser.add_argument("--backend", choices=("nccl", "gloo"), help="default: nccl where a GPU is, else gloo")
     parser.add_argument(
+        "--nccl-tests", default="auto", help="auto: when all_gather_perf is in PATH; never; or the program's path"
+    )
+    parser.add_argument(
         "--corrupt-rank", type=int, default=-1, help="for tests of this program: this rank sends wrong data"
     )
     return parser.parse_args()
@@ -71,6 +94,52 @@ def place() -> tuple[int, int, int]:
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK") if "RANK" in env else ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
     rank, size, local = (int(env[name]) for name in names)
     return rank, size, local
+
+
+def by_nccl_tests(args: argparse.Namespace) -> Found | None:
+    """What nccl-tests finds; None when torch has to do it. Only its first process prints."""
+    program = nccl_tests(args)
+    if program is None:
+        return None
+    size = f"{max(1, int(args.mebibytes * (1 << 20)))}"
+    command = [program, "-b", size, "-e", size, "-g", "1", "-c", "1", "-w", "1", "-n", str(args.rounds)]
+    started = time.perf_counter()
+    try:
+        rank, ranks, _ = place()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout, check=False)
+    except (KeyError, ValueError):
+        return None
+    except OSError as error:
+        return Found(UNUSABLE, f"{program} cannot be started: {error.strerror}", rank, 0.0)
+    except subprocess.TimeoutExpired:
+        return Found(FAILED, f"nccl-tests took longer than {args.timeout:g} s", rank, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    met = len(re.findall(r"^#\s+Rank\s+\d+ ", done.stdout, re.MULTILINE))
+    if met not in (0, ranks):
+        return None  # each process is a group of its own: its MPI was not started
+    return Found(*judged(done, ranks, args), rank=rank, seconds=seconds)
+
+
+def nccl_tests(args: argparse.Namespace) -> str | None:
+    """The program, if it can be used. A build without MPI would test each GPU alone."""
+    if args.nccl_tests not in ("auto", "never"):
+        return str(args.nccl_tests)
+    program = shutil.which("all_gather_perf")
+    if args.nccl_tests == "never" or args.backend == "gloo" or not program or not Path("/dev/nvidia0").exists():
+        return None
+    linked = subprocess.run(["ldd", program], capture_output=True, text=True, check=False)
+    return program if "libmpi" in linked.stdout else None
+
+
+def judged(done: "subprocess.CompletedProcess[str]", ranks: int, args: argparse.Namespace) -> tuple[int, str]:
+    """(exit code, detail) by its own words and its exit code."""
+    wrong = re.search(r"Out of bounds values\s*:\s*(\d+)", done.stdout)
+    if wrong and int(wrong[1]):
+        return WRONG_DATA, f"nccl-tests: {wrong[1]} values out of bounds"
+    if done.returncode:
+        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        return FAILED, f"nccl-tests: exit code {done.returncode}: {''.join(last)[:500]}"
+    return SOUND, f"{ranks} ranks, {args.rounds} rounds of {args.mebibytes:g} MiB each, by nccl-tests"
 
 
 def join(torch, dist, rank, size, local, args):  # type: ignore[no-untyped-def]

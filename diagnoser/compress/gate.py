@@ -25,14 +25,18 @@ _MOST_WATCHES = 1000
 
 
 class PatternSet:
-    """Patterns looked for in one pass; each means a ``Kind``, a Filter Rule or a dialect of progress."""
+    """Patterns looked for in one pass; each means a ``Kind``, a Filter Rule or a dialect of progress.
+
+    RE2 first looks which literals of the patterns are there at all, in one small automaton, and then runs only patterns
+    that can match. One automaton of all patterns would grow with every new line.
+    """
 
     def __init__(self) -> None:
-        self._set = re2.Set.SearchSet(_options())
+        self._filter = re2.Filter()
         self._meaning: list[tuple[int, str, int]] = []
 
     def add(self, pattern: str, kind: int = 0, filtered: str = "", dialect: int = -1) -> None:
-        self._set.Add(pattern)
+        self._filter.Add(pattern, _options())
         self._meaning.append((kind, filtered, dialect))
 
     @classmethod
@@ -46,12 +50,12 @@ class PatternSet:
 
     def compile(self) -> None:
         if self._meaning:
-            self._set.Compile()
+            self._filter.Compile()
 
     def look(self, text: bytes) -> tuple[int, str, int]:
         """Kinds of all patterns that hit, the first filter and the first dialect among them."""
         kind, filtered, dialect = 0, "", -1
-        for index in (self._set.Match(text) or ()) if self._meaning else ():
+        for index in sorted(self._filter.Match(text, False) or ()) if self._meaning else ():
             meaning = self._meaning[index]
             kind |= meaning[0]
             filtered = filtered or meaning[1]

@@ -8,7 +8,7 @@ nothing by themselves can be known: no anchor of a rule, no word of trouble, no 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 import re2
@@ -20,6 +20,11 @@ from diagnoser.compress.lines import body_of
 LEARNED = "learned/"
 """In front of the id of a learned rule, where shipped filters have ``<family>/``."""
 _TELLS = IMPORTANT | int(Kind.PROGRESS | Kind.NODE)
+_UNEASY = re.compile(
+    r"(?i)retr(?:y|ies)|again|slow|stall|delay|wait|late\b|skip|drop|discard|reduc|degrad|throttl|fall.?back|evict|restart"
+    r"|recover|overflow|grow|leak|pressure|limit|exceed|exhaust|insufficient|unhandled|weird|odd\b|bad\b|wrong|mismatch"
+)
+"""Words that are no trouble by themselves, and yet nothing to be hidden on a machine's judgement."""
 _WORD = re.compile(r"[^\W\d_]{3}")
 
 
@@ -30,17 +35,22 @@ class Known:
     id: str
     patterns: tuple[str, ...]
 
-    @cached_property
-    def _compiled(self) -> tuple[Any, ...]:
-        options = re2.Options()
-        options.log_errors = False
-        return tuple(re2.compile(pattern, options) for pattern in self.patterns)
-
     def takes(self, text: str) -> bool:
-        return any(pattern.search(text) for pattern in self._compiled)
+        return bool(_set((self,)).Match(text))
 
-    def takes_all(self, stat: Stat) -> bool:
-        return all(self.takes(text) for text in samples(stat))
+
+@lru_cache(maxsize=256)
+def _set(rules: tuple[Known, ...]) -> Any:
+    """All patterns of some rules, looked for in one pass."""
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 64 << 20
+    made = re2.Set.SearchSet(options)
+    for rule in rules:
+        for pattern in rule.patterns:
+            made.Add(pattern)
+    made.Compile()
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +79,7 @@ def samples(stat: Stat) -> list[str]:
 
 def taken(delta: Delta, rule: Known) -> Taken:
     """The quiet shapes that a rule knows."""
-    found = {key: stat for key, stat in delta.shapes.items() if is_quiet(stat) and rule.takes_all(stat)}
+    found = {key: delta.shapes[key] for key in _knowing(delta, (rule,))}
     size = sum(stat.count * len(stat.first_text) for stat in found.values())
     return Taken(frozenset(found), sum(stat.count for stat in found.values()), size)
 
@@ -79,18 +89,31 @@ def known(delta: Delta, rules: Sequence[Known]) -> Delta:
     if not rules:
         return delta
     shapes = dict(delta.shapes)
-    for rule in rules:
-        for key in taken(replace(delta, shapes=shapes), rule).shapes:
-            shapes[key] = shapes[key].copy()
-            shapes[key].filtered = LEARNED + rule.id
+    for key, rule in _knowing(delta, tuple(rules)).items():
+        shapes[key] = shapes[key].copy()
+        shapes[key].filtered = LEARNED + rule.id
     return replace(delta, shapes=shapes)
 
 
-def unknown(delta: Delta, least: int, anchored: Callable[[str], bool]) -> list[tuple[int, Stat]]:
-    """Quiet shapes of at least ``least`` lines that say something, in order of their first lines.
+def _knowing(delta: Delta, rules: tuple[Known, ...]) -> dict[int, Known]:
+    """Quiet shapes by name -> the first rule that knows both of their samples."""
+    owners = [rule for rule in rules for _ in rule.patterns]
+    patterns, found = _set(rules), {}
+    for key, stat in delta.shapes.items():
+        if is_quiet(stat):
+            hits = [{owners[hit] for hit in patterns.Match(text) or ()} for text in samples(stat)]
+            both = set.intersection(*hits)
+            if both:
+                found[key] = min(both, key=rules.index)
+    return found
+
+
+def unknown(delta: Delta, anchored: Callable[[str], bool]) -> list[tuple[int, Stat]]:
+    """Quiet shapes that say something, and nothing uneasy, in order of their first lines.
 
     anchored: whether a message carries a literal of a rule; such lines may matter by their numbers.
     """
-    found = [(key, stat) for key, stat in delta.shapes.items() if stat.count >= least and is_quiet(stat)]
-    worded = [(k, s) for k, s in found if _WORD.search(samples(s)[0]) and not any(map(anchored, samples(s)))]
-    return sorted(worded, key=lambda pair: (pair[1].first, pair[1].first_text))
+    found = [(key, stat) for key, stat in delta.shapes.items() if is_quiet(stat)]
+    worded = [(k, s) for k, s in found if _WORD.search(samples(s)[0]) and not _UNEASY.search(samples(s)[0])]
+    plain = [(key, stat) for key, stat in worded if not any(map(anchored, samples(stat)))]
+    return sorted(plain, key=lambda pair: (pair[1].first, pair[1].first_text))

@@ -5,13 +5,15 @@ then the rule, against everything that is known to matter. Pure.
 import re
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
+from functools import lru_cache
+from typing import Any
 
 import re2
 
 from diagnoser.compress import Digest, parse_filters, routine
 from diagnoser.compress.routine import Known
 from diagnoser.errors import RuleFaults
-from diagnoser.model import Facts, Gate, Mark
+from diagnoser.model import Anchor, Facts, Gate, Mark
 from diagnoser.reader import Reader
 from diagnoser.rules.schema import Match, Role, RuleSet
 from diagnoser.taxonomy import Category, category_of
@@ -118,16 +120,28 @@ def shipped(rule: Known, ruleset: RuleSet) -> Gate:
     return _untouched(Test.SHIPPED, rule, texts, "lines of examples")
 
 
-def anchored(rule: Known, digests: Sequence[Digest], carries: Callable[[str], bool]) -> Gate:
+def anchored(rule: Known, digests: Sequence[Digest], holds: Callable[[str], bool]) -> Gate:
     """No line of the family's logs that carries an anchor or a word of trouble, or stands in a traceback.
 
-    carries: whether a message carries an anchor, also one that no rule matches as it stands.
+    holds: whether a message carries an anchor, also one that no rule matches as it stands.
     """
     lines = [line.body for digest in digests for line in digest.lines if line.mark >= Mark.SEVERITY]
     for digest in digests:
         texts = [text for stat in digest.delta.shapes.values() for text in routine.samples(stat)]
-        lines += [text for text in texts if rule.takes(text) and carries(text)]
+        lines += [text for text in texts if rule.takes(text) and holds(text)]
     return _untouched(Test.ANCHORED, rule, lines, "lines that say something by themselves")
+
+
+def carries(anchors: tuple[Anchor, ...], text: str) -> bool:
+    """Whether a message holds the literal of any anchor."""
+    return _literals(anchors).search(text) is not None
+
+
+@lru_cache(maxsize=4)
+def _literals(anchors: tuple[Anchor, ...]) -> Any:
+    options = re2.Options()
+    options.max_mem = 64 << 20
+    return re2.compile("|".join(re2.escape(anchor.text) for anchor in anchors) or r"[^\s\S]", options)
 
 
 def family(rule: Known, changed: Sequence[str], logs: int) -> Gate:

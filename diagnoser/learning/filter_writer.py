@@ -37,6 +37,7 @@ _EXAMPLES = 6
 _OTHER = "RuntimeError: the run cannot go on"
 _WILD = {"NUM": r"[-+\d.,:eE]+", "TIME": r"\S+(?: \S+)?"}
 _HOLE = re.compile(r"<(NUM|IP|HEX|TIME|UUID|\*)>")
+_SPECIAL = re.compile(r"([\\.^$|()\[\]{}*+?])")
 _MASKED = re.compile(r"<[a-z]+(?:-[a-z]+)*>")
 
 M = TypeVar("M", bound=BaseModel)
@@ -215,7 +216,7 @@ def _pattern(template: str) -> str:
     """Literal parts as they are, blanks of any width, wildcards for what Drain3 or the masks left out."""
     parts = _HOLE.split(template.strip())
     made = [
-        _WILD.get(part, r"\S+") if number % 2 else re.sub(r"(?:\\ |\s)+", r"\\s+", re2.escape(part))
+        _WILD.get(part, r"\S+") if number % 2 else re.sub(r"\s+", r"\\s+", _SPECIAL.sub(r"\\\1", part))
         for number, part in enumerate(parts)
     ]
     return rf"^\s*{''.join(made)}\s*$"
@@ -226,13 +227,18 @@ def rule_text(id: str, patterns: Sequence[str], lines: Sequence[Shown]) -> str:
     rule = Known(id, tuple(patterns))
     match = [one.text for one in lines if rule.takes(one.text) and rule.takes(one.raw)]
     others = [one.text for one in lines if not rule.takes(one.text) and not rule.takes(one.raw)]
-    examples = {"match": list(dict.fromkeys(match))[:_EXAMPLES], "no_match": [*others[:2], _OTHER]}
+    text = _file(id, patterns, match, [*others[:2], _OTHER])
+    # A filter must tell its counter-examples apart whatever their numbers; where it cannot they are no proof.
+    return text if filter_gates.compiles(id, text)[1] else _file(id, patterns, match, [_OTHER])
+
+
+def _file(id: str, patterns: Sequence[str], match: Sequence[str], no_match: Sequence[str]) -> str:
     title = f"Routine such as: {templates.mask(match[0])[:80]}" if match else "Routine"
-    body = {
-        "family": "learned",
-        "filters": [{"id": id, "title": title, "patterns": list(patterns), "examples": examples}],
-    }
-    return str(yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=110))
+    examples = {"match": list(dict.fromkeys(match))[:_EXAMPLES], "no_match": list(no_match)}
+    found = {"id": id, "title": title, "patterns": list(patterns), "examples": examples}
+    return str(
+        yaml.safe_dump({"family": "learned", "filters": [found]}, sort_keys=False, allow_unicode=True, width=110)
+    )
 
 
 def _numbers(pattern: str, lines: Sequence[Shown]) -> list[int]:

@@ -98,10 +98,13 @@ def routine(case: Case, mask: Mask) -> list[str]:
 
 
 def shown(text: str, hidden: Disguise) -> str:
-    """``text`` in disguise, with placeholders that are one word each. What only looks like a host is none as well."""
-    told = _PLACEHOLDER.sub(lambda found: found.group().replace(" ", "-"), hidden.hide(text[:LONGEST]))
+    """``text`` in disguise, with placeholders that are one word each. What only looks like a host is none as well.
+
+    Masked before it is cut: half a secret has not its shape.
+    """
+    told = _PLACEHOLDER.sub(lambda found: found.group().replace(" ", "-"), hidden.hide(text))
     prefix = hidden.hosts.prefix
-    return _HOST.sub(lambda found: _alias(found.group(), prefix), told).strip()
+    return _HOST.sub(lambda found: _alias(found.group(), prefix), told)[:LONGEST].strip()
 
 
 def _alias(word: str, prefix: str) -> str:

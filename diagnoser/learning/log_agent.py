@@ -96,18 +96,22 @@ class LogAgent:
         """Until it is cancelled. A database that is away is waited for."""
         while True:
             try:
-                await self.step()
+                busy = await self.step()
             except Unavailable as error:
                 self._log.warning("log_agent_waits", error=str(error))
-            await asyncio.sleep(self._terms.poll)
+                busy = False
+            await asyncio.sleep(0 if busy else self._terms.poll)
 
-    async def step(self) -> None:
-        """A look at one ended attempt, one step on one rule, and promotions."""
-        if self._ended:
-            await self._look(self._ended.popleft())
-        for rule in await self._due():
+    async def step(self) -> bool:
+        """A look at one ended attempt, one step on one rule, and promotions; whether there was something to do."""
+        ended = self._ended.popleft() if self._ended else None
+        if ended:
+            await self._look(ended)
+        due = await self._due()
+        for rule in due:
             await self._store_change(rule, await self._next(rule))
         await self._promote()
+        return bool(ended or due)
 
     async def _due(self) -> list[LearnedRule]:
         if not await self._store.learned(LearnedFilter(_KIND, (LearnedState.PROPOSED,)), "", 1):
@@ -160,8 +164,11 @@ class LogAgent:
     async def _propose(self, ended: _Ended, digest: Digest) -> None:
         scope = family_of(ended.job)
         held = await self._store.learned(LearnedFilter(_KIND, scope=scope), "", RULES)
+        if any(rule.state is LearnedState.PROPOSED for rule in held):
+            return  # what this run shows may be what they are about
         known = [one for rule in held if rule.text and rule.state is not LearnedState.REFUSED if (one := _known(rule))]
-        for segment in segments.of(routine.known(digest.delta, known), self._anchored)[: RULES - len(held)]:
+        unknown = await asyncio.to_thread(segments.of, routine.known(digest.delta, known), self._anchored)
+        for segment in unknown[: RULES - len(held)]:
             source = f"{ended.attempt.job}/{ended.attempt.number}#{segment.name}"
             rule = LearnedRule(_id(scope, segment), _KIND, source, self._clock(), scope=scope)
             if await self._store.propose(rule):
@@ -209,7 +216,7 @@ class LogAgent:
 
     async def _held(self, rule: LearnedRule, known: Known, digest: Digest, facts: Facts) -> tuple[Gate, ...]:
         """The rule against its own lines, what other rules are proven by, stored verdicts, and logs of the family."""
-        quiet = routine.unknown(digest.delta, segments.LEAST, self._anchored)
+        quiet = await asyncio.to_thread(routine.unknown, digest.delta, self._anchored)
         own = [text for _, stat in quiet for text in routine.samples(stat)]
         logs = [(digest, facts), *await self._logs(rule)]
         changed = []
@@ -225,7 +232,7 @@ class LogAgent:
         )
 
     def _anchored(self, text: str) -> bool:
-        return any(anchor.text in text for anchor in self._shelf.reader.knowledge.anchors)
+        return filter_gates.carries(self._shelf.reader.knowledge.anchors, text)
 
     async def _logs(self, rule: LearnedRule) -> list[tuple[Digest, Facts]]:
         """The newest other attempts of the rule's family."""

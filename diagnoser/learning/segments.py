@@ -12,10 +12,10 @@ from diagnoser.compress import routine, templates
 from diagnoser.compress.delta import Delta, Stat
 
 LEAST = 50
-"""Lines that a shape needs to be worth a rule."""
+"""Lines that a family needs to be worth a rule, in however many shapes."""
 SIZE, MOST = 12, 3
 """Families in a segment, and segments of one attempt."""
-_SHAPES, _CHARS = 2, 300
+_SHAPES, _CHARS = 4, 300
 """Shapes of a family that speak for it, and the longest line that is worth an expression."""
 
 
@@ -46,7 +46,7 @@ class Segment:
 
 def of(delta: Delta, anchored: Callable[[str], bool]) -> list[Segment]:
     """delta: with all known filters applied (``routine.known``). anchored: whether a message carries an anchor."""
-    families = list(_families(routine.unknown(delta, LEAST, anchored)))
+    families = list(_families(routine.unknown(delta, anchored)))
     cuts = [[key for family in families[at : at + SIZE] for key in family] for at in range(0, len(families), SIZE)]
     return [_segment(delta, cut) for cut in cuts[:MOST]]
 
@@ -61,8 +61,14 @@ def _families(shapes: Sequence[tuple[int, Stat]]) -> Iterator[list[int]]:
     firsts = [routine.samples(stat)[0] for _, stat in shapes]
     for group in templates.group([(text, 0) for text in firsts]):
         fitting = [index for index in group.members if len(firsts[index]) <= _CHARS]
-        if fitting:
-            yield [shapes[index][0] for index in fitting[:_SHAPES]]
+        if fitting and sum(shapes[index][1].count for index in group.members) >= LEAST:
+            yield [shapes[index][0] for index in _spread(fitting)]
+
+
+def _spread(found: Sequence[int]) -> list[int]:
+    """A few of them, from the first to the last, so that what varies is seen."""
+    few = min(_SHAPES, len(found))
+    return [found[at * (len(found) - 1) // max(1, few - 1)] for at in range(few)]
 
 
 def _segment(delta: Delta, keys: Sequence[int]) -> Segment:

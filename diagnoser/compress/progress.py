@@ -33,9 +33,10 @@ DIALECTS: tuple[Dialect, ...] = (
     Dialect("trainer", r"^\{'(?:loss|train_loss|grad_norm)': "),
     Dialect("fairseq", r"\bnum_updates[ =]+\d"),
     Dialect("mllog", r':::MLLOG? .*"key": "(?:train_loss|tracked_stats|epoch_start|block_start)"'),
-    Dialect("step", r"(?i)\b(?:step|iter(?:ation)?|global_step|train_step)s?\b[ =:\[#]+\d+.{0,400}\bloss\b"),
+    Dialect("step", r"(?i)\b(?:step|iter(?:ation)?|global_step|train_step)s?\b[ =:\[#]+\d+.{0,400}(?:\b|_)loss\b"),
     Dialect("loss", r"(?i)\bloss\b[ =:'\"]+[-+]?(?:\d|nan|inf).{0,300}\b(?:step|iter\w*)\b"),
     Dialect("eval", r"(?i)\b(?:valid\w*|eval\w*)\b.{0,60}\b(?:loss|ppl|accuracy)\b[ =:]+\d", Stage.EVAL),
+    Dialect("counted", r"(?i)^\W{0,4}(?:step|iter(?:ation)?)s?[ :=\[]{1,4}\d+ ?/ ?\d+\b"),
 )
 
 _VALUE = re.compile(r"['\"]?[ =:\[#]{1,8}['\"]?([-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|\.\d+|nan|inf))\b")

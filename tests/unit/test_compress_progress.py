@@ -57,6 +57,8 @@ def series(*lines: str) -> tuple[Progress, ...]:
             None,
             30112.0,
         ),
+        ("step:340/20344 train_loss:2.6460 train_time:584475ms step_avg:1719.17ms", 340, 2.646, None, None, None),
+        ("step:3499/3500 train_time:2612.465s step_avg:746.63ms", 3499, None, None, None, None),
         ("tflops=180.2 step=300 loss=4.81 tgs (tokens/gpu/second)=3900.1", 300, 4.81, None, None, 3900.1),
         ("step     9 | loss: 10.5 | lr 8.3e-06 | norm: 2.4 | dt: 3957.22ms", 9, 10.5, None, None, None),
         ("iter 21: loss 3.25, time 157.18ms, mfu 12.00%", 21, 3.25, None, None, None),

@@ -13,9 +13,10 @@ import structlog
 from diagnoser.compress import Digest, routine
 from diagnoser.compress.routine import Known
 from diagnoser.errors import Conflict, NotFound, RuleFaults, Unavailable
-from diagnoser.learning import filter_gates, filter_writer, segments
+from diagnoser.learning import filter_gates, filter_hits, filter_writer, segments
 from diagnoser.learning import lesson as lessons
 from diagnoser.learning.cases import Store
+from diagnoser.learning.filter_hits import Ended
 from diagnoser.learning.filter_writer import Pen, Written
 from diagnoser.learning.gates import masked, passed
 from diagnoser.learning.segments import Segment
@@ -33,7 +34,6 @@ from diagnoser.model import (
     LearnedKind,
     LearnedRule,
     LearnedState,
-    RuleHit,
 )
 from diagnoser.ports import Claim, Clock, DiagnosisFilter, LearnedFilter
 from diagnoser.surroundings import family_of
@@ -63,15 +63,6 @@ class Terms:
     poll: float = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """An attempt to look at, once its verdict is stored."""
-
-    attempt: AttemptKey
-    job: Job
-    diagnosis: Diagnosis
-
-
 class LogAgent:
     """One a process; ``run`` it as a task, or ``step`` it in a test."""
 
@@ -85,12 +76,12 @@ class LogAgent:
         self._terms = terms
         self._metrics = metrics
         self._pen = pen
-        self._ended: deque[_Ended] = deque(maxlen=WAITING)
+        self._ended: deque[Ended] = deque(maxlen=WAITING)
         self._log = structlog.get_logger()
 
     def note(self, claim: Claim, diagnosis: Diagnosis) -> None:
         """An attempt has a verdict: it is looked at when there is time."""
-        self._ended.append(_Ended(claim.attempt.key, claim.job, diagnosis))
+        self._ended.append(Ended(claim.attempt.key, claim.job, diagnosis))
 
     async def run(self) -> None:
         """Until it is cancelled. A database that is away is waited for."""
@@ -109,7 +100,7 @@ class LogAgent:
             await self._look(ended)
         due = await self._due()
         for rule in due:
-            await self._store_change(rule, await self._next(rule))
+            await self._store_change(rule, await self._safely(rule))
         await self._promote()
         return bool(ended or due)
 
@@ -120,7 +111,7 @@ class LogAgent:
 
     # --- looking at what ended
 
-    async def _look(self, ended: _Ended) -> None:
+    async def _look(self, ended: Ended) -> None:
         try:
             digest = await self._digest(ended.attempt)
             await self._measure(ended, digest)
@@ -136,10 +127,10 @@ class LogAgent:
         deltas = [delta.data for delta in await self._store.deltas(attempt)]
         return await asyncio.to_thread(self._shelf.base.digest, deltas)
 
-    async def _measure(self, ended: _Ended, digest: Digest) -> None:
+    async def _measure(self, ended: Ended, digest: Digest) -> None:
         """What rules in shadow and in force know of this log. One that would change the verdict is retired at once."""
         for rule in self._of(family_of(ended.job)):
-            hit = await asyncio.to_thread(self._hit, rule, ended, digest)
+            hit = await asyncio.to_thread(filter_hits.hit, self._shelf.reader, rule, ended, digest, self._clock())
             if hit is None:
                 continue
             await self._store.note_hits([hit])
@@ -148,20 +139,7 @@ class LogAgent:
                 why = f"it would change the verdict of {ended.attempt.job}/{ended.attempt.number}"
                 await self._store_change(rule, rule.moved(LearnedState.RETIRED, by=US, why=why, now=self._clock()))
 
-    def _hit(self, rule: LearnedRule, ended: _Ended, digest: Digest) -> RuleHit | None:
-        known = filter_gates.read(rule.id, rule.text)
-        found = routine.taken(digest.delta, known)
-        if not found.lines:
-            return None
-        facts = Facts(ended.job, ended.attempt.number)
-        clean = filter_gates.same_verdict(self._shelf.reader, digest, (known,), facts) and not _hides(known, ended)
-        verdict = HitVerdict.CONFIRMED if clean else HitVerdict.WRONG
-        active = rule.state is LearnedState.ACTIVE
-        return RuleHit(
-            rule.id, ended.attempt, self._clock(), "", verdict, active=active, lines=found.lines, bytes=found.bytes
-        )
-
-    async def _propose(self, ended: _Ended, digest: Digest) -> None:
+    async def _propose(self, ended: Ended, digest: Digest) -> None:
         scope = family_of(ended.job)
         held = await self._store.learned(LearnedFilter(_KIND, scope=scope), "", RULES)
         if any(rule.state is LearnedState.PROPOSED for rule in held):
@@ -180,6 +158,16 @@ class LogAgent:
         return [rule for state in states for rule in stock.of(_KIND, state) if rule.scope == scope and rule.text]
 
     # --- a rule's way
+
+    async def _safely(self, rule: LearnedRule) -> LearnedRule:
+        """A fault of our own costs the rule, not the service."""
+        try:
+            return await self._next(rule)
+        except Unavailable:
+            raise
+        except Exception as error:
+            self._log.error("log_agent_failed", rule=rule.id, exc_info=error)
+            return self._refused(rule, f"could not be worked on: {type(error).__name__}")
 
     async def _next(self, rule: LearnedRule) -> LearnedRule:
         """The rule one step further: written, or tested."""
@@ -273,12 +261,6 @@ class LogAgent:
 
     def _refused(self, rule: LearnedRule, why: str) -> LearnedRule:
         return rule.moved(LearnedState.REFUSED, by=US, why=self._terms.mask(why)[:500], now=self._clock())
-
-
-def _hides(known: Known, ended: _Ended) -> bool:
-    """Whether the rule knows the line that the verdict points at."""
-    root = ended.diagnosis.root_cause
-    return root is not None and known.takes(routine.message(root.text))
 
 
 def _known(rule: LearnedRule) -> Known | None:

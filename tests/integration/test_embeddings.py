@@ -14,7 +14,7 @@ from diagnoser.errors import ModelFailed
 from diagnoser.model import AttemptKey, Evidence, Feedback, FeedbackVerdict, Line, Mark, Stream
 from diagnoser.ports import Claim, DiagnosisRecord, Timing
 from diagnoser.recovery import policy
-from diagnoser.retrieval.incidents import Incidents
+from diagnoser.retrieval.incidents import Incidents, Reminder
 from diagnoser.taxonomy import FailureType
 from diagnoser.telemetry import Metrics
 from tests.contract import records
@@ -65,22 +65,28 @@ async def test_what_is_no_vector_has_a_reason(reply: Reply, reason: str) -> None
     assert error.value.reason == reason
 
 
-async def confirmed_then_asked(folder: Path, *replies: Reply) -> tuple[list[Any], int]:
-    """A person confirms one failure; the like failure of another job asks for similar ones."""
+async def confirmed_then_asked(folder: Path, *replies: Reply) -> tuple[list[Any], int, Reminder, Metrics]:
+    """A person confirms one failure; the like failure of another job asks for similar ones, and what a model is told.
+
+    The number of questions is that of the first two.
+    """
+    metrics = Metrics(CollectorRegistry())
     store = await open_store(f"sqlite:///{folder}/test.db")
     table = policy.load("policy.yaml", text(bundled("rules") / "policy.yaml"))
     with model_server(in_turn(*replies)) as server:
         embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=2.0)
-        incidents = Incidents(store, lambda _: LOG, table, Metrics(CollectorRegistry()), embedder)
+        incidents = Incidents(store, lambda _: LOG, table, metrics, embedder)
         try:
             first = await _saved(store, AttemptKey("one"))
             kind = FailureType.DATASET_LOADING_ERROR
             await incidents.learn(first, Feedback("w1", first.id, 300.0, FeedbackVerdict.CORRECTED, "ida", type=kind))
-            found = await incidents.similar(await _saved(store, AttemptKey("two")))
+            second = await _saved(store, AttemptKey("two"))
+            found, asked = await incidents.similar(second), len(server.asked)
+            told = await incidents.told(second)
         finally:
             await embedder.close()
             await store.close()
-        return found, len(server.asked)
+        return found, asked, told, metrics
 
 
 async def _saved(store: Any, key: AttemptKey) -> DiagnosisRecord:
@@ -93,13 +99,19 @@ async def _saved(store: Any, key: AttemptKey) -> DiagnosisRecord:
 
 async def test_a_vector_of_the_model_finds_the_incident(tmp_path: Path) -> None:
     """Both the confirmed failure and the question are embedded by the server."""
-    found, asked = await confirmed_then_asked(tmp_path, vectors([0.6, 0.8]))
+    found, asked, told, _ = await confirmed_then_asked(tmp_path, vectors([0.6, 0.8]))
+    assert told.notes == () and "dataset_loading_error" in told.incidents[0]
     assert [one.incident.type for one in found] == [FailureType.DATASET_LOADING_ERROR]
     assert asked == 2
 
 
 async def test_hashed_words_find_it_when_the_server_fails(tmp_path: Path) -> None:
-    """A server that breaks after the first vector costs nothing but its own."""
-    found, asked = await confirmed_then_asked(tmp_path, vectors([0.6, 0.8]), Reply(status=500, raw=b"{}"))
+    """A server that breaks after the first vector costs nothing but its own; it is counted, and noted for people."""
+    found, asked, told, metrics = await confirmed_then_asked(
+        tmp_path, vectors([0.6, 0.8]), Reply(status=500, raw=b"{}")
+    )
+    counted = metrics.registry.get_sample_value("diagnoser_embedding_failures_total", {"reason": "model_unavailable"})
+    assert (counted, len(told.incidents)) == (2, 1)
+    assert "the embedding server failed (model_unavailable)" in told.notes[0]
     assert [one.incident.type for one in found] == [FailureType.DATASET_LOADING_ERROR]
     assert asked == 2

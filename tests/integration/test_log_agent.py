@@ -1,5 +1,6 @@
 """The Log Agent against a real database and a real HTTP server: from unknown routine to a Filter Rule in force."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -287,3 +288,29 @@ def test_a_family_is_framework_launcher_and_name_without_numbers() -> None:
     assert family("gpt-7b-run-12") == family("gpt-7b-run-13")
     assert family("gpt-1", framework="nemo") != family("gpt-1", framework="megatron")
     assert family("gpt-1", labels={"launcher": "srun"}) != family("gpt-1")
+
+
+async def test_a_fault_of_our_own_costs_the_rule_and_not_the_service(tmp_path: Path) -> None:
+    """A rule whose source cannot be read is refused, and the others go on."""
+    async with school(tmp_path) as found:
+        odd = LearnedRule("routine_odd", LearnedKind.FILTER, "nowhere#zz", 1.0, scope="other")
+        await found.store.propose(odd)
+        await found.ran("feeding-1")
+        rules = {rule.id: rule for rule in await found.steps(4)}
+    assert rules.pop("routine_odd").state is LearnedState.REFUSED
+    assert [rule.state for rule in rules.values()] == [LearnedState.SHADOW]
+
+
+async def test_two_replicas_share_the_work(tmp_path: Path) -> None:
+    """A rule is written by one of them; both read it, and a run that both look at counts once."""
+    async with school(tmp_path) as one, school(tmp_path) as two:
+        await one.ran("feeding-1")
+        await one.agent.step()
+        await asyncio.gather(one.agent.step(), two.agent.step())
+        await asyncio.gather(one.agent.step(), two.agent.step())
+        assert await one.shelf.refresh() and await two.shelf.refresh()
+        claim, told = await one.ran("feeding-2")
+        two.agent.note(replace(claim, job=Job("feeding-2", name="feeding-2", framework="qx")), told)
+        await asyncio.gather(one.agent.step(), two.agent.step())
+        (rule,) = await one.store.learned(LearnedFilter(LearnedKind.FILTER), "", 5)
+    assert (rule.state, rule.counts.hits, rule.counts.lines) == (LearnedState.SHADOW, 1, 160)

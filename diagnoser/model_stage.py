@@ -10,9 +10,11 @@ from prometheus_client import CollectorRegistry
 from diagnoser import trial
 from diagnoser.adapters import files
 from diagnoser.adapters.openai import OpenAIModel
+from diagnoser.errors import BadInput
 from diagnoser.failure_agent import FailureAgent, When
 from diagnoser.guarded import GuardedModel
 from diagnoser.inquiry import Steps, Subject, Terms, prepare
+from diagnoser.learning import filter_gates, filter_writer, lesson, segments, writer
 from diagnoser.learning.cases import Cases, Store
 from diagnoser.learning.filter_writer import Pen as FilterPen
 from diagnoser.learning.log_agent import LogAgent
@@ -25,7 +27,8 @@ from diagnoser.llm import hosts, prompt, redact
 from diagnoser.llm.guard import Breaker, Budget, Limits
 from diagnoser.llm.prompt import Prompt
 from diagnoser.llm.redact import Mask, Redactor
-from diagnoser.ports import LanguageModel, ModelRequest
+from diagnoser.model import AttemptKey, Diagnosis, Evidence, Facts
+from diagnoser.ports import DiagnosisRecord, LanguageModel, ModelRequest
 from diagnoser.recovery.policy import Policy
 from diagnoser.settings import Settings
 from diagnoser.telemetry import Metrics
@@ -120,6 +123,25 @@ def log_agent(
 def rendered(settings: Settings, prompt: Prompt, subject: Subject) -> ModelRequest:
     """The first question about a failure, exactly as it would be sent, with its own random marker."""
     return prepare(subject, replace(terms(settings), prompt=prompt), settings.model_view_tokens)[0]
+
+
+def rendered_lesson(settings: Settings, prompt: Prompt, evidence: Evidence, diagnosis: Diagnosis) -> ModelRequest:
+    """The first question for a rule about a failure whose diagnosis is right. Raises BadInput."""
+    case = lesson.Case(DiagnosisRecord("", AttemptKey(""), 1, 0.0, True, diagnosis), Facts(), evidence)
+    root = lesson.root_of(case)
+    if root is None:
+        raise BadInput("no line of this log is known to show the cause: there is nothing to write a rule from")
+    return writer.request(prompt, lesson.of(case, root, (), load_mask(settings)), f"LOG-{_token()}")
+
+
+def rendered_routine(settings: Settings, prompt: Prompt, digest: Digest, anchors: tuple[Anchor, ...]) -> ModelRequest:
+    """The question about the first segment of routine that no filter knows. Raises BadInput."""
+    found = segments.of(digest.delta, lambda text: filter_gates.carries(anchors, text))
+    if not found:
+        raise BadInput("every line that this log prints often is known")
+    lines, alias = filter_writer.hidden_in(found[0], digest.evidence(), Facts(), load_mask(settings))
+    variables = filter_writer.variables(lines, alias, f"LOG-{_token()}")
+    return filter_writer.filled(prompt, variables, filter_writer.Proposals)
 
 
 async def tried(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from diagnoser.llm.question import nodes_of
 from diagnoser.llm.redact import Mask
 from diagnoser.llm.view import Disguise, disguise
-from diagnoser.model import Diagnosis, Evidence, Facts, Feedback, Line
+from diagnoser.model import Diagnosis, Evidence, Facts, Feedback, Line, Template
 from diagnoser.ports import DiagnosisRecord
 from diagnoser.retrieval import hashing
 from diagnoser.rules.schema import Blame
@@ -20,6 +20,8 @@ from diagnoser.taxonomy import Category, FailureType, category_of
 LONGEST = 400
 """Characters of a line that a rule is written from, and of an example."""
 _MENDED, _MOST = 600, 8
+_ROUTINE = 3
+"""Times that a failed run must have printed a line before it counts as routine."""
 _PLACEHOLDER = re.compile(r"<[a-z]+(?: [a-z]+)+>")
 _HOST = re.compile(r"\b[a-z]+(?:[-.][a-z0-9]+)*-\d+[a-z0-9.-]*\b")
 _FOLLOWED = frozenset({"explained by the root", "came after the root"})
@@ -83,7 +85,7 @@ def of(case: Case, root: Line, healthy: Iterable[str], mask: Mask) -> Lesson:
         type=case.known,
         line=line,
         around=tuple(shown(one.body, hidden) for one in _around(case.evidence.lines, root)),
-        healthy=nearest(line, (*healthy, *routine(case, mask))),
+        healthy=nearest(line, (*healthy, *routine(case, mask, root))),
         explains=_explains(diagnosis, case.known, root),
         blame=_blame(case, root),
         mitigation=shown(advice, hidden)[:_MENDED],
@@ -91,10 +93,16 @@ def of(case: Case, root: Line, healthy: Iterable[str], mask: Mask) -> Lesson:
     )
 
 
-def routine(case: Case, mask: Mask) -> list[str]:
-    """Lines that this run printed again and again, in disguise."""
+def routine(case: Case, mask: Mask, root: Line | None = None) -> list[str]:
+    """Lines that this run printed again and again, in disguise; of a failed run those of the time before its root."""
     hidden = _disguise(case, mask)
-    return [shown(sample, hidden) for one in case.evidence.templates for sample in one.samples[:1]]
+    told = (one for one in case.evidence.templates if root is None or _was_before(one, root))
+    return [shown(sample, hidden) for one in told for sample in one.samples[:1]]
+
+
+def _was_before(template: Template, root: Line) -> bool:
+    stream, last = template.last
+    return template.count >= _ROUTINE and stream == root.stream and last < root.number
 
 
 def shown(text: str, hidden: Disguise) -> str:

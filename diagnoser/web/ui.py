@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from diagnoser.errors import NotFound
 from diagnoser.model import AttemptKey, Line
+from diagnoser.ports import LearnedFilter
 from diagnoser.taxonomy import Category, FailureType, Outcome
 from diagnoser.web.api.diagnoses import DiagnosisId, DiagnosisQuery, find, page
 from diagnoser.web.api.fields import JobPath
@@ -24,6 +25,7 @@ from diagnoser.web.services import Services
 router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
 
 WITHIN = {"1h": 3600.0, "24h": 86_400.0, "7d": 604_800.0, "30d": 2_592_000.0}
+LEARNED = 5
 FILTERS = ("q", "category", "type", "outcome", "job", "node", "within")
 
 
@@ -71,6 +73,7 @@ async def diagnosis(id: DiagnosisId, services: Provided, pages: Drawn) -> Respon
         followed=followed(record.diagnosis),
         not_it=not_it(record.diagnosis),
         similar=await services.incidents.similar(record),
+        learned=await services.store.learned(LearnedFilter(source=id), "", LEARNED),
         types=[kind for kind in FailureType if kind is not FailureType.UNKNOWN],
     )
 

@@ -381,6 +381,17 @@ async def test_an_action_on_nodes_keeps_its_nodes() -> None:
             None,
             Need.EXPLANATION,
         ),
+        (
+            replace(
+                DECIDED,
+                decided_by="incident:1",
+                confidence=0.85,
+                rejected=(Rejected(3, "x", FailureType.OS_ERROR, "came after the root"),),
+            ),
+            None,
+            None,
+            Need.EXPLANATION,
+        ),
         (Diagnosis(Outcome.COMPLETED, Category.NONE, FailureType.COMPLETED, 0.9, "rule:x"), None, None, None),
         (Diagnosis(Outcome.COMPLETED, Category.UNKNOWN, FailureType.UNKNOWN, 0.9, "rule:x"), None, None, None),
     ],

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from diagnoser.learning.gates import Test as Gated
 from diagnoser.learning.shelf import Shelf
@@ -210,6 +211,15 @@ async def test_nothing_secret_gets_into_a_rule(here: Site) -> None:
     assert rule.state is SHADOW, rule
     for secret in ("hunter2", "10.1.2.3", "mia", "gpu-017", "abcdef123456", "corp.com"):
         assert secret not in rule.text
+
+
+async def test_counter_examples_are_healthy_lines(here: Site) -> None:
+    """What the failed run printed after its root, or only once, is none; its routine before the root is."""
+    after = ["mosaic-feeder: catalogue snapshot is closed"] * 5
+    first = await here.fail("quilt-1", more=after)
+    await here.say(first)
+    examples = yaml.safe_load((await here.learned(first)).text)["examples"]
+    assert examples["no_match"] == [STEPS[0]]
 
 
 async def test_hits_that_a_stable_rule_contradicts_are_wrong(here: Site) -> None:

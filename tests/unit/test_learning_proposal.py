@@ -82,6 +82,8 @@ def test_text_for_a_rule_names_no_secret_and_no_host() -> None:
     """Known nodes by aliases; what only looks like a host as well; placeholders are one word."""
     hidden = disguise("", ["gpu-017"], redact)
     told = lesson.shown("gpu-017 asked db-14.corp, 10.0.0.9, https://a:b@c/d and mia@corp.com", hidden)
+    cut = lesson.shown("x" * (lesson.LONGEST - 20) + " hf_aBcDeFgHiJkLmNoPqRsTuVwX", hidden)
+    assert "hf_" not in cut and len(cut) <= lesson.LONGEST
     assert told == "host-1 asked host-0, host-2, https://<url-password>c/d and <e-mail>"
 
 

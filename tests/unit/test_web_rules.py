@@ -116,3 +116,13 @@ async def test_the_buttons_of_the_page_decide(web: Web) -> None:
     assert (await web.client.post(url, content=body, headers=cross)).status_code == 403
     assert (await web.client.post(url, content=b"decision=burn&by=m", headers=SAME)).status_code == 400
     assert (await web.client.post(url, content=body, headers=SAME)).status_code == 409
+
+
+async def test_a_diagnosis_tells_what_was_learned_from_it_and_by_what(web: Web) -> None:
+    """Links both ways: to the rule that came from it, and to the learned rule that decided it."""
+    record = await save(web.store, "j", replace(ECC, decided_by=f"rule:{RULE.id}"))
+    rule = replace(RULE, id="learned_ecc_error_1", source=record.id)
+    await web.store.propose(rule.moved(LearnedState.REFUSED, by="diagnoser", why=HOSTILE, now=NOW))
+    page = (await web.client.get(f"/diagnoses/{record.id}")).text
+    assert 'href="/rules#learned_ecc_error_1"' in page and f'href="/rules#{RULE.id}"' in page
+    assert "<script>fetch" not in page

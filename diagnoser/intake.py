@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from diagnoser import node_logs
-from diagnoser.compress import Compressor, to_bytes
+from diagnoser.compress import Compressor, Losses, to_bytes
 from diagnoser.compress.lines import LONGEST
 from diagnoser.errors import BadInput, Conflict, Unavailable
 from diagnoser.ingest import (
@@ -152,11 +152,12 @@ class Intake:
         keys = await self._attempts(group)
         for _ in range(CONFLICT_TRIES):
             cursors = await self._cursors(set(keys.values()))
-            appends, receipts = await asyncio.to_thread(self._build, group, keys, cursors)
+            appends, receipts, losses = await asyncio.to_thread(self._build, group, keys, cursors)
             try:
                 await self._store.append(appends)
             except Conflict:
                 continue  # another replica wrote to one of the streams: look again at what is covered
+            self._metrics.compressed(losses)
             await self._revisit(appends)
             return receipts
         raise Unavailable("other writers of the same streams kept winning")
@@ -186,7 +187,7 @@ class Intake:
 
     def _build(
         self, group: Sequence[_Pending], keys: Mapping[Target, AttemptKey], cursors: Cursors
-    ) -> tuple[list[Append], list[Receipt]]:
+    ) -> tuple[list[Append], list[Receipt], list[Losses]]:
         shares: dict[AttemptKey, _Share] = {}
         receipts = []
         for pending in group:
@@ -203,7 +204,8 @@ class Intake:
                     cut += _too_long(block.data)
             batch = pending.batch
             receipts.append(Receipt(taken, offered - taken, batch.rejected, cut, tuple(batch.errors)))
-        return [_append(key, share) for key, share in shares.items()], receipts
+        appends, losses = zip(*(_append(key, share) for key, share in shares.items()), strict=True)
+        return list(appends), receipts, list(losses)
 
 
 def _is_node(job: str) -> bool:
@@ -248,7 +250,7 @@ def _part(block: Block, lines: list[bytes], start: int, stop: int, first: int) -
     )
 
 
-def _append(key: AttemptKey, share: _Share) -> Append:
+def _append(key: AttemptKey, share: _Share) -> tuple[Append, Losses]:
     delta = share.compressor.take()
     cursors = {stream: (share.versions[stream], ranges) for stream, ranges in share.covered.items()}
-    return Append(key, to_bytes(delta), share.received, cursors, delta.fatal)
+    return Append(key, to_bytes(delta), share.received, cursors, delta.fatal), delta.losses

@@ -9,10 +9,12 @@ from typing import Protocol
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from diagnoser.compress import Limits, Losses, shapes
 from diagnoser.errors import ModelFailure
 from diagnoser.model import (
     LOADED,
     Author,
+    Cap,
     Diagnosis,
     EffectKind,
     FeedbackVerdict,
@@ -116,6 +118,28 @@ class Metrics:
             ["state"],
             registry=registry,
         )
+        self.cut_lines = Counter(
+            "diagnoser_compressor_cut_lines", "Lines so long that their middle was cut", registry=registry
+        )
+        self.cut_bytes = Counter(
+            "diagnoser_compressor_cut_bytes",
+            "Bytes cut from the middle of long lines, or painted over by progress bars",
+            ["how"],
+            registry=registry,
+        )
+        self.caps = Counter(
+            "diagnoser_compressor_caps",
+            "Commits, and verdicts on whole logs, that reached a bound of what is held of an attempt",
+            ["cap", "of"],
+            registry=registry,
+        )
+        limits = Gauge("diagnoser_compressor_limit", "Bounds of what is held of an attempt", ["cap"], registry=registry)
+        for cap in Cap:
+            limits.labels(cap).set(Limits().of(cap))
+        limits.labels("cached_shapes").set(shapes.MOST)
+        Gauge(
+            "diagnoser_compressor_cached_shapes", "Shapes of lines that this process remembers", registry=registry
+        ).set_function(shapes.held)
         self.up = Gauge("diagnoser_start_time_seconds", "When this process started", registry=registry)
         self._begin_at_zero()
 
@@ -125,6 +149,8 @@ class Metrics:
             (self.diagnoses, (Outcome, FailureType)),
             (self.feedback, (FeedbackVerdict, FailureType)),
             (self.effects, (EffectKind, EFFECT_RESULTS)),
+            (self.cut_bytes, (("middle", "painted"),)),
+            (self.caps, (Cap, ("commit", "verdict"))),
             (self.plans, (PlanReason,)),
             (self.model_failures, (ModelFailure,)),
             (self.embedding_failures, (ModelFailure,)),
@@ -143,6 +169,15 @@ class Metrics:
         self.lines.labels("rejected").inc(receipt.rejected)
         self.lines.labels("cut").inc(receipt.cut)
 
+    def compressed(self, losses: Iterable[Losses]) -> None:
+        """What a commit did not keep."""
+        for one in losses:
+            self.cut_lines.inc(one.cut_lines)
+            self.cut_bytes.labels("middle").inc(one.cut_bytes)
+            self.cut_bytes.labels("painted").inc(one.painted)
+            for cap in one.caps:
+                self.caps.labels(cap, "commit").inc()
+
     def commit_failed(self, error: Exception) -> None:
         self.commits_failed.inc()
         structlog.get_logger().error("commit_failed", error=str(error), error_class=type(error).__name__)
@@ -150,6 +185,8 @@ class Metrics:
     def diagnosed(self, diagnosis: Diagnosis, seconds: float) -> None:
         self.diagnoses.labels(diagnosis.outcome, diagnosis.type).inc()
         self.diagnosis_seconds.observe(seconds)
+        for cap in diagnosis.left_out.caps:
+            self.caps.labels(cap, "verdict").inc()
 
     def ruled(self, rule: Watched | None) -> None:
         """What a rule decided has been stored."""

@@ -6,7 +6,7 @@ reads it.
 
 from diagnoser.compress.codec import from_bytes, to_bytes
 from diagnoser.compress.compressor import Compressor
-from diagnoser.compress.delta import Delta
+from diagnoser.compress.delta import Delta, Losses
 from diagnoser.compress.digest import Digest, digest
 from diagnoser.compress.filters import FilterSet, parse_filters
 from diagnoser.compress.gate import Gate
@@ -20,6 +20,7 @@ __all__ = [
     "FilterSet",
     "Gate",
     "Limits",
+    "Losses",
     "digest",
     "from_bytes",
     "merge",

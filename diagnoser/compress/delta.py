@@ -123,6 +123,16 @@ class Share:
         return len(self.rows) + len(self.points)
 
 
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What is not there any more: middles of long lines, screen states that were painted over, what went over caps."""
+
+    cut_lines: int = 0
+    cut_bytes: int = 0
+    painted: int = 0
+    caps: frozenset[Cap] = frozenset()
+
+
 @dataclass(slots=True)
 class Delta:
     """The mergeable summary of what was fed. painted: bytes of screen states that others overwrote. caps: bounds that
@@ -144,6 +154,10 @@ class Delta:
         """Some kept line carries the anchor of a root rule, or is the last line of a traceback."""
         ends = int(Kind.FATAL | Kind.EXCEPTION)
         return any(row.kind & ends for share in self.shares.values() for row in share.rows.values())
+
+    @property
+    def losses(self) -> Losses:
+        return Losses(self.cut_lines, self.cut_bytes, self.painted, frozenset(self.caps))
 
     @property
     def size(self) -> int:

@@ -72,7 +72,7 @@ class Digest:
         severities = [_severity(stat.kind) for stat in stats]
         learned = [index for index, stat in enumerate(stats) if stat.filtered.startswith(LEARNED)]
         others = sorted(set(range(len(stats))) - set(learned))
-        groups = templates.group([(bodies[index], severities[index]) for index in others])
+        groups = templates.group([(bodies[index], severities[index]) for index in others], self.delta.limits.templates)
         found = [self._template(one.text, [stats[others[index]] for index in one.members]) for one in groups]
         found += self._learned([stats[index] for index in learned])
         return tuple(sorted(found, key=lambda one: (-one.count, one.first[1], one.first[0])))
@@ -143,7 +143,7 @@ class Digest:
             why.append(f"{self.delta.cut_bytes} bytes were cut from the middle of {self.delta.cut_lines} long lines")
         if self.delta.painted:
             why.append(f"{self.delta.painted} bytes were painted over on the screen")
-        caps = self.delta.caps | ({Cap.TEMPLATES} if len(self.templates) > templates.MOST else set())
+        caps = self.delta.caps | ({Cap.TEMPLATES} if len(self.templates) > self.delta.limits.templates else set())
         if others := sorted(caps - {Cap.SHAPES}):
             why.append(f"there was more than is held of: {', '.join(others)}")
         return LeftOut(missing, "; ".join(why), tuple(sorted(caps)))

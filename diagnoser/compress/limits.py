@@ -5,6 +5,7 @@ from functools import cache
 from typing import NamedTuple
 
 from diagnoser.compress.kinds import IMPORTANT, Kind
+from diagnoser.model import Cap
 
 
 class Budget(NamedTuple):
@@ -63,3 +64,8 @@ class Limits:
     spread: int = 96
     latest: int = 64
     nodes: int = 16384
+    templates: int = 2048
+
+    def of(self, cap: Cap) -> int:
+        """How much is held of what the cap bounds."""
+        return int(getattr(self, "signatures" if cap is Cap.LINES else cap.value))

@@ -7,6 +7,7 @@ It sees blurred lines only, so the answer does not depend on which line of a blu
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple, cast
+from weakref import WeakSet
 
 import re2
 
@@ -83,10 +84,14 @@ class Shape(NamedTuple):
     watch: PatternSet | None
 
 
+MOST = 50_000
+"""Blurs of lines that a process remembers."""
+
+
 class Shapes:
     """Blur -> Shape, filled for all new blurs of a block at once; the oldest quarter goes when it is full."""
 
-    def __init__(self, gate: Gate, filters: FilterSet, most: int = 50_000) -> None:
+    def __init__(self, gate: Gate, filters: FilterSet, most: int = MOST) -> None:
         self.known: dict[bytes, Shape] = {}
         self._most = most
         self.gate = gate
@@ -142,7 +147,17 @@ class Shapes:
         return Shape(name, kind, filtered, prefixed, dialect, mark, tokens, watch)
 
 
+_CACHES: WeakSet[Shapes] = WeakSet()
+
+
+def held() -> int:
+    """Shapes that this process holds in its caches."""
+    return sum(len(cache.known) for cache in list(_CACHES))
+
+
 @lru_cache(maxsize=4)
 def shapes(gate: Gate, filters: FilterSet) -> Shapes:
     """The cache of the whole process for these rules: what one job taught, the next one knows."""
-    return Shapes(gate, filters)
+    made = Shapes(gate, filters)
+    _CACHES.add(made)
+    return made

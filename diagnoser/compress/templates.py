@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from drain3.drain import Drain
 
+from diagnoser.compress.limits import Limits
+
 MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"), "<UUID>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"), "<TIME>"),
@@ -57,11 +59,7 @@ def partition(body: str, severity: int) -> str:
     return str(severity)
 
 
-MOST = 2048
-"""Templates learned of an attempt."""
-
-
-def group(bodies: list[tuple[str, int]], most: int = MOST) -> list[Group]:
+def group(bodies: list[tuple[str, int]], most: int = Limits().templates) -> list[Group]:
     """Group (body, severity class) pairs. At most ``most`` clusters; what comes later joins none and stands alone."""
     drains: dict[str, Any] = {}
     members: dict[tuple[str, int], list[int]] = {}

@@ -44,8 +44,8 @@ class Site:
         self.better: Diagnosis | None = None
         effects = self.orders.effects
         work = Work(self.diagnose, effects.decide, b"+".join, self.enrich, effects.rule, self.orders.expire)
-        metrics = Metrics(CollectorRegistry())
-        self.worker = Worker(store, work, lambda: self.now, LocalWake(), LocalWake(), TIMING, metrics)
+        self.metrics = Metrics(CollectorRegistry())
+        self.worker = Worker(store, work, lambda: self.now, LocalWake(), LocalWake(), TIMING, self.metrics)
 
     def diagnose(self, deltas: list[bytes], facts: Facts) -> Diagnosis:
         return self.verdict
@@ -87,6 +87,29 @@ async def test_a_failure_becomes_a_plan_that_acts(store: SqlStore) -> None:
     assert record is not None and record.plan == made
     held = await store.claim_plan("slurm", "east", site.now, 60.0)
     assert held is not None and held.id == made.id
+
+
+async def test_what_becomes_of_plans_is_counted_by_reason(store: SqlStore) -> None:
+    """Once each time a plan comes to stand, also when nothing is done, and from zero for every reason."""
+    site = Site(store)
+
+    def counts() -> dict[str, float]:
+        count = site.metrics.registry.get_sample_value
+        return {reason: count("diagnoser_plans_total", {"reason": reason}) or 0.0 for reason in PlanReason}
+
+    assert {site.metrics.registry.get_sample_value("diagnoser_plans_total", {"reason": one}) for one in PlanReason} == {
+        0.0
+    }
+    site.verdict = replace(CORDON, step=500)
+    await site.fail(1)
+    await site.fail(1, reason="again")  # the plan that stands is no new one
+    await site.fail(2)
+    site.verdict = OOM
+    await site.fail(3)
+    site.now += 3601.0
+    await site.worker.step()
+    expected = {PlanReason.ACT: 1.0, PlanReason.SAME_STEP: 1.0, PlanReason.FOR_A_PERSON: 1.0, PlanReason.EXPIRED: 1.0}
+    assert {reason: count for reason, count in counts().items() if count} == expected
 
 
 async def test_a_better_verdict_does_not_act_a_second_time(store: SqlStore) -> None:

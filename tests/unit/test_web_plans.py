@@ -262,6 +262,20 @@ async def test_a_check_goes_on_after_its_executor_died(web: Web, clock: Clock) -
     assert (await post(web, "/plans/plan-j/check/next", {"token": again["token"]})).json()["pairs"] == [["n2", "n4"]]
 
 
+async def test_a_check_that_nobody_goes_on_with_expires(web: Web, clock: Clock) -> None:
+    """Its results come too late then: nothing is drained by what was true an hour ago."""
+    token = await check_plan(web, ("n1", "n2", "n3", "n4"))
+    await post(web, "/plans/plan-j/check/next", {"token": token})
+    clock.now += 3601.0
+    for plan_id in await web.store.expired_plans(clock.now, 10):
+        await web.services.change_plan(plan_id, clock.now, web.services.orders.expire(clock.now))
+    body = {"token": token, "round": 1, "results": [{"nodes": ["n1", "n3"], "ok": False, "seconds": 1.0}]}
+    late = await post(web, "/plans/plan-j/check/results", body)
+    assert (late.status_code, "is over" in late.json()["detail"]) == (409, True)
+    plan = (await web.client.get(f"{API}/plans/plan-j")).json()
+    assert (plan["state"], plan["reason"], plan["nodes"]) == ("expired", "expired", [])
+
+
 async def test_a_verdict_beyond_the_breaker_waits_for_a_person(web: Web) -> None:
     """Two of six nodes are more than may go within an hour: the breaker trips, the executor is told to stop."""
     nodes = tuple(f"n{number}" for number in range(6))
@@ -283,6 +297,8 @@ async def test_a_verdict_beyond_the_breaker_waits_for_a_person(web: Web) -> None
     again = await claim(web)
     decided = (await post(web, "/plans/plan-j/check/next", {"token": again["token"]})).json()
     assert decided["verdict"]["faulty"] == ["n0", "n1"]
+    for comment in ({}, {"comment": " "}):
+        assert (await post(web, "/breakers/default/reset", {"by": "maria", **comment})).status_code == 400
     reset = await post(web, "/breakers/default/reset", {"by": "maria", "comment": "two bad GPUs, really"})
     assert (reset.status_code, reset.json()["tripped"]) == (200, False)
 

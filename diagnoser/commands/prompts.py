@@ -8,6 +8,7 @@ import typer
 from diagnoser import pipeline
 from diagnoser.commands import logfile
 from diagnoser.commands.terminal import err, out, site
+from diagnoser.errors import BadInput
 from diagnoser.model import Facts
 from diagnoser.reader import subject
 from diagnoser.site import load_reader
@@ -29,7 +30,14 @@ def prompts_render(
         reader = load_reader(chosen)
         digest = logfile.digest(reader, log)
         diagnosis = pipeline.diagnose(digest.evidence(), Facts(), reader.knowledge)
-        request = model_stage.rendered(chosen, prompt, subject(diagnosis, digest, Facts()))
+        if prompt.meta.name == "rule_writer":
+            request = model_stage.rendered_lesson(chosen, prompt, digest.evidence(), diagnosis)
+        elif prompt.meta.name == "failure_agent":
+            request = model_stage.rendered(chosen, prompt, subject(diagnosis, digest, Facts()))
+        elif prompt.meta.name == "log_agent":
+            request = model_stage.rendered_routine(chosen, prompt, digest, reader.knowledge.anchors)
+        else:
+            raise BadInput(f"{name} cannot be filled from a log alone")
         system, user = request.system, request.user
     err.print(f"{prompt.label} {prompt.hash}", style="dim", highlight=False)
     for part, text in (("system", system), ("user", user)):

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from diagnoser import trial
 from diagnoser.adapters import files
 from diagnoser.adapters.openai import OpenAIModel
+from diagnoser.compress import Digest
 from diagnoser.errors import BadInput
 from diagnoser.failure_agent import FailureAgent, When
 from diagnoser.guarded import GuardedModel
@@ -27,7 +28,7 @@ from diagnoser.llm import hosts, prompt, redact
 from diagnoser.llm.guard import Breaker, Budget, Limits
 from diagnoser.llm.prompt import Prompt
 from diagnoser.llm.redact import Mask, Redactor
-from diagnoser.model import AttemptKey, Diagnosis, Evidence, Facts
+from diagnoser.model import Anchor, AttemptKey, Diagnosis, Evidence, Facts
 from diagnoser.ports import DiagnosisRecord, LanguageModel, ModelRequest
 from diagnoser.recovery.policy import Policy
 from diagnoser.settings import Settings

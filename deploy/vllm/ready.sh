@@ -9,10 +9,10 @@ until models=$(curl -fsS -m 5 -H @- "$url/models" 2>/dev/null <<<"$header"); do
   [ "$(date +%s)" -lt "$until_" ] || { echo "no answer from $url" >&2; exit 1; }
   sleep 2
 done
-name=$(sed -n 's/.*"data":\[{"id":"\([^"]*\)".*/\1/p' <<<"$models")
+name=$(grep -o '"id": *"[^"]*"' <<<"$models" | head -1 | cut -d '"' -f 4)
 body='{"model": "'$name'", "messages": [{"role": "user", "content": "Is the sky blue?"}], "max_tokens": 200,
  "response_format": {"type": "json_schema", "json_schema": {"name": "a", "strict": true, "schema": {"type": "object",
  "properties": {"yes": {"type": "boolean"}}, "required": ["yes"], "additionalProperties": false}}}}'
 answer=$(curl -fsS -m 60 -H 'Content-Type: application/json' -H "@/dev/fd/3" -d "$body" "$url/chat/completions" 3<<<"$header")
-grep -q 'yes' <<<"$answer" || { echo "$name does not answer by schema" >&2; exit 1; }
+grep -q '\\"yes\\" *:' <<<"$answer" || { echo "$name does not answer by schema" >&2; exit 1; }
 echo "$name answers by schema at $url"

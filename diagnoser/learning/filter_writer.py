@@ -19,11 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from diagnoser.compress import templates
 from diagnoser.compress.routine import Known
 from diagnoser.errors import ModelFailed, ModelFailure
-from diagnoser.learning import filter_gates
+from diagnoser.learning import filter_gates, lesson
 from diagnoser.learning.segments import Segment
 from diagnoser.llm.prompt import Prompt, tokens_of
-from diagnoser.llm.view import delimited
-from diagnoser.model import Author
+from diagnoser.llm.question import nodes_of
+from diagnoser.llm.redact import Mask
+from diagnoser.llm.view import delimited, disguise
+from diagnoser.model import Author, Evidence, Facts
 from diagnoser.ports import LanguageModel, ModelAnswer, ModelRequest
 
 TEMPLATE = "template"
@@ -98,9 +100,7 @@ class Talk:
 
     async def ask(self, prompt: Prompt, variables: Mapping[str, Any], shape: type[M]) -> M:
         """An answer that can be read; when it cannot the model is told why, once. Raises ModelFailed."""
-        system, user = prompt.render(variables)
-        meta = prompt.meta
-        request = ModelRequest(system, user, shape.model_json_schema(), meta.max_tokens, meta.temperature)
+        request = filled(prompt, variables, shape)
         said = (await self._answer(request)).text
         try:
             return _read(said, shape)
@@ -142,8 +142,17 @@ class Written:
     why: str = ""
 
 
-def shown(segment: Segment, hide: Callable[[str], str]) -> list[Shown]:
-    return [Shown(one.text, hide(one.text), one.count) for one in segment.samples]
+def filled(prompt: Prompt, variables: Mapping[str, Any], shape: type[BaseModel]) -> ModelRequest:
+    """The question, exactly as it is sent."""
+    system, user = prompt.render(variables)
+    return ModelRequest(system, user, shape.model_json_schema(), prompt.meta.max_tokens, prompt.meta.temperature)
+
+
+def hidden_in(segment: Segment, evidence: Evidence, facts: Facts, mask: Mask) -> tuple[list[Shown], str]:
+    """The lines of a segment in disguise, and what machines are called there."""
+    hidden = disguise("\n".join(one.text for one in segment.samples), nodes_of(evidence, facts), mask)
+    told = [Shown(one.text, lesson.shown(one.text, hidden), one.count) for one in segment.samples]
+    return told, hidden.hosts.prefix
 
 
 async def write(pen: Pen | None, id: str, lines: Sequence[Shown], alias: str) -> Written:

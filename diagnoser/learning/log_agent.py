@@ -14,16 +14,13 @@ from diagnoser.compress import Digest, routine
 from diagnoser.compress.routine import Known
 from diagnoser.errors import Conflict, NotFound, RuleFaults, Unavailable
 from diagnoser.learning import filter_gates, filter_hits, filter_writer, segments
-from diagnoser.learning import lesson as lessons
 from diagnoser.learning.cases import Store
 from diagnoser.learning.filter_hits import Ended
-from diagnoser.learning.filter_writer import Pen, Written
+from diagnoser.learning.filter_writer import Pen
 from diagnoser.learning.gates import masked, passed
 from diagnoser.learning.segments import Segment
 from diagnoser.learning.shelf import Shelf
-from diagnoser.llm.question import nodes_of
 from diagnoser.llm.redact import Mask
-from diagnoser.llm.view import disguise
 from diagnoser.model import (
     AttemptKey,
     Diagnosis,
@@ -182,11 +179,8 @@ class LogAgent:
         return await self._written(rule, segment, digest, facts)
 
     async def _written(self, rule: LearnedRule, segment: Segment, digest: Digest, facts: Facts) -> LearnedRule:
-        hidden = disguise(
-            "\n".join(one.text for one in segment.samples), nodes_of(digest.evidence(), facts), self._terms.mask
-        )
-        lines = filter_writer.shown(segment, lambda text: lessons.shown(text, hidden))
-        made: Written = await filter_writer.write(self._pen, rule.id, lines, hidden.hosts.prefix)
+        lines, alias = filter_writer.hidden_in(segment, digest.evidence(), facts, self._terms.mask)
+        made = await filter_writer.write(self._pen, rule.id, lines, alias)
         self._metrics.written(made.author.calls, made.author)
         if not made.text:
             return self._refused(replace(rule, author=made.author), made.why)

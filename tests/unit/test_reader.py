@@ -1,7 +1,14 @@
 """Reading logs as a site does."""
 
+from dataclasses import replace
+from typing import cast
+
 from diagnoser import compress
-from diagnoser.model import Block, Facts, Stream
+from diagnoser.failure_agent import FailureAgent, Need
+from diagnoser.inquiry import Subject
+from diagnoser.model import AttemptKey, Block, Diagnosis, Facts, Stream
+from diagnoser.ports import DiagnosisRecord
+from diagnoser.retrieval.incidents import Reminder
 from diagnoser.settings import Settings
 from diagnoser.site import load_reader
 from diagnoser.taxonomy import Outcome
@@ -38,3 +45,26 @@ def test_a_log_in_another_time_zone_does_not_hang() -> None:
     for zone in (-8, 8):
         assert outcome(zone, silent=30.0) is not Outcome.HUNG
         assert outcome(zone, silent=600.0) is Outcome.HUNG
+
+
+class Echo:
+    """Stands for a Failure Agent that has nothing to add."""
+
+    def need(self, diagnosis: Diagnosis) -> Need:
+        return Need.CAUSE
+
+    async def consult(self, asked: Subject, wanted: Need) -> Diagnosis:
+        return replace(asked.diagnosis, notes=(*asked.incidents, "nothing to add"))
+
+
+async def test_how_similar_incidents_were_found_is_noted() -> None:
+    """What people should know of it stands behind what the model said."""
+
+    async def remind(record: DiagnosisRecord) -> Reminder:
+        return Reminder(("told",), ("by hashed words",))
+
+    found = READER.diagnoser(lambda: RECEIVED)([running(0)], Facts())
+    record = DiagnosisRecord("d", AttemptKey("j"), 1, 0.0, True, found)
+    better = await READER.enricher(cast(FailureAgent, Echo()), remind)(record, [running(0)], Facts())
+    assert better is not None
+    assert better.notes == ("told", "nothing to add", "by hashed words")

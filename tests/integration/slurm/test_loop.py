@@ -9,6 +9,8 @@ from tests.integration.slurm.conftest import NAME, site
 
 pytestmark = pytest.mark.xdist_group("slurm")
 
+AGENT, PEOPLE = "agent-" + "a" * 16, "people-" + "p" * 16
+
 BROKEN_NODE = """#!/bin/bash
 echo "launch ${SLURM_RESTART_COUNT:-0} on $SLURM_JOB_NODELIST"
 for step in 1 2 3; do echo "step $step loss 2.$step"; done
@@ -26,8 +28,13 @@ echo "Training completed"
 
 
 def test_a_failed_job_runs_again_without_its_broken_node(cluster: Cluster, tmp_path: Path) -> None:
-    """The log is shipped, the diagnosis names the node, the node is drained for our reason, and the job completes."""
-    with site(cluster, tmp_path) as found:
+    """The log is shipped, the diagnosis names the node, the node is drained for our reason, and the job completes.
+
+    The agent's token may carry out, and no more.
+    """
+    tokens = f"execute:{AGENT},write:{PEOPLE}"
+    with site(cluster, tmp_path, variables={"DIAGNOSER_AGENT_TOKEN": AGENT}, DIAGNOSER_TOKENS=tokens) as found:
+        found.client.headers["authorization"] = f"Bearer {PEOPLE}"
         job = cluster.submit(BROKEN_NODE, "--nodes=2", "--ntasks-per-node=1")
         until(lambda: cluster.state(job)[0] == "FAILED", "the job has failed")
         until(lambda: cluster.state(job)[0] == "RUNNING", "the job runs again")

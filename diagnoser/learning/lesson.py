@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from diagnoser.llm.question import nodes_of
 from diagnoser.llm.redact import Mask
 from diagnoser.llm.view import Disguise, disguise
-from diagnoser.model import Diagnosis, Evidence, Facts, Feedback, Line, Template
+from diagnoser.model import Diagnosis, Evidence, Facts, Feedback, Line, Signature, Template
 from diagnoser.ports import DiagnosisRecord
-from diagnoser.retrieval import hashing
+from diagnoser.retrieval import hashing, signature
 from diagnoser.rules.schema import Blame
 from diagnoser.taxonomy import Category, FailureType, category_of
 
@@ -63,16 +63,26 @@ def known(record: DiagnosisRecord) -> FailureType:
 
 
 def root_of(case: Case) -> Line | None:
-    """The kept line that shows the cause: the one that a person named, else the machine's."""
+    """The kept line that shows the cause: the one that a person named, else the machine's, else the only one that
+    complains of something of its own."""
     said, root = case.record.feedback[:1], case.record.diagnosis.root_cause
     if said and said[0].root_line:
         source = root.source if root else "stdout"
         named = (one for one in case.evidence.lines if (one.number, one.stream.source) == (said[0].root_line, source))
         return next(named, None)
     if root is None:
-        return None
+        return _only_complaint(case.evidence)
     same = (one for one in case.evidence.lines if (one.number, one.stream.source) == (root.line, root.source))
     return next((one for one in same if one.text == root.text), None)
+
+
+def _only_complaint(evidence: Evidence) -> Line | None:
+    told = [line for line in signature.complaints(evidence) if signature.is_telling(_said(line))]
+    return told[0] if len(told) == 1 else None
+
+
+def _said(line: Line) -> Signature:
+    return Signature(hashing.normalised(line.body))
 
 
 def of(case: Case, root: Line, healthy: Iterable[str], mask: Mask) -> Lesson:

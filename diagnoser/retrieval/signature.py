@@ -42,7 +42,7 @@ def of(evidence: Evidence, diagnosis: Diagnosis) -> Signature:
     names = sorted({*evidence.rank_nodes.values(), *(line.node for line in evidence.lines if line.node)})
     decided = diagnosis.decided_by.startswith(("rule:", "heuristic:")) and diagnosis.type != "unknown"
     root = _root(evidence, diagnosis) if decided else None
-    told = [root.body] if root else [line.body for line in _complaints(evidence)]
+    told = [root.body] if root else [line.body for line in complaints(evidence)]
     seen = _bounded(list(dict.fromkeys(filter(None, (hashing.normalised(text[:_CHARS], names) for text in told)))))
     types = dict.fromkeys([*([diagnosis.type] if root else []), *(symptom.type for symptom in diagnosis.symptoms)])
     return Signature("\n".join(seen), " ".join(types), " ".join(_frames(evidence, root)))
@@ -87,7 +87,7 @@ def _root(evidence: Evidence, diagnosis: Diagnosis) -> Line | None:
     return next(same, None)
 
 
-def _complaints(evidence: Evidence) -> list[Line]:
+def complaints(evidence: Evidence) -> list[Line]:
     """Lines that complain, the first of each shape; also rare ones that came when the training had gone on.
 
     A rare line before that is most often a banner, which every launch of the job prints.

@@ -156,9 +156,17 @@ async def test_a_line_that_says_nothing_makes_no_rule(here: Site) -> None:
     assert "no more than any failure" in rule.history[-1].why
 
 
-async def test_without_a_root_line_nothing_is_learned(here: Site) -> None:
-    """The person is told to name it."""
+async def test_the_only_line_that_complains_is_taken_for_the_root(here: Site) -> None:
+    """The person named the type alone, and there is nothing else that it could be."""
     first = await here.fail("quilt-1")
+    await here.say(first, root_line=None)
+    assert first.diagnosis.root_cause is None
+    assert "quilt manifest" in (await here.learned(first)).text
+
+
+async def test_without_a_root_line_nothing_is_learned(here: Site) -> None:
+    """Two lines may be the cause: the person is told to name it."""
+    first = await here.fail("quilt-1", more=["mosaic-feeder: lantern wick governor found no paraffin, giving up"])
     await here.say(first, root_line=None)
     rule = await here.learned(first)
     assert rule.state is REFUSED

@@ -218,8 +218,8 @@ def _incidents(
 ) -> Incidents:
     embedder = None
     if settings.embedding_url:
-        key = settings.model_key.get_secret_value()
-        embedder = OpenAIEmbedder(settings.embedding_url, settings.embedding_model, key, EMBED_SECONDS)
+        key, mask = settings.model_key.get_secret_value(), model_stage.load_outward_mask(settings)
+        embedder = OpenAIEmbedder(settings.embedding_url, settings.embedding_model, key, EMBED_SECONDS, mask)
         stack.push_async_callback(embedder.close)
     return Incidents(store, reader.evidence, reader.knowledge.policy, metrics, embedder)
 

@@ -6,19 +6,25 @@ import openai
 
 from diagnoser.adapters import model_http
 from diagnoser.errors import ModelFailed, ModelFailure
+from diagnoser.llm.redact import Mask
 
 
 class OpenAIEmbedder:
-    """timeout: seconds, for one question; there is another way when it passes, so nothing is tried again."""
+    """timeout: seconds, for one question; there is another way when it passes, so nothing is tried again.
 
-    def __init__(self, base_url: str, name: str, api_key: str, timeout: float) -> None:
+    mask: takes out of each text what must not leave the site.
+    """
+
+    def __init__(self, base_url: str, name: str, api_key: str, timeout: float, mask: Mask) -> None:
         self.name = name
+        self._mask = mask
         self._client = model_http.client(base_url, api_key, timeout)
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Raises ModelFailed."""
         try:
-            reply = await self._client.embeddings.create(model=self.name, input=list(texts), encoding_format="float")
+            masked = list(map(self._mask, texts))
+            reply = await self._client.embeddings.create(model=self.name, input=masked, encoding_format="float")
             found = [[float(value) for value in one.embedding] for one in reply.data]
         except openai.OpenAIError as error:
             raise model_http.failure(error) from None

@@ -11,6 +11,7 @@ from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.files import bundled, text
 from diagnoser.adapters.sql.store import open_store
 from diagnoser.errors import ModelFailed
+from diagnoser.llm.redact import redact
 from diagnoser.model import AttemptKey, Evidence, Feedback, FeedbackVerdict, Line, Mark, Stream
 from diagnoser.ports import Claim, DiagnosisRecord, Timing
 from diagnoser.recovery import policy
@@ -32,11 +33,20 @@ def vectors(*rows: list[float]) -> Reply:
 
 async def embed(reply: Reply) -> list[list[float]]:
     with model_server(in_turn(reply)) as server:
-        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=2.0)
+        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=2.0, mask=redact)
         try:
             return await embedder.embed(["a line"])
         finally:
             await embedder.close()
+
+
+async def test_no_secret_reaches_the_server() -> None:
+    """An embedding model is a model: what it gets is masked like any other text that leaves."""
+    with model_server(in_turn(vectors([1.0]))) as server:
+        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=2.0, mask=redact)
+        await embedder.embed(["login of mia.k@lab.example with hf_QwErTyUiOpAsDfGhJkLz failed"])
+        await embedder.close()
+    assert server.asked[0]["input"] == ["login of <e-mail> with <token> failed"]
 
 
 async def test_vectors_come_as_the_server_gave_them() -> None:
@@ -74,7 +84,7 @@ async def confirmed_then_asked(folder: Path, *replies: Reply) -> tuple[list[Any]
     store = await open_store(f"sqlite:///{folder}/test.db")
     table = policy.load("policy.yaml", text(bundled("rules") / "policy.yaml"))
     with model_server(in_turn(*replies)) as server:
-        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=2.0)
+        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=2.0, mask=redact)
         incidents = Incidents(store, lambda _: LOG, table, metrics, embedder)
         try:
             first = await _saved(store, AttemptKey("one"))

@@ -9,6 +9,7 @@ from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.model_http import REPLY_BYTES
 from diagnoser.adapters.openai import OpenAIModel
 from diagnoser.errors import ModelFailed
+from diagnoser.llm.redact import redact
 from diagnoser.ports import ModelRequest
 from tests.integration.model_server import Reply, model_server, refusal
 
@@ -62,7 +63,7 @@ async def chat(url: str) -> object:
 
 
 async def embedding(url: str) -> object:
-    embedder = OpenAIEmbedder(url, "scripted", "", timeout=20.0)
+    embedder = OpenAIEmbedder(url, "scripted", "", timeout=20.0, mask=redact)
     try:
         return await embedder.embed(["a line"])
     finally:

@@ -4,6 +4,7 @@ The order of the field: role first, then what explains what, then the earliest i
 ``Evidence.lines``), then the more specific (as in GPUAlert's ordered rules and L4's failure chains).
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from diagnoser.taxonomy import Category, FailureType, category_of
 
 _REPORTED = 60
 """Lines within which a launcher reports a death that peers have noticed."""
+_HABIT = 3
+"""Times that a run has survived an exception before one more of its kind is taken for handled."""
 _AS_EXACT = 20
 """A raised exception is shown rather than a log line of the same type that is more specific by no more than this."""
 
@@ -48,12 +51,25 @@ def decide(
     docket.dismiss(Why.BENIGN, lambda one: one.role is Role.BENIGN)
     settle_attempts(docket, evidence)
     docket.dismiss(Why.RECOVERED, lambda one: category_of(one.type) is not Category.NONE and recovered(one))
+    _settle_habits(docket)
     settle_end(docket, evidence, recovered, begins, diverged=diverged)
     _settle_chains(docket, evidence)
     docket.dismiss(Why.TEARDOWN, lambda one: one.role is Role.TEARDOWN, keep_last=True)
     docket.dismiss(Why.WRAPPER, lambda one: one.role is Role.WRAPPER, keep_last=True)
     _settle_causes(docket)
     return _verdict(docket, evidence)
+
+
+def _settle_habits(docket: Docket) -> None:
+    """A run that has survived an exception again and again handles it: where nothing else speaks of a failure, the last
+    one of them is none either."""
+    survived = Counter(_key(one) for one, why in docket.dismissed if why is Why.RECOVERED)
+    if all(one.specificity <= CLASS and survived[_key(one)] >= _HABIT for one in docket.open):
+        docket.dismiss(Why.RECOVERED, lambda _: True)
+
+
+def _key(one: Candidate) -> tuple[str, FailureType, Role]:
+    return one.by, one.type, one.role
 
 
 def _settle_chains(docket: Docket, evidence: Evidence) -> None:

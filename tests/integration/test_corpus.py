@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from diagnoser.evaluation import Report
+from diagnoser.model import Facts
 from diagnoser.reader import Reader
 from tests import bars
 from tests.corpus import CORPUS, needs_corpus
@@ -79,6 +80,21 @@ def test_eval_spliced_agrees_with_the_outside_scorer(command: list[str], tmp_pat
     )
 
 
+FAILED_INSIDE = {"milabench_nvidia_output.log"}
+"""A suite of benchmarks that goes on after one of them has raised: the log does hold a failure."""
+
+
+def test_no_healthy_log_is_called_failed(reader: Reader) -> None:
+    """Of all published logs of sound runs none is given a failure; where no end is shown, nothing is claimed."""
+    wrong = {}
+    for path in sorted((CORPUS / "normal").glob("*.log")):
+        with path.open("rb") as log:
+            found = reader.diagnose(reader.read(log).evidence(), Facts())
+        if found.category not in ("none", "unknown") and path.name not in FAILED_INSIDE:
+            wrong[path.name] = (found.type, found.decided_by)
+    assert wrong == {}
+
+
 @pytest.fixture(scope="module")
 def healthy(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, int]:
     """100 MB of healthy logs, read once."""
@@ -89,7 +105,7 @@ def healthy(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> tuple[b
     return before
 
 
-@pytest.mark.parametrize(("folder", "one_in"), [("dev", 9), ("injected-dev", 5)])
+@pytest.mark.parametrize(("folder", "one_in"), [("dev", 14), ("injected-dev", 8)])
 def test_a_long_healthy_log_before_the_failure_changes_little(
     folder: str, one_in: int, reader: Reader, healthy: tuple[bytes, int]
 ) -> None:
@@ -98,7 +114,7 @@ def test_a_long_healthy_log_before_the_failure_changes_little(
     ids = bars.share(folder, one_in)
     alone = bars.score(list(bars.verdicts(reader, folder, ids)))
     behind = bars.score(list(bars.spliced(reader, folder, healthy, ids)))
-    assert alone.counts["cases"] >= 10
+    assert alone.counts["cases"] >= 8
     assert bars.lost(alone, behind) == []
     assert (behind.counts["false_cordon"], behind.counts["wrong_node_cordon"]) == (0, 0)
 

@@ -77,6 +77,19 @@ def test_training_that_went_on_clears_an_error() -> None:
     assert why(story, 1) is Why.RECOVERED
 
 
+def test_what_was_survived_again_and_again_is_handled() -> None:
+    """A worker that logs each sample it cannot read has raised ValueError three times and gone on: the last one is no
+    failure either. A failure of another kind, or that an exact rule knows, still is."""
+    handled = [one(line, T.VALUE_ERROR, specificity=25) for line in (10, 20, 30, 390)]
+    assert decide(*handled, after=(10, 20, 30)).root is None
+    twice = decide(*handled[1:], after=(20, 30))
+    assert twice.root is not None and twice.root.line == 390
+    other = decide(*handled, one(395, T.KEY_ERROR, specificity=25), after=(10, 20, 30))
+    assert other.root is not None
+    exact = [one(line, T.OUT_OF_MEMORY_ERROR, specificity=80) for line in (10, 20, 30, 390)]
+    assert decide(*exact, after=(10, 20, 30)).root is not None
+
+
 def test_wrappers_and_teardown_are_last_resorts() -> None:
     """They are the root only when there is nothing else."""
     story = decide(one(1, T.CALLED_PROCESS_ERROR, Role.WRAPPER), one(2, role=Role.TEARDOWN), one(90))

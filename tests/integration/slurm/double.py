@@ -25,6 +25,7 @@ class Plans(Receiver):
         self.plans: dict[str, dict[str, Any]] = {}
         self.said: list[tuple[str, Any]] = []
         self.held: set[str] = set()
+        self.claims = 0
         self.lock = threading.Lock()
 
     @property
@@ -60,6 +61,7 @@ class Plans(Receiver):
         return plan if plan["state"] in ENDS else None
 
     def _claimed(self) -> tuple[int, Any]:
+        self.claims += 1
         free = [plan for plan in self.plans.values() if plan["state"] == "sent" and plan["id"] not in self.held]
         if not free:
             return 204, None

@@ -9,8 +9,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from standardwebhooks import Webhook
 
+from tests.e2e.service import SECRET, free_port
 from tests.integration.slurm.cluster import Cluster, until
 from tests.integration.slurm.conftest import NAME, Agent
 from tests.integration.slurm.double import Plans, plans
@@ -185,6 +188,38 @@ def test_a_controller_that_is_down_is_waited_for(cluster: Cluster, tmp_path: Pat
         plan = _end(found, agent, "p4")
         assert plan["state"] == "reached"
         assert [step["command"] for step in plan["steps"] if step["exit_code"] == 0] == [f"scontrol requeue {job}"]
+
+
+def test_a_signed_webhook_wakes_the_agent(cluster: Cluster, tmp_path: Path) -> None:
+    """Without a long poll: the plan is carried out when the delivery comes. A forged one is refused."""
+    job, port = _failed_job(cluster), free_port()
+    with plans() as found, _agent(cluster, tmp_path, found) as agent:
+        agent.start("--listen", f"127.0.0.1:{port}", DIAGNOSER_AGENT_WEBHOOK_SECRET=SECRET)
+        until(lambda: listens(port), f"the agent listens: {agent.log()}")
+        until(lambda: found.claims, "the agent has asked, and there was nothing")
+        found.add("p8", f"slurm-{NAME}-{job}", "resubmit")
+        assert deliver(port, "whsec_" + "Zm9yZ2Vk" * 4) == 401
+        asked = found.claims
+        assert found.ended("p8") is None
+        assert deliver(port, SECRET) == 204
+        assert _end(found, agent, "p8")["state"] == "reached"
+        assert asked == 1
+        assert agent.end() == 0
+
+
+def deliver(port: int, secret: str) -> int:
+    """Status of a delivery that is signed with this secret."""
+    body, at = '{"type": "recovery.plan"}', datetime.now(UTC)
+    signature = Webhook(secret).sign("plan-1", at, body)
+    headers = {"webhook-id": "plan-1", "webhook-timestamp": str(int(at.timestamp())), "webhook-signature": signature}
+    return httpx.post(f"http://127.0.0.1:{port}/", content=body, headers=headers).status_code
+
+
+def listens(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/").status_code == 405
+    except httpx.TransportError:
+        return False
 
 
 def test_only_our_drains_are_resumed(cluster: Cluster, tmp_path: Path) -> None:

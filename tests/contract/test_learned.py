@@ -10,15 +10,21 @@ from diagnoser.model import (
     AttemptKey,
     Author,
     Counts,
+    Feedback,
+    FeedbackVerdict,
     Gate,
     HitVerdict,
+    Incident,
     LearnedKind,
     LearnedRule,
     LearnedState,
     RuleHit,
+    Signature,
 )
 from diagnoser.ports import LearnedFilter, Store
+from diagnoser.taxonomy import FailureType
 from tests.contract.records import KEY, append
+from tests.contract.test_reading import put
 
 RULE = LearnedRule(
     "learned_a",
@@ -117,3 +123,62 @@ async def test_a_cause_says_nothing_about_filters(store: Store) -> None:
     await store.note_hits([HIT])
     assert await store.settle_hits(KEY, "gpu_lost") == []
     assert [hit.verdict for hit in await store.rule_hits(RULE.id, 5)] == [HitVerdict.OPEN]
+
+
+SAID = Feedback("f1", "01", 300.0, FeedbackVerdict.CORRECTED, "maria", FailureType.ECC_ERROR)
+KNOWN = Incident("01", KEY, 200.0, 300.0, FailureType.ECC_ERROR, SAID.verdict, "maria", Signature("m"))
+WANTED = replace(RULE, text="", type="ecc_error")
+
+
+async def test_what_is_to_be_learned_is_stored_with_the_word_itself(store: Store) -> None:
+    """One transaction: without the diagnosis neither is there."""
+    with pytest.raises(NotFound):
+        await store.add_feedback(SAID, KNOWN, WANTED)
+    assert await store.learned_rule(WANTED.id) is None
+    await put(store, "01", KEY.job)
+    await store.add_feedback(SAID, KNOWN, WANTED)
+    assert await store.learned_rule(WANTED.id) == WANTED
+
+
+async def test_another_word_takes_back_what_was_learned_from_the_first(store: Store, second: Store) -> None:
+    """The rule of the old cause is retired, by whom and why; that of the same cause stays."""
+    await put(store, "01", KEY.job)
+    await store.add_feedback(SAID, KNOWN, WANTED)
+    await store.add_feedback(replace(SAID, id="f2"), KNOWN, WANTED)
+    same = await second.learned_rule(WANTED.id)
+    assert same is not None and same.state is LearnedState.PROPOSED
+    before = await second.rules_revision()
+    other = replace(WANTED, id="learned_b", type="gpu_lost")
+    thought = replace(KNOWN, type=FailureType.GPU_LOST, changed=301.0, by="kai")
+    await store.add_feedback(replace(SAID, id="f3", type=FailureType.GPU_LOST, by="kai"), thought, other)
+    gone, new = await second.learned_rule(WANTED.id), await second.learned_rule("learned_b")
+    assert gone is not None and (gone.state, gone.history[-1].by) == (LearnedState.RETIRED, "kai")
+    assert "gpu_lost" in gone.history[-1].why
+    assert new is not None and new.state is LearnedState.PROPOSED
+    assert await second.rules_revision() == before + 2
+    with pytest.raises(Conflict):
+        await store.change_rule(WANTED, replace(WANTED, text="too late"))
+
+
+async def test_a_word_settles_hits_and_asks_for_no_second_rule(store: Store) -> None:
+    """A rule on trial was right about the attempt: it knows this failure already."""
+    await put(store, "01", KEY.job)
+    await store.propose(RULE)
+    await store.note_hits([HIT])
+    word = replace(SAID, type=FailureType.GPU_LOST)
+    await store.add_feedback(word, replace(KNOWN, type=FailureType.GPU_LOST), replace(WANTED, id="learned_b"))
+    assert await store.learned_rule("learned_b") is None
+    assert [hit.verdict for hit in await store.rule_hits(RULE.id, 5)] == [HitVerdict.CONFIRMED]
+
+
+async def test_what_a_recovery_proved_is_stored_once_and_never_over_a_word(store: Store) -> None:
+    """The second try changes nothing, and a person's incident stays."""
+    await put(store, "01", KEY.job)
+    proven = replace(KNOWN, verdict=FeedbackVerdict.CONFIRMED, by="recovery: plan 1")
+    assert await store.add_incident(proven, WANTED)
+    assert not await store.add_incident(replace(proven, by="recovery: plan 2"), replace(WANTED, id="learned_b"))
+    assert await store.incidents(0.0, "", 5) == [proven]
+    assert await store.learned_rule("learned_b") is None
+    await store.add_feedback(SAID, KNOWN)
+    assert not await store.add_incident(proven)
+    assert await store.incidents(0.0, "", 5) == [KNOWN]

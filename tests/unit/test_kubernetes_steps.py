@@ -122,6 +122,13 @@ def test_what_others_made_meanwhile_is_left_alone() -> None:
     assert not held.reached
 
 
+def test_a_workload_that_ended_well_is_not_launched_again() -> None:
+    """When its controller had launched it again already, that is what the plan was for."""
+    done = {**work(), "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+    ends = [steps.relaunch(WANT, View(done, launch, None, UP), []) for launch in (1, 2)]
+    assert [isinstance(end, End) and end.reached for end in ends] == [False, True]
+
+
 def test_a_check_holds_the_workload_and_the_launch_after_it_excludes_what_it_found() -> None:
     """The copy is made without exclusions: they are known only at the end."""
     old = work()

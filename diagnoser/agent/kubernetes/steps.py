@@ -222,7 +222,8 @@ def _standing(want: Wanted, view: View) -> End | None:
     if view.launch < want.attempt:
         return End(False, f"launch {want.attempt} is gone; there is launch {view.launch}")
     if ending(want.kind, work)[0] == "done":
-        return End(False, "the workload ended well; it is not launched again")
+        later = view.launch > want.attempt  # a controller launched it again
+        return End(later, f"launch {view.launch} ended well; it is not launched again", want.job if later else "")
     if want.nodes and not templates(want.kind, work):
         return End(False, "its pods belong to a cluster that it only uses: they cannot be kept off a node")
     return None

@@ -64,6 +64,7 @@ class State:
     served: set[str] = field(default_factory=lambda: set(KINDS))
     logs: dict[str, list[str]] = field(default_factory=dict)
     down: bool = False
+    token: str = "t"
     page: int = 1000
     on_pod: Callable[[Object], None] = lambda pod: None
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -344,6 +345,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _allowed(self, asked: Asked) -> bool:
         state = self.server.state
+        if self.headers.get("authorization") != f"Bearer {state.token}":
+            self._tell(401, {"message": "Unauthorized"})
+            return False
         if asked.plural not in state.served:
             self._tell(404, {"message": "404 page not found"})
             return False

@@ -71,9 +71,21 @@ def _path(item: dict[str, Any]) -> str:
     return f"{root}/namespaces/{space}/{item['kind'].lower()}s" if space else f"{root}/{item['kind'].lower()}s"
 
 
-def _job(name: str, **spec: Any) -> dict[str, Any]:
-    container = {"name": "main", "image": "trainer:1", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+def _job(name: str, *, prefers: str = "", **spec: Any) -> dict[str, Any]:
+    """Its pods run on nodes of their own, and leave room: a hollow kubelet gives GPUs back late.
+
+    prefers: a node that its pods go to as long as they may.
+    """
+    container = {"name": "main", "image": "trainer:1", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
+    apart = {"labelSelector": {"matchLabels": {"name": name}}, "topologyKey": "kubernetes.io/hostname"}
+    here = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [prefers]}]}
+    affinity: dict[str, Any] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    if prefers:
+        affinity = {
+            "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": here}]}
+        }
+    pod = {"restartPolicy": "Never", "affinity": affinity, "containers": [container]}
+    template = {"metadata": {"labels": {"name": name}}, "spec": pod}
     more = {"parallelism": 2, "completions": 2, "template": template, **spec}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": SPACE}, "spec": more}
 
@@ -81,6 +93,24 @@ def _job(name: str, **spec: Any) -> dict[str, Any]:
 def _pods(cluster: Cluster, name: str) -> list[dict[str, Any]]:
     found = cluster.get(f"/api/v1/namespaces/{SPACE}/pods", labelSelector=f"job-name={name}")["items"]
     return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+
+
+def _shown(cluster: Cluster, name: str) -> list[str]:
+    """For a message: each pod with its phase, reason and node."""
+    states = ((pod, pod["status"]) for pod in _pods(cluster, name))
+    return [
+        f"{pod['metadata']['name']} {one['phase']} {one.get('reason', '')} {pod['spec'].get('nodeName')}"
+        for pod, one in states
+    ]
+
+
+def _run_again(cluster: Cluster, name: str, count: int) -> list[dict[str, Any]]:
+    """So many running pods, once they run."""
+    try:
+        found: list[dict[str, Any]] = until(lambda: _running(cluster, name, count), "the pods run again", 90)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {_shown(cluster, name)}") from None
+    return found
 
 
 def _running(cluster: Cluster, name: str, count: int) -> list[dict[str, Any]]:
@@ -106,7 +136,8 @@ def _ended_plan(client: httpx.Client, agent: Agent, id: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = until(ended, "the plan has ended", 40)[0]
     except AssertionError as error:
-        raise AssertionError(f"{error}\n{agent.log()[-4000:]}") from None
+        told = [client.get(f"/api/v1/{path}").text for path in ("plans", f"jobs/{id}")]
+        raise AssertionError(f"{error}\n{told}\n{agent.log()[-4000:]}") from None
     return found
 
 
@@ -145,7 +176,7 @@ def test_a_failed_job_comes_back_on_other_nodes(cluster: Cluster, site: tuple[ht
     assert node["spec"]["unschedulable"] is True
     assert node["metadata"]["annotations"][MARKS[0]] == plan["id"]
     assert node["metadata"]["annotations"][MARKS[1]] == f"diagnoser {plan['id']}: ecc_error"
-    again = until(lambda: _running(cluster, "llama", 2), "the pods run again", 60)
+    again = _run_again(cluster, "llama", 2)
     assert bad not in {pod["spec"]["nodeName"] for pod in again}
     assert not {pod["metadata"]["uid"] for pod in again} & {pod["metadata"]["uid"] for pod in pods}
     events = client.get(f"/api/v1/jobs/{known}").json()["attempts"][0]["events"]
@@ -161,33 +192,26 @@ def test_a_failed_job_comes_back_on_other_nodes(cluster: Cluster, site: tuple[ht
 def test_a_pod_that_its_job_replaced_leaves_the_bad_node(cluster: Cluster, site: tuple[httpx.Client, Agent]) -> None:
     """The Job's controller was faster than the plan: the replacement is evicted, and comes back elsewhere."""
     client, agent = site
-    job = _job("qwen", parallelism=1, completions=1, backoffLimit=6)
-    job["metadata"]["labels"] = {"diagnoser.io/watch": "true"}  # without GPUs: a hollow kubelet gives them back late
-    del job["spec"]["template"]["spec"]["containers"][0]["resources"]
-    known, pods = _launched(cluster, client, job)
-    bad = pods[0]["spec"]["nodeName"]
-    others = [name for name in NODES if name != bad]
-    for name in others:  # the replacement has nowhere else to go
-        cluster.ask("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})
+    client.post("/api/v1/jobs", json={"id": "other", "cluster": NAME, "nodes": NODES})  # for the breaker to know them
+    bad = NODES[0]
+    job = _job("qwen", prefers=bad, parallelism=1, completions=1, backoffLimit=6)
+    known, [first] = _launched(cluster, client, job)
+    assert first["spec"]["nodeName"] == bad
     agent.end()
-    _fail(cluster, pods[0])
-    [second] = until(lambda: _running(cluster, "qwen", 1), "the replacement runs", 60)
+    _fail(cluster, first)
+    [second] = _run_again(cluster, "qwen", 1)
     assert second["spec"]["nodeName"] == bad
-    for name in others:
-        cluster.ask("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}})
-    query = {"job": known, "attempt": 1, "node": bad, "offset": 0}
+    query: dict[str, Any] = {"job": known, "attempt": 1, "node": bad, "offset": 0}
     body = "".join(f"{line}\n" for line in FAILURE)
     client.post("/api/v1/logs", params=query, content=body, headers={"content-type": "text/plain"})
     agent.start()
     plan = _ended_plan(client, agent, known)
-    assert (plan["state"], plan["attempt"], plan["nodes"]) == ("reached", 1, [bad]), plan
+    assert (plan["state"], plan["attempt"], plan["nodes"]) == ("reached", 1, [bad]), str(plan)
     commands = [step["command"] for step in plan["steps"]]
     assert [("PATCH" in one, "/eviction" in one) for one in commands][:2] == [(True, False), (False, True)]
-    again = until(lambda: _running(cluster, "qwen", 1), "the pod runs again", 60)
     until(
         lambda: {pod["spec"]["nodeName"] for pod in _running(cluster, "qwen", 1)} - {bad, ""}, "it runs elsewhere", 60
     )
-    assert again
     cluster.ask("DELETE", f"/apis/batch/v1/namespaces/{SPACE}/jobs/qwen", {"propagationPolicy": "Background"})
 
 

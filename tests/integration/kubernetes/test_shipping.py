@@ -127,6 +127,21 @@ def test_a_watch_goes_on_where_it_was_and_lists_anew_when_forgotten(
     assert server.listed > listed
 
 
+def test_a_token_that_was_replaced_is_read_again(
+    server: Server, site: tuple[httpx.Client, Agent], kubeconfig: Path
+) -> None:
+    """Tokens of service accounts last an hour: watches, logs and requests go on with the next one."""
+    client, agent = site
+    agent.start()
+    first = launched(server, job("llama"))
+    until(lambda: _events(client, first), "the first job is known")
+    kubeconfig.write_text(kubeconfig.read_text().replace("token: t", "token: u"))
+    server.state.token = "u"
+    server.state.forget()
+    second = launched(server, job("qwen"))
+    until(lambda: _events(client, second), "the second job is known")
+
+
 ENDS = [
     ({"code": 137, "reason": "OOMKilled"}, ("exit", 137, "OOMKilled")),
     ({"reason": "Error", "code": 1, "phase_reason": "Evicted"}, ("exit", 1, "Evicted")),

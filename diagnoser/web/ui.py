@@ -38,6 +38,7 @@ Drawn = Annotated[Pages, Depends(pages_of)]
 
 
 @router.get("/")
+@router.get("/diagnoses")
 async def index(request: Request, services: Provided, pages: Drawn) -> Response:
     """The list. A form sends fields that are empty: they mean no filter."""
     given = {name: value for name, value in request.query_params.items() if value}

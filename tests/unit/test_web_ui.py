@@ -21,6 +21,12 @@ async def test_an_empty_list_tells_how_to_begin(tmp_path: Path) -> None:
     assert "/api/v1/jobs/my-job/events" in page
 
 
+async def test_the_list_has_the_address_that_those_of_its_rows_suggest(tmp_path: Path) -> None:
+    """Who cuts the end off the address of a diagnosis gets the list."""
+    async with serving(tmp_path) as web:
+        assert (await web.client.get("/diagnoses")).text == (await web.client.get("/")).text
+
+
 async def test_the_list_shows_what_matters(tmp_path: Path) -> None:
     """Each row names cause, category, job, place, confidence, who decided, what to do and when."""
     async with serving(tmp_path) as web:

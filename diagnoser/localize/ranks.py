@@ -84,7 +84,11 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> Launch:
     for said in (_announced(evidence), evidence.rank_nodes):
         nodes |= said if _is_about(said, near) else {}
     nodes |= dict(facts.job.rank_nodes)
-    only = _only_node(evidence if _is_about(nodes, near) else near, nodes, exits)
+    older = _hosts(replace(evidence, lines=evidence.lines[:at]))
+    if older and at is not None and _hosts(near) and older.isdisjoint(_hosts(near)):
+        only = _only_node(near, {}, tuple(endings.exits(near)))
+    else:
+        only = _only_node(evidence, nodes, exits)
     labelled = not agents and _labelled(evidence)
     return Launch(nodes, failures, exits, agents, _children(evidence), only, labelled)
 

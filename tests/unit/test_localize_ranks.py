@@ -97,6 +97,7 @@ def test_what_was_said_about_other_hosts_places_nobody() -> None:
     said = ["rank 0 on node old-1", "rank 1 on node old-2", "step 9", "boom"]
     other = log(*said, "srun: error: new-7: task 1: Exited with exit code 1")
     assert ranks.read(other, Facts(Job("j")), at=3).nodes == {1: "new-7"}
+    assert ranks.read(other, Facts(Job("j")), at=3).only_node == "new-7"
     same = log(*said, "srun: error: OLD-2.cluster.example: task 1: Exited with exit code 1")
     assert ranks.read(same, Facts(Job("j")), at=3).nodes == {0: "old-1", 1: "old-2"}
     assert ranks.read(log(*said), Facts(Job("j")), at=3).nodes == {0: "old-1", 1: "old-2"}

@@ -47,7 +47,7 @@ class Progress(StrEnum):
     COMPLETED = "completed"
 
 
-_HERE_AGAIN = frozenset({Action.NOTIFY_USER, Action.ROLLBACK_AND_RESUBMIT})
+_BEYOND_IT = frozenset({Action.NOTIFY_USER, Action.ROLLBACK_AND_RESUBMIT})
 """What the launcher cannot mend: it would start the same code again, from the newest checkpoint."""
 
 
@@ -58,7 +58,7 @@ def recommend(diagnosis: Diagnosis) -> Recommendation:
         return Recommendation.CONTINUE
     if diagnosis.category in (Category.NONE, Category.UNKNOWN):
         return Recommendation.UNKNOWN
-    if diagnosis.recovery.action in _HERE_AGAIN:
+    if diagnosis.recovery.action in _BEYOND_IT:
         return Recommendation.STOP if diagnosis.grounds.stable else Recommendation.UNKNOWN
     return Recommendation.RESTART
 

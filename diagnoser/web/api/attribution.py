@@ -5,7 +5,7 @@ Requests, answers and errors have the shapes of nvidia-resiliency-ext, not those
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -102,7 +102,7 @@ async def result(services: Provided, log_path: Annotated[LogPath, Query()], wait
 
 
 @router.get("/healthz", summary="Does the process answer, in the words of an attribution service")
-async def healthz(request: Request) -> dict[str, str]:
+async def healthz() -> dict[str, str]:
     return {"status": "ok"}
 
 

@@ -10,12 +10,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from diagnoser import compress
 from diagnoser.compress.times import read_time
-from diagnoser.model import NODE_SOURCES, Block, Diagnosis, Evidence, Line, Mark, Traceback
+from diagnoser.model import NODE_SOURCES, Block, Diagnosis, Evidence, Line, Mark, Stack, Traceback
 from diagnoser.taxonomy import Category, FailureType
 
+_T = TypeVar("_T", Traceback, Stack)
 BEFORE, AFTER = 600.0, 300.0
 """Seconds around a failure in which a node's lines may be its cause."""
 PART = 3600.0
@@ -155,17 +157,22 @@ def join(evidence: Evidence, found: Sequence[Line]) -> Evidence:
     marked.sort(key=lambda pair: (pair[0].time, pair[0].stream, pair[0].number))
     moved = {old: new for new, (_, old) in enumerate(marked)}
     traces = tuple(_moved(trace, moved) for trace in evidence.tracebacks)
-    return replace(evidence, lines=tuple(line for line, _ in marked), tracebacks=traces)
+    stacks = tuple(_moved(stack, moved) for stack in evidence.stacks)
+    return replace(evidence, lines=tuple(line for line, _ in marked), tracebacks=traces, stacks=stacks)
 
 
 def without(evidence: Evidence, index: int) -> Evidence:
     """The evidence without one line that is part of no traceback."""
     moved = {old: old - (old > index) for old in range(len(evidence.lines))}
     kept = evidence.lines[:index] + evidence.lines[index + 1 :]
-    return replace(evidence, lines=kept, tracebacks=tuple(_moved(trace, moved) for trace in evidence.tracebacks))
+    traces = tuple(_moved(trace, moved) for trace in evidence.tracebacks)
+    whole = [stack for stack in evidence.stacks if index not in stack.lines]
+    linked = len(whole) == len(evidence.stacks)
+    stacks = tuple(_moved(stack if linked else replace(stack, cause=-1), moved) for stack in whole)
+    return replace(evidence, lines=kept, tracebacks=traces, stacks=stacks)
 
 
-def _moved(trace: Traceback, moved: Mapping[int, int]) -> Traceback:
+def _moved(trace: _T, moved: Mapping[int, int]) -> _T:
     return replace(trace, lines=tuple(moved[index] for index in trace.lines), raised=moved[trace.raised])
 
 

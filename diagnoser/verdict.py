@@ -1,5 +1,6 @@
 """Puts what the stages found into words: the Diagnosis, its confidence, its evidence, and what was rejected."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from diagnoser.model import (
     Facts,
     Rejected,
     RootCause,
+    StackKind,
     Stage,
     Suspect,
     Symptom,
@@ -29,6 +31,8 @@ from diagnoser.rules.schema import Role
 from diagnoser.taxonomy import Category, FailureType, Outcome, category_of
 
 _T = FailureType
+_MACHINERY = re.compile(r"^c10::(?:Error|detail)|google::LogMessage|<unknown function>|^(?:raise|abort|gsignal) ?\(")
+"""Frames that only make the error object or end the process."""
 _LISTED = 20
 """Symptoms and rejected candidates that a diagnosis lists; a thousand ranks print the same."""
 _ALIKE = 3
@@ -155,6 +159,8 @@ def _evidence(evidence: Evidence, root: Candidate | None, place: Place) -> tuple
     if root.trace >= 0:
         frames = [index for index in evidence.tracebacks[root.trace].lines if _is_frame(evidence, index)]
         shown += [(index, "where it was raised") for index in frames[-1:]]
+    else:
+        shown += [(index, "where it was raised") for index in _native_frames(evidence, root.line)[:1]]
     if place.absent and place.absent.line >= 0 and place.absent.line != root.line:
         shown.append((place.absent.line, place.absent.why))
     return tuple(_cite(evidence, index, why) for index, why in shown)
@@ -162,6 +168,18 @@ def _evidence(evidence: Evidence, root: Candidate | None, place: Place) -> tuple
 
 def _is_frame(evidence: Evidence, index: int) -> bool:
     return evidence.lines[index].body.lstrip().startswith('File "')
+
+
+def _native_frames(evidence: Evidence, root: int) -> list[int]:
+    """Lines of the root's stack that name the code, innermost first: not how the error object was made."""
+    stack = next((one for one in evidence.stacks if root in one.lines and one.kind is not StackKind.TABLE), None)
+    told = [frame for frame in stack.frames if not _MACHINERY.search(frame)] if stack else []
+    return [
+        index
+        for frame in told
+        for index in (stack.lines if stack else ())
+        if index != root and frame in evidence.lines[index].body
+    ]
 
 
 def _cite(evidence: Evidence, index: int, why: str) -> Cited:

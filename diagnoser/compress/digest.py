@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import cached_property
 
-from diagnoser.compress import progress, templates, times, tracebacks
+from diagnoser.compress import progress, stacks, templates, times, tracebacks
 from diagnoser.compress.delta import Delta, Place, PointRow, Row, Stat
 from diagnoser.compress.kinds import STAGES, Kind, stage_bit
 from diagnoser.compress.lines import body_of
@@ -166,9 +166,10 @@ class Digest:
         ranks = {line.rank for line in self.lines if line.rank >= 0}
         for template in self.templates:
             ranks |= template.ranks
+        voices = [voice for _, voice in self._spoken]
         return Evidence(
             self.lines,
-            tracebacks.join(self.lines, [voice for _, voice in self._spoken]),
+            tracebacks.join(self.lines, voices),
             self.progress,
             self.templates,
             frozenset(ranks),
@@ -177,6 +178,7 @@ class Digest:
             self.compression,
             self.phases,
             self.placements,
+            stacks.join(self.lines, voices),
         )
 
     @cached_property

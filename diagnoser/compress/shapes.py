@@ -40,10 +40,13 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
     # Python, C++ (c10, gdb, glibc, Open MPI), Java
     (Kind.FRAME, r'^[\s|+-]*File "[^"]*", line \d+|^[\s|+-]*(?:Exception Group )?Traceback \(most recent'),
     (Kind.FRAME, r"During handling of the above exception|The above exception was the direct cause"),
-    (Kind.FRAME, r"^\s*frame #\d+: |^\s*#\d+ +0x[0-9a-f]+|\(\+0x[0-9a-f]+\) ?\[0x|^\s*\d* ?0x[0-9a-f]{8,} "),
+    (Kind.FRAME, r"^\s*frame #\d+: |^\s*#\d+ +0x[0-9a-f]+|\(\+0x[0-9a-f]+\) ?\[0x|^\s*[@\d]* *0x[0-9a-f]{8,} "),
     (Kind.FRAME, r"^\s*at [\w.$/<>]+\([\w .:$-]*\)\s*$|^\s*\[\w[\w.-]*:\d+\] \[ *\d+\] "),
     (Kind.FRAME, r"^\s*terminate called|^\s*what\(\): |^C\+\+ CapturedTraceback|Exception raised from .* at "),
-    (Kind.FRAME, r"^\s*(?:Current thread|Thread) 0x[0-9a-f]+|Fatal Python error"),
+    (
+        Kind.FRAME,
+        r"^\s*(?:Current thread|Thread) 0x[0-9a-f]+|Fatal Python error|NCCL INFO [\w./-]+\.\w+:\d+.{0,12} -> \d",
+    ),
     (
         Kind.EXCEPTION,
         r"^[\s|+-]*(?:[A-Za-z_]\w*\.)*[A-Z_]\w*(?:Error|Exception|Interrupt|Exit|Fault|Failure|Timeout|Killed)(?::|\s*$)",

@@ -11,7 +11,11 @@ _GUTTER = re.compile(r"^ {2,}(?:\| ?|\+ (?=Exception Group)|\+-.*$)")
 _START = re.compile(r"^\s*(?:Exception Group )?Traceback \(most recent call last\)")
 _FRAME = re.compile(r'^\s*(File "[^"]*", line \d+(?:, in .*)?)')
 _CHAIN = re.compile(r"^\s*(?:During handling of the above exception|The above exception was the direct cause)")
-_EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: ?(.*))?$")
+_RAY = re.compile(r"^((?:\w+\.)*RayTaskError)(?:\([\w.]+\))?: (.*)$")
+"""Ray raises where it waits, and tells what was raised where it ran."""
+_EXCEPTION = re.compile(
+    r"^(?!(?:DEBUG|INFO|NOTE|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b)((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: ?(.*))?$"
+)
 _DEEP = re.compile(r"^\s+\S|^[\s~^]*$")
 _MESSAGE_LINES = 12
 _FAR = 64
@@ -34,9 +38,104 @@ def join(lines: Sequence[Line], voices: Sequence[str]) -> tuple[Traceback, ...]:
         speech.setdefault((lines[index].stream, voice), []).append(index)
     found: list[Traceback] = []
     for indices in speech.values():
-        for trace, chained in _read(lines, indices):
-            found.append(replace(trace, cause=len(found) - 1) if chained and found else trace)
+        for lane in deal(lines, indices):
+            for trace, chained in _read(lines, lane):
+                if found and _RAY.match(_said(lines[found[-1].raised])) and trace.lines[0] > found[-1].raised:
+                    found[-1] = replace(found[-1], cause=len(found))  # what Ray tells of was raised first
+                found.append(replace(trace, cause=len(found) - 1) if chained and found else trace)
     return tuple(found)
+
+
+def deal(lines: Sequence[Line], indices: list[int]) -> list[list[int]]:
+    """The lines of one voice, dealt to lanes where several tracebacks are printed at once without a prefix.
+
+    The ranks of a job run the same code: a frame goes to the traceback that has all frames in front of it in the one
+    that is furthest, code to the frame that waits for it, an exception to the traceback that was added to last.
+    """
+    dealer = _Dealer(lines)
+    for index in indices:
+        dealer.take(index, _said(lines[index]))
+    return [lane for lane in dealer.lanes if lane]
+
+
+class _Lane:
+    """One traceback under way. waits: for the code of its last frame. shared: another one was under way as well."""
+
+    def __init__(self, index: int, shared: bool) -> None:
+        self.indices = [index]
+        self.frames: list[str] = []
+        self.waits = False
+        self.shared = shared
+
+
+class _Dealer:
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._lines = lines
+        self._rest: list[int] = []
+        self._lanes: list[_Lane] = []
+        self._open: list[_Lane] = []
+        self._last: _Lane | None = None
+        self._code: dict[str, str] = {}
+        """Frame -> the line below it."""
+
+    @property
+    def lanes(self) -> list[list[int]]:
+        """What was printed one after the other stays together."""
+        alone = [index for lane in self._lanes if not lane.shared for index in lane.indices]
+        lanes = [lane.indices for lane in self._lanes if lane.shared]
+        return sorted([*lanes, sorted(self._rest + alone)], key=lambda lane: lane[:1])
+
+    def take(self, index: int, body: str) -> None:
+        number = self._lines[index].number
+        self._open = [one for one in self._open if number - self._lines[one.indices[-1]].number <= _FAR]
+        frame = _FRAME.match(body)
+        if _START.match(body):
+            self._begin(index)
+        elif frame and self._open:
+            self._add(self._for_frame(frame.group(1)), index, frame.group(1))
+        elif self._last and _DEEP.match(body):
+            self._add(self._for_code(body), index)
+        elif self._open and self._last in self._open and (_EXCEPTION.match(body) or _RAY.match(body)):
+            self._add(self._last, index)
+            self._open.remove(self._last)
+        elif self._open and _EXCEPTION.match(body):
+            self._add(self._open[-1], index)
+            self._open.pop()
+        else:
+            self._rest.append(index)
+            if len(self._open) < 2:
+                self._open, self._last = [], None
+
+    def _begin(self, index: int) -> None:
+        for lane in self._open:
+            lane.shared = True
+        self._last = _Lane(index, shared=bool(self._open))
+        self._open.append(self._last)
+        self._lanes.append(self._last)
+
+    def _add(self, lane: _Lane, index: int, frame: str = "") -> None:
+        lane.indices.append(index)
+        lane.waits = bool(frame)
+        if frame:
+            lane.frames.append(frame)
+        self._last = lane
+
+    def _for_code(self, body: str) -> _Lane:
+        """The code of a frame is the same in every process."""
+        waiting = [lane for lane in self._open if lane.waits]
+        known = [lane for lane in waiting if self._code.get(lane.frames[-1]) == body]
+        lane = (known or waiting or [self._last or self._open[-1]])[0]
+        if lane.waits:
+            self._code.setdefault(lane.frames[-1], body)
+        return lane
+
+    def _for_frame(self, frame: str) -> _Lane:
+        longest = max(self._open, key=lambda lane: len(lane.frames)).frames
+        for lane in self._open:
+            if [*lane.frames, frame] == longest[: len(lane.frames) + 1]:
+                return lane
+        fit = [lane for lane in self._open if lane.frames == longest]
+        return fit[0] if fit else self._open[-1]
 
 
 def _read(lines: Sequence[Line], indices: list[int]) -> Iterator[tuple[Traceback, bool]]:
@@ -68,7 +167,7 @@ def _one(lines: Sequence[Line], indices: list[int], at: int) -> tuple[Traceback 
             opened.frames.append(frame.group(1))
         elif _START.match(body) and opened.lines and opened.frames:
             return None, at
-        elif not _START.match(body) and not _DEEP.match(body) and (said := _EXCEPTION.match(body)):
+        elif not _START.match(body) and not _DEEP.match(body) and (said := _RAY.match(body) or _EXCEPTION.match(body)):
             return _close(lines, indices, at, opened, said)
         elif not _START.match(body) and not _DEEP.match(body):
             return None, at + 1

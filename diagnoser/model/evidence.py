@@ -60,6 +60,31 @@ class Traceback:
     cause: int = -1
 
 
+class StackKind(StrEnum):
+    NATIVE = "native"  # C++ frames: c10, glog, gdb, glibc, Open MPI
+    JAVA = "java"  # the JVM, and what wraps one
+    NCCL = "nccl"  # the way of an error code through NCCL's sources
+    TABLE = "table"  # one child in torchelastic's table of failures
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A stack that is no Python traceback, joined for one rank (or for one process, where the rank is not known: -1).
+
+    exception, message: as far as printed. raised: index into ``Evidence.lines`` of the line that says what is wrong.
+    frames: innermost first. cause: index into ``Evidence.stacks`` of the stack that this one follows from, or -1.
+    """
+
+    kind: StackKind
+    rank: int
+    lines: tuple[int, ...]
+    frames: tuple[str, ...]
+    exception: str
+    message: str
+    raised: int
+    cause: int = -1
+
+
 class Stage(StrEnum):
     LAUNCH = "launch"
     INIT = "init"
@@ -182,3 +207,4 @@ class Evidence:
     compression: Compression = Compression()
     phases: tuple[Phase, ...] = ()
     placements: tuple[Placement, ...] = ()
+    stacks: tuple[Stack, ...] = ()

@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 from diagnoser import compress, node_logs, novelty, pipeline
 from diagnoser.compress import Compressor, Digest, FilterSet, Gate, routine
+from diagnoser.compress.blocks import whole_lines
 from diagnoser.compress.routine import Known
 from diagnoser.failure_agent import FailureAgent
 from diagnoser.inquiry import Subject
@@ -82,10 +83,9 @@ class Reader:
 
     def node_log(self, node: str, log: BinaryIO, near: float) -> bytes:
         """A node's own log from a file. near: a time of about then, for formats without a year."""
-        compressor, first = self.compressor(), 1
-        for data in whole_lines(log):
-            compressor.feed(node_logs.timed(Block(Stream("kernel", node), data, first), near))
-            first += data.count(b"\n")
+        compressor = self.compressor()
+        for block in _blocks(log):
+            compressor.feed(node_logs.timed(replace(block, stream=Stream("kernel", node)), near))
         return compress.to_bytes(compressor.take())
 
     def enricher(
@@ -116,11 +116,12 @@ class Reader:
 
     def _fed(self, log: BinaryIO, first: int, told: Callable[[int], None]) -> tuple[Compressor, int]:
         compressor = self.compressor()
-        for data in whole_lines(log):
-            compressor.feed(Block(Stream(), data, first))
-            first += data.count(b"\n") + (not data.endswith(b"\n"))
-            told(len(data))
-        return compressor, first - 1
+        last = first - 1
+        for block in _blocks(log, first):
+            compressor.feed(block)
+            last = block.first + block.data.count(b"\n") - block.data.endswith(b"\n")
+            told(len(block.data) + block.missing)
+        return compressor, last
 
     def evidence_of(self, text: bytes) -> Evidence:
         """What is kept of a short excerpt: how a rule's examples are checked."""
@@ -142,15 +143,8 @@ def _by_the_log(evidence: Evidence, received: float, now: float) -> float:
     return newest + now - received if newest and received else now
 
 
-def whole_lines(log: BinaryIO) -> Iterator[bytes]:
-    """Blocks of whole lines, about ``CHUNK`` bytes each; a longer line makes a longer block."""
-    parts: list[bytes] = []
-    while chunk := log.read(CHUNK):
-        cut = chunk.rfind(b"\n") + 1
-        if not cut:
-            parts.append(chunk)
-            continue
-        yield b"".join((*parts, chunk[:cut]))
-        parts = [chunk[cut:]] if cut < len(chunk) else []
-    if parts:
-        yield b"".join(parts)
+def _blocks(log: BinaryIO, first: int = 1) -> Iterator[Block]:
+    """A file in blocks. first: the number of its first line."""
+    for data, missing in whole_lines(iter(lambda: log.read(CHUNK), b"")):
+        yield Block(Stream(), data, first, missing=missing)
+        first += data.count(b"\n") + (not data.endswith(b"\n"))

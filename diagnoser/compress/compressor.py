@@ -39,6 +39,9 @@ class Compressor:
 
     def feed(self, block: Block) -> None:
         """Take in whole lines. Memory stays bounded however many blocks are fed."""
+        self._delta.bytes += block.missing
+        self._delta.cut_bytes += block.missing
+        self._delta.cut_lines += bool(block.missing)
         number = block.first
         for data in _chunks(block.data):
             count = data.count(b"\n") + (not data.endswith(b"\n"))

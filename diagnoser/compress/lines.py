@@ -22,6 +22,7 @@ _METER = (
 )
 """A tqdm bar of known or unknown length."""
 _BARS = re.compile(_METER)
+_RETURNS = re.compile(rb"\r{2,}")
 _TITLE = re.compile(rb"\s*(?:[^\n:|%]{0,80}:)?\s*")
 """What stands in front of a bar."""
 
@@ -81,6 +82,8 @@ def overwrite(line: bytes) -> bytes:
     """What is left on the screen of a line with carriage returns: its last state, and before it what was painted over
     but is no bar, for it may be the error. Of many states of one shape the last one stands for all.
     """
+    if b"\r\r" in line:
+        line = _RETURNS.sub(b"\r", line)
     states = [state for state in line.split(b"\r") if state and not state.isspace()]
     if len(states) < 2:
         return states[0] if states else b""

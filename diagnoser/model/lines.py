@@ -41,6 +41,7 @@ class Block:
     first: number of the first line in its stream (1-based).
     times: one time a line (seconds since the epoch, NaN where unknown), or None when the format carries none.
     received: when the block arrived (seconds since the epoch).
+    missing: bytes that were taken from the middle of its long lines before.
     """
 
     stream: Stream
@@ -48,6 +49,7 @@ class Block:
     first: int = 1
     times: tuple[float, ...] | None = None
     received: float = 0.0
+    missing: int = 0
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -18,11 +18,9 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from diagnoser import doors, model_stage, site, telemetry
-from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.http import create_client
 from diagnoser.adapters.log_root import log_root
 from diagnoser.adapters.memory import LocalWake
-from diagnoser.adapters.openai import OpenAIModel
 from diagnoser.adapters.redis import RedisBell
 from diagnoser.adapters.slack import SlackWebhook
 from diagnoser.adapters.sql.store import SqlStore, open_store
@@ -30,14 +28,13 @@ from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.attribution import Attribution
 from diagnoser.effects import Effects
 from diagnoser.intake import Intake
-from diagnoser.learning.log_agent import LogAgent
 from diagnoser.learning.shelf import Shelf
 from diagnoser.learning.watch import Watch
-from diagnoser.model import AttemptKey, Diagnosis, EffectKind, Facts, Line, Mode
+from diagnoser.model import Diagnosis, EffectKind, Facts, Line, Mode
 from diagnoser.orders import Orders
 from diagnoser.outbox import Outbox
 from diagnoser.outbox import Pace as OutboxPace
-from diagnoser.ports import Claim, LanguageModel, Sender, Timing, Wake
+from diagnoser.ports import DiagnosisRecord, LanguageModel, Sender, Timing, Wake
 from diagnoser.pulse import Pulse
 from diagnoser.reader import Reader
 from diagnoser.retrieval.incidents import Incidents
@@ -46,10 +43,9 @@ from diagnoser.surroundings import Surroundings
 from diagnoser.telemetry import Metrics
 from diagnoser.web.server import create
 from diagnoser.web.services import Check, Limits, Services, View
-from diagnoser.worker import Learn, Pace, Work, Worker
+from diagnoser.worker import Pace, Work, Worker
 
 STOP_SECONDS = 10
-EMBED_SECONDS = 5.0
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -83,10 +79,10 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         store = await open_store(settings.database_url)
         stack.push_async_callback(store.close)
         client = await stack.enter_async_context(create_client())
-        senders, model = _senders(settings, client), _model(settings, stack)
+        senders, model = _senders(settings, client), model_stage.connected(settings, stack)
         wake, outbox_wake, bell, spare = _wakes(settings, stack)
         orders = Orders(reader.knowledge.policy, _effects(settings, reader, senders), settings.plan_lease_seconds)
-        incidents = _incidents(settings, store, reader, metrics, stack)
+        incidents = model_stage.incidents(settings, store, reader, metrics, stack)
         shelf = Shelf(reader, store)
         await shelf.refresh()
         shared = model_stage.guarded(settings, model) if model else None
@@ -109,7 +105,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             replace(
                 _work(settings, shelf, orders, metrics, shared, incidents),
                 facts=around.facts,
-                learn=_learner(around, log_agent),
+                learn=log_agent.after(around.learn) if log_agent else around.learn,
                 recall=incidents.recall,
                 credit=watch.credit,
                 observe=watch.observe,
@@ -133,11 +129,11 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             limits=Limits(settings.body_bytes_max, settings.body_bytes_max),
             base_url=settings.base_url.rstrip("/"),
             tokens=doors.tokens(settings),
-            view=_view(store, reader),
+            view=_view(store, reader, around),
             stopping=stopping,
             attribution=_attribution(settings, shelf, stack),
             metrics=metrics,
-            spare=spare | _spare(model, stack),
+            spare=spare | model_stage.pulse(model, stack),
         )
         _tell_start(settings, reader, senders)
         async with asyncio.TaskGroup() as group:
@@ -213,17 +209,6 @@ def _wakes(settings: Settings, stack: AsyncExitStack) -> tuple[Wake, Wake, list[
     return bell.wake("attempts"), bell.wake("effects"), [bell], {"redis": pulse}
 
 
-def _incidents(
-    settings: Settings, store: SqlStore, reader: Reader, metrics: Metrics, stack: AsyncExitStack
-) -> Incidents:
-    embedder = None
-    if settings.embedding_url:
-        key, mask = settings.model_key.get_secret_value(), model_stage.load_outward_mask(settings)
-        embedder = OpenAIEmbedder(settings.embedding_url, settings.embedding_model, key, EMBED_SECONDS, mask)
-        stack.push_async_callback(embedder.close)
-    return Incidents(store, reader.evidence, reader.knowledge.policy, metrics, embedder)
-
-
 def _work(
     settings: Settings,
     shelf: Shelf,
@@ -248,17 +233,6 @@ def _work(
     )
 
 
-def _learner(around: Surroundings, log_agent: LogAgent | None) -> Learn:
-    """What is done with an attempt once its verdict is stored."""
-
-    async def learn(claim: Claim, found: Diagnosis, deltas: list[bytes]) -> None:
-        await around.learn(claim, found, deltas)
-        if log_agent:
-            log_agent.note(claim, found)
-
-    return learn
-
-
 def _timing(settings: Settings) -> Timing:
     grace = settings.exit_grace_seconds
     return Timing(
@@ -278,23 +252,6 @@ def _pace(settings: Settings) -> Pace:
     )
 
 
-def _model(settings: Settings, stack: AsyncExitStack) -> OpenAIModel | None:
-    if not settings.model_url or settings.model_when == "never":
-        return None
-    model = model_stage.endpoint(settings)
-    stack.push_async_callback(model.close)
-    return model
-
-
-def _spare(model: OpenAIModel | None, stack: AsyncExitStack) -> dict[str, Check]:
-    """The model's server may be away: then the rules decide alone."""
-    if model is None:
-        return {}
-    pulse = Pulse(model.ping, time.monotonic)
-    stack.push_async_callback(pulse.close)
-    return {"model": pulse}
-
-
 def _attribution(settings: Settings, shelf: Shelf, stack: AsyncExitStack) -> Attribution | None:
     if settings.attribution_root is None:
         return None
@@ -308,10 +265,11 @@ def _attribution(settings: Settings, shelf: Shelf, stack: AsyncExitStack) -> Att
     return attribution
 
 
-def _view(store: SqlStore, reader: Reader) -> View:
-    async def view(attempt: AttemptKey) -> Sequence[Line]:
-        deltas = [delta.data for delta in await store.deltas(attempt)]
-        return (await asyncio.to_thread(reader.digest, deltas)).evidence().lines
+def _view(store: SqlStore, reader: Reader, around: Surroundings) -> View:
+    async def view(record: DiagnosisRecord) -> Sequence[Line]:
+        deltas = [delta.data for delta in await store.deltas(record.attempt)]
+        own = (await asyncio.to_thread(reader.digest, deltas)).evidence().lines
+        return (*own, *await around.beside(record))
 
     return view
 

@@ -3,12 +3,14 @@
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
 from diagnoser import trial
 from diagnoser.adapters import files
+from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.openai import OpenAIModel
 from diagnoser.compress import Digest
 from diagnoser.errors import BadInput
@@ -30,7 +32,11 @@ from diagnoser.llm.prompt import Prompt
 from diagnoser.llm.redact import Mask, Redactor
 from diagnoser.model import Anchor, AttemptKey, Diagnosis, Evidence, Facts
 from diagnoser.ports import DiagnosisRecord, LanguageModel, ModelRequest
+from diagnoser.pulse import Pulse
+from diagnoser.reader import Reader
 from diagnoser.recovery.policy import Policy
+from diagnoser.retrieval.incidents import Incidents
+from diagnoser.retrieval.incidents import Store as IncidentStore
 from diagnoser.settings import Settings
 from diagnoser.telemetry import Metrics
 from diagnoser.trial import Case, Outcome
@@ -38,6 +44,7 @@ from diagnoser.trial import Case, Outcome
 FAILURE_AGENT = "failure_agent/v1"
 RULE_WRITER = "rule_writer/v1"
 LOG_AGENT, LOG_JUDGE = "log_agent/v1", "log_judge/v1"
+EMBED_SECONDS = 5.0
 WRITING_SECONDS = 60.0
 """For writing one rule: nobody waits for it."""
 
@@ -63,6 +70,36 @@ def endpoint(settings: Settings) -> OpenAIModel:
     """The configured server. The caller closes it."""
     key, deadline = settings.model_key.get_secret_value(), settings.model_deadline_seconds
     return OpenAIModel(settings.model_url, settings.model_name, key, deadline)
+
+
+def connected(settings: Settings, stack: AsyncExitStack) -> OpenAIModel | None:
+    """The same for a service, closed with the stack; None where no model is wanted."""
+    if not settings.model_url or settings.model_when == "never":
+        return None
+    model = endpoint(settings)
+    stack.push_async_callback(model.close)
+    return model
+
+
+def pulse(model: OpenAIModel | None, stack: AsyncExitStack) -> dict[str, Pulse]:
+    """For readiness. The model's server may be away: then the rules decide alone."""
+    if model is None:
+        return {}
+    found = Pulse(model.ping, time.monotonic)
+    stack.push_async_callback(found.close)
+    return {"model": found}
+
+
+def incidents(
+    settings: Settings, store: IncidentStore, reader: Reader, metrics: Metrics, stack: AsyncExitStack
+) -> Incidents:
+    """What people confirmed, with the embedding server where there is one."""
+    embedder = None
+    if settings.embedding_url:
+        key, mask = settings.model_key.get_secret_value(), load_outward_mask(settings)
+        embedder = OpenAIEmbedder(settings.embedding_url, settings.embedding_model, key, EMBED_SECONDS, mask)
+        stack.push_async_callback(embedder.close)
+    return Incidents(store, reader.evidence, reader.knowledge.policy, metrics, embedder)
 
 
 def guarded(settings: Settings, model: LanguageModel) -> GuardedModel:

@@ -36,6 +36,7 @@ from diagnoser.ports import Claim, Clock, DiagnosisFilter, LearnedFilter
 from diagnoser.surroundings import family_of
 from diagnoser.taxonomy import Category
 from diagnoser.telemetry import Metrics
+from diagnoser.worker import Learn
 
 US = "diagnoser"
 _KIND = LearnedKind.FILTER
@@ -79,6 +80,15 @@ class LogAgent:
     def note(self, claim: Claim, diagnosis: Diagnosis) -> None:
         """An attempt has a verdict: it is looked at when there is time."""
         self._ended.append(Ended(claim.attempt.key, claim.job, diagnosis))
+
+    def after(self, learn: Learn) -> Learn:
+        """What a worker does with an attempt once its verdict is stored, and then ``note``."""
+
+        async def learned(claim: Claim, diagnosis: Diagnosis, deltas: list[bytes]) -> None:
+            await learn(claim, diagnosis, deltas)
+            self.note(claim, diagnosis)
+
+        return learned
 
     async def run(self) -> None:
         """Until it is cancelled. A database that is away is waited for."""

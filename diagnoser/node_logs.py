@@ -104,11 +104,15 @@ def told(text: str, near: float) -> float:
 
 def lines(node: str, parts: Iterable[bytes]) -> list[Line]:
     """The lines that a rule knows, of one node's log, under the name that the job has for the node."""
+    return [line for line in kept(node, parts) if line.mark is Mark.ANCHOR]
+
+
+def kept(node: str, parts: Iterable[bytes]) -> list[Line]:
+    """All lines that were kept of one node's log."""
     delta = compress.merge(map(compress.from_bytes, parts))
-    found = (line for line in compress.digest(delta).lines if line.mark is Mark.ANCHOR)
     return [
         replace(line, stream=replace(line.stream, node=node), node=node, time=rows[line.number].time)
-        for line in found
+        for line in compress.digest(delta).lines
         if (rows := delta.shares[line.stream].rows)
     ]
 

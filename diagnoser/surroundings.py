@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from diagnoser import compress, node_logs, novelty
 from diagnoser.compress import baseline
-from diagnoser.model import CLEAN_RUNS, AttemptKey, Diagnosis, Facts, Job, node_log_id
-from diagnoser.ports import Append, Claim, Clock, LogStore
+from diagnoser.model import CLEAN_RUNS, NODE_SOURCES, AttemptKey, Diagnosis, Facts, Job, Line, node_log_id
+from diagnoser.ports import Append, Claim, Clock, DiagnosisRecord, Store
 from diagnoser.recovery.ledger import family
 
+_DAY = 86_400.0
 _NODES = 5_000
 """Nodes whose logs are looked at; a job on more of them is looked at by its first."""
 
@@ -18,7 +19,7 @@ _NODES = 5_000
 class Surroundings:
     """baseline_days: how long clean runs are remembered; 0: no baseline."""
 
-    store: LogStore
+    store: Store
     clock: Clock
     baseline_days: int = 0
 
@@ -31,6 +32,15 @@ class Surroundings:
         told = await asyncio.to_thread(lambda: set(_hosts(deltas)))
         logs = await self._logs(job, sorted(named | told)[:_NODES], failed[0])
         return Facts(job, attempt.key.number, attempt.events, logs, failed, await self._clean_runs(job))
+
+    async def beside(self, record: DiagnosisRecord) -> list[Line]:
+        """The log of the node that the root line comes from, where it is a node's own: for the lines around it."""
+        cause = record.diagnosis.root_cause
+        job = await self.store.job(record.attempt.job)
+        if cause is None or cause.source not in NODE_SOURCES or not cause.node or job is None:
+            return []
+        logs = await self._logs(job, [cause.node], record.created - _DAY)
+        return await asyncio.to_thread(node_logs.kept, cause.node, logs.get(cause.node, []))
 
     async def learn(self, claim: Claim, found: Diagnosis, deltas: Sequence[bytes]) -> None:
         """Remember what the run prints, when it is a clean one."""

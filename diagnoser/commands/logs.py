@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from diagnoser import explain, show
+from diagnoser import explain, node_logs, show
 from diagnoser.commands import logfile
 from diagnoser.commands.terminal import AsJson, complain, err, out, print_json, site
 from diagnoser.errors import BadInput
@@ -45,11 +45,13 @@ def explain_(files: Files, as_json: AsJson = False, node_log: NodeLogs = None) -
     for path in files:
         digest = logfile.digest(reader, path)
         evidence = digest.evidence()
-        diagnosis = reader.diagnose(evidence, Facts(node_logs=logfile.read_nodes(reader, evidence, nodes)))
+        logs = logfile.read_nodes(reader, evidence, nodes)
+        diagnosis = reader.diagnose(evidence, Facts(node_logs=logs))
+        kept = [*evidence.lines, *(line for node, parts in logs.items() for line in node_logs.kept(node, parts))]
         if as_json:
-            print_json({"file": str(path), **explain.explained(diagnosis, evidence.lines)})
+            print_json({"file": str(path), **explain.explained(diagnosis, kept)})
         else:
-            explain.explain(out, str(path), diagnosis, evidence.lines)
+            explain.explain(out, str(path), diagnosis, kept)
 
 
 def compress(

@@ -11,17 +11,17 @@ from prometheus_client import CollectorRegistry
 from diagnoser.attribution import Attribution
 from diagnoser.ingest import Defaults
 from diagnoser.intake import Receipt
-from diagnoser.model import AttemptKey, Line, Plan
+from diagnoser.model import Line, Plan
 from diagnoser.orders import Orders
-from diagnoser.ports import Clock, Rule, Store, Wake
+from diagnoser.ports import Clock, DiagnosisRecord, Rule, Store, Wake
 from diagnoser.retrieval.incidents import Incidents
 from diagnoser.telemetry import Metrics, Watched
 
 Check = Callable[[], Awaitable[str]]
 """Asks a part whether it works: returns a few words of detail, raises DiagnoserError when it does not."""
 
-View = Callable[[AttemptKey], Awaitable[Sequence[Line]]]
-"""The kept lines of an attempt, for the context around a cited line."""
+View = Callable[[DiagnosisRecord], Awaitable[Sequence[Line]]]
+"""The kept lines of an attempt, and of the node's log that the root line comes from, for the context of cited lines."""
 
 
 class Intake(Protocol):

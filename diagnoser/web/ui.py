@@ -10,7 +10,6 @@ from fastapi.responses import Response
 from pydantic import ValidationError
 
 from diagnoser.errors import NotFound
-from diagnoser.model import AttemptKey, Line
 from diagnoser.ports import LearnedFilter
 from diagnoser.taxonomy import Category, FailureType, Outcome
 from diagnoser.web.api.diagnoses import DiagnosisId, DiagnosisQuery, find, page
@@ -20,7 +19,6 @@ from diagnoser.web.auth import Provided, may_read
 from diagnoser.web.excerpt import Excerpt, Role, excerpts
 from diagnoser.web.groups import followed, not_it
 from diagnoser.web.pages import Pages
-from diagnoser.web.services import Services
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
 
@@ -63,7 +61,7 @@ async def index(request: Request, services: Provided, pages: Drawn) -> Response:
 @router.get("/diagnoses/{id}")
 async def diagnosis(id: DiagnosisId, services: Provided, pages: Drawn) -> Response:
     record = await find(services.store, id)
-    kept = await _kept(services, record.attempt)
+    kept = await services.view(record) if services.view else ()
     shown = excerpts(record.diagnosis, kept)
     return pages.draw(
         "diagnosis.html",
@@ -103,10 +101,6 @@ def _query(given: dict[str, str], now: float) -> DiagnosisQuery:
         return DiagnosisQuery.model_validate(names)
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from None
-
-
-async def _kept(services: Services, attempt: AttemptKey) -> Sequence[Line]:
-    return await services.view(attempt) if services.view else ()
 
 
 def _root_anchor(shown: Sequence[Excerpt]) -> str:

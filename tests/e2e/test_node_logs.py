@@ -43,12 +43,14 @@ def test_a_timeout_and_a_lost_gpu_on_its_node_are_one_diagnosis(tmp_path: Path) 
         run(client, "j", "n44")
         end(client, "j")
         found = diagnosis_of(client)
+        page = client.get(f"/diagnoses/{found['id']}").text
     assert (found["category"], found["type"]) == ("infrastructure", "gpu_lost")
     root = found["root_cause"]
     assert (root["source"], root["line"], root["node"]) == ("kernel", 2, "n44")
     assert [suspect["node"] for suspect in found["nodes"]] == ["n44"]
     assert found["recovery"]["action"] == "cordon_and_resubmit"
     assert [symptom["type"] for symptom in found["symptoms"]] == ["nccl_timeout_error"]
+    assert "usb 1-1: new device" in page, "the page shows what the kernel said just before"
 
 
 def test_other_nodes_and_other_times_are_left_out(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from diagnoser.model import AttemptKey, Event, EventKind, Line, Stream
+from diagnoser.ports import DiagnosisRecord
 from diagnoser.taxonomy import FailureType
 from diagnoser.web.pages import STATIC, TEMPLATES
 from tests.serving import ECC, NOW, UNSURE, fill, save, serving, verdict
@@ -132,8 +133,8 @@ async def test_kept_lines_stand_around_the_evidence(tmp_path: Path) -> None:
     """Where the kept lines of the attempt can be read, they are shown as context."""
     asked: list[AttemptKey] = []
 
-    async def view(key: AttemptKey) -> Sequence[Line]:
-        asked.append(key)
+    async def view(record: DiagnosisRecord) -> Sequence[Line]:
+        asked.append(record.attempt)
         return [Line(Stream(), 18_232, "iteration 900 | lm loss: 2.31", "")]
 
     async with serving(tmp_path, view=view) as web:

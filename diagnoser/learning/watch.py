@@ -32,6 +32,8 @@ from diagnoser.taxonomy import Action, Category, Outcome, category_of
 
 RECOVERY = "recovery"
 _PLANS = 200
+_ACTED = frozenset({PlanState.SENT, PlanState.REACHED})
+"""The executor's last report may come after the end of a short launch."""
 _ENDED = frozenset({Category.NONE, Category.UNKNOWN})
 
 
@@ -69,8 +71,9 @@ class Watch:
 
     async def _credit(self, claim: Claim, record: DiagnosisRecord) -> None:
         """A plan that acted on a cause, after which the training came further than before, confirms that cause."""
-        reached = await self.store.plans(PlanFilter(PlanState.REACHED.value), "", _PLANS)
-        plan = next((one for one in reached if is_before(one, record.attempt)), None)
+        plans = await self.store.plans(PlanFilter(job=record.attempt.job), "", _PLANS)
+        plans += await self.store.plans(PlanFilter(PlanState.REACHED.value), "", _PLANS)
+        plan = next((one for one in plans if is_before(one, record.attempt)), None)
         if plan is None or not proves(plan, claim, record):
             return
         earlier = await self.store.diagnosis(plan.diagnosis)
@@ -91,7 +94,8 @@ def proves(plan: Plan, claim: Claim, record: DiagnosisRecord) -> bool:
     Only plans that took something away (a node, a stretch of steps) prove anything: a plain new launch may succeed
     whatever the cause was.
     """
-    if not plan.drained and plan.action is not Action.ROLLBACK_AND_RESUBMIT:
+    acted = plan.drained or plan.action is Action.ROLLBACK_AND_RESUBMIT
+    if not acted or plan.state not in _ACTED:
         return False
     verdict = record.diagnosis
     if ledger.fingerprint(verdict) == plan.fingerprint:

@@ -31,21 +31,29 @@ DIALECTS: tuple[Dialect, ...] = (
     Dialect("megatron", r"iteration +\d+/ *\d+ \|"),
     Dialect("deepspeed", r"step=\d+, skipped=\d+|steps: \d+ loss: "),
     Dialect("trainer", r"^\{'(?:loss|train_loss|grad_norm)': "),
-    Dialect("fairseq", r"\bnum_updates[ =]+\d"),
+    Dialect("fairseq", r"\bnum_updates(?:[ =]+|\W: \W)\d"),  # and metaseq, which prints JSON
     Dialect("mllog", r':::MLLOG? .*"key": "(?:train_loss|tracked_stats|epoch_start|block_start)"'),
     Dialect("step", r"(?i)\b(?:step|iter(?:ation)?|global_step|train_step)s?\b[ =:\[#]+\d+.{0,400}(?:\b|_)loss\b"),
     Dialect("loss", r"(?i)\bloss\b[ =:'\"]+[-+]?(?:\d|nan|inf).{0,300}\b(?:step|iter\w*)\b"),
     Dialect("eval", r"(?i)\b(?:valid\w*|eval\w*)\b.{0,60}\b(?:loss|ppl|accuracy)\b[ =:]+\d", Stage.EVAL),
     Dialect("counted", r"(?i)^\W{0,4}(?:step|iter(?:ation)?)s?[ :=\[]{1,4}\d+ ?/ ?\d+\b"),
+    Dialect("bar", r"\| *\d+/\d+ \[[^\]\n]{1,400}\w*loss\w*=[-+]?(?:\d|nan|inf)"),  # Lightning, NeMo, ColossalAI, tqdm
+    Dialect("epoch", r"(?i)\bepoch\W{1,4}\d+[^|\n]{0,60}\bloss\b[ =:]+[-+]?(?:\d|nan|inf)"),
+)
+_BAR_OF = re.compile(
+    r"(?:epoch *(\d+)\b.{0,400})?\| *(\d+)/(\d+) \[[^\],]*, *(\d+(?:\.\d+)?)(s/it|it/s)", re.IGNORECASE
+)
+_MLLOG_LOSS = re.compile(
+    r'"key": "(?:train|eval)_loss", "value": ([-+]?[\d.]+(?:e[-+]?\d+)?|nan|-?inf(?:inity)?)', re.IGNORECASE
 )
 
 _VALUE = re.compile(r"['\"]?[ =:\[#]{1,8}['\"]?([-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|\.\d+|nan|inf))\b")
-_RATE = re.compile(r"[a-z/ ()]{0,28}['\"]?[ =:]{1,8}(\d[\d,]*\.?\d*)")
+_RATE = re.compile(r"[a-z/ ()]{0,28}['\"]?[ =:]{1,8}['\"]?(\d[\d,]*\.?\d*)")
 _WHOLE = re.compile(r"s?['\"]?[ =:\[#]{0,8}['\"]?(\d[\d,]*)")
 _KEYS = (
-    ("iteration", "global_step", "step", "num_updates", "iter"),
+    ("iteration", "global_step", "step_num", "step", "num_updates", "iter"),
     ("lm loss", "train_loss", "loss"),
-    ("grad_norm", "grad norm", "gradient_norm"),
+    ("grad_norm", "grad norm", "gradient_norm", "gnorm"),
     ("per iteration (ms)", "step_time (ms)", "iter_time (ms)", "time (ms)"),
     ("iter time (s)", "train_step_timing in s", "step_time", "seconds per step", "sec/step"),
     ("tokens/s", "tokens_per_sec", "tokens per sec", "token/s", "tgs", "tps", "wps"),
@@ -113,7 +121,25 @@ def read(dialect: int, body: str) -> Point:
     elapsed = _number(_VALUE, text, millis)
     duration = elapsed / 1000 if elapsed is not None else _number(_VALUE, text, seconds)
     loss, grad = _number(_VALUE, text, losses), _number(_VALUE, text, grads)
-    return Point(number, loss, grad, duration, _number(_RATE, text, rates), dialect=dialect)
+    if told := _MLLOG_LOSS.search(text):
+        loss = _float(told.group(1))
+    point = Point(number, loss, grad, duration, _number(_RATE, text, rates), dialect=dialect)
+    return _of_bar(point, text) if DIALECTS[dialect].name == "bar" else point
+
+
+def _of_bar(point: Point, text: str) -> Point:
+    """What a bar itself tells where its postfix does not: steps done, of all epochs, and the time of one."""
+    found = _BAR_OF.search(text)
+    if not found:
+        return point
+    epoch, done, total, speed, unit = found.groups()
+    step = int(epoch or 0) * int(total) + int(done)
+    seconds = float(speed) if unit == "s/it" else 1 / float(speed) if float(speed) else None
+    told = "global_step" in text
+    return point._replace(
+        step=point.step if told else step,
+        step_seconds=seconds if point.step_seconds is None else point.step_seconds,
+    )
 
 
 def read_own(found: Mapping[str, str], dialect: int) -> Point:

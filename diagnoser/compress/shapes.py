@@ -104,7 +104,7 @@ class Shapes:
         own = len(progress.DIALECTS)
         for number, pattern in enumerate(filters.progress, own):
             self._patterns.add(blur(pattern), int(Kind.PROGRESS) | stage_bit(Stage.TRAIN), dialect=number)
-        for number, dialect in enumerate(progress.DIALECTS):
+        for number, dialect in sorted(enumerate(progress.DIALECTS), key=lambda pair: pair[1].name != "bar"):
             self._patterns.add(blur(dialect.sign), int(Kind.PROGRESS) | stage_bit(dialect.stage), dialect=number)
         for stage, pattern in progress.SIGNS:
             self._patterns.add(blur(pattern), stage_bit(stage))

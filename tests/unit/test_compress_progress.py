@@ -62,6 +62,44 @@ def series(*lines: str) -> tuple[Progress, ...]:
         ("tflops=180.2 step=300 loss=4.81 tgs (tokens/gpu/second)=3900.1", 300, 4.81, None, None, 3900.1),
         ("step     9 | loss: 10.5 | lr 8.3e-06 | norm: 2.4 | dt: 3957.22ms", 9, 10.5, None, None, None),
         ("iter 21: loss 3.25, time 157.18ms, mfu 12.00%", 21, 3.25, None, None, None),
+        (
+            "Epoch 3:  12%|#2        | 12/100 [00:10<01:20,  1.25it/s, v_num=0, train_loss=2.31, global_step=311.0]",
+            *(311, 2.31, None, 0.8, None),
+        ),
+        (
+            "Epoch 0: :   4%|4         | 40/1000 [04:07<1:38, v_num=ab12, reduced_train_loss=7.1, global_step=39.0, "
+            "consumed_samples=5120.0, train_step_timing in s=6.2]",
+            *(39, 7.1, None, 6.2, None),
+        ),
+        (
+            "Training epoch 0, iteration 39/999 | lr: 1e-05 | global_batch_size: 512 | global_step: 39 | "
+            "reduced_train_loss: 7.1 | train_step_timing in s: 6.2",
+            *(39, 7.1, None, 6.2, None),
+        ),
+        (
+            "Steps:   1%|1         | 10/1000 [00:12<20:10,  1.2s/it, lr=1e-5, step_loss=0.125]",
+            10,
+            0.125,
+            None,
+            1.2,
+            None,
+        ),
+        ("03/01/2026 12:00:09 - INFO - __main__ - step: 10, train_loss: 2.25, lr: 1e-5", 10, 2.25, None, None, None),
+        (
+            '2026-03-01 12:00:09 | INFO | train_inner | {"epoch": 1, "actv_norm": null, "loss": "7.1", '
+            '"wps": "1200.5", "num_updates": "200", "gnorm": "1.2"}',
+            *(200, 7.1, 1.2, None, 1200.5),
+        ),
+        ("Epoch 2:   5%|5         | 3/60 [00:09<02:51,  3.0s/it, loss=1.25]", 123, 1.25, None, 3.0, None),
+        (
+            "[03/01/26 12:00:09] INFO     colossalai - colossalai - INFO: [Epoch 0 / Train]: Loss = 2.31, LR = 1e-4",
+            *(None, 2.31, None, None, None),
+        ),
+        (
+            ':::MLLOG {"namespace": "", "time_ms": 1772366409500, "event_type": "POINT_IN_TIME", "key": "train_loss", '
+            '"value": 4.32, "metadata": {"file": "x.py", "lineno": 3, "step_num": 120}}',
+            *(120, 4.32, None, None, None),
+        ),
     ],
 )
 def test_each_dialect_is_read(

@@ -7,11 +7,25 @@ import re2
 import yaml
 
 from diagnoser.learning import gates, lesson, proposal
-from diagnoser.learning.lesson import Lesson
+from diagnoser.learning.lesson import Case, Lesson
 from diagnoser.llm.redact import redact
 from diagnoser.llm.view import disguise
+from diagnoser.model import (
+    AttemptKey,
+    Diagnosis,
+    Evidence,
+    Facts,
+    Feedback,
+    FeedbackVerdict,
+    Job,
+    Line,
+    Rejected,
+    Stream,
+    Symptom,
+)
+from diagnoser.ports import DiagnosisRecord
 from diagnoser.rules.schema import Blame
-from diagnoser.taxonomy import FailureType
+from diagnoser.taxonomy import Category, FailureType, Outcome
 
 LESSON = Lesson(FailureType.NVLINK_ERROR, "", (), ("step 1 loss 2.0",), (), Blame.NONE, "", "host-")
 
@@ -103,3 +117,41 @@ def test_a_learned_rule_claims_no_more_than_it_may() -> None:
         ("lock", "lo(ck"),
     ):
         assert not gates.compiles("learned_x", text.replace(*change), "nvlink_error")[0].passed, change
+
+
+def lines(*texts: str) -> tuple[Line, ...]:
+    return tuple(Line(Stream(), number, text, text, rank=3) for number, text in enumerate(texts, 1))
+
+
+def case(diagnosis: Diagnosis, kept: tuple[Line, ...], node: str | None = None) -> Case:
+    said = Feedback("f", "d", 1.0, FeedbackVerdict.CORRECTED, "maria", FailureType.NVLINK_ERROR, 1, node)
+    record = DiagnosisRecord("d", AttemptKey("j"), 1, 0.0, True, diagnosis, None, (said,))
+    facts = Facts(Job("j", nodes=("gpu-7",), rank_nodes={3: "gpu-7"}))
+    return Case(record, facts, Evidence(lines=kept))
+
+
+UNKNOWN = Diagnosis(Outcome.FAILED, Category.UNKNOWN, FailureType.UNKNOWN, 0.2, "heuristic:no_evidence")
+
+
+def test_a_rule_explains_what_came_after_its_root_in_its_case() -> None:
+    """Symptoms and later candidates of other types; not what came before, nor its own type, nor ends."""
+    followed = replace(
+        UNKNOWN,
+        symptoms=(Symptom(5, "x", FailureType.NCCL_TIMEOUT_ERROR),),
+        rejected=(
+            Rejected(7, "x", FailureType.CONNECTION_ERROR, "came after the root"),
+            Rejected(8, "x", FailureType.NVLINK_ERROR, "came after the root"),
+            Rejected(9, "x", FailureType.CANCELLED, "came after the root"),
+            Rejected(9, "x", FailureType.KEY_ERROR, "training went on after it"),
+        ),
+    )
+    kept = lines("optical lane lost carrier lock", "noise")
+    made = lesson.of(case(followed, kept), kept[0], (), redact)
+    assert made.explains == (FailureType.NCCL_TIMEOUT_ERROR, FailureType.CONNECTION_ERROR)
+
+
+@pytest.mark.parametrize(("node", "blame"), [("gpu-7", Blame.SELF), ("gpu-8", Blame.NONE), (None, Blame.NONE)])
+def test_a_line_speaks_of_its_own_rank_only_where_that_is_known(node: str | None, blame: Blame) -> None:
+    """The person named the node of the rank that prints it; another one, or none, blames nobody by itself."""
+    kept = lines("optical lane lost carrier lock")
+    assert lesson.of(case(UNKNOWN, kept, node), kept[0], (), redact).blame is blame

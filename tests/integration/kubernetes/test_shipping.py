@@ -142,31 +142,28 @@ def test_a_token_that_was_replaced_is_read_again(
     until(lambda: _events(client, second), "the second job is known")
 
 
-ENDS = [
-    ({"code": 137, "reason": "OOMKilled"}, ("exit", 137, "OOMKilled")),
-    ({"reason": "Error", "code": 1, "phase_reason": "Evicted"}, ("exit", 1, "Evicted")),
-    ({"reason": "Error", "code": 143, "phase_reason": "Preempting"}, ("preempted", None, "Preempting")),
-]
+ENDS = {
+    "memory": ((137, "OOMKilled", {}), ("exit", 137, "OOMKilled")),
+    "evicted": ((1, "Error", {"reason": "Evicted", "message": "The node was low on memory."}), ("exit", 1, "Evicted")),
+    "preempted": ((143, "Error", {"reason": "Preempting"}), ("preempted", None, "Preempting")),
+}
 
 
-@pytest.mark.parametrize(("end", "told"), ENDS)
-def test_an_end_is_told_in_the_clusters_words(
-    server: Server, site: tuple[httpx.Client, Agent], end: dict[str, Any], told: tuple[str, int, str]
-) -> None:
-    """Out of memory, evicted by the kubelet, preempted: with node, and lines that a person can read."""
+def test_an_end_is_told_in_the_clusters_words(server: Server, site: tuple[httpx.Client, Agent]) -> None:
+    """Out of memory, evicted by the kubelet, preempted: with node and rank, and a line that a person can read."""
     client, agent = site
-    name = launched(server, job("llama", pods=1, backoffLimit=0))
+    jobs = {name: launched(server, job(name, pods=1, backoffLimit=0)) for name in ENDS}
     agent.start("--dry-run")
-    until(lambda: _events(client, name), "the job is known")
-    [pod] = (one["metadata"]["name"] for one in server.state.pods("llama"))
-    more = {"reason": end["phase_reason"], "message": "The node was low on memory."} if "phase_reason" in end else {}
-    server.state.logs[pod] += _stamped(["step 1 loss 2.1"])
-    server.state.fail(pod, end["code"], end["reason"], **more)
-    until(lambda: len(_events(client, name)) == 2, "its end is told")
-    event = _attempts(client, name)[0]["events"][1]
-    assert (event["kind"], event["code"], event["reason"]) == told
-    assert (event["node"], event["rank"]) == ("gpu-01", 0)
-    until(lambda: _lines(client, name) == [2], "the cluster's own line is part of the log")
+    for name, ((code, why, status), told) in ENDS.items():
+        until(lambda known=jobs[name]: _events(client, known), "the job is known")  # type: ignore[misc]
+        [pod] = (one["metadata"]["name"] for one in server.state.pods(name))
+        server.state.logs[pod] += _stamped(["step 1 loss 2.1"])
+        server.state.fail(pod, code, why, **status)
+        until(lambda known=jobs[name]: len(_events(client, known)) == 2, "its end is told")
+        event = _attempts(client, jobs[name])[0]["events"][1]
+        assert (event["kind"], event["code"], event["reason"], event["node"], event["rank"]) == (*told, "gpu-01", 0)
+    for known in jobs.values():
+        until(lambda known=known: _lines(client, known) == [2], "the cluster's own line is there")
 
 
 def test_a_lost_node_is_told_with_its_pods(server: Server, site: tuple[httpx.Client, Agent]) -> None:

@@ -155,7 +155,7 @@ def test_an_end_is_told_in_the_clusters_words(server: Server, site: tuple[httpx.
     jobs = {name: launched(server, job(name, pods=1, backoffLimit=0)) for name in ENDS}
     agent.start("--dry-run")
     for name, ((code, why, status), told) in ENDS.items():
-        until(lambda known=jobs[name]: _events(client, known), "the job is known")  # type: ignore[misc]
+        until(lambda known=jobs[name]: _events(client, known), "the job is known")
         [pod] = (one["metadata"]["name"] for one in server.state.pods(name))
         server.state.logs[pod] += _stamped(["step 1 loss 2.1"])
         server.state.fail(pod, code, why, **status)

@@ -7,10 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from diagnoser.agent.kubernetes import restart, steps
+from diagnoser.agent.kubernetes import restart, steps, wanted
 from diagnoser.agent.kubernetes.kinds import JOB, KINDS, Kind, ending, templates
 from diagnoser.agent.kubernetes.records import NodeRecord
-from diagnoser.agent.kubernetes.steps import Do, End, PodSeen, Ready, Tried, View, Wait, Wanted
+from diagnoser.agent.kubernetes.steps import Do, End, PodSeen, Ready, Tried, View, Wait
+from diagnoser.agent.kubernetes.wanted import Wanted
 from diagnoser.errors import BadInput
 from diagnoser.taxonomy import Action
 
@@ -189,13 +190,13 @@ BAD = [
 def test_a_plan_that_cannot_be_meant_is_refused(fields: dict[str, Any]) -> None:
     """Names become parts of addresses, and values parts of an environment."""
     with pytest.raises(BadInput):
-        steps.wanted(plan(**fields), "lab", "ecc_error", "me")
+        wanted.wanted(plan(**fields), "lab", "ecc_error", "me")
 
 
 def test_a_value_is_no_reference_to_another_variable() -> None:
     """Kubernetes would replace ``$(NAME)``."""
     back = {"checkpoint": "/ckpt/$(HOME)", "step": 0}
-    want = steps.wanted(plan(action="rollback_and_resubmit", rollback=back), "lab", "loss_divergence", "me")
+    want = wanted.wanted(plan(action="rollback_and_resubmit", rollback=back), "lab", "loss_divergence", "me")
     assert want.variables == (("DIAGNOSER_CHECKPOINT", "/ckpt/$$(HOME)"), ("DIAGNOSER_CHECKPOINT_STEP", "0"))
 
 

@@ -11,7 +11,8 @@ import orjson
 from diagnoser.agent.kubernetes import names, ranks, records
 from diagnoser.agent.kubernetes.kinds import Object, templates
 from diagnoser.agent.kubernetes.kube import Answer, Kube
-from diagnoser.agent.kubernetes.steps import COPY_KEY, Do, Tried, Wanted
+from diagnoser.agent.kubernetes.steps import COPY_KEY, Do, Tried
+from diagnoser.agent.kubernetes.wanted import Wanted
 from diagnoser.errors import OutOfScope, Unavailable
 
 GROUPS_AT_ONCE = 64

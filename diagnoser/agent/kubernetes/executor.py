@@ -8,11 +8,12 @@ from typing import Any
 import structlog
 
 from diagnoser.agent import lease
-from diagnoser.agent.kubernetes import records, steps
+from diagnoser.agent.kubernetes import records, steps, wanted
 from diagnoser.agent.kubernetes.check import Check
 from diagnoser.agent.kubernetes.kube import Kube
 from diagnoser.agent.kubernetes.records import NodeRecord, Workload
-from diagnoser.agent.kubernetes.steps import Do, End, Next, PodSeen, Ready, Tried, View, Wanted
+from diagnoser.agent.kubernetes.steps import Do, End, Next, PodSeen, Ready, Tried, View
+from diagnoser.agent.kubernetes.wanted import Wanted
 from diagnoser.agent.service import Order, Service
 from diagnoser.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Unavailable
 from diagnoser.taxonomy import Action
@@ -88,7 +89,7 @@ class Executor:
     async def _work(self, order: Order) -> Work:
         """Raises BadInput."""
         cause = await lease.kind(self.service, order)
-        want = steps.wanted(order.plan, self.cluster, cause, self.name)
+        want = wanted.wanted(order.plan, self.cluster, cause, self.name)
         return Work(order, want, self.clock() + order.seconds)
 
     async def _check_and_relaunch(self, work: Work) -> End:
@@ -187,7 +188,7 @@ class Executor:
             await self.service.pause(PERSON_SECONDS)
         if state not in LET_GO:
             return
-        want = replace(steps.wanted(order.plan, self.cluster, "unknown", self.name), nodes=())
+        want = replace(wanted.wanted(order.plan, self.cluster, "unknown", self.name), nodes=())
         while isinstance(step := steps.put_back(want, await self._view(want, self.clock() + PATIENCE_SECONDS), []), Do):
             answer = await self.kube.ask(step.method, step.path, step.body)
             log.info("request", line=step.line, answer=answer.told)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnoser.agent import loops, service
+from diagnoser.agent import knock, loops, service
 from diagnoser.agent.kubernetes import kube, memory, names, records
 from diagnoser.agent.kubernetes.check import Check
 from diagnoser.agent.kubernetes.executor import Executor
@@ -25,7 +25,10 @@ from diagnoser.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """namespaces: to look at; none is all. check: file of the node check's program. context: of the kubeconfig."""
+    """namespaces: to look at; none is all. check: file of the node check's program. context: of the kubeconfig.
+
+    listen: address for the service's signed webhook, instead of a long poll. secret: of that webhook.
+    """
 
     server: str
     cluster: str
@@ -37,6 +40,8 @@ class Options:
     check: Path | None = None
     state: Path = Path()
     dry: bool = False
+    listen: str = ""
+    secret: str = ""
 
 
 async def run(options: Options) -> None:
@@ -68,7 +73,10 @@ async def run(options: Options) -> None:
             options.dry,
         )
         duties = [one.follow() for one in watched]
-        await loops.run(executor, name, *duties, _look(observer, watched, options.poll))
+        bell = asyncio.Event() if options.listen else None
+        if bell:
+            duties.append(knock.listen(options.listen, options.secret, bell))
+        await loops.run(executor, name, *duties, _look(observer, watched, options.poll), knock=bell)
 
 
 def streams(api: Kube, store: Store, namespaces: Sequence[str], since: float) -> list[Watched]:

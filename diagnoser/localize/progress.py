@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
-from statistics import fmean, pstdev
+from statistics import fmean, median, pstdev
 
 from diagnoser.model import NODE_SOURCES, Evidence, Line, Progress, Stream
 
@@ -20,6 +20,8 @@ _NORMS = 2
 """Points in a row without a finite gradient norm: one alone is a step that mixed precision skips."""
 _WINDOW = 50
 """Points that the mean is taken over."""
+_EXPLODED = 10.0
+"""Times its median over which a gradient norm has exploded: norms vary more than losses do."""
 _SPIKES = 3
 """Points above the band before a run counts as diverged, when the loss stays finite."""
 _ON = 2
@@ -106,7 +108,7 @@ def loss_break(points: Sequence[Progress]) -> LossBreak | None:
     """The first point from which the loss is NaN, infinite, or above mean + 6 sigma, up to the end of the series.
 
     A spike that the run recovers from is none; neither is a series that starts without a finite loss. Where no loss is
-    printed, a gradient norm that stays NaN or infinite counts.
+    printed, a gradient norm that stays NaN or infinite counts; one that explodes and stays so always does.
     """
     points = _last_run(points)
     losses = [point for point in points if point.loss is not None]
@@ -120,14 +122,27 @@ def loss_break(points: Sequence[Progress]) -> LossBreak | None:
         if _broke(values[-1], ceiling) and (not finite or len(values) - index >= _SPIKES):
             why = f"above mean + {_SIGMAS:.0f} sigma = {ceiling:.4g}" if finite else "not finite"
             return _broken(points, losses[index], f"loss {values[index]:.4g} is {why}, and stays so", losses[-1])
-    return None if any(map(math.isfinite, values)) else _norm_break(points)
+    return _norm_explosion(points) if any(map(math.isfinite, values)) else _norm_break(points)
+
+
+def _norm_explosion(points: Sequence[Progress]) -> LossBreak | None:
+    """Where the gradient norm left its band for good: far above what it was, up to the end of the series."""
+    norms = [point for point in points if point.grad_norm is not None and math.isfinite(point.grad_norm)]
+    values = [point.grad_norm or 0.0 for point in norms]
+    for index in range(_WARM_UP, len(values) - _SPIKES + 1):
+        window = values[max(0, index - _WINDOW) : index]
+        ceiling = max(fmean(window) + _SIGMAS * pstdev(window), _EXPLODED * median(window))
+        if min(values[index:]) > ceiling:
+            why = f"the gradient norm {values[index]:.4g} is above {ceiling:.4g}, far over what it was, and stays so"
+            return _broken(points, norms[index], why, norms[-1])
+    return None
 
 
 def _norm_break(points: Sequence[Progress]) -> LossBreak | None:
     norms = [point for point in points if point.grad_norm is not None]
     broken = list(takewhile(lambda point: not math.isfinite(point.grad_norm or 0.0), reversed(norms)))
     if len(broken) < _NORMS:
-        return None
+        return _norm_explosion(points)
     return _broken(points, broken[-1], "the gradient norm is not finite, and stays so", norms[-1])
 
 

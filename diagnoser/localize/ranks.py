@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from diagnoser.localize import endings
 from diagnoser.model import Evidence, Facts, Line
 
-_ON_NODE = re.compile(r"\brank[ :=]*(\d{1,6})\b.{0,24}?\bon (?:node|host) ([\w.-]+)", re.I)
+_ON_NODE = re.compile(r"\brank[ :=]*(\d{1,6})(?:\b.{0,24}?\bon (?:node|host)|, node) ([\w.-]+)", re.I)
 _NCCL = re.compile(r"([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] NCCL INFO .*?\b[rR]ank (\d{1,6}) n[rR]anks")
 _STEPD = re.compile(r"\bslurmstepd-(?P<node>[A-Za-z][\w.-]*?): ")
 _AGENT = re.compile(r"torch[./]distributed[./](?:elastic|launcher|run)|torchrun|elastic_launch")
@@ -32,7 +32,16 @@ _SAYS_NODE = (
     re.compile(r"\bip: ([\d.]+) has been marked dead"),
     re.compile(r"\bnode(?:info)?_{0,2}'?[:=]? [\"'(]*([A-Za-z][\w-]*\d[\w.-]*)"),
 )
-_SAYS_HOST = (re.compile(r"^\[\w+@([A-Za-z][\w.-]*) [^\]]*\][#$] "), re.compile(r"\bExec host: ?([A-Za-z][\w.-]*)"))
+_SAYS_HOST = (
+    re.compile(r"^\[\w+@([A-Za-z][\w.-]*) [^\]]*\][#$] "),
+    re.compile(r"\b[Ee]xec(?:ution)? host: *<?([A-Za-z][\w.-]*)"),
+    re.compile(r"\bnode \(ID: [0-9a-f]+, IP: ([\w.:-]+)\)"),
+    re.compile(r"__nodeinfo__'?: \W*([A-Za-z][\w.-]*)"),
+)
+_PREFIX = re.compile(
+    r"(?!(?i:rank|epoch|step|iter|gpu|cuda|device|worker|loss|layer|trial|fold)\w*:)([A-Za-z][\w.-]*\d[\w.-]*): "
+)
+"""A host that a parallel shell puts before each line."""
 _DEVICE = re.compile(
     r"mlx\d+_\w+|(?:ib|eth|bond|hsn|hfi\d_|cxi|rdma|roce)\d+|(?:ib|en)[ops]\d\w*|std(?:out|err)|error|localhost"
 )
@@ -203,9 +212,13 @@ def _said(line: Line, patterns: tuple[re.Pattern[str], ...]) -> int | None:
 
 
 def _node_near(lines: Sequence[Line], at: int) -> str | None:
-    """The host of the prompt or of the job's mail that the line stands under."""
+    """The host of the prompt or of the job's mail that the line stands under, or that the rest of its message names;
+    else the one that a parallel shell put before the line, where it put others before the lines around."""
     around = lines[max(0, at - _MESSAGE) : at + 3]
-    return next((found[1] for line in around for pattern in _SAYS_HOST if (found := pattern.search(line.text))), None)
+    said = (found[1] for line in around for pattern in _SAYS_HOST if (found := pattern.search(line.text)))
+    own = _PREFIX.match(lines[at].text)
+    before = {found[1] for line in around if (found := _PREFIX.match(line.text))}
+    return next(said, own[1] if own and len(before) > 1 else None)
 
 
 def _said_near(lines: Sequence[Line], at: int) -> int | None:
@@ -239,8 +252,8 @@ def _children(evidence: Evidence) -> tuple[int, ...]:
 def _announced(evidence: Evidence) -> dict[int, str]:
     nodes: dict[int, str] = {}
     for line in evidence.lines:
-        if " on " in line.body and (found := _ON_NODE.search(line.body)):
-            nodes.setdefault(int(found[1]), found[2])
+        if (" on " in line.body or ", node " in line.body) and (found := _ON_NODE.search(line.body)):
+            nodes[int(found[1])] = found[2]
         elif "NCCL INFO" in line.text and (found := _NCCL.search(line.text)) and not _is_device(found[1]):
             nodes.setdefault(int(found[2]), found[1])
     return nodes

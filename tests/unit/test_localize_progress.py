@@ -85,6 +85,19 @@ def test_a_gradient_norm_that_stays_nan_is_a_break() -> None:
     assert progress.loss_break(norms(1.0, math.nan, math.nan, 1.2)) is None
 
 
+def test_a_gradient_norm_that_explodes_is_a_break() -> None:
+    """The loss still looks calm, the norm went up twentyfold and stays there; a peak that passes is none."""
+
+    def run(*norms: float) -> list[Progress]:
+        return [Progress(line=i, rank=0, time=0.0, step=i, loss=2.0, grad_norm=norm) for i, norm in enumerate(norms)]
+
+    calm = (1.0, 1.2, 0.9, 1.1, 1.0, 1.3, 0.8)
+    found = progress.loss_break(run(*calm, 25.0, 40.0, 60.0))
+    assert found is not None and found.point.step == 7 and "gradient norm" in found.why
+    assert progress.loss_break(run(*calm, 25.0, 40.0, 60.0, 1.0)) is None
+    assert progress.loss_break(run(*calm, 5.0, 6.0, 7.0)) is None
+
+
 def test_reached_total() -> None:
     """The last steps of a run that counts to a known total show that it got there."""
     done = Evidence(

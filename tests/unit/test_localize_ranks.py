@@ -101,3 +101,20 @@ def test_what_was_said_about_other_hosts_places_nobody() -> None:
     same = log(*said, "srun: error: OLD-2.cluster.example: task 1: Exited with exit code 1")
     assert ranks.read(same, Facts(Job("j")), at=3).nodes == {0: "old-1", 1: "old-2"}
     assert ranks.read(log(*said), Facts(Job("j")), at=3).nodes == {0: "old-1", 1: "old-2"}
+
+
+def test_mails_messages_and_parallel_shells_name_the_host() -> None:
+    """A scheduler's mail, Ray's own words and a host before each line place a failure; a counter before it does not."""
+    mail = log("PBS Job Id: 71.head", "Exec host:  n22/5+n22/6", "job deleted", "job preempted (node failure)")
+    assert place(mail, 3)[1] == "n22"
+    killed = "(raylet) 2 Workers killed due to memory pressure (OOM) at node (ID: 64642ccb6a, IP: 10.3.0.7) lately"
+    assert place(log(killed), 0)[1] == "10.3.0.7"
+    shell = log("n07: FileNotFoundError: [Errno 2] x", "n08:   train = build(0)", "n07:   File 'a.py'")
+    assert place(shell, 0)[1] == "n07"
+    assert place(log("step7: FileNotFoundError: x", "step8: going on"), 0)[1] is None
+
+
+def test_a_message_that_names_its_rank_and_node_is_believed() -> None:
+    """The line after the failure says on which node the rank is."""
+    said = log("Unexpected result nan on rank 3 at iteration 3", "Rank 3, node n58, device 3: rerun gives nan as well")
+    assert place(said, 0) == (3, "n58")

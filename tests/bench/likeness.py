@@ -8,13 +8,23 @@ healthy logs each case is also put behind each of them: then different failures 
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 
 from diagnoser import compress
 from diagnoser.evaluation import Label
-from diagnoser.model import AttemptKey, Block, Diagnosis, Evidence, FeedbackVerdict, Incident, Signature, Stream
+from diagnoser.model import (
+    AttemptKey,
+    Block,
+    Diagnosis,
+    Evidence,
+    FeedbackVerdict,
+    Incident,
+    Signature,
+    Similar,
+    Stream,
+)
 from diagnoser.reader import Reader
 from diagnoser.recovery.policy import Policy
 from diagnoser.retrieval import incidents, signature
@@ -54,8 +64,8 @@ def known(reader: Reader, folders: Sequence[str], healthy: Path | None = None) -
             yield Known(label, signature.of(_behind(reader, head, shift, log), UNDECIDED))
 
 
-def rates(cases: Sequence[Known], policy: Policy) -> list[Rate]:
-    """One rate for each threshold."""
+def rates(cases: Sequence[Known], policy: Policy, *, alone: bool = False) -> list[Rate]:
+    """One rate for each threshold. alone: the threshold decides without the comparison line by line."""
     index = Index()
     for one in cases:
         index.put(_incident(one), signature.vector(one.sign))
@@ -63,13 +73,28 @@ def rates(cases: Sequence[Known], policy: Policy) -> list[Rate]:
     made = []
     for least in LEAST:
         verdicts = [
-            (one, incidents.settle(UNDECIDED, AttemptKey(one.label.id), one.sign, nearest, policy, least))
+            (one, _alike(one, nearest, least) if alone else _settled(one, nearest, policy, least))
             for one, nearest in found
         ]
         decided = [(one, said) for one, said in verdicts if said.category is not Category.UNKNOWN]
         false = [f"{one.label.id} as {said.decided_by}" for one, said in decided if said.type != one.label.type]
         made.append(Rate(least, len(cases), len(decided), tuple(false)))
     return made
+
+
+def _settled(one: Known, nearest: Sequence[Similar], policy: Policy, least: float) -> Diagnosis:
+    return incidents.settle(UNDECIDED, AttemptKey(one.label.id), one.sign, nearest, policy, least)
+
+
+def _alike(one: Known, nearest: Sequence[Similar], least: float) -> Diagnosis:
+    """What likeness by itself would say: the nearest one's type."""
+    near = [other for other in nearest if other.score >= least and other.incident.diagnosis != one.label.id]
+    if not near:
+        return UNDECIDED
+    kind = near[0].incident.type
+    return replace(
+        UNDECIDED, type=kind, category=category_of(kind), decided_by=f"incident:{near[0].incident.diagnosis}"
+    )
 
 
 def _incident(one: Known) -> Incident:
@@ -94,6 +119,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("healthy", nargs="*", type=Path, metavar="HEALTHY_LOG", help="put each case behind it as well")
     parser.add_argument("--show", action="store_true", help="name the cases whose decision is false")
+    parser.add_argument("--alone", action="store_true", help="the threshold alone, without the comparison of lines")
     chosen = parser.parse_args()
     if not CORPUS.is_dir():
         print("labelled logs absent: nothing to measure")  # noqa: T201
@@ -101,7 +127,8 @@ def main() -> int:
     reader = bars.load()
     for healthy in (None, *chosen.healthy):
         print(f"\n{healthy.name if healthy else 'as they are'}")  # noqa: T201
-        for rate in rates(list(known(reader, bars.FOLDERS, healthy)), reader.knowledge.policy):
+        cases = list(known(reader, bars.FOLDERS, healthy))
+        for rate in rates(cases, reader.knowledge.policy, alone=chosen.alone):
             share = len(rate.false) / rate.decided if rate.decided else 0.0
             print(f"{rate.least:.2f}: {rate.decided} of {rate.asked} decided, {len(rate.false)} false ({share:.1%})")  # noqa: T201
             if chosen.show:

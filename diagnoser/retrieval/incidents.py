@@ -30,7 +30,9 @@ from diagnoser.taxonomy import Category, FailureType, Outcome, category_of
 from diagnoser.telemetry import Metrics
 
 SAME = 0.92
-"""From here on two failures are one. A message of a dozen words in which one word differs lies below."""
+"""From here on two failures may be one. A message of a dozen words in which one word differs lies below. Likeness alone
+is no proof (``tests.bench.likeness``): every line must have its like, too.
+"""
 ALIKE = 0.5
 """Below this an incident is not worth showing."""
 SURE = 0.9

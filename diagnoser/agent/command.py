@@ -25,6 +25,14 @@ CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,99}")
 Cluster = Annotated[str, typer.Option(help="Name of the cluster, as plans and jobs carry it.")]
 
 
+Listen = Annotated[
+    str, typer.Option(help="host:port for the service's signed webhook, instead of a long poll for plans.")
+]
+Secret = Annotated[
+    str, typer.Option(envvar="DIAGNOSER_AGENT_WEBHOOK_SECRET", help="Of that webhook.", show_default=False)
+]
+
+
 @agent_cli.command(name="slurm")
 def slurm(
     server: Annotated[str, typer.Option(help="The service, such as http://diagnoser:8321.")],
@@ -41,12 +49,8 @@ def slurm(
     state: Annotated[Path, typer.Option(help="Folder for what must survive a restart.")] = STATE,
     dry_run: Annotated[bool, typer.Option(help="Change nothing on the cluster; say what would be done.")] = False,
     json_log: Annotated[bool, typer.Option(help="Write the agent's own log as JSON.")] = False,
-    listen: Annotated[
-        str, typer.Option(help="host:port for the service's signed webhook, instead of a long poll for plans.")
-    ] = "",
-    secret: Annotated[
-        str, typer.Option(envvar="DIAGNOSER_AGENT_WEBHOOK_SECRET", help="Of that webhook.", show_default=False)
-    ] = "",
+    listen: Listen = "",
+    secret: Secret = "",
     rest: Annotated[str, typer.Option(help="slurmrestd, such as http://slurm:6820, to read jobs and nodes.")] = "",
     rest_token_file: Annotated[Path | None, typer.Option(help="File with its JWT. Default: SLURM_JWT.")] = None,
 ) -> None:
@@ -106,6 +110,8 @@ def kubernetes(
     state: Annotated[Path, typer.Option(help="Folder for what must survive a restart.")] = STATE,
     dry_run: Annotated[bool, typer.Option(help="Change nothing on the cluster; say what would be done.")] = False,
     json_log: Annotated[bool, typer.Option(help="Write the agent's own log as JSON.")] = False,
+    listen: Listen = "",
+    secret: Secret = "",
 ) -> None:
     """Watch a Kubernetes cluster and carry out its plans.
 
@@ -116,7 +122,7 @@ def kubernetes(
         from diagnoser.agent.kubernetes.run import Options, run
     _begin(cluster, state, json_log)
     spaces = tuple(namespace or ())
-    options = Options(server, cluster, token, spaces, context, poll, logs, check, state, dry_run)
+    options = Options(server, cluster, token, spaces, context, poll, logs, check, state, dry_run, listen, secret)
     asyncio.run(run(options))
 
 

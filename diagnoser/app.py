@@ -30,7 +30,7 @@ from diagnoser.effects import Effects
 from diagnoser.intake import Intake
 from diagnoser.learning.shelf import Shelf
 from diagnoser.learning.watch import Watch
-from diagnoser.model import Diagnosis, EffectKind, Facts, Line, Mode
+from diagnoser.model import AttemptKey, Diagnosis, EffectKind, Facts, Line, Mode, Progress
 from diagnoser.orders import Orders
 from diagnoser.outbox import Outbox
 from diagnoser.outbox import Pace as OutboxPace
@@ -42,7 +42,7 @@ from diagnoser.settings import Settings
 from diagnoser.surroundings import Surroundings
 from diagnoser.telemetry import Metrics
 from diagnoser.web.server import create
-from diagnoser.web.services import Check, Limits, Services, View
+from diagnoser.web.services import Check, Limits, Series, Services, View
 from diagnoser.worker import Pace, Work, Worker
 
 STOP_SECONDS = 10
@@ -130,6 +130,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             base_url=settings.base_url.rstrip("/"),
             tokens=doors.tokens(settings),
             view=_view(store, reader, around),
+            series=_series(store, reader),
             stopping=stopping,
             attribution=_attribution(settings, shelf, stack),
             metrics=metrics,
@@ -272,6 +273,14 @@ def _view(store: SqlStore, reader: Reader, around: Surroundings) -> View:
         return (*own, *await around.beside(record))
 
     return view
+
+
+def _series(store: SqlStore, reader: Reader) -> Series:
+    async def series(key: AttemptKey) -> Sequence[Progress]:
+        deltas = [delta.data for delta in await store.deltas(key)]
+        return (await asyncio.to_thread(reader.digest, deltas)).progress
+
+    return series
 
 
 def _tell_start(settings: Settings, reader: Reader, senders: dict[EffectKind, Sender]) -> None:

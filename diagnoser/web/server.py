@@ -10,7 +10,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from diagnoser.web import live, problems, recovery, review, rules, ui
+from diagnoser.web import live, problems, recovery, review, rules, series, ui
 from diagnoser.web.api import attribution, diagnoses, effects, feedback, health, jobs, logs, nodes, plans
 from diagnoser.web.api import rules as rules_api
 from diagnoser.web.bodies import Bodies
@@ -61,6 +61,7 @@ def create(services: Services) -> FastAPI:
     app.include_router(attribution.router)
     app.include_router(health.router)
     app.include_router(ui.router)
+    app.include_router(series.router)
     app.include_router(recovery.router)
     app.include_router(review.router)
     app.include_router(rules.router)

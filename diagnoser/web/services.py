@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from diagnoser.attribution import Attribution
 from diagnoser.ingest import Defaults
 from diagnoser.intake import Receipt
-from diagnoser.model import Line, Plan
+from diagnoser.model import AttemptKey, Line, Plan, Progress
 from diagnoser.orders import Orders
 from diagnoser.ports import Clock, DiagnosisRecord, Rule, Store, Wake
 from diagnoser.retrieval.incidents import Incidents
@@ -22,6 +22,9 @@ Check = Callable[[], Awaitable[str]]
 
 View = Callable[[DiagnosisRecord], Awaitable[Sequence[Line]]]
 """The kept lines of an attempt, and of the node's log that the root line comes from, for the context of cited lines."""
+
+Series = Callable[[AttemptKey], Awaitable[Sequence[Progress]]]
+"""What the log of an attempt says about its training, step by step."""
 
 
 class Intake(Protocol):
@@ -90,6 +93,7 @@ class Services:
     spare: Mapping[str, Check] = field(default_factory=dict)
     tokens: tuple[Token, ...] = ()
     view: View | None = None
+    series: Series | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     outbox: Wake | None = None
     attribution: Attribution | None = None

@@ -1,0 +1,86 @@
+"""Small plots of what a training run printed about itself, drawn here as SVG: no script, no text of the log."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from diagnoser.model import Progress, Stage
+
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 110, 64, 18, 20
+_INK, _LINE, _BAD = "#807b74", "#2f7fd0", "#d9480f"
+"""Colours that can be read on a light and on a dark page."""
+_WIDE = 50
+"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
+_SERIES: tuple[tuple[str, Callable[[Progress], float | None]], ...] = (
+    ("loss", lambda point: point.loss),
+    ("gradient norm", lambda point: point.grad_norm),
+    ("seconds a step", lambda point: point.step_seconds),
+    ("tokens a second", lambda point: point.tokens_per_second),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """points: (step, or line where no step is printed; value, NaN where it diverged), by step."""
+
+    name: str
+    over: str
+    points: tuple[tuple[int, float], ...]
+
+
+def curves(progress: Iterable[Progress]) -> list[Curve]:
+    """What of the training series can be drawn: at least two points."""
+    train = [point for point in progress if point.stage is Stage.TRAIN]
+    found = []
+    for name, value in _SERIES:
+        told = [(point, value(point)) for point in train]
+        stepped = [
+            (point.step, told_value) for point, told_value in told if point.step is not None and told_value is not None
+        ]
+        lined = [(point.line, told_value) for point, told_value in told if told_value is not None]
+        points, over = (stepped, "step") if len(stepped) * 2 > len(lined) else (lined, "line")
+        if len(points) > 1:
+            found.append(Curve(name, over, tuple(sorted(points, key=lambda pair: pair[0]))))
+    return found
+
+
+def svg(drawn: Sequence[Curve]) -> str:
+    """All curves below one another."""
+    height = max(1, len(drawn)) * HEIGHT
+    panels = "".join(_panel(curve, number * HEIGHT) for number, curve in enumerate(drawn))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        f'font-family="sans-serif" font-size="11" fill="{_INK}">{panels}</svg>'
+    )
+
+
+def _panel(curve: Curve, top: int) -> str:
+    finite = [value for _, value in curve.points if math.isfinite(value)] or [0.0]
+    low, high = min(finite), max(finite)
+    log = low > 0 and high / low > _WIDE
+    scale = _scale(math.log(low), math.log(high)) if log else _scale(low, high)
+    across = _scale(curve.points[0][0], curve.points[-1][0])
+    y0, y1 = top + HEIGHT - BOTTOM, top + TOP
+    spots = [
+        (LEFT + across(x) * (WIDTH - LEFT - 8), y0 - scale(math.log(y) if log and y > 0 else y) * (y0 - y1), y)
+        for x, y in curve.points
+    ]
+    good = " ".join(f"{x:.1f},{y:.1f}" for x, y, value in spots if math.isfinite(value))
+    bad = "".join(
+        f'<path d="M{x:.1f} {y0}V{y1}" stroke="{_BAD}"/>' for x, _, value in spots if not math.isfinite(value)
+    )
+    return (
+        f'<g><text x="{LEFT}" y="{top + 12}">{curve.name}{" (log)" if log else ""}</text>'
+        f'<path d="M{LEFT} {y1}V{y0}H{WIDTH - 8}" fill="none" stroke="{_INK}" stroke-opacity=".5"/>'
+        f'<text x="{LEFT - 6}" y="{y1 + 8}" text-anchor="end">{high:.4g}</text>'
+        f'<text x="{LEFT - 6}" y="{y0}" text-anchor="end">{low:.4g}</text>'
+        f'<text x="{LEFT}" y="{y0 + 13}">{curve.over} {curve.points[0][0]}</text>'
+        f'<text x="{WIDTH - 8}" y="{y0 + 13}" text-anchor="end">{curve.points[-1][0]}</text>'
+        f'{bad}<polyline points="{good}" fill="none" stroke="{_LINE}" stroke-width="1.5"/></g>'
+    )
+
+
+def _scale(low: float, high: float) -> Callable[[float], float]:
+    """Where a value stands between two others, 0 to 1; infinite ones at the ends."""
+    width = high - low or 1.0
+    return lambda value: min(1.0, max(0.0, (value - low) / width)) if math.isfinite(value) else 0.0

@@ -1,0 +1,21 @@
+"""The plots of an attempt: what its log says about loss, gradient norm and speed."""
+
+from fastapi import APIRouter, Depends, Response
+
+from diagnoser.errors import NotFound
+from diagnoser.model import AttemptKey
+from diagnoser.web import plots
+from diagnoser.web.api.fields import JobPath
+from diagnoser.web.auth import Provided, may_read
+
+router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
+
+
+@router.get("/jobs/{id}/attempts/{number}/series.svg")
+async def series(id: JobPath, number: int, services: Provided) -> Response:
+    """An image; empty where the log prints no series."""
+    key = AttemptKey(id, number)
+    if services.series is None or all(attempt.key != key for attempt in await services.store.attempts(id)):
+        raise NotFound(f"no attempt {number} of {id!r}")
+    drawn = plots.curves(await services.series(key))
+    return Response(plots.svg(drawn), media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser import verdict
-from diagnoser.localize import ANCHORS, collectives, launches, nodes, progress, ranks, rollback
+from diagnoser.localize import ANCHORS, clocks, collectives, launches, nodes, progress, ranks, rollback
 from diagnoser.localize.silence import silence
 from diagnoser.localize.stragglers import stragglers
 from diagnoser.model import Anchor, Diagnosis, Evidence, Facts, Grounds
@@ -46,6 +46,7 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: Knowledge, now: float 
 
     now: seconds since the epoch while the attempt is still open, so that silence counts as a hang; None when it ended.
     """
+    evidence = clocks.corrected(evidence)
     hits = knowledge.engine.match(evidence)
     begins = launches.starts(evidence, _ends(hits))
     series = replace(evidence, progress=launches.series(evidence, begins))

@@ -1,7 +1,7 @@
 """What the compressor keeps of a log."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 
 from diagnoser.model.lines import Stream
@@ -208,3 +208,19 @@ class Evidence:
     phases: tuple[Phase, ...] = ()
     placements: tuple[Placement, ...] = ()
     stacks: tuple[Stack, ...] = ()
+
+
+def in_order(evidence: Evidence, lines: Sequence[Line]) -> Evidence:
+    """The evidence with ``lines``, its own one by one with other times, in the order of those."""
+    order = sorted(range(len(lines)), key=lambda old: (lines[old].time, lines[old].stream, lines[old].number))
+    moved = {old: new for new, old in enumerate(order)}
+    traces = (
+        replace(one, lines=tuple(map(moved.__getitem__, one.lines)), raised=moved[one.raised])
+        for one in evidence.tracebacks
+    )
+    stacks = (
+        replace(one, lines=tuple(map(moved.__getitem__, one.lines)), raised=moved[one.raised])
+        for one in evidence.stacks
+    )
+    kept = tuple(lines[old] for old in order)
+    return replace(evidence, lines=kept, tracebacks=tuple(traces), stacks=tuple(stacks))

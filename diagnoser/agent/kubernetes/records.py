@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from diagnoser.agent.kubernetes import names, ranks
+from diagnoser.agent.kubernetes import names, ranks, restart
 from diagnoser.agent.kubernetes.kinds import JOB, JOBSET, PYTORCHJOB, RAYJOB, Kind, ending, templates
 
 TEXT_LENGTH = 500
@@ -295,8 +295,8 @@ def _last_change(status: Mapping[str, Any], as_seconds: bool = False) -> Any:
 
 
 def _labels(meta: Mapping[str, Any]) -> dict[str, str]:
-    """The workload's labels, by their last word, for the policy and the ledgers."""
-    given = meta.get("labels") or {}
+    """The workload's own labels, by their last word, for the policy and the ledgers."""
+    given = {name: value for name, value in (meta.get("labels") or {}).items() if name not in restart.JOBS_OWN}
     found = {name.rpartition("/")[2]: str(value)[:LABEL_LENGTH] for name, value in list(given.items())[:LABELS]}
     queue = str(given.get(QUEUE) or "")
     return {**({"partition": queue} if queue else {}), **{name: value for name, value in found.items() if value}}

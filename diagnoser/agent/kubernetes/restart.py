@@ -9,7 +9,7 @@ from diagnoser.agent.kubernetes.kinds import JOB, Kind, Object, templates
 
 _SERVERS_OWN = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink", "finalizers")
 _DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
-_JOBS_OWN = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
+JOBS_OWN = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
 """Labels by which a Job finds its pods; each new Job gets new ones."""
 _TRACKING = "batch.kubernetes.io/job-tracking"
 
@@ -25,7 +25,7 @@ def cleaned(kind: Kind, found: Mapping[str, Any]) -> Object:
     if kind is JOB and not copy["spec"].get("manualSelector"):
         copy["spec"].pop("selector", None)
         for labels in (meta.get("labels"), (copy["spec"]["template"].get("metadata") or {}).get("labels")):
-            for name in _JOBS_OWN:
+            for name in JOBS_OWN:
                 (labels or {}).pop(name, None)
     return copy
 

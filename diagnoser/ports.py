@@ -335,6 +335,9 @@ class FeedbackStore(Protocol):
     async def incidents(self, since: float, after: str, limit: int) -> list[Incident]:
         """Those that changed at or after ``since``, by diagnosis; ``after``: the last one of the page before."""
 
+    async def confirmed(self, limit: int) -> list[str]:
+        """Diagnoses that have an incident, those that changed last first."""
+
 
 @dataclass(frozen=True, slots=True)
 class LearnedFilter:

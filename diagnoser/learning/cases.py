@@ -94,13 +94,9 @@ class Cases:
             after = page[-1].id
 
     async def _confirmed(self) -> AsyncIterator[DiagnosisRecord]:
-        ids: list[str] = []
-        after = ""
-        while page := await self.store.incidents(0.0, after, _PAGE):
-            ids += [one.diagnosis for one in page if one.type is not FailureType.UNKNOWN]
-            after = page[-1].diagnosis
-        for one in ids[-CONFIRMED:]:
-            if record := await self.store.diagnosis(one):
+        for one in await self.store.confirmed(CONFIRMED):
+            record = await self.store.diagnosis(one)
+            if record and category_of(known(record)) is not Category.UNKNOWN:
                 yield record
 
 

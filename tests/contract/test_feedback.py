@@ -41,7 +41,7 @@ async def test_what_is_said_is_kept_the_newest_first(store: Store, second: Store
 
 
 async def test_incidents_are_read_by_what_changed_in_pages(store: Store) -> None:
-    """A reader that asks from a time on gets what changed since, each once."""
+    """A reader that asks from a time on gets what changed since, each once; or only the newest."""
     for number in range(4):
         about = f"0{number}"
         await put(store, about)
@@ -50,6 +50,7 @@ async def test_incidents_are_read_by_what_changed_in_pages(store: Store) -> None
     first = await store.incidents(301.0, "", 2)
     rest = await store.incidents(301.0, first[-1].diagnosis, 2)
     assert [one.diagnosis for one in first + rest] == ["01", "02", "03"]
+    assert await store.confirmed(2) == ["03", "02"]
 
 
 async def test_nothing_is_said_about_a_diagnosis_that_is_not_there(store: Store) -> None:

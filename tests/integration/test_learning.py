@@ -88,6 +88,17 @@ async def test_confirmed_hits_in_shadow_promote(here: Site) -> None:
     assert found.history[-1].why == "3 confirmed hits in shadow, none wrong"
 
 
+async def test_a_site_may_leave_promotion_to_people(tmp_path: Path) -> None:
+    """With 0, no number of confirmed hits promotes."""
+    async with site(tmp_path, promote_after=0) as here:
+        rule = await here.taught()
+        for number in range(2, 6):
+            await here.say(await here.fail(f"quilt-{number}", number))
+        await here.school.step()
+        found = await here.store.learned_rule(rule.id)
+    assert found is not None and (found.state, found.counts.confirmed) == (SHADOW, 4)
+
+
 async def test_one_wrong_hit_keeps_a_rule_in_shadow(here: Site) -> None:
     """A person names another cause for a failure that it would have decided: evidence promotes it no more."""
     rule = await here.taught()

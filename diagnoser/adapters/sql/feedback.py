@@ -38,6 +38,11 @@ class FeedbackRows(LearnedRules):
                 await self._learned(connection, incident, wanted)
             return bool(new)
 
+    async def confirmed(self, limit: int) -> list[str]:
+        newest = select(incidents.c.diagnosis).order_by(incidents.c.changed.desc(), incidents.c.diagnosis).limit(limit)
+        async with self.reading() as connection:
+            return [str(one) for one in (await connection.execute(newest)).scalars()]
+
     async def _learned(self, connection: AsyncConnection, incident: Incident, wanted: LearnedRule | None) -> None:
         """The cause is known now: who had it right, and what rule would know it next time."""
         known = incident.type is not FailureType.UNKNOWN

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _POINT = 1024
 """Bytes of a progress line that are kept to be read later."""
+_LATEST = 253_402_300_800.0
+"""The year 10,000, in seconds: no clock tells a later time."""
 _READ = int(IMPORTANT | Kind.PROGRESS | Kind.NODE)
 _NODE = int(Kind.NODE)
 
@@ -151,7 +153,7 @@ class Keeper:
 
     def _time(self, index: int) -> float:
         time = self._block.times[index] if self._block.times is not None else 0.0
-        return time if time == time else 0.0
+        return time if 0.0 < time < _LATEST else 0.0  # also where it is no number
 
     def _series(self, dialect: int, indices: list[int]) -> None:
         """Only lines that the static choice can keep are touched: a long steady series costs almost nothing."""

@@ -2,6 +2,7 @@
 
 import random
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -91,3 +92,19 @@ def test_routine_is_looked_at_once() -> None:
     before = len(cache.known)
     view(b"".join(b"stitched seam %d of hull %d\n" % (n, n % 9) for n in range(100_000)))
     assert len(cache.known) - before <= 2
+
+
+def test_clocks_that_jump_do_not_move_lines() -> None:
+    """Times that run backwards, leap by decades or are no times: the lines of a stream stay in their order, all times
+    are finite, and none runs backwards.
+    """
+    rng = random.Random(8)
+    stamps = ["1970-01-01 00:00:00", "2038-01-19 03:14:08", "9999-12-31 23:59:59", "2026-13-45 99:99:99", "0000-00-00"]
+    lines = [f"{rng.choice(stamps)} ERROR {word.decode()}" for word in words(400)]
+    times = tuple(rng.choice([0.0, -1e18, 1e18, float("nan"), float("inf"), 1.79e9]) for _ in lines)
+    compressor = Compressor()
+    compressor.feed(Block(Stream(), "\n".join(lines).encode(), 1, times, 1.79e9))
+    found = digest(compressor.take()).lines
+    assert [line.number for line in found] == sorted(line.number for line in found)
+    assert len(found) >= 400 - 2 * 64
+    assert all(before.time <= after.time < 3e11 for before, after in pairwise(found))

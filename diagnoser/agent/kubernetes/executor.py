@@ -12,7 +12,7 @@ from diagnoser.agent.kubernetes import records, steps, wanted
 from diagnoser.agent.kubernetes.check import Check
 from diagnoser.agent.kubernetes.kube import Kube
 from diagnoser.agent.kubernetes.records import NodeRecord, Workload
-from diagnoser.agent.kubernetes.steps import Do, End, Next, PodSeen, Ready, Tried, View
+from diagnoser.agent.kubernetes.steps import Do, End, Next, PodSeen, Ready, Tried, View, Wait
 from diagnoser.agent.kubernetes.wanted import Wanted
 from diagnoser.agent.service import Order, Service
 from diagnoser.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Unavailable
@@ -21,6 +21,8 @@ from diagnoser.taxonomy import Action
 LOOK_SECONDS = 0.5
 PATIENCE_SECONDS = 300.0
 """How long pods may take to end, or the API server may be away, before a plan counts as not reached."""
+STORED_SECONDS = 1800.0
+"""The same while the workload is only there as a copy: nobody else would launch it again."""
 PERSON_SECONDS = 5.0
 LET_GO = frozenset({"refused", "expired", "superseded", "held"})
 """States of a plan after which nobody will launch its workload again."""
@@ -104,29 +106,30 @@ class Executor:
 
     async def _settle(self, work: Work, decide: Decide) -> End | Ready:
         """Step by step until there is none left. Raises _GaveUp."""
-        patience = self.clock() + PATIENCE_SECONDS
+        begun, limit = self.clock(), PATIENCE_SECONDS
         while True:
-            step = decide(work.want, await self._view(work.want, patience), work.tried)
+            view = await self._view(work.want, begun + limit)
+            limit = STORED_SECONDS if view.stored else PATIENCE_SECONDS
+            step = decide(work.want, view, work.tried)
             if isinstance(step, End | Ready):
                 return step
             if not work.begun and self.clock() > work.deadline:
                 return End(False, "the plan expired before its first step")
-            if self.clock() > patience:
-                why = step.line if isinstance(step, Do) else step.why
-                raise _GaveUp(f"gave up after {PATIENCE_SECONDS:.0f} s: {why}")
+            if self.clock() > begun + limit:
+                raise _GaveUp(_given_up(work.want, view, step, limit))
             if isinstance(step, Do) and self.dry:
                 return End(False, f"dry run; the next request would be: {step.line}")
             if not isinstance(step, Do) or await self._do(work, step):
                 await asyncio.sleep(LOOK_SECONDS)
 
-    async def _view(self, want: Wanted, patience: float) -> View:
+    async def _view(self, want: Wanted, until: float) -> View:
         """How the cluster looks; waits for a server that is away. Raises _GaveUp, and BadInput or Denied for what will
         not pass."""
         while True:
             try:
                 return await self._looked(want)
             except Unavailable as error:
-                if self.clock() > patience:
+                if self.clock() > until:
                     raise _GaveUp(f"the API server does not answer: {error}") from None
                 log.warning("api_server_away", why=str(error))
                 await asyncio.sleep(LOOK_SECONDS * 4)
@@ -162,14 +165,15 @@ class Executor:
         """(faulty nodes, what to tell, whether the check came to an end)."""
         if self.check is None:
             return (), "the nodes were not checked: this agent was started without --check", False
-        order, stored = work.order, await self.kube.get(f"{work.want.copies}/{work.want.copy}")
+        order = work.order
         try:
+            stored = await self.kube.get(f"{work.want.copies}/{work.want.copy}")
             found = await self.service.check(order.plan["id"], order.token)
             while "verdict" not in found:
                 run = await self.check.run(work.want, stored or {}, found)
                 await self._report(order, "progress", steps=[self._step(one) for one in run.asked])
                 found = await self.service.checked(order.plan["id"], order.token, found["round"], run.results)
-        except (BadInput, Unavailable) as error:
+        except (BadInput, Denied, Unavailable) as error:
             return (), f"the nodes were not checked: {error}", False
         verdict = found["verdict"]
         return tuple(verdict["faulty"]), f"node check: {verdict['reason']}", True
@@ -203,6 +207,11 @@ class _GaveUp(DiagnoserError):
 
 def _relaunch(want: Wanted, view: View, tried: list[Tried]) -> Next:
     return steps.cordon(want, view, tried) or steps.relaunch(want, view, tried)
+
+
+def _given_up(want: Wanted, view: View, step: Do | Wait, seconds: float) -> str:
+    copy = f"; a copy of the workload is in the ConfigMap {want.namespace}/{want.copy}" if view.stored else ""
+    return f"gave up after {seconds:.0f} s: {step.line if isinstance(step, Do) else step.why}{copy}"
 
 
 def _ended(found: End | Ready) -> End:

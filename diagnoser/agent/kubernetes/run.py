@@ -97,7 +97,7 @@ def pods_of(store: Store) -> Callable[[Key], tuple[PodSeen, ...]]:
 
     def find(key: Key) -> tuple[PodSeen, ...]:
         some = (pod for pod in store.by_work().get(key, ()) if not pod.gone and not pod.over)
-        return tuple(PodSeen(pod.name, pod.uid, pod.node, pod.leaving) for pod in some)
+        return tuple(PodSeen(pod.name, pod.uid, pod.node, pod.leaving, store.lost(pod.node)) for pod in some)
 
     return find
 

@@ -24,10 +24,13 @@ PASSING = frozenset({409, 429})
 
 @dataclass(frozen=True, slots=True)
 class PodSeen:
+    """leaving: it is being deleted. lost: its node is not ready, so that nobody will end it there."""
+
     name: str
     uid: str
     node: str
     leaving: bool = False
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +174,19 @@ def _make_room(want: Wanted, view: View, tried: Sequence[Tried]) -> Next:
         copy = Do("POST", want.copies, _copy(want, view.work, view.launch), f"({want.copy}: a copy of {want.name})")
         return _unless_refused(copy, tried, "the workload could not be stored")
     if meta.get("deletionTimestamp"):
-        return Wait("the pods of the old workload end")
+        return _forget_lost(want, view, tried) or Wait("the pods of the old workload end")
     options = {"propagationPolicy": "Foreground", "preconditions": {"uid": meta["uid"]}}
     return _unless_refused(Do("DELETE", want.path, options), tried, "the old workload could not be deleted")
+
+
+def _forget_lost(want: Wanted, view: View, tried: Sequence[Tried]) -> Do | None:
+    """Pods of a node that is lost never end: the server is told to forget them."""
+    for pod in view.pods:
+        path = f"/api/v1/namespaces/{want.namespace}/pods/{pod.name}"
+        step = Do("DELETE", path, {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}, "(its node is lost)")
+        if pod.leaving and pod.lost and not any(one.step == step and one.code not in PASSING for one in tried):
+            return step
+    return None
 
 
 def _create(want: Wanted, view: View, tried: Sequence[Tried]) -> Next:

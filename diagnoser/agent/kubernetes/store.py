@@ -42,6 +42,9 @@ class Store:
         self.nodes.pop(name, None)
         self.changed.set()
 
+    def lost(self, node: str) -> bool:
+        return node in self.nodes and not self.nodes[node].ready
+
     def put_pod(self, pod: PodRecord) -> None:
         """An evicted pod may be told without its containers: that they ran is known from before."""
         before = self.pods.get(pod.uid)
@@ -55,9 +58,8 @@ class Store:
         pod = self.pods.pop(uid, None)
         if pod is None:
             return
-        node = self.nodes.get(pod.node)
-        lost = node is not None and not node.ready
-        self.gone[pod.uid] = records.gone(pod, "NodeLost" if lost else self.reasons.pop(uid, "Deleted"))
+        why = "NodeLost" if self.lost(pod.node) else self.reasons.pop(uid, "Deleted")
+        self.gone[pod.uid] = records.gone(pod, why)
         _bound(self.gone)
         self.changed.set()
 

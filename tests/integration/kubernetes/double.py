@@ -52,6 +52,7 @@ class State:
     """objects: by (plural, namespace, name). changes: (version, type, plural, object). oldest: version that is known.
 
     refused: (method, plural) -> code. evictions: versions that are served. logs: lines of a pod, by its name.
+    lingering: a node whose pods stay, once deleted, until they are forgotten; their Job stays as long.
     on_pod: what happens to a pod that somebody asked for.
     """
 
@@ -66,6 +67,7 @@ class State:
     down: bool = False
     token: str = "t"
     page: int = 1000
+    lingering: str = ""
     on_pod: Callable[[Object], None] = lambda pod: None
     changed: threading.Condition = field(default_factory=threading.Condition)
 
@@ -85,7 +87,13 @@ class State:
 
     def drop(self, plural: str, namespace: str, name: str) -> None:
         with self.changed:
-            found = self.objects.pop((plural, namespace, name))
+            found = self.objects[plural, namespace, name]
+            stays = [pod for pod in self.pods(name) if pod["spec"]["nodeName"] == self.lingering]
+            if plural == "jobs" and stays:
+                for item, kind in ((found, "jobs"), *((pod, "pods") for pod in stays)):
+                    self.put(kind, {**item, "metadata": {**item["metadata"], "deletionTimestamp": stamp()}})
+                return
+            del self.objects[plural, namespace, name]
             self.version += 1
             found = {**found, "metadata": {**found["metadata"], "resourceVersion": str(self.version)}}
             self._tell("DELETED", plural, found)
@@ -264,6 +272,10 @@ class _Handler(BaseHTTPRequestHandler):
         if uid and uid != found["metadata"]["uid"]:
             return self._tell(409, {"message": "the uid differs"})
         self.server.state.drop(*asked.key)
+        owner = found["metadata"].get("labels", {}).get("job-name", "")
+        waits = self.server.state.get("jobs", owner)
+        if asked.plural == "pods" and waits and waits["metadata"].get("deletionTimestamp"):
+            self.server.state.drop("jobs", asked.namespace, owner)
         return self._tell(200, {"status": "Success"})
 
     def _evict(self, asked: Asked) -> None:

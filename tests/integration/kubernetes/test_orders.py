@@ -116,6 +116,19 @@ def test_a_job_that_its_controller_launched_again_only_moves(server: Server, ser
     assert (old["status"]["phase"], new["spec"]["nodeName"]) == ("Failed", "gpu-02")
 
 
+def test_pods_of_a_lost_node_hold_up_nothing(server: Server, service: Plans, agent: Agent) -> None:
+    """They would never end, and the old Job with them: the server is told to forget them."""
+    known = launched(server, job("llama"))
+    server.state.lingering = "gpu-02"
+    server.state.ready("gpu-02", "Unknown")
+    service.add("p1", known, nodes=["gpu-02"])
+    agent.start()
+    plan = _end(service, agent, "p1")
+    assert plan["state"] == "reached", plan
+    assert sum(change.startswith("DELETE pods llama-1") for change in server.changes()) == 1
+    assert {pod["spec"]["nodeName"] for pod in server.state.pods("llama")} == {"gpu-01", "gpu-03"}
+
+
 CUSTOM = {
     "jobset": {"replicatedJobs": [{"name": "workers", "template": {"spec": {"template": POD}}}]},
     "pytorchjob": {"pytorchReplicaSpecs": {"Master": {"template": POD}, "Worker": {"template": POD}}},

@@ -39,10 +39,11 @@ def join(lines: Sequence[Line], voices: Sequence[str]) -> tuple[Traceback, ...]:
     found: list[Traceback] = []
     for indices in speech.values():
         for lane in deal(lines, indices):
+            start = len(found)
             for trace, chained in _read(lines, lane):
                 if found and _RAY.match(_said(lines[found[-1].raised])) and trace.lines[0] > found[-1].raised:
                     found[-1] = replace(found[-1], cause=len(found))  # what Ray tells of was raised first
-                found.append(replace(trace, cause=len(found) - 1) if chained and found else trace)
+                found.append(replace(trace, cause=len(found) - 1) if chained and len(found) > start else trace)
     return tuple(found)
 
 

@@ -187,3 +187,14 @@ def test_the_view_fits_any_budget_and_keeps_a_block_of_each_rank_group(budget: i
 def test_spans_are_short() -> None:
     """Runs of numbers are written as ranges."""
     assert spans([0, 1, 2, 3, 7, 9, 10]) == "0-3,7,9-10"
+
+
+def test_a_chain_stays_within_one_rank() -> None:
+    """Of rank 1 only the second exception of a chain was kept: it does not follow from what rank 0 raised."""
+    whole = ["Traceback (most recent call last):", '  File "a.py", line 1, in f', "KeyError: 'x'"]
+    cut = ["During handling of the above exception, another exception occurred:", *whole[:2], "OSError: y"]
+    found = read(*(f"[rank0]: {line}" for line in whole), *(f"[rank1]: {line}" for line in cut))
+    assert [(trace.rank, trace.exception, trace.cause) for trace in found.tracebacks] == [
+        (0, "KeyError", -1),
+        (1, "OSError", -1),
+    ]

@@ -1,0 +1,74 @@
+"""Where the compressed logs of attempts are stored."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from diagnoser.model import AttemptKey, Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What a stream already holds: closed ranges of line numbers, sorted, disjoint, not adjacent.
+
+    Written by compare-and-set on ``version``.
+    """
+
+    covered: tuple[tuple[int, int], ...] = ()
+    version: int = 0
+
+    @property
+    def next(self) -> int:
+        """The number that the next line gets when the shipper does not number its lines."""
+        return self.covered[-1][1] + 1 if self.covered else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """One attempt's share of a commit. ``cursors``: stream -> (version that was read, ranges after this append).
+
+    fatal: some line tells of a failure. The part of a node's log is never diagnosed by itself.
+    """
+
+    attempt: AttemptKey
+    delta: bytes
+    received: float
+    cursors: Mapping[Stream, tuple[int, tuple[tuple[int, int], ...]]]
+    fatal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDelta:
+    id: int
+    data: bytes
+
+
+class LogStore(Protocol):
+    async def cursors(self, attempts: Sequence[AttemptKey]) -> dict[AttemptKey, dict[Stream, Cursor]]:
+        """The cursors of all streams of these attempts; an attempt that is not known yet has none."""
+
+    async def append(self, appends: Sequence[Append]) -> None:
+        """Commit all or nothing; creates jobs and attempts that are not known. Raises Conflict when a cursor moved."""
+
+    async def deltas(self, attempt: AttemptKey) -> list[StoredDelta]: ...
+
+    async def compact(self, attempt: AttemptKey, merged: bytes, replaced: Sequence[int]) -> bool:
+        """Put ``merged`` in the place of ``replaced``; False when one of them is already gone."""
+
+    async def crowded(self, more_than: int, limit: int) -> list[AttemptKey]:
+        """Attempts that hold more than so many deltas, the fullest first."""
+
+    async def current_attempt(self, job: str) -> int:
+        """The highest attempt number of the job, 1 for a job that is not known."""
+
+    async def node_parts(self, logs: Sequence[str], least: int) -> dict[str, list[bytes]]:
+        """Of these logs (``model.node_log_id``) the deltas of all parts from number ``least`` on, oldest first."""
+
+    async def revisit(self, log: str, since: float, now: float) -> int:
+        """Make attempts due again that ran on the node of this log and failed or ended after ``since``; how many.
+
+        Only those that are diagnosed: the others will see the log anyway.
+        """
+
+    async def drop_parts(self, kind: str, below: int) -> int:
+        """Drop parts with numbers under ``below``; how many. kind: ``model.NODE_LOG`` or ``model.CLEAN_RUNS``."""

@@ -1,0 +1,47 @@
+"""Plans, nodes and breakers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from diagnoser.model import BreakerState, NodeMark, Plan, Ruling, Situation
+
+Rule = Callable[[Plan | None, Situation], Ruling]
+"""Decides what becomes of a plan in its situation. Pure: the store calls it inside the transaction that writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFilter:
+    state: str = ""
+    job: str = ""
+
+
+class RecoveryStore(Protocol):
+    async def plans(self, where: PlanFilter, after: str, limit: int) -> list[Plan]:
+        """Newest first; ``after`` is the id of the last one already seen, "" for the first page."""
+
+    async def plan(self, id: str) -> Plan | None: ...
+
+    async def change_plan(self, id: str, now: float, rule: Rule, *, alone: bool = False) -> Ruling:
+        """Read the plan and its situation under the lock of its cluster, and store the ruling in the same transaction.
+
+        What ``rule`` raises leaves everything as it was. alone: the rule looks at nothing but the plan, so that the
+        situation (up to thousands of plans) is not read. Raises NotFound.
+        """
+
+    async def claim_plan(self, executor: str, cluster: str, now: float, lease: float) -> Plan | None:
+        """The oldest plan of the cluster that can be claimed, now held by the executor; None when there is none."""
+
+    async def expired_plans(self, now: float, limit: int) -> list[str]:
+        """Ids of plans whose time is over and that nobody holds."""
+
+    async def note_node(self, mark: NodeMark) -> NodeMark:
+        """Store what happened to a node, with the feedback that it gives. Idempotent for an equal event."""
+
+    async def node_marks(self, cluster: str) -> list[NodeMark]:
+        """The last event of each node that had one, by name. cluster: "" for all."""
+
+    async def breakers(self) -> list[BreakerState]: ...
+
+    async def reset_breaker(self, state: BreakerState) -> BreakerState:
+        """Close a breaker that has tripped. Raises NotFound for one that never did."""

@@ -1,0 +1,14 @@
+"""The store as a whole."""
+
+from typing import Protocol
+
+from diagnoser.ports.logs import LogStore
+from diagnoser.ports.outbox import OutboxStore
+from diagnoser.ports.reading import ReadStore
+from diagnoser.ports.recovery import RecoveryStore
+from diagnoser.ports.teaching import FeedbackStore, RuleStore
+from diagnoser.ports.work import JobStore, WorkStore
+
+
+class Store(LogStore, JobStore, WorkStore, OutboxStore, RecoveryStore, ReadStore, FeedbackStore, RuleStore, Protocol):
+    """All of it; one adapter over one database, so that what belongs together commits together."""

@@ -1,0 +1,112 @@
+"""Jobs, their attempts, who works on which, and what came of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from diagnoser.model import Attempt, AttemptKey, Diagnosis, Effect, Event, Feedback, Job, Plan
+from diagnoser.ports.recovery import Rule
+
+
+class JobStore(Protocol):
+    async def register(self, job: Job) -> Job:
+        """Insert or complete a job: given fields win, empty ones leave what is stored."""
+
+    async def add_event(self, attempt: AttemptKey, event: Event) -> None:
+        """Idempotent for an equal event. Creates job and attempt when needed."""
+
+    async def job(self, id: str) -> Job | None: ...
+
+    async def attempts(self, job: str) -> list[Attempt]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When an attempt is due for diagnosis: ``grace`` seconds after it ended, or after a fatal line once the log is
+    quiet for ``settle`` seconds, at the latest ``settle_max`` seconds after that line.
+
+    quiet: the same as ``grace`` where a fatal line is there already and nothing has been said yet: late lines are then
+    no longer likely to be what matters, and change the verdict when they are.
+    """
+
+    grace: float
+    settle: float
+    settle_max: float
+    quiet: float = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A lease on a due attempt. ``token`` proves it at the save.
+
+    tries: how often the attempt was claimed since its last diagnosis, this time included.
+    """
+
+    attempt: Attempt
+    job: Job
+    token: str
+    tries: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosisRecord:
+    """A stored diagnosis. ``current`` is False once a later revision of the same attempt replaced it."""
+
+    id: str
+    attempt: AttemptKey
+    revision: int
+    created: float
+    current: bool
+    diagnosis: Diagnosis
+    plan: Plan | None = None
+    feedback: tuple[Feedback, ...] = ()  # what people said, the newest first
+
+
+class WorkStore(Protocol):
+    async def claim_attempts(self, now: float, timing: Timing, lease: float, limit: int) -> list[Claim]: ...
+
+    async def next_end(self, timing: Timing) -> float | None:
+        """When the first of the attempts that have ended and that nobody works on becomes due; None without one."""
+
+    async def claim_silent(self, now: float, silent: float, lease: float, limit: int) -> list[Claim]:
+        """Running attempts without a fatal line that have printed nothing for ``silent`` seconds: they may hang.
+
+        Not those that were released until a later time, and none that fell silent more than a day ago.
+        """
+
+    async def save_diagnosis(
+        self,
+        claim: Claim,
+        record: DiagnosisRecord,
+        plan: Plan | None,
+        effects: Sequence[Effect],
+        rule: Rule | None = None,
+    ) -> None:
+        """One transaction: diagnosis, plan, effects, attempt marked as diagnosed at the claim's revision, lease ended.
+
+        Without ``rule`` a plan whose key exists already is left as it is; with it, the ruling on ``plan`` is stored.
+        An effect whose key exists already is left as it is. Raises Conflict when the lease was lost.
+        """
+
+    async def release(self, claim: Claim, until: float = 0.0) -> None:
+        """The attempt is sound as far as its log goes: nothing is stored, its fatal mark is taken back.
+
+        A fatal line that came after the claim keeps the mark. Ignored when the lease was lost. until: its silence is
+        not looked at again before; an end or a fatal line is.
+        """
+
+    async def extend(self, claim: Claim, until: float) -> None:
+        """Move the end of the lease: to keep it during long work, or to put off the next try. Raises Conflict."""
+
+    async def replace_diagnosis(
+        self,
+        replaced: str,
+        record: DiagnosisRecord,
+        plan: Plan | None,
+        effects: Sequence[Effect],
+        rule: Rule | None = None,
+    ) -> bool:
+        """Put a better diagnosis of the same revision in the place of ``replaced`` (an id), with plan and effects.
+
+        False, and nothing is stored, when ``replaced`` is not the current one any more.
+        """

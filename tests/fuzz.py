@@ -65,9 +65,8 @@ def _compressed(data: bytes, count: int) -> None:
     view = digest(merged)
     evidence = view.evidence()
     assert [line.number for line in evidence.lines if line.stream != Stream()] == []
-    assert all(
-        0 <= index < len(evidence.lines) for one in (*evidence.tracebacks, *evidence.stacks) for index in one.lines
-    )
+    joined = [one.lines for one in evidence.tracebacks] + [one.lines for one in evidence.stacks]
+    assert all(0 <= index < len(evidence.lines) for indices in joined for index in indices)
     assert len(view.render(500)) < 6000
 
 

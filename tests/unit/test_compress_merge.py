@@ -24,6 +24,7 @@ from diagnoser.compress import (
 from diagnoser.compress.lines import read_prefix
 from diagnoser.compress.shapes import shapes
 from diagnoser.errors import BadInput
+from diagnoser.ingest import Ranges, covered_with, missing
 from diagnoser.model import Anchor, Block, Stream
 
 TIGHT = Limits(
@@ -171,6 +172,34 @@ def test_replicas_that_saw_other_lines_before_agree(
     merged = merge([from_bytes(part, limits) for part in parts], limits)
     assert to_bytes(merged) == whole
     assert repr(digest(merged).evidence()) == repr(digest(from_bytes(whole, limits)).evidence())  # NaN is NaN
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(twins(), min_size=1, max_size=40),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=8),
+    st.randoms(use_true_random=False),
+    st.booleans(),
+)
+def test_batches_that_overlap_or_come_twice_count_once(
+    lines: list[bytes], spans: list[tuple[int, int]], rng: random.Random, tight: bool
+) -> None:
+    """Numbered batches in any order, overlapping, repeated, each to another fresh replica: with the ranges that the
+    store keeps, the same bytes as one process that reads the log once.
+    """
+    limits, last = TIGHT if tight else Limits(), len(lines)
+    fresh_process()
+    whole = to_bytes(one(Stream(), lines, 1, limits))
+    batches = [(min(span) % last + 1, min(max(span) % last + 1, last)) for span in spans]
+    batches = [(min(pair), max(pair)) for pair in batches] * 2 + [(1, last)]
+    rng.shuffle(batches)
+    held, parts = Ranges(), []
+    for low, high in batches:
+        fresh_process()
+        for first, end in missing(held, low, high):
+            parts.append(to_bytes(one(Stream(), lines[first - 1 : end], first, limits)))
+        held = covered_with(held, low, high)
+    assert to_bytes(merge([from_bytes(part, limits) for part in parts], limits)) == whole
 
 
 @settings(max_examples=60, deadline=None)

@@ -163,6 +163,10 @@ class Cluster:
             return False
 
     def _nodes_ready(self) -> bool:
+        """Kubemark 1.20 now and then dies of a race while it starts: then it is started again."""
+        for number, name in enumerate(NODES, 1):
+            if self.daemons[name].poll() is not None:
+                self.start_node(name, number)
         items = self.get("/api/v1/nodes")["items"]
         conditions = [one for item in items for one in item["status"].get("conditions", ())]
         ready = [one for one in conditions if one["type"] == "Ready" and one["status"] == "True"]

@@ -27,6 +27,7 @@ from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.attribution import Attribution
 from diagnoser.effects import Effects
+from diagnoser.housekeeping import Bounds
 from diagnoser.intake import Intake
 from diagnoser.learning.shelf import Shelf
 from diagnoser.learning.watch import Watch
@@ -248,8 +249,7 @@ def _pace(settings: Settings) -> Pace:
         lease=settings.lease_seconds,
         poll=0.5,
         enrich=settings.model_deadline_seconds + 5,
-        node_log_hours=settings.node_log_hours,
-        baseline_hours=settings.baseline_days * 24,
+        bounds=Bounds(node_log_hours=settings.node_log_hours, baseline_hours=settings.baseline_days * 24),
     )
 
 

@@ -4,17 +4,17 @@ A worker that dies loses nothing: its lease ends and another one starts over. Tw
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
 import structlog
 
-from diagnoser import node_logs
 from diagnoser.errors import Conflict, Unavailable
-from diagnoser.model import CLEAN_RUNS, NODE_LOG, AttemptKey, Diagnosis, Effect, Facts, Plan
+from diagnoser.housekeeping import Bounds, Expire, Housekeeping, Merge
+from diagnoser.model import AttemptKey, Diagnosis, Effect, Facts, Plan
 from diagnoser.ports import (
     Claim,
     Clock,
@@ -22,7 +22,6 @@ from diagnoser.ports import (
     LogStore,
     RecoveryStore,
     Rule,
-    StoredDelta,
     Timing,
     Wake,
     WorkStore,
@@ -60,11 +59,6 @@ Observe = Callable[[DiagnosisRecord, list[bytes], Facts], Awaitable[None]]
 Learn = Callable[[Claim, Diagnosis, list[bytes]], Awaitable[None]]
 """Remembers what a clean run prints; ignores other runs."""
 
-Merge = Callable[[list[bytes]], bytes]
-"""Several deltas as one. Runs in a thread."""
-
-
-EXPIRED_AT_ONCE = 100
 SHORTEST = 0.02
 """Seconds of the shortest sleep: another replica may hold what is due."""
 
@@ -85,7 +79,6 @@ class Reason(StrEnum):
     NOT_ENRICHED = "not_enriched"
     ENRICHMENT_LATE = "enrichment_late"
     ENRICHMENT_FAILED = "enrichment_failed"
-    MERGE_FAILED = "merge_failed"
     ENRICHMENT_STALE = "enrichment_stale"  # a newer verdict was there first
 
 
@@ -93,7 +86,7 @@ class Reason(StrEnum):
 class Work:
     """What a worker does with an attempt; the composition root says it. diagnose and merge run in threads.
 
-    rule: settles plans. expire: time -> the rule for plans whose time is over. refresh: before each round.
+    rule: settles plans. refresh: before each round.
     """
 
     diagnose: Diagnose
@@ -101,7 +94,7 @@ class Work:
     merge: Merge
     enrich: Enrich | None = None
     rule: Ruler | None = None
-    expire: Callable[[float], Rule] | None = None
+    expire: Expire | None = None
     facts: Gather | None = None
     learn: Learn | None = None
     recall: Recall | None = None
@@ -112,13 +105,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds, except: at_once and enrich_at_once are numbers of attempts, crowd a number of deltas.
+    """Seconds, except: at_once and enrich_at_once are numbers of attempts; bounds: of what is kept.
 
     lease: how long a claim holds; renewed while the work lasts. A claim that failed waits ``lease * 2**tries``, at
-    most ``longest``. enrich: deadline of one enrichment. poll: the longest sleep. An attempt with more than ``crowd``
-    deltas is compacted. node_log_hours: for so many hours of arrival logs of nodes are kept.
-    baseline_hours: for so many hours a clean run is remembered. silent: a run that has printed nothing for so long is
-    looked at, each time the silence has doubled; ``look``: time between two searches for such runs.
+    most ``longest``. enrich: deadline of one enrichment. poll: the longest sleep. silent: a run that has printed
+    nothing for so long is looked at, each time the silence has doubled; ``look``: time between two searches for such
+    runs.
     """
 
     lease: float = 60.0
@@ -127,11 +119,9 @@ class Pace:
     poll: float = 1.0
     at_once: int = 2
     enrich_at_once: int = 4
-    crowd: int = 256
-    node_log_hours: int = 24
-    baseline_hours: int = 0
     silent: float = 300.0
     look: float = 15.0
+    bounds: Bounds = field(default_factory=Bounds)
 
 
 class Worker:
@@ -159,9 +149,8 @@ class Worker:
         self._pace = pace
         self._seats = asyncio.Semaphore(pace.enrich_at_once)
         self._enriching: set[asyncio.Task[None]] = set()
-        self._unmergeable: dict[AttemptKey, float] = {}  # -> when to try again
         self._next_look = 0.0
-        self._swept = 0  # the newest part of node logs at the last sweep
+        self._housekeeping = Housekeeping(store, work.merge, work.expire, clock, outbox, metrics, pace.bounds)
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
@@ -181,9 +170,7 @@ class Worker:
         claims = await self._store.claim_attempts(self._clock(), self._timing, self._pace.lease, self._pace.at_once)
         claims += await self._silent()
         await asyncio.gather(*(self._handle(claim) for claim in claims))
-        await self._compact_crowded()
-        await self._drop_old_parts()
-        await self._expire_plans()
+        await self._housekeeping.sweep()
         return len(claims)
 
     async def finish(self) -> None:
@@ -320,31 +307,6 @@ class Worker:
         self._outbox.notify()
         return Reason.ENRICHED
 
-    async def _compact_crowded(self) -> None:
-        now = self._clock()
-        for key in await self._store.crowded(self._pace.crowd, self._pace.at_once + len(self._unmergeable)):
-            if self._unmergeable.get(key, now) > now:
-                continue
-            try:
-                await self._compact(key)
-                self._unmergeable.pop(key, None)
-            except Unavailable:
-                raise
-            except Exception as error:
-                self._unmergeable[key] = now + self._pace.longest
-                self._tell(key, Reason.MERGE_FAILED, error)
-
-    async def _expire_plans(self) -> None:
-        """Plans whose time is over are told as such; another worker may be doing the same."""
-        if self._work.expire is None:
-            return
-        now = self._clock()
-        for plan in await self._store.expired_plans(now, EXPIRED_AT_ONCE):
-            rule = Watched(self._work.expire(now))
-            await self._store.change_plan(plan, now, rule, alone=True)
-            self._metrics.ruled(rule)
-            self._outbox.notify()
-
     async def _silent(self) -> list[Claim]:
         """Now and then, runs that may hang."""
         now = self._clock()
@@ -357,20 +319,6 @@ class Worker:
         """When the silence of a sound run will have doubled; at once for what was claimed for a fatal line."""
         attempt, now = claim.attempt, self._clock()
         return 0.0 if attempt.fatal is not None else now + max(self._pace.silent, now - attempt.last_line)
-
-    async def _drop_old_parts(self) -> None:
-        """Logs of nodes are kept for a time only; there is something to drop once an hour."""
-        newest = node_logs.part(self._clock())
-        if newest > self._swept:
-            await self._store.drop_parts(NODE_LOG, newest - self._pace.node_log_hours)
-            await self._store.drop_parts(CLEAN_RUNS, newest - self._pace.baseline_hours)
-            self._swept = newest
-
-    async def _compact(self, key: AttemptKey) -> None:
-        """A loser of the race changes nothing; a later round looks again."""
-        stored: Sequence[StoredDelta] = await self._store.deltas(key)
-        merged = await asyncio.to_thread(self._work.merge, [delta.data for delta in stored])
-        await self._store.compact(key, merged, [delta.id for delta in stored])
 
     def _tell(self, key: AttemptKey, reason: Reason, error: Exception | None = None) -> None:
         fields = {"job": key.job, "attempt": key.number, "reason": reason.value}

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from diagnoser.adapters.memory import LocalWake
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.errors import Unavailable
+from diagnoser.housekeeping import Bounds
 from diagnoser.model import Attempt, Diagnosis, Effect, Event, EventKind, Facts, Job, Plan
 from diagnoser.ports import Claim, Cursor, DiagnosisFilter, DiagnosisRecord
 from diagnoser.taxonomy import Category, FailureType, Outcome
@@ -19,7 +20,7 @@ from diagnoser.telemetry import Metrics
 from diagnoser.worker import Enrich, Pace, Work, Worker, is_sound
 from tests.contract.records import KEY, OUT, TIMING, append, diagnosis, effect, plan
 
-PACE = Pace(lease=60.0, enrich=5.0, crowd=3, silent=1e6)
+PACE = Pace(lease=60.0, enrich=5.0, silent=1e6, bounds=Bounds(crowd=3))
 ALL = DiagnosisFilter(current_only=False)
 SOUND = Diagnosis(Outcome.UNKNOWN, Category.NONE, FailureType.KEY_ERROR, 0.0, "heuristic:none")
 
@@ -251,13 +252,13 @@ async def test_deltas_that_cannot_be_merged_are_left_alone_for_a_while(store: Sq
     def broken(deltas: list[bytes]) -> bytes:
         raise ValueError("not a delta")
 
-    bench.worker._work = replace(bench.worker._work, merge=broken)
+    bench.worker._housekeeping._merge = broken
     for _ in range(4):
         await bench.lines(fatal=False)
     with capture_logs() as logs:
         await bench.worker.step()
         await bench.worker.step()
-    assert [entry["reason"] for entry in logs] == ["merge_failed"]
+    assert [entry["event"] for entry in logs] == ["merge_failed"]
     assert len(await store.deltas(KEY)) == 4
 
 

@@ -5,7 +5,7 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-llm demo-slurm run test test-slurm test-kubernetes test-llm system lint types bench eval lock clean
+.PHONY: help setup demo demo-llm demo-slurm run test test-slurm test-kubernetes test-llm system lint types bench fuzz eval lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ types: $(STAMP)  ## mypy --strict
 bench: $(STAMP)  ## measure the compressor against plain Drain3
 	$(BIN)/python -m tests.bench
 	$(BIN)/pytest tests/bench/bench_stages.py --benchmark-columns=median,iqr,rounds --benchmark-sort=fullname -p no:xdist
+
+fuzz: $(STAMP)  ## feed the line reader broken lines until something breaks (SECONDS=60)
+	$(BIN)/python -m tests.fuzz $(or $(SECONDS),60)
 
 eval: $(STAMP)  ## score the diagnosis on the labelled logs
 	$(BIN)/python -m tests.bars

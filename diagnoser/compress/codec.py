@@ -12,7 +12,7 @@ from diagnoser.compress.progress import Point
 from diagnoser.errors import BadInput
 from diagnoser.model import Cap, Stream
 
-VERSION = 2
+VERSION = 3
 _MOST = 512 << 20
 """Largest unpacked delta in bytes: far above what the limits let one become."""
 

@@ -228,7 +228,7 @@ def test_bytes_keep_nan_apart_from_not_printed() -> None:
     assert point.tokens_per_second is None
 
 
-@pytest.mark.parametrize("data", [b"", b"\x00", b"\x01", b"\x01garbage", b"\x02" + b"x" * 9])
+@pytest.mark.parametrize("data", [b"", b"\x00", b"\x01", b"\x01garbage", b"\x02" + b"x" * 9, b"\x03garbage"])
 def test_bytes_that_are_no_delta_are_refused(data: bytes) -> None:
     """A wrong version or a broken body is an error of the input, not a crash."""
     with pytest.raises(BadInput):

@@ -10,6 +10,7 @@ from diagnoser.agent.kubernetes.logs import Cutter
 from diagnoser.agent.kubernetes.memory import Mark
 from diagnoser.agent.kubernetes.records import Ended
 from diagnoser.agent.kubernetes.store import Store
+from diagnoser.agent.kubernetes.stream import Watched
 
 GPUS = {"resources": {"limits": {"nvidia.com/gpu": "8"}}}
 START, END = "2026-01-01T00:00:10Z", "2026-01-01T00:01:00Z"
@@ -201,6 +202,20 @@ def test_pods_of_a_ray_cluster_belong_to_the_job_that_made_it() -> None:
     meta = {"name": "tune", "namespace": "train", "uid": "r1"}
     store.put_work(records.workload(KINDS["rayjob"], {"metadata": meta, "status": {"rayClusterName": "ray-x"}}))
     assert list(store.by_work()) == [("rayjob", "train", "tune")]
+
+
+def test_an_object_of_an_unexpected_form_does_not_end_the_watch() -> None:
+    """It is passed over, and the watch goes on behind it."""
+    kept: list[str] = []
+
+    def put(item: dict[str, Any]) -> None:
+        kept.append(item["spec"]["x"])
+
+    watched = Watched(None, "/api/v1/pods", put, lambda item: None)  # type: ignore[arg-type]
+    for version, spec in (("7", {}), ("8", {"x": "kept"})):
+        item = {"metadata": {"uid": version, "name": "p", "resourceVersion": version}, "spec": spec}
+        watched._take({"type": "ADDED", "object": item})
+    assert (kept, watched.version) == (["kept"], "8")
 
 
 def _cut(mark: Mark, *chunks: bytes) -> tuple[list[bytes], Mark]:

@@ -67,7 +67,7 @@ class Watched:
             version = str(page["metadata"].get("resourceVersion") or "")
             for item in page.get("items") or ():
                 seen[item["metadata"]["uid"]] = _identity(item)
-                self.put(item)
+                self._put(item)
         for uid, identity in self.known.items():
             if uid not in seen:
                 self.drop(identity)
@@ -103,7 +103,14 @@ class Watched:
             self.drop(item)
         elif kind in ("ADDED", "MODIFIED"):
             self.known[meta["uid"]] = _identity(item)
+            self._put(item)
+
+    def _put(self, item: dict[str, Any]) -> None:
+        """One object of an unexpected form must not end the watch of all others."""
+        try:
             self.put(item)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            log.warning("object_not_read", path=self.path, name=item["metadata"].get("name"), why=repr(error)[:200])
 
 
 def _event(line: bytes) -> dict[str, Any]:

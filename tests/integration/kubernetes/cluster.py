@@ -163,7 +163,7 @@ class Cluster:
             return False
 
     def _nodes_ready(self) -> bool:
-        """Kubemark 1.20 now and then dies of a race while it starts: then it is started again."""
+        """A hollow kubelet now and then dies while it starts: then it is started again."""
         for number, name in enumerate(NODES, 1):
             if self.daemons[name].poll() is not None:
                 self.start_node(name, number)

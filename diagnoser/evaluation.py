@@ -84,6 +84,8 @@ class Verdict:
 class Report:
     """shares: name -> share in 0..1 or None. counts: name -> number. intervals: name -> 95 % bootstrap interval.
 
+    node: of all cases with a known node. node_attributable: of those where some line of the log shows the cause.
+
     confusion: (label, said) -> cases, for wrong types. by_type: type -> (right, cases).
     """
 
@@ -138,6 +140,7 @@ def report(verdicts: Sequence[Verdict], weights: Mapping[str, float], seed: int 
         "action": lambda one: one.action,
         "rank": lambda one: one.rank,
         "node": lambda one: one.node,
+        "node_attributable": lambda one: None if one.label.silent else one.node,
         "abstain": lambda one: one.said_category == "unknown",
     }
     values = {name: [value for one in verdicts if (value := of(one)) is not None] for name, of in measures.items()}

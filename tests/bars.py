@@ -39,7 +39,7 @@ SHOWN: tuple[str, ...] = (
     "root_line_top3",
     "action",
 )
-SHOWN += ("rank", "node", "abstain", "ece")
+SHOWN += ("rank", "node", "node_attributable", "abstain", "ece")
 FAULTS = ("false_cordon", "wrong_node_cordon", "false_alarm", "false_stop")
 
 

@@ -120,7 +120,7 @@ def _hosts(evidence: Evidence) -> frozenset[str]:
     said = [line.node for line in lines] + [found[1] for line in lines if (found := _SAYS_NODE[0].search(line.text))]
     said += [one.host for one in endings.failures(evidence)]
     said += [one.node for one in endings.exits(evidence)]
-    said += [found["node"] for line in lines if (found := _STEPD.search(line.text))]
+    said += [found["node"] for line in lines if (found := _STEPD.search(line.text))] + [*_announced(evidence).values()]
     return frozenset(_short(name) for name in said if name and not _ADDRESS.match(name) and not _is_device(name))
 
 

@@ -4,6 +4,7 @@ import json
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,22 @@ def test_report_counts_and_repeats() -> None:
     low, high = report.intervals["type"]
     assert low <= 2 / 3 <= high
     assert evaluation.report([right, right, wrong], {}, seed=3).intervals == report.intervals
+
+
+def test_nodes_are_scored_over_all_and_over_those_that_a_log_can_show() -> None:
+    """A case in which no line shows the cause counts for all, and not for the attributable ones."""
+    hidden = evaluation.judge(replace(LABEL, silent=True), changed(nodes=(), root_cause=None))
+    report = evaluation.report([evaluation.judge(LABEL, RIGHT), hidden], {})
+    assert (report.shares["node"], report.shares["node_attributable"]) == (0.5, 1.0)
+
+
+def test_figures_may_fall_by_two_points_or_one_case() -> None:
+    """What is lost behind a healthy log is named when it is more than that."""
+    right, wrong = evaluation.judge(LABEL, RIGHT), evaluation.judge(LABEL, changed(type=FailureType.GPU_LOST))
+    alone = evaluation.report([right] * 20, {})
+    assert bars.lost(alone, evaluation.report([right] * 19 + [wrong], {})) == []
+    (fall,) = bars.lost(alone, evaluation.report([right] * 18 + [wrong] * 2, {}))
+    assert fall.startswith("type fell from 1.000 to 0.900")
 
 
 def test_bars_name_what_is_below() -> None:

@@ -118,3 +118,5 @@ def test_a_message_that_names_its_rank_and_node_is_believed() -> None:
     """The line after the failure says on which node the rank is."""
     said = log("Unexpected result nan on rank 3 at iteration 3", "Rank 3, node n58, device 3: rerun gives nan as well")
     assert place(said, 0) == (3, "n58")
+    behind = log("old-1:77:78 [0] NCCL INFO Bootstrap : Using eth0", *(line.body for line in said.lines))
+    assert ranks.read(behind, Facts(), at=1).nodes == {3: "n58"}

@@ -95,7 +95,8 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> Launch:
     nodes |= dict(facts.job.rank_nodes)
     older = _hosts(replace(evidence, lines=evidence.lines[:at]))
     if older and at is not None and _hosts(near) and older.isdisjoint(_hosts(near)):
-        only = _only_node(near, {}, tuple(endings.exits(near)))
+        hosts = {one.rank: one.host for one in endings.failures(near) if one.host}
+        only = _only_node(near, hosts, tuple(endings.exits(near)))
     else:
         only = _only_node(evidence, nodes, exits)
     labelled = not agents and _labelled(evidence)

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from diagnoser.agent.plan import End, Ready, Wait
 from diagnoser.agent.slurm import steps
 from diagnoser.agent.slurm.records import JobRecord, NodeRecord
-from diagnoser.agent.slurm.steps import Do, End, Ready, Tried, View, Wait, Wanted
+from diagnoser.agent.slurm.steps import Do, Tried, View, Wanted
 from diagnoser.errors import BadInput
 from diagnoser.taxonomy import Action
 

@@ -10,8 +10,9 @@ import pytest
 from diagnoser.agent.kubernetes import restart, steps, wanted
 from diagnoser.agent.kubernetes.kinds import JOB, KINDS, Kind, ending, templates
 from diagnoser.agent.kubernetes.records import NodeRecord
-from diagnoser.agent.kubernetes.steps import Do, End, PodSeen, Ready, Tried, View, Wait
+from diagnoser.agent.kubernetes.steps import Do, PodSeen, Tried, View
 from diagnoser.agent.kubernetes.wanted import Wanted
+from diagnoser.agent.plan import End, Ready, Wait
 from diagnoser.errors import BadInput
 from diagnoser.taxonomy import Action
 

@@ -32,12 +32,14 @@ def hits(rule: Rule, text: str, prefix: str = "") -> bool:
 
 
 def test_a_person_finds_what_a_rule_means_and_what_to_do() -> None:
+    """Every rule has a page to read, and every failure more than a few words of what to do."""
     assert [rule.id for rule in RULES if not rule.reference.startswith("https://")] == []
     failures = [rule for rule in RULES if rule.type is not FailureType.COMPLETED]
     assert [rule.id for rule in failures if len(rule.mitigation.split()) <= 5] == []
 
 
 def test_titles_tell_rules_apart() -> None:
+    """No two rules have one title."""
     titles = [rule.title for rule in RULES]
     assert sorted({title for title in titles if titles.count(title) > 1}) == []
 

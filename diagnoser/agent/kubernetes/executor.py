@@ -12,8 +12,9 @@ from diagnoser.agent.kubernetes import records, steps, wanted
 from diagnoser.agent.kubernetes.check import Check
 from diagnoser.agent.kubernetes.kube import Kube
 from diagnoser.agent.kubernetes.records import NodeRecord, Workload
-from diagnoser.agent.kubernetes.steps import Do, End, Next, PodSeen, Ready, Tried, View, Wait
+from diagnoser.agent.kubernetes.steps import Do, Next, PodSeen, Tried, View
 from diagnoser.agent.kubernetes.wanted import Wanted
+from diagnoser.agent.plan import End, Ready, Wait
 from diagnoser.agent.service import Order, Service
 from diagnoser.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Unavailable
 from diagnoser.taxonomy import Action

@@ -17,6 +17,7 @@ from diagnoser.agent.kubernetes import names, restart
 from diagnoser.agent.kubernetes.kinds import Object, ending, templates
 from diagnoser.agent.kubernetes.records import NodeRecord
 from diagnoser.agent.kubernetes.wanted import Wanted
+from diagnoser.agent.plan import End, Ready, Wait
 
 COPY_KEY = "workload.json"
 PASSING = frozenset({409, 429})
@@ -71,23 +72,6 @@ class Tried:
     step: Do
     code: int
     told: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """The workload is out of the way: its nodes can be checked."""
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    reached: bool
-    detail: str
-    requeued: str = ""
 
 
 Next = Do | Wait | Ready | End

@@ -7,18 +7,10 @@ from typing import Any
 
 from diagnoser.agent.kubernetes import names
 from diagnoser.agent.kubernetes.kinds import Kind, kind_of
-from diagnoser.errors import BadInput
+from diagnoser.agent.plan import checked_id, checked_type, rollback_variables
 from diagnoser.taxonomy import Action
 
-_ID = re.compile(r"[A-Za-z0-9_.@:+=-]{1,250}")
-_TYPE = re.compile(r"[a-z0-9_]{1,60}")
 _VALUE = re.compile(r"[^\x00-\x1f\x7f]{1,1000}")
-_VARIABLES = {
-    "checkpoint": "DIAGNOSER_CHECKPOINT",
-    "step": "DIAGNOSER_CHECKPOINT_STEP",
-    "skip_from": "DIAGNOSER_SKIP_FROM",
-    "skip_to": "DIAGNOSER_SKIP_TO",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +50,8 @@ class Wanted:
 def wanted(plan: Mapping[str, Any], cluster: str, cause: str, by: str) -> Wanted:
     """Raises BadInput for a plan that this cluster cannot carry out."""
     word, namespace, name = names.workload_of(plan["job"], cluster)
-    if not _ID.fullmatch(plan["id"]):
-        raise BadInput("the plan's id has characters that no annotation should have")
-    back = plan.get("rollback") or {}
     return Wanted(
-        id=plan["id"],
+        id=checked_id(plan),
         action=Action(plan["action"]),
         job=plan["job"],
         kind=kind_of(word),
@@ -70,18 +59,12 @@ def wanted(plan: Mapping[str, Any], cluster: str, cause: str, by: str) -> Wanted
         name=name,
         attempt=int(plan["attempt"]),
         nodes=tuple(names.valid(node, "node") for node in plan["nodes"]),
-        cause=cause if _TYPE.fullmatch(cause) else "unknown",
-        variables=_variables(back) if plan["action"] == Action.ROLLBACK_AND_RESUBMIT else (),
+        cause=checked_type(cause),
+        variables=_variables(plan) if plan["action"] == Action.ROLLBACK_AND_RESUBMIT else (),
         by=by,
     )
 
 
-def _variables(back: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _variables(plan: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Raises BadInput. ``$(NAME)`` would be read as a reference to another variable: the dollar is doubled."""
-    given = {name: str(back[name]) for name in _VARIABLES if back.get(name) not in (None, "")}
-    for name, value in given.items():
-        if not _VALUE.fullmatch(value):
-            raise BadInput(f"the rollback's {name} has characters that a variable should not have")
-    if not given:
-        raise BadInput("the plan says to roll back, but not to where")
-    return tuple((_VARIABLES[name], value.replace("$(", "$$(")) for name, value in given.items())
+    return tuple((name, value.replace("$(", "$$(")) for name, value in rollback_variables(plan, _VALUE))

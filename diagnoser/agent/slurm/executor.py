@@ -10,11 +10,12 @@ from typing import Any
 import structlog
 
 from diagnoser.agent import lease
+from diagnoser.agent.plan import End, Ready, Wait
 from diagnoser.agent.service import Order, Service
 from diagnoser.agent.slurm import steps
 from diagnoser.agent.slurm.check import Check
 from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Done, Slurm
-from diagnoser.agent.slurm.steps import Do, End, Next, Ready, Tried, View, Wait, Wanted
+from diagnoser.agent.slurm.steps import Do, Next, Tried, View, Wanted
 from diagnoser.errors import BadInput, Conflict, DiagnoserError, NotFound, Unavailable
 from diagnoser.taxonomy import Action
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from diagnoser.agent.plan import End, Ready, Wait, checked_id, checked_type, rollback_variables
 from diagnoser.agent.slurm.records import JobRecord, NodeRecord, valid_node
 from diagnoser.errors import BadInput
 from diagnoser.taxonomy import Action
@@ -17,9 +18,7 @@ OURS = "diagnoser "
 """How the reason of every drain of ours begins."""
 
 RESERVED_MINUTES = 30
-_ID = re.compile(r"[A-Za-z0-9_.@:+=-]{1,250}")
 _VALUE = re.compile(r"[^,'\"\\\x00-\x1f\x7f]{1,1000}")
-_TYPE = re.compile(r"[a-z0-9_]{1,60}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,43 +69,20 @@ class Do:
     drains: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """The job is out of the way: its nodes can be checked."""
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """drained: the plan's nodes that are out for its reason, also where the report of that was lost."""
-
-    reached: bool
-    detail: str
-    requeued: str = ""
-    drained: tuple[str, ...] = ()
-
-
 Next = Do | Wait | Ready | End
 
 
 def wanted(plan: Mapping[str, Any], cluster: str, kind: str) -> Wanted:
     """Raises BadInput for a plan that this cluster cannot carry out."""
     number = job_number(cluster, plan["job"])
-    if not _ID.fullmatch(plan["id"]):
-        raise BadInput("the plan's id has characters that no reason may have")
-    back = plan.get("rollback") or {}
     return Wanted(
-        id=plan["id"],
+        id=checked_id(plan),
         action=Action(plan["action"]),
         job=number,
         attempt=int(plan["attempt"]),
         nodes=tuple(valid_node(name) for name in plan["nodes"]),
-        kind=kind if _TYPE.fullmatch(kind) else "unknown",
-        variables=_variables(back) if plan["action"] == Action.ROLLBACK_AND_RESUBMIT else (),
+        kind=checked_type(kind),
+        variables=rollback_variables(plan, _VALUE) if plan["action"] == Action.ROLLBACK_AND_RESUBMIT else (),
     )
 
 
@@ -290,23 +266,6 @@ def _sbatch(want: Wanted, job: JobRecord, script: str) -> tuple[str, ...]:
         *(f"--{name}={value}" for name, value in options.items() if value),
         script,
     )
-
-
-def _variables(back: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Raises BadInput for a value that would end its variable early."""
-    names = {
-        "checkpoint": "DIAGNOSER_CHECKPOINT",
-        "step": "DIAGNOSER_CHECKPOINT_STEP",
-        "skip_from": "DIAGNOSER_SKIP_FROM",
-        "skip_to": "DIAGNOSER_SKIP_TO",
-    }
-    given = {name: str(back[name]) for name in names if back.get(name) not in (None, "")}
-    for name, value in given.items():
-        if not _VALUE.fullmatch(value):
-            raise BadInput(f"the rollback's {name} has characters that an environment variable of sbatch may not have")
-    if not given:
-        raise BadInput("the plan says to roll back, but not to where")
-    return tuple((names[name], value) for name, value in given.items())
 
 
 def _gone(want: Wanted) -> str:

@@ -1,4 +1,6 @@
-"""What the flow asks of the world. Each port has a real twin for one process, which passes the same contract tests.
+"""What the flow asks of the world. One module a subject.
+
+The contract tests of the store run on SQLite and PostgreSQL; twins for one process are in ``adapters.memory``.
 
 Times are seconds since the epoch. Every method that waits may raise ``Unavailable``.
 """

@@ -19,6 +19,7 @@ OURS = "diagnoser "
 
 RESERVED_MINUTES = 30
 _VALUE = re.compile(r"[^,'\"\\\x00-\x1f\x7f]{1,1000}")
+"""Of a variable of sbatch: other characters would end it early."""
 
 
 @dataclass(frozen=True, slots=True)

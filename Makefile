@@ -65,7 +65,7 @@ fuzz: $(STAMP)  ## feed the line reader broken lines until something breaks (SEC
 	$(BIN)/python -m tests.fuzz $(or $(SECONDS),60)
 
 eval: $(STAMP)  ## score the diagnosis on the labelled logs
-	$(BIN)/python -m tests.bars
+	$(BIN)/python -m tests.accuracy_bars
 
 lock:  ## resolve the pinned requirement files anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --override requirements/overrides.txt --generate-hashes --no-emit-index-url --no-header --extra kubernetes pyproject.toml -o requirements/runtime.txt

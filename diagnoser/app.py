@@ -17,34 +17,35 @@ import uvicorn
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
-from diagnoser import doors, model_stage, site, telemetry
 from diagnoser.adapters.http import create_client
 from diagnoser.adapters.log_root import log_root
-from diagnoser.adapters.memory import LocalWake
-from diagnoser.adapters.redis import RedisBell
+from diagnoser.adapters.memory import LocalWakeSignal
+from diagnoser.adapters.redis import RedisWakeSignals
 from diagnoser.adapters.slack import SlackWebhook
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.webhook import RecoveryWebhook
-from diagnoser.attribution import Attribution
-from diagnoser.effects import Effects
-from diagnoser.housekeeping import Bounds
-from diagnoser.intake import Intake
-from diagnoser.learning.shelf import Shelf
-from diagnoser.learning.watch import Watch
-from diagnoser.model import AttemptKey, Diagnosis, EffectKind, Facts, Line, Mode, Progress
-from diagnoser.orders import Orders
-from diagnoser.outbox import Outbox
-from diagnoser.outbox import Pace as OutboxPace
-from diagnoser.ports import DiagnosisRecord, LanguageModel, Sender, Timing, Wake
-from diagnoser.pulse import Pulse
-from diagnoser.reader import Reader
+from diagnoser.config import authentication, llm_factory, loader
+from diagnoser.config.settings import Settings
+from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.diagnosis.context import DiagnosisContext
+from diagnoser.ingest.service import IngestService
+from diagnoser.integrations.ft_launcher import LogAttribution
+from diagnoser.learning.rule_registry import RuleRegistry
+from diagnoser.learning.shadow_evaluation import ShadowEvaluator
+from diagnoser.model import AttemptKey, Diagnosis, Facts, Line, MessageKind, Mode, Progress
+from diagnoser.observability import metrics as telemetry
+from diagnoser.observability.health import CachedHealthCheck
+from diagnoser.observability.metrics import Metrics
+from diagnoser.planning.planner import DecisionPlanner
+from diagnoser.planning.transitions import PlanCommands
+from diagnoser.ports import DiagnosisRecord, LanguageModel, Sender, Timing, WakeSignal
 from diagnoser.retrieval.incidents import Incidents
-from diagnoser.settings import Settings
-from diagnoser.surroundings import Surroundings
-from diagnoser.telemetry import Metrics
+from diagnoser.web.dependencies import AppDependencies, HealthCheck, KeptLinesQuery, ProgressQuery, RequestLimits
 from diagnoser.web.server import create
-from diagnoser.web.services import Check, Limits, Series, Services, View
-from diagnoser.worker import Pace, Work, Worker
+from diagnoser.worker.maintenance import RetentionConfig
+from diagnoser.worker.outbox import Outbox
+from diagnoser.worker.outbox import OutboxConfig as OutboxPace
+from diagnoser.worker.worker import Work, Worker, WorkerConfig
 
 STOP_SECONDS = 10
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -53,7 +54,7 @@ CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 async def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. A part that fails for good takes the process down: a supervisor restarts it."""
     telemetry.set_up_logging(as_json=settings.log_format == "json", level=settings.log_level)
-    doors.refuse_open_doors(settings)
+    authentication.check_bind_address(settings)
     stopping = asyncio.Event()
     async with running(settings, stopping) as app:
         config = uvicorn.Config(
@@ -65,7 +66,7 @@ async def serve(settings: Settings) -> None:
             server_header=False,
             timeout_graceful_shutdown=STOP_SECONDS,
         )
-        server = _Server(config)
+        server = _UvicornServer(config)
         _stop_on_signals(server, stopping)
         await server.serve()
 
@@ -73,23 +74,23 @@ async def serve(settings: Settings) -> None:
 @asynccontextmanager
 async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[FastAPI]:
     """The application with its loops running around it; everything is closed at the end."""
-    reader = site.load_reader(settings)
+    reader = loader.load_reader(settings)
     clock, metrics = time.time, Metrics(CollectorRegistry())
     metrics.up.set(clock())
     async with AsyncExitStack() as stack:
         store = await open_store(settings.database_url)
         stack.push_async_callback(store.close)
         client = await stack.enter_async_context(create_client())
-        senders, model = _senders(settings, client), model_stage.connected(settings, stack)
+        senders, model = _senders(settings, client), llm_factory.connected(settings, stack)
         wake, outbox_wake, bell, spare = _wakes(settings, stack)
-        orders = Orders(reader.knowledge.policy, _effects(settings, reader, senders), settings.plan_lease_seconds)
-        incidents = model_stage.incidents(settings, store, reader, metrics, stack)
-        shelf = Shelf(reader, store)
+        orders = PlanCommands(reader.knowledge.policy, _effects(settings, reader, senders), settings.plan_lease_seconds)
+        incidents = llm_factory.incidents(settings, store, reader, metrics, stack)
+        shelf = RuleRegistry(reader, store)
         await shelf.refresh()
-        shared = model_stage.guarded(settings, model) if model else None
-        school = model_stage.school(settings, store, shelf, shared, metrics)
-        log_agent = model_stage.log_agent(settings, store, shelf, shared, metrics)
-        intake = Intake(store, shelf.compressor, metrics, pending_limit=settings.pending_bytes_max)
+        shared = llm_factory.guarded(settings, model) if model else None
+        school = llm_factory.school(settings, store, shelf, shared, metrics)
+        log_agent = llm_factory.log_agent(settings, store, shelf, shared, metrics)
+        intake = IngestService(store, shelf.compressor, metrics, pending_limit=settings.max_buffered_bytes)
         outbox = Outbox(
             store,
             senders,
@@ -97,10 +98,10 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             outbox_wake,
             Random(),  # noqa: S311 - jitter, not a secret
             metrics,
-            OutboxPace(rates={"slack": settings.slack_per_second, "webhook": settings.webhook_per_second}),
+            OutboxPace(rates={"slack": settings.slack_rate_limit, "webhook": settings.webhook_rate_limit}),
         )
-        watch = Watch(store, shelf, incidents)
-        around = Surroundings(store, clock, settings.baseline_days)
+        watch = ShadowEvaluator(store, shelf, incidents)
+        around = DiagnosisContext(store, clock, settings.baseline_retention_days)
         worker = Worker(
             store,
             replace(
@@ -118,7 +119,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             metrics,
             _pace(settings),
         )
-        services = Services(
+        services = AppDependencies(
             store=store,
             intake=intake,
             clock=clock,
@@ -127,15 +128,15 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             incidents=incidents,
             wake=wake,
             outbox=outbox_wake,
-            limits=Limits(settings.body_bytes_max, settings.body_bytes_max),
+            limits=RequestLimits(settings.max_request_bytes, settings.max_request_bytes),
             base_url=settings.base_url.rstrip("/"),
-            tokens=doors.tokens(settings),
+            tokens=authentication.tokens(settings),
             view=_view(store, reader, around),
             series=_series(store, reader),
             stopping=stopping,
             attribution=_attribution(settings, shelf, stack),
             metrics=metrics,
-            spare=spare | model_stage.pulse(model, stack),
+            spare=spare | llm_factory.pulse(model, stack),
         )
         _tell_start(settings, reader, senders)
         async with asyncio.TaskGroup() as group:
@@ -147,7 +148,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
                 loop.cancel()
 
 
-class _Server(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """A server that leaves signals to us: uvicorn raises them again at its end, before our own parts are closed."""
 
     @contextmanager
@@ -173,55 +174,57 @@ def make_id(now: float) -> str:
     return "".join(CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
 
 
-def _senders(settings: Settings, client: httpx.AsyncClient) -> dict[EffectKind, Sender]:
-    senders: dict[EffectKind, Sender] = {}
+def _senders(settings: Settings, client: httpx.AsyncClient) -> dict[MessageKind, Sender]:
+    senders: dict[MessageKind, Sender] = {}
     private = settings.allow_private_targets
     if settings.webhook_url:
         secret = settings.webhook_secret.get_secret_value()
-        senders[EffectKind.RECOVERY] = RecoveryWebhook(
+        senders[MessageKind.RECOVERY] = RecoveryWebhook(
             settings.webhook_url, secret, client, time.time, allow_private=private
         )
     if slack := settings.slack_url.get_secret_value():
-        senders[EffectKind.SLACK] = SlackWebhook(slack, client, time.time, allow_private=private)
+        senders[MessageKind.SLACK] = SlackWebhook(slack, client, time.time, allow_private=private)
     return senders
 
 
-def _effects(settings: Settings, reader: Reader, senders: dict[EffectKind, Sender]) -> Effects:
-    return Effects(
+def _effects(settings: Settings, reader: LogAnalyzer, senders: dict[MessageKind, Sender]) -> DecisionPlanner:
+    return DecisionPlanner(
         policy=reader.knowledge.policy,
         make_id=make_id,
         mode=None if settings.recovery_mode == "policy" else Mode(settings.recovery_mode),
-        webhook=EffectKind.RECOVERY in senders,
-        chat=EffectKind.SLACK in senders,
+        webhook=MessageKind.RECOVERY in senders,
+        chat=MessageKind.SLACK in senders,
         base_url=settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}",
-        mask=model_stage.load_outward_mask(settings),
+        mask=llm_factory.load_outbound_redactor(settings),
     )
 
 
-def _wakes(settings: Settings, stack: AsyncExitStack) -> tuple[Wake, Wake, list[RedisBell], dict[str, Check]]:
+def _wakes(
+    settings: Settings, stack: AsyncExitStack
+) -> tuple[WakeSignal, WakeSignal, list[RedisWakeSignals], dict[str, HealthCheck]]:
     """Of the worker and the outbox; with Redis those of all replicas, the loop that carries them, and its check."""
-    wakes = {"attempts": LocalWake(), "effects": LocalWake()}
+    wakes = {"attempts": LocalWakeSignal(), "effects": LocalWakeSignal()}
     url = settings.redis_url.get_secret_value()
     if not url:
         return wakes["attempts"], wakes["effects"], [], {}
-    bell = RedisBell(url, wakes)
+    bell = RedisWakeSignals(url, wakes)
     stack.push_async_callback(bell.close)
-    pulse = Pulse(bell.ping, time.monotonic)
+    pulse = CachedHealthCheck(bell.ping, time.monotonic)
     stack.push_async_callback(pulse.close)
     return bell.wake("attempts"), bell.wake("effects"), [bell], {"redis": pulse}
 
 
 def _work(
     settings: Settings,
-    shelf: Shelf,
-    orders: Orders,
+    shelf: RuleRegistry,
+    orders: PlanCommands,
     metrics: Metrics,
     model: LanguageModel | None,
     incidents: Incidents,
 ) -> Work:
     enrich, reader = None, shelf.base
     if model:
-        agent = model_stage.failure_agent(settings, model, reader.knowledge.policy, metrics)
+        agent = llm_factory.failure_agent(settings, model, reader.knowledge.policy, metrics)
         enrich = shelf.enricher(agent, incidents.told)
     effects = orders.effects
     return Work(
@@ -238,35 +241,40 @@ def _work(
 def _timing(settings: Settings) -> Timing:
     grace = settings.exit_grace_seconds
     return Timing(
-        grace, settings.settle_seconds, settings.settle_max_seconds, quiet=min(grace, settings.exit_quiet_seconds)
+        grace,
+        settings.fatal_debounce_seconds,
+        settings.fatal_debounce_max_seconds,
+        quiet=min(grace, settings.exit_grace_after_fatal_seconds),
     )
 
 
-def _pace(settings: Settings) -> Pace:
-    return Pace(
-        silent=settings.silent_seconds,
-        look=min(15.0, settings.silent_seconds),
-        lease=settings.lease_seconds,
+def _pace(settings: Settings) -> WorkerConfig:
+    return WorkerConfig(
+        silent=settings.hang_check_idle_seconds,
+        look=min(15.0, settings.hang_check_idle_seconds),
+        lease=settings.claim_lease_seconds,
         poll=0.5,
-        enrich=settings.model_deadline_seconds + 5,
-        bounds=Bounds(node_log_hours=settings.node_log_hours, baseline_hours=settings.baseline_days * 24),
+        enrich=settings.llm_deadline_seconds + 5,
+        bounds=RetentionConfig(
+            node_log_hours=settings.node_log_retention_hours, baseline_hours=settings.baseline_retention_days * 24
+        ),
     )
 
 
-def _attribution(settings: Settings, shelf: Shelf, stack: AsyncExitStack) -> Attribution | None:
-    if settings.attribution_root is None:
+def _attribution(settings: Settings, shelf: RuleRegistry, stack: AsyncExitStack) -> LogAttribution | None:
+    if settings.ft_launcher_log_root is None:
         return None
 
     def analyse(log: BinaryIO) -> Diagnosis:
         reader = shelf.reader
         return reader.diagnose(reader.read(log).evidence(), Facts())
 
-    attribution = Attribution(log_root(settings.attribution_root).open, analyse)
+    attribution = LogAttribution(log_root(settings.ft_launcher_log_root).open, analyse)
     stack.push_async_callback(attribution.close)
     return attribution
 
 
-def _view(store: SqlStore, reader: Reader, around: Surroundings) -> View:
+def _view(store: SqlStore, reader: LogAnalyzer, around: DiagnosisContext) -> KeptLinesQuery:
     async def view(record: DiagnosisRecord) -> Sequence[Line]:
         deltas = [delta.data for delta in await store.deltas(record.attempt)]
         own = (await asyncio.to_thread(reader.digest, deltas)).evidence().lines
@@ -275,7 +283,7 @@ def _view(store: SqlStore, reader: Reader, around: Surroundings) -> View:
     return view
 
 
-def _series(store: SqlStore, reader: Reader) -> Series:
+def _series(store: SqlStore, reader: LogAnalyzer) -> ProgressQuery:
     async def series(key: AttemptKey) -> Sequence[Progress]:
         deltas = [delta.data for delta in await store.deltas(key)]
         return (await asyncio.to_thread(reader.digest, deltas)).progress
@@ -283,13 +291,13 @@ def _series(store: SqlStore, reader: Reader) -> Series:
     return series
 
 
-def _tell_start(settings: Settings, reader: Reader, senders: dict[EffectKind, Sender]) -> None:
+def _tell_start(settings: Settings, reader: LogAnalyzer, senders: dict[MessageKind, Sender]) -> None:
     structlog.get_logger().info(
         "serving",
         url=f"http://{settings.host}:{settings.port}",
         database=settings.database_url.partition(":")[0],
         rules=len(reader.knowledge.engine.ruleset.rules),
-        model=settings.model_name if settings.model_url else "none",
+        model=settings.llm_model if settings.llm_url else "none",
         effects=sorted(senders) or "none",
         recovery=settings.recovery_mode,
     )

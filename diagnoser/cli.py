@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from diagnoser import settings
 from diagnoser.agent.command import agent_cli
-from diagnoser.commands import learned, logs, scoring
+from diagnoser.commands import learned_rules, logs, scoring
 from diagnoser.commands.policy import policy_cli
 from diagnoser.commands.prompts import prompts_cli
 from diagnoser.commands.rules import rules_cli
 from diagnoser.commands.terminal import complain, out
-from diagnoser.errors import DiagnoserError, RuleFaults
+from diagnoser.config import settings
+from diagnoser.model.errors import DiagnoserError, RuleFaults
 
 cli = typer.Typer(
     no_args_is_help=True, help="Names why a training job failed, from its log.", pretty_exceptions_enable=False
@@ -60,7 +60,7 @@ cli.command()(logs.diagnose)
 cli.command(name="explain")(logs.explain_)
 cli.command()(logs.compress)
 cli.command(name="eval")(scoring.evaluate)
-rules_cli.command(name="export")(learned.rules_export)
+rules_cli.command(name="export")(learned_rules.rules_export)
 cli.add_typer(rules_cli, name="rules")
 cli.add_typer(policy_cli, name="policy")
 cli.add_typer(prompts_cli, name="prompts")

@@ -17,13 +17,14 @@ from typing import ClassVar
 
 import yaml
 
-from diagnoser import evaluation, pipeline
-from diagnoser.evaluation import Label
+from diagnoser.accuracy import scoring
+from diagnoser.accuracy.scoring import Label
+from diagnoser.diagnosis import pipeline
+from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.model import Evidence, Facts
-from diagnoser.pipeline import Knowledge
-from diagnoser.rules.confidence import Calibration
+from diagnoser.rules.calibration import Calibration
 from diagnoser.rules.engine import Engine, Hit
-from tests import bars
+from tests import accuracy_bars
 from tests.corpus import CORPUS
 
 TABLE = Path(__file__).resolve().parents[1] / "rules" / "calibration.yaml"
@@ -61,14 +62,14 @@ class _Sample:
 
 
 def main(date: str) -> None:
-    reader = bars.load()
+    reader = accuracy_bars.load()
     engine = _Without(reader.knowledge.engine.ruleset)
     recording = _Recording(made=date, cases=0, floor=0.0, default=1.0, kinds={})
     knowledge = replace(reader.knowledge, engine=engine, calibration=recording)
     logs = [
         (label, reader.read(BytesIO((CORPUS / folder / f"{label.id}.log").read_bytes())).evidence())
-        for folder in bars.FOLDERS
-        for label in bars.labels(folder)
+        for folder in accuracy_bars.FOLDERS
+        for label in accuracy_bars.labels(folder)
     ]
     first = [_sample(knowledge, label, evidence) for label, evidence in logs]
     again = list(_again(knowledge, engine, logs, first))
@@ -77,7 +78,7 @@ def main(date: str) -> None:
 
 
 def _again(
-    knowledge: Knowledge, engine: _Without, logs: list[tuple[Label, Evidence]], first: list[_Sample]
+    knowledge: RuleKnowledge, engine: _Without, logs: list[tuple[Label, Evidence]], first: list[_Sample]
 ) -> Iterator[_Sample]:
     decided = Counter(sample.by for sample in first)
     for (label, evidence), sample in zip(logs, first, strict=True):
@@ -86,9 +87,9 @@ def _again(
         yield _sample(knowledge, label, evidence)
 
 
-def _sample(knowledge: Knowledge, label: Label, evidence: Evidence) -> _Sample:
+def _sample(knowledge: RuleKnowledge, label: Label, evidence: Evidence) -> _Sample:
     diagnosis = pipeline.diagnose(evidence, Facts(), knowledge)
-    return _Sample(label, _Recording.asked[-1], diagnosis.decided_by, evaluation.judge(label, diagnosis).type)
+    return _Sample(label, _Recording.asked[-1], diagnosis.decided_by, scoring.judge(label, diagnosis).type)
 
 
 def _table(date: str, cases: int, samples: list[_Sample]) -> dict[str, object]:

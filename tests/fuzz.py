@@ -8,11 +8,11 @@ import random
 import sys
 import time
 
-from diagnoser.compress import Compressor, Limits, digest, from_bytes, merge, to_bytes
+from diagnoser.compress import Compressor, CompressorLimits, digest, from_bytes, merge, to_bytes
 from diagnoser.compress.blocks import whole_lines
+from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.lines import LONGEST, body_of, clean
-from diagnoser.compress.skeleton import blurred
-from diagnoser.model import Block, Stream
+from diagnoser.model import LineBlock, Stream
 
 SEEDS = (
     b"12: [rank12]: RuntimeError: lost\n",
@@ -55,13 +55,13 @@ def _compressed(data: bytes, count: int) -> None:
     parts, number = [], 1
     for block, missing in whole_lines([data[at : at + 512] for at in range(0, len(data), 512)], most=4096):
         compressor = Compressor()
-        compressor.feed(Block(Stream(), block, number, missing=missing))
+        compressor.feed(LineBlock(Stream(), block, number, missing=missing))
         number += block.count(b"\n") + (not block.endswith(b"\n"))
         parts.append(to_bytes(compressor.take()))
     assert number - 1 == count
     merged = merge(map(from_bytes, parts))
     assert (merged.lines, merged.bytes) == (count, len(data))
-    assert len(merged.shapes) <= Limits().shapes
+    assert len(merged.shapes) <= CompressorLimits().shapes
     view = digest(merged)
     evidence = view.evidence()
     assert [line.number for line in evidence.lines if line.stream != Stream()] == []

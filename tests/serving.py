@@ -12,17 +12,18 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.files import bundled, text
 from diagnoser.adapters.sql.store import SqlStore, open_store
-from diagnoser.effects import Effects
-from diagnoser.ingest import Defaults
-from diagnoser.intake import Receipt
+from diagnoser.config.loader import load_reader
+from diagnoser.config.settings import Settings
+from diagnoser.ingest import RecordDefaults
+from diagnoser.ingest.service import IngestReceipt
 from diagnoser.model import (
     Advice,
     AttemptKey,
-    Cited,
     Compression,
     Diagnosis,
     Event,
     EventKind,
+    EvidenceLine,
     Job,
     LeftOut,
     Mode,
@@ -34,16 +35,15 @@ from diagnoser.model import (
     Suspect,
     Symptom,
 )
-from diagnoser.orders import Orders
+from diagnoser.model.taxonomy import Action, FailureType, Outcome, category_of
+from diagnoser.observability.metrics import Metrics
+from diagnoser.planning.planner import DecisionPlanner
+from diagnoser.planning.transitions import PlanCommands
 from diagnoser.ports import DiagnosisRecord, Timing
 from diagnoser.recovery.policy import load
 from diagnoser.retrieval.incidents import Incidents
-from diagnoser.settings import Settings
-from diagnoser.site import load_reader
-from diagnoser.taxonomy import Action, FailureType, Outcome, category_of
-from diagnoser.telemetry import Metrics
+from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.server import create
-from diagnoser.web.services import Services
 
 NOW = 1_790_000_000.0
 HOSTILE = (
@@ -56,11 +56,11 @@ TIMING = Timing(grace=0.0, settle=0.0, settle_max=0.0, quiet=0.0)
 class FakeIntake:
     """Keeps what it is given; answers with ``receipt`` or raises ``error``."""
 
-    receipt: Receipt = field(default_factory=Receipt)
+    receipt: IngestReceipt = field(default_factory=IngestReceipt)
     error: Exception | None = None
-    taken: list[tuple[bytes, str, Defaults, float]] = field(default_factory=list)
+    taken: list[tuple[bytes, str, RecordDefaults, float]] = field(default_factory=list)
 
-    async def accept(self, body: bytes, format: str, defaults: Defaults, received: float) -> Receipt:
+    async def accept(self, body: bytes, format: str, defaults: RecordDefaults, received: float) -> IngestReceipt:
         self.taken.append((body, format, defaults, received))
         if self.error:
             raise self.error
@@ -73,7 +73,7 @@ class Web:
 
     store: SqlStore
     intake: FakeIntake
-    services: Services
+    services: AppDependencies
     client: httpx.AsyncClient
 
 
@@ -91,7 +91,7 @@ async def serving(folder: Path, **more: object) -> AsyncIterator[Web]:
         await store.close()
 
 
-def services(store: SqlStore, intake: FakeIntake, **more: object) -> Services:
+def services(store: SqlStore, intake: FakeIntake, **more: object) -> AppDependencies:
     fields: dict[str, object] = {
         "store": store,
         "intake": intake,
@@ -101,7 +101,7 @@ def services(store: SqlStore, intake: FakeIntake, **more: object) -> Services:
         "incidents": incidents(store),
         "stopping": asyncio.Event(),
     }
-    return Services(**(fields | more))  # type: ignore[arg-type]
+    return AppDependencies(**(fields | more))  # type: ignore[arg-type]
 
 
 def incidents(store: SqlStore) -> Incidents:
@@ -110,7 +110,7 @@ def incidents(store: SqlStore) -> Incidents:
     return Incidents(store, reader.evidence, reader.knowledge.policy, Metrics(CollectorRegistry()))
 
 
-def orders(**more: object) -> Orders:
+def orders(**more: object) -> PlanCommands:
     """Orders over the bundled policy; ``more`` takes the place of fields of Effects."""
     policy = load("policy.yaml", text(bundled("rules") / "policy.yaml"))
     numbers = itertools.count(1)
@@ -123,7 +123,7 @@ def orders(**more: object) -> Orders:
         "base_url": "",
         "mask": lambda told: told,
     }
-    return Orders(policy, Effects(**(fields | more)))  # type: ignore[arg-type]
+    return PlanCommands(policy, DecisionPlanner(**(fields | more)))  # type: ignore[arg-type]
 
 
 def verdict(kind: FailureType = FailureType.ECC_ERROR, **fields: object) -> Diagnosis:
@@ -179,13 +179,13 @@ ECC = verdict(
         gpu="0000:1b:00",
     ),
     evidence=(
-        Cited(
+        EvidenceLine(
             18_233,
             "[ 8123.112233] NVRM: Xid (PCI:0000:1b:00): 94, pid=48112, name=python, Contained ECC error",
             "Xid 94 reports a contained uncorrectable memory error of this GPU",
             rank=12,
         ),
-        Cited(
+        EvidenceLine(
             18_240,
             "[rank12]: RuntimeError: CUDA error: uncorrectable ECC error encountered",
             "the process that used the GPU got the error",
@@ -227,7 +227,9 @@ OOM = verdict(
     FailureType.OUT_OF_MEMORY_ERROR,
     confidence=0.93,
     root_cause=RootCause(902, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.31 GiB.", rank=0),
-    evidence=(Cited(902, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.31 GiB.", "device memory"),),
+    evidence=(
+        EvidenceLine(902, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.31 GiB.", "device memory"),
+    ),
     recovery=Advice(Action.NOTIFY_USER, "the same batch would fail again"),
     mitigation="Use a smaller micro batch, activation checkpointing, or more tensor parallelism.",
     compression=Compression(955, 88_100, 120, 9_400),
@@ -238,7 +240,7 @@ UNSURE = verdict(
     confidence=0.35,
     decided_by="llm:qwen3-32b",
     root_cause=RootCause(77, HOSTILE),
-    evidence=(Cited(77, HOSTILE, "the last line before the silence"),),
+    evidence=(EvidenceLine(77, HOSTILE, "the last line before the silence"),),
     nodes=(Suspect("<b>n1</b>", 0.4, "<i>why</i>"),),
     notes=("Rules did not decide.",),
     recovery=Advice(Action.NOTIFY_USER, "the cause is not known"),

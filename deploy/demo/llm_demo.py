@@ -3,7 +3,7 @@
 make demo-llm           keeps serving, so that the pages can be looked at, until Ctrl-C
 make demo-llm EXIT=1    ends after the loop
 
-Asks the server in DIAGNOSER_MODEL_URL and DIAGNOSER_MODEL_NAME. Without one a scripted model answers, over real HTTP.
+Asks the server in DIAGNOSER_LLM_URL and DIAGNOSER_LLM_MODEL. Without one a scripted model answers, over real HTTP.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--exit", action="store_true", help="end after the loop")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="diagnoser-demo-") as folder, model() as (site, is_script):
-        told = "a script that answers over HTTP" if is_script else site.get("DIAGNOSER_MODEL_NAME", "")
+        told = "a script that answers over HTTP" if is_script else site.get("DIAGNOSER_LLM_MODEL", "")
         console.print(f"The model is {told}.")
         with service(Path(folder), **site) as running:
             try:
@@ -163,7 +163,7 @@ def hit(client: httpx.Client, rule: str) -> dict[str, Any] | None:
 def calls(client: httpx.Client) -> float:
     """Questions that the service has sent so far, as it counts them itself."""
     lines = client.get("/metrics").text.splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith("diagnoser_model_calls_total "))
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("diagnoser_llm_requests_total "))
 
 
 def show(found: dict[str, Any], asked: float, url: str) -> None:
@@ -200,11 +200,11 @@ def show_rule(rule: dict[str, Any], asked: float) -> None:
 def model() -> Iterator[tuple[dict[str, str], bool]]:
     """Settings of the model that is asked, and whether it is the scripted one."""
     given = {name: value for name, value in os.environ.items() if name.startswith("DIAGNOSER_MODEL_")}
-    if given.get("DIAGNOSER_MODEL_URL"):
+    if given.get("DIAGNOSER_LLM_URL"):
         yield given, False
         return
     with model_server(scripted) as server:
-        yield {"DIAGNOSER_MODEL_URL": server.url, "DIAGNOSER_MODEL_NAME": "scripted"}, True
+        yield {"DIAGNOSER_LLM_URL": server.url, "DIAGNOSER_LLM_MODEL": "scripted"}, True
 
 
 def scripted(asked: dict[str, Any]) -> Reply:

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Exit code 0 once the model server answers in JSON schema, 1 when it does not: ready.sh [URL] [SECONDS]
-# Key: DIAGNOSER_MODEL_KEY. Loading weights takes minutes, so this waits.
+# Key: DIAGNOSER_LLM_API_KEY. Loading weights takes minutes, so this waits.
 set -euo pipefail
 url=${1:-http://127.0.0.1:8000/v1}
 until_=$(($(date +%s) + ${2:-600}))
-header="Authorization: Bearer ${DIAGNOSER_MODEL_KEY:-none}"
+header="Authorization: Bearer ${DIAGNOSER_LLM_API_KEY:-none}"
 until models=$(curl -fsS -m 5 -H @- "$url/models" 2>/dev/null <<<"$header"); do
   [ "$(date +%s)" -lt "$until_" ] || { echo "no answer from $url" >&2; exit 1; }
   sleep 2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Starts vLLM for diagnoser: serve.sh MODEL [more options of `vllm serve`]
 #   MODEL  a Hugging Face name or a folder; sizes and memory are in README.md beside this file
-#   VLLM_API_KEY        key that diagnoser shows (DIAGNOSER_MODEL_KEY); made up when it is not set
+#   VLLM_API_KEY        key that diagnoser shows (DIAGNOSER_LLM_API_KEY); made up when it is not set
 #   PORT, GPUS, LENGTH  8000, 1, 16384
 # vLLM's pins contradict the service's: install it in an environment or image of its own.
 set -euo pipefail
@@ -9,7 +9,7 @@ model=${1:?"usage: serve.sh MODEL [options of vllm serve]"}
 shift
 if [ -z "${VLLM_API_KEY:-}" ]; then
   VLLM_API_KEY=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
-  echo "DIAGNOSER_MODEL_KEY=$VLLM_API_KEY" >&2
+  echo "DIAGNOSER_LLM_API_KEY=$VLLM_API_KEY" >&2
 fi
 # The key goes by the environment: arguments show in the process list.
 export VLLM_API_KEY

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import openai
 
-from diagnoser.adapters import model_http
-from diagnoser.errors import ModelFailed, ModelFailure
+from diagnoser.adapters import openai_transport
 from diagnoser.llm.redact import Mask
+from diagnoser.model.errors import ModelFailed, ModelFailure
 
 
 class OpenAIEmbedder:
@@ -18,7 +18,7 @@ class OpenAIEmbedder:
     def __init__(self, base_url: str, name: str, api_key: str, timeout: float, mask: Mask) -> None:
         self.name = name
         self._mask = mask
-        self._client = model_http.client(base_url, api_key, timeout)
+        self._client = openai_transport.client(base_url, api_key, timeout)
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Raises ModelFailed."""
@@ -27,7 +27,7 @@ class OpenAIEmbedder:
             reply = await self._client.embeddings.create(model=self.name, input=masked, encoding_format="float")
             found = [[float(value) for value in one.embedding] for one in reply.data]
         except openai.OpenAIError as error:
-            raise model_http.failure(error) from None
+            raise openai_transport.failure(error) from None
         except (ValueError, TypeError, AttributeError):  # the client does not validate what a gateway answers
             raise ModelFailed(ModelFailure.MALFORMED, "the server's reply holds no vectors") from None
         if len(found) != len(texts) or not all(found):

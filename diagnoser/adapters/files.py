@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from diagnoser.errors import BadInput
+from diagnoser.model.errors import BadInput
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 

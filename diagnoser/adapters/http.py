@@ -17,7 +17,7 @@ from ipaddress import IPv6Address, ip_address
 
 import httpx
 
-from diagnoser.errors import BadInput, DeliveryError
+from diagnoser.model.errors import BadInput, DeliveryError
 from diagnoser.ports import Clock
 
 _TEMPORARY = frozenset({408, 425, 429})

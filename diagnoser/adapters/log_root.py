@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from diagnoser.errors import BadInput, LogRefusal, LogRefused
+from diagnoser.model.errors import BadInput, LogRefusal, LogRefused
 
 PATH_LENGTH = 4096
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -53,7 +53,7 @@ class LogRoot:
 def log_root(folder: Path) -> LogRoot:
     """Raises BadInput when there is no such folder."""
     if not folder.is_absolute() or not folder.is_dir():
-        raise BadInput(f"DIAGNOSER_ATTRIBUTION_ROOT: {folder} is no absolute path of a folder")
+        raise BadInput(f"DIAGNOSER_FT_LAUNCHER_LOG_ROOT: {folder} is no absolute path of a folder")
     return LogRoot(PurePosixPath(os.path.normpath(folder)), PurePosixPath(folder.resolve()))
 
 

@@ -6,12 +6,12 @@ The twin of the store is the SQL store on a temporary SQLite file: one code, not
 import asyncio
 from collections.abc import Iterable
 
-from diagnoser.errors import DeliveryError, ModelFailed, ModelFailure
-from diagnoser.model import Effect
+from diagnoser.model import OutboxMessage
+from diagnoser.model.errors import DeliveryError, ModelFailed, ModelFailure
 from diagnoser.ports import ModelAnswer, ModelRequest
 
 
-class LocalWake:
+class LocalWakeSignal:
     """One sleeper: each loop has its own. A call while nobody sleeps makes the next sleep short."""
 
     def __init__(self) -> None:
@@ -34,10 +34,10 @@ class RecordingSender:
     """A receiver in memory. ``faults`` are raised by the first sends, in order; None lets one through."""
 
     def __init__(self, faults: Iterable[DeliveryError | None] = ()) -> None:
-        self.sent: list[Effect] = []
+        self.sent: list[OutboxMessage] = []
         self._faults = iter(faults)
 
-    async def send(self, effect: Effect) -> None:
+    async def send(self, effect: OutboxMessage) -> None:
         fault = next(self._faults, None)
         if fault is not None:
             raise fault

@@ -9,9 +9,9 @@ import httpx2
 import openai
 from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
 
-from diagnoser.adapters import model_http
-from diagnoser.adapters.model_http import failure, tell
-from diagnoser.errors import ModelFailed, ModelFailure
+from diagnoser.adapters import openai_transport
+from diagnoser.adapters.openai_transport import failure, tell
+from diagnoser.model.errors import ModelFailed, ModelFailure
 from diagnoser.ports import ModelAnswer, ModelRequest
 
 _REFUSING = frozenset({400, 422, 500, 501})
@@ -58,7 +58,7 @@ class OpenAIModel:
 
     def __init__(self, base_url: str, name: str, api_key: str, timeout: float) -> None:
         self.name = name
-        self._client = model_http.client(base_url, api_key, timeout)
+        self._client = openai_transport.client(base_url, api_key, timeout)
         self._format = 0
         self._settled = False
         self._settling = asyncio.Lock()

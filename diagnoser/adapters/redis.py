@@ -13,8 +13,8 @@ import structlog
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from diagnoser.errors import BadInput, Unavailable
-from diagnoser.ports import Wake
+from diagnoser.model.errors import BadInput, Unavailable
+from diagnoser.ports import WakeSignal
 
 CHANNEL = "diagnoser:wake"
 CONNECT_SECONDS = 3.0
@@ -24,14 +24,14 @@ RETRY_SECONDS = (0.5, 30.0)
 log = structlog.get_logger()
 
 
-class RedisBell:
+class RedisWakeSignals:
     """One connection pair for all the loops of a process.
 
     wakes: name of a loop, the same in all replicas -> its local wake. ``wake`` gives the shared one. Messages are
     names; one that is not known here is for a newer version and is ignored.
     """
 
-    def __init__(self, url: str, wakes: Mapping[str, Wake]) -> None:
+    def __init__(self, url: str, wakes: Mapping[str, WakeSignal]) -> None:
         """Raises BadInput for an address that is none."""
         try:
             self._redis = Redis.from_url(
@@ -47,7 +47,7 @@ class RedisBell:
         self._rung = asyncio.Event()
         self._listened = False
 
-    def wake(self, name: str) -> Wake:
+    def wake(self, name: str) -> WakeSignal:
         return _SharedWake(self, name, self._wakes[name])
 
     def ring(self, name: str) -> None:
@@ -106,7 +106,7 @@ class RedisBell:
 class _SharedWake:
     """A wake of this process that rings the other processes' too."""
 
-    def __init__(self, bell: RedisBell, name: str, local: Wake) -> None:
+    def __init__(self, bell: RedisWakeSignals, name: str, local: WakeSignal) -> None:
         self._bell = bell
         self._name = name
         self._local = local

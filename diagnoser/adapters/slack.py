@@ -3,7 +3,7 @@
 import httpx
 
 from diagnoser.adapters.http import poster
-from diagnoser.model import Effect
+from diagnoser.model import OutboxMessage
 from diagnoser.ports import Clock
 
 TIMEOUT = 10.0
@@ -23,5 +23,5 @@ class SlackWebhook:
     ) -> None:
         self._poster = poster(url, client, clock, timeout, allow_private)
 
-    async def send(self, effect: Effect) -> None:
+    async def send(self, effect: OutboxMessage) -> None:
         await self._poster.post(effect.body, {})

@@ -6,8 +6,8 @@ import httpx
 from standardwebhooks import Webhook
 
 from diagnoser.adapters.http import poster
-from diagnoser.errors import BadInput
-from diagnoser.model import Effect
+from diagnoser.model import OutboxMessage
+from diagnoser.model.errors import BadInput
 from diagnoser.ports import Clock
 
 TIMEOUT = 10.0
@@ -34,7 +34,7 @@ class RecoveryWebhook:
         self._clock = clock
         self._poster = poster(url, client, clock, timeout, allow_private)
 
-    async def send(self, effect: Effect) -> None:
+    async def send(self, effect: OutboxMessage) -> None:
         """Every try is signed anew: receivers refuse old timestamps."""
         now = datetime.fromtimestamp(self._clock(), UTC)
         headers = {

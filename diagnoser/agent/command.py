@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from diagnoser.errors import BadInput
+from diagnoser.model.errors import BadInput
 
 agent_cli = typer.Typer(no_args_is_help=True, help="Run beside the scheduler: find jobs, carry out plans.")
 
@@ -154,12 +154,12 @@ def slurm_resume(nodes: Annotated[list[str], typer.Argument(help="Nodes to give 
 
 
 def _begin(cluster: str, state: Path, json_log: bool) -> None:
-    from diagnoser import telemetry
+    from diagnoser.observability import metrics
 
     if not CLUSTER.fullmatch(cluster):
         raise BadInput(f"{cluster[:60]!r} cannot be the name of a cluster: letters, digits, dots and underscores")
     _prepare(state)
-    telemetry.set_up_logging(as_json=json_log, level="info")
+    metrics.set_up_logging(as_json=json_log, level="info")
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from diagnoser.errors import BadInput
+from diagnoser.model.errors import BadInput
 
 BODY_BYTES = 1 << 20
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import structlog
 
 from diagnoser.agent.service import Order, Service
-from diagnoser.errors import BadInput, NotFound, Unavailable
+from diagnoser.model.errors import BadInput, NotFound, Unavailable
 
 HEARTBEAT_SECONDS = 15.0
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import structlog
 
 from diagnoser.agent.service import Order, Service
-from diagnoser.errors import BadInput, Conflict, NotFound, Unavailable
+from diagnoser.model.errors import BadInput, Conflict, NotFound, Unavailable
 
 CLAIM_SECONDS = 20.0
 KNOCK_SECONDS = 60.0

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from diagnoser.errors import BadInput
+from diagnoser.model.errors import BadInput
 
 ROLLBACK_VARIABLES = {
     "checkpoint": "DIAGNOSER_CHECKPOINT",

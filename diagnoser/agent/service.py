@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from diagnoser.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, OutOfScope, Unavailable
+from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, OutOfScope, Unavailable
 
 API = "/api/v1"
 TRIES = 4

@@ -5,7 +5,7 @@ import stat
 from dataclasses import dataclass
 from zlib import crc32
 
-from diagnoser.errors import BadInput
+from diagnoser.model.errors import BadInput
 
 PIECE_BYTES = 1 << 20
 SEAM_BYTES = 256

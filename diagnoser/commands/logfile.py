@@ -12,25 +12,25 @@ from typing import BinaryIO, cast
 import zstandard
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from diagnoser import show
+from diagnoser.commands import render
 from diagnoser.commands.terminal import err
 from diagnoser.compress import Digest
-from diagnoser.errors import BadInput
+from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.model import Diagnosis, Evidence, Facts
-from diagnoser.reader import Reader
+from diagnoser.model.errors import BadInput
 
 BIG = 8 << 20
 """Bytes from which a file gets a progress bar."""
 _UNREADABLE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
 
-def digest(reader: Reader, path: Path, quiet: bool = False) -> Digest:
+def digest(reader: LogAnalyzer, path: Path, quiet: bool = False) -> Digest:
     """The compressed log. Raises BadInput when it cannot be read."""
     with opened(path) as (log, size), bar(path, 0 if quiet else size) as told:
         return reader.read(log, told)
 
 
-def diagnosis(reader: Reader, path: Path, nodes: Sequence[tuple[str, Path]] = ()) -> Diagnosis:
+def diagnosis(reader: LogAnalyzer, path: Path, nodes: Sequence[tuple[str, Path]] = ()) -> Diagnosis:
     """nodes: name and log of nodes that the job ran on. Raises BadInput."""
     evidence = digest(reader, path).evidence()
     return reader.diagnose(evidence, Facts(node_logs=read_nodes(reader, evidence, nodes)))
@@ -43,7 +43,7 @@ def node_logs(given: Sequence[str] | None) -> list[tuple[str, Path]]:
     return pairs
 
 
-def read_nodes(reader: Reader, evidence: Evidence, nodes: Sequence[tuple[str, Path]]) -> dict[str, list[bytes]]:
+def read_nodes(reader: LogAnalyzer, evidence: Evidence, nodes: Sequence[tuple[str, Path]]) -> dict[str, list[bytes]]:
     """Their formats without a year are read as of the time of the job's log."""
     near, found = max((line.time for line in evidence.lines), default=0.0), dict[str, list[bytes]]()
     for node, path in nodes:
@@ -78,7 +78,7 @@ def _plain(raw: BinaryIO) -> tuple[BinaryIO, int]:
 
 
 @contextmanager
-def bar(path: Path, size: int) -> Iterator[show.Told]:
+def bar(path: Path, size: int) -> Iterator[render.Told]:
     """A progress bar on standard error, for large files on a terminal."""
     if size < BIG or not err.is_terminal:
         yield lambda _: None

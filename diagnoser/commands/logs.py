@@ -6,21 +6,22 @@ from typing import Annotated
 
 import typer
 
-from diagnoser import explain, node_logs, show
-from diagnoser.commands import logfile
+from diagnoser.commands import explain, logfile
+from diagnoser.commands import render as show
 from diagnoser.commands.terminal import AsJson, complain, err, out, print_json, site
-from diagnoser.errors import BadInput
+from diagnoser.config.loader import load_reader
+from diagnoser.diagnosis import node_logs
 from diagnoser.model import Facts
-from diagnoser.site import load_reader
+from diagnoser.model.errors import BadInput
 
 Files = Annotated[list[Path], typer.Argument(help="Log files (.gz and .zst too); - is standard input.")]
-NodeLogs = Annotated[
+NodeLogFiles = Annotated[
     list[str] | None,
     typer.Option("--node-log", metavar="NODE=FILE", help="The kernel log of a node that the job ran on; repeatable."),
 ]
 
 
-def diagnose(files: Files, as_json: AsJson = False, node_log: NodeLogs = None) -> None:
+def diagnose(files: Files, as_json: AsJson = False, node_log: NodeLogFiles = None) -> None:
     """Name the root cause of failed runs, from their log files alone."""
     reader, failed = load_reader(site()), False
     nodes = logfile.node_logs(node_log)
@@ -39,7 +40,7 @@ def diagnose(files: Files, as_json: AsJson = False, node_log: NodeLogs = None) -
         raise typer.Exit(1)
 
 
-def explain_(files: Files, as_json: AsJson = False, node_log: NodeLogs = None) -> None:
+def explain_(files: Files, as_json: AsJson = False, node_log: NodeLogFiles = None) -> None:
     """Tell the diagnosis of a log in full: chain, lines with context, candidates rejected and why."""
     reader, nodes = load_reader(site()), logfile.node_logs(node_log)
     for path in files:

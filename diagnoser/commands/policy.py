@@ -11,8 +11,8 @@ from rich.table import Table
 from diagnoser.commands import logfile
 from diagnoser.commands.service import fetched
 from diagnoser.commands.terminal import AsJson, out, print_json, site
+from diagnoser.config.loader import load_reader
 from diagnoser.recovery.policy import case_of
-from diagnoser.site import load_reader
 
 policy_cli = typer.Typer(no_args_is_help=True, help="Look at the recovery policy.")
 

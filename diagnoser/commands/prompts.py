@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from diagnoser import pipeline
 from diagnoser.commands import logfile
 from diagnoser.commands.terminal import err, out, site
-from diagnoser.errors import BadInput
+from diagnoser.config.loader import load_reader
+from diagnoser.diagnosis import pipeline
+from diagnoser.diagnosis.analyzer import subject
 from diagnoser.model import Facts
-from diagnoser.reader import subject
-from diagnoser.site import load_reader
+from diagnoser.model.errors import BadInput
 
 prompts_cli = typer.Typer(no_args_is_help=True, help="Look at the prompts.")
 
@@ -22,20 +22,20 @@ def prompts_render(
     log: Annotated[Path | None, typer.Option(help="Fill it for this log; - is standard input.")] = None,
 ) -> None:
     """Show a prompt: its templates, or exactly what a model would get for a log, masked and with its marker."""
-    from diagnoser import model_stage
+    from diagnoser.config import llm_factory
 
-    prompt, chosen = model_stage.load_prompt(site(), name), site()
+    prompt, chosen = llm_factory.load_prompt(site(), name), site()
     system, user = prompt.system, prompt.user
     if log:
         reader = load_reader(chosen)
         digest = logfile.digest(reader, log)
         diagnosis = pipeline.diagnose(digest.evidence(), Facts(), reader.knowledge)
         if prompt.meta.name == "rule_writer":
-            request = model_stage.rendered_lesson(chosen, prompt, digest.evidence(), diagnosis)
+            request = llm_factory.render_rule_prompt(chosen, prompt, digest.evidence(), diagnosis)
         elif prompt.meta.name == "failure_agent":
-            request = model_stage.rendered(chosen, prompt, subject(diagnosis, digest, Facts()))
+            request = llm_factory.render_failure_prompt(chosen, prompt, subject(diagnosis, digest, Facts()))
         elif prompt.meta.name == "log_agent":
-            request = model_stage.rendered_routine(chosen, prompt, digest, reader.knowledge.anchors)
+            request = llm_factory.rendered_routine(chosen, prompt, digest, reader.knowledge.anchors)
         else:
             raise BadInput(f"{name} cannot be filled from a log alone")
         system, user = request.system, request.user

@@ -7,11 +7,11 @@ import typer
 from rich.table import Table
 
 from diagnoser.commands.terminal import AsJson, out, print_json, site
-from diagnoser.errors import BadInput, RuleFaults
+from diagnoser.config.loader import load_codes, load_more, load_reader
+from diagnoser.model.errors import BadInput, RuleFaults
+from diagnoser.model.taxonomy import Action, FailureType, category_of
 from diagnoser.rules import examples
 from diagnoser.rules.engine import Engine
-from diagnoser.site import load_codes, load_more, load_reader
-from diagnoser.taxonomy import Action, FailureType, category_of
 
 rules_cli = typer.Typer(no_args_is_help=True, help="Look at the diagnosis rules and prove them.")
 

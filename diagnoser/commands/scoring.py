@@ -9,15 +9,16 @@ import orjson
 import typer
 from rich.progress import track
 
-from diagnoser import evaluation, pipeline, show
+from diagnoser.accuracy import scoring
 from diagnoser.adapters import files
-from diagnoser.commands import logfile
+from diagnoser.commands import logfile, render
 from diagnoser.commands.terminal import AsJson, err, out, print_json, site
-from diagnoser.errors import BadInput
+from diagnoser.config.loader import load_reader
+from diagnoser.diagnosis import pipeline
+from diagnoser.diagnosis.analyzer import LogAnalyzer, subject
 from diagnoser.model import Diagnosis, Facts
-from diagnoser.reader import Reader, subject
-from diagnoser.site import load_reader
-from diagnoser.taxonomy import GPU_TIME_SHARE
+from diagnoser.model.errors import BadInput
+from diagnoser.model.taxonomy import GPU_TIME_SHARE
 
 
 def evaluate(
@@ -27,24 +28,24 @@ def evaluate(
     spliced: Annotated[Path | None, typer.Option(help="Put each case at the end of this healthy log first.")] = None,
 ) -> None:
     """Score the diagnosis on labelled logs."""
-    labels = [evaluation.label_of(orjson.loads(line)) for line in files.text(folder / "labels.jsonl").splitlines()]
+    labels = [scoring.label_of(orjson.loads(line)) for line in files.text(folder / "labels.jsonl").splitlines()]
     reader = load_reader(site())
     if model:
         _try_model(reader, folder, labels, as_json)
         return
     verdicts = [
-        evaluation.judge(label, *diagnosed)
+        scoring.judge(label, *diagnosed)
         for label, diagnosed in zip(labels, _cases(reader, folder, labels, spliced), strict=True)
     ]
-    report = evaluation.report(verdicts, {str(kind): share for kind, share in GPU_TIME_SHARE.items()})
+    report = scoring.report(verdicts, {str(kind): share for kind, share in GPU_TIME_SHARE.items()})
     if as_json:
-        print_json(show.report_json(report))
+        print_json(render.report_json(report))
     else:
-        show.report(out, report)
+        render.report(out, report)
 
 
 def _cases(
-    reader: Reader, folder: Path, labels: Sequence[evaluation.Label], healthy: Path | None
+    reader: LogAnalyzer, folder: Path, labels: Sequence[scoring.Label], healthy: Path | None
 ) -> Iterator[tuple[Diagnosis, int]]:
     """The diagnosis of each case, and how many lines stand before it. The healthy log is compressed only once."""
     before, shift = [], 0
@@ -58,24 +59,22 @@ def _cases(
         yield reader.diagnose(reader.digest([*before, tail]).evidence(), Facts()), shift
 
 
-def _try_model(reader: Reader, folder: Path, labels: Sequence[evaluation.Label], as_json: bool) -> None:
-    from diagnoser import (  # here, because the client of a model server takes a second to load
-        model_stage,
-        telemetry,
-        trial,
-    )
+def _try_model(reader: LogAnalyzer, folder: Path, labels: Sequence[scoring.Label], as_json: bool) -> None:
+    from diagnoser.accuracy import llm_ablation
+    from diagnoser.config import llm_factory
+    from diagnoser.observability import metrics
 
     chosen = site()
-    telemetry.set_up_logging(as_json=False, level="error")
-    if not chosen.model_url:
-        raise BadInput("eval --model needs DIAGNOSER_MODEL_URL and DIAGNOSER_MODEL_NAME")
+    metrics.set_up_logging(as_json=False, level="error")
+    if not chosen.llm_url:
+        raise BadInput("eval --model needs DIAGNOSER_LLM_URL and DIAGNOSER_LLM_MODEL")
     cases = []
     for label in track(labels, description=f"Diagnosing {len(labels)} logs", console=err, transient=True):
         digest = logfile.digest(reader, folder / f"{label.id}.log", quiet=True)
         diagnosis = pipeline.diagnose(digest.evidence(), Facts(), reader.knowledge)
-        cases.append(trial.Case(label, diagnosis, subject(diagnosis, digest, Facts())))
-    outcomes = asyncio.run(model_stage.tried(chosen, cases, reader.knowledge.policy))
+        cases.append(llm_ablation.AblationCase(label, diagnosis, subject(diagnosis, digest, Facts())))
+    outcomes = asyncio.run(llm_factory.run_ablation(chosen, cases, reader.knowledge.policy))
     if as_json:
         print_json({one.name: one.figures() for one in outcomes})
     else:
-        show.trial(out, outcomes)
+        render.trial(out, outcomes)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from diagnoser.errors import BadInput
+from diagnoser.model.errors import BadInput
 
 
 def fetched(address: str, token: str) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import orjson
 import typer
 from rich.console import Console
 
-from diagnoser import settings
-from diagnoser.settings import Settings
+from diagnoser.config import settings
+from diagnoser.config.settings import Settings
 
 out = Console()
 err = Console(stderr=True)

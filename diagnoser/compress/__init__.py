@@ -9,18 +9,18 @@ from diagnoser.compress.compressor import Compressor
 from diagnoser.compress.delta import Delta, Losses
 from diagnoser.compress.digest import Digest, digest
 from diagnoser.compress.filters import FilterSet, parse_filters
-from diagnoser.compress.gate import Gate
-from diagnoser.compress.limits import Limits
-from diagnoser.compress.selection import merge
+from diagnoser.compress.limits import CompressorLimits
+from diagnoser.compress.prefilter import Prefilter
+from diagnoser.compress.sampling import merge
 
 __all__ = [
     "Compressor",
+    "CompressorLimits",
     "Delta",
     "Digest",
     "FilterSet",
-    "Gate",
-    "Limits",
     "Losses",
+    "Prefilter",
     "digest",
     "from_bytes",
     "merge",

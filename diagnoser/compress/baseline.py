@@ -9,8 +9,8 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from diagnoser.compress.delta import Delta, Place
-from diagnoser.compress.kinds import Kind
+from diagnoser.compress.delta import Delta, LinePosition
+from diagnoser.compress.line_flags import LineFlag
 from diagnoser.model import Cap
 
 NEEDED, KEPT = 3, 5
@@ -18,7 +18,14 @@ NEEDED, KEPT = 3, 5
 _MOST = 20_000
 """Shapes of a run; one that has more prints no routine."""
 _NEVER = int(
-    Kind.ANCHOR | Kind.FATAL | Kind.ERROR | Kind.EXCEPTION | Kind.FRAME | Kind.DIVERGED | Kind.TABLE | Kind.COLLECTIVE
+    LineFlag.ANCHOR
+    | LineFlag.FATAL
+    | LineFlag.ERROR
+    | LineFlag.EXCEPTION
+    | LineFlag.FRAME
+    | LineFlag.DIVERGED
+    | LineFlag.TABLE
+    | LineFlag.COLLECTIVE
 )
 
 
@@ -49,16 +56,16 @@ def of(runs: Sequence[bytes]) -> Baseline:
     return Baseline(len(shapes), frozenset().union(*shapes))
 
 
-def familiar(delta: Delta, known: Baseline) -> frozenset[Place]:
+def familiar(delta: Delta, known: Baseline) -> frozenset[LinePosition]:
     """Where shapes of the baseline stand: the first and the last line of each."""
     return _places(delta, known, new=False)
 
 
-def news(delta: Delta, known: Baseline) -> frozenset[Place]:
+def news(delta: Delta, known: Baseline) -> frozenset[LinePosition]:
     """Where shapes stand that no clean run printed."""
     return _places(delta, known, new=True)
 
 
-def _places(delta: Delta, known: Baseline, *, new: bool) -> frozenset[Place]:
+def _places(delta: Delta, known: Baseline, *, new: bool) -> frozenset[LinePosition]:
     stats = [stat for number, stat in delta.shapes.items() if (number not in known.shapes) is new]
     return frozenset(place for stat in stats for place in (stat.first, stat.last))

@@ -6,11 +6,11 @@ from typing import Any
 import orjson
 import zstandard
 
-from diagnoser.compress.delta import Delta, PointRow, Row, Share, Stat
-from diagnoser.compress.limits import Limits
+from diagnoser.compress.delta import Delta, DeltaRow, PointRow, StreamDelta, TemplateStats
+from diagnoser.compress.limits import CompressorLimits
 from diagnoser.compress.progress import Point
-from diagnoser.errors import BadInput
 from diagnoser.model import Cap, Stream
+from diagnoser.model.errors import BadInput
 
 VERSION = 3
 _MOST = 512 << 20
@@ -30,31 +30,31 @@ def to_bytes(delta: Delta) -> bytes:
     return bytes([VERSION]) + zstandard.ZstdCompressor(level=3).compress(orjson.dumps(body))
 
 
-def from_bytes(data: bytes, limits: Limits | None = None) -> Delta:
+def from_bytes(data: bytes, limits: CompressorLimits | None = None) -> Delta:
     """Raises BadInput when the bytes are no delta of this version."""
     if not data or data[0] != VERSION:
         raise BadInput(f"a delta of version {data[0] if data else 'none'}; this service reads version {VERSION}")
     try:
         body = orjson.loads(zstandard.ZstdDecompressor().decompress(data[1:], max_output_size=_MOST))
-        return _delta(body, limits or Limits())
+        return _delta(body, limits or CompressorLimits())
     except (zstandard.ZstdError, orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise BadInput(f"not a delta: {error}") from error
 
 
-def _delta(body: dict[str, Any], limits: Limits) -> Delta:
+def _delta(body: dict[str, Any], limits: CompressorLimits) -> Delta:
     streams = [Stream(*fields) for fields in body["streams"]]
     lines, size, cut_lines, cut_bytes, painted, caps = body["sums"]
     delta = Delta(limits, lines, size, cut_lines, cut_bytes, painted, set(map(Cap, caps)))
     for key, count, first, early, last, late, ranks, kind, filtered in body["shapes"]:
         first_place, last_place = (first[0], streams[first[1]]), (last[0], streams[last[1]])
-        delta.shapes[key] = Stat(
+        delta.shapes[key] = TemplateStats(
             count, first_place, early.encode(), last_place, late.encode(), int(ranks, 16), kind, filtered
         )
     delta.shares = {stream: _shared(share) for stream, share in zip(streams, body["shares"], strict=True)}
     return delta
 
 
-def _share(share: Share) -> list[Any]:
+def _share(share: StreamDelta) -> list[Any]:
     rows = [[row[0], row[1].decode("utf-8", "replace"), *row[2:]] for _, row in sorted(share.rows.items())]
     points = [_point(row) for _, row in sorted(share.points.items())]
     voices = [[voice, f"{ranks:x}"] for voice, ranks in sorted(share.voices.items())]
@@ -68,10 +68,10 @@ def _share(share: Share) -> list[Any]:
     ]
 
 
-def _shared(fields: list[Any]) -> Share:
+def _shared(fields: list[Any]) -> StreamDelta:
     ranges, rows, points, voices, nodes, least = fields
-    share = Share(tuple((low, high) for low, high in ranges), least=tuple(least))
-    share.rows = {row[0]: Row(row[0], row[1].encode(), *row[2:]) for row in rows}
+    share = StreamDelta(tuple((low, high) for low, high in ranges), least=tuple(least))
+    share.rows = {row[0]: DeltaRow(row[0], row[1].encode(), *row[2:]) for row in rows}
     for number, voice, dialect, line, time, received, own in points:
         point = Point(*(_value(value) for value in own[:5]), *own[5:]) if own else None
         share.points[number] = PointRow(number, voice, dialect, line.encode(), time, received, point)
@@ -80,7 +80,7 @@ def _shared(fields: list[Any]) -> Share:
     return share
 
 
-def _stat(key: int, stat: Stat, at: dict[Stream, int]) -> list[Any]:
+def _stat(key: int, stat: TemplateStats, at: dict[Stream, int]) -> list[Any]:
     first, last = [stat.first[0], at[stat.first[1]]], [stat.last[0], at[stat.last[1]]]
     ranks = f"{stat.ranks:x}"
     early, late = stat.first_text.decode("utf-8", "replace"), stat.last_text.decode("utf-8", "replace")

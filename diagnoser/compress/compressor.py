@@ -4,16 +4,16 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 
-from diagnoser.compress import skeleton
-from diagnoser.compress.delta import Delta, Share, Stat, join
+from diagnoser.compress import line_masking
+from diagnoser.compress.delta import Delta, StreamDelta, TemplateStats, join
 from diagnoser.compress.filters import FilterSet
-from diagnoser.compress.gate import Gate
-from diagnoser.compress.keeping import Keeper, Said, row
-from diagnoser.compress.limits import Limits
+from diagnoser.compress.limits import CompressorLimits
 from diagnoser.compress.lines import HEADS, clean, read_prefix
-from diagnoser.compress.selection import settle
-from diagnoser.compress.shapes import Shapes, shapes
-from diagnoser.model import Block, Stream
+from diagnoser.compress.prefilter import Prefilter
+from diagnoser.compress.retention import CandidateRow, RetentionPolicy, row
+from diagnoser.compress.sampling import settle
+from diagnoser.compress.template_cache import TemplateCache, shapes
+from diagnoser.model import LineBlock, Stream
 
 CHUNK = 2 << 20
 SAMPLE = 480
@@ -27,17 +27,17 @@ class Compressor:
     """Feed blocks, take what they leave. Holds no state of a stream: any block may go to any compressor."""
 
     def __init__(
-        self, gate: Gate | None = None, filters: FilterSet | None = None, limits: Limits | None = None
+        self, gate: Prefilter | None = None, filters: FilterSet | None = None, limits: CompressorLimits | None = None
     ) -> None:
-        self._shapes = shapes(gate or Gate(), filters or FilterSet())
-        self._limits = limits or Limits()
+        self._shapes = shapes(gate or Prefilter(), filters or FilterSet())
+        self._limits = limits or CompressorLimits()
         self._delta = Delta(self._limits)
         self._seen: set[tuple[bytes, bytes]] = set()
         self._codes: dict[int, set[int]] = {}
-        self._lasts: dict[Stream, dict[str, Said]] = {}
+        self._lasts: dict[Stream, dict[str, CandidateRow]] = {}
         self._settled = 0
 
-    def feed(self, block: Block) -> None:
+    def feed(self, block: LineBlock) -> None:
         """Take in whole lines. Memory stays bounded however many blocks are fed."""
         self._delta.bytes += block.missing
         self._delta.cut_bytes += block.missing
@@ -47,7 +47,7 @@ class Compressor:
             count = data.count(b"\n") + (not data.endswith(b"\n"))
             at = number - block.first
             times = block.times[at : at + count] if block.times is not None else None
-            self._chunk(Block(block.stream, data, number, times, block.received))
+            self._chunk(LineBlock(block.stream, data, number, times, block.received))
             number += count
 
     def take(self) -> Delta:
@@ -58,8 +58,8 @@ class Compressor:
         self._settled = 0
         return settle(delta)
 
-    def _chunk(self, block: Block) -> None:
-        cut = Cut(block, self._shapes)
+    def _chunk(self, block: LineBlock) -> None:
+        cut = TokenizedChunk(block, self._shapes)
         delta, total, share = self._delta, len(cut.lines), self._delta.share(block.stream)
         delta.lines += total
         delta.bytes += len(block.data)
@@ -70,14 +70,14 @@ class Compressor:
         _count(block, cut, delta.shapes)
         share.met(shape.id for shape in cut.found.values())
         self._speakers(block.stream, cut, share)
-        Keeper(block, cut, share, delta, self._shapes).keep(self._lasts.setdefault(block.stream, {}))
+        RetentionPolicy(block, cut, share, delta, self._shapes).keep(self._lasts.setdefault(block.stream, {}))
         if delta.size > 2 * self._settled + 8192:
             self._write_out()
             self._seen.clear()
             settle(delta)
             self._settled = delta.size
 
-    def _speakers(self, stream: Stream, cut: "Cut", share: Share) -> None:
+    def _speakers(self, stream: Stream, cut: "TokenizedChunk", share: StreamDelta) -> None:
         """Note who printed which shape and which voices there are."""
         codes = self._codes
         if stream.rank >= 0:
@@ -126,12 +126,12 @@ def _bits(codes: set[int]) -> int:
     return int.from_bytes(bits, "little")
 
 
-class Cut:
+class TokenizedChunk:
     """A chunk cut into lines and blurs. heads: the launcher prefix of each line, None where no line has one."""
 
-    def __init__(self, block: Block, shapes: Shapes) -> None:
+    def __init__(self, block: LineBlock, shapes: TemplateCache) -> None:
         self.lines, self.cut_lines, self.cut_bytes, self.painted, text = clean(block.data)
-        self.blurs = skeleton.blurred(text).split(b"\n")
+        self.blurs = line_masking.blurred(text).split(b"\n")
         self.counts = Counter(self.blurs)
         total = len(self.lines)
         self.firsts = dict(zip(reversed(self.blurs), range(total - 1, -1, -1), strict=True))
@@ -143,7 +143,7 @@ class Cut:
             self.heads = found + [b""] * (total - len(found))  # a last empty line is not found
 
 
-def _count(block: Block, cut: Cut, stats: dict[int, Stat]) -> None:
+def _count(block: LineBlock, cut: TokenizedChunk, stats: dict[int, TemplateStats]) -> None:
     """Counts, first and last lines of the shapes of a chunk."""
     stream, start, lines = block.stream, block.first, cut.lines
     firsts, lasts, found = cut.firsts, cut.lasts, cut.found
@@ -154,7 +154,7 @@ def _count(block: Block, cut: Cut, stats: dict[int, Stat]) -> None:
         if stat is None:
             text = lines[first][:SAMPLE]
             last_text = text if first == last else lines[last][:SAMPLE]
-            stats[shape.id] = Stat(count, low, text, high, last_text, 0, shape.kind, shape.filtered)
+            stats[shape.id] = TemplateStats(count, low, text, high, last_text, 0, shape.kind, shape.filtered)
             continue
         stat.count += count
         stat.kind |= shape.kind

@@ -9,18 +9,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from diagnoser.compress.kinds import Kind
-from diagnoser.compress.limits import Limits
+from diagnoser.compress.limits import CompressorLimits
+from diagnoser.compress.line_flags import LineFlag
 from diagnoser.compress.progress import Point
 from diagnoser.model import Cap, Stream
 
 LEAST = 64
-Ranges = tuple[tuple[int, int], ...]
-Place = tuple[int, Stream]
+NumberRanges = tuple[tuple[int, int], ...]
+LinePosition = tuple[int, Stream]
 """(line number, stream): the order in which "first" and "last" are meant."""
 
 
-class Row(NamedTuple):
+class DeltaRow(NamedTuple):
     """A kept line, not decoded yet, for most rows are dropped again. signature: 0 where the line matters only because
     of its place. time: 0.0 when not known.
     """
@@ -49,19 +49,19 @@ class PointRow(NamedTuple):
 
 
 @dataclass(slots=True)
-class Stat:
+class TemplateStats:
     """What is known of all lines of one shape. ranks: bit set of ``rank_code``."""
 
     count: int
-    first: Place
+    first: LinePosition
     first_text: bytes
-    last: Place
+    last: LinePosition
     last_text: bytes
     ranks: int
     kind: int
     filtered: str
 
-    def add(self, other: "Stat") -> None:
+    def add(self, other: "TemplateStats") -> None:
         self.count += other.count
         if other.first < self.first:
             self.first, self.first_text = other.first, other.first_text
@@ -71,14 +71,14 @@ class Stat:
         self.kind |= other.kind
         self.filtered = max(self.filtered, other.filtered)
 
-    def copy(self) -> "Stat":
-        return Stat(
+    def copy(self) -> "TemplateStats":
+        return TemplateStats(
             self.count, self.first, self.first_text, self.last, self.last_text, self.ranks, self.kind, self.filtered
         )
 
 
 @dataclass(slots=True)
-class Share:
+class StreamDelta:
     """What one stream left. ranges: line numbers that were fed. rows, points: by line number. least: the smallest
     names of its shapes, which tell how many shapes it has.
 
@@ -86,15 +86,15 @@ class Share:
     node) of the last line that says so: a job that is launched again has its ranks elsewhere.
     """
 
-    ranges: Ranges = ()
-    rows: dict[int, Row] = field(default_factory=dict)
+    ranges: NumberRanges = ()
+    rows: dict[int, DeltaRow] = field(default_factory=dict)
     points: dict[int, PointRow] = field(default_factory=dict)
     voices: dict[str, int] = field(default_factory=dict)
     nodes: dict[tuple[int, int], tuple[int, str]] = field(default_factory=dict)
 
     least: tuple[int, ...] = ()
 
-    def add(self, other: "Share") -> None:
+    def add(self, other: "StreamDelta") -> None:
         self.ranges = join(self.ranges + other.ranges)
         self.met(other.least)
         self.rows.update(other.rows)
@@ -139,20 +139,20 @@ class Delta:
     were reached somewhere on the way.
     """
 
-    limits: Limits = field(default_factory=Limits)
+    limits: CompressorLimits = field(default_factory=CompressorLimits)
     lines: int = 0
     bytes: int = 0
     cut_lines: int = 0
     cut_bytes: int = 0
     painted: int = 0
     caps: set[Cap] = field(default_factory=set)
-    shapes: dict[int, Stat] = field(default_factory=dict)
-    shares: dict[Stream, Share] = field(default_factory=dict)
+    shapes: dict[int, TemplateStats] = field(default_factory=dict)
+    shares: dict[Stream, StreamDelta] = field(default_factory=dict)
 
     @property
     def fatal(self) -> bool:
         """Some kept line carries the anchor of a root rule, or is the last line of a traceback."""
-        ends = int(Kind.FATAL | Kind.EXCEPTION)
+        ends = int(LineFlag.FATAL | LineFlag.EXCEPTION)
         return any(row.kind & ends for share in self.shares.values() for row in share.rows.values())
 
     @property
@@ -164,11 +164,11 @@ class Delta:
         """Things held."""
         return len(self.shapes) + sum(share.size for share in self.shares.values())
 
-    def share(self, stream: Stream) -> Share:
+    def share(self, stream: Stream) -> StreamDelta:
         """The stream's share, made when it is new."""
         found = self.shares.get(stream)
         if found is None:
-            found = self.shares[stream] = Share()
+            found = self.shares[stream] = StreamDelta()
         return found
 
     def add(self, other: "Delta") -> None:
@@ -189,7 +189,7 @@ class Delta:
             self.share(stream).add(share)
 
 
-def join(ranges: Iterable[tuple[int, int]]) -> Ranges:
+def join(ranges: Iterable[tuple[int, int]]) -> NumberRanges:
     """Closed ranges sorted, with overlapping and adjacent ones as one."""
     joined: list[tuple[int, int]] = []
     for low, high in sorted(ranges):

@@ -4,18 +4,18 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from diagnoser.compress import progress, stacks, templates, times, tracebacks
-from diagnoser.compress.delta import Delta, Place, PointRow, Row, Stat
-from diagnoser.compress.kinds import STAGES, Kind, stage_bit
+from diagnoser.compress.delta import Delta, DeltaRow, LinePosition, PointRow, TemplateStats
+from diagnoser.compress.learned_filters import LEARNED
+from diagnoser.compress.line_flags import STAGES, LineFlag, stage_bit
+from diagnoser.compress.line_masking import blurred, masked
 from diagnoser.compress.lines import body_of
+from diagnoser.compress.rank_prefixes import RankResolver
 from diagnoser.compress.render import numbers, render
-from diagnoser.compress.routine import LEARNED
-from diagnoser.compress.selection import Chosen
-from diagnoser.compress.skeleton import blurred, masked
-from diagnoser.compress.voices import Ranks
+from diagnoser.compress.sampling import Chosen
 from diagnoser.model import Cap, Compression, Evidence, LeftOut, Line, Mark, Phase, Progress, Stage, Stream, Template
 from diagnoser.model.evidence import Placement, rank_nodes
 
-_SEVERE, _TROUBLE = int(Kind.ANCHOR | Kind.EXCEPTION | Kind.FRAME), int(Kind.ERROR | Kind.WARNING)
+_SEVERE, _TROUBLE = int(LineFlag.ANCHOR | LineFlag.EXCEPTION | LineFlag.FRAME), int(LineFlag.ERROR | LineFlag.WARNING)
 HEAD, TAIL = 5, 15
 """Lines of a stream that are shown whatever they say."""
 NOVEL = 60
@@ -30,7 +30,7 @@ class Digest:
 
     def __init__(self, delta: Delta) -> None:
         self.delta = delta
-        self._ranks = Ranks(delta)
+        self._ranks = RankResolver(delta)
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
@@ -40,12 +40,12 @@ class Digest:
     @cached_property
     def _spoken(self) -> list[tuple[Line, str]]:
         """Lines with the voice that said them."""
-        rows, clock = self._rows, times.Clock(self._year)
+        rows, clock = self._rows, times.LogClock(self._year)
         spoken = [(self._line(row, stream, mark, clock), row.voice) for row, stream, mark in rows]
         return sorted(spoken, key=lambda pair: (pair[0].time, pair[0].stream, pair[0].number))
 
     @cached_property
-    def _rows(self) -> list[tuple[Row, Stream, Mark]]:
+    def _rows(self) -> list[tuple[DeltaRow, Stream, Mark]]:
         chosen = sorted(_choose(self.delta).items())
         return [(self.delta.shares[stream].rows[number], stream, mark) for (number, stream), mark in chosen]
 
@@ -55,7 +55,7 @@ class Digest:
             (_text(row.text) for row, _, _ in self._rows), max((r.received for r, _, _ in self._rows), default=0.0)
         )
 
-    def _line(self, row: Row, stream: Stream, mark: Mark, clock: times.Clock) -> Line:
+    def _line(self, row: DeltaRow, stream: Stream, mark: Mark, clock: times.LogClock) -> Line:
         text = _text(row.text)
         prefix, raw = body_of(text.encode())
         body = raw.decode()
@@ -77,9 +77,9 @@ class Digest:
         found += self._learned([stats[index] for index in learned])
         return tuple(sorted(found, key=lambda one: (-one.count, one.first[1], one.first[0])))
 
-    def _learned(self, stats: list[Stat]) -> Iterator[Template]:
+    def _learned(self, stats: list[TemplateStats]) -> Iterator[Template]:
         """All that one learned rule knows is one template."""
-        of: dict[str, list[Stat]] = {}
+        of: dict[str, list[TemplateStats]] = {}
         for stat in stats:
             of.setdefault(stat.filtered, []).append(stat)
         for shapes in of.values():
@@ -87,7 +87,7 @@ class Digest:
             more = f" (and {len(shapes) - 1} more shapes of routine)" if len(shapes) > 1 else ""
             yield self._template(sample + more, shapes)
 
-    def _template(self, text: str, stats: list[Stat]) -> Template:
+    def _template(self, text: str, stats: list[TemplateStats]) -> Template:
         first, last = min(stats, key=lambda stat: stat.first), max(stats, key=lambda stat: stat.last)
         raw = dict.fromkeys([first.first_text, *(stat.last_text for stat in stats[:2]), last.last_text])
         ranks = frozenset().union(*(self._ranks.spread(stat.first[1], stat.ranks) for stat in stats))
@@ -123,7 +123,7 @@ class Digest:
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
         """The stages of the run in order of their first lines."""
-        found: dict[Stage, list[Stat]] = {}
+        found: dict[Stage, list[TemplateStats]] = {}
         for stat in self.delta.shapes.values():
             for stage in Stage if stat.kind & STAGES else ():
                 if stat.kind & stage_bit(stage):
@@ -208,7 +208,7 @@ def _name(stream: Stream) -> str:
     return f"{stream.source}{rank}{f' on {stream.node}' if stream.node else ''}"
 
 
-def _phase(stage: Stage, stats: list[Stat]) -> Phase:
+def _phase(stage: Stage, stats: list[TemplateStats]) -> Phase:
     (line, stream), (last, last_stream) = min(stat.first for stat in stats), max(stat.last for stat in stats)
     return Phase(stage, stream, line, last_stream, last)
 
@@ -225,16 +225,16 @@ def _severity(kind: int) -> int:
 
 
 def _mark(kind: int) -> Mark:
-    if kind & Kind.ANCHOR:
+    if kind & LineFlag.ANCHOR:
         return Mark.ANCHOR
-    if kind & (Kind.FRAME | Kind.EXCEPTION):
+    if kind & (LineFlag.FRAME | LineFlag.EXCEPTION):
         return Mark.TRACEBACK
     return Mark.SEVERITY
 
 
-def _choose(delta: Delta) -> dict[Place, Mark]:
+def _choose(delta: Delta) -> dict[LinePosition, Mark]:
     """The places that are shown, each with the highest reason."""
-    marks: dict[Place, Mark] = {}
+    marks: dict[LinePosition, Mark] = {}
     if delta.lines <= delta.limits.small:
         marks.update({(n, stream): Mark.CONTEXT for stream, share in delta.shares.items() for n in share.rows})
     chosen = Chosen(delta)
@@ -245,13 +245,13 @@ def _choose(delta: Delta) -> dict[Place, Mark]:
     return marks
 
 
-def _ends(delta: Delta) -> Iterator[Place]:
+def _ends(delta: Delta) -> Iterator[LinePosition]:
     for stream, share in delta.shares.items():
         low, high = share.ranges[0][0], share.ranges[-1][1]
         yield from ((number, stream) for number in (*range(low, low + HEAD), *range(high - TAIL + 1, high + 1)))
 
 
-def _news(delta: Delta) -> Iterator[Place]:
+def _news(delta: Delta) -> Iterator[LinePosition]:
     ends = {stream: share.ranges[-1][1] for stream, share in delta.shares.items()}
     for stat in delta.shapes.values():
         number, stream = stat.last
@@ -259,7 +259,7 @@ def _news(delta: Delta) -> Iterator[Place]:
             yield stat.last
 
 
-def _tails(delta: Delta) -> Iterator[Place]:
+def _tails(delta: Delta) -> Iterator[LinePosition]:
     """The last lines of voices: of each shape of ending, those of the first voices to fall silent."""
     last = {
         (stream, row.voice): (row.number, stream)

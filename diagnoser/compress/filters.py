@@ -12,16 +12,16 @@ from typing import Annotated
 import re2
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from diagnoser import documents
-from diagnoser.compress.blur import blur
+from diagnoser.compress.line_masking import blurred
+from diagnoser.compress.pattern_masking import blur
 from diagnoser.compress.progress import FIELDS
-from diagnoser.compress.skeleton import blurred
-from diagnoser.errors import Fault, RuleFaults
+from diagnoser.model import yaml_loader
+from diagnoser.model.errors import Fault, RuleFaults
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 
 
-class Examples(BaseModel):
+class FilterExamples(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     match: Annotated[tuple[Text, ...], Field(min_length=1)]
@@ -40,10 +40,10 @@ class Filter(BaseModel):
     id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")]
     title: Text
     patterns: Annotated[tuple[Text, ...], Field(min_length=1)]
-    examples: Examples
+    examples: FilterExamples
 
 
-class Dialect(Filter):
+class FilterDialect(Filter):
     """A site's own progress line. patterns have named groups: step, loss, grad_norm, step_seconds, tokens_per_second,
     checkpoint.
     """
@@ -56,7 +56,7 @@ class FilterFile(BaseModel):
 
     family: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")]
     filters: tuple[Filter, ...] = ()
-    progress: tuple[Dialect, ...] = ()
+    progress: tuple[FilterDialect, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,14 @@ def parse_filters(files: Mapping[str, str]) -> FilterSet:
     faults: list[Fault] = []
     taken: set[str] = set()
     for path, text in sorted(files.items()):
-        shape, found = documents.read(path, text, FilterFile)
+        shape, found = yaml_loader.read(path, text, FilterFile)
         faults += found
         if shape and not shape.filters and not shape.progress:
             faults.append(Fault(path, 1, "has neither filters nor progress"))
         for key, number, one in _all(shape):
             name = f"{shape.family}/{one.id}" if shape else ""
             if name in taken:
-                faults.append(Fault(path, documents.locate(text, key, number, "id"), f"'{name}' is taken"))
+                faults.append(Fault(path, yaml_loader.locate(text, key, number, "id"), f"'{name}' is taken"))
             taken.add(name)
             faults += _faults(path, text, key, number, one)
             if key == "filters":
@@ -108,7 +108,7 @@ def _faults(path: str, text: str, key: str, number: int, one: Filter) -> list[Fa
     options.log_errors = False
     faults = []
     for index, pattern in enumerate(one.patterns):
-        at = documents.locate(text, key, number, "patterns", index)
+        at = yaml_loader.locate(text, key, number, "patterns", index)
         try:
             groups = set(re2.compile(pattern, options).groupindex)
         except re2.error as error:
@@ -129,5 +129,5 @@ def _unproved(path: str, text: str, key: str, number: int, one: Filter) -> list[
             if any(p.search(example) for p in exact) != wanted or any(p.search(seen) for p in blurs) != wanted:
                 how = "" if wanted else "not "
                 said = f"{one.id}: must {how}match, whatever its numbers: {example}"
-                faults.append(Fault(path, documents.locate(text, key, number, "examples", kind, index), said))
+                faults.append(Fault(path, yaml_loader.locate(text, key, number, "examples", kind, index), said))
     return faults

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from diagnoser.compress.kinds import IMPORTANT, Kind
+from diagnoser.compress.line_flags import IMPORTANT, LineFlag
 from diagnoser.model import Cap
 
 
-class Budget(NamedTuple):
+class LineBudget(NamedTuple):
     """Of one signature: how many first and last lines are kept, and of how many voices the first one.
 
     before, after: lines of context in the same voice around the first and last ones.
@@ -21,31 +21,31 @@ class Budget(NamedTuple):
     after: int = 0
 
 
-_BUDGETS: tuple[tuple[Kind, Budget], ...] = (
-    (Kind.ANCHOR, Budget(2, 1, 8, 1, 2)),
-    (Kind.EXCEPTION, Budget(2, 1, 16, 1, 2)),
-    (Kind.FRAME, Budget(2, 1, 2, 0, 2)),
-    (Kind.COLLECTIVE, Budget(2, 2, 1024, 0, 0)),
-    (Kind.TABLE, Budget(2, 1, 0, 2, 1)),
-    (Kind.DIVERGED, Budget(2, 1, 0, 3, 0)),
-    (Kind.ERROR, Budget(1, 1)),
-    (Kind.WARNING, Budget(1, 0)),
+_BUDGETS: tuple[tuple[LineFlag, LineBudget], ...] = (
+    (LineFlag.ANCHOR, LineBudget(2, 1, 8, 1, 2)),
+    (LineFlag.EXCEPTION, LineBudget(2, 1, 16, 1, 2)),
+    (LineFlag.FRAME, LineBudget(2, 1, 2, 0, 2)),
+    (LineFlag.COLLECTIVE, LineBudget(2, 2, 1024, 0, 0)),
+    (LineFlag.TABLE, LineBudget(2, 1, 0, 2, 1)),
+    (LineFlag.DIVERGED, LineBudget(2, 1, 0, 3, 0)),
+    (LineFlag.ERROR, LineBudget(1, 1)),
+    (LineFlag.WARNING, LineBudget(1, 0)),
 )
 
 
-def budget_of(kind: int) -> Budget:
+def budget_of(kind: int) -> LineBudget:
     """Of every kind that holds the most generous part."""
     return _budget(kind & IMPORTANT)
 
 
 @cache
-def _budget(kind: int) -> Budget:
-    parts = [budget for flag, budget in _BUDGETS if kind & flag] or [Budget(1, 0)]
-    return Budget(*(max(values) for values in zip(*parts, strict=True)))
+def _budget(kind: int) -> LineBudget:
+    parts = [budget for flag, budget in _BUDGETS if kind & flag] or [LineBudget(1, 0)]
+    return LineBudget(*(max(values) for values in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CompressorLimits:
     """shapes, signatures: kept with exact counts, those of smallest hash. extremes: of signatures beyond that, the very
     first and last lines. window: how far context is looked for. small: an input of so many lines is kept whole.
     first, last, spread: points kept of each progress series. latest: points kept because they are the newest of their

@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from diagnoser.compress.skeleton import bare
+from diagnoser.compress.line_masking import bare
 
 LONGEST = 8192
 """Bytes of a line that are looked at and kept; the middle of longer ones is cut and the cut is counted."""

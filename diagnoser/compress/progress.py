@@ -13,32 +13,36 @@ from typing import NamedTuple
 from diagnoser.model import Stage
 
 
-class Dialect(NamedTuple):
+class ProgressDialect(NamedTuple):
     name: str
     sign: str
     stage: Stage = Stage.TRAIN
 
 
-DIALECTS: tuple[Dialect, ...] = (
-    Dialect(
+DIALECTS: tuple[ProgressDialect, ...] = (
+    ProgressDialect(
         "checkpoint",
         r"(?i)(?:saved|saving|successfully saved).{0,40}(?:checkpoint|ckpt|state)|checkpoint.{0,60}\bsaved\b",
         Stage.SAVE,
     ),
-    Dialect(
+    ProgressDialect(
         "load", r"(?i)(?:loading|loaded|resum\w+|restor\w+).{0,40}(?:checkpoint|ckpt|from step|state dict)", Stage.LOAD
     ),
-    Dialect("megatron", r"iteration +\d+/ *\d+ \|"),
-    Dialect("deepspeed", r"step=\d+, skipped=\d+|steps: \d+ loss: "),
-    Dialect("trainer", r"^\{'(?:loss|train_loss|grad_norm)': "),
-    Dialect("fairseq", r"\bnum_updates(?:[ =]+|\W: \W)\d"),  # and metaseq, which prints JSON
-    Dialect("mllog", r':::MLLOG? .*"key": "(?:train_loss|tracked_stats|epoch_start|block_start)"'),
-    Dialect("step", r"(?i)\b(?:step|iter(?:ation)?|global_step|train_step)s?\b[ =:\[#]+\d+.{0,400}(?:\b|_)loss\b"),
-    Dialect("loss", r"(?i)\bloss\b[ =:'\"]+[-+]?(?:\d|nan|inf).{0,300}\b(?:step|iter\w*)\b"),
-    Dialect("eval", r"(?i)\b(?:valid\w*|eval\w*)\b.{0,60}\b(?:loss|ppl|accuracy)\b[ =:]+\d", Stage.EVAL),
-    Dialect("counted", r"(?i)^\W{0,4}(?:step|iter(?:ation)?)s?[ :=\[]{1,4}\d+ ?/ ?\d+\b"),
-    Dialect("bar", r"\| *\d+/\d+ \[[^\]\n]{1,400}\w*loss\w*=[-+]?(?:\d|nan|inf)"),  # Lightning, NeMo, ColossalAI, tqdm
-    Dialect("epoch", r"(?i)\bepoch\W{1,4}\d+[^|\n]{0,60}\bloss\b[ =:]+[-+]?(?:\d|nan|inf)"),
+    ProgressDialect("megatron", r"iteration +\d+/ *\d+ \|"),
+    ProgressDialect("deepspeed", r"step=\d+, skipped=\d+|steps: \d+ loss: "),
+    ProgressDialect("trainer", r"^\{'(?:loss|train_loss|grad_norm)': "),
+    ProgressDialect("fairseq", r"\bnum_updates(?:[ =]+|\W: \W)\d"),  # and metaseq, which prints JSON
+    ProgressDialect("mllog", r':::MLLOG? .*"key": "(?:train_loss|tracked_stats|epoch_start|block_start)"'),
+    ProgressDialect(
+        "step", r"(?i)\b(?:step|iter(?:ation)?|global_step|train_step)s?\b[ =:\[#]+\d+.{0,400}(?:\b|_)loss\b"
+    ),
+    ProgressDialect("loss", r"(?i)\bloss\b[ =:'\"]+[-+]?(?:\d|nan|inf).{0,300}\b(?:step|iter\w*)\b"),
+    ProgressDialect("eval", r"(?i)\b(?:valid\w*|eval\w*)\b.{0,60}\b(?:loss|ppl|accuracy)\b[ =:]+\d", Stage.EVAL),
+    ProgressDialect("counted", r"(?i)^\W{0,4}(?:step|iter(?:ation)?)s?[ :=\[]{1,4}\d+ ?/ ?\d+\b"),
+    ProgressDialect(
+        "bar", r"\| *\d+/\d+ \[[^\]\n]{1,400}\w*loss\w*=[-+]?(?:\d|nan|inf)"
+    ),  # Lightning, NeMo, ColossalAI, tqdm
+    ProgressDialect("epoch", r"(?i)\bepoch\W{1,4}\d+[^|\n]{0,60}\bloss\b[ =:]+[-+]?(?:\d|nan|inf)"),
 )
 _BAR_OF = re.compile(
     r"(?:epoch *(\d+)\b.{0,400})?\| *(\d+)/(\d+) \[[^\],]*, *(\d+(?:\.\d+)?)(s/it|it/s)", re.IGNORECASE

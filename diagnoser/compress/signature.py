@@ -7,10 +7,10 @@ becomes a wildcard, so a line with another code is another signature and no budg
 import re
 from functools import cache, lru_cache
 
-from diagnoser.compress.blur import blur
-from diagnoser.compress.gate import PatternSet
-from diagnoser.compress.kinds import IMPORTANT
-from diagnoser.compress.skeleton import identity
+from diagnoser.compress.line_flags import IMPORTANT
+from diagnoser.compress.line_masking import identity
+from diagnoser.compress.pattern_masking import blur
+from diagnoser.compress.prefilter import PatternSet
 
 _TOKENS = (
     rb"Xid(?: \([^)\n]{0,40}\))?[^:\n]{0,20}: (\d+)",

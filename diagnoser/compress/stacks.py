@@ -51,7 +51,7 @@ _MOST_OPEN = 64
 
 
 @dataclass
-class _Open:
+class _OpenStack:
     """A stack that is being read. raised: -1 until a line says what is wrong. next: the number of its next frame."""
 
     kind: StackKind
@@ -79,7 +79,7 @@ def join(lines: Sequence[Line], voices: Sequence[str]) -> tuple[Stack, ...]:
     return tuple(found)
 
 
-def _linked(opened: list[_Open], start: int) -> Iterator[Stack]:
+def _linked(opened: list[_OpenStack], start: int) -> Iterator[Stack]:
     """start: how many stacks stand before these."""
     for at, one in enumerate(opened):
         caused = at + 1 < len(opened) and opened[at + 1].follows
@@ -95,12 +95,12 @@ class _Voice:
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._lines = lines
-        self._open: list[_Open] = []
-        self._done: list[_Open] = []
+        self._open: list[_OpenStack] = []
+        self._done: list[_OpenStack] = []
         self._before = -1
         """The line before, where it is no part of a stack."""
 
-    def read(self, indices: list[int]) -> list[_Open]:
+    def read(self, indices: list[int]) -> list[_OpenStack]:
         """Stacks with frames, and children of failure tables, in the order in which they began."""
         for index in indices:
             self._open = [one for one in self._open if self._lines[index].number - self._number(one) <= _FAR]
@@ -111,17 +111,17 @@ class _Voice:
         told = [one for one in self._done if one.frames or (one.kind is _K.TABLE and one.exception)]
         return sorted(told, key=lambda one: one.lines[0])
 
-    def _number(self, one: _Open) -> int:
+    def _number(self, one: _OpenStack) -> int:
         return self._lines[one.lines[-1]].number
 
-    def _begin(self, kind: StackKind, index: int, exception: str = "", message: str = "") -> _Open:
-        opened = _Open(kind, self._lines[index].rank, [index], [], exception, message)
+    def _begin(self, kind: StackKind, index: int, exception: str = "", message: str = "") -> _OpenStack:
+        opened = _OpenStack(kind, self._lines[index].rank, [index], [], exception, message)
         opened.raised = index if exception or message else -1
         self._open = [*self._open[1 - _MOST_OPEN :], opened]
         self._done.append(opened)
         return opened
 
-    def _last(self, kind: StackKind) -> _Open | None:
+    def _last(self, kind: StackKind) -> _OpenStack | None:
         return next((one for one in reversed(self._open) if one.kind is kind), None)
 
     def _native(self, index: int, body: str) -> bool:
@@ -149,7 +149,7 @@ class _Voice:
             return False
         return True
 
-    def _after_message(self, index: int) -> _Open:
+    def _after_message(self, index: int) -> _OpenStack:
         """A stack whose message stands in the line before."""
         near = self._before >= 0 and self._lines[index].number - self._lines[self._before].number <= _NEAR
         if not near:
@@ -214,13 +214,13 @@ class _Voice:
             opened.message = value
         return True
 
-    def _add(self, opened: _Open, index: int, frame: str) -> None:
+    def _add(self, opened: _OpenStack, index: int, frame: str) -> None:
         if opened.lines[-1] != index:
             opened.lines.append(index)
         if frame:
             opened.frames.append(frame)
 
-    def _said(self, opened: _Open, index: int, said: str) -> None:
+    def _said(self, opened: _OpenStack, index: int, said: str) -> None:
         opened.message, opened.raised = said, index
         if opened.lines[-1] != index:
             opened.lines.append(index)

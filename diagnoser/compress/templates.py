@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from drain3.drain import Drain
 
-from diagnoser.compress.limits import Limits
+from diagnoser.compress.limits import CompressorLimits
 
 MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"), "<UUID>"),
@@ -30,7 +30,7 @@ _DIGITS, _BACK = str.maketrans("0123456789", _HIDDEN), str.maketrans(_HIDDEN, "0
 _JSON_KEY = re.compile(r'"([\w.-]{1,64})" ?:')
 
 
-class Group(NamedTuple):
+class TemplateGroup(NamedTuple):
     """A template and the indices of its members in the order given."""
 
     text: str
@@ -59,7 +59,7 @@ def partition(body: str, severity: int) -> str:
     return str(severity)
 
 
-def group(bodies: list[tuple[str, int]], most: int = Limits().templates) -> list[Group]:
+def group(bodies: list[tuple[str, int]], most: int = CompressorLimits().templates) -> list[TemplateGroup]:
     """Group (body, severity class) pairs. At most ``most`` clusters; what comes later joins none and stands alone."""
     drains: dict[str, Any] = {}
     members: dict[tuple[str, int], list[int]] = {}
@@ -75,7 +75,7 @@ def group(bodies: list[tuple[str, int]], most: int = Limits().templates) -> list
             cluster, _ = drain.add_log_message(mask(body))
         members.setdefault((part, cluster.cluster_id), []).append(index)
         texts[part, cluster.cluster_id] = cluster
-    return [Group(texts[key].get_template(), tuple(found)) for key, found in members.items()]
+    return [TemplateGroup(texts[key].get_template(), tuple(found)) for key, found in members.items()]
 
 
 class _Alone(NamedTuple):

@@ -52,7 +52,7 @@ def year_of(texts: Iterable[str], received: float) -> int:
     return datetime.fromtimestamp(max(0.0, min(received, 4e9)), tz=UTC).year
 
 
-class Clock:
+class LogClock:
     """Gives each line of an attempt a time, in order of line numbers within a stream; times never run backwards there.
 
     year: for formats that print none.

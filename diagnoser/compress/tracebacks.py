@@ -23,7 +23,7 @@ _FAR = 64
 
 
 @dataclass
-class _Open:
+class _OpenTraceback:
     """A traceback that is being read."""
 
     rank: int
@@ -159,7 +159,7 @@ def _read(lines: Sequence[Line], indices: list[int]) -> Iterator[tuple[Traceback
 
 def _one(lines: Sequence[Line], indices: list[int], at: int) -> tuple[Traceback | None, int]:
     """Read from a head or a first frame to the exception line; (None, next) when it was cut before that."""
-    opened = _Open(lines[indices[at]].rank)
+    opened = _OpenTraceback(lines[indices[at]].rank)
     while at < len(indices):
         index = indices[at]
         body = _said(lines[index])
@@ -178,7 +178,7 @@ def _one(lines: Sequence[Line], indices: list[int], at: int) -> tuple[Traceback 
 
 
 def _close(
-    lines: Sequence[Line], indices: list[int], at: int, opened: _Open, said: re.Match[str]
+    lines: Sequence[Line], indices: list[int], at: int, opened: _OpenTraceback, said: re.Match[str]
 ) -> tuple[Traceback, int]:
     raised, message = indices[at], [said.group(2) or ""]
     opened.lines.append(raised)

@@ -1,14 +1,14 @@
 """Bytes of a request -> blocks of whole lines, each with the attempt and stream it belongs to."""
 
-from diagnoser.ingest.batch import Batch, Defaults, Target
+from diagnoser.ingest.batch import Batch, RecordDefaults, Target
 from diagnoser.ingest.ndjson import parse_array, parse_ndjson
-from diagnoser.ingest.ranges import Ranges, covered_with, missing
+from diagnoser.ingest.offsets import OffsetRanges, covered_with, missing
 from diagnoser.ingest.text import parse_text
 
 __all__ = [
     "Batch",
-    "Defaults",
-    "Ranges",
+    "OffsetRanges",
+    "RecordDefaults",
     "Target",
     "covered_with",
     "missing",

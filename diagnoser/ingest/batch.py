@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from diagnoser.model import NODE_SOURCES, Block, Stream, node_log_id
+from diagnoser.model import NODE_SOURCES, LineBlock, Stream, node_log_id
 
 
 class Target(NamedTuple):
@@ -14,7 +14,7 @@ class Target(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Defaults:
+class RecordDefaults:
     """What the query string of a request says about all of its lines. Records may say otherwise for themselves.
 
     first: 1-based number of the first line in its stream, None when the shipper does not number its lines.
@@ -43,11 +43,11 @@ def target(job: str, attempt: int | None, cluster: str, stream: Stream) -> Targe
 class Batch:
     """Parsed lines, grouped by attempt. A block with ``first == 0`` is numbered when it is committed."""
 
-    blocks: dict[Target, list[Block]] = field(default_factory=dict)
+    blocks: dict[Target, list[LineBlock]] = field(default_factory=dict)
     rejected: int = 0
     errors: list[str] = field(default_factory=list)
 
-    def add(self, target: Target, block: Block) -> None:
+    def add(self, target: Target, block: LineBlock) -> None:
         self.blocks.setdefault(target, []).append(block)
 
     @property

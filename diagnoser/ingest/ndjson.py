@@ -15,9 +15,9 @@ from typing import Any
 
 import orjson
 
-from diagnoser.errors import BadInput, Undecodable
-from diagnoser.ingest.batch import Batch, Defaults, Target, target
-from diagnoser.model import JOB_ID, Block, Stream
+from diagnoser.ingest.batch import Batch, RecordDefaults, Target, target
+from diagnoser.model import JOB_ID, LineBlock, Stream
+from diagnoser.model.errors import BadInput, Undecodable
 
 MESSAGE = ("message", "log", "line", "msg", "text", "body")
 NODE = ("node", "host", "hostname")
@@ -45,18 +45,18 @@ class _Lines:
         self.lines += lines
         self.times += [time] * len(lines)
 
-    def block(self, stream: Stream, first: int, received: float) -> Block:
+    def block(self, stream: Stream, first: int, received: float) -> LineBlock:
         times = None if all(math.isnan(time) for time in self.times) else tuple(self.times)
-        return Block(stream, b"\n".join(self.lines), first, times, received)
+        return LineBlock(stream, b"\n".join(self.lines), first, times, received)
 
 
-def parse_ndjson(body: bytes, defaults: Defaults, received: float) -> Batch:
+def parse_ndjson(body: bytes, defaults: RecordDefaults, received: float) -> Batch:
     """One record a line; blank lines are passed over. Raises BadInput when an offset cannot apply."""
     rows = ((number, row) for number, row in enumerate(body.split(b"\n"), 1) if row.strip())
     return _collect(((f"line {number}", row) for number, row in rows), defaults, received)
 
 
-def parse_array(body: bytes, defaults: Defaults, received: float) -> Batch:
+def parse_array(body: bytes, defaults: RecordDefaults, received: float) -> Batch:
     """A JSON array of records, or one record. Raises Undecodable when the body is not JSON."""
     try:
         data = orjson.loads(body)
@@ -66,7 +66,7 @@ def parse_array(body: bytes, defaults: Defaults, received: float) -> Batch:
     return _collect(((f"record {number}", record) for number, record in enumerate(records, 1)), defaults, received)
 
 
-def _collect(rows: Iterable[tuple[str, Any]], defaults: Defaults, received: float) -> Batch:
+def _collect(rows: Iterable[tuple[str, Any]], defaults: RecordDefaults, received: float) -> Batch:
     batch, groups, odd_times = Batch(), dict[tuple[Target, Stream], _Lines](), 0
     for name, row in rows:
         try:
@@ -90,7 +90,7 @@ def _collect(rows: Iterable[tuple[str, Any]], defaults: Defaults, received: floa
     return batch
 
 
-def _read(row: Any, defaults: Defaults) -> tuple[Target, Stream, str, float]:
+def _read(row: Any, defaults: RecordDefaults) -> tuple[Target, Stream, str, float]:
     record = _record(row)
     text = _first(record, MESSAGE)
     if not isinstance(text, str):
@@ -105,7 +105,7 @@ def _read(row: Any, defaults: Defaults) -> tuple[Target, Stream, str, float]:
     return _target(record, attempt, stream, defaults), stream, text, _time(_first(record, TIME))
 
 
-def _target(record: dict[str, Any], attempt: int | None, stream: Stream, defaults: Defaults) -> Target:
+def _target(record: dict[str, Any], attempt: int | None, stream: Stream, defaults: RecordDefaults) -> Target:
     job = record.get("job", defaults.job)
     if job and not (isinstance(job, str) and re.fullmatch(JOB_ID, job)):
         raise _Reject(f"not a job id: {str(job)[:40]!r}")

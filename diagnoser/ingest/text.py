@@ -1,15 +1,15 @@
 """`text/plain`: the lines as the training process wrote them."""
 
-from diagnoser.errors import BadInput
-from diagnoser.ingest.batch import Batch, Defaults
-from diagnoser.model import Block
+from diagnoser.ingest.batch import Batch, RecordDefaults
+from diagnoser.model import LineBlock
+from diagnoser.model.errors import BadInput
 
 
-def parse_text(body: bytes, defaults: Defaults, received: float) -> Batch:
+def parse_text(body: bytes, defaults: RecordDefaults, received: float) -> Batch:
     """All lines of ``body`` as one block. Raises BadInput when the query names no job."""
     target = defaults.target
     if not target.job:
         raise BadInput("no job: name it in the query, as in /api/v1/logs?job=my-job")
     batch = Batch()
-    batch.add(target, Block(defaults.stream, body, defaults.first or 0, received=received))
+    batch.add(target, LineBlock(defaults.stream, body, defaults.first or 0, received=received))
     return batch

@@ -17,15 +17,15 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from diagnoser.compress import templates
-from diagnoser.compress.routine import Known
-from diagnoser.errors import ModelFailed, ModelFailure
-from diagnoser.learning import filter_gates, lesson
+from diagnoser.compress.learned_filters import Known
+from diagnoser.learning import filter_validation, rule_context
 from diagnoser.learning.segments import Segment
 from diagnoser.llm.prompt import Prompt, tokens_of
 from diagnoser.llm.question import nodes_of
 from diagnoser.llm.redact import Mask
 from diagnoser.llm.view import delimited, disguise
 from diagnoser.model import Author, Evidence, Facts
+from diagnoser.model.errors import ModelFailed, ModelFailure
 from diagnoser.ports import LanguageModel, ModelAnswer, ModelRequest
 
 TEMPLATE = "template"
@@ -151,7 +151,7 @@ def filled(prompt: Prompt, variables: Mapping[str, Any], shape: type[BaseModel])
 def hidden_in(segment: Segment, evidence: Evidence, facts: Facts, mask: Mask) -> tuple[list[Shown], str]:
     """The lines of a segment in disguise, and what machines are called there."""
     hidden = disguise("\n".join(one.text for one in segment.samples), nodes_of(evidence, facts), mask)
-    told = [Shown(one.text, lesson.shown(one.text, hidden), one.count) for one in segment.samples]
+    told = [Shown(one.text, rule_context.shown(one.text, hidden), one.count) for one in segment.samples]
     return told, hidden.hosts.prefix
 
 
@@ -203,15 +203,19 @@ def agreed(answers: Sequence[Sequence[str]], lines: Sequence[Shown]) -> list[str
     )
     every = dict.fromkeys(text for patterns in answers for text in patterns)
     return [text for text in every if all(support[number] >= AGREE for number in _numbers(text, lines))][
-        : filter_gates.MOST
+        : filter_validation.MOST
     ]
 
 
 def usable(patterns: Sequence[str], lines: Sequence[Shown]) -> list[str]:
     """Those that stand the tests of a pattern, both on the lines and on their disguise."""
     raw, hidden = [one.raw for one in lines], [one.text for one in lines]
-    sound = [text for text in patterns if not filter_gates.fault(text, raw) and not filter_gates.fault(text, hidden)]
-    return [text for text in sound if _numbers(text, lines)][: filter_gates.MOST]
+    sound = [
+        text
+        for text in patterns
+        if not filter_validation.fault(text, raw) and not filter_validation.fault(text, hidden)
+    ]
+    return [text for text in sound if _numbers(text, lines)][: filter_validation.MOST]
 
 
 def from_shapes(texts: Sequence[str], alias: str) -> list[str]:
@@ -238,7 +242,7 @@ def rule_text(id: str, patterns: Sequence[str], lines: Sequence[Shown]) -> str:
     others = [one.text for one in lines if not rule.takes(one.text) and not rule.takes(one.raw)]
     text = _file(id, patterns, match, [*others[:2], _OTHER])
     # A filter must tell its counter-examples apart whatever their numbers; where it cannot they are no proof.
-    return text if filter_gates.compiles(id, text)[1] else _file(id, patterns, match, [_OTHER])
+    return text if filter_validation.compiles(id, text)[1] else _file(id, patterns, match, [_OTHER])
 
 
 def _file(id: str, patterns: Sequence[str], match: Sequence[str], no_match: Sequence[str]) -> str:

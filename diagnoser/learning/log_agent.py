@@ -10,33 +10,33 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from diagnoser.compress import Digest, routine
-from diagnoser.compress.routine import Known
-from diagnoser.errors import Conflict, NotFound, RuleFaults, Unavailable
-from diagnoser.learning import filter_gates, filter_hits, filter_writer, segments
-from diagnoser.learning.cases import Store
+from diagnoser.compress import Digest, learned_filters
+from diagnoser.compress.learned_filters import Known
+from diagnoser.diagnosis.context import family_of
+from diagnoser.learning import filter_hits, filter_validation, filter_writer, segments
 from diagnoser.learning.filter_hits import Ended
 from diagnoser.learning.filter_writer import Pen
-from diagnoser.learning.gates import masked, passed
+from diagnoser.learning.replay_history import ReplayStore
+from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.segments import Segment
-from diagnoser.learning.shelf import Shelf
+from diagnoser.learning.validation import masked, passed
 from diagnoser.llm.redact import Mask
 from diagnoser.model import (
     AttemptKey,
     Diagnosis,
     Facts,
-    Gate,
     HitVerdict,
     Job,
     LearnedKind,
     LearnedRule,
     LearnedState,
+    ValidationResult,
 )
+from diagnoser.model.errors import Conflict, NotFound, RuleFaults, Unavailable
+from diagnoser.model.taxonomy import Category
+from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Claim, Clock, DiagnosisFilter, LearnedFilter
-from diagnoser.surroundings import family_of
-from diagnoser.taxonomy import Category
-from diagnoser.telemetry import Metrics
-from diagnoser.worker import Learn
+from diagnoser.worker.worker import Learn
 
 US = "diagnoser"
 _KIND = LearnedKind.FILTER
@@ -65,7 +65,13 @@ class LogAgent:
     """One a process; ``run`` it as a task, or ``step`` it in a test."""
 
     def __init__(
-        self, store: Store, shelf: Shelf, clock: Clock, terms: Terms, metrics: Metrics, pen: Pen | None = None
+        self,
+        store: ReplayStore,
+        shelf: RuleRegistry,
+        clock: Clock,
+        terms: Terms,
+        metrics: Metrics,
+        pen: Pen | None = None,
     ) -> None:
         """pen: the model that writes rules; without one the shapes of the lines do."""
         self._store = store
@@ -152,7 +158,7 @@ class LogAgent:
         if any(rule.state is LearnedState.PROPOSED for rule in held):
             return  # what this run shows may be what they are about
         known = [one for rule in held if rule.text and rule.state is not LearnedState.REFUSED if (one := _known(rule))]
-        unknown = await asyncio.to_thread(segments.of, routine.known(digest.delta, known), self._anchored)
+        unknown = await asyncio.to_thread(segments.of, learned_filters.known(digest.delta, known), self._anchored)
         for segment in unknown[: RULES - len(held)]:
             source = f"{ended.attempt.job}/{ended.attempt.number}#{segment.name}"
             rule = LearnedRule(_id(scope, segment), _KIND, source, self._clock(), scope=scope)
@@ -197,8 +203,8 @@ class LogAgent:
         return replace(rule, text=made.text, author=made.author, changed=self._clock())
 
     async def _tested(self, rule: LearnedRule, digest: Digest, facts: Facts) -> LearnedRule:
-        first, known = filter_gates.compiles(rule.id, rule.text)
-        found: tuple[Gate, ...] = (first,)
+        first, known = filter_validation.compiles(rule.id, rule.text)
+        found: tuple[ValidationResult, ...] = (first,)
         if known:
             found += await self._held(rule, known, digest, facts)
         tested = replace(rule, gates=masked(found, self._terms.mask))
@@ -206,25 +212,27 @@ class LogAgent:
             return self._refused(tested, next(f"{one.name}: {one.reason}" for one in found if not one.passed))
         return tested.moved(LearnedState.SHADOW, by=US, why="passed every gate", now=self._clock())
 
-    async def _held(self, rule: LearnedRule, known: Known, digest: Digest, facts: Facts) -> tuple[Gate, ...]:
+    async def _held(
+        self, rule: LearnedRule, known: Known, digest: Digest, facts: Facts
+    ) -> tuple[ValidationResult, ...]:
         """The rule against its own lines, what other rules are proven by, stored verdicts, and logs of the family."""
-        quiet = await asyncio.to_thread(routine.unknown, digest.delta, self._anchored)
-        own = [text for _, stat in quiet for text in routine.samples(stat)]
+        quiet = await asyncio.to_thread(learned_filters.unknown, digest.delta, self._anchored)
+        own = [text for _, stat in quiet for text in learned_filters.samples(stat)]
         logs = [(digest, facts), *await self._logs(rule)]
         changed = []
         for one, of in logs:
-            same = await asyncio.to_thread(filter_gates.same_verdict, self._shelf.reader, one, (known,), of)
+            same = await asyncio.to_thread(filter_validation.same_verdict, self._shelf.reader, one, (known,), of)
             changed += [] if same else [of.job.id]
         return (
-            filter_gates.own_lines(known, own),
-            await asyncio.to_thread(filter_gates.anchored, known, [one for one, _ in logs], self._anchored),
-            filter_gates.roots(known, await self._roots()),
-            filter_gates.shipped(known, self._shelf.reader.knowledge.engine.ruleset),
-            filter_gates.family(known, changed, len(logs)),
+            filter_validation.own_lines(known, own),
+            await asyncio.to_thread(filter_validation.anchored, known, [one for one, _ in logs], self._anchored),
+            filter_validation.roots(known, await self._roots()),
+            filter_validation.shipped(known, self._shelf.reader.knowledge.engine.ruleset),
+            filter_validation.family(known, changed, len(logs)),
         )
 
     def _anchored(self, text: str) -> bool:
-        return filter_gates.carries(self._shelf.reader.knowledge.anchors, text)
+        return filter_validation.carries(self._shelf.reader.knowledge.anchors, text)
 
     async def _logs(self, rule: LearnedRule) -> list[tuple[Digest, Facts]]:
         """The newest other attempts of the rule's family."""
@@ -246,7 +254,7 @@ class LogAgent:
         lines = [one.root_cause.text for one in failed if one.root_cause]
         incidents = await self._store.incidents(0.0, "", ROOTS)
         lines += [text for one in incidents for text in (one.line, *one.signature.message.split("\n")) if text]
-        return [routine.message(text) for text in lines]
+        return [learned_filters.message(text) for text in lines]
 
     async def _promote(self) -> None:
         enough = self._terms.promote_after
@@ -269,7 +277,7 @@ class LogAgent:
 
 def _known(rule: LearnedRule) -> Known | None:
     try:
-        return filter_gates.read(rule.id, rule.text)
+        return filter_validation.read(rule.id, rule.text)
     except RuleFaults:
         return None
 

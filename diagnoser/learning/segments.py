@@ -8,8 +8,8 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from diagnoser.compress import routine, templates
-from diagnoser.compress.delta import Delta, Stat
+from diagnoser.compress import learned_filters, templates
+from diagnoser.compress.delta import Delta, TemplateStats
 
 LEAST = 50
 """Lines that a family needs to be worth a rule, in however many shapes."""
@@ -46,7 +46,7 @@ class Segment:
 
 def of(delta: Delta, anchored: Callable[[str], bool]) -> list[Segment]:
     """delta: with all known filters applied (``routine.known``). anchored: whether a message carries an anchor."""
-    families = list(_families(routine.unknown(delta, anchored)))
+    families = list(_families(learned_filters.unknown(delta, anchored)))
     cuts = [[key for family in families[at : at + SIZE] for key in family] for at in range(0, len(families), SIZE)]
     return [_segment(delta, cut) for cut in cuts[:MOST]]
 
@@ -57,8 +57,8 @@ def again(delta: Delta, name: str) -> Segment | None:
     return _segment(delta, keys) if keys and all(key in delta.shapes for key in keys) else None
 
 
-def _families(shapes: Sequence[tuple[int, Stat]]) -> Iterator[list[int]]:
-    firsts = [routine.samples(stat)[0] for _, stat in shapes]
+def _families(shapes: Sequence[tuple[int, TemplateStats]]) -> Iterator[list[int]]:
+    firsts = [learned_filters.samples(stat)[0] for _, stat in shapes]
     for group in templates.group([(text, 0) for text in firsts]):
         fitting = [index for index in group.members if len(firsts[index]) <= _CHARS]
         if fitting and sum(shapes[index][1].count for index in group.members) >= LEAST:
@@ -72,7 +72,9 @@ def _spread(found: Sequence[int]) -> list[int]:
 
 
 def _segment(delta: Delta, keys: Sequence[int]) -> Segment:
-    samples = [Sample(text, delta.shapes[key].count) for key in keys for text in routine.samples(delta.shapes[key])]
+    samples = [
+        Sample(text, delta.shapes[key].count) for key in keys for text in learned_filters.samples(delta.shapes[key])
+    ]
     return Segment(tuple(keys), tuple(one for one in samples if len(one.text) <= _CHARS))
 
 

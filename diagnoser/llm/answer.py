@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from diagnoser.errors import ModelFailed, ModelFailure
-from diagnoser.taxonomy import Category, FailureType
+from diagnoser.model.errors import ModelFailed, ModelFailure
+from diagnoser.model.taxonomy import Category, FailureType
 
 ANSWER_CHARS = 64 << 10
 
-Line = Annotated[int, Field(ge=1, le=999_999_999)]
+LineNumber = Annotated[int, Field(ge=1, le=999_999_999)]
 
 
 class _Strict(BaseModel):
@@ -21,7 +21,7 @@ class _Strict(BaseModel):
 class Quote(_Strict):
     """A line that the model cites: its number in the view and words copied from it."""
 
-    line: Line
+    line: LineNumber
     quote: Annotated[str, Field(max_length=400)]
 
 

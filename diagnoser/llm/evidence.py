@@ -4,11 +4,11 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from diagnoser.errors import ModelFailed, ModelFailure
 from diagnoser.llm.answer import Answer
-from diagnoser.llm.view import Disguise, plain
+from diagnoser.llm.view import Pseudonymizer, plain
 from diagnoser.model import Line
-from diagnoser.taxonomy import FailureType, category_of
+from diagnoser.model.errors import ModelFailed, ModelFailure
+from diagnoser.model.taxonomy import FailureType, category_of
 
 QUOTE_LENGTH = 4
 """Bytes that a quote needs at least: less proves nothing."""
@@ -20,7 +20,7 @@ DOUBT = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class CheckContext:
     """What claims are held against.
 
     lines: number shown to the model -> line. nodes, ranks: those of the job, by their true names; ranks empty when
@@ -30,7 +30,7 @@ class Scene:
     lines: Mapping[int, Line]
     nodes: Collection[str]
     ranks: Collection[int]
-    disguise: Disguise
+    disguise: Pseudonymizer
     instructions: str = ""
 
 
@@ -47,7 +47,7 @@ class Checked:
     notes: tuple[str, ...]
 
 
-def check(answer: Answer, scene: Scene) -> Checked:
+def check(answer: Answer, scene: CheckContext) -> Checked:
     """Keep the cited lines that exist and contain their quote, and a node or rank only if it is the job's.
 
     An answer that names no cause needs no proof. Raises ModelFailed(evidence_not_found) when no citation holds.
@@ -73,7 +73,7 @@ def check(answer: Answer, scene: Scene) -> Checked:
     return Checked(said, held, answer.confidence * DOUBT ** len(faults), tuple(faults))
 
 
-def trusted(answer: Answer, scene: Scene) -> Checked:
+def trusted(answer: Answer, scene: CheckContext) -> Checked:
     """The answer without the check, for measuring what the check is worth: lines that exist, names as they are."""
     held = tuple(scene.lines[cite.line] for cite in answer.cited if cite.line in scene.lines)
     node = scene.disguise.hosts.show(answer.node) if answer.node else None
@@ -85,13 +85,13 @@ def names_cause(answer: Answer) -> bool:
     return answer.type is not FailureType.UNKNOWN
 
 
-def _held(answer: Answer, scene: Scene) -> tuple[Line, ...]:
+def _held(answer: Answer, scene: CheckContext) -> tuple[Line, ...]:
     found = (scene.lines.get(cite.line) for cite in answer.cited)
     pairs = zip(answer.cited, found, strict=True)
     return tuple(line for cite, line in pairs if line is not None and _holds(cite.quote, line, scene.disguise))
 
 
-def _holds(quote: str, line: Line, disguise: Disguise) -> bool:
+def _holds(quote: str, line: Line, disguise: Pseudonymizer) -> bool:
     """The model saw the line in disguise, so the quote is held against that as well."""
     words = _words(quote)
     shown = (line.text, disguise.hide(line.text))
@@ -102,12 +102,12 @@ def _words(text: str) -> str:
     return " ".join(plain(text).split())
 
 
-def _node(answer: Answer, scene: Scene) -> str | None:
+def _node(answer: Answer, scene: CheckContext) -> str | None:
     node = scene.disguise.hosts.show(answer.node) if answer.node else None
     return node if node in scene.nodes else None
 
 
-def _told(text: str, scene: Scene) -> str:
+def _told(text: str, scene: CheckContext) -> str:
     """The model's words for people: one line, true names, secrets masked, no links to follow."""
     shown = without_links(_words(text))
     return scene.disguise.mask(scene.disguise.hosts.show(shown))

@@ -7,7 +7,7 @@ HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SpendingLimits:
     """Per hour; 0 is no limit. prices: of a million tokens read and written, in any one currency."""
 
     tokens: int = 0
@@ -28,10 +28,10 @@ class Entry:
     cost: float
 
 
-class Budget:
+class TokenBudget:
     """Tokens and cost within the last hour, over all questions that were asked and those under way."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: SpendingLimits) -> None:
         self._limits = limits
         self._entries: deque[Entry] = deque()
 
@@ -52,7 +52,7 @@ class Budget:
         entry.tokens, entry.cost = tokens_in + tokens_out, self._limits.cost_of(tokens_in, tokens_out)
 
 
-class Breaker:
+class LLMCircuitBreaker:
     """Opens after ``failures`` in a row for ``rest`` seconds; then one question tries, and its end decides."""
 
     def __init__(self, failures: int, rest: float) -> None:

@@ -10,8 +10,8 @@ from jinja2 import StrictUndefined, TemplateError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel, ConfigDict, Field
 
-from diagnoser import documents
-from diagnoser.errors import Fault, RuleFaults
+from diagnoser.model import yaml_loader
+from diagnoser.model.errors import Fault, RuleFaults
 
 PARTS = ("meta.yaml", "system.j2", "user.j2")
 REPAIR = "repair.j2"
@@ -66,7 +66,7 @@ def load(folder: str, files: Mapping[str, str]) -> Prompt:
     faults = [Fault(f"{folder}/{part}", 0, "missing") for part in PARTS if part not in files]
     if faults:
         raise RuleFaults(faults)
-    found, faults = documents.read(f"{folder}/meta.yaml", files["meta.yaml"], Meta)
+    found, faults = yaml_loader.read(f"{folder}/meta.yaml", files["meta.yaml"], Meta)
     for part in PARTS[1:]:
         faults += _template_faults(f"{folder}/{part}", files[part], found.variables if found else None)
     faults += _template_faults(f"{folder}/{REPAIR}", files.get(REPAIR, ""), ("fault",))

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diagnoser.llm.redact import keyless
-from diagnoser.llm.view import Disguise, View, delimited
+from diagnoser.llm.view import LogView, Pseudonymizer, delimited
 from diagnoser.model import Diagnosis, Evidence, Facts
-from diagnoser.taxonomy import FailureType, category_of
+from diagnoser.model.taxonomy import FailureType, category_of
 
 _CANDIDATES = 5
 _INCIDENTS = 3
@@ -14,7 +14,7 @@ _NAME_CHARS = 40
 
 
 def variables(
-    diagnosis: Diagnosis, facts: Facts, view: View, incidents: Sequence[str], hidden: Disguise, marker: str
+    diagnosis: Diagnosis, facts: Facts, view: LogView, incidents: Sequence[str], hidden: Pseudonymizer, marker: str
 ) -> Mapping[str, Any]:
     """marker: stands before and after the log, and nowhere in it."""
     return {
@@ -54,7 +54,7 @@ def _facts(facts: Facts) -> str:
     return f"{known}; the launcher reported: {', '.join(ended[-3:])}" if ended else known
 
 
-def _candidates(diagnosis: Diagnosis, view: View) -> list[dict[str, object]]:
+def _candidates(diagnosis: Diagnosis, view: LogView) -> list[dict[str, object]]:
     """Lines that the rules weighed, by their numbers in the view."""
     numbers = {(line.number, line.text): number for number, line in view.lines.items()}
     found = [(numbers.get((one.line, one.text)), one) for one in diagnosis.rejected]

@@ -6,7 +6,7 @@ from typing import Any
 
 import re2
 
-from diagnoser.errors import Fault, RuleFaults
+from diagnoser.model.errors import Fault, RuleFaults
 
 # name -> RE2. Each is anchored on a literal shape, so that ordinary log text is left alone. A first group stays.
 PATTERNS = {

@@ -13,7 +13,7 @@ _CONTROLS = dict.fromkeys((*range(9), *range(14, 32), 127), " ") | _BREAKS | _HI
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class LogView:
     """text: as rendered. lines: what each number in it stands for."""
 
     text: str
@@ -21,7 +21,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Disguise:
+class Pseudonymizer:
     """How text of a site is shown to a model, and the model's text to the site."""
 
     mask: Mask
@@ -31,8 +31,8 @@ class Disguise:
         return self.hosts.hide(self.mask(plain(text)))
 
 
-def disguise(text: str, nodes: Iterable[str], mask: Mask) -> Disguise:
-    return Disguise(mask, HostMap(nodes, text))
+def disguise(text: str, nodes: Iterable[str], mask: Mask) -> Pseudonymizer:
+    return Pseudonymizer(mask, HostMap(nodes, text))
 
 
 def plain(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import re2
 
-from diagnoser.localize.progress import Course
+from diagnoser.localize.progress import ProgressTimeline
 from diagnoser.model import Evidence, Progress, Stream
 from diagnoser.model.evidence import rank_nodes
 
@@ -28,12 +28,12 @@ _COMES_UP = (
 """What is printed once a launch, by the launcher or by processes that come up."""
 _FEW = 2
 """Steps that are no sign of life yet: the bars of downloads and caches look like them."""
-Bounds = Mapping[Stream, tuple[int, float]]
+SegmentBounds = Mapping[Stream, tuple[int, float]]
 """stream -> line numbers between which a launch lies, both belonging to it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LaunchSegment:
     """One launch. evidence: what the log shows of it; its lines are those of the whole log from index ``first`` on.
 
     Tracebacks are left out: their indices are those of the whole log.
@@ -51,7 +51,7 @@ def starts(evidence: Evidence, ended: Iterable[int]) -> list[int]:
 
     ended: lines that say that a run has ended. Where the log itself begins is not among them.
     """
-    course = Course(evidence)
+    course = ProgressTimeline(evidence)
     ends = sorted(course.place(evidence.lines[index]) for index in ended)
     places = [course.place(line) for line in evidence.lines]
     found, before = set(), (0, 0)
@@ -64,7 +64,7 @@ def starts(evidence: Evidence, ended: Iterable[int]) -> list[int]:
     return sorted(index for index in found if index is not None)
 
 
-def _coming_up(evidence: Evidence, course: Course) -> set[float]:
+def _coming_up(evidence: Evidence, course: ProgressTimeline) -> set[float]:
     """Where processes come up: by lines, and by the first and last of routine lines that were not kept."""
     search = _comes_up().search
     shown = {course.place(line) for line in evidence.lines if search(line.body)}
@@ -84,16 +84,16 @@ def _first_after(places: Sequence[float], place: float) -> int | None:
     return next((index for index, one in enumerate(places) if place < one < math.inf), None)
 
 
-def around(evidence: Evidence, begins: Sequence[int], at: int) -> Part:
+def around(evidence: Evidence, begins: Sequence[int], at: int) -> LaunchSegment:
     """The launch that line ``at`` belongs to. begins: as of ``starts``."""
     if not begins:
-        return Part(evidence)
+        return LaunchSegment(evidence)
     count = bisect_right(begins, at)
     first, last = [0, *begins][count], [*begins, len(evidence.lines)][count]
     bounds = _bounds(evidence, first, last)
     lines = evidence.lines[first:last]
     placements = tuple(one for one in evidence.placements if _within(bounds, one.stream, one.number))
-    course, nodes = Course(evidence), rank_nodes(lines, placements)
+    course, nodes = ProgressTimeline(evidence), rank_nodes(lines, placements)
     low = course.place(evidence.lines[first]) if first else -math.inf
     high = course.place(evidence.lines[last]) if last < len(evidence.lines) else math.inf
     part = replace(
@@ -106,7 +106,7 @@ def around(evidence: Evidence, begins: Sequence[int], at: int) -> Part:
         rank_nodes=nodes,
         placements=placements,
     )
-    return Part(replace(part, ranks=_ranks(part, bounds)), first)
+    return LaunchSegment(replace(part, ranks=_ranks(part, bounds)), first)
 
 
 def series(evidence: Evidence, begins: Sequence[int]) -> tuple[Progress, ...]:
@@ -118,7 +118,7 @@ def series(evidence: Evidence, begins: Sequence[int]) -> tuple[Progress, ...]:
     return evidence.progress
 
 
-def _bounds(evidence: Evidence, first: int, last: int) -> Bounds:
+def _bounds(evidence: Evidence, first: int, last: int) -> SegmentBounds:
     """Also of lines that were not kept: a launch goes from the last kept line before it to the first one after it."""
     lows, highs = dict[Stream, int](), dict[Stream, float]()
     for line in evidence.lines[:first]:
@@ -129,12 +129,12 @@ def _bounds(evidence: Evidence, first: int, last: int) -> Bounds:
     return {stream: (lows.get(stream, 0), highs.get(stream, math.inf)) for stream in streams}
 
 
-def _within(bounds: Bounds, stream: Stream, number: int) -> bool:
+def _within(bounds: SegmentBounds, stream: Stream, number: int) -> bool:
     low, high = bounds.get(stream, (1, 0))
     return low <= number <= high
 
 
-def _ranks(part: Evidence, bounds: Bounds) -> frozenset[int]:
+def _ranks(part: Evidence, bounds: SegmentBounds) -> frozenset[int]:
     """The ranks of a launch. A shape that an older one printed as well may have had more of them: those up to the
     highest that is this launch's own are taken for its own."""
     own = {line.rank for line in part.lines} | set(part.rank_nodes) | {point.rank for point in part.progress}

@@ -38,7 +38,7 @@ class LossBreak:
     until: int | None
 
 
-class Course:
+class ProgressTimeline:
     """The progress series, asked whether training went on after a line. Built once a log: logs have many candidates.
 
     places: of all steps, ascending, on the one scale that lines and steps share (line numbers of the only stream, else

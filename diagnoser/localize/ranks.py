@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from diagnoser.localize import endings
+from diagnoser.localize import exit_reports
 from diagnoser.model import Evidence, Facts, Line
 
 _ON_NODE = re.compile(r"\brank[ :=]*(\d{1,6})(?:\b.{0,24}?\bon (?:node|host)|, node) ([\w.-]+)", re.I)
@@ -57,7 +57,7 @@ _ADDRESS = re.compile(r"[\d.]+$|[\da-fA-F:]*:[\da-fA-F:]*$")
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LauncherTopology:
     """How the launcher describes the job.
 
     agents: one process a node starts the ranks (torchrun), so that srun's tasks and the labels they give to lines are
@@ -66,8 +66,8 @@ class Launch:
     """
 
     nodes: Mapping[int, str]
-    failures: tuple[endings.ElasticFailure, ...]
-    exits: tuple[endings.TaskExit, ...]
+    failures: tuple[exit_reports.ElasticFailure, ...]
+    exits: tuple[exit_reports.TaskExit, ...]
     agents: bool
     children: tuple[int, ...] = ()
     only_node: str | None = None
@@ -79,13 +79,13 @@ class Launch:
         return {task: one.node for one in self.exits for task in one.tasks}
 
 
-def read(evidence: Evidence, facts: Facts, at: int | None = None) -> Launch:
+def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTopology:
     """Registration wins over what the compressor saw in the log, and that over tables and lists.
 
     at: index of the line that tells of the failure. Where other hosts speak from there on (else, just before) than
     those that ranks were said to run on, what was said is about another launch.
     """
-    failures, exits = tuple(endings.failures(evidence)), tuple(endings.exits(evidence))
+    failures, exits = tuple(exit_reports.failures(evidence)), tuple(exit_reports.exits(evidence))
     agents = any(_AGENT.search(line.body) for line in evidence.lines)
     nodes: dict[int, str] = {} if agents else {task: one.node for one in exits for task in one.tasks}
     nodes |= {one.rank: one.host for one in failures if one.host}
@@ -95,12 +95,12 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> Launch:
     nodes |= dict(facts.job.rank_nodes)
     older = _hosts(replace(evidence, lines=evidence.lines[:at]))
     if older and at is not None and _hosts(near) and older.isdisjoint(_hosts(near)):
-        hosts = {one.rank: one.host for one in endings.failures(near) if one.host}
-        only = _only_node(near, hosts, tuple(endings.exits(near)))
+        hosts = {one.rank: one.host for one in exit_reports.failures(near) if one.host}
+        only = _only_node(near, hosts, tuple(exit_reports.exits(near)))
     else:
         only = _only_node(evidence, nodes, exits)
     labelled = not agents and _labelled(evidence)
-    return Launch(nodes, failures, exits, agents, _children(evidence), only, labelled)
+    return LauncherTopology(nodes, failures, exits, agents, _children(evidence), only, labelled)
 
 
 def _speaking(evidence: Evidence, at: int) -> Evidence:
@@ -119,8 +119,8 @@ def _hosts(evidence: Evidence) -> frozenset[str]:
     """Short names of the hosts that print, or are reported."""
     lines = evidence.lines
     said = [line.node for line in lines] + [found[1] for line in lines if (found := _SAYS_NODE[0].search(line.text))]
-    said += [one.host for one in endings.failures(evidence)]
-    said += [one.node for one in endings.exits(evidence)]
+    said += [one.host for one in exit_reports.failures(evidence)]
+    said += [one.node for one in exit_reports.exits(evidence)]
     said += [found["node"] for line in lines if (found := _STEPD.search(line.text))] + [*_announced(evidence).values()]
     return frozenset(_short(name) for name in said if name and not _ADDRESS.match(name) and not _is_device(name))
 
@@ -135,7 +135,7 @@ def _labelled(evidence: Evidence) -> bool:
 
 
 def place(
-    launch: Launch, lines: Sequence[Line], at: int, rank: int | None, node: str | None, *, alone: bool
+    launch: LauncherTopology, lines: Sequence[Line], at: int, rank: int | None, node: str | None, *, alone: bool
 ) -> tuple[int | None, str | None]:
     """Rank and node of the failure that ``lines[at]`` tells of.
 
@@ -164,7 +164,7 @@ def place(
     return rank, node or line.node or launch.task_nodes.get(line.task) or launch.only_node
 
 
-def _first_failure(launch: Launch) -> tuple[int | None, str | None]:
+def _first_failure(launch: LauncherTopology) -> tuple[int | None, str | None]:
     """What the launcher saw fail first: torchelastic's own word, else the first task that srun reports."""
     mine = [one for one in launch.failures if one.by_itself]
     if mine:
@@ -178,7 +178,7 @@ def _first_failure(launch: Launch) -> tuple[int | None, str | None]:
     return None, None
 
 
-def _task_on(launch: Launch, node: str, rank: int | None) -> int | None:
+def _task_on(launch: LauncherTopology, node: str, rank: int | None) -> int | None:
     if launch.agents:
         mine = [one for one in launch.failures if one.host == node and one.by_itself]
         return mine[0].rank if mine else None
@@ -192,7 +192,7 @@ def _task_on(launch: Launch, node: str, rank: int | None) -> int | None:
 def _node_in(line: Line) -> str | None:
     if found := _STEPD.search(line.text):
         return found["node"]
-    task = endings.SRUN.search(line.text)
+    task = exit_reports.SRUN.search(line.text)
     if task and "[" not in task["node"]:
         return task["node"]
     said = (found[1] for pattern in _SAYS_NODE if (found := pattern.search(line.text)))
@@ -246,7 +246,7 @@ def _children(evidence: Evidence) -> tuple[int, ...]:
     """Local ranks that failed by themselves, when one agent alone reports them: then they are the ranks."""
     found = [(line.text[: line.text.find("failed (")], _FAILED_CHILD.search(line.body)) for line in evidence.lines]
     seen = [(head, child) for head, child in found if child and child[1] != "-15"]
-    labels = {label[0] for head, _ in seen if (label := endings.LABEL.match(head))}
+    labels = {label[0] for head, _ in seen if (label := exit_reports.LABEL.match(head))}
     return tuple(int(child[2]) for _, child in seen) if len(labels) <= 1 else ()
 
 
@@ -260,7 +260,7 @@ def _announced(evidence: Evidence) -> dict[int, str]:
     return nodes
 
 
-def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[endings.TaskExit]) -> str | None:
+def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[exit_reports.TaskExit]) -> str | None:
     named = set(nodes.values()) | {one.node for one in exits} | {line.node for line in evidence.lines if line.node}
     hosts = {found[1] for line in evidence.lines if (found := _SAYS_NODE[0].search(line.text))}
     named |= {host for host in hosts if not _is_device(host)}

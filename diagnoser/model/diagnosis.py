@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from diagnoser.model.evidence import Compression, LeftOut
-from diagnoser.taxonomy import Action, Category, FailureType, Outcome
+from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class RootCause:
 
 
 @dataclass(frozen=True, slots=True)
-class Cited:
+class EvidenceLine:
     line: int
     text: str
     why: str
@@ -63,7 +63,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
+class DecisionBasis:
     """What the policy table looked at beside the verdict. hint: the action that the deciding rule asks for."""
 
     node_named: bool = False
@@ -110,7 +110,7 @@ class Diagnosis:
     confidence: float
     decided_by: str
     root_cause: RootCause | None = None
-    evidence: tuple[Cited, ...] = ()
+    evidence: tuple[EvidenceLine, ...] = ()
     symptoms: tuple[Symptom, ...] = ()
     rejected: tuple[Rejected, ...] = ()
     nodes: tuple[Suspect, ...] = ()
@@ -121,6 +121,6 @@ class Diagnosis:
     compression: Compression = field(default_factory=Compression)
     ruleset: str = ""
     model: ModelUse | None = None
-    grounds: Grounds = Grounds()
+    grounds: DecisionBasis = DecisionBasis()
     step: int | None = None  # the last training step that the log shows
     rollback: Rollback | None = None  # only when the loss diverged

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from diagnoser.model.jobs import AttemptKey
-from diagnoser.taxonomy import FailureType
+from diagnoser.model.taxonomy import FailureType
 
 
 class FeedbackVerdict(StrEnum):

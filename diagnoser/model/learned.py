@@ -34,7 +34,7 @@ class HitVerdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class ValidationResult:
     """One test of a proposed rule. reason: what was looked at and found, also when it passed."""
 
     name: str
@@ -100,7 +100,7 @@ class LearnedRule:
     text: str = ""
     by: str = ""
     author: Author = Author()
-    gates: tuple[Gate, ...] = ()
+    gates: tuple[ValidationResult, ...] = ()
     history: tuple[Turn, ...] = ()
     changed: float = 0.0
     version: int = 0

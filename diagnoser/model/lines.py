@@ -34,7 +34,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class LineBlock:
     """Whole lines of one stream.
 
     data: the lines, split by ``\\n`` only; a last line without ``\\n`` counts as whole.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from diagnoser.model.diagnosis import Rollback
-from diagnoser.taxonomy import Action
+from diagnoser.model.taxonomy import Action
 
 
 class Mode(StrEnum):
@@ -51,7 +51,7 @@ class PlanReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlanChange:
     """One entry of a plan's history. by: a person, an executor, or "diagnoser"."""
 
     time: float
@@ -149,7 +149,7 @@ class Plan:
     not_before: float = 0.0
     suspects: tuple[str, ...] = ()
     rollback: Rollback | None = None
-    history: tuple[Change, ...] = ()
+    history: tuple[PlanChange, ...] = ()
     steps: tuple[Step, ...] = ()
     drained: tuple[str, ...] = ()
     requeued: str = ""
@@ -170,7 +170,7 @@ class NodeActor(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeMark:
+class NodeEvent:
     """What last happened to a node. feedback: what a person's action says about ours, "" for nothing."""
 
     cluster: str
@@ -194,7 +194,7 @@ class BreakerState:
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class ClusterHistory:
     """What the rails look at when they decide about a plan; read under the lock of its cluster.
 
     past: plans of the cluster's last day, of the same failure, and of the same attempt; oldest first. marks: the last
@@ -202,22 +202,22 @@ class Situation:
     """
 
     past: tuple[Plan, ...] = ()
-    marks: Mapping[str, NodeMark] = field(default_factory=dict)
+    marks: Mapping[str, NodeEvent] = field(default_factory=dict)
     fleet: Mapping[str, int] = field(default_factory=dict)
     open: frozenset[str] = frozenset()
 
 
-class EffectKind(StrEnum):
+class MessageKind(StrEnum):
     RECOVERY = "recovery"
     SLACK = "slack"
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class OutboxMessage:
     """Something that must leave the service. ``key`` is unique: an effect that was decided twice is sent once."""
 
     key: str
-    kind: EffectKind
+    kind: MessageKind
     target: str
     body: bytes
     created: float
@@ -225,11 +225,11 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class TransitionResult:
     """What follows from a decision about a plan; stored in one transaction. others: further plans that change."""
 
     plan: Plan | None
     others: tuple[Plan, ...] = ()
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[OutboxMessage, ...] = ()
     trips: tuple[BreakerState, ...] = ()
-    marks: tuple[NodeMark, ...] = ()
+    marks: tuple[NodeEvent, ...] = ()

@@ -5,14 +5,14 @@ The contract tests of the store run on SQLite and PostgreSQL; twins for one proc
 Times are seconds since the epoch. Every method that waits may raise ``Unavailable``.
 """
 
+from diagnoser.ports.learning import FeedbackStore, LearnedFilter, RuleStore
 from diagnoser.ports.logs import Append, Cursor, LogStore, StoredDelta
-from diagnoser.ports.outbox import DueEffect, EffectRecord, OutboxStore
-from diagnoser.ports.reading import DiagnosisFilter, ReadStore
-from diagnoser.ports.recovery import PlanFilter, RecoveryStore, Rule
+from diagnoser.ports.outbox import DueMessage, OutboxRecord, OutboxStore
+from diagnoser.ports.queries import DiagnosisFilter, ReadStore
+from diagnoser.ports.recovery import PlanFilter, PlanTransition, RecoveryStore
+from diagnoser.ports.services import Clock, Embedder, LanguageModel, ModelAnswer, ModelRequest, Sender, WakeSignal
 from diagnoser.ports.store import Store
-from diagnoser.ports.teaching import FeedbackStore, LearnedFilter, RuleStore
 from diagnoser.ports.work import Claim, DiagnosisRecord, JobStore, Timing, WorkStore
-from diagnoser.ports.world import Clock, Embedder, LanguageModel, ModelAnswer, ModelRequest, Sender, Wake
 
 __all__ = [
     "Append",
@@ -21,8 +21,7 @@ __all__ = [
     "Cursor",
     "DiagnosisFilter",
     "DiagnosisRecord",
-    "DueEffect",
-    "EffectRecord",
+    "DueMessage",
     "Embedder",
     "FeedbackStore",
     "JobStore",
@@ -31,16 +30,17 @@ __all__ = [
     "LogStore",
     "ModelAnswer",
     "ModelRequest",
+    "OutboxRecord",
     "OutboxStore",
     "PlanFilter",
+    "PlanTransition",
     "ReadStore",
     "RecoveryStore",
-    "Rule",
     "RuleStore",
     "Sender",
     "Store",
     "StoredDelta",
     "Timing",
-    "Wake",
+    "WakeSignal",
     "WorkStore",
 ]

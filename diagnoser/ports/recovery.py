@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from diagnoser.model import BreakerState, NodeMark, Plan, Ruling, Situation
+from diagnoser.model import BreakerState, ClusterHistory, NodeEvent, Plan, TransitionResult
 
-Rule = Callable[[Plan | None, Situation], Ruling]
+PlanTransition = Callable[[Plan | None, ClusterHistory], TransitionResult]
 """Decides what becomes of a plan in its situation. Pure: the store calls it inside the transaction that writes it."""
 
 
@@ -22,7 +22,7 @@ class RecoveryStore(Protocol):
 
     async def plan(self, id: str) -> Plan | None: ...
 
-    async def change_plan(self, id: str, now: float, rule: Rule, *, alone: bool = False) -> Ruling:
+    async def change_plan(self, id: str, now: float, rule: PlanTransition, *, alone: bool = False) -> TransitionResult:
         """Read the plan and its situation under the lock of its cluster, and store the ruling in the same transaction.
 
         What ``rule`` raises leaves everything as it was. alone: the rule looks at nothing but the plan, so that the
@@ -35,10 +35,10 @@ class RecoveryStore(Protocol):
     async def expired_plans(self, now: float, limit: int) -> list[str]:
         """Ids of plans whose time is over and that nobody holds."""
 
-    async def note_node(self, mark: NodeMark) -> NodeMark:
+    async def note_node(self, mark: NodeEvent) -> NodeEvent:
         """Store what happened to a node, with the feedback that it gives. Idempotent for an equal event."""
 
-    async def node_marks(self, cluster: str) -> list[NodeMark]:
+    async def node_marks(self, cluster: str) -> list[NodeEvent]:
         """The last event of each node that had one, by name. cluster: "" for all."""
 
     async def breakers(self) -> list[BreakerState]: ...

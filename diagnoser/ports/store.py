@@ -2,11 +2,11 @@
 
 from typing import Protocol
 
+from diagnoser.ports.learning import FeedbackStore, RuleStore
 from diagnoser.ports.logs import LogStore
 from diagnoser.ports.outbox import OutboxStore
-from diagnoser.ports.reading import ReadStore
+from diagnoser.ports.queries import ReadStore
 from diagnoser.ports.recovery import RecoveryStore
-from diagnoser.ports.teaching import FeedbackStore, RuleStore
 from diagnoser.ports.work import JobStore, WorkStore
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from diagnoser.model import Attempt, AttemptKey, Diagnosis, Effect, Event, Feedback, Job, Plan
-from diagnoser.ports.recovery import Rule
+from diagnoser.model import Attempt, AttemptKey, Diagnosis, Event, Feedback, Job, OutboxMessage, Plan
+from diagnoser.ports.recovery import PlanTransition
 
 
 class JobStore(Protocol):
@@ -79,8 +79,8 @@ class WorkStore(Protocol):
         claim: Claim,
         record: DiagnosisRecord,
         plan: Plan | None,
-        effects: Sequence[Effect],
-        rule: Rule | None = None,
+        effects: Sequence[OutboxMessage],
+        rule: PlanTransition | None = None,
     ) -> None:
         """One transaction: diagnosis, plan, effects, attempt marked as diagnosed at the claim's revision, lease ended.
 
@@ -103,8 +103,8 @@ class WorkStore(Protocol):
         replaced: str,
         record: DiagnosisRecord,
         plan: Plan | None,
-        effects: Sequence[Effect],
-        rule: Rule | None = None,
+        effects: Sequence[OutboxMessage],
+        rule: PlanTransition | None = None,
     ) -> bool:
         """Put a better diagnosis of the same revision in the place of ``replaced`` (an id), with plan and effects.
 

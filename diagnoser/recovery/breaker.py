@@ -7,7 +7,7 @@ no say over bringing nodes back.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from diagnoser.model import BreakerState, NodeActor, NodeEventKind, NodeMark, Plan, PlanState, Situation
+from diagnoser.model import BreakerState, ClusterHistory, NodeActor, NodeEvent, NodeEventKind, Plan, PlanState
 
 HOUR, DAY = 3600.0, 86_400.0
 DEFAULT_CLUSTER = "default"
@@ -17,7 +17,7 @@ _OUT = frozenset({NodeEventKind.CORDONED, NodeEventKind.DOWN})
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BreakerLimits:
     """Shares of the known nodes (0..1). least: nodes that may be taken out a window however small the cluster is.
 
     most: nodes a window however large it is. healthy: share that must stay in service.
@@ -34,9 +34,11 @@ def scopes(plan: Plan) -> tuple[str, ...]:
     return (plan.cluster, f"{plan.cluster}:{plan.partition}") if plan.partition else (plan.cluster,)
 
 
-def judge(limits: Limits, plan: Plan, nodes: Collection[str], situation: Situation, now: float) -> BreakerState | None:
+def judge(
+    limits: BreakerLimits, plan: Plan, nodes: Collection[str], situation: ClusterHistory, now: float
+) -> BreakerState | None:
     """The breaker that trips when ``plan`` takes these nodes out too; None when it may. A tripped one is not judged
-    here: see ``Situation.open``."""
+    here: see ``ClusterHistory.open``."""
     for scope in scopes(plan):
         taken = [one for one in situation.past if scope in scopes(one)]
         for share, window, name in ((limits.hour, HOUR, "hour"), (limits.day, DAY, "day")):
@@ -48,7 +50,9 @@ def judge(limits: Limits, plan: Plan, nodes: Collection[str], situation: Situati
     return _floor(limits, plan, nodes, situation, now)
 
 
-def _floor(limits: Limits, plan: Plan, nodes: Collection[str], situation: Situation, now: float) -> BreakerState | None:
+def _floor(
+    limits: BreakerLimits, plan: Plan, nodes: Collection[str], situation: ClusterHistory, now: float
+) -> BreakerState | None:
     fleet = situation.fleet.get(plan.cluster, 0)
     gone = {node for node, mark in situation.marks.items() if mark.kind in _OUT} | set(nodes)
     if fleet <= 1 or fleet - len(gone) >= limits.healthy * fleet:
@@ -57,7 +61,7 @@ def _floor(limits: Limits, plan: Plan, nodes: Collection[str], situation: Situat
     return BreakerState(plan.cluster, True, now, why)
 
 
-def _allowed(limits: Limits, share: float, fleet: int) -> int:
+def _allowed(limits: BreakerLimits, share: float, fleet: int) -> int:
     return max(limits.least, min(limits.most, int(share * fleet)))
 
 
@@ -76,7 +80,7 @@ def _moved(plan: Plan) -> float:
     return max([plan.created, *(change.time for change in plan.history)])
 
 
-def handled(nodes: Sequence[str], situation: Situation, now: float, hours: float) -> dict[str, NodeMark]:
+def handled(nodes: Sequence[str], situation: ClusterHistory, now: float, hours: float) -> dict[str, NodeEvent]:
     """Those of the nodes that a person cordoned, or uncordoned within ``hours``: they are left alone."""
     marks = {node: situation.marks[node] for node in nodes if node in situation.marks}
     return {
@@ -88,7 +92,7 @@ def handled(nodes: Sequence[str], situation: Situation, now: float, hours: float
     }
 
 
-def with_feedback(before: NodeMark | None, mark: NodeMark) -> NodeMark:
+def with_feedback(before: NodeEvent | None, mark: NodeEvent) -> NodeEvent:
     """The event with what it says about our own last act on the node."""
     if mark.by is not NodeActor.PERSON or mark.feedback:
         return mark

@@ -13,15 +13,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from diagnoser.errors import BadInput, Conflict
 from diagnoser.model import CheckVerdict, NodeCheck, PairResult
+from diagnoser.model.errors import BadInput, Conflict
 
 SLOW = 2.0
 FIRST_ROUND = 1
 EXCHANGE = 0.05
 """Seconds below which a difference in time is start-up noise."""
 
-Group = tuple[str, ...]
+NodeGroup = tuple[str, ...]
 
 
 def begin(nodes: Iterable[str]) -> NodeCheck:
@@ -32,7 +32,7 @@ def begin(nodes: Iterable[str]) -> NodeCheck:
     return NodeCheck(nodes=names, round=FIRST_ROUND, groups=_pairs(names))
 
 
-def todo(check: NodeCheck) -> tuple[Group, ...]:
+def todo(check: NodeCheck) -> tuple[NodeGroup, ...]:
     """The groups of this round that have no result yet; empty once there is a verdict."""
     if check.verdict:
         return ()
@@ -58,7 +58,7 @@ def record(check: NodeCheck, round: int, results: Sequence[PairResult]) -> NodeC
     return check if todo(check) else _finished(check)
 
 
-def _pairs(names: Sequence[str]) -> tuple[Group, ...]:
+def _pairs(names: Sequence[str]) -> tuple[NodeGroup, ...]:
     """Neighbours in the sorted order are kept apart: they often share a switch or a chassis."""
     half = len(names) // 2
     if half == 0:
@@ -125,7 +125,7 @@ def _decided(check: NodeCheck, *, shared: bool = False) -> NodeCheck:
     return replace(check, verdict=verdict, groups=(), results=(), open=())
 
 
-def _reason(check: NodeCheck, shared: bool, faulty: Group) -> str:
+def _reason(check: NodeCheck, shared: bool, faulty: NodeGroup) -> str:
     if not shared:
         tested = f"{len(check.nodes)} nodes tested in {check.round} round{'s' if check.round > 1 else ''}"
         return f"{tested}, {len(faulty)} faulty" if faulty else f"{tested}, all passed"

@@ -7,19 +7,18 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from diagnoser import documents
-from diagnoser.errors import Fault, RuleFaults
-from diagnoser.model import Advice, AttemptKey, Diagnosis, Mode, Plan, PlanReason, PlanState
-from diagnoser.recovery.breaker import Limits
-from diagnoser.recovery.plans import RUNNABLE
-from diagnoser.taxonomy import Action, Category, FailureType
+from diagnoser.model import Advice, AttemptKey, Diagnosis, Mode, Plan, PlanReason, PlanState, yaml_loader
+from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model.taxonomy import Action, Category, FailureType
+from diagnoser.recovery.breaker import BreakerLimits
+from diagnoser.recovery.plan_states import RUNNABLE
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class When(_Strict):
+class PolicyCondition(_Strict):
     """Conditions of a row; an absent one holds."""
 
     types: tuple[FailureType, ...] = ()
@@ -35,16 +34,16 @@ _Minutes = Annotated[float, Field(ge=0)]
 _Share = Annotated[float, Field(gt=0, le=1)]
 
 
-class Row(_Strict):
+class PolicyRow(_Strict):
     id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")]
-    when: When
+    when: PolicyCondition
     action: Action | Literal["hinted"]
     mode: Mode | None = None
     retries: Annotated[int, Field(ge=0)] | None = None
     cool_down_minutes: _Minutes | None = None
 
 
-class Defaults(_Strict):
+class PolicyDefaults(_Strict):
     """What holds for rows that do not say otherwise."""
 
     mode: Mode = Mode.OBSERVE
@@ -53,7 +52,7 @@ class Defaults(_Strict):
     cool_down_minutes: _Minutes = 0
 
 
-class Ledger(_Strict):
+class RetryPolicy(_Strict):
     """Rails on launching again."""
 
     node_evictions: Annotated[int, Field(ge=1)] = 2
@@ -62,7 +61,7 @@ class Ledger(_Strict):
     person_hours: Annotated[float, Field(ge=0)] = 24
 
 
-class Breaker(_Strict):
+class BreakerPolicy(_Strict):
     """Rails on taking nodes out."""
 
     share_per_hour: _Share = 0.02
@@ -71,27 +70,27 @@ class Breaker(_Strict):
     most: Annotated[int, Field(ge=0)] = 20
     healthy_share: Annotated[float, Field(ge=0, le=1)] = 0.5
 
-    def limits(self) -> Limits:
-        return Limits(self.share_per_hour, self.share_per_day, self.least, self.most, self.healthy_share)
+    def limits(self) -> BreakerLimits:
+        return BreakerLimits(self.share_per_hour, self.share_per_day, self.least, self.most, self.healthy_share)
 
 
-class Check(_Strict):
+class NodeCheckPolicy(_Strict):
     """How long one all-gather of the node check may take."""
 
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 180
 
 
-class Table(_Strict):
+class PolicyTable(_Strict):
     version: Literal[1]
-    defaults: Defaults
-    ledger: Ledger = Ledger()
-    breaker: Breaker = Breaker()
-    check: Check = Check()
-    rows: Annotated[tuple[Row, ...], Field(min_length=1)]
+    defaults: PolicyDefaults
+    ledger: RetryPolicy = RetryPolicy()
+    breaker: BreakerPolicy = BreakerPolicy()
+    check: NodeCheckPolicy = NodeCheckPolicy()
+    rows: Annotated[tuple[PolicyRow, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PolicyCase:
     """What the table looks at. hint: the action that the deciding rule asks for, if any. labels: of the job."""
 
     type: FailureType
@@ -103,10 +102,10 @@ class Case:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def case_of(diagnosis: Diagnosis, labels: Mapping[str, str] | None = None) -> Case:
+def case_of(diagnosis: Diagnosis, labels: Mapping[str, str] | None = None) -> PolicyCase:
     """What the table looks at for a diagnosis that is stored or printed."""
     grounds = diagnosis.grounds
-    return Case(
+    return PolicyCase(
         type=diagnosis.type,
         category=diagnosis.category,
         confidence=diagnosis.confidence,
@@ -121,15 +120,15 @@ def case_of(diagnosis: Diagnosis, labels: Mapping[str, str] | None = None) -> Ca
 class Policy:
     """A policy table that is known to be whole. ``hash`` names exactly this table."""
 
-    table: Table
+    table: PolicyTable
     hash: str
 
-    def advise(self, case: Case) -> Advice:
+    def advise(self, case: PolicyCase) -> Advice:
         row = self._row(case)
         action = case.hint if row.action == "hinted" else row.action
         return Advice(action or Action.NONE, row.id)
 
-    def explain(self, case: Case) -> list[tuple[str, str]]:
+    def explain(self, case: PolicyCase) -> list[tuple[str, str]]:
         """Each row up to the one that applies, with why it does not hold ("" for the one that does)."""
         told = []
         for row in self.table.rows:
@@ -174,14 +173,14 @@ class Policy:
         minutes = row.cool_down_minutes if row else None
         return 60.0 * (self.table.defaults.cool_down_minutes if minutes is None else minutes)
 
-    def _row(self, case: Case) -> Row:
+    def _row(self, case: PolicyCase) -> PolicyRow:
         return next(row for row in self.table.rows if not _why_not(row.when, case))
 
     def _mode(self, row_id: str) -> Mode:
         row = self._named(row_id)
         return (row.mode if row else None) or self.table.defaults.mode
 
-    def _named(self, row_id: str) -> Row | None:
+    def _named(self, row_id: str) -> PolicyRow | None:
         return next((row for row in self.table.rows if row.id == row_id), None)
 
 
@@ -202,7 +201,7 @@ def in_mode(plan: Plan, mode: Mode) -> Plan:
 
 def load(path: str, text: str) -> Policy:
     """The policy of a file. Raises RuleFaults with every fault."""
-    table, faults = documents.read(path, text, Table)
+    table, faults = yaml_loader.read(path, text, PolicyTable)
     if table is not None:
         faults += _table_faults(path, text, table)
     if table is None or faults:
@@ -210,23 +209,23 @@ def load(path: str, text: str) -> Policy:
     return Policy(table, hashlib.sha256(text.encode()).hexdigest()[:16])
 
 
-def _table_faults(path: str, text: str, table: Table) -> list[Fault]:
+def _table_faults(path: str, text: str, table: PolicyTable) -> list[Fault]:
     faults, seen = [], set[str]()
     for index, row in enumerate(table.rows):
         if row.id in seen:
-            faults.append(Fault(path, documents.locate(text, "rows", index), f"row '{row.id}' appears twice"))
+            faults.append(Fault(path, yaml_loader.locate(text, "rows", index), f"row '{row.id}' appears twice"))
         if row.action == "hinted" and not row.when.hinted:
             faults.append(
-                Fault(path, documents.locate(text, "rows", index), f"row '{row.id}' needs a condition 'hinted'")
+                Fault(path, yaml_loader.locate(text, "rows", index), f"row '{row.id}' needs a condition 'hinted'")
             )
         seen.add(row.id)
-    if table.rows[-1].when != When():
-        at = documents.locate(text, "rows", len(table.rows) - 1)
+    if table.rows[-1].when != PolicyCondition():
+        at = yaml_loader.locate(text, "rows", len(table.rows) - 1)
         faults.append(Fault(path, at, "the last row must hold always (when: {}), so that every verdict has an action"))
     return faults
 
 
-def _why_not(when: When, case: Case) -> str:
+def _why_not(when: PolicyCondition, case: PolicyCase) -> str:
     """The first condition that does not hold, in words; "" when all hold."""
     named = "named" if case.node_named else "unnamed"
     checks = (

@@ -7,27 +7,27 @@ from typing import Protocol
 
 import structlog
 
-from diagnoser.errors import DiagnoserError, ModelFailed, ModelFailure
-from diagnoser.localize import nodes
+from diagnoser.localize import suspect_nodes
 from diagnoser.model import (
     AttemptKey,
+    DecisionBasis,
     Diagnosis,
     Evidence,
     Feedback,
     FeedbackVerdict,
-    Grounds,
     Incident,
     Signature,
     Similar,
 )
+from diagnoser.model.errors import DiagnoserError, ModelFailed, ModelFailure
+from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
+from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import DiagnosisRecord, Embedder, FeedbackStore, LogStore
 from diagnoser.recovery.policy import Policy, case_of
-from diagnoser.retrieval import hashing, lessons, search, signature
+from diagnoser.retrieval import hashing, rule_requests, search, signature
 from diagnoser.retrieval.index import Index
-from diagnoser.retrieval.search import Found
+from diagnoser.retrieval.search import SearchResult
 from diagnoser.rules import outcome
-from diagnoser.taxonomy import Category, FailureType, Outcome, category_of
-from diagnoser.telemetry import Metrics
 
 SAME = 0.92
 """From here on two failures may be one. A message of a dozen words in which one word differs lies below. Likeness alone
@@ -47,16 +47,16 @@ _LATE = 300.0
 _CHARS = 300
 _OPEN = frozenset({Outcome.FAILED, Outcome.HUNG, Outcome.UNKNOWN})
 
-Read = Callable[[list[bytes]], Evidence]
+ReadEvidence = Callable[[list[bytes]], Evidence]
 """Deltas of an attempt -> what is kept of its log. Runs in a thread."""
 
 
-class Store(FeedbackStore, LogStore, Protocol):
+class IncidentStore(FeedbackStore, LogStore, Protocol):
     """The part of the store that is used here."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reminder:
+class SimilarIncidents:
     """What a model is told of similar incidents. notes: what people should know about how they were found."""
 
     incidents: tuple[str, ...] = ()
@@ -76,7 +76,12 @@ class Incidents:
     """One a process. The database is the truth: each question first reads what has changed since the last one."""
 
     def __init__(
-        self, store: Store, read: Read, policy: Policy, metrics: Metrics, embedder: Embedder | None = None
+        self,
+        store: IncidentStore,
+        read: ReadEvidence,
+        policy: Policy,
+        metrics: Metrics,
+        embedder: Embedder | None = None,
     ) -> None:
         self._store = store
         self._read = read
@@ -89,13 +94,13 @@ class Incidents:
     async def learn(self, record: DiagnosisRecord, said: Feedback) -> None:
         """Store what a person said about a diagnosis, and that a rule is wanted for it. Raises NotFound."""
         made = await self._made(record, said)
-        await self._store.add_feedback(said, made, lessons.wanted(record, made))
+        await self._store.add_feedback(said, made, rule_requests.wanted(record, made))
         self._metrics.told(record.diagnosis.type, said.verdict)
 
     async def confirm(self, record: DiagnosisRecord, by: str, now: float) -> bool:
         """The same where not a person but what happened next confirms the verdict; False when it was known."""
         made = await self._made(record, Feedback("", record.id, now, FeedbackVerdict.CONFIRMED, by))
-        return await self._store.add_incident(made, lessons.wanted(record, made))
+        return await self._store.add_incident(made, rule_requests.wanted(record, made))
 
     async def _made(self, record: DiagnosisRecord, said: Feedback) -> Incident:
         sign = signature.of(await self.evidence(record.attempt), record.diagnosis)
@@ -128,15 +133,15 @@ class Incidents:
         others = [one for one in found.values() if one.incident.attempt != record.attempt and one.score >= ALIKE]
         return sorted(others, key=lambda one: (-one.score, one.incident.diagnosis))[:limit], failure
 
-    async def told(self, record: DiagnosisRecord) -> Reminder:
+    async def told(self, record: DiagnosisRecord) -> SimilarIncidents:
         """The same for a model: in words, without hosts, paths and numbers. Nothing when the store does not answer."""
         try:
             near, failure = await self._similar(record, TOLD)
         except DiagnoserError as error:
             structlog.get_logger().warning("incidents_away", error=str(error))
-            return Reminder()
+            return SimilarIncidents()
         notes = (f"similar incidents were looked for by hashed words: the embedding server failed ({failure})",)
-        return Reminder(tuple(map(in_words, near)), notes if failure else ())
+        return SimilarIncidents(tuple(map(describe, near)), notes if failure else ())
 
     async def recall(self, attempt: AttemptKey, diagnosis: Diagnosis, deltas: list[bytes]) -> Diagnosis:
         """The verdict of a confirmed incident where this failure is the same and no rule decided; else as it was."""
@@ -152,7 +157,7 @@ class Incidents:
             structlog.get_logger().warning("incidents_away", error=str(error))
             return diagnosis
 
-    async def search(self, attempt: AttemptKey, query: str, limit: int) -> list[Found]:
+    async def search(self, attempt: AttemptKey, query: str, limit: int) -> list[SearchResult]:
         """Lines and templates of one attempt, the best first."""
         return await asyncio.to_thread(search.find, await self.evidence(attempt), query, limit)
 
@@ -244,7 +249,7 @@ def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
     """The action is the policy table's, for a verdict that comes from no stable rule."""
     known, category = best.incident, category_of(best.incident.type)
     told = None if diagnosis.outcome is Outcome.UNKNOWN else diagnosis.outcome
-    named = category is Category.INFRASTRUCTURE and nodes.named(diagnosis.nodes)
+    named = category is Category.INFRASTRUCTURE and suspect_nodes.named(diagnosis.nodes)
     decided = replace(
         diagnosis,
         outcome=outcome.settle(told, known.type, hung=False, completed=False),
@@ -254,14 +259,14 @@ def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
         decided_by=f"incident:{known.diagnosis}",
         nodes=diagnosis.nodes if category is Category.INFRASTRUCTURE else (),
         mitigation=known.comment or diagnosis.mitigation,
-        grounds=Grounds(node_named=named),
+        grounds=DecisionBasis(node_named=named),
     )
     decided = replace(decided, recovery=policy.advise(case_of(decided)))
     how = "confirmed" if known.verdict is FeedbackVerdict.CONFIRMED else "named"
     return _noted(decided, f"the same failure as in {known.attempt.job}, whose cause was {how} by {known.by}")
 
 
-def in_words(one: Similar) -> str:
+def describe(one: Similar) -> str:
     known = one.incident
     parts = [
         f"a person said {known.type} (alike {one.score:.2f})",

@@ -20,7 +20,7 @@ _LETTERS_WEIGH = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """A kept line, or a template of routine lines with its first occurrence. count: lines that it stands for."""
 
     stream: Stream
@@ -32,7 +32,7 @@ class Found:
     is_template: bool = False
 
 
-def find(evidence: Evidence, query: str, limit: int) -> list[Found]:
+def find(evidence: Evidence, query: str, limit: int) -> list[SearchResult]:
     """The best lines and templates for a query, the best first, then in order of the log."""
     wanted = hashing.features(query)
     texts = list(_texts(evidence))[:_LINES]
@@ -55,16 +55,16 @@ def _part(feature: str) -> float:
     return _LETTERS_WEIGH if feature.startswith("^") else 1.0
 
 
-def _texts(evidence: Evidence) -> Iterable[Found]:
+def _texts(evidence: Evidence) -> Iterable[SearchResult]:
     seen: set[str] = set()
     for line in evidence.lines:
         if line.body in seen:  # a thousand ranks print the same
             continue
         seen.add(line.body)
-        yield Found(line.stream, line.number, line.text, 0.0, rank=line.rank)
+        yield SearchResult(line.stream, line.number, line.text, 0.0, rank=line.rank)
     for one in evidence.templates:
-        yield Found(one.first[0], one.first[1], one.text, 0.0, one.count, is_template=True)
+        yield SearchResult(one.first[0], one.first[1], one.text, 0.0, one.count, is_template=True)
 
 
-def _scored(found: Found, score: float) -> Found:
-    return Found(found.stream, found.line, found.text, score, found.count, found.rank, found.is_template)
+def _scored(found: SearchResult, score: float) -> SearchResult:
+    return SearchResult(found.stream, found.line, found.text, score, found.count, found.rank, found.is_template)

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.model import Evidence, Stream, Traceback
-from diagnoser.rules import exceptions, words
+from diagnoser.model.taxonomy import Action, FailureType
+from diagnoser.rules import exceptions, keyword_classifier
 from diagnoser.rules.engine import Hit
 from diagnoser.rules.schema import Blame, Maturity, Role
-from diagnoser.taxonomy import Action, FailureType
 
 _SERIES, _TRACED, _GENERIC, _BARE, _WORDS = 60, 40, 25, 15, 10
 """Specificity of a break in the loss series, of a traceback's exception, of one whose class says little, of a line that
@@ -108,7 +108,7 @@ def _worded(one: Candidate, evidence: Evidence) -> Candidate:
     if one.type is not FailureType.RUNTIME_ERROR or one.specificity > _GENERIC or not printed:
         return one
     trace = evidence.tracebacks[one.trace] if one.trace >= 0 else None
-    kind = words.says(trace.message if trace else evidence.lines[one.line].body)
+    kind = keyword_classifier.says(trace.message if trace else evidence.lines[one.line].body)
     return one if kind is None else replace(one, type=kind, by="heuristic:words", mitigation="", action=None)
 
 
@@ -121,7 +121,7 @@ def _of_words(evidence: Evidence, known: Collection[int]) -> list[Candidate]:
     for index, line in enumerate(evidence.lines):
         if index in known or line.number < ends[line.stream] - _LAST_WORDS:
             continue
-        kind = words.complains(line.body)
+        kind = keyword_classifier.complains(line.body)
         if kind is not None:
             why = "no rule knows this line; its words speak of it"
             rank = line.rank if line.rank >= 0 else None

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from diagnoser.model import Evidence
+from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.rules import exceptions
+from diagnoser.rules.candidate_set import CLASS, SAME_STORY, CandidateSet, RejectionReason
 from diagnoser.rules.candidates import Candidate
-from diagnoser.rules.docket import CLASS, SAME_STORY, Docket, Why
-from diagnoser.rules.ends import settle_attempts, settle_end
+from diagnoser.rules.run_end import settle_attempts, settle_end
 from diagnoser.rules.schema import Blame, Role
-from diagnoser.taxonomy import Category, FailureType, category_of
 
 _REPORTED = 60
 """Lines within which a launcher reports a death that peers have noticed."""
@@ -25,15 +25,15 @@ _AS_EXACT = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class CausalResult:
     """root: None when nothing qualifies. rejected: the other candidates with the reason."""
 
     root: Candidate | None
-    rejected: tuple[tuple[Candidate, Why], ...] = ()
+    rejected: tuple[tuple[Candidate, RejectionReason], ...] = ()
 
     @property
     def symptoms(self) -> tuple[Candidate, ...]:
-        return tuple(other for other, why in self.rejected if why is Why.EXPLAINED)
+        return tuple(other for other, why in self.rejected if why is RejectionReason.EXPLAINED)
 
 
 def decide(
@@ -43,42 +43,42 @@ def decide(
     begins: Sequence[int] = (),
     *,
     diverged: bool = False,
-) -> Story:
+) -> CausalResult:
     """recovered: whether training went on after the candidate's line. begins: where later launches begin.
     diverged: the loss series broke for good.
     """
-    docket = Docket(candidates)
-    docket.dismiss(Why.BENIGN, lambda one: one.role is Role.BENIGN)
+    docket = CandidateSet(candidates)
+    docket.dismiss(RejectionReason.BENIGN, lambda one: one.role is Role.BENIGN)
     settle_attempts(docket, evidence)
-    docket.dismiss(Why.RECOVERED, lambda one: category_of(one.type) is not Category.NONE and recovered(one))
+    docket.dismiss(RejectionReason.RECOVERED, lambda one: category_of(one.type) is not Category.NONE and recovered(one))
     _settle_habits(docket)
     settle_end(docket, evidence, recovered, begins, diverged=diverged)
     _settle_chains(docket, evidence)
-    docket.dismiss(Why.TEARDOWN, lambda one: one.role is Role.TEARDOWN, keep_last=True)
-    docket.dismiss(Why.WRAPPER, lambda one: one.role is Role.WRAPPER, keep_last=True)
+    docket.dismiss(RejectionReason.TEARDOWN, lambda one: one.role is Role.TEARDOWN, keep_last=True)
+    docket.dismiss(RejectionReason.WRAPPER, lambda one: one.role is Role.WRAPPER, keep_last=True)
     _settle_causes(docket)
     return _verdict(docket, evidence)
 
 
-def _settle_habits(docket: Docket) -> None:
+def _settle_habits(docket: CandidateSet) -> None:
     """A run that has survived an exception again and again handles it: where nothing else speaks of a failure, the last
     one of them is none either."""
-    survived = Counter(_key(one) for one, why in docket.dismissed if why is Why.RECOVERED)
+    survived = Counter(_key(one) for one, why in docket.dismissed if why is RejectionReason.RECOVERED)
     if all(one.specificity <= CLASS and survived[_key(one)] >= _HABIT for one in docket.open):
-        docket.dismiss(Why.RECOVERED, lambda _: True)
+        docket.dismiss(RejectionReason.RECOVERED, lambda _: True)
 
 
 def _key(one: Candidate) -> tuple[str, FailureType, Role]:
     return one.by, one.type, one.role
 
 
-def _settle_chains(docket: Docket, evidence: Evidence) -> None:
+def _settle_chains(docket: CandidateSet, evidence: Evidence) -> None:
     """Of exceptions raised from or while handling one another, keep the one that says what went wrong."""
     for chain in _chains(evidence):
         members = [one for one in docket.open if one.trace in chain]
         if len(members) > 1:
             kept = _speaker(sorted(members, key=lambda one: chain.index(one.trace)), evidence)
-            docket.dismiss(Why.CHAINED, lambda one, m=members, k=kept: one in m and one is not k)  # type: ignore[misc]
+            docket.dismiss(RejectionReason.CHAINED, lambda one, m=members, k=kept: one in m and one is not k)  # type: ignore[misc]
 
 
 def _chains(evidence: Evidence) -> list[list[int]]:
@@ -119,13 +119,15 @@ def _telling(one: Candidate, evidence: Evidence) -> tuple[int, int]:
     return (1 if exceptions.is_control_flow(evidence.tracebacks[one.trace].exception) else 2), 0
 
 
-def _settle_causes(docket: Docket) -> None:
+def _settle_causes(docket: CandidateSet) -> None:
     """Roots explain symptoms; a root also explains the types it lists, a symptom only those after it."""
-    docket.dismiss(Why.TEARDOWN, _is_told, keep_last=True)
+    docket.dismiss(RejectionReason.TEARDOWN, _is_told, keep_last=True)
     if any(one.role is Role.ROOT for one in docket.open):
-        docket.dismiss(Why.EXPLAINED, lambda one: one.role is Role.SYMPTOM)
+        docket.dismiss(RejectionReason.EXPLAINED, lambda one: one.role is Role.SYMPTOM)
     causes = list(docket.open)
-    docket.dismiss(Why.EXPLAINED, lambda one: any(_explains(other, one) for other in causes), keep_last=True)
+    docket.dismiss(
+        RejectionReason.EXPLAINED, lambda one: any(_explains(other, one) for other in causes), keep_last=True
+    )
 
 
 def _is_told(one: Candidate) -> bool:
@@ -154,9 +156,9 @@ def _covers(cause: Candidate, other: Candidate) -> bool:
     return "all" in cause.explains or other.type in cause.explains
 
 
-def _verdict(docket: Docket, evidence: Evidence) -> Story:
+def _verdict(docket: CandidateSet, evidence: Evidence) -> CausalResult:
     if not docket.open:
-        return Story(None, tuple(docket.dismissed))
+        return CausalResult(None, tuple(docket.dismissed))
     first = docket.open[0]
     near = [one for one in docket.open if _same_story(first, one, evidence)]
     root = max(near, key=lambda one: (one.specificity, -one.line))
@@ -166,7 +168,7 @@ def _verdict(docket: Docket, evidence: Evidence) -> Story:
     for one in docket.open:
         if one is not root:
             docket.dismissed.append((one, _why_later(root, one)))
-    return Story(root, tuple(sorted(docket.dismissed, key=lambda pair: pair[0].line)))
+    return CausalResult(root, tuple(sorted(docket.dismissed, key=lambda pair: pair[0].line)))
 
 
 def _same_story(first: Candidate, other: Candidate, evidence: Evidence) -> bool:
@@ -178,7 +180,7 @@ def _same_story(first: Candidate, other: Candidate, evidence: Evidence) -> bool:
     )
 
 
-def _why_later(root: Candidate, other: Candidate) -> Why:
+def _why_later(root: Candidate, other: Candidate) -> RejectionReason:
     if other.type is root.type:
-        return Why.REPEATED
-    return Why.VAGUE if other.line < root.line else Why.LATER
+        return RejectionReason.REPEATED
+    return RejectionReason.VAGUE if other.line < root.line else RejectionReason.LATER

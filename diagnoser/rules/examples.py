@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Iterator
 
-from diagnoser.errors import Fault
 from diagnoser.model import Evidence
+from diagnoser.model.errors import Fault
+from diagnoser.model.taxonomy import category_of
 from diagnoser.rules.engine import Engine, Hit
 from diagnoser.rules.schema import Match, Rule
-from diagnoser.taxonomy import category_of
 
-Digest = Callable[[bytes], Evidence]
+Digester = Callable[[bytes], Evidence]
 """A log's bytes -> what the compressor keeps of it."""
 
 
-def check(engine: Engine, digest: Digest) -> list[Fault]:
+def check(engine: Engine, digest: Digester) -> list[Fault]:
     """Every example that does not hold: a match that misses or extracts something else, a no_match that hits."""
     return [Fault(path_of(rule), 0, what) for rule in engine.ruleset.rules for what in _faults(rule, engine, digest)]
 
@@ -21,7 +21,7 @@ def path_of(rule: Rule) -> str:
     return f"{category_of(rule.type)}/{rule.id}.yaml"
 
 
-def _faults(rule: Rule, engine: Engine, digest: Digest) -> Iterator[str]:
+def _faults(rule: Rule, engine: Engine, digest: Digester) -> Iterator[str]:
     for index, example in enumerate(rule.examples.match):
         match = example if isinstance(example, Match) else Match(text=example)
         for why in _missed(rule, match, engine, digest):
@@ -31,7 +31,7 @@ def _faults(rule: Rule, engine: Engine, digest: Digest) -> Iterator[str]:
             yield f"examples.no_match.{index}: the rule hits"
 
 
-def _missed(rule: Rule, match: Match, engine: Engine, digest: Digest) -> Iterator[str]:
+def _missed(rule: Rule, match: Match, engine: Engine, digest: Digester) -> Iterator[str]:
     evidence = digest(match.text.encode())
     hits = _hits(rule, engine, evidence)
     if not hits:

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.schema import Role
-from diagnoser.taxonomy import FailureType
 
 _T = FailureType
 
@@ -149,7 +149,7 @@ _GENERIC = frozenset({"RuntimeError", "Exception", "BaseException", "Error", "Sy
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ExceptionReading:
     """What a class (and an errno) says. generic: the class alone says next to nothing."""
 
     type: FailureType
@@ -158,14 +158,14 @@ class Reading:
 
 
 @lru_cache(maxsize=4096)
-def read(exception: str, message: str) -> Reading:
+def read(exception: str, message: str) -> ExceptionReading:
     """exception: dotted class as printed; message: what follows it."""
     name = exception.rsplit(".", 1)[-1]
     numbers = _ERRNO.search(message[:200])
     kind = _BY_ERRNO.get(int(numbers[1] or numbers[2])) if numbers else None
     kind = kind or (_T.S3_STORAGE_ERROR if exception.startswith(_STORES) else None)
     kind = kind or _BY_NAME.get(name) or _by_suffix(name) or _by_start(name, message)
-    return Reading(kind or _T.RUNTIME_ERROR, _role(name, message), name in _GENERIC or kind is None)
+    return ExceptionReading(kind or _T.RUNTIME_ERROR, _role(name, message), name in _GENERIC or kind is None)
 
 
 def is_control_flow(exception: str) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from diagnoser.model import Event, EventKind
-from diagnoser.taxonomy import FailureType, Outcome
+from diagnoser.model.taxonomy import FailureType, Outcome
 
 _TOLD = {
     FailureType.COMPLETED: Outcome.COMPLETED,

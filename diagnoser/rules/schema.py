@@ -14,12 +14,11 @@ from typing import Annotated
 import re2
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from diagnoser import documents
-from diagnoser.errors import Fault, RuleFaults
-from diagnoser.model import Anchor
-from diagnoser.taxonomy import Action, FailureType, category_of
+from diagnoser.model import Anchor, yaml_loader
+from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model.taxonomy import Action, FailureType, category_of
 
-Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+PatternText = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 _DIGITS = str.maketrans("", "", "0123456789")
 _GROUPS = {"rank", "node", "gpu"}
 
@@ -55,21 +54,21 @@ class _Strict(BaseModel):
 class Match(_Strict):
     """A log excerpt (one or more lines) in which the rule must hit, and what it must extract."""
 
-    text: Text
+    text: PatternText
     rank: int | None = None
     node: str | None = None
     gpu: str | None = None
 
 
-class Examples(_Strict):
-    match: Annotated[tuple[Text | Match, ...], Field(min_length=1)]
-    no_match: Annotated[tuple[Text, ...], Field(min_length=1)]
+class RuleExamples(_Strict):
+    match: Annotated[tuple[PatternText | Match, ...], Field(min_length=1)]
+    no_match: Annotated[tuple[PatternText, ...], Field(min_length=1)]
 
 
 class Near(_Strict):
     """A condition on the surroundings: some kept line within ``lines`` lines before or after matches a pattern."""
 
-    patterns: Annotated[tuple[Text, ...], Field(min_length=1)]
+    patterns: Annotated[tuple[PatternText, ...], Field(min_length=1)]
     lines: Annotated[int, Field(ge=1, le=1000)] = 50
 
 
@@ -88,23 +87,23 @@ class Rule(_Strict):
     """
 
     id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")]
-    title: Text
+    title: PatternText
     type: FailureType
     role: Role
     blame: Blame = Blame.NONE
     maturity: Maturity = Maturity.STABLE
-    anchors: Annotated[tuple[Text, ...], Field(min_length=1)]
-    patterns: Annotated[tuple[Text, ...], Field(min_length=1)]
-    unless: tuple[Text, ...] = ()
-    frames: tuple[Text, ...] = ()
+    anchors: Annotated[tuple[PatternText, ...], Field(min_length=1)]
+    patterns: Annotated[tuple[PatternText, ...], Field(min_length=1)]
+    unless: tuple[PatternText, ...] = ()
+    frames: tuple[PatternText, ...] = ()
     near: Near | None = None
     not_near: Near | None = None
     explains: tuple[Annotated[FailureType | str, Field(union_mode="left_to_right")], ...] = ()
     specificity: Annotated[int, Field(ge=0, le=100)] = 50
     action: Action | None = None
-    mitigation: Text
+    mitigation: PatternText
     reference: str = ""
-    examples: Examples
+    examples: RuleExamples
 
 
 @dataclass(frozen=True)
@@ -140,13 +139,13 @@ def load(files: Mapping[str, str]) -> RuleSet:
     rules: dict[str, Rule] = {}
     faults: list[Fault] = []
     for path, text in sorted(files.items()):
-        rule, found = documents.read(path, text, Rule)
+        rule, found = yaml_loader.read(path, text, Rule)
         faults += found
         if rule is None:
             continue
         faults += _faults(path, text, rule)
         if rule.id in rules:
-            faults.append(Fault(path, documents.locate(text, "id"), f"id '{rule.id}' is taken by another rule"))
+            faults.append(Fault(path, yaml_loader.locate(text, "id"), f"id '{rule.id}' is taken by another rule"))
         rules[rule.id] = rule
     if faults:
         raise RuleFaults(faults)
@@ -164,7 +163,7 @@ def joined(own: RuleSet, learned: RuleSet) -> RuleSet:
 def _faults(path: str, text: str, rule: Rule) -> list[Fault]:
 
     def at(*where: str | int) -> int:
-        return documents.locate(text, *where)
+        return yaml_loader.locate(text, *where)
 
     faults = [Fault(path, at(*where), message) for where, message in _pattern_faults(rule)]
     if path != f"{category_of(rule.type)}/{rule.id}.yaml":

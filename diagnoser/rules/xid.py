@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from diagnoser import documents
-from diagnoser.errors import Fault, RuleFaults
+from diagnoser.model import yaml_loader
+from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.rules.schema import Blame, RuleSet
-from diagnoser.taxonomy import Action, FailureType
 
 
 class _Strict(BaseModel):
@@ -43,7 +43,7 @@ class Codes(_Strict):
 
 def load(path: str, text: str, rules: RuleSet) -> Codes:
     """Raises RuleFaults with every fault: shape, a code that stands twice, a rule that does not exist."""
-    codes, faults = documents.read(path, text, Codes)
+    codes, faults = yaml_loader.read(path, text, Codes)
     if codes is not None:
         faults += _faults(path, text, codes, {rule.id: rule.type for rule in rules.rules})
     if codes is None or faults:
@@ -56,7 +56,7 @@ def _faults(path: str, text: str, codes: Codes, rules: dict[str, FailureType]) -
     for part, rows in (("xid", codes.xid), ("sxid", codes.sxid)):
         for index, row in enumerate(rows):
             for why in _wrong(row, seen, rules):
-                faults.append(Fault(path, documents.locate(text, part, index), why))
+                faults.append(Fault(path, yaml_loader.locate(text, part, index), why))
             seen.add(row.code)
     return faults
 

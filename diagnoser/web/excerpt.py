@@ -11,7 +11,7 @@ AROUND_SYMPTOM = 1
 SYMPTOMS_SHOWN = 8
 
 
-class Role(StrEnum):
+class LineRole(StrEnum):
     """What a line is to the verdict; the first one that holds."""
 
     ROOT = "root"
@@ -21,12 +21,12 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ExcerptRow:
     """One line of the excerpt. gap: lines between the row before and this one that are not shown."""
 
     number: int
     text: str
-    role: Role = Role.CONTEXT
+    role: LineRole = LineRole.CONTEXT
     note: str = ""
     rank: int = -1
     gap: int = 0
@@ -35,13 +35,13 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Excerpt:
     stream: Stream
-    rows: tuple[Row, ...]
+    rows: tuple[ExcerptRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Cite:
     source: str
-    row: Row
+    row: ExcerptRow
 
 
 def excerpts(verdict: Diagnosis, kept: Sequence[Line] = ()) -> list[Excerpt]:
@@ -49,15 +49,15 @@ def excerpts(verdict: Diagnosis, kept: Sequence[Line] = ()) -> list[Excerpt]:
     by_stream: dict[Stream, list[Line]] = {}
     for line in sorted(kept, key=lambda line: line.number):
         by_stream.setdefault(line.stream, []).append(line)
-    streams: dict[Stream, dict[int, Row]] = {}
+    streams: dict[Stream, dict[int, ExcerptRow]] = {}
     for cite in _cited(verdict):
         stream = _stream_of(cite, by_stream)
         rows = streams.setdefault(stream, {})
         known = rows.get(cite.row.number)
-        if known is None or known.role is Role.CONTEXT:
+        if known is None or known.role is LineRole.CONTEXT:
             rows[cite.row.number] = cite.row
         for line in _near(by_stream.get(stream, []), cite.row):
-            rows.setdefault(line.number, Row(line.number, line.text, rank=line.rank))
+            rows.setdefault(line.number, ExcerptRow(line.number, line.text, rank=line.rank))
     return [Excerpt(stream, tuple(_finished(streams[stream].values()))) for stream in streams]
 
 
@@ -67,12 +67,12 @@ def _cited(verdict: Diagnosis) -> Iterator[_Cite]:
     if root is not None:
         why = next((one.why for one in verdict.evidence if (one.source, one.line) == (root.source, root.line)), "")
         rank = -1 if root.rank is None else root.rank
-        yield _Cite(root.source, Row(root.line, root.text, Role.ROOT, why, rank))
+        yield _Cite(root.source, ExcerptRow(root.line, root.text, LineRole.ROOT, why, rank))
     for one in verdict.evidence:
         rank = -1 if one.rank is None else one.rank
-        yield _Cite(one.source, Row(one.line, one.text, Role.EVIDENCE, one.why, rank))
+        yield _Cite(one.source, ExcerptRow(one.line, one.text, LineRole.EVIDENCE, one.why, rank))
     for symptom in verdict.symptoms[:SYMPTOMS_SHOWN]:
-        yield _Cite(symptom.source, Row(symptom.line, symptom.text, Role.SYMPTOM, symptom.type))
+        yield _Cite(symptom.source, ExcerptRow(symptom.line, symptom.text, LineRole.SYMPTOM, symptom.type))
 
 
 def _stream_of(cite: _Cite, kept: dict[Stream, list[Line]]) -> Stream:
@@ -87,18 +87,18 @@ def _stream_of(cite: _Cite, kept: dict[Stream, list[Line]]) -> Stream:
     return max(found, default=(False, Stream(cite.source)), key=lambda pair: pair[0])[1]
 
 
-def _near(lines: Sequence[Line], cited: Row) -> list[Line]:
+def _near(lines: Sequence[Line], cited: ExcerptRow) -> list[Line]:
     """Kept lines before and after the cited one; those far from it in the log are no context."""
-    around = AROUND_SYMPTOM if cited.role is Role.SYMPTOM else AROUND
+    around = AROUND_SYMPTOM if cited.role is LineRole.SYMPTOM else AROUND
     before = [line for line in lines if line.number < cited.number][-around:]
     after = [line for line in lines if line.number > cited.number][:around]
     return [line for line in before + after if abs(line.number - cited.number) <= around * 4]
 
 
-def _finished(rows: Iterable[Row]) -> Iterator[Row]:
+def _finished(rows: Iterable[ExcerptRow]) -> Iterator[ExcerptRow]:
     """In order, with the gaps counted; in a run of symptoms of one type only the first one names it."""
-    last = Row(0, "")
+    last = ExcerptRow(0, "")
     for row in sorted(rows, key=lambda row: row.number):
-        same = row.role is last.role is Role.SYMPTOM and row.note == last.note
+        same = row.role is last.role is LineRole.SYMPTOM and row.note == last.note
         yield replace(row, gap=row.number - last.number - 1, note="" if same else row.note)
         last = row

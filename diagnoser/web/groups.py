@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from diagnoser.model import Diagnosis, Rejected, Symptom
-from diagnoser.taxonomy import FailureType
+from diagnoser.model.taxonomy import FailureType
 
 RANGES_SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class DiagnosisGroup:
     """Findings of one type and reason. text: the first of them. lines: their numbers, as ``25-38, 50``."""
 
     type: FailureType
@@ -20,12 +20,12 @@ class Group:
     why: str = ""
 
 
-def followed(verdict: Diagnosis) -> list[Group]:
+def followed(verdict: Diagnosis) -> list[DiagnosisGroup]:
     """What the root brought about, by type, in the order of the log."""
     return _grouped(verdict.symptoms)
 
 
-def not_it(verdict: Diagnosis) -> list[Group]:
+def not_it(verdict: Diagnosis) -> list[DiagnosisGroup]:
     """What else could have been the root, by type and reason; symptoms are not told a second time."""
     symptoms = {(one.line, one.text) for one in verdict.symptoms}
     return _grouped(one for one in verdict.rejected if (one.line, one.text) not in symptoms)
@@ -43,11 +43,11 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(shown) + (f" and {len(found) - RANGES_SHOWN} more" if len(found) > RANGES_SHOWN else "")
 
 
-def _grouped(found: Iterable[Symptom | Rejected]) -> list[Group]:
+def _grouped(found: Iterable[Symptom | Rejected]) -> list[DiagnosisGroup]:
     groups: dict[tuple[FailureType, str], list[Symptom | Rejected]] = {}
     for one in sorted(found, key=lambda one: one.line):
         groups.setdefault((one.type, one.why if isinstance(one, Rejected) else ""), []).append(one)
     return [
-        Group(kind, len(members), ranges(one.line for one in members), members[0].text, why)
+        DiagnosisGroup(kind, len(members), ranges(one.line for one in members), members[0].text, why)
         for (kind, why), members in groups.items()
     ]

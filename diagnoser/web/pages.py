@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from diagnoser.ports import Clock
-from diagnoser.web import words
+from diagnoser.web import template_filters
 from diagnoser.web.problems import Problem
 
 HERE = Path(__file__).parent
@@ -29,7 +29,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(words.FILTERS)
+        self._templates.filters.update(template_filters.FILTERS)
         self._templates.globals["static"] = _Versions()
 
     def draw(self, template: str, status: int = 200, **values: object) -> HTMLResponse:

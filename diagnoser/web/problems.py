@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from diagnoser.errors import Denied, DiagnoserError, OutOfScope, Unavailable
+from diagnoser.model.errors import Denied, DiagnoserError, OutOfScope, Unavailable
 
 RETRY_AFTER_SECONDS = 2
 MEDIA_TYPE = "application/problem+json"

@@ -3,13 +3,13 @@
 from fastapi import APIRouter, Depends
 from fastapi.responses import RedirectResponse, Response
 
-from diagnoser.errors import BadInput
 from diagnoser.model import Plan, PlanState
+from diagnoser.model.errors import BadInput
 from diagnoser.ports import PlanFilter
-from diagnoser.web.api.effects import EffectKey, retry_effect
-from diagnoser.web.api.nodes import Scope, reset_breaker
+from diagnoser.web.api.nodes import ClusterPath, reset_breaker
+from diagnoser.web.api.outbox import MessageKey, retry_message
 from diagnoser.web.api.plans import PlanId, approve_plan, refuse_plan
-from diagnoser.web.auth import Provided, may_read
+from diagnoser.web.authentication import Provided, may_read
 from diagnoser.web.forms import Pressed
 from diagnoser.web.ui import Drawn
 
@@ -19,7 +19,7 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.get("/recovery", dependencies=[Depends(may_read)])
-async def index(services: Provided, pages: Drawn) -> Response:
+async def recovery_page(services: Provided, pages: Drawn) -> Response:
     store = services.store
     return pages.draw(
         "recovery.html",
@@ -43,14 +43,14 @@ async def decide(id: PlanId, form: Pressed, services: Provided) -> Response:
 
 
 @router.post("/recovery/breakers/{scope}/reset")
-async def reset(scope: Scope, form: Pressed, services: Provided) -> Response:
+async def reset(scope: ClusterPath, form: Pressed, services: Provided) -> Response:
     await reset_breaker(services, scope, form.by, form.text("comment"))
     return _to("/recovery")
 
 
 @router.post("/recovery/effects/{key}/retry")
-async def retry(key: EffectKey, form: Pressed, services: Provided) -> Response:
-    await retry_effect(services, key)
+async def retry(key: MessageKey, form: Pressed, services: Provided) -> Response:
+    await retry_message(services, key)
     return _to("/recovery")
 
 

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from diagnoser.model import AttemptKey
 from diagnoser.web.api.diagnoses import DiagnosisId
 from diagnoser.web.api.feedback import FOUND, AttemptPath, NewFeedback, find_lines, store_feedback
-from diagnoser.web.api.fields import JobPath, Search
-from diagnoser.web.auth import Provided, may_read
+from diagnoser.web.api.params import JobPath, Search
+from diagnoser.web.authentication import Provided, may_read
 from diagnoser.web.forms import Form, Pressed
 from diagnoser.web.ui import Drawn
 

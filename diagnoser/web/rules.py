@@ -3,12 +3,12 @@
 from fastapi import APIRouter, Depends
 from fastapi.responses import RedirectResponse, Response
 
-from diagnoser.errors import BadInput
-from diagnoser.learning import school
+from diagnoser.learning import rule_lifecycle
 from diagnoser.model import LearnedState
+from diagnoser.model.errors import BadInput
 from diagnoser.ports import LearnedFilter
 from diagnoser.web.api.rules import Move, RuleId, changed
-from diagnoser.web.auth import Provided, may_read
+from diagnoser.web.authentication import Provided, may_read
 from diagnoser.web.forms import Pressed
 from diagnoser.web.ui import Drawn
 
@@ -21,13 +21,17 @@ _ORDER = (
     LearnedState.REFUSED,
 )
 """What waits for a person comes first."""
-MOVES: dict[str, Move] = {"promote": school.promoted, "retire": school.retired, "restore": school.restored}
+MOVES: dict[str, Move] = {
+    "promote": rule_lifecycle.promoted,
+    "retire": rule_lifecycle.retired,
+    "restore": rule_lifecycle.restored,
+}
 
 router = APIRouter(include_in_schema=False)
 
 
 @router.get("/rules", dependencies=[Depends(may_read)])
-async def index(services: Provided, pages: Drawn) -> Response:
+async def rules_page(services: Provided, pages: Drawn) -> Response:
     store = services.store
     groups = [(state, await store.learned(LearnedFilter(states=(state,)), "", SHOWN)) for state in _ORDER]
     return pages.draw("rules.html", groups=[(state, rules) for state, rules in groups if rules])

@@ -2,11 +2,11 @@
 
 from fastapi import APIRouter, Depends, Response
 
-from diagnoser.errors import NotFound
 from diagnoser.model import AttemptKey
-from diagnoser.web import plots
-from diagnoser.web.api.fields import JobPath
-from diagnoser.web.auth import Provided, may_read
+from diagnoser.model.errors import NotFound
+from diagnoser.web import charts
+from diagnoser.web.api.params import JobPath
+from diagnoser.web.authentication import Provided, may_read
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
 
@@ -17,5 +17,5 @@ async def series(id: JobPath, number: int, services: Provided) -> Response:
     key = AttemptKey(id, number)
     if services.series is None or all(attempt.key != key for attempt in await services.store.attempts(id)):
         raise NotFound(f"no attempt {number} of {id!r}")
-    drawn = plots.curves(await services.series(key))
-    return Response(plots.svg(drawn), media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})
+    drawn = charts.curves(await services.series(key))
+    return Response(charts.svg(drawn), media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})

@@ -10,13 +10,13 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from diagnoser.web import live, problems, recovery, review, rules, series, ui
-from diagnoser.web.api import attribution, diagnoses, effects, feedback, health, jobs, logs, nodes, plans
+from diagnoser.web import problems, recovery, review, rules, series, sse, ui
+from diagnoser.web.api import attribution, diagnoses, feedback, health, jobs, logs, nodes, outbox, plans
 from diagnoser.web.api import rules as rules_api
-from diagnoser.web.bodies import Bodies
+from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.pages import STATIC, Pages
 from diagnoser.web.problems import Problem
-from diagnoser.web.services import Services
+from diagnoser.web.request_bodies import Bodies
 
 API = "/api/v1"
 BODY_LIMIT_BYTES = 4 << 20
@@ -36,7 +36,7 @@ ABOUT = """Training logs stream in; a root cause, the rank and node that failed 
 Errors are `application/problem+json` (RFC 9457). Times in requests are seconds since the epoch or ISO 8601."""
 
 
-def create(services: Services) -> FastAPI:
+def create(services: AppDependencies) -> FastAPI:
     """The whole application: API under /api/v1, health and metrics at the root, pages for people."""
     app = FastAPI(
         title="diagnoser",
@@ -54,7 +54,7 @@ def create(services: Services) -> FastAPI:
     app.add_middleware(BodyBound, unbounded=frozenset({f"{API}/logs"}))
     app.add_middleware(SecurityHeaders)
     problems.install(app, pages.error)
-    for router in (logs.router, jobs.router, diagnoses.router, live.router, plans.router, nodes.router, effects.router):
+    for router in (logs.router, jobs.router, diagnoses.router, sse.router, plans.router, nodes.router, outbox.router):
         app.include_router(router, prefix=API)
     app.include_router(feedback.router, prefix=API)
     app.include_router(rules_api.router, prefix=API)

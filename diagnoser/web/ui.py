@@ -9,14 +9,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import ValidationError
 
-from diagnoser.errors import NotFound
+from diagnoser.model.errors import NotFound
+from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.ports import LearnedFilter
-from diagnoser.taxonomy import Category, FailureType, Outcome
 from diagnoser.web.api.diagnoses import DiagnosisId, DiagnosisQuery, find, page
-from diagnoser.web.api.fields import JobPath
 from diagnoser.web.api.jobs import latest
-from diagnoser.web.auth import Provided, may_read
-from diagnoser.web.excerpt import Excerpt, Role, excerpts
+from diagnoser.web.api.params import JobPath
+from diagnoser.web.authentication import Provided, may_read
+from diagnoser.web.excerpt import Excerpt, LineRole, excerpts
 from diagnoser.web.groups import followed, not_it
 from diagnoser.web.pages import Pages
 
@@ -106,6 +106,6 @@ def _query(given: dict[str, str], now: float) -> DiagnosisQuery:
 def _root_anchor(shown: Sequence[Excerpt]) -> str:
     """Where on the page the root line stands among its neighbours."""
     places = (
-        f"s{shelf}-{row.number}" for shelf, one in enumerate(shown, 1) for row in one.rows if row.role is Role.ROOT
+        f"s{shelf}-{row.number}" for shelf, one in enumerate(shown, 1) for row in one.rows if row.role is LineRole.ROOT
     )
     return next(places, "")

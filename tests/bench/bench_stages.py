@@ -9,9 +9,9 @@ from drain3 import TemplateMiner
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from diagnoser import compress
+from diagnoser.config.loader import load_reader
+from diagnoser.config.settings import Settings
 from diagnoser.model import Facts
-from diagnoser.settings import Settings
-from diagnoser.site import load_reader
 from tests.bench import logs, measure
 
 READER = load_reader(Settings())

@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from diagnoser.evaluation import Label
-from diagnoser.learning import gates, lesson, proposal
-from diagnoser.learning.lesson import Case
+from diagnoser.accuracy.scoring import Label
+from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.learning import rule_context, template_rules, validation
+from diagnoser.learning.rule_context import LabelledCase
 from diagnoser.llm.redact import redact
 from diagnoser.model import AttemptKey, Evidence, Facts, Feedback, FeedbackVerdict
+from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.ports import DiagnosisRecord
-from diagnoser.reader import Reader
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.schema import Rule, RuleSet
-from diagnoser.taxonomy import Category, FailureType, category_of
-from tests import bars
+from tests import accuracy_bars
 from tests.corpus import CORPUS
 
 FOLDER = "dev"
@@ -35,7 +35,7 @@ class Learned:
     decides: bool = False
 
 
-def learned(reader: Reader, label: Label, evidence: Evidence) -> Learned | None:
+def learned(reader: LogAnalyzer, label: Label, evidence: Evidence) -> Learned | None:
     """None where there is no cause, or no kept line that shows it."""
     kind = FailureType(label.type)
     root = next((line.number for line in evidence.lines if line.number in label.root_lines), None)
@@ -45,22 +45,22 @@ def learned(reader: Reader, label: Label, evidence: Evidence) -> Learned | None:
     left = _with(reader, [rule for rule in reader.knowledge.engine.ruleset.rules if f"rule:{rule.id}" != known])
     said = Feedback("", "", 0.0, FeedbackVerdict.CORRECTED, "label", kind, root)
     verdict = left.diagnose(evidence, Facts())
-    case = Case(DiagnosisRecord("", AttemptKey("j"), 1, 0.0, True, verdict, None, (said,)), Facts(), evidence)
-    line = lesson.root_of(case)
+    case = LabelledCase(DiagnosisRecord("", AttemptKey("j"), 1, 0.0, True, verdict, None, (said,)), Facts(), evidence)
+    line = rule_context.root_of(case)
     assert line is not None, "a kept line has that number"
-    given = lesson.of(case, line, (), redact)
-    draft = proposal.from_shape(given)
+    given = rule_context.of(case, line, (), redact)
+    draft = template_rules.from_shape(given)
     if draft is None:
         return Learned(label, None)
-    _, ruleset = gates.compiles("learned_it", proposal.rule_text("learned_it", given, draft), label.type)
-    if ruleset is None or not gates.specific(ruleset.rules[0], line.body).passed:
+    _, ruleset = validation.compiles("learned_it", template_rules.rule_text("learned_it", given, draft), label.type)
+    if ruleset is None or not validation.specific(ruleset.rules[0], line.body).passed:
         return Learned(label, None)
     (rule,) = ruleset.rules
     told = _with(left, [*left.knowledge.engine.ruleset.rules, rule]).diagnose(evidence, Facts())
     return Learned(label, rule, told.decided_by == "rule:learned_it")
 
 
-def _with(reader: Reader, rules: Sequence[Rule]) -> Reader:
+def _with(reader: LogAnalyzer, rules: Sequence[Rule]) -> LogAnalyzer:
     return replace(reader, knowledge=replace(reader.knowledge, engine=Engine(RuleSet(tuple(rules), ""))))
 
 
@@ -73,8 +73,8 @@ def count(
         if one.rule is None:
             continue
         rule, own = one.rule, one.label
-        hit = [label for label, evidence in cases if label.id != own.id and gates.hits(rule, evidence)]
-        clean = not any(gates.hits(rule, evidence) for evidence in healthy)
+        hit = [label for label, evidence in cases if label.id != own.id and validation.hits(rule, evidence)]
+        clean = not any(validation.hits(rule, evidence) for evidence in healthy)
         others = any(label.type != own.type for label in hit)
         passes = one.decides and clean and not others
         counted.update(
@@ -91,8 +91,8 @@ def main() -> int:
     if not CORPUS.is_dir():
         print("labelled logs absent: nothing to measure")  # noqa: T201
         return 0
-    reader = bars.load()
-    cases = [(label, _read(reader, CORPUS / FOLDER / f"{label.id}.log")) for label in bars.labels(FOLDER)]
+    reader = accuracy_bars.load()
+    cases = [(label, _read(reader, CORPUS / FOLDER / f"{label.id}.log")) for label in accuracy_bars.labels(FOLDER)]
     healthy = [_read(reader, log) for log in sorted((CORPUS / "normal").glob("*.log"))]
     found = [one for label, evidence in cases if (one := learned(reader, label, evidence))]
     told = ", ".join(f"{name} {number}" for name, number in count(found, cases, healthy).items())
@@ -100,7 +100,7 @@ def main() -> int:
     return 0
 
 
-def _read(reader: Reader, log: Path) -> Evidence:
+def _read(reader: LogAnalyzer, log: Path) -> Evidence:
     with log.open("rb") as opened:
         return reader.read(opened).evidence()
 

@@ -13,24 +13,24 @@ from io import BytesIO
 from pathlib import Path
 
 from diagnoser import compress
-from diagnoser.evaluation import Label
+from diagnoser.accuracy.scoring import Label
+from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.model import (
     AttemptKey,
-    Block,
     Diagnosis,
     Evidence,
     FeedbackVerdict,
     Incident,
+    LineBlock,
     Signature,
     Similar,
     Stream,
 )
-from diagnoser.reader import Reader
+from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
 from diagnoser.recovery.policy import Policy
 from diagnoser.retrieval import incidents, signature
 from diagnoser.retrieval.index import Index
-from diagnoser.taxonomy import Category, FailureType, Outcome, category_of
-from tests import bars
+from tests import accuracy_bars
 from tests.corpus import CORPUS
 
 LEAST = (0.70, 0.80, 0.88, incidents.SAME, 0.96)
@@ -53,11 +53,11 @@ class Rate:
     false: tuple[str, ...]
 
 
-def known(reader: Reader, folders: Sequence[str], healthy: Path | None = None) -> Iterator[Known]:
+def known(reader: LogAnalyzer, folders: Sequence[str], healthy: Path | None = None) -> Iterator[Known]:
     """Failures with the signature that they have where no rule decides; those without a cause are left out."""
     head, shift = _head(reader, healthy) if healthy else (None, 0)
     for folder in folders:
-        for label in bars.labels(folder):
+        for label in accuracy_bars.labels(folder):
             if category_of(FailureType(label.type)) in (Category.NONE, Category.UNKNOWN):
                 continue
             log = (CORPUS / folder / f"{label.id}.log").read_bytes()
@@ -102,16 +102,16 @@ def _incident(one: Known) -> Incident:
     return Incident(one.label.id, key, 0.0, 0.0, kind, FeedbackVerdict.CONFIRMED, "label", one.sign)
 
 
-def _head(reader: Reader, healthy: Path) -> tuple[bytes, int]:
+def _head(reader: LogAnalyzer, healthy: Path) -> tuple[bytes, int]:
     with healthy.open("rb") as log:
         return reader.delta(log)
 
 
-def _behind(reader: Reader, head: bytes | None, shift: int, log: bytes) -> Evidence:
+def _behind(reader: LogAnalyzer, head: bytes | None, shift: int, log: bytes) -> Evidence:
     if head is None:
         return reader.read(BytesIO(log)).evidence()
     tail = reader.compressor()
-    tail.feed(Block(Stream(), log, shift + 1))
+    tail.feed(LineBlock(Stream(), log, shift + 1))
     return compress.digest(compress.merge([compress.from_bytes(head), tail.take()])).evidence()
 
 
@@ -124,10 +124,10 @@ def main() -> int:
     if not CORPUS.is_dir():
         print("labelled logs absent: nothing to measure")  # noqa: T201
         return 0
-    reader = bars.load()
+    reader = accuracy_bars.load()
     for healthy in (None, *chosen.healthy):
         print(f"\n{healthy.name if healthy else 'as they are'}")  # noqa: T201
-        cases = list(known(reader, bars.FOLDERS, healthy))
+        cases = list(known(reader, accuracy_bars.FOLDERS, healthy))
         for rate in rates(cases, reader.knowledge.policy, alone=chosen.alone):
             share = len(rate.false) / rate.decided if rate.decided else 0.0
             print(f"{rate.least:.2f}: {rate.decided} of {rate.asked} decided, {len(rate.false)} false ({share:.1%})")  # noqa: T201

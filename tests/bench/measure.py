@@ -15,12 +15,12 @@ from drain3 import TemplateMiner
 from drain3.masking import MaskingInstruction
 from drain3.template_miner_config import TemplateMinerConfig
 
-from diagnoser.compress import Compressor, Delta, Digest, FilterSet, Gate, digest, parse_filters
+from diagnoser.compress import Compressor, Delta, Digest, FilterSet, Prefilter, digest, parse_filters
 from diagnoser.compress.render import tokens
-from diagnoser.compress.shapes import shapes
+from diagnoser.compress.template_cache import shapes
 from diagnoser.compress.templates import MASKS
 from diagnoser.localize import ANCHORS
-from diagnoser.model import Block, Stream
+from diagnoser.model import LineBlock, Stream
 from diagnoser.rules import schema
 from diagnoser.rules.engine import Engine
 from tests.bench import logs
@@ -31,11 +31,11 @@ _PLAIN_SECONDS = 1.0
 
 
 @cache
-def knowledge() -> tuple[Gate, FilterSet]:
+def knowledge() -> tuple[Prefilter, FilterSet]:
     """The rules and filters of the project."""
     rules, folder = _rules(), ROOT / "rules" / "filters"
     filters = parse_filters({path.name: path.read_text() for path in folder.glob("*.yaml")})
-    return Gate((*rules.anchors, *ANCHORS), rules.watched), filters
+    return Prefilter((*rules.anchors, *ANCHORS), rules.watched), filters
 
 
 def _rules() -> schema.RuleSet:
@@ -46,7 +46,7 @@ def _rules() -> schema.RuleSet:
 
 def compress(data: bytes) -> Delta:
     compressor = Compressor(*knowledge())
-    compressor.feed(Block(Stream(), data))
+    compressor.feed(LineBlock(Stream(), data))
     return compressor.take()
 
 
@@ -194,12 +194,12 @@ def memory(megabytes: int) -> float:
 def _grow(megabytes: int) -> float:
     compressor = Compressor(*knowledge())
     block = logs.steady(1_000_000, 64)
-    compressor.feed(Block(Stream(), block[:1000]))
+    compressor.feed(LineBlock(Stream(), block[:1000]))
     compressor.take()
     idle = _status("VmRSS")
     number, count = 1, block.count(b"\n")
     for _ in range(megabytes):
-        compressor.feed(Block(Stream(), block, number))
+        compressor.feed(LineBlock(Stream(), block, number))
         number += count
     digest(compressor.take()).evidence()
     return _status("VmHWM") - idle

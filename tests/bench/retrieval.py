@@ -10,9 +10,9 @@ import time
 import numpy as np
 
 from diagnoser.model import AttemptKey, FeedbackVerdict, Incident, Signature
+from diagnoser.model.taxonomy import FailureType
 from diagnoser.retrieval import hashing, signature
 from diagnoser.retrieval.index import Index
-from diagnoser.taxonomy import FailureType
 
 COUNT, ROUNDS = 100_000, 50
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnoser import compress
-from diagnoser.compress import Delta, routine
-from diagnoser.compress.routine import Known
-from diagnoser.learning import filter_gates, filter_writer, segments
+from diagnoser.compress import Delta, learned_filters
+from diagnoser.compress.learned_filters import Known
+from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.learning import filter_validation, filter_writer, segments
 from diagnoser.learning.filter_writer import Shown
-from diagnoser.reader import Reader
-from tests import bars
+from tests import accuracy_bars
 from tests.corpus import CORPUS
 
 ROUNDS = 6
@@ -36,27 +36,27 @@ class Learned:
     asked: int
 
 
-def learned(reader: Reader, log: Path) -> Learned:
+def learned(reader: LogAnalyzer, log: Path) -> Learned:
     with log.open("rb") as opened:
         delta = compress.from_bytes(reader.delta(opened)[0])
     rules: list[Known] = []
     asked = 0
     for _ in range(ROUNDS):
-        found, count = written(reader, routine.known(delta, rules), len(rules))
+        found, count = written(reader, learned_filters.known(delta, rules), len(rules))
         rules, asked = rules + found, asked + count
         if not found:
             break
-    sizes = [compress.digest(one).compression.bytes_out for one in (delta, routine.known(delta, rules))]
-    unknown = sum(stat.count for stat in delta.shapes.values() if routine.is_quiet(stat))
-    marked = routine.known(delta, rules).shapes.values()
-    known = sum(stat.count for stat in marked if stat.filtered.startswith(routine.LEARNED))
+    sizes = [compress.digest(one).compression.bytes_out for one in (delta, learned_filters.known(delta, rules))]
+    unknown = sum(stat.count for stat in delta.shapes.values() if learned_filters.is_quiet(stat))
+    marked = learned_filters.known(delta, rules).shapes.values()
+    known = sum(stat.count for stat in marked if stat.filtered.startswith(learned_filters.LEARNED))
     return Learned(delta.lines, unknown, known, sizes[0], sizes[1], asked)
 
 
-def written(reader: Reader, delta: Delta, number: int) -> tuple[list[Known], int]:
+def written(reader: LogAnalyzer, delta: Delta, number: int) -> tuple[list[Known], int]:
     """Rules for the segments of a log, and how many segments there were."""
     anchors = reader.knowledge.anchors
-    cuts = segments.of(delta, lambda text: filter_gates.carries(anchors, text))
+    cuts = segments.of(delta, lambda text: filter_validation.carries(anchors, text))
     found: list[Known] = []
     for cut in cuts:
         lines = [Shown(one.text, one.text, one.count) for one in cut.samples]
@@ -71,7 +71,7 @@ def main() -> int:
         return 0
     most = int(sys.argv[1]) if len(sys.argv) > 1 else 85
     logs = sorted((CORPUS / "normal").glob("*.log"), key=lambda log: log.stat().st_size)[:most]
-    reader = bars.load()
+    reader = accuracy_bars.load()
     rows = [learned(reader, log) for log in logs]
     ratios = [row.after / row.before for row in rows]
     print(  # noqa: T201

@@ -3,17 +3,17 @@
 from diagnoser.model import (
     AttemptKey,
     Diagnosis,
-    Effect,
-    EffectKind,
+    MessageKind,
     Mode,
+    OutboxMessage,
     Plan,
     PlanState,
     RootCause,
     Stream,
     Suspect,
 )
+from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.ports import Append, Claim, Cursor, DiagnosisRecord, Store, Timing
-from diagnoser.taxonomy import Action, Category, FailureType, Outcome
 
 TIMING = Timing(grace=5.0, settle=20.0, settle_max=120.0, quiet=2.0)
 KEY = AttemptKey("llama-70b", 1)
@@ -68,8 +68,8 @@ def plan(key: AttemptKey = KEY, id: str = "plan-1") -> Plan:
     )
 
 
-def effect(key: str = "effect-1", *, created: float = 200.0, expires: float = 3800.0) -> Effect:
-    return Effect(key, EffectKind.RECOVERY, "recovery", b'{"action":"cordon"}', created, expires)
+def effect(key: str = "effect-1", *, created: float = 200.0, expires: float = 3800.0) -> OutboxMessage:
+    return OutboxMessage(key, MessageKind.RECOVERY, "recovery", b'{"action":"cordon"}', created, expires)
 
 
 async def claimed(store: Store, now: float = 1000.0, lease: float = 60.0, limit: int = 10) -> list[Claim]:

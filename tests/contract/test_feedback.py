@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnoser.errors import NotFound
 from diagnoser.model import Event, EventKind, Feedback, FeedbackVerdict, Incident, Signature
+from diagnoser.model.errors import NotFound
+from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import DiagnosisFilter, Store
-from diagnoser.taxonomy import FailureType
 from tests.contract.records import KEY, TIMING, diagnosis, record
-from tests.contract.test_reading import put
+from tests.contract.test_queries import put
 
 SAID = Feedback("f1", "01", 300.0, FeedbackVerdict.CONFIRMED, "maria")
 VECTORS = {"hashing-4": np.arange(4, dtype="<f4").tobytes(), "a/b:c": b"\n\0\n\0"}

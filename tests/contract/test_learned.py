@@ -5,14 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from diagnoser.errors import Conflict, NotFound
 from diagnoser.model import (
     AttemptKey,
     Author,
     Counts,
     Feedback,
     FeedbackVerdict,
-    Gate,
     HitVerdict,
     Incident,
     LearnedKind,
@@ -20,11 +18,13 @@ from diagnoser.model import (
     LearnedState,
     RuleHit,
     Signature,
+    ValidationResult,
 )
+from diagnoser.model.errors import Conflict, NotFound
+from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import LearnedFilter, Store
-from diagnoser.taxonomy import FailureType
 from tests.contract.records import KEY, append
-from tests.contract.test_reading import put
+from tests.contract.test_queries import put
 
 RULE = LearnedRule(
     "learned_a",
@@ -35,7 +35,7 @@ RULE = LearnedRule(
     text="id: learned_a",
     by="maria",
     author=Author("template", failure="model_timeout"),
-    gates=(Gate("compiles", True, "as a rule file"),),
+    gates=(ValidationResult("compiles", True, "as a rule file"),),
 ).moved(LearnedState.PROPOSED, by="maria", why="confirmed", now=100.0)
 HIT = RuleHit(RULE.id, KEY, 200.0, "d1", lines=3, bytes=90)
 OTHER = AttemptKey("other", 2)

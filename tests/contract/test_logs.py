@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from diagnoser.errors import BadInput, Conflict
 from diagnoser.model import AttemptKey, Stream
+from diagnoser.model.errors import BadInput, Conflict
 from diagnoser.ports import Append, Cursor, Store
 from tests.contract.records import KEY, OUT, append
 

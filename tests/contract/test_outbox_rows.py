@@ -2,18 +2,18 @@
 
 import asyncio
 
-from diagnoser.model import Effect
-from diagnoser.ports import DueEffect, Store
+from diagnoser.model import OutboxMessage
+from diagnoser.ports import DueMessage, Store
 from tests.contract.records import append, effect, record, the_claim
 
 
-async def put(store: Store, *effects: Effect) -> None:
+async def put(store: Store, *effects: OutboxMessage) -> None:
     await store.append([append(fatal=True)])
     claim = await the_claim(store)
     await store.save_diagnosis(claim, record("01", claim), None, effects)
 
 
-async def claim(store: Store, now: float = 300.0, lease: float = 60.0, limit: int = 10) -> list[DueEffect]:
+async def claim(store: Store, now: float = 300.0, lease: float = 60.0, limit: int = 10) -> list[DueMessage]:
     return await store.claim_effects(now, lease, limit)
 
 

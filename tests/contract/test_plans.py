@@ -9,22 +9,22 @@ from sqlalchemy import text
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.migrations import upgrade
 from diagnoser.adapters.sql.store import SqlStore, open_store
-from diagnoser.errors import Conflict, NotFound
 from diagnoser.model import (
     AttemptKey,
     BreakerState,
+    ClusterHistory,
     Job,
     Mode,
     NodeActor,
+    NodeEvent,
     NodeEventKind,
-    NodeMark,
     Plan,
     PlanState,
-    Ruling,
-    Situation,
+    TransitionResult,
 )
-from diagnoser.ports import PlanFilter, Rule, Store
-from diagnoser.recovery import plans
+from diagnoser.model.errors import Conflict, NotFound
+from diagnoser.ports import PlanFilter, PlanTransition, Store
+from diagnoser.recovery import plan_states
 from diagnoser.recovery.policy import in_mode
 from tests.contract.records import KEY, append, claimed, effect, plan, record, the_claim
 
@@ -37,7 +37,7 @@ def acting(job: str = KEY.job, **fields: object) -> Plan:
     return replace(made, key=f"key-{job}", created=NOW, expires=NOW + 3600, cluster="east", **fields)  # type: ignore[arg-type]
 
 
-async def put(store: Store, *made: Plan, rule: Rule | None = None) -> None:
+async def put(store: Store, *made: Plan, rule: PlanTransition | None = None) -> None:
     """Store plans the way a worker does."""
     keys = [AttemptKey(one.job, one.attempt) for one in made]
     await store.append([append(key, fatal=True) for key in keys])
@@ -46,8 +46,8 @@ async def put(store: Store, *made: Plan, rule: Rule | None = None) -> None:
         await store.save_diagnosis(claims[key], record(f"d-{one.id}", claims[key], created=NOW), one, [], rule)
 
 
-def kept(given: Plan | None, situation: Situation) -> Ruling:
-    return Ruling(given)
+def kept(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
+    return TransitionResult(given)
 
 
 async def test_a_plan_comes_back_as_it_was_given(store: Store) -> None:
@@ -87,7 +87,7 @@ async def test_a_change_that_says_no_changes_nothing(store: Store) -> None:
     """What the rule raises reaches the caller, and the plan is as it was."""
     await put(store, acting())
 
-    def no(given: Plan | None, situation: Situation) -> Ruling:
+    def no(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
         raise Conflict("no")
 
     with pytest.raises(Conflict):
@@ -102,14 +102,16 @@ async def test_changes_at_once_are_decided_one_after_the_other(store: Store, sec
     waiting = in_mode(acting(), Mode.APPROVE)
     await put(store, waiting)
 
-    def approve(given: Plan | None, situation: Situation) -> Ruling:
+    def approve(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
         assert given is not None
-        return Ruling(plans.approve(given, by="maria", comment="", now=NOW, life=60.0), effects=(effect("told"),))
+        return TransitionResult(
+            plan_states.approve(given, by="maria", comment="", now=NOW, life=60.0), effects=(effect("told"),)
+        )
 
     tries = await asyncio.gather(
         *(one.change_plan(waiting.id, NOW, approve) for one in (store, second) * 4), return_exceptions=True
     )
-    assert sum(isinstance(one, Ruling) for one in tries) == 1
+    assert sum(isinstance(one, TransitionResult) for one in tries) == 1
     assert sum(isinstance(one, Conflict) for one in tries) == 7
     assert [one.effect.key for one in await store.effects()] == ["told"]
 
@@ -121,9 +123,9 @@ async def test_decisions_of_a_cluster_see_each_other(store: Store, second: Store
     claims = await claimed(store)
     seen: list[int] = []
 
-    def rule(given: Plan | None, situation: Situation) -> Ruling:
+    def rule(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
         seen.append(len(situation.past))
-        return Ruling(given)
+        return TransitionResult(given)
 
     async def save(number: int) -> None:
         made, claim = acting(claims[number].attempt.key.job), claims[number]
@@ -140,15 +142,15 @@ async def test_a_situation_holds_what_the_rails_look_at(store: Store) -> None:
     await store.register(Job("a", cluster="east", nodes=("n1", "n2"), rank_nodes={0: "n3"}, created=NOW))
     await store.register(Job("b", cluster="east", nodes=("n3", "n4"), labels={"partition": "gpu"}, created=NOW))
     await store.register(Job("c", cluster="west", nodes=("w1",), created=NOW))
-    await store.note_node(NodeMark("east", "n1", NodeEventKind.DOWN, NodeActor.DIAGNOSER, NOW))
+    await store.note_node(NodeEvent("east", "n1", NodeEventKind.DOWN, NodeActor.DIAGNOSER, NOW))
     await put(store, acting("x"), replace(acting("w"), cluster="west"))
     trip = BreakerState("east:gpu", True, NOW, "too many")
-    await store.change_plan("plan-x", NOW, lambda given, _: Ruling(given, trips=(trip,)))
-    seen: list[Situation] = []
+    await store.change_plan("plan-x", NOW, lambda given, _: TransitionResult(given, trips=(trip,)))
+    seen: list[ClusterHistory] = []
 
-    def rule(given: Plan | None, situation: Situation) -> Ruling:
+    def rule(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
         seen.append(situation)
-        return Ruling(given)
+        return TransitionResult(given)
 
     await put(store, acting("y"), rule=rule)
     (found,) = seen
@@ -179,8 +181,8 @@ async def test_only_plans_that_nobody_holds_expire(store: Store) -> None:
 
 async def test_node_events_keep_their_order(store: Store) -> None:
     """The newest event is the node's state, whatever comes in late; an equal event is one."""
-    new = NodeMark("east", "n1", NodeEventKind.CORDONED, NodeActor.PERSON, NOW, "fan")
-    old = NodeMark("east", "n1", NodeEventKind.DOWN, NodeActor.DIAGNOSER, NOW - 60)
+    new = NodeEvent("east", "n1", NodeEventKind.CORDONED, NodeActor.PERSON, NOW, "fan")
+    old = NodeEvent("east", "n1", NodeEventKind.DOWN, NodeActor.DIAGNOSER, NOW - 60)
     for mark in (new, old, new):
         await store.note_node(mark)
     (found,) = await store.node_marks("east")
@@ -192,7 +194,7 @@ async def test_a_breaker_is_reset_with_a_comment(store: Store) -> None:
     """Only one that exists."""
     await put(store, acting())
     trip = BreakerState("east", True, NOW, "too many")
-    await store.change_plan(acting().id, NOW, lambda given, _: Ruling(given, trips=(trip,)))
+    await store.change_plan(acting().id, NOW, lambda given, _: TransitionResult(given, trips=(trip,)))
     closed = BreakerState("east", False, NOW + 60, "two bad GPUs", "maria")
     assert await store.reset_breaker(closed) == closed
     assert await store.breakers() == [closed]
@@ -204,7 +206,7 @@ async def test_effects_are_paged_and_tried_again(store: Store) -> None:
     """Only what was given up can be tried again, and it is due at once."""
     await put(store, acting())
     made = tuple(effect(key, created=NOW, expires=NOW + 10) for key in "abc")
-    await store.change_plan(acting().id, NOW, lambda given, _: Ruling(given, effects=made))
+    await store.change_plan(acting().id, NOW, lambda given, _: TransitionResult(given, effects=made))
     for due, state in zip(await store.claim_effects(NOW, 60.0, 3), ("dead", "dead", "sent"), strict=True):
         await store.settle_effect(due, state, error="HTTP 410" if state == "dead" else "")
     assert [one.effect.key for one in await store.effects_in("dead", "", 1)] == ["a"]

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from diagnoser.errors import Conflict, DiagnoserError
 from diagnoser.model import AttemptKey, Event, EventKind
+from diagnoser.model.errors import Conflict, DiagnoserError
 from diagnoser.ports import Claim, DiagnosisFilter, Store
 from tests.contract.records import KEY, OUT, TIMING, append, claimed, diagnosis, effect, plan, record, the_claim
 

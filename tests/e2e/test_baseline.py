@@ -20,7 +20,7 @@ def attempt(client: httpx.Client, number: int, log: bytes, code: int) -> None:
 
 def test_a_failed_run_is_held_against_three_clean_ones(tmp_path: Path) -> None:
     """Three runs end well, the fourth does not: what only it printed is shown; clean runs are no jobs."""
-    with service(tmp_path, DIAGNOSER_BASELINE_DAYS="30") as process:
+    with service(tmp_path, DIAGNOSER_BASELINE_RETENTION_DAYS="30") as process:
         client = process.start()
         for number in (1, 2, 3):
             attempt(client, number, ROUTINE, 0)

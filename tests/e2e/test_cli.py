@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from diagnoser.taxonomy import FailureType
+from diagnoser.model.taxonomy import FailureType
 from tests.e2e.service import DEMO_LOG
 
 DIAGNOSER = str(Path(sys.executable).with_name("diagnoser"))

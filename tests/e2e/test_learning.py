@@ -83,9 +83,9 @@ def test_killed_between_two_steps_the_rule_is_finished_after_the_restart(tmp_pat
 
     with model_server(slow) as server:
         given = {
-            "DIAGNOSER_MODEL_URL": server.url,
-            "DIAGNOSER_MODEL_NAME": "scripted",
-            "DIAGNOSER_LEASE_SECONDS": "0.5",
+            "DIAGNOSER_LLM_URL": server.url,
+            "DIAGNOSER_LLM_MODEL": "scripted",
+            "DIAGNOSER_CLAIM_LEASE_SECONDS": "0.5",
         }
         with service(tmp_path, **given) as running:
             client = running.start()

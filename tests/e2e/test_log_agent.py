@@ -36,7 +36,7 @@ def test_routine_is_learned_tried_and_put_in_force_by_a_person(tmp_path: Path) -
     settings = {f"DIAGNOSER_{name}": value for name, value in SITE.items()}
     with (
         model_server(agent_says(*RULES)) as server,
-        service(tmp_path, DIAGNOSER_MODEL_URL=server.url, **settings) as running,
+        service(tmp_path, DIAGNOSER_LLM_URL=server.url, **settings) as running,
     ):
         client = running.start()
         before = run(client, 1)
@@ -62,4 +62,4 @@ def test_routine_is_learned_tried_and_put_in_force_by_a_person(tmp_path: Path) -
 
 def _known(client: httpx.Client) -> str:
     rows = client.get("/metrics").text.split("\n")
-    return next((row for row in rows if row.startswith('diagnoser_routine_lines_total{state="active"}')), "")
+    return next((row for row in rows if row.startswith('diagnoser_filter_matched_lines_total{state="active"}')), "")

@@ -103,7 +103,7 @@ def test_a_kill_during_the_stream_changes_nothing(tmp_path: Path, at: int) -> No
 
 def test_a_fatal_line_and_quiet_start_the_diagnosis(tmp_path: Path) -> None:
     """No exit event is needed: a fatal line followed by the settle time is enough."""
-    with service(tmp_path, DIAGNOSER_SETTLE_SECONDS="0.5") as running:
+    with service(tmp_path, DIAGNOSER_FATAL_DEBOUNCE_SECONDS="0.5") as running:
         client = running.start()
         send(client, LINES, 0, len(LINES))
         assert diagnosis_of(client, lines=len(LINES))["type"] == "ecc_error"
@@ -112,7 +112,7 @@ def test_a_fatal_line_and_quiet_start_the_diagnosis(tmp_path: Path) -> None:
 def test_a_healthy_stream_is_left_alone(tmp_path: Path) -> None:
     """Lines without a fault give no diagnosis while the run goes on, and `completed` only when it says so."""
     healthy = LINES[:230]
-    with service(tmp_path, DIAGNOSER_SETTLE_SECONDS="0.3") as running:
+    with service(tmp_path, DIAGNOSER_FATAL_DEBOUNCE_SECONDS="0.3") as running:
         client = running.start()
         send(client, healthy, 0, len(healthy))
         client.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 0}).raise_for_status()

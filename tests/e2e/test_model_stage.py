@@ -31,7 +31,7 @@ def enriched(client: httpx.Client) -> dict[str, Any]:
 
 
 def settings(url: str) -> dict[str, str]:
-    return {"DIAGNOSER_MODEL_URL": url, "DIAGNOSER_MODEL_NAME": "scripted"}
+    return {"DIAGNOSER_LLM_URL": url, "DIAGNOSER_LLM_MODEL": "scripted"}
 
 
 def test_the_verdict_of_the_rules_is_published_before_the_model_is_asked(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_the_verdict_of_the_rules_is_published_before_the_model_is_asked(tmp_pat
     assert "&lt;b&gt;Replace" in page
     assert "<b>Replace" not in page
     assert "<script>alert(1)" not in page
-    assert "diagnoser_model_calls_total 2.0" in metrics
+    assert "diagnoser_llm_requests_total 2.0" in metrics
     use = found["model"]
     assert (use["model"], use["prompt"], use["temperature"]) == ("scripted", "failure_agent/v1", 0.5)
     assert use["prompt_hash"] in page
@@ -107,7 +107,7 @@ def test_without_its_model_server_the_service_works_and_says_so(tmp_path: Path) 
     assert model["ready"] is False
     assert "model_unavailable" in model["detail"]
     assert (found["type"], found["model"]["failure"]) == ("unknown", "model_unavailable")
-    assert 'diagnoser_model_failures_total{reason="model_unavailable"} 1.0' in metrics
+    assert 'diagnoser_llm_failures_total{reason="model_unavailable"} 1.0' in metrics
 
 
 def test_a_model_that_hangs_delays_no_recovery(tmp_path: Path) -> None:
@@ -125,8 +125,8 @@ def test_a_model_that_hangs_delays_no_recovery(tmp_path: Path) -> None:
             "DIAGNOSER_WEBHOOK_SECRET": SECRET,
             "DIAGNOSER_RECOVERY_MODE": "act",
             "DIAGNOSER_ALLOW_PRIVATE_TARGETS": "true",
-            "DIAGNOSER_MODEL_WHEN": "always_explain",
-            "DIAGNOSER_MODEL_DEADLINE_SECONDS": "4",
+            "DIAGNOSER_LLM_TRIGGER": "always_explain",
+            "DIAGNOSER_LLM_DEADLINE_SECONDS": "4",
         }
         with service(tmp_path, **changes, **settings(server.url)) as running:
             client = running.start()

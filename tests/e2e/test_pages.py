@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 from playwright.async_api import Browser, Page, Route, async_playwright
 
-from diagnoser.web import live
+from diagnoser.web import sse
 from diagnoser.web.server import create
 from tests.serving import ECC, HOSTILE, NOW, Web, fill, save, serving
 
@@ -82,7 +82,7 @@ async def test_all_pages_are_quiet_and_stay_on_this_host(tmp_path: Path) -> None
 
 async def test_the_list_follows_new_diagnoses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A diagnosis that is made while the list is open appears in it by itself, at the top."""
-    monkeypatch.setattr(live, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(sse, "POLL_SECONDS", 0.1)
     async with served(tmp_path) as (web, address), browser() as chromium:
         page = await chromium.new_page()
         found = await watched(page, address)

@@ -39,7 +39,7 @@ def test_a_log_dealt_over_two_replicas_gives_one_verdict_and_one_webhook(tmp_pat
             "DIAGNOSER_WEBHOOK_SECRET": SECRET,
             "DIAGNOSER_ALLOW_PRIVATE_TARGETS": "true",
             "DIAGNOSER_RECOVERY_MODE": "act",
-            "DIAGNOSER_LEASE_SECONDS": "3",
+            "DIAGNOSER_CLAIM_LEASE_SECONDS": "3",
         }
         with service(left, **settings) as first, service(right, **settings) as second:
             one, two = first.start(), second.start()

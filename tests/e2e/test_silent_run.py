@@ -28,7 +28,7 @@ def test_a_run_that_falls_silent_is_called_hung_and_may_go_on(tmp_path: Path) ->
     """Steps took a second, for two minutes none was made, then not even a word: hung, with the stage and the numbers.
     A run that fell silent right after a step is left alone. When the first one goes on and ends well, it completed."""
     health = f"[{START + timedelta(seconds=180):%Y-%m-%d %H:%M:%S}] health: 8 of 8 ranks answer\n"
-    with service(tmp_path, DIAGNOSER_SILENT_SECONDS="1") as process:
+    with service(tmp_path, DIAGNOSER_HANG_CHECK_IDLE_SECONDS="1") as process:
         client = process.start()
         send(client, "calm", steps(1, 60))
         send(client, "stuck", steps(1, 60) + health)

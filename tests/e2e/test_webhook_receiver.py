@@ -15,8 +15,8 @@ from standardwebhooks import Webhook
 
 from diagnoser.adapters.http import create_client
 from diagnoser.adapters.webhook import RecoveryWebhook
-from diagnoser.errors import DeliveryError
-from diagnoser.model import Effect
+from diagnoser.model import OutboxMessage
+from diagnoser.model.errors import DeliveryError
 from tests.contract.records import effect
 from tests.e2e.service import DEMO_LOG, SECRET, free_port, send, service, until
 
@@ -56,7 +56,7 @@ def acted(folder: Path) -> list[str]:
     return [json.loads(line)["key"] for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def told(key: str) -> Effect:
+def told(key: str) -> OutboxMessage:
     body = json.dumps({"type": "recovery.plan", "data": {"key": key, "action": "resubmit"}}).encode()
     return replace(effect(key), body=body)
 

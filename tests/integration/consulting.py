@@ -7,16 +7,16 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from diagnoser import model_stage
 from diagnoser.adapters.files import bundled, text
-from diagnoser.failure_agent import FailureAgent, Need
-from diagnoser.inquiry import Subject
-from diagnoser.llm.view import View
+from diagnoser.config import llm_factory
+from diagnoser.config.settings import Settings
+from diagnoser.failure_agent.agent import FailureAgent, Need
+from diagnoser.failure_agent.consultation import ConsultationInput
+from diagnoser.llm.view import LogView
 from diagnoser.model import Diagnosis, Evidence, Facts, Job, Line, Stream
+from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.observability.metrics import Metrics
 from diagnoser.recovery import policy
-from diagnoser.settings import Settings
-from diagnoser.taxonomy import Category, FailureType, Outcome
-from diagnoser.telemetry import Metrics
 from tests.integration.model_server import ModelServer, Reply
 
 UNDECIDED = Diagnosis(Outcome.FAILED, Category.UNKNOWN, FailureType.UNKNOWN, 0.2, "heuristic:no_evidence")
@@ -40,11 +40,13 @@ def line(text: str = TEXT, number: int = 12, **changes: Any) -> Line:
     return Line(Stream(), number, text, text, **changes)
 
 
-def subject(*lines: Line, diagnosis: Diagnosis = UNDECIDED, facts: Facts = FACTS) -> Subject:
+def subject(*lines: Line, diagnosis: Diagnosis = UNDECIDED, facts: Facts = FACTS) -> ConsultationInput:
     """What is asked about: the lines, by their own numbers."""
     lines = lines or (line(),)
     text = "".join(f"{one.number}| {one.text}\n" for one in lines)
-    return Subject(diagnosis, Evidence(lines=lines), facts, lambda _: View(text, {one.number: one for one in lines}))
+    return ConsultationInput(
+        diagnosis, Evidence(lines=lines), facts, lambda _: LogView(text, {one.number: one for one in lines})
+    )
 
 
 def say(**changes: Any) -> Reply:
@@ -60,18 +62,18 @@ class Site:
     metrics: Metrics = field(default_factory=lambda: Metrics(CollectorRegistry()))
 
     async def __aenter__(self) -> "Site":
-        settings = Settings(**{"model_url": self.server.url, "model_name": "scripted", **self.changes})
-        self.model = model_stage.endpoint(settings)
+        settings = Settings(**{"llm_url": self.server.url, "llm_model": "scripted", **self.changes})
+        self.model = llm_factory.endpoint(settings)
         table = policy.load("policy.yaml", text(bundled("rules") / "policy.yaml"))
-        guarded = model_stage.guarded(settings, self.model)
-        self.agent: FailureAgent = model_stage.failure_agent(settings, guarded, table, self.metrics)
+        guarded = llm_factory.guarded(settings, self.model)
+        self.agent: FailureAgent = llm_factory.failure_agent(settings, guarded, table, self.metrics)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.model.close()
 
-    async def consult(self, asked: Subject | None = None, wanted: Need = Need.CAUSE) -> Diagnosis:
+    async def consult(self, asked: ConsultationInput | None = None, wanted: Need = Need.CAUSE) -> Diagnosis:
         return await self.agent.consult(asked or subject(), wanted)
 
     def failures(self, reason: str) -> float | None:
-        return self.metrics.registry.get_sample_value("diagnoser_model_failures_total", {"reason": reason})
+        return self.metrics.registry.get_sample_value("diagnoser_llm_failures_total", {"reason": reason})

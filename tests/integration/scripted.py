@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from diagnoser.taxonomy import Category, FailureType, category_of
+from diagnoser.model.taxonomy import Category, FailureType, category_of
 from tests.integration.model_server import Reply, Say
 
 _NUMBERED = re.compile(r"^(\d+)(?: [\w.-]+:\d+)?(?: [\w.-]+)?\| (.*)$")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from diagnoser.evaluation import Report
+from diagnoser.accuracy.scoring import AccuracyReport
+from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.model import Facts
-from diagnoser.reader import Reader
-from tests import bars
+from tests import accuracy_bars
 from tests.corpus import CORPUS, needs_corpus
 
 pytestmark = [needs_corpus, pytest.mark.corpus, pytest.mark.xdist_group("corpus")]
@@ -23,8 +23,8 @@ SIZE = 4 << 20
 
 
 @pytest.fixture(scope="module")
-def reader() -> Reader:
-    return bars.load()
+def reader() -> LogAnalyzer:
+    return accuracy_bars.load()
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def agree(mine: dict[str, Any], outside: dict[str, Any]) -> None:
     }
 
 
-@pytest.mark.parametrize("folder", bars.FOLDERS)
+@pytest.mark.parametrize("folder", accuracy_bars.FOLDERS)
 def test_eval_agrees_with_the_outside_scorer(folder: str, command: list[str]) -> None:
     """`diagnoser eval --json` and the scorer, which runs `diagnose --json`, print the same figures."""
     chosen = CORPUS / folder
@@ -84,7 +84,7 @@ FAILED_INSIDE = {"milabench_nvidia_output.log"}
 """A suite of benchmarks that goes on after one of them has raised: the log does hold a failure."""
 
 
-def test_no_healthy_log_is_called_failed(reader: Reader) -> None:
+def test_no_healthy_log_is_called_failed(reader: LogAnalyzer) -> None:
     """Of all published logs of sound runs none is given a failure; where no end is shown, nothing is claimed."""
     wrong = {}
     for path in sorted((CORPUS / "normal").glob("*.log")):
@@ -96,9 +96,9 @@ def test_no_healthy_log_is_called_failed(reader: Reader) -> None:
 
 
 @pytest.fixture(scope="module")
-def healthy(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, int]:
+def healthy(reader: LogAnalyzer, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, int]:
     """100 MB of healthy logs, read once."""
-    made = bars.healthy_log(tmp_path_factory.mktemp("healthy"))
+    made = accuracy_bars.healthy_log(tmp_path_factory.mktemp("healthy"))
     with made.open("rb") as log:
         before = reader.delta(log)
     made.unlink()
@@ -107,20 +107,20 @@ def healthy(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> tuple[b
 
 @pytest.mark.parametrize(("folder", "one_in"), [("dev", 14), ("injected-dev", 8)])
 def test_a_long_healthy_log_before_the_failure_changes_little(
-    folder: str, one_in: int, reader: Reader, healthy: tuple[bytes, int]
+    folder: str, one_in: int, reader: LogAnalyzer, healthy: tuple[bytes, int]
 ) -> None:
     """A fixed share of the cases behind 100 MB of healthy logs: no figure falls by more than two points or one case,
     and no machine is taken out for it. `make eval` does the same with all of them."""
-    ids = bars.share(folder, one_in)
-    alone = bars.score(list(bars.verdicts(reader, folder, ids)))
-    behind = bars.score(list(bars.spliced(reader, folder, healthy, ids)))
+    ids = accuracy_bars.share(folder, one_in)
+    alone = accuracy_bars.score(list(accuracy_bars.verdicts(reader, folder, ids)))
+    behind = accuracy_bars.score(list(accuracy_bars.spliced(reader, folder, healthy, ids)))
     assert alone.counts["cases"] >= 8
-    assert bars.lost(alone, behind) == []
+    assert accuracy_bars.lost(alone, behind) == []
     assert (behind.counts["false_cordon"], behind.counts["wrong_node_cordon"]) == (0, 0)
 
 
-@pytest.mark.parametrize("folder", bars.FOLDERS)
-def test_the_bars_hold(folder: str, reader: Reader) -> None:
+@pytest.mark.parametrize("folder", accuracy_bars.FOLDERS)
+def test_the_bars_hold(folder: str, reader: LogAnalyzer) -> None:
     """No figure of the labelled logs is below its bar."""
-    report: Report = bars.score(list(bars.verdicts(reader, folder)))
-    assert bars.below({folder: report}) == []
+    report: AccuracyReport = accuracy_bars.score(list(accuracy_bars.verdicts(reader, folder)))
+    assert accuracy_bars.below({folder: report}) == []

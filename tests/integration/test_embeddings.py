@@ -10,14 +10,14 @@ from prometheus_client import CollectorRegistry
 from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.files import bundled, text
 from diagnoser.adapters.sql.store import open_store
-from diagnoser.errors import ModelFailed
 from diagnoser.llm.redact import redact
 from diagnoser.model import AttemptKey, Evidence, Feedback, FeedbackVerdict, Line, Mark, Stream
+from diagnoser.model.errors import ModelFailed
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Claim, DiagnosisRecord, Timing
 from diagnoser.recovery import policy
-from diagnoser.retrieval.incidents import Incidents, Reminder
-from diagnoser.taxonomy import FailureType
-from diagnoser.telemetry import Metrics
+from diagnoser.retrieval.incidents import Incidents, SimilarIncidents
 from tests.contract import records
 from tests.integration.model_server import Reply, in_turn, model_server
 
@@ -75,7 +75,7 @@ async def test_what_is_no_vector_has_a_reason(reply: Reply, reason: str) -> None
     assert error.value.reason == reason
 
 
-async def confirmed_then_asked(folder: Path, *replies: Reply) -> tuple[list[Any], int, Reminder, Metrics]:
+async def confirmed_then_asked(folder: Path, *replies: Reply) -> tuple[list[Any], int, SimilarIncidents, Metrics]:
     """A person confirms one failure; the like failure of another job asks for similar ones, and what a model is told.
 
     The number of questions is that of the first two.

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from diagnoser.errors import ModelFailure
-from diagnoser.failure_agent import CONFIDENCE_MAX, Need, When, need
-from diagnoser.llm.view import View
+from diagnoser.failure_agent.agent import CONFIDENCE_MAX, LLMTrigger, Need, need
+from diagnoser.llm.view import LogView
 from diagnoser.model import Advice, Diagnosis, ModelUse, Rejected, RootCause, Suspect
-from diagnoser.taxonomy import Action, Category, FailureType, Outcome
+from diagnoser.model.errors import ModelFailure
+from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from tests.integration.consulting import UNDECIDED, Site, line, say, subject
 from tests.integration.model_server import ModelServer, Reply, in_turn, model_server, refusal
 
@@ -157,7 +157,7 @@ async def test_a_third_answer_decides_between_two() -> None:
 async def test_a_late_answer_is_not_waited_for() -> None:
     """After the deadline the rules' verdict stands."""
     started = time.monotonic()
-    found, _ = await consult(Reply(wait=3.0), model_deadline_seconds=0.3)
+    found, _ = await consult(Reply(wait=3.0), llm_deadline_seconds=0.3)
     assert used(found).failure == "model_timeout"
     assert stands(found)
     assert time.monotonic() - started < 30
@@ -165,14 +165,14 @@ async def test_a_late_answer_is_not_waited_for() -> None:
 
 async def test_an_absent_server_is_told() -> None:
     """Nothing listens: model_unavailable."""
-    async with Site(ModelServer("http://127.0.0.1:9/v1"), {"model_deadline_seconds": 2.0}) as site:
+    async with Site(ModelServer("http://127.0.0.1:9/v1"), {"llm_deadline_seconds": 2.0}) as site:
         assert used(await site.consult()).failure == "model_unavailable"
 
 
 async def test_a_server_that_keeps_failing_is_left_alone_and_tried_again() -> None:
     """The breaker opens after failures in a row, sends nothing while open, and one answer closes it."""
     with model_server(in_turn(*[Reply(status=500, raw=b"")] * 2, say())) as server:
-        async with Site(server, {"model_breaker_failures": 2, "model_breaker_seconds": 0.5}) as site:
+        async with Site(server, {"llm_breaker_failures": 2, "llm_breaker_seconds": 0.5}) as site:
             assert used(await site.consult()).failure == "model_unavailable"
             refused = await site.consult()
             assert (used(refused).failure, used(refused).calls) == ("breaker_open", 0)
@@ -184,7 +184,7 @@ async def test_a_server_that_keeps_failing_is_left_alone_and_tried_again() -> No
 async def test_a_server_that_hangs_is_left_alone_too() -> None:
     """Questions that nobody waited for to the end count as failures."""
     with model_server(in_turn(Reply(wait=2.0))) as server:
-        async with Site(server, {"model_breaker_failures": 2, "model_deadline_seconds": 0.3}) as site:
+        async with Site(server, {"llm_breaker_failures": 2, "llm_deadline_seconds": 0.3}) as site:
             reasons = [used(await site.consult()).failure for _ in range(2)]
     assert reasons == ["model_timeout", "breaker_open"]
 
@@ -214,7 +214,7 @@ async def test_no_consultation_passes_its_bounds(seed: int) -> None:
     ]
     long = subject(line(), line("step 7 of 9 loss 2.1 " * 1_000, 13))
     with model_server(in_turn(*chance.choices(pool, k=12))) as server:
-        async with Site(server, {"model_breaker_failures": 99}) as site:
+        async with Site(server, {"llm_breaker_failures": 99}) as site:
             found = await site.consult(long)
     assert used(found).calls == len(server.asked) <= 5
     assert used(found).tokens_in + used(found).tokens_out <= 40_000
@@ -224,14 +224,21 @@ async def test_no_consultation_passes_its_bounds(seed: int) -> None:
 async def test_a_busy_server_is_asked_again_when_it_said_so() -> None:
     """429 with a short Retry-After costs a wait and not the answer."""
     busy = Reply(status=429, raw=b"{}", headers={"Retry-After": "1"})
-    found, asked = await consult(busy, busy, say(), model_breaker_failures=9)
+    found, asked = await consult(busy, busy, say(), llm_breaker_failures=9)
     assert found.type is FailureType.NVLINK_ERROR
     assert len(asked) == 4
 
 
 @pytest.mark.parametrize(
     "limit",
-    [{"model_tokens_per_hour": 9000}, {"model_cost_per_hour": 0.01, "model_price_in": 1.0, "model_price_out": 3.0}],
+    [
+        {"llm_tokens_per_hour": 9000},
+        {
+            "llm_cost_per_hour": 0.01,
+            "llm_price_per_million_input_tokens": 1.0,
+            "llm_price_per_million_output_tokens": 3.0,
+        },
+    ],
 )
 async def test_a_spent_budget_stops_the_questions(limit: dict[str, Any]) -> None:
     """Tokens or cost of the hour are used up: nothing is sent, and the diagnosis says why."""
@@ -278,7 +285,7 @@ async def test_the_view_fits_what_the_server_says() -> None:
     sizes: list[int] = []
     whole = subject()
 
-    def view(size: int) -> View:
+    def view(size: int) -> LogView:
         sizes.append(size)
         return whole.view(size)
 
@@ -400,7 +407,7 @@ def test_who_is_asked_about(
     diagnosis: Diagnosis, never: Need | None, undecided: Need | None, always: Need | None
 ) -> None:
     """No cause and a conflict are asked about, what is decided only on wish, and what did not fail never."""
-    assert [need(diagnosis, when) for when in When] == [never, undecided, always]
+    assert [need(diagnosis, when) for when in LLMTrigger] == [never, undecided, always]
 
 
 async def test_actions_never_come_from_the_model() -> None:

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from diagnoser import alerts
 from diagnoser.llm.redact import redact
 from diagnoser.model import Facts, Job
-from diagnoser.taxonomy import Action
+from diagnoser.model.taxonomy import Action
+from diagnoser.notifications import slack
 from tests.integration.consulting import ANSWER, UNDECIDED, Site, line, subject
 from tests.integration.model_server import model_server
 from tests.integration.scripted import obeys
@@ -68,7 +68,7 @@ async def test_what_the_model_says_is_plain_text_in_a_chat() -> None:
     with model_server(obeys) as server:
         async with Site(server) as site:
             found = await site.consult(subject(*log))
-    body = json.dumps(alerts.slack_message(found, job="j", attempt=1, link="", mask=redact))
+    body = json.dumps(slack.slack_message(found, job="j", attempt=1, link="", mask=redact))
     assert "<!channel>" not in body
     assert "evil.example" not in body
 

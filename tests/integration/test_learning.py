@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from diagnoser.learning.gates import Test as Gated
-from diagnoser.learning.shelf import Shelf
+from diagnoser.learning.rule_registry import RuleRegistry
+from diagnoser.learning.validation import ValidationCheck as Gated
 from diagnoser.model import Author, HitVerdict, LearnedRule, LearnedState
+from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import LearnedFilter
-from diagnoser.taxonomy import FailureType
-from tests.schooling import NOW, QUILT, ROOT, STEPS, Site, reader, site
+from tests.rule_learning import NOW, QUILT, ROOT, STEPS, Site, reader, site
 
 SHADOW, ACTIVE, REFUSED, RETIRED = (
     LearnedState.SHADOW,
@@ -53,7 +53,7 @@ async def test_a_failure_that_a_person_named_becomes_a_rule_that_decides(here: S
 
 async def test_the_next_round_of_another_replica_uses_the_rule(here: Site) -> None:
     """A second shelf over the same database sees each change by the counter, and nothing when nothing changed."""
-    other = Shelf(reader(), here.store)
+    other = RuleRegistry(reader(), here.store)
     rule = await here.taught()
     assert await other.refresh() and not await other.refresh()
     plain = other.reader

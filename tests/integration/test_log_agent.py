@@ -11,27 +11,27 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from diagnoser import model_stage, site
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.compress import to_bytes
+from diagnoser.config import llm_factory, loader
+from diagnoser.config.settings import Settings
+from diagnoser.diagnosis.context import family_of
 from diagnoser.learning.log_agent import LogAgent
-from diagnoser.learning.shelf import Shelf
+from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.model import (
     AttemptKey,
-    Block,
     Diagnosis,
     Facts,
     Job,
     LearnedKind,
     LearnedRule,
     LearnedState,
+    LineBlock,
     RootCause,
     Stream,
 )
+from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Claim, DiagnosisRecord, LearnedFilter, Timing
-from diagnoser.settings import Settings
-from diagnoser.surroundings import family_of
-from diagnoser.telemetry import Metrics
 from tests.contract import records
 from tests.integration.model_server import ModelServer, Reply, Say, model_server, refusal
 from tests.integration.scripted import question
@@ -60,7 +60,7 @@ def agent_says(*rules: str, keep: tuple[int, ...] = (1, 2)) -> Say:
 @dataclass
 class School:
     store: SqlStore
-    shelf: Shelf
+    shelf: RuleRegistry
     agent: LogAgent
     metrics: Metrics
 
@@ -69,7 +69,7 @@ class School:
         job = Job(name, name=name, framework="qx")
         await self.store.register(job)
         compressor = self.shelf.compressor()
-        compressor.feed(Block(Stream(), log() if data is None else data))
+        compressor.feed(LineBlock(Stream(), log() if data is None else data))
         key = AttemptKey(name)
         await self.store.append([replace(records.append(key, fatal=True), delta=to_bytes(compressor.take()))])
         claim = (await self.store.claim_attempts(1e6, Timing(1.0, 1.0, 1.0, 1.0), 60.0, 1))[0]
@@ -90,12 +90,12 @@ class School:
 
 @asynccontextmanager
 async def school(folder: Path, url: str = "", **changes: Any) -> AsyncIterator[School]:
-    settings = Settings(**{"model_url": url, "model_name": "scripted", "log_agent": True, **changes})
+    settings = Settings(**{"llm_url": url, "llm_model": "scripted", "filter_learning_enabled": True, **changes})
     store = await open_store(f"sqlite:///{folder}/test.db")
-    shelf, metrics = Shelf(site.load_reader(settings), store), Metrics(CollectorRegistry())
-    model = model_stage.endpoint(settings) if url else None
-    guarded = model_stage.guarded(settings, model) if model else None
-    agent = model_stage.log_agent(settings, store, shelf, guarded, metrics)
+    shelf, metrics = RuleRegistry(loader.load_reader(settings), store), Metrics(CollectorRegistry())
+    model = llm_factory.endpoint(settings) if url else None
+    guarded = llm_factory.guarded(settings, model) if model else None
+    agent = llm_factory.log_agent(settings, store, shelf, guarded, metrics)
     assert agent is not None
     try:
         yield School(store, shelf, agent, metrics)
@@ -136,7 +136,7 @@ async def test_without_a_model_the_shapes_are_written_down(tmp_path: Path) -> No
 
 async def test_clean_runs_of_the_family_put_it_in_force_and_the_next_one_reads_shorter(tmp_path: Path) -> None:
     """In shadow it measures; then its lines are one entry of the digest, and another family is read as before."""
-    async with school(tmp_path, filters_promote_after=2) as found:
+    async with school(tmp_path, filter_promotion_min_runs=2) as found:
         await found.ran("feeding-1")
         (rule,) = await found.steps()
         _, before = await found.ran("feeding-2")
@@ -153,7 +153,7 @@ async def test_clean_runs_of_the_family_put_it_in_force_and_the_next_one_reads_s
     assert after.compression.bytes_out < before.compression.bytes_out
     assert other[1].compression == before.compression
     assert (after.type, after.root_cause) == (before.type, before.root_cause)
-    lines = found.metrics.registry.get_sample_value("diagnoser_routine_lines_total", {"state": "shadow"})
+    lines = found.metrics.registry.get_sample_value("diagnoser_filter_matched_lines_total", {"state": "shadow"})
     assert lines == 320
 
 
@@ -215,7 +215,7 @@ async def test_a_model_that_fails_is_replaced_by_the_shapes(tmp_path: Path, repl
 
 async def test_budget_and_deadline_are_those_of_the_failure_agent(tmp_path: Path) -> None:
     """Nothing is sent when the hour's tokens are used up."""
-    rule, server = await learned(tmp_path, agent_says(*RULES), model_tokens_per_hour=100)
+    rule, server = await learned(tmp_path, agent_says(*RULES), llm_tokens_per_hour=100)
     assert server.asked == []
     assert rule.author.failure.startswith("budget_spent")
 
@@ -242,7 +242,7 @@ async def test_words_of_trouble_and_rare_lines_are_never_asked_about(tmp_path: P
 
 async def test_a_rule_that_would_hide_a_root_is_retired(tmp_path: Path) -> None:
     """Also in force: the run that shows it is the last one."""
-    async with school(tmp_path, filters_promote_after=1) as found:
+    async with school(tmp_path, filter_promotion_min_runs=1) as found:
         await found.ran("feeding-1")
         await found.steps()
         await found.ran("feeding-2")

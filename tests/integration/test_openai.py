@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from diagnoser.adapters.embeddings import OpenAIEmbedder
-from diagnoser.adapters.model_http import REPLY_BYTES
 from diagnoser.adapters.openai import OpenAIModel
-from diagnoser.errors import ModelFailed
+from diagnoser.adapters.openai_transport import REPLY_BYTES
 from diagnoser.llm.redact import redact
+from diagnoser.model.errors import ModelFailed
 from diagnoser.ports import ModelRequest
 from tests.integration.model_server import Reply, model_server, refusal
 

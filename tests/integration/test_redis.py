@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.adapters.memory import LocalWake
-from diagnoser.adapters.redis import RedisBell
-from diagnoser.errors import BadInput, Unavailable
+from diagnoser.adapters.memory import LocalWakeSignal
+from diagnoser.adapters.redis import RedisWakeSignals
+from diagnoser.model.errors import BadInput, Unavailable
 from tests.contract import redis_server
 from tests.contract.redis_server import redis
 from tests.e2e.service import free_port, service
@@ -21,8 +21,10 @@ pytestmark = pytest.mark.skipif(not redis_server.present(), reason=redis_server.
 
 
 @asynccontextmanager
-async def replica(port: int) -> AsyncIterator[RedisBell]:
-    bell = RedisBell(f"redis://127.0.0.1:{port}/0", {"attempts": LocalWake(), "effects": LocalWake()})
+async def replica(port: int) -> AsyncIterator[RedisWakeSignals]:
+    bell = RedisWakeSignals(
+        f"redis://127.0.0.1:{port}/0", {"attempts": LocalWakeSignal(), "effects": LocalWakeSignal()}
+    )
     loop = asyncio.create_task(bell.run())
     try:
         yield bell
@@ -33,7 +35,7 @@ async def replica(port: int) -> AsyncIterator[RedisBell]:
         await bell.close()
 
 
-async def woken(bell: RedisBell, ringing: RedisBell, name: str = "attempts") -> bool:
+async def woken(bell: RedisWakeSignals, ringing: RedisWakeSignals, name: str = "attempts") -> bool:
     """Whether ``bell``'s sleeper is woken by ``ringing``, which rings until it is: subscribing takes a moment."""
     sleeper = asyncio.create_task(bell.wake(name).wait(LONG))
     for _ in range(int(LONG / 0.1)):
@@ -74,7 +76,7 @@ async def test_a_lost_redis_leaves_the_wakes_of_the_process_and_comes_back(tmp_p
 def test_an_address_that_is_none_is_refused() -> None:
     """The setting's name stands in the error."""
     with pytest.raises(BadInput, match="DIAGNOSER_REDIS_URL"):
-        RedisBell("http://127.0.0.1:1", {})
+        RedisWakeSignals("http://127.0.0.1:1", {})
 
 
 def test_the_service_starts_without_its_redis_and_says_so(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from diagnoser import model_stage
-from diagnoser.learning.gates import Test as Gated
-from diagnoser.learning.writer import Pen
+from diagnoser.config import llm_factory
+from diagnoser.config.settings import Settings
+from diagnoser.learning.rule_writer import LLMRuleWriter
+from diagnoser.learning.validation import ValidationCheck as Gated
 from diagnoser.model import LearnedRule, LearnedState
-from diagnoser.settings import Settings
 from tests.integration.model_server import ModelServer, Reply, Say, in_turn, model_server, refusal
-from tests.schooling import QUILT, STEPS, Site, site
+from tests.rule_learning import QUILT, STEPS, Site, site
 
 GOOD: dict[str, Any] = {
     "title": "The quilt manifest does not fit its catalogue",
@@ -34,10 +34,10 @@ async def taught(
 ) -> AsyncIterator[tuple[LearnedRule, ModelServer, Site]]:
     """What became of the rule for one confirmed failure."""
     with model_server(say) as server:
-        settings = Settings(model_url=server.url, model_name="scripted")
-        model = model_stage.endpoint(settings)
-        prompt = model_stage.load_prompt(settings, model_stage.RULE_WRITER)
-        async with site(folder, Pen(model, prompt, lambda: "MARK", deadline)) as here:
+        settings = Settings(llm_url=server.url, llm_model="scripted")
+        model = llm_factory.endpoint(settings)
+        prompt = llm_factory.load_prompt(settings, llm_factory.RULE_WRITER)
+        async with site(folder, LLMRuleWriter(model, prompt, lambda: "MARK", deadline)) as here:
             found = await here.fail("quilt-1") if not line else await here.run("quilt-1", [*STEPS, line])
             await here.say(found)
             yield await here.learned(found), server, here
@@ -52,7 +52,7 @@ async def test_a_model_writes_a_rule_that_passes(tmp_path: Path) -> None:
         assert (author.name, author.prompt, author.temperature) == ("llm:scripted", "rule_writer/v1", 0.2)
         assert (author.calls, author.tokens_in, author.tokens_out, author.failure) == (1, 900, 60, "")
         assert "maturity: sandbox" in rule.text and "role: root" in rule.text and GOOD["patterns"][0] in rule.text
-        assert here.metrics.registry.get_sample_value("diagnoser_model_calls_total") == 1.0
+        assert here.metrics.registry.get_sample_value("diagnoser_llm_requests_total") == 1.0
 
 
 async def test_the_model_sees_no_secret_and_no_host(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ async def test_a_rule_of_the_model_that_history_refuses_is_written_anew(tmp_path
     """Too wide for a completed run: the shape of the line has a try, and the reason is kept."""
     wide = says(anchors=["mosaic-feeder: "], patterns=[r"mosaic-feeder: catalogue \w+"])
     with model_server(lambda _: wide) as server:
-        settings = Settings(model_url=server.url, model_name="scripted")
-        model = model_stage.endpoint(settings)
-        pen = Pen(model, model_stage.load_prompt(settings, model_stage.RULE_WRITER), lambda: "MARK", 20.0)
+        settings = Settings(llm_url=server.url, llm_model="scripted")
+        model = llm_factory.endpoint(settings)
+        pen = LLMRuleWriter(model, llm_factory.load_prompt(settings, llm_factory.RULE_WRITER), lambda: "MARK", 20.0)
         async with site(tmp_path, pen) as here:
             await here.run("fine", [*STEPS, "mosaic-feeder: catalogue loaded", "training completed"], code=0)
             found = await here.fail("quilt-1")

@@ -21,7 +21,7 @@ from sqlalchemy import Table, func, select
 from starlette.types import ASGIApp
 from structlog.testing import capture_logs
 
-from diagnoser.adapters.memory import LocalWake
+from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.adapters.sql.tables import attempts, effects, jobs, plans
@@ -31,13 +31,13 @@ from diagnoser.agent.service import Service
 from diagnoser.agent.slurm.commands import Done, Slurm
 from diagnoser.agent.slurm.executor import Executor
 from diagnoser.agent.slurm.records import JobRecord, NodeRecord
-from diagnoser.model import AttemptKey, EffectKind, Job, Mode, Plan, PlanState
-from diagnoser.outbox import Outbox, Pace
+from diagnoser.model import AttemptKey, Job, MessageKind, Mode, Plan, PlanState
+from diagnoser.model.taxonomy import Action
+from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import DiagnosisRecord, PlanFilter
 from diagnoser.recovery.policy import in_mode, plan_key
-from diagnoser.taxonomy import Action
-from diagnoser.telemetry import Metrics
 from diagnoser.web.server import create
+from diagnoser.worker.outbox import Outbox, OutboxConfig
 from tests.serving import ECC, orders, serving
 
 COUNT = 1000
@@ -179,9 +179,9 @@ async def test_each_of_a_thousand_plans_is_carried_out_exactly_once(tmp_path: Pa
 
 def outbox(store: SqlStore, client: httpx.AsyncClient) -> Outbox:
     sender = RecoveryWebhook("http://10.0.0.1/plans", SECRET, client, time.time, allow_private=True)
-    pace = Pace(first=0.001, longest=0.01, poll=0.01)
-    senders = {EffectKind.RECOVERY: sender}
-    return Outbox(store, senders, time.time, LocalWake(), Random(3), Metrics(CollectorRegistry()), pace)
+    pace = OutboxConfig(first=0.001, longest=0.01, poll=0.01)
+    senders = {MessageKind.RECOVERY: sender}
+    return Outbox(store, senders, time.time, LocalWakeSignal(), Random(3), Metrics(CollectorRegistry()), pace)
 
 
 async def ended(store: SqlStore, clock: Clock, bell: asyncio.Event, agent: asyncio.Task[None]) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import httpx
 
-from diagnoser import model_stage
 from diagnoser.adapters.openai import OpenAIModel
-from diagnoser.inquiry import prepare
+from diagnoser.config import llm_factory
+from diagnoser.config.settings import Settings
+from diagnoser.failure_agent.consultation import prepare
 from diagnoser.llm import answer
-from diagnoser.settings import Settings
 from tests.e2e.service import until
 from tests.integration.consulting import subject
 
@@ -35,10 +35,10 @@ class Real:
 
     @property
     def changes(self) -> dict[str, object]:
-        return {"model_name": self.name, "model_key": KEY, "model_deadline_seconds": 120.0}
+        return {"llm_model": self.name, "llm_api_key": KEY, "llm_deadline_seconds": 120.0}
 
     def settings(self, **changes: object) -> Settings:
-        return Settings(**{"model_url": self.url, **self.changes, **changes})  # type: ignore[arg-type]
+        return Settings(**{"llm_url": self.url, **self.changes, **changes})  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def _answers(process: subprocess.Popen[bytes], port: int, log: Path) -> bool:
 
 async def said(model: OpenAIModel, settings: Settings, max_tokens: int, more: str = "") -> str:
     """What the model writes about a failure. more: text behind the question."""
-    request, _ = prepare(subject(), model_stage.terms(settings), 1000)
+    request, _ = prepare(subject(), llm_factory.terms(settings), 1000)
     request = replace(request, user=request.user + more, max_tokens=max_tokens)
     return (await model.ask(request)).text
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser import model_stage
-from diagnoser.errors import ModelFailed, ModelFailure
+from diagnoser.config import llm_factory
 from diagnoser.llm import answer
-from diagnoser.taxonomy import FailureType
+from diagnoser.model.errors import ModelFailed, ModelFailure
+from diagnoser.model.taxonomy import FailureType
 from tests.e2e.service import free_port
 from tests.integration.consulting import UNDECIDED, Site
 from tests.integration.model_server import ModelServer
@@ -37,7 +37,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
 async def test_it_is_asked_until_it_understands(llama: Real) -> None:
     """JSON schema is refused, an object with a schema is not; all fields come, though not bounds of numbers."""
     settings = llama.settings()
-    model = model_stage.endpoint(settings)
+    model = llm_factory.endpoint(settings)
     refused = 0
     try:
         for _ in range(4):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser import model_stage
-from diagnoser.errors import ModelFailed, ModelFailure
-from diagnoser.taxonomy import FailureType
+from diagnoser.config import llm_factory
+from diagnoser.model.errors import ModelFailed, ModelFailure
+from diagnoser.model.taxonomy import FailureType
 from tests.e2e.service import diagnosis_of, free_port, send, service, until
 from tests.integration.consulting import UNDECIDED, Site
 from tests.integration.model_server import ModelServer
@@ -38,7 +38,7 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
 async def test_it_answers_in_our_schema(vllm: Real) -> None:
     """Guided by the schema even random weights give answers that read; the server says how long a question may be."""
     settings = vllm.settings()
-    model = model_stage.endpoint(settings)
+    model = llm_factory.endpoint(settings)
     try:
         assert await model.context() == CONTEXT
         assert await model.ping() == "tiny answers"
@@ -62,14 +62,14 @@ async def test_noise_is_no_verdict(vllm: Real) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"model_key": "wrong"}, ModelFailure.DENIED),
-        ({"model_name": "absent"}, ModelFailure.NOT_FOUND),
+        ({"llm_api_key": "wrong"}, ModelFailure.DENIED),
+        ({"llm_model": "absent"}, ModelFailure.NOT_FOUND),
     ],
 )
 async def test_what_it_refuses_has_its_reason(vllm: Real, changes: dict[str, object], reason: ModelFailure) -> None:
     """A wrong key and an unknown model, in vLLM's own words."""
     settings = vllm.settings(**changes)
-    model = model_stage.endpoint(settings)
+    model = llm_factory.endpoint(settings)
     try:
         with pytest.raises(ModelFailed) as error:
             await asked(model, settings, 100)
@@ -81,7 +81,7 @@ async def test_what_it_refuses_has_its_reason(vllm: Real, changes: dict[str, obj
 async def test_a_question_that_is_too_long_is_told_as_that(vllm: Real) -> None:
     """vLLM's refusal of an overlong question is recognised."""
     settings = vllm.settings()
-    model = model_stage.endpoint(settings)
+    model = llm_factory.endpoint(settings)
     try:
         with pytest.raises(ModelFailed) as error:
             await said(model, settings, 100, more="lane 4 " * CONTEXT)
@@ -94,7 +94,7 @@ def test_the_service_keeps_its_verdict(vllm: Real, tmp_path: Path) -> None:
     """The real process with the real server: ready, undecided, and the diagnosis says what came of asking."""
     changes = {f"DIAGNOSER_{name.upper()}": str(value) for name, value in vllm.changes.items()}
     log = [b"step 1\n", b"zx81: lane 4 degraded beyond repair, giving up\n"]
-    with service(tmp_path, DIAGNOSER_MODEL_URL=vllm.url, **changes) as running:
+    with service(tmp_path, DIAGNOSER_LLM_URL=vllm.url, **changes) as running:
         client = running.start()
         until(lambda: client.get("/readyz").json()["parts"]["model"]["ready"], "the model is seen")
         send(client, log, 0, len(log))

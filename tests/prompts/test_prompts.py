@@ -13,18 +13,18 @@ import pytest
 import yaml
 
 from diagnoser.adapters.files import bundled, texts
-from diagnoser.learning import filter_writer, writer
+from diagnoser.learning import filter_writer, rule_writer
 from diagnoser.learning.filter_writer import Shown
-from diagnoser.learning.lesson import Lesson
+from diagnoser.learning.rule_context import RuleContext
 from diagnoser.llm import prompt
 from diagnoser.llm.hosts import HostMap
 from diagnoser.llm.prompt import Prompt
 from diagnoser.llm.question import variables
 from diagnoser.llm.redact import redact
-from diagnoser.llm.view import Disguise, View
+from diagnoser.llm.view import LogView, Pseudonymizer
 from diagnoser.model import Diagnosis, Event, EventKind, Facts, Job, Line, Rejected, RootCause, Stream
+from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.rules.schema import Blame
-from diagnoser.taxonomy import Category, FailureType, Outcome
 
 HERE = Path(__file__).parent
 RELEASED: Mapping[str, str] = yaml.safe_load((HERE / "released.yaml").read_text())
@@ -34,7 +34,7 @@ FOLDERS = sorted(
 
 LOST = "[ 812.4] NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."
 TOLD = "gpu-7 rank 3: watchdog timeout, token=s3cr3ts3cr3t, peer 10.1.2.3, see /home/mia/run.log"
-VIEW = View(f"# 2 lines, 150 bytes; 2 lines kept verbatim\n\n## Lines\n41| {LOST}\n57 r3| {TOLD}\n", {})
+VIEW = LogView(f"# 2 lines, 150 bytes; 2 lines kept verbatim\n\n## Lines\n41| {LOST}\n57 r3| {TOLD}\n", {})
 PLAIN = Diagnosis(Outcome.FAILED, Category.UNKNOWN, FailureType.UNKNOWN, 0.2, "heuristic:no_evidence")
 WEIGHED = replace(
     PLAIN,
@@ -50,19 +50,19 @@ def line(number: int, text: str) -> Line:
 
 
 CASES: dict[str, Mapping[str, Any]] = {
-    "failure_agent_v1_bare": variables(PLAIN, Facts(), VIEW, (), Disguise(redact, HostMap([])), "LOG-MARKER"),
+    "failure_agent_v1_bare": variables(PLAIN, Facts(), VIEW, (), Pseudonymizer(redact, HostMap([])), "LOG-MARKER"),
     "failure_agent_v1_full": variables(
         WEIGHED,
         FACTS,
         replace(VIEW, lines={41: line(41, LOST), 57: line(57, TOLD)}),
         ("gpu_lost on gpu-8: 'GPU has fallen off the bus', confirmed by a person",),
-        Disguise(redact, HostMap(["gpu-7", "gpu-8"])),
+        Pseudonymizer(redact, HostMap(["gpu-7", "gpu-8"])),
         "LOG-MARKER",
     ),
 }
 
 
-LESSON = Lesson(
+LESSON = RuleContext(
     FailureType.NVLINK_ERROR,
     "zx81: lane 4 of host-1 degraded beyond repair, LOG-MARKER giving up",
     ("step 11 loss 2.1", "zx81: closing lane 4"),
@@ -74,8 +74,8 @@ LESSON = Lesson(
 )
 BARE = replace(LESSON, around=(), healthy=())
 CASES |= {
-    "rule_writer_v1_bare": writer.variables(BARE, "LOG-MARKER"),
-    "rule_writer_v1_full": writer.variables(LESSON, "LOG-MARKER"),
+    "rule_writer_v1_bare": rule_writer.variables(BARE, "LOG-MARKER"),
+    "rule_writer_v1_full": rule_writer.variables(LESSON, "LOG-MARKER"),
 }
 ROUTINE = (
     Shown("gpu-7: shard 3 of /data/mia streamed", "host-1: shard 3 of <path> streamed LOG-MARKER", 120),

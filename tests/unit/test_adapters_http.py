@@ -13,7 +13,7 @@ from standardwebhooks import Webhook
 from diagnoser.adapters import http
 from diagnoser.adapters.slack import SlackWebhook
 from diagnoser.adapters.webhook import RecoveryWebhook
-from diagnoser.errors import BadInput, DeliveryError
+from diagnoser.model.errors import BadInput, DeliveryError
 from tests.contract.records import effect
 from tests.receiver import Receiver, running
 

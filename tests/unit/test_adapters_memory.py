@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from diagnoser.adapters.memory import LocalWake, RecordingSender, ScriptedModel
-from diagnoser.errors import DeliveryError, ModelFailed, ModelFailure
+from diagnoser.adapters.memory import LocalWakeSignal, RecordingSender, ScriptedModel
+from diagnoser.model.errors import DeliveryError, ModelFailed, ModelFailure
 from diagnoser.ports import ModelAnswer, ModelRequest
 from tests.contract.records import effect
 
@@ -15,7 +15,7 @@ ANSWER = ModelAnswer("{}", "scripted", 1, 1)
 
 async def test_a_call_ends_the_sleep() -> None:
     """A loop that sleeps wakes up as soon as there is work."""
-    wake = LocalWake()
+    wake = LocalWakeSignal()
     sleep = asyncio.create_task(wake.wait(3600.0))
     await asyncio.sleep(0)
     wake.notify()
@@ -24,7 +24,7 @@ async def test_a_call_ends_the_sleep() -> None:
 
 async def test_a_call_while_nobody_sleeps_is_kept_once() -> None:
     """Work that came during a round starts the next one at once, and only that one."""
-    wake = LocalWake()
+    wake = LocalWakeSignal()
     wake.notify()
     wake.notify()
     await asyncio.wait_for(wake.wait(3600.0), 30.0)
@@ -34,7 +34,7 @@ async def test_a_call_while_nobody_sleeps_is_kept_once() -> None:
 
 async def test_a_sleep_ends_by_itself() -> None:
     """Without a call the loop looks for due rows after its longest sleep."""
-    await asyncio.wait_for(LocalWake().wait(0.001), 30.0)
+    await asyncio.wait_for(LocalWakeSignal().wait(0.001), 30.0)
 
 
 async def test_a_recording_sender_fails_as_told_and_then_delivers() -> None:

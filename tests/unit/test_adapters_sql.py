@@ -9,7 +9,7 @@ from sqlalchemy import text
 from diagnoser.adapters.sql import database
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.store import open_store
-from diagnoser.errors import BadInput, Unavailable
+from diagnoser.model.errors import BadInput, Unavailable
 from tests.contract.records import append
 
 

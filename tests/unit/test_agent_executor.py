@@ -16,7 +16,7 @@ from diagnoser.agent.slurm import executor
 from diagnoser.agent.slurm.commands import Done, Slurm, run
 from diagnoser.agent.slurm.executor import Executor
 from diagnoser.agent.slurm.records import JobRecord, NodeRecord
-from diagnoser.errors import Unavailable
+from diagnoser.model.errors import Unavailable
 
 SILENT = "no answer within 30 s"
 REQUEUE = ("scontrol", "requeue", "7")

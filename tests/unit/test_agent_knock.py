@@ -9,7 +9,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from diagnoser.agent import knock
-from diagnoser.errors import BadInput
+from diagnoser.model.errors import BadInput
 
 SECRET = "whsec_c2VjcmV0IG9mIHRoZSB0ZXN0IHJ1bg=="
 BODY = '{"type": "recovery.plan"}'

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from diagnoser.agent.slurm.records import JobRecord, expand, parse_jobs, parse_nodes, rank_map, valid_node
-from diagnoser.errors import BadInput
+from diagnoser.model.errors import BadInput
 
 OLD: dict[str, Any] = {
     "job_id": 41,

@@ -10,7 +10,7 @@ import pytest
 from diagnoser.agent.slurm import rest
 from diagnoser.agent.slurm.commands import Done
 from diagnoser.agent.slurm.records import parse_rest_nodes
-from diagnoser.errors import BadInput, Denied, Unavailable
+from diagnoser.model.errors import BadInput, Denied, Unavailable
 
 Answer = Callable[[httpx.Request], httpx.Response]
 

@@ -9,8 +9,8 @@ from diagnoser.agent.plan import End, Ready, Wait
 from diagnoser.agent.slurm import steps
 from diagnoser.agent.slurm.records import JobRecord, NodeRecord
 from diagnoser.agent.slurm.steps import Do, Tried, View, Wanted
-from diagnoser.errors import BadInput
-from diagnoser.taxonomy import Action
+from diagnoser.model.errors import BadInput
+from diagnoser.model.taxonomy import Action
 
 IDLE = NodeRecord("n1", frozenset({"IDLE"}))
 WANT = Wanted("p1", Action.CORDON_AND_RESUBMIT, 7, 1, ("n1",), "ecc_error")

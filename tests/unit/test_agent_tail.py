@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from diagnoser.agent.tail import Mark, Piece, end_of, read
-from diagnoser.errors import BadInput
+from diagnoser.model.errors import BadInput
 
 ME = os.getuid()
 

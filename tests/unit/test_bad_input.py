@@ -5,20 +5,20 @@ import random
 
 import pytest
 
+from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.model import Diagnosis, Facts
-from diagnoser.reader import Reader
-from diagnoser.taxonomy import Action, Category, FailureType, Outcome
-from tests import bars
+from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
+from tests import accuracy_bars
 
 T = FailureType
 
 
 @pytest.fixture(scope="module")
-def reader() -> Reader:
-    return bars.load()
+def reader() -> LogAnalyzer:
+    return accuracy_bars.load()
 
 
-def diagnose(reader: Reader, log: str | bytes) -> Diagnosis:
+def diagnose(reader: LogAnalyzer, log: str | bytes) -> Diagnosis:
     data = log.encode() if isinstance(log, str) else log
     return reader.diagnose(reader.read(io.BytesIO(data)).evidence(), Facts())
 
@@ -45,7 +45,7 @@ def trace(error: str, file: str = "/home/mk/ft/train.py") -> str:
     )
 
 
-def test_only_symptoms_are_called_that(reader: Reader) -> None:
+def test_only_symptoms_are_called_that(reader: LogAnalyzer) -> None:
     """Every rank waited and none says why: a timeout, no node, and a check of the nodes before the next launch."""
     found = diagnose(reader, steps(1, 60) + "".join(watchdog(rank, rank) for rank in range(8)))
     assert (found.type, found.outcome) == (T.NCCL_TIMEOUT_ERROR, Outcome.FAILED)
@@ -54,7 +54,7 @@ def test_only_symptoms_are_called_that(reader: Reader) -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 2, 3, 4])
-def test_a_traceback_without_its_end_gives_no_certainty(reader: Reader, kept: int) -> None:
+def test_a_traceback_without_its_end_gives_no_certainty(reader: LogAnalyzer, kept: int) -> None:
     """The disk was full, the pipe closed: what would have been the exception is not guessed."""
     whole = trace("KeyError: 'input_ids'").splitlines(keepends=True)
     found = diagnose(reader, steps(1, 30) + "".join(whole[:kept]))
@@ -63,13 +63,13 @@ def test_a_traceback_without_its_end_gives_no_certainty(reader: Reader, kept: in
     assert found.recovery.action is not Action.CORDON_AND_RESUBMIT
 
 
-def test_a_cut_inside_the_exception_line_is_read_as_far_as_it_goes(reader: Reader) -> None:
+def test_a_cut_inside_the_exception_line_is_read_as_far_as_it_goes(reader: LogAnalyzer) -> None:
     """The class is there, the message is not: the class decides."""
     found = diagnose(reader, steps(1, 30) + trace("FileNotFoundError: [Errno 2] No su"))
     assert found.type is T.FILE_NOT_FOUND_ERROR
 
 
-def test_of_two_failures_in_one_log_the_last_is_diagnosed_and_the_first_is_linked(reader: Reader) -> None:
+def test_of_two_failures_in_one_log_the_last_is_diagnosed_and_the_first_is_linked(reader: LogAnalyzer) -> None:
     """Two attempts of one job were appended: the second one is the question, a note points at the first."""
     first = steps(1, 40) + trace("ValueError: sequence length 4097 is longer than 4096")
     second = steps(1, 90) + trace("KeyError: 'input_ids'")
@@ -82,7 +82,7 @@ def test_of_two_failures_in_one_log_the_last_is_diagnosed_and_the_first_is_linke
     assert any(f"line {line}" in note for note in found.notes), (found.notes, told)
 
 
-def test_talk_about_memory_is_not_a_lack_of_it(reader: Reader) -> None:
+def test_talk_about_memory_is_not_a_lack_of_it(reader: LogAnalyzer) -> None:
     """Text that names an error while training goes on to its end is no failure."""
     talk = "[tuner] trial 3: CUDA out of memory. Tried to allocate 2.00 GiB, halving micro batch and going on\n"
     found = diagnose(reader, steps(1, 40) + talk + steps(40, 120))
@@ -90,7 +90,7 @@ def test_talk_about_memory_is_not_a_lack_of_it(reader: Reader) -> None:
     assert found.category in (Category.NONE, Category.UNKNOWN)
 
 
-def test_talk_does_not_hide_the_failure_behind_it(reader: Reader) -> None:
+def test_talk_does_not_hide_the_failure_behind_it(reader: LogAnalyzer) -> None:
     """What was survived is rejected; what came later is the cause."""
     talk = "CUDA out of memory is what you get when the batch is too large\n"
     found = diagnose(reader, steps(1, 40) + talk + steps(40, 120) + trace("KeyError: 'input_ids'"))
@@ -109,7 +109,7 @@ def test_talk_does_not_hide_the_failure_behind_it(reader: Reader) -> None:
     ],
     ids=["empty", "newline", "returns", "zeros", "noise", "program"],
 )
-def test_what_is_no_log_is_unknown(reader: Reader, log: bytes) -> None:
+def test_what_is_no_log_is_unknown(reader: LogAnalyzer, log: bytes) -> None:
     """An empty or binary file gives an honest ``unknown``: no cause, no node, no action on a machine."""
     found = diagnose(reader, log)
     assert (found.outcome, found.category, found.type) == (Outcome.UNKNOWN, Category.UNKNOWN, T.UNKNOWN)

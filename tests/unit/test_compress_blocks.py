@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from diagnoser.compress import Compressor, digest
 from diagnoser.compress.blocks import MOST, whole_lines
 from diagnoser.compress.lines import LONGEST
-from diagnoser.model import Block, Stream
+from diagnoser.model import LineBlock, Stream
 from tests import fuzz
 
 MB = 1 << 20
@@ -45,7 +45,7 @@ def fed(chunks: Iterator[bytes]) -> tuple[Compressor, int]:
     compressor, number = Compressor(), 1
     tracemalloc.start()
     for data, missing in whole_lines(chunks):
-        compressor.feed(Block(Stream(), data, number, missing=missing))
+        compressor.feed(LineBlock(Stream(), data, number, missing=missing))
         number += data.count(b"\n")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

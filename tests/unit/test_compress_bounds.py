@@ -6,16 +6,16 @@ from itertools import pairwise
 
 import pytest
 
-from diagnoser.compress import Compressor, Digest, Limits, digest, to_bytes
+from diagnoser.compress import Compressor, CompressorLimits, Digest, digest, to_bytes
 from diagnoser.compress.filters import FilterSet
-from diagnoser.compress.gate import Gate
-from diagnoser.compress.shapes import Shapes, shapes
-from diagnoser.model import Block, Cap, Stream
+from diagnoser.compress.prefilter import Prefilter
+from diagnoser.compress.template_cache import TemplateCache, shapes
+from diagnoser.model import Cap, LineBlock, Stream
 
 
 def view(data: bytes) -> Digest:
     compressor = Compressor()
-    compressor.feed(Block(Stream(), data))
+    compressor.feed(LineBlock(Stream(), data))
     return digest(compressor.take())
 
 
@@ -55,7 +55,7 @@ def test_bad_input_is_bounded_and_counted(data: bytes) -> None:
     counted = sum(stat.count for stat in delta.shapes.values())
     assert delta.lines == data.count(b"\n") + (not data.endswith(b"\n"))
     assert counted == delta.lines or (Cap.SHAPES in delta.caps and counted < delta.lines)
-    assert len(delta.shapes) <= Limits().shapes
+    assert len(delta.shapes) <= CompressorLimits().shapes
     assert len(evidence.lines) < 9000
     assert len(to_bytes(delta)) < 3_000_000
     assert len(found.render(4000)) < 20_000
@@ -79,7 +79,7 @@ def test_a_cause_survives_a_crowd() -> None:
 
 def test_the_cache_of_shapes_is_bounded() -> None:
     """The cache forgets the oldest shapes and still knows every line of the block it serves."""
-    cache = Shapes(Gate(), FilterSet(), most=100)
+    cache = TemplateCache(Prefilter(), FilterSet(), most=100)
     for start in range(0, 2000, 100):
         lines = words(100, seed=start)
         assert cache.of(lines).keys() == set(lines)
@@ -88,7 +88,7 @@ def test_the_cache_of_shapes_is_bounded() -> None:
 
 def test_routine_is_looked_at_once() -> None:
     """A million lines of a few skeletons teach the cache a few shapes: no line is read twice by a pattern."""
-    cache = shapes(Gate(), FilterSet())
+    cache = shapes(Prefilter(), FilterSet())
     before = len(cache.known)
     view(b"".join(b"stitched seam %d of hull %d\n" % (n, n % 9) for n in range(100_000)))
     assert len(cache.known) - before <= 2
@@ -103,7 +103,7 @@ def test_clocks_that_jump_do_not_move_lines() -> None:
     lines = [f"{rng.choice(stamps)} ERROR {word.decode()}" for word in words(400)]
     times = tuple(rng.choice([0.0, -1e18, 1e18, float("nan"), float("inf"), 1.79e9]) for _ in lines)
     compressor = Compressor()
-    compressor.feed(Block(Stream(), "\n".join(lines).encode(), 1, times, 1.79e9))
+    compressor.feed(LineBlock(Stream(), "\n".join(lines).encode(), 1, times, 1.79e9))
     found = digest(compressor.take()).lines
     assert [line.number for line in found] == sorted(line.number for line in found)
     assert len(found) >= 400 - 2 * 64

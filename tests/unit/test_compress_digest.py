@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from diagnoser.compress import Compressor, Digest, Gate, digest, merge
+from diagnoser.compress import Compressor, Digest, Prefilter, digest, merge
 from diagnoser.compress.render import spans, tokens
-from diagnoser.model import Anchor, Block, Evidence, Mark, Stream
+from diagnoser.model import Anchor, Evidence, LineBlock, Mark, Stream
 
 TRACE = [
     "Traceback (most recent call last):",
@@ -27,9 +27,9 @@ TRACE = [
 ]
 
 
-def view(*lines: str, gate: Gate | None = None, stream: Stream | None = None) -> Digest:
+def view(*lines: str, gate: Prefilter | None = None, stream: Stream | None = None) -> Digest:
     compressor = Compressor(gate)
-    compressor.feed(Block(stream or Stream(), "".join(line + "\n" for line in lines).encode()))
+    compressor.feed(LineBlock(stream or Stream(), "".join(line + "\n" for line in lines).encode()))
     return digest(compressor.take())
 
 
@@ -168,7 +168,7 @@ def test_streams_are_put_in_order_of_time() -> None:
     ):
         compressor = Compressor()
         data = "".join(f"2026-01-01 {text}\n" for text in texts).encode()
-        compressor.feed(Block(Stream(node=node), data))
+        compressor.feed(LineBlock(Stream(node=node), data))
         parts.append(compressor.take())
     assert [line.body[-1] for line in digest(merge(parts)).lines] == ["a", "b", "d", "e"]
 
@@ -176,7 +176,7 @@ def test_streams_are_put_in_order_of_time() -> None:
 @pytest.mark.parametrize("budget", [300, 1000, 4000])
 def test_the_view_fits_any_budget_and_keeps_a_block_of_each_rank_group(budget: int) -> None:
     """However small the budget, the one rank that says something else is in it, with line numbers."""
-    gate = Gate([Anchor("failed")])
+    gate = Prefilter([Anchor("failed")])
     lines = [f"{n % 64}: collective {n} failed with a timeout on this rank" for n in range(4000)]
     lines[2000] = "7: the device failed its self test"
     text = view(*lines, gate=gate).render(budget)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.compress import Compressor, FilterSet, Gate, digest, parse_filters
+from diagnoser.compress import Compressor, FilterSet, Prefilter, digest, parse_filters
+from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.lines import clean
-from diagnoser.compress.shapes import Shapes
-from diagnoser.compress.skeleton import blurred
-from diagnoser.errors import RuleFaults
-from diagnoser.model import Block, Mark, Stage, Stream
+from diagnoser.compress.template_cache import TemplateCache
+from diagnoser.model import LineBlock, Mark, Stage, Stream
+from diagnoser.model.errors import RuleFaults
 from tests.corpus import CORPUS, needs_corpus
 
 FOLDER = Path(__file__).resolve().parents[2] / "rules" / "filters"
@@ -82,8 +82,8 @@ def test_the_filters_of_the_project_prove_themselves() -> None:
 )
 def test_the_routine_of_every_family_is_known(line: str, family: str) -> None:
     """A line of each named framework, with other numbers than in its file, is named as its routine."""
-    compressor = Compressor(Gate(), project())
-    compressor.feed(Block(Stream(), line.encode() + b"\n"))
+    compressor = Compressor(Prefilter(), project())
+    compressor.feed(LineBlock(Stream(), line.encode() + b"\n"))
     (template,) = digest(compressor.take()).templates
     assert template.filtered_by.split("/")[0] == family
 
@@ -125,8 +125,8 @@ def test_all_faults_of_all_files_come_at_once() -> None:
 
 def test_a_filter_names_the_template_and_silences_the_word() -> None:
     """A known routine line is counted under its filter even if it says error; the next one is not."""
-    compressor = Compressor(Gate(), parse_filters({"own.yaml": GOOD}))
-    compressor.feed(Block(Stream(), b"".join(b"heartbeat %d error count 0\n" % n for n in range(999))))
+    compressor = Compressor(Prefilter(), parse_filters({"own.yaml": GOOD}))
+    compressor.feed(LineBlock(Stream(), b"".join(b"heartbeat %d error count 0\n" % n for n in range(999))))
     view = digest(compressor.take())
     assert [one.filtered_by for one in view.templates] == ["own/beat"]
     assert all(line.mark < Mark.SEVERITY for line in view.lines)
@@ -152,8 +152,8 @@ progress:
       no_match: ["upd failed"]
 """
     )
-    compressor = Compressor(Gate(), parse_filters({"own.yaml": own}))
-    compressor.feed(Block(Stream(), b"upd 1,207 obj 2.25 kept /c/9\nupd 1,208 obj bad kept /c/9\n"))
+    compressor = Compressor(Prefilter(), parse_filters({"own.yaml": own}))
+    compressor.feed(LineBlock(Stream(), b"upd 1,207 obj 2.25 kept /c/9\nupd 1,208 obj bad kept /c/9\n"))
     first, second = digest(compressor.take()).progress
     assert (first.step, first.loss, first.checkpoint, first.stage) == (1207, 2.25, "/c/9", Stage.TRAIN)
     assert second.loss is not None and math.isnan(second.loss)
@@ -162,7 +162,7 @@ progress:
 @needs_corpus
 def test_no_filter_hides_a_known_root_line() -> None:
     """Each labelled root-cause line is, to the compressor, no routine of any framework."""
-    shapes, hidden = Shapes(Gate(), project()), []
+    shapes, hidden = TemplateCache(Prefilter(), project()), []
     for name in ("dev", "dev-full", "injected-dev"):
         for text in (CORPUS / name / "labels.jsonl").read_text().splitlines():
             label = json.loads(text)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from diagnoser.compress import (
     Compressor,
+    CompressorLimits,
     Delta,
     FilterSet,
-    Gate,
-    Limits,
+    Prefilter,
     compressor,
     digest,
     from_bytes,
@@ -22,12 +22,12 @@ from diagnoser.compress import (
     to_bytes,
 )
 from diagnoser.compress.lines import read_prefix
-from diagnoser.compress.shapes import shapes
-from diagnoser.errors import BadInput
-from diagnoser.ingest import Ranges, covered_with, missing
-from diagnoser.model import Anchor, Block, Stream
+from diagnoser.compress.template_cache import shapes
+from diagnoser.ingest import OffsetRanges, covered_with, missing
+from diagnoser.model import Anchor, LineBlock, Stream
+from diagnoser.model.errors import BadInput
 
-TIGHT = Limits(
+TIGHT = CompressorLimits(
     shapes=12,
     signatures=6,
     extremes=3,
@@ -41,7 +41,7 @@ TIGHT = Limits(
     latest=3,
     nodes=2,
 )
-GATE = Gate(
+GATE = Prefilter(
     [Anchor("Xid", True), Anchor("lost contact")],
     [(("Xid",), (r"Xid .*: 79\b",), True), (("lost contact",), ("lost contact",), False)],
 )
@@ -77,13 +77,13 @@ def fresh_process() -> None:
         memo.cache_clear()
 
 
-def one(stream: Stream, lines: list[bytes], first: int, limits: Limits) -> Delta:
+def one(stream: Stream, lines: list[bytes], first: int, limits: CompressorLimits) -> Delta:
     made = Compressor(GATE, FILTERS, limits)
-    made.feed(Block(stream, b"".join(line + b"\n" for line in lines), first))
+    made.feed(LineBlock(stream, b"".join(line + b"\n" for line in lines), first))
     return made.take()
 
 
-def pieces(lines: list[bytes], cuts: list[int], limits: Limits) -> list[Delta]:
+def pieces(lines: list[bytes], cuts: list[int], limits: CompressorLimits) -> list[Delta]:
     """Two streams, each cut into blocks at the same places."""
     places = sorted({0, len(lines), *(cut % (len(lines) + 1) for cut in cuts)})
     return [
@@ -102,7 +102,7 @@ def test_any_split_order_and_grouping_gives_the_same(
     choices: list[tuple[int, int]], cuts: list[int], rng: random.Random, tight: bool
 ) -> None:
     """Merging is commutative and associative down to the last byte, also when every bound is hit."""
-    limits = TIGHT if tight else Limits()
+    limits = TIGHT if tight else CompressorLimits()
     lines = written(choices)
     whole = merge(pieces(lines, [], limits), limits)
     parts = pieces(lines, cuts, limits)
@@ -159,7 +159,7 @@ def test_replicas_that_saw_other_lines_before_agree(
     """One process that reads everything, and replicas that each start fresh, have read other logs, and get one part
     each, in any order: the same bytes.
     """
-    limits = TIGHT if tight else Limits()
+    limits = TIGHT if tight else CompressorLimits()
     fresh_process()
     whole = to_bytes(one(Stream(), lines, 1, limits))
     places = sorted({0, len(lines), *(cut % (len(lines) + 1) for cut in cuts)})
@@ -187,13 +187,13 @@ def test_batches_that_overlap_or_come_twice_count_once(
     """Numbered batches in any order, overlapping, repeated, each to another fresh replica: with the ranges that the
     store keeps, the same bytes as one process that reads the log once.
     """
-    limits, last = TIGHT if tight else Limits(), len(lines)
+    limits, last = TIGHT if tight else CompressorLimits(), len(lines)
     fresh_process()
     whole = to_bytes(one(Stream(), lines, 1, limits))
     batches = [(min(span) % last + 1, min(max(span) % last + 1, last)) for span in spans]
     batches = [(min(pair), max(pair)) for pair in batches] * 2 + [(1, last)]
     rng.shuffle(batches)
-    held, parts = Ranges(), []
+    held, parts = OffsetRanges(), []
     for low, high in batches:
         fresh_process()
         for first, end in missing(held, low, high):
@@ -222,7 +222,7 @@ def test_one_long_block_and_many_feeds_agree(monkeypatch: pytest.MonkeyPatch) ->
 def test_bytes_keep_nan_apart_from_not_printed() -> None:
     """A NaN loss that a site's own pattern read survives the store: JSON has no word for it."""
     made = Compressor(GATE, FilterSet(progress=(r"obj (?P<loss>\S+)",)))
-    made.feed(Block(Stream(), b"obj nan\n"))
+    made.feed(LineBlock(Stream(), b"obj nan\n"))
     (point,) = digest(from_bytes(to_bytes(made.take()))).progress
     assert point.loss is not None and point.loss != point.loss
     assert point.tokens_per_second is None
@@ -237,7 +237,7 @@ def test_bytes_that_are_no_delta_are_refused(data: bytes) -> None:
 
 def test_times_and_arrival_are_part_of_the_lines() -> None:
     """The record's time wins over the line's own, and the line's own over the arrival."""
-    block = Block(
+    block = LineBlock(
         Stream(), b"ValueError: a\n2026-01-01 00:00:10 ERROR b\nERROR c\n", 1, (5.0, float("nan"), float("nan")), 7.0
     )
     made = Compressor()

@@ -5,12 +5,12 @@ import math
 import pytest
 
 from diagnoser.compress import Compressor, digest
-from diagnoser.model import Block, Progress, Stage, Stream
+from diagnoser.model import LineBlock, Progress, Stage, Stream
 
 
 def series(*lines: str) -> tuple[Progress, ...]:
     compressor = Compressor()
-    compressor.feed(Block(Stream(), "".join(line + "\n" for line in lines).encode()))
+    compressor.feed(LineBlock(Stream(), "".join(line + "\n" for line in lines).encode()))
     return digest(compressor.take()).progress
 
 
@@ -156,7 +156,7 @@ def test_stages_are_told_in_order() -> None:
         "validation loss at iteration 150 | lm loss value: 2.4E+00",
         "training is finished",
     ]
-    compressor.feed(Block(Stream(), "".join(line + "\n" for line in lines).encode()))
+    compressor.feed(LineBlock(Stream(), "".join(line + "\n" for line in lines).encode()))
     phases = digest(compressor.take()).phases
     assert [phase.stage for phase in phases] == list(Stage)
 

@@ -3,14 +3,14 @@
 import pytest
 
 from diagnoser.compress import Compressor, digest
-from diagnoser.model import Block, Evidence, Stack, StackKind, Stream
+from diagnoser.model import Evidence, LineBlock, Stack, StackKind, Stream
 
 
 def read(*lines: str) -> Evidence:
     """Behind a few hundred routine lines, as in a log."""
     routine = [f"fetched batch {n} in 0.1 s" for n in range(300)]
     compressor = Compressor()
-    compressor.feed(Block(Stream(), "".join(line + "\n" for line in [*routine, *lines, *routine]).encode()))
+    compressor.feed(LineBlock(Stream(), "".join(line + "\n" for line in [*routine, *lines, *routine]).encode()))
     return digest(compressor.take()).evidence()
 
 

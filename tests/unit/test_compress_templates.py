@@ -8,13 +8,13 @@ from drain3.drain import Drain
 
 from diagnoser.compress import Compressor, digest
 from diagnoser.compress.templates import group, mask
-from diagnoser.model import Block, Stream
+from diagnoser.model import LineBlock, Stream
 from tests.corpus import CORPUS, needs_corpus
 
 
 def templates(*lines: str) -> dict[str, int]:
     compressor = Compressor()
-    compressor.feed(Block(Stream(), "".join(line + "\n" for line in lines).encode()))
+    compressor.feed(LineBlock(Stream(), "".join(line + "\n" for line in lines).encode()))
     return {one.text: one.count for one in digest(compressor.take()).templates}
 
 
@@ -63,7 +63,7 @@ def plain(bodies: list[str]) -> list[int]:
 def ours(bodies: list[str]) -> list[int]:
     """For each line the template it is counted in, found through the shapes as the digest does."""
     compressor, found = Compressor(), {}
-    compressor.feed(Block(Stream(), "".join(body + "\n" for body in bodies).encode()))
+    compressor.feed(LineBlock(Stream(), "".join(body + "\n" for body in bodies).encode()))
     delta = compressor.take()
     stats = sorted(delta.shapes.values(), key=lambda stat: stat.first)
     groups = group([(stat.first_text.decode(), 0) for stat in stats])
@@ -76,7 +76,7 @@ def ours(bodies: list[str]) -> list[int]:
 
 def _shape_of(bodies: list[str]) -> dict[str, int]:
     """First line number of the shape of each body."""
-    from diagnoser.compress.skeleton import blurred, masked
+    from diagnoser.compress.line_masking import blurred, masked
 
     firsts: dict[bytes, int] = {}
     found = {}

@@ -8,7 +8,7 @@ import typer
 import yaml
 
 from diagnoser.agent.command import agent_cli
-from diagnoser.settings import FILE, PREFIX, SECRETS, Settings
+from diagnoser.config.settings import FILE, PREFIX, SECRETS, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"

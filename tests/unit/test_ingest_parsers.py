@@ -5,9 +5,9 @@ import math
 import orjson
 import pytest
 
-from diagnoser.errors import BadInput, Undecodable
-from diagnoser.ingest import Defaults, Target, parse_array, parse_ndjson, parse_text
+from diagnoser.ingest import RecordDefaults, Target, parse_array, parse_ndjson, parse_text
 from diagnoser.model import Stream
+from diagnoser.model.errors import BadInput, Undecodable
 
 NOW = 1_800_000_000.0
 
@@ -18,7 +18,7 @@ def ndjson(*records: object) -> bytes:
 
 def test_text_is_one_block_of_the_query() -> None:
     """Plain text keeps its bytes and takes job, stream and number from the query."""
-    batch = parse_text(b"a\nb\n", Defaults("j", 2, Stream("stderr", "gpu-1", 3), 11), NOW)
+    batch = parse_text(b"a\nb\n", RecordDefaults("j", 2, Stream("stderr", "gpu-1", 3), 11), NOW)
     (block,) = batch.blocks[Target("j", 2)]
     assert (block.data, block.first, block.stream.rank, block.received) == (b"a\nb\n", 11, 3, NOW)
 
@@ -26,7 +26,7 @@ def test_text_is_one_block_of_the_query() -> None:
 def test_text_without_a_job_is_refused() -> None:
     """A text body names no job by itself, so the query must."""
     with pytest.raises(BadInput, match="no job"):
-        parse_text(b"a\n", Defaults(), NOW)
+        parse_text(b"a\n", RecordDefaults(), NOW)
 
 
 def test_records_are_grouped_by_attempt_and_stream() -> None:
@@ -34,7 +34,7 @@ def test_records_are_grouped_by_attempt_and_stream() -> None:
     body = ndjson(
         {"message": "a", "rank": 0}, {"log": "b\n", "rank": 1, "host": "gpu-7"}, "c", {"line": "d", "job": "other"}
     )
-    batch = parse_ndjson(body, Defaults("j"), NOW)
+    batch = parse_ndjson(body, RecordDefaults("j"), NOW)
     got = {(target, block.stream): block.data for target, blocks in batch.blocks.items() for block in blocks}
     assert got == {
         (Target("j", None), Stream(rank=0)): b"a",
@@ -46,7 +46,9 @@ def test_records_are_grouped_by_attempt_and_stream() -> None:
 
 def test_bad_records_are_told_and_the_good_ones_kept() -> None:
     """A malformed record costs itself only; the first ones are named with their line."""
-    batch = parse_ndjson(b'{"message": "a"}\n{oops\n[1]\n{"x": 1}\n{"message": "b", "rank": "no"}', Defaults("j"), NOW)
+    batch = parse_ndjson(
+        b'{"message": "a"}\n{oops\n[1]\n{"x": 1}\n{"message": "b", "rank": "no"}', RecordDefaults("j"), NOW
+    )
     assert [block.data for block in batch.blocks[Target("j", None)]] == [b"a"]
     assert batch.rejected == 4
     assert [error.split(":")[0] for error in batch.errors] == ["line 2", "line 3", "line 4", "line 5"]
@@ -54,7 +56,7 @@ def test_bad_records_are_told_and_the_good_ones_kept() -> None:
 
 def test_a_rejected_record_keeps_the_numbers_of_those_behind_it() -> None:
     """In a numbered batch an unusable record leaves an empty line in its place."""
-    batch = parse_ndjson(b'{"message": "a"}\n{oops\n{"message": "b"}', Defaults("j", first=5), NOW)
+    batch = parse_ndjson(b'{"message": "a"}\n{oops\n{"message": "b"}', RecordDefaults("j", first=5), NOW)
     (block,) = batch.blocks[Target("j", None)]
     assert (block.first, block.data, batch.rejected) == (5, b"a\n\nb", 1)
 
@@ -62,7 +64,9 @@ def test_a_rejected_record_keeps_the_numbers_of_those_behind_it() -> None:
 def test_an_offset_needs_one_stream() -> None:
     """Numbers can not be dealt out over several streams."""
     with pytest.raises(BadInput, match="offset"):
-        parse_ndjson(ndjson({"message": "a", "rank": 0}, {"message": "b", "rank": 1}), Defaults("j", first=1), NOW)
+        parse_ndjson(
+            ndjson({"message": "a", "rank": 0}, {"message": "b", "rank": 1}), RecordDefaults("j", first=1), NOW
+        )
 
 
 @pytest.mark.parametrize(
@@ -77,14 +81,14 @@ def test_an_offset_needs_one_stream() -> None:
 )
 def test_times_are_read_in_every_usual_unit(given: object, seconds: float) -> None:
     """Seconds, milli-, micro- and nanoseconds and ISO 8601 mean the same moment."""
-    (block,) = parse_ndjson(ndjson({"message": "a", "time": given}), Defaults("j"), NOW).blocks[Target("j", None)]
+    (block,) = parse_ndjson(ndjson({"message": "a", "time": given}), RecordDefaults("j"), NOW).blocks[Target("j", None)]
     assert block.times == pytest.approx((seconds,))
 
 
 @pytest.mark.parametrize("given", [-5, 0, 99, 1e300, "yesterday", True, {"a": 1}])
 def test_an_absurd_time_is_told_and_the_line_kept(given: object) -> None:
     """A time outside 2000..2100 costs the time, not the line."""
-    batch = parse_ndjson(ndjson({"message": "a", "time": given}), Defaults("j"), NOW)
+    batch = parse_ndjson(ndjson({"message": "a", "time": given}), RecordDefaults("j"), NOW)
     (block,) = batch.blocks[Target("j", None)]
     assert (block.data, block.times, batch.rejected) == (b"a", None, 0)
     assert "1 records carry an unusable time" in batch.errors[0]
@@ -93,7 +97,7 @@ def test_an_absurd_time_is_told_and_the_line_kept(given: object) -> None:
 def test_times_stay_beside_their_lines() -> None:
     """A record of several lines gives its time to each; one without gives NaN."""
     body = ndjson({"message": "a\nb", "ts": 1_790_000_000}, {"message": "c"})
-    (block,) = parse_ndjson(body, Defaults("j"), NOW).blocks[Target("j", None)]
+    (block,) = parse_ndjson(body, RecordDefaults("j"), NOW).blocks[Target("j", None)]
     assert block.times is not None
     assert block.times[:2] == (1_790_000_000.0, 1_790_000_000.0)
     assert math.isnan(block.times[2])
@@ -101,18 +105,18 @@ def test_times_stay_beside_their_lines() -> None:
 
 def test_an_array_and_a_single_record_are_both_read() -> None:
     """`application/json` may be a list of records or one."""
-    assert len(parse_array(b'["a", "b"]', Defaults("j"), NOW).blocks) == 1
-    assert len(parse_array(b'{"message": "a"}', Defaults("j"), NOW).blocks) == 1
+    assert len(parse_array(b'["a", "b"]', RecordDefaults("j"), NOW).blocks) == 1
+    assert len(parse_array(b'{"message": "a"}', RecordDefaults("j"), NOW).blocks) == 1
 
 
 def test_a_body_that_is_no_json_is_refused() -> None:
     """An array that can not be read holds no good record to keep."""
     with pytest.raises(Undecodable, match="not JSON"):
-        parse_array(b"[1,", Defaults("j"), NOW)
+        parse_array(b"[1,", RecordDefaults("j"), NOW)
 
 
 def test_text_that_utf8_cannot_spell_is_rejected() -> None:
     """A lone surrogate is not JSON text; the record is told, the one behind it kept."""
-    batch = parse_ndjson(b'{"message": "a\\ud800b"}\n{"message": "c"}', Defaults("j"), NOW)
+    batch = parse_ndjson(b'{"message": "a\\ud800b"}\n{"message": "c"}', RecordDefaults("j"), NOW)
     assert batch.rejected == 1
     assert [block.data for block in batch.blocks[Target("j", None)]] == [b"c"]

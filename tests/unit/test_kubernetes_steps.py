@@ -13,8 +13,8 @@ from diagnoser.agent.kubernetes.records import NodeRecord
 from diagnoser.agent.kubernetes.steps import Do, PodSeen, Tried, View
 from diagnoser.agent.kubernetes.wanted import Wanted
 from diagnoser.agent.plan import End, Ready, Wait
-from diagnoser.errors import BadInput
-from diagnoser.taxonomy import Action
+from diagnoser.model.errors import BadInput
+from diagnoser.model.taxonomy import Action
 
 UP = {name: NodeRecord(name, version="7") for name in ("n1", "n2")}
 WANT = Wanted(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from diagnoser.localize import collectives
-from tests.rulefiles import log
+from tests.rule_files import log
 
 
 def watchdog(rank: int, enqueued: int, group: str = "0") -> str:

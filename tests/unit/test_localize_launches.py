@@ -5,25 +5,25 @@ import io
 import pytest
 
 from diagnoser import compress
+from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.localize import launches
-from diagnoser.model import Block, Diagnosis, Evidence, Facts, Stream
-from diagnoser.reader import Reader
-from diagnoser.taxonomy import Action, FailureType
-from tests import bars
+from diagnoser.model import Diagnosis, Evidence, Facts, LineBlock, Stream
+from diagnoser.model.taxonomy import Action, FailureType
+from tests import accuracy_bars
 
 T = FailureType
 
 
 @pytest.fixture(scope="module")
-def reader() -> Reader:
-    return bars.load()
+def reader() -> LogAnalyzer:
+    return accuracy_bars.load()
 
 
-def diagnose(reader: Reader, *parts: str) -> Diagnosis:
+def diagnose(reader: LogAnalyzer, *parts: str) -> Diagnosis:
     return reader.diagnose(read(reader, *parts), Facts())
 
 
-def read(reader: Reader, *parts: str) -> Evidence:
+def read(reader: LogAnalyzer, *parts: str) -> Evidence:
     return reader.read(io.BytesIO("".join(parts).encode())).evidence()
 
 
@@ -42,21 +42,21 @@ def ecc(rank: int) -> str:
     return f"[rank{rank}]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered\n"
 
 
-def test_one_launch_is_the_whole_log(reader: Reader) -> None:
+def test_one_launch_is_the_whole_log(reader: LogAnalyzer) -> None:
     """Nothing is cut from a log in which nothing was launched again."""
     evidence = read(reader, launch("gpu-"), steps(1, 60), ecc(3))
     assert launches.starts(evidence, ()) == []
     assert launches.around(evidence, [], 7).evidence is evidence
 
 
-def test_ranks_stand_where_the_newest_launch_put_them(reader: Reader) -> None:
+def test_ranks_stand_where_the_newest_launch_put_them(reader: LogAnalyzer) -> None:
     """The same job, launched again on other nodes in the same log: the node of the last launch is to blame."""
     found = diagnose(reader, launch("old-"), steps(1, 60), launch("new-"), steps(60, 120), ecc(3))
     assert [suspect.node for suspect in found.nodes] == ["new-2"]
     assert found.root_cause is not None and found.root_cause.node == "new-2"
 
 
-def test_what_an_older_launch_said_places_nobody(reader: Reader) -> None:
+def test_what_an_older_launch_said_places_nobody(reader: LogAnalyzer) -> None:
     """The newest launch does not tell where its ranks run: no node is named, and none is taken out."""
     banner = "+ torchrun --nproc-per-node 2 train.py\n"
     found = diagnose(reader, launch("old-"), steps(1, 60), banner, steps(60, 120), ecc(3))
@@ -65,7 +65,7 @@ def test_what_an_older_launch_said_places_nobody(reader: Reader) -> None:
     assert found.recovery.action is not Action.CORDON_AND_RESUBMIT
 
 
-def test_labels_are_ranks_where_the_newest_launch_says_so(reader: Reader) -> None:
+def test_labels_are_ranks_where_the_newest_launch_says_so(reader: LogAnalyzer) -> None:
     """An older launch had agents under its labels; in the newest one the labels are the ranks themselves."""
     agent = "2: W0301 10:00:00.000 torch/distributed/elastic/agent/server/api.py:900] [default0] starting workers\n"
     said = "2: [rank2]: preparing batches\n2: RuntimeError: CUDA out of memory. Tried to allocate 2.16 GiB. GPU 2\n"
@@ -73,7 +73,7 @@ def test_labels_are_ranks_where_the_newest_launch_says_so(reader: Reader) -> Non
     assert found.root_cause is not None and (found.type, found.root_cause.rank) == (T.OUT_OF_MEMORY_ERROR, 2)
 
 
-def test_the_ranks_of_an_older_launch_are_not_missed(reader: Reader) -> None:
+def test_the_ranks_of_an_older_launch_are_not_missed(reader: LogAnalyzer) -> None:
     """Eight ranks trained, then four are launched: of the four one is silent, and the four old ones are not."""
     said = "RuntimeError: [/src/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 30000ms for recv operation"
     waited = "".join(
@@ -87,7 +87,7 @@ def test_the_ranks_of_an_older_launch_are_not_missed(reader: Reader) -> None:
     assert [suspect.node for suspect in found.nodes] == ["new-2"]
 
 
-def test_the_end_of_an_older_run_is_not_the_end_of_the_newest(reader: Reader) -> None:
+def test_the_end_of_an_older_run_is_not_the_end_of_the_newest(reader: LogAnalyzer) -> None:
     """A run completes, another one is launched in the same log and is lost: it is not completed, though only symptoms
     show it."""
     left = "n7:411:412 [1] misc/socket.cc:484 NCCL WARN Net : Connection closed by remote peer n8<4711>\n"
@@ -97,7 +97,7 @@ def test_the_end_of_an_older_run_is_not_the_end_of_the_newest(reader: Reader) ->
     assert calm.type is T.COMPLETED
 
 
-def test_each_launch_has_its_own_losses(reader: Reader) -> None:
+def test_each_launch_has_its_own_losses(reader: LogAnalyzer) -> None:
     """A run that ended at a tiny loss, and another job behind it that begins at a high one: nothing diverged."""
     low = "".join(f"step {n:5d} | loss 0.0003 | grad norm 0.71 | 812.4 ms/step\n" for n in range(1, 40))
     found = diagnose(reader, launch("a-"), low, launch("b-"), steps(40, 90))
@@ -106,13 +106,13 @@ def test_each_launch_has_its_own_losses(reader: Reader) -> None:
 
 def test_streams_are_cut_at_one_moment() -> None:
     """With a stream a node, each counting its own lines, a launch begins at the same time in all of them."""
-    compressor = bars.load().compressor()
+    compressor = accuracy_bars.load().compressor()
     for node, base in (("n1", 0), ("n2", 2)):
         old = [f"rank {base + rank} on node {node}\n" for rank in (0, 1)] + [steps(n, n + 1) for n in range(1, 9)]
         new = [f"rank {base + rank} on node other-{node}\n" for rank in (0, 1)] + ["ready\n"]
         lines = old + new
         times = tuple(1000.0 + 10 * index for index in range(len(lines)))
-        compressor.feed(Block(Stream("stdout", node), "".join(lines).encode(), times=times))
+        compressor.feed(LineBlock(Stream("stdout", node), "".join(lines).encode(), times=times))
     evidence = compress.digest(compressor.take()).evidence()
     begins = launches.starts(evidence, ())
     part = launches.around(evidence, begins, len(evidence.lines)).evidence

@@ -50,21 +50,21 @@ def evidence(points: list[Progress]) -> Evidence:
 def test_training_went_on_after_several_steps() -> None:
     """One step more may have been under way when the error was printed; three are progress."""
     line = evidence([]).lines[0]
-    assert not progress.Course(evidence(series(CALM[:4]))).went_on(line)
-    assert progress.Course(evidence(series(CALM))).went_on(line)
+    assert not progress.ProgressTimeline(evidence(series(CALM[:4]))).went_on(line)
+    assert progress.ProgressTimeline(evidence(series(CALM))).went_on(line)
 
 
 def test_the_same_step_again_is_no_progress() -> None:
     """A last step that many ranks print is one step."""
     points = [Progress(line=20 + rank, rank=rank, time=0.0, step=7) for rank in range(8)]
-    assert not progress.Course(evidence(points)).went_on(evidence([]).lines[0])
+    assert not progress.ProgressTimeline(evidence(points)).went_on(evidence([]).lines[0])
 
 
 def test_a_finite_loss_calms() -> None:
     """A NaN in one metric line is over when a later line is finite."""
     line = evidence([]).lines[0]
-    assert progress.Course(evidence(series(CALM))).calmed(line)
-    assert not progress.Course(evidence(series([6.0, 5.0, math.nan]))).calmed(line)
+    assert progress.ProgressTimeline(evidence(series(CALM))).calmed(line)
+    assert not progress.ProgressTimeline(evidence(series([6.0, 5.0, math.nan]))).calmed(line)
 
 
 def test_another_run_in_the_same_log_has_its_own_losses() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from diagnoser.localize import ranks
 from diagnoser.model import Evidence, Facts, Job
-from tests.rulefiles import log
+from tests.rule_files import log
 
 TABLE = (
     "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",

@@ -1,7 +1,7 @@
 """Ranks that compute for longer than the others."""
 
 from diagnoser.localize.stragglers import stragglers
-from tests.rulefiles import log
+from tests.rule_files import log
 
 
 def lines(*times: float) -> list[str]:

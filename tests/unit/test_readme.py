@@ -6,12 +6,12 @@ from pathlib import Path
 import yaml
 
 from diagnoser import compress
-from diagnoser.compress import Compressor, Gate
-from diagnoser.errors import ModelFailure
-from diagnoser.model import Block, Evidence, Stream
+from diagnoser.compress import Compressor, Prefilter
+from diagnoser.config.settings import PREFIX, SECRETS, Settings
+from diagnoser.model import Evidence, LineBlock, Stream
+from diagnoser.model.errors import ModelFailure
 from diagnoser.rules import examples, schema
 from diagnoser.rules.engine import Engine
-from diagnoser.settings import PREFIX, SECRETS, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -63,8 +63,8 @@ def test_the_example_rule_holds() -> None:
     engine = Engine(schema.load({f"infrastructure/{rule['id']}.yaml": text[1]}))
 
     def digest(data: bytes) -> Evidence:
-        compressor = Compressor(Gate(engine.ruleset.anchors, engine.ruleset.watched))
-        compressor.feed(Block(Stream(), data))
+        compressor = Compressor(Prefilter(engine.ruleset.anchors, engine.ruleset.watched))
+        compressor.feed(LineBlock(Stream(), data))
         return compress.digest(compressor.take()).evidence()
 
     assert examples.check(engine, digest) == []

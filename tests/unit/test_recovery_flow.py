@@ -8,7 +8,7 @@ import orjson
 import pytest
 from prometheus_client import CollectorRegistry
 
-from diagnoser.adapters.memory import LocalWake
+from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.model import (
     Advice,
@@ -24,10 +24,10 @@ from diagnoser.model import (
     PlanState,
     Rollback,
 )
+from diagnoser.model.taxonomy import Action, FailureType
+from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import DiagnosisRecord, PlanFilter
-from diagnoser.taxonomy import Action, FailureType
-from diagnoser.telemetry import Metrics
-from diagnoser.worker import Work, Worker
+from diagnoser.worker.worker import Work, Worker
 from tests.contract.records import TIMING
 from tests.serving import ECC, OOM, orders, verdict
 
@@ -45,7 +45,7 @@ class Site:
         effects = self.orders.effects
         work = Work(self.diagnose, effects.decide, b"+".join, self.enrich, effects.rule, self.orders.expire)
         self.metrics = Metrics(CollectorRegistry())
-        self.worker = Worker(store, work, lambda: self.now, LocalWake(), LocalWake(), TIMING, self.metrics)
+        self.worker = Worker(store, work, lambda: self.now, LocalWakeSignal(), LocalWakeSignal(), TIMING, self.metrics)
 
     def diagnose(self, deltas: list[bytes], facts: Facts) -> Diagnosis:
         return self.verdict
@@ -95,11 +95,12 @@ async def test_what_becomes_of_plans_is_counted_by_reason(store: SqlStore) -> No
 
     def counts() -> dict[str, float]:
         count = site.metrics.registry.get_sample_value
-        return {reason: count("diagnoser_plans_total", {"reason": reason}) or 0.0 for reason in PlanReason}
+        return {reason: count("diagnoser_plan_transitions_total", {"reason": reason}) or 0.0 for reason in PlanReason}
 
-    assert {site.metrics.registry.get_sample_value("diagnoser_plans_total", {"reason": one}) for one in PlanReason} == {
-        0.0
-    }
+    assert {
+        site.metrics.registry.get_sample_value("diagnoser_plan_transitions_total", {"reason": one})
+        for one in PlanReason
+    } == {0.0}
     site.verdict = replace(CORDON, step=500)
     await site.fail(1)
     await site.fail(1, reason="again")  # the plan that stands is no new one

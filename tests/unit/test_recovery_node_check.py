@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnoser.errors import BadInput, Conflict
 from diagnoser.model import CheckVerdict, NodeCheck, PairResult
+from diagnoser.model.errors import BadInput, Conflict
 from diagnoser.recovery import node_check
 
 Seconds = Callable[[tuple[str, ...]], float]

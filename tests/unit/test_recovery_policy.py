@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from diagnoser.adapters.files import bundled, text
-from diagnoser.errors import RuleFaults
 from diagnoser.model import Advice, AttemptKey, Diagnosis, Mode, PlanState, Suspect
-from diagnoser.recovery.policy import Case, Policy, load
-from diagnoser.taxonomy import Action, Category, FailureType, Outcome, category_of
+from diagnoser.model.errors import RuleFaults
+from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
+from diagnoser.recovery.policy import Policy, PolicyCase, load
 
-GPU_LOST = Case(FailureType.GPU_LOST, Category.INFRASTRUCTURE, 0.95, node_named=True, stable=True)
+GPU_LOST = PolicyCase(FailureType.GPU_LOST, Category.INFRASTRUCTURE, 0.95, node_named=True, stable=True)
 DIAGNOSIS = Diagnosis(
     Outcome.FAILED,
     Category.INFRASTRUCTURE,
@@ -41,13 +41,13 @@ def test_nothing_less_than_all_of_it_cordons(policy: Policy, weaker: dict[str, o
 @pytest.mark.parametrize("kind", [kind for kind in FailureType if category_of(kind) is not Category.INFRASTRUCTURE])
 def test_only_infrastructure_can_be_cordoned(policy: Policy, kind: FailureType) -> None:
     """However sure the verdict, script, framework and unknown causes never take a node away."""
-    case = Case(kind, category_of(kind), 1.0, node_named=True, stable=True)
+    case = PolicyCase(kind, category_of(kind), 1.0, node_named=True, stable=True)
     assert policy.advise(case).action is not Action.CORDON_AND_RESUBMIT
 
 
 def test_a_rule_can_ask_for_less_than_the_table(policy: Policy) -> None:
     """A rule that knows better (an access denied by the store) turns a resubmit into a word to the user."""
-    case = Case(FailureType.S3_STORAGE_ERROR, Category.INFRASTRUCTURE, 0.9, True, True, Action.NOTIFY_USER)
+    case = PolicyCase(FailureType.S3_STORAGE_ERROR, Category.INFRASTRUCTURE, 0.9, True, True, Action.NOTIFY_USER)
     assert policy.advise(case).action is Action.NOTIFY_USER
     assert policy.advise(replace(case, hint=None)).action is Action.RESUBMIT
 
@@ -56,7 +56,7 @@ def test_every_verdict_has_an_action_and_a_reason(policy: Policy) -> None:
     """The table leaves no type without a row."""
     rows = {row.id for row in policy.table.rows}
     for kind in FailureType:
-        advice = policy.advise(Case(kind, category_of(kind), 0.5, False, False))
+        advice = policy.advise(PolicyCase(kind, category_of(kind), 0.5, False, False))
         assert advice.reason in rows
 
 

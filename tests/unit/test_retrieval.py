@@ -21,10 +21,10 @@ from diagnoser.model import (
     Stream,
     Template,
 )
+from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.recovery.policy import case_of, load
 from diagnoser.retrieval import hashing, incidents, search, signature
 from diagnoser.retrieval.index import Index
-from diagnoser.taxonomy import Category, FailureType, Outcome
 
 MESSAGE = "feeder: catalogue snapshot # differs from the quilt manifest of <host> , giving up"
 SIGN = Signature(MESSAGE)
@@ -173,7 +173,7 @@ def test_banners_are_no_signature() -> None:
 
 def test_incidents_are_told_to_a_model_without_hosts_and_paths() -> None:
     """Words of a person pass the same masks as log lines."""
-    told = incidents.in_words(Similar(replace(known(), comment="drain gpu-017, clean /scratch/a/b"), 0.97))
+    told = incidents.describe(Similar(replace(known(), comment="drain gpu-017, clean /scratch/a/b"), 0.97))
     assert "dataset_loading_error" in told and "<host>" in told
     assert "gpu-017" not in told and "/scratch" not in told
 

@@ -3,13 +3,13 @@
 from collections.abc import Collection, Sequence
 
 from diagnoser.model import Evidence
+from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules import candidates, causality
+from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.candidates import Break, Candidate
-from diagnoser.rules.causality import Story
-from diagnoser.rules.docket import Why
+from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.schema import Role
-from diagnoser.taxonomy import FailureType
-from tests.rulefiles import engine, log, rule, trace
+from tests.rule_files import engine, log, rule, trace
 
 T = FailureType
 
@@ -21,33 +21,33 @@ def one(line: int, type: FailureType = T.KEY_ERROR, role: Role = Role.ROOT, **fi
 
 def decide(
     *found: Candidate, evidence: Evidence | None = None, after: Collection[int] = (), begins: Sequence[int] = ()
-) -> Story:
+) -> CausalResult:
     """after: lines after which training went on. begins: lines at which later launches begin."""
     evidence = evidence or log(*("line",) * 400)
     return causality.decide(evidence, found, lambda candidate: candidate.line in after, begins)
 
 
-def why(story: Story, line: int) -> Why:
+def why(story: CausalResult, line: int) -> RejectionReason:
     return next(reason for candidate, reason in story.rejected if candidate.line == line)
 
 
 def test_nothing_found_has_no_root() -> None:
     """Without candidates there is no root and nothing rejected."""
-    assert decide() == Story(None)
+    assert decide() == CausalResult(None)
 
 
 def test_a_root_explains_earlier_symptoms() -> None:
     """Ranks print symptoms before the cause reaches the log: the role decides, not the order."""
     story = decide(one(1, T.NCCL_TIMEOUT_ERROR, Role.SYMPTOM), one(9, T.ECC_ERROR))
     assert story.root is not None and story.root.type is T.ECC_ERROR
-    assert why(story, 1) is Why.EXPLAINED
+    assert why(story, 1) is RejectionReason.EXPLAINED
 
 
 def test_only_symptoms_name_the_first() -> None:
     """A log with only symptoms is honest about it: the first one is the root."""
     story = decide(one(3, T.NCCL_TIMEOUT_ERROR, Role.SYMPTOM), one(300, T.NCCL_TIMEOUT_ERROR, Role.SYMPTOM))
     assert story.root is not None and story.root.line == 3
-    assert why(story, 300) is Why.REPEATED
+    assert why(story, 300) is RejectionReason.REPEATED
 
 
 def test_a_symptom_explains_only_what_follows() -> None:
@@ -74,7 +74,7 @@ def test_training_that_went_on_clears_an_error() -> None:
     """An error that the job survived is not its root."""
     story = decide(one(1), one(300, T.INDEX_ERROR), after=(1,))
     assert story.root is not None and story.root.type is T.INDEX_ERROR
-    assert why(story, 1) is Why.RECOVERED
+    assert why(story, 1) is RejectionReason.RECOVERED
 
 
 def test_what_was_survived_again_and_again_is_handled() -> None:
@@ -94,7 +94,7 @@ def test_wrappers_and_teardown_are_last_resorts() -> None:
     """They are the root only when there is nothing else."""
     story = decide(one(1, T.CALLED_PROCESS_ERROR, Role.WRAPPER), one(2, role=Role.TEARDOWN), one(90))
     assert story.root is not None and story.root.line == 90
-    assert (why(story, 1), why(story, 2)) == (Why.WRAPPER, Why.TEARDOWN)
+    assert (why(story, 1), why(story, 2)) == (RejectionReason.WRAPPER, RejectionReason.TEARDOWN)
     alone = decide(one(1, T.CALLED_PROCESS_ERROR, Role.WRAPPER))
     assert alone.root is not None and alone.root.line == 1
 
@@ -103,7 +103,7 @@ def test_the_exact_line_beats_the_vague_one_beside_it() -> None:
     """Within one story the more specific line is shown; far away it is another story and the earlier one counts."""
     near = decide(one(1, specificity=25), one(10, T.ECC_ERROR, specificity=90))
     assert near.root is not None and near.root.type is T.ECC_ERROR
-    assert why(near, 1) is Why.VAGUE
+    assert why(near, 1) is RejectionReason.VAGUE
     far = decide(one(1, specificity=40), one(300, T.ECC_ERROR, specificity=90))
     assert far.root is not None and far.root.type is T.KEY_ERROR
 
@@ -118,7 +118,7 @@ def test_a_completed_run_is_completed_in_spite_of_scary_lines() -> None:
     """What stands before the end of a completed run did not end it."""
     story = decide(one(1), one(50, T.CONNECTION_ERROR, Role.SYMPTOM), one(300, T.COMPLETED))
     assert story.root is not None and story.root.type is T.COMPLETED
-    assert why(story, 1) is Why.FINISHED
+    assert why(story, 1) is RejectionReason.FINISHED
 
 
 def test_a_failure_after_completion_is_a_failure() -> None:
@@ -134,7 +134,7 @@ def test_an_end_is_that_of_its_own_launch() -> None:
     lost, cancelled = one(300, T.CONNECTION_ERROR, Role.SYMPTOM), one(300, T.CANCELLED, Role.SYMPTOM)
     for last in (lost, cancelled):
         story = decide(one(100, T.COMPLETED), last, begins=(200,))
-        assert story.root is last and why(story, 100) is Why.EARLIER_ATTEMPT
+        assert story.root is last and why(story, 100) is RejectionReason.EARLIER_ATTEMPT
     silent = decide(one(100, T.COMPLETED), begins=(200,))
     assert silent.root is not None and silent.root.type is T.COMPLETED
 
@@ -143,7 +143,7 @@ def test_a_job_that_was_requeued_and_completed_stays_preempted() -> None:
     """The end by order is what is told, behind a run that completed long before as well."""
     story = decide(one(10, T.COMPLETED), one(150, T.PREEMPTED), one(300, T.COMPLETED), begins=(100, 200))
     assert story.root is not None and story.root.type is T.PREEMPTED
-    assert why(story, 10) is Why.EARLIER_ATTEMPT
+    assert why(story, 10) is RejectionReason.EARLIER_ATTEMPT
 
 
 def test_a_cancelled_step_after_completion_was_cancelled() -> None:
@@ -159,7 +159,7 @@ def test_a_weak_end_does_not_clear_the_failure_beside_it() -> None:
     """A total time that is printed in a finally block says nothing about success."""
     story = decide(one(90), one(100, T.COMPLETED, specificity=30))
     assert story.root is not None and story.root.type is T.KEY_ERROR
-    assert why(story, 100) is Why.VAGUE_END
+    assert why(story, 100) is RejectionReason.VAGUE_END
 
 
 def test_a_cancel_explains_what_follows_it_only() -> None:
@@ -174,7 +174,7 @@ def test_the_last_attempt_of_a_requeued_job_counts() -> None:
     """A preempted attempt that went on and then failed: the later failure is the root, the first is an earlier one."""
     story = decide(one(10, T.PREEMPTED), one(300), after=(10,))
     assert story.root is not None and story.root.type is T.KEY_ERROR
-    assert why(story, 10) is Why.EARLIER_ATTEMPT
+    assert why(story, 10) is RejectionReason.EARLIER_ATTEMPT
 
 
 def test_two_launches_in_one_log_diagnose_the_last() -> None:
@@ -183,7 +183,7 @@ def test_two_launches_in_one_log_diagnose_the_last() -> None:
     bodies[0] = bodies[200] = "START TIME: Sun Mar 1 10:00:00 UTC 2026"
     story = decide(one(50, T.OUT_OF_MEMORY_ERROR), one(300), evidence=log(*bodies))
     assert story.root is not None and story.root.type is T.KEY_ERROR
-    assert why(story, 50) is Why.EARLIER_ATTEMPT
+    assert why(story, 50) is RejectionReason.EARLIER_ATTEMPT
     alone = decide(one(50, T.OUT_OF_MEMORY_ERROR), evidence=log(*bodies))
     assert alone.root is not None and alone.root.type is T.OUT_OF_MEMORY_ERROR
 
@@ -198,7 +198,7 @@ def test_chain_keeps_the_cause_that_says_something() -> None:
     parts = one(5, T.KEY_ERROR, trace=0, by="h"), one(15, T.PERMISSION_ERROR, trace=1, by="h")
     story = decide(*parts, evidence=lines)
     assert story.root is not None and story.root.type is T.PERMISSION_ERROR
-    assert why(story, 5) is Why.CHAINED
+    assert why(story, 5) is RejectionReason.CHAINED
 
 
 def test_chain_keeps_the_first_of_equals() -> None:
@@ -225,7 +225,7 @@ def test_benign_rules_clear_their_line() -> None:
     evidence = log("marker ValueError: x")
     story = decide(*candidates.collect(evidence, made.match(evidence)), evidence=evidence)
     assert story.root is None
-    assert why(story, 0) is Why.BENIGN
+    assert why(story, 0) is RejectionReason.BENIGN
 
 
 def test_bare_exception_lines_count_a_little() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from diagnoser.model import Traceback
 from diagnoser.rules import engine as module
-from tests.rulefiles import engine, log, rule
+from tests.rule_files import engine, log, rule
 
 
 def test_hits_come_in_the_order_of_lines_and_of_specificity() -> None:

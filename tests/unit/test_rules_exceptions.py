@@ -2,9 +2,9 @@
 
 import pytest
 
+from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules import exceptions
 from diagnoser.rules.schema import Role
-from diagnoser.taxonomy import FailureType
 
 
 @pytest.mark.parametrize(

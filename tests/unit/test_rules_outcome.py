@@ -2,11 +2,11 @@
 
 import pytest
 
-from diagnoser.errors import RuleFaults
 from diagnoser.model import Event, EventKind, Evidence
-from diagnoser.rules import confidence, examples, outcome
-from diagnoser.taxonomy import FailureType, Outcome
-from tests.rulefiles import engine, log, rule
+from diagnoser.model.errors import RuleFaults
+from diagnoser.model.taxonomy import FailureType, Outcome
+from diagnoser.rules import calibration, examples, outcome
+from tests.rule_files import engine, log, rule
 
 
 def test_events_tell_the_end() -> None:
@@ -43,21 +43,21 @@ def test_outcome_follows_type_then_events_then_log() -> None:
 
 def test_confidence_comes_from_the_table() -> None:
     """A kind that was measured has its share, any other the default."""
-    table = confidence.load("c.yaml", 'made: "2026-01-01"\ncases: 3\nfloor: 0.2\ndefault: 0.7\nkinds: {a.b: 0.9}\n')
+    table = calibration.load("c.yaml", 'made: "2026-01-01"\ncases: 3\nfloor: 0.2\ndefault: 0.7\nkinds: {a.b: 0.9}\n')
     assert (table.of("a.b"), table.of("never.seen")) == (0.9, 0.7)
 
 
 def test_confidence_table_faults_are_told() -> None:
     """A share above 1 is a fault with its line."""
     with pytest.raises(RuleFaults) as caught:
-        confidence.load("c.yaml", 'made: "2026-01-01"\ncases: 3\nfloor: 2\ndefault: 0.7\nkinds: {}\n')
+        calibration.load("c.yaml", 'made: "2026-01-01"\ncases: 3\nfloor: 2\ndefault: 0.7\nkinds: {}\n')
     assert "c.yaml:3" in str(caught.value)
 
 
 def test_kind_names_who_decided_and_whether_it_is_contested() -> None:
     """Rules share bins by role and exactness; a rival of another type makes a verdict contested."""
-    assert confidence.kind("rule:x", "root", 90, 0) == "rule.root.exact.alone"
-    assert confidence.kind("heuristic:exception_class", "root", 25, 1) == "exception_class.root.class.contested"
+    assert calibration.kind("rule:x", "root", 90, 0) == "rule.root.exact.alone"
+    assert calibration.kind("heuristic:exception_class", "root", 25, 1) == "exception_class.root.class.contested"
 
 
 def read(text: bytes) -> Evidence:

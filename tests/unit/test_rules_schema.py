@@ -2,9 +2,9 @@
 
 import pytest
 
-from diagnoser.errors import RuleFaults
+from diagnoser.model.errors import RuleFaults
 from diagnoser.rules import schema
-from tests.rulefiles import rule
+from tests.rule_files import rule
 
 
 def faults_of(*files: tuple[str, str]) -> list[str]:

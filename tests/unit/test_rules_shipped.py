@@ -5,10 +5,10 @@ from itertools import cycle
 
 import pytest
 
+from diagnoser.config.loader import load_reader
+from diagnoser.config.settings import Settings
+from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.schema import Match, Rule
-from diagnoser.settings import Settings
-from diagnoser.site import load_reader
-from diagnoser.taxonomy import FailureType
 
 READER = load_reader(Settings())
 ENGINE = READER.knowledge.engine

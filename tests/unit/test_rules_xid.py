@@ -2,12 +2,12 @@
 
 import pytest
 
-from diagnoser.errors import RuleFaults
+from diagnoser.config.loader import load_codes, load_reader
+from diagnoser.config.settings import Settings
 from diagnoser.model import Evidence, Line, Stream
+from diagnoser.model.errors import RuleFaults
 from diagnoser.rules import xid
 from diagnoser.rules.xid import Codes
-from diagnoser.settings import Settings
-from diagnoser.site import load_codes, load_reader
 
 READER = load_reader(Settings())
 ENGINE = READER.knowledge.engine

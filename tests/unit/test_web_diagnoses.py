@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.taxonomy import FailureType
+from diagnoser.model.taxonomy import FailureType
 from tests.serving import ECC, NOW, UNSURE, fill, save, serving, verdict
 
 DIAGNOSES = "/api/v1/diagnoses"

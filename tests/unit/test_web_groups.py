@@ -3,8 +3,8 @@
 import pytest
 
 from diagnoser.model import Rejected, Symptom
-from diagnoser.taxonomy import FailureType
-from diagnoser.web.groups import Group, followed, not_it, ranges
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.web.groups import DiagnosisGroup, followed, not_it, ranges
 from tests.serving import verdict
 
 TIMEOUT, OOM = FailureType.NCCL_TIMEOUT_ERROR, FailureType.OUT_OF_MEMORY_ERROR
@@ -28,8 +28,8 @@ def test_symptoms_of_a_type_are_one_group() -> None:
     """Each type stands once, in the order of its first line, with that line and how many there are."""
     symptoms = (Symptom(30, "b", TIMEOUT), Symptom(20, "a", TIMEOUT), Symptom(25, "c", OOM), Symptom(21, "d", TIMEOUT))
     assert followed(verdict(symptoms=symptoms)) == [
-        Group(TIMEOUT, 3, "20\u201321, 30", "a"),
-        Group(OOM, 1, "25", "c"),
+        DiagnosisGroup(TIMEOUT, 3, "20\u201321, 30", "a"),
+        DiagnosisGroup(OOM, 1, "25", "c"),
     ]
 
 
@@ -45,6 +45,6 @@ def test_what_it_is_not_leaves_out_the_symptoms() -> None:
         ),
     )
     assert not_it(found) == [
-        Group(OOM, 1, "5", "v", "a warning"),
-        Group(OOM, 2, "11\u201312", "w", "later"),
+        DiagnosisGroup(OOM, 1, "5", "v", "a warning"),
+        DiagnosisGroup(OOM, 2, "11\u201312", "w", "later"),
     ]

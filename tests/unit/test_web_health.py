@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from diagnoser.errors import Unavailable
+from diagnoser.model.errors import Unavailable
 from diagnoser.web.api import health
 from tests.serving import serving
 

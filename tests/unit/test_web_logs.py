@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from diagnoser.errors import BadInput, Unavailable
-from diagnoser.ingest import Defaults
-from diagnoser.intake import Receipt
+from diagnoser.ingest import RecordDefaults
+from diagnoser.ingest.service import IngestReceipt
 from diagnoser.model import Stream
-from diagnoser.web.services import Limits
+from diagnoser.model.errors import BadInput, Unavailable
+from diagnoser.web.dependencies import RequestLimits
 from tests.serving import NOW, serving
 
 LOGS = "/api/v1/logs"
@@ -24,14 +24,14 @@ async def test_the_query_becomes_the_defaults_of_all_lines(tmp_path: Path) -> No
     async with serving(tmp_path) as web:
         answer = await web.client.post(LOGS + query, content=b"a\nb\n", headers=TEXT)
     assert (answer.status_code, answer.content) == (204, b"")
-    assert web.intake.taken == [(b"a\nb\n", "text", Defaults("llm-7b", 3, Stream("stderr", "n1", 12), 41), NOW)]
+    assert web.intake.taken == [(b"a\nb\n", "text", RecordDefaults("llm-7b", 3, Stream("stderr", "n1", 12), 41), NOW)]
 
 
 async def test_what_the_query_does_not_say_stays_open(tmp_path: Path) -> None:
     """Without more than the job, the attempt, the rank and the line numbers are left to the intake."""
     async with serving(tmp_path) as web:
         await web.client.post(LOGS + "?job=llm-7b", content=b"a\n", headers=TEXT)
-    assert web.intake.taken[0][2] == Defaults("llm-7b", None, Stream(), None)
+    assert web.intake.taken[0][2] == RecordDefaults("llm-7b", None, Stream(), None)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ async def test_bad_requests(
     tmp_path: Path, query: str, body: bytes, headers: dict[str, str], status: int, says: str
 ) -> None:
     """Each fault of a request has its own status and a sentence that names it; nothing reaches the intake."""
-    async with serving(tmp_path, limits=Limits(wire_bytes=10_000, body_bytes=10_000)) as web:
+    async with serving(tmp_path, limits=RequestLimits(wire_bytes=10_000, body_bytes=10_000)) as web:
         answer = await web.client.post(LOGS + query, content=body, headers=headers)
     problem = answer.json()
     assert (answer.status_code, problem["status"]) == (status, status)
@@ -122,12 +122,12 @@ async def test_blank_lines_are_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "receipt",
     [
-        Receipt(lines=3, rejected=1, errors=("line 2: not JSON",)),
-        Receipt(lines=3, duplicates=2),
-        Receipt(lines=3, cut=1),
+        IngestReceipt(lines=3, rejected=1, errors=("line 2: not JSON",)),
+        IngestReceipt(lines=3, duplicates=2),
+        IngestReceipt(lines=3, cut=1),
     ],
 )
-async def test_what_was_not_taken_as_sent_is_told(tmp_path: Path, receipt: Receipt) -> None:
+async def test_what_was_not_taken_as_sent_is_told(tmp_path: Path, receipt: IngestReceipt) -> None:
     """Rejected, repeated and cut lines are counted in the answer, with the reasons."""
     async with serving(tmp_path) as web:
         web.intake.receipt = receipt

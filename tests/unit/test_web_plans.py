@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from diagnoser.model import AttemptKey, Event, EventKind, Job, Mode, Plan
-from diagnoser.orders import LEASE_SECONDS
+from diagnoser.model.taxonomy import Action
+from diagnoser.planning.transitions import LEASE_SECONDS
 from diagnoser.ports import DiagnosisRecord
 from diagnoser.recovery.policy import in_mode, plan_key
-from diagnoser.taxonomy import Action
 from tests.serving import ECC, NOW, TIMING, Web, orders, serving
 
 API = "/api/v1"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.model import BreakerState, Effect, EffectKind, Mode, PlanState, Ruling
-from diagnoser.web.services import Scope, Token
+from diagnoser.model import BreakerState, MessageKind, Mode, OutboxMessage, PlanState, TransitionResult
+from diagnoser.web.dependencies import Scope, Token
 from tests.serving import NOW, Web, serving
 from tests.unit.test_web_plans import claim, planned, post
 
@@ -111,8 +111,8 @@ async def test_the_page_shows_all_of_recovery(web: Web) -> None:
     told = {"token": token, "state": "not_reached", "steps": [step], "drained": ["hgx-04"]}
     await post(web, "/plans/plan-j/report", told)
     trip = BreakerState("default", True, NOW, "3 nodes would be taken out")
-    dead = Effect("letter", EffectKind.SLACK, "slack", b"{}", NOW, NOW + 60)
-    await web.store.change_plan("plan-j", NOW, lambda plan, _: Ruling(plan, trips=(trip,), effects=(dead,)))
+    dead = OutboxMessage("letter", MessageKind.SLACK, "slack", b"{}", NOW, NOW + 60)
+    await web.store.change_plan("plan-j", NOW, lambda plan, _: TransitionResult(plan, trips=(trip,), effects=(dead,)))
     for due in await web.store.claim_effects(NOW, 60.0, 10):
         await web.store.settle_effect(due, "dead", error="HTTP 410")
     page = (await web.client.get("/recovery")).text
@@ -133,8 +133,8 @@ async def test_the_page_shows_all_of_recovery(web: Web) -> None:
 async def test_dead_letters_over_the_api(web: Web) -> None:
     """They are listed and can be tried again once; what was sent cannot."""
     await planned(web)
-    letter = Effect("letter", EffectKind.SLACK, "slack", b"{}", NOW, NOW + 60)
-    await web.store.change_plan("plan-j", NOW, lambda plan, _: Ruling(plan, effects=(letter,)))
+    letter = OutboxMessage("letter", MessageKind.SLACK, "slack", b"{}", NOW, NOW + 60)
+    await web.store.change_plan("plan-j", NOW, lambda plan, _: TransitionResult(plan, effects=(letter,)))
     (due,) = await web.store.claim_effects(NOW, 60.0, 10)
     await web.store.settle_effect(due, "dead", error="HTTP 410")
     listed = (await web.client.get("/api/v1/effects?state=dead")).json()

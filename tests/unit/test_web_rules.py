@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.model import Author, Gate, LearnedKind, LearnedRule, LearnedState, RuleHit
-from diagnoser.web.services import Scope, Token
+from diagnoser.model import Author, LearnedKind, LearnedRule, LearnedState, RuleHit, ValidationResult
+from diagnoser.web.dependencies import Scope, Token
 from tests.serving import ECC, HOSTILE, NOW, Web, save, serving
 
 SAME = {"sec-fetch-site": "same-origin", "content-type": "application/x-www-form-urlencoded"}
@@ -20,7 +20,7 @@ RULE = LearnedRule(
     text=f"id: learned_gpu_lost_1\ntitle: {HOSTILE}\n",
     by=HOSTILE,
     author=Author("llm:qwen", "qwen", "rule_writer/v1", "ab12", failure=HOSTILE),
-    gates=(Gate("compiles", True, "yes"), Gate("healthy_logs", True, HOSTILE)),
+    gates=(ValidationResult("compiles", True, "yes"), ValidationResult("healthy_logs", True, HOSTILE)),
 ).moved(LearnedState.SHADOW, by="diagnoser", why=HOSTILE, now=NOW - 30)
 FILTER = replace(
     RULE, id="family_a_1", kind=LearnedKind.FILTER, scope="family a", source="family a#init", type="", by="diagnoser"

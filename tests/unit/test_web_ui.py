@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from diagnoser.model import AttemptKey, Event, EventKind, Line, Stream
+from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import DiagnosisRecord
-from diagnoser.taxonomy import FailureType
 from diagnoser.web.pages import STATIC, TEMPLATES
 from tests.serving import ECC, NOW, UNSURE, fill, save, serving, verdict
 

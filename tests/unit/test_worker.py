@@ -9,18 +9,18 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from diagnoser.adapters.memory import LocalWake
+from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore, open_store
-from diagnoser.errors import Unavailable
-from diagnoser.housekeeping import Bounds
-from diagnoser.model import Attempt, Diagnosis, Effect, Event, EventKind, Facts, Job, Plan
+from diagnoser.model import Attempt, Diagnosis, Event, EventKind, Facts, Job, OutboxMessage, Plan
+from diagnoser.model.errors import Unavailable
+from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Claim, Cursor, DiagnosisFilter, DiagnosisRecord
-from diagnoser.taxonomy import Category, FailureType, Outcome
-from diagnoser.telemetry import Metrics
-from diagnoser.worker import Enrich, Pace, Work, Worker, is_sound
+from diagnoser.worker.maintenance import RetentionConfig
+from diagnoser.worker.worker import Enrich, Work, Worker, WorkerConfig, is_sound
 from tests.contract.records import KEY, OUT, TIMING, append, diagnosis, effect, plan
 
-PACE = Pace(lease=60.0, enrich=5.0, silent=1e6, bounds=Bounds(crowd=3))
+PACE = WorkerConfig(lease=60.0, enrich=5.0, silent=1e6, bounds=RetentionConfig(crowd=3))
 ALL = DiagnosisFilter(current_only=False)
 SOUND = Diagnosis(Outcome.UNKNOWN, Category.NONE, FailureType.KEY_ERROR, 0.0, "heuristic:none")
 
@@ -28,16 +28,16 @@ SOUND = Diagnosis(Outcome.UNKNOWN, Category.NONE, FailureType.KEY_ERROR, 0.0, "h
 class Bench:
     """A worker on a real store, with a scripted engine and a clock that the test moves."""
 
-    def __init__(self, store: SqlStore, enrich: Enrich | None = None, pace: Pace = PACE) -> None:
+    def __init__(self, store: SqlStore, enrich: Enrich | None = None, pace: WorkerConfig = PACE) -> None:
         self.store = store
         self.now = 1000.0
         self.seen: list[tuple[list[bytes], Facts]] = []
         self.verdicts: list[Diagnosis | Exception] = []
-        self.outbox = LocalWake()
+        self.outbox = LocalWakeSignal()
         self.metrics = Metrics(CollectorRegistry())
         self.numbers = iter(range(1, 100))
         work = Work(self.diagnose, self.decide, b"+".join, enrich)
-        self.worker = Worker(store, work, self.clock, LocalWake(), self.outbox, TIMING, self.metrics, pace)
+        self.worker = Worker(store, work, self.clock, LocalWakeSignal(), self.outbox, TIMING, self.metrics, pace)
 
     def clock(self) -> float:
         return self.now
@@ -49,7 +49,9 @@ class Bench:
             raise verdict
         return verdict
 
-    def decide(self, claim: Claim, verdict: Diagnosis, now: float) -> tuple[DiagnosisRecord, Plan | None, list[Effect]]:
+    def decide(
+        self, claim: Claim, verdict: Diagnosis, now: float
+    ) -> tuple[DiagnosisRecord, Plan | None, list[OutboxMessage]]:
         number = next(self.numbers)
         record = DiagnosisRecord(f"{number:02}", claim.attempt.key, claim.attempt.revision, now, True, verdict)
         return record, plan(), [effect(f"effect-{number}")]

@@ -12,22 +12,22 @@ from diagnoser.model import (
     AttemptKey,
     BreakerState,
     Diagnosis,
-    Effect,
-    EffectKind,
     Event,
     Feedback,
     Incident,
     Job,
-    NodeMark,
+    MessageKind,
+    NodeEvent,
+    OutboxMessage,
     Plan,
     Stream,
 )
-from diagnoser.ports import Cursor, DiagnosisRecord, EffectRecord
+from diagnoser.ports import Cursor, DiagnosisRecord, OutboxRecord
 
 _JOB = TypeAdapter(Job)
 _EVENT = TypeAdapter(Event)
 _PLAN = TypeAdapter(Plan)
-_MARK = TypeAdapter(NodeMark)
+_MARK = TypeAdapter(NodeEvent)
 _BREAKER = TypeAdapter(BreakerState)
 _DIAGNOSIS = TypeAdapter(Diagnosis)
 _FEEDBACK = TypeAdapter(Feedback)
@@ -144,7 +144,7 @@ def plan_of(text: str) -> Plan:
     return _PLAN.validate_json(text)
 
 
-def mark_row(mark: NodeMark) -> dict[str, Any]:
+def mark_row(mark: NodeEvent) -> dict[str, Any]:
     """``digest`` is the identity of an event: equal events are one row."""
     body = _MARK.dump_json(mark)
     return {
@@ -156,7 +156,7 @@ def mark_row(mark: NodeMark) -> dict[str, Any]:
     }
 
 
-def mark_of(text: str) -> NodeMark:
+def mark_of(text: str) -> NodeEvent:
     return _MARK.validate_json(text)
 
 
@@ -173,7 +173,7 @@ def breaker_of(text: str) -> BreakerState:
     return _BREAKER.validate_json(text)
 
 
-def effect_row(effect: Effect) -> dict[str, Any]:
+def effect_row(effect: OutboxMessage) -> dict[str, Any]:
     return {
         "key": effect.key,
         "kind": effect.kind.value,
@@ -186,14 +186,14 @@ def effect_row(effect: Effect) -> dict[str, Any]:
     }
 
 
-def effect_of(row: RowMapping) -> Effect:
-    return Effect(
-        row["key"], EffectKind(row["kind"]), row["target"], bytes(row["body"]), row["created"], row["expires"]
+def effect_of(row: RowMapping) -> OutboxMessage:
+    return OutboxMessage(
+        row["key"], MessageKind(row["kind"]), row["target"], bytes(row["body"]), row["created"], row["expires"]
     )
 
 
-def effect_record_of(row: RowMapping) -> EffectRecord:
-    return EffectRecord(effect_of(row), row["state"], row["tries"], row["due"], row["error"])
+def effect_record_of(row: RowMapping) -> OutboxRecord:
+    return OutboxRecord(effect_of(row), row["state"], row["tries"], row["due"], row["error"])
 
 
 def feedback_row(feedback: Feedback) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from diagnoser.errors import BadInput, Conflict, DiagnoserError, Unavailable
+from diagnoser.model.errors import BadInput, Conflict, DiagnoserError, Unavailable
 
 BUSY_SECONDS = 10.0
 """How long a statement waits for another process's lock before it gives up."""

@@ -7,15 +7,15 @@ from sqlalchemy import select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
-from diagnoser.adapters.sql.learned import LearnedRules
+from diagnoser.adapters.sql.learned import LearnedRuleRows
 from diagnoser.adapters.sql.tables import diagnoses, feedback, incidents
-from diagnoser.errors import NotFound
 from diagnoser.model import Feedback, FeedbackVerdict, Incident, LearnedRule
+from diagnoser.model.errors import NotFound
+from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import DiagnosisRecord
-from diagnoser.taxonomy import FailureType
 
 
-class FeedbackRows(LearnedRules):
+class FeedbackRows(LearnedRuleRows):
     """``ports.FeedbackStore``."""
 
     async def add_feedback(self, given: Feedback, incident: Incident, wanted: LearnedRule | None = None) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy import select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
-from diagnoser.adapters.sql.logs import Logs
+from diagnoser.adapters.sql.logs import LogRows
 from diagnoser.adapters.sql.tables import attempts, events, jobs, nodes
 from diagnoser.model import ENDS, Attempt, AttemptKey, Event, EventKind, Job
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
@@ -17,7 +17,7 @@ _CHUNK = 5_000
 """Rows a statement; both databases bound the number of values in one to about 32,000."""
 
 
-class Jobs(Logs):
+class JobRows(LogRows):
     """``ports.JobStore``."""
 
     async def register(self, job: Job) -> Job:

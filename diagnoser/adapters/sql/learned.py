@@ -10,7 +10,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import learned_rules, revisions, rule_hits
-from diagnoser.errors import Conflict, NotFound
 from diagnoser.model import (
     LOADED,
     AttemptKey,
@@ -22,6 +21,7 @@ from diagnoser.model import (
     LearnedState,
     RuleHit,
 )
+from diagnoser.model.errors import Conflict, NotFound
 from diagnoser.ports import LearnedFilter
 
 _RULE = TypeAdapter(LearnedRule)
@@ -29,7 +29,7 @@ _NAME = "learned_rules"
 _SAME = ("id", "kind", "state", "source", "scope", "created", "version")
 
 
-class LearnedRules(Database):
+class LearnedRuleRows(Database):
     """``ports.RuleStore``."""
 
     async def rules_revision(self) -> int:

@@ -9,20 +9,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import attempts, deltas, jobs, streams
-from diagnoser.errors import Conflict
 from diagnoser.model import NODE_LOG, AttemptKey, Job, Stream
+from diagnoser.model.errors import Conflict
 from diagnoser.ports import Append, Cursor, StoredDelta
 
-Cursors = dict[AttemptKey, dict[Stream, Cursor]]
+_CursorRows = dict[AttemptKey, dict[Stream, Cursor]]
 
 _CHUNK = 5_000
 """Attempts a query; both databases bound the number of values in a statement to about 32,000."""
 
 
-class Logs(Database):
+class LogRows(Database):
     """``ports.LogStore``."""
 
-    async def cursors(self, attempts: Sequence[AttemptKey]) -> Cursors:
+    async def cursors(self, attempts: Sequence[AttemptKey]) -> _CursorRows:
         async with self.reading() as connection:
             return await _cursors(connection, attempts)
 
@@ -112,8 +112,8 @@ class _Gone(Exception):
     """A delta that was to be replaced is not there any more."""
 
 
-async def _cursors(connection: AsyncConnection, keys: Iterable[AttemptKey]) -> Cursors:
-    found: Cursors = {key: {} for key in keys}
+async def _cursors(connection: AsyncConnection, keys: Iterable[AttemptKey]) -> _CursorRows:
+    found: _CursorRows = {key: {} for key in keys}
     wanted = [(key.job, key.number) for key in found]
     for start in range(0, len(wanted), _CHUNK):
         part = wanted[start : start + _CHUNK]
@@ -124,7 +124,7 @@ async def _cursors(connection: AsyncConnection, keys: Iterable[AttemptKey]) -> C
     return found
 
 
-def _moved(appends: Sequence[Append], stored: Cursors) -> list[dict[str, Any]]:
+def _moved(appends: Sequence[Append], stored: _CursorRows) -> list[dict[str, Any]]:
     """The new cursor rows. Raises Conflict when a cursor is not at the version that the caller read."""
     rows: dict[tuple[AttemptKey, Stream], dict[str, Any]] = {}
     for one in appends:

@@ -11,7 +11,7 @@ from diagnoser.model import NODE_LOG
 _CHUNK = 5_000
 
 
-class NodeLogs(Database):
+class NodeLogRows(Database):
     """The node logs of ``ports.LogStore``."""
 
     async def node_parts(self, logs: Sequence[str], least: int) -> dict[str, list[bytes]]:

@@ -4,21 +4,21 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
-from diagnoser.adapters.sql.jobs import Jobs
+from diagnoser.adapters.sql.jobs import JobRows
 from diagnoser.adapters.sql.tables import breakers, node_events, nodes
-from diagnoser.errors import NotFound
-from diagnoser.model import BreakerState, NodeMark
+from diagnoser.model import BreakerState, NodeEvent
+from diagnoser.model.errors import NotFound
 from diagnoser.recovery.breaker import with_feedback
 
 
-class Nodes(Jobs):
+class NodeRows(JobRows):
     """The nodes and breakers of ``ports.RecoveryStore``."""
 
-    async def note_node(self, mark: NodeMark) -> NodeMark:
+    async def note_node(self, mark: NodeEvent) -> NodeEvent:
         async with self.writing() as connection:
             return await self.mark(connection, mark)
 
-    async def node_marks(self, cluster: str) -> list[NodeMark]:
+    async def node_marks(self, cluster: str) -> list[NodeEvent]:
         async with self.reading() as connection:
             return await self.marks(connection, cluster)
 
@@ -36,7 +36,7 @@ class Nodes(Jobs):
             await connection.execute(update(breakers).where(mine).values(codec.breaker_row(state, cluster)))
         return state
 
-    async def mark(self, connection: AsyncConnection, mark: NodeMark) -> NodeMark:
+    async def mark(self, connection: AsyncConnection, mark: NodeEvent) -> NodeEvent:
         """Append the event; it becomes the node's state unless a newer one is there."""
         await self.insert_new(connection, nodes, [{"cluster": mark.cluster, "node": mark.node}])
         mine = (nodes.c.cluster == mark.cluster) & (nodes.c.node == mark.node)
@@ -49,7 +49,7 @@ class Nodes(Jobs):
             await connection.execute(update(nodes).where(mine).values(body=row["body"]))
         return told
 
-    async def marks(self, connection: AsyncConnection, cluster: str) -> list[NodeMark]:
+    async def marks(self, connection: AsyncConnection, cluster: str) -> list[NodeEvent]:
         found = select(nodes.c.body).where(nodes.c.body != "").order_by(nodes.c.cluster, nodes.c.node)
         if cluster:
             found = found.where(nodes.c.cluster == cluster)

@@ -7,12 +7,12 @@ from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
-from diagnoser.adapters.sql.nodes import Nodes
+from diagnoser.adapters.sql.nodes import NodeRows
 from diagnoser.adapters.sql.tables import breakers, effects, nodes, plans
-from diagnoser.errors import NotFound
-from diagnoser.model import BreakerState, Effect, Plan, PlanState, Ruling, Situation
-from diagnoser.ports import PlanFilter, Rule
-from diagnoser.recovery.plans import RUNNABLE, claim, claimable
+from diagnoser.model import BreakerState, ClusterHistory, OutboxMessage, Plan, PlanState, TransitionResult
+from diagnoser.model.errors import NotFound
+from diagnoser.ports import PlanFilter, PlanTransition
+from diagnoser.recovery.plan_states import RUNNABLE, claim, claimable
 
 DAY = 86_400.0
 PAST_DAYS = 7
@@ -20,7 +20,7 @@ PAST_LIMIT = 2_000
 """Plans that a decision looks at, the newest first."""
 
 
-class Plans(Nodes):
+class PlanRows(NodeRows):
     """The plans of ``ports.RecoveryStore``."""
 
     async def plans(self, where: PlanFilter, after: str, limit: int) -> list[Plan]:
@@ -39,7 +39,7 @@ class Plans(Nodes):
             body = (await connection.execute(select(plans.c.body).where(plans.c.id == id))).scalar()
         return codec.plan_of(body) if body is not None else None
 
-    async def change_plan(self, id: str, now: float, rule: Rule, *, alone: bool = False) -> Ruling:
+    async def change_plan(self, id: str, now: float, rule: PlanTransition, *, alone: bool = False) -> TransitionResult:
         async with self.writing() as connection:
             cluster = (await connection.execute(select(plans.c.cluster).where(plans.c.id == id))).scalar()
             if cluster is None:
@@ -72,15 +72,17 @@ class Plans(Nodes):
         async with self.reading() as connection:
             return list((await connection.execute(select(plans.c.id).where(over).limit(limit))).scalars())
 
-    async def decide(self, connection: AsyncConnection, plan: Plan, now: float, rule: Rule) -> Ruling:
+    async def decide(
+        self, connection: AsyncConnection, plan: Plan, now: float, rule: PlanTransition
+    ) -> TransitionResult:
         """Rule on a plan that is not stored yet, in the caller's transaction."""
         await self._lock(connection, plan.cluster)
         return await self._rule(connection, plan, now, rule)
 
     async def _rule(
-        self, connection: AsyncConnection, plan: Plan, now: float, rule: Rule, alone: bool = False
-    ) -> Ruling:
-        ruling = rule(plan, Situation() if alone else await self._situation(connection, plan, now))
+        self, connection: AsyncConnection, plan: Plan, now: float, rule: PlanTransition, alone: bool = False
+    ) -> TransitionResult:
+        ruling = rule(plan, ClusterHistory() if alone else await self._situation(connection, plan, now))
         for one in (*ruling.others, *((ruling.plan,) if ruling.plan else ())):
             await self._put(connection, one)
         await self._trip(connection, plan.cluster, ruling.trips)
@@ -89,7 +91,7 @@ class Plans(Nodes):
         await self.send(connection, ruling.effects)
         return ruling
 
-    async def send(self, connection: AsyncConnection, outgoing: Sequence[Effect]) -> None:
+    async def send(self, connection: AsyncConnection, outgoing: Sequence[OutboxMessage]) -> None:
         await self.insert_new(connection, effects, [codec.effect_row(effect) for effect in outgoing])
 
     async def _lock(self, connection: AsyncConnection, cluster: str) -> None:
@@ -98,7 +100,7 @@ class Plans(Nodes):
         await self.insert_new(connection, breakers, [new])
         await connection.execute(select(breakers.c.scope).where(breakers.c.scope == cluster).with_for_update())
 
-    async def _situation(self, connection: AsyncConnection, plan: Plan, now: float) -> Situation:
+    async def _situation(self, connection: AsyncConnection, plan: Plan, now: float) -> ClusterHistory:
         row = plans.c
         alike = and_(row.fingerprint == plan.fingerprint, row.created > now - PAST_DAYS * DAY)
         near = or_(
@@ -109,7 +111,7 @@ class Plans(Nodes):
         found = select(row.body).where(near, row.id != plan.id).order_by(row.created.desc(), row.id.desc())
         past = [codec.plan_of(body) for body in (await connection.execute(found.limit(PAST_LIMIT))).scalars()]
         open_ = select(breakers.c.scope).where(breakers.c.cluster == plan.cluster, breakers.c.tripped)
-        return Situation(
+        return ClusterHistory(
             past=tuple(past[::-1]),
             marks={mark.node: mark for mark in await self.marks(connection, plan.cluster)},
             fleet=await self._fleet(connection, plan.cluster),

@@ -3,13 +3,13 @@
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.feedback import FeedbackRows
 from diagnoser.adapters.sql.migrations import upgrade_engine
-from diagnoser.adapters.sql.node_logs import NodeLogs
-from diagnoser.adapters.sql.outbox import Outbox
-from diagnoser.adapters.sql.reading import Reading
-from diagnoser.adapters.sql.work import Work
+from diagnoser.adapters.sql.node_logs import NodeLogRows
+from diagnoser.adapters.sql.outbox import OutboxRows
+from diagnoser.adapters.sql.queries import QueryRows
+from diagnoser.adapters.sql.work import WorkRows
 
 
-class SqlStore(Work, Outbox, Reading, NodeLogs, FeedbackRows):
+class SqlStore(WorkRows, OutboxRows, QueryRows, NodeLogRows, FeedbackRows):
     """Made from an engine; ``open_store`` also brings the schema up to date. ``close`` it when done.
 
     Every method may raise Unavailable. A value that the database cannot hold raises BadInput.

@@ -9,17 +9,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.jobs import find_events, find_job
-from diagnoser.adapters.sql.plans import Plans
+from diagnoser.adapters.sql.plans import PlanRows
 from diagnoser.adapters.sql.tables import IS_OPEN, attempts, diagnoses, diagnosis_nodes, effects, plans
-from diagnoser.errors import Conflict
-from diagnoser.model import AttemptKey, Effect, Plan
-from diagnoser.ports import Claim, DiagnosisRecord, Rule, Timing
+from diagnoser.model import AttemptKey, OutboxMessage, Plan
+from diagnoser.model.errors import Conflict
+from diagnoser.ports import Claim, DiagnosisRecord, PlanTransition, Timing
 
 _FORGOTTEN = 86_400.0
 """Seconds of silence after which nobody waits for a run any more."""
 
 
-class Work(Plans):
+class WorkRows(PlanRows):
     """``ports.WorkStore``."""
 
     async def claim_attempts(self, now: float, timing: Timing, lease: float, limit: int) -> list[Claim]:
@@ -57,8 +57,8 @@ class Work(Plans):
         claim: Claim,
         record: DiagnosisRecord,
         plan: Plan | None,
-        effects: Sequence[Effect],
-        rule: Rule | None = None,
+        effects: Sequence[OutboxMessage],
+        rule: PlanTransition | None = None,
     ) -> None:
         async with self.writing() as connection:
             await _hold(connection, claim, _diagnosed(claim, record))
@@ -69,8 +69,8 @@ class Work(Plans):
         replaced: str,
         record: DiagnosisRecord,
         plan: Plan | None,
-        effects: Sequence[Effect],
-        rule: Rule | None = None,
+        effects: Sequence[OutboxMessage],
+        rule: PlanTransition | None = None,
     ) -> bool:
         """The row that is replaced is the lock."""
         is_current = and_(diagnoses.c.id == replaced, diagnoses.c.current)
@@ -95,8 +95,8 @@ class Work(Plans):
         connection: AsyncConnection,
         record: DiagnosisRecord,
         plan: Plan | None,
-        outgoing: Sequence[Effect],
-        rule: Rule | None,
+        outgoing: Sequence[OutboxMessage],
+        rule: PlanTransition | None,
     ) -> None:
         if plan and rule:
             plan = (await self.decide(connection, plan, record.created, rule)).plan

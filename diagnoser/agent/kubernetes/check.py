@@ -13,7 +13,7 @@ from diagnoser.agent.kubernetes.kinds import Object, templates
 from diagnoser.agent.kubernetes.kube import Answer, Kube
 from diagnoser.agent.kubernetes.steps import COPY_KEY, Do, Tried
 from diagnoser.agent.kubernetes.wanted import Wanted
-from diagnoser.errors import OutOfScope, Unavailable
+from diagnoser.model.errors import OutOfScope, Unavailable
 
 GROUPS_AT_ONCE = 64
 START_SECONDS = 120.0

@@ -16,8 +16,8 @@ from diagnoser.agent.kubernetes.steps import Do, Next, PodSeen, Tried, View
 from diagnoser.agent.kubernetes.wanted import Wanted
 from diagnoser.agent.plan import End, Ready, Wait
 from diagnoser.agent.service import Order, Service
-from diagnoser.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Unavailable
-from diagnoser.taxonomy import Action
+from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Unavailable
+from diagnoser.model.taxonomy import Action
 
 LOOK_SECONDS = 0.5
 PATIENCE_SECONDS = 300.0

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from diagnoser.errors import BadInput
+from diagnoser.model.errors import BadInput
 
 Object = dict[str, Any]
 

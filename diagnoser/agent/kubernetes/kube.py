@@ -12,7 +12,7 @@ import kr8s.asyncio
 import orjson
 import structlog
 
-from diagnoser.errors import BadInput, Denied, OutOfScope, Unavailable
+from diagnoser.model.errors import BadInput, Denied, OutOfScope, Unavailable
 
 REQUEST_SECONDS = 30.0
 CONNECT_SECONDS = 10.0

@@ -11,7 +11,7 @@ from diagnoser.agent.kubernetes.kube import Kube
 from diagnoser.agent.kubernetes.memory import Mark
 from diagnoser.agent.kubernetes.records import Run, seconds
 from diagnoser.agent.service import Service
-from diagnoser.errors import BadInput, OutOfScope, Unavailable
+from diagnoser.model.errors import BadInput, OutOfScope, Unavailable
 
 BATCH_BYTES = 256 << 10
 BATCH_SECONDS = 0.5

@@ -2,7 +2,7 @@
 
 import re
 
-from diagnoser.errors import BadInput
+from diagnoser.model.errors import BadInput
 
 OURS = "diagnoser "
 """How the reason of every cordon of ours begins, as with Slurm."""

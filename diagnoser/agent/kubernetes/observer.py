@@ -16,7 +16,7 @@ from diagnoser.agent.kubernetes.records import NodeRecord, PodRecord, Workload
 from diagnoser.agent.kubernetes.store import Key, Store
 from diagnoser.agent.kubernetes.watch import Happened, Look, Registered, Standing, Tracked
 from diagnoser.agent.service import Service
-from diagnoser.errors import BadInput, Unavailable
+from diagnoser.model.errors import BadInput, Unavailable
 
 CLUSTER_SOURCE = "kubernetes"
 

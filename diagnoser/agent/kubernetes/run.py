@@ -20,7 +20,7 @@ from diagnoser.agent.kubernetes.observer import Observer
 from diagnoser.agent.kubernetes.steps import PodSeen
 from diagnoser.agent.kubernetes.store import Key, Store
 from diagnoser.agent.kubernetes.stream import Watched
-from diagnoser.errors import BadInput
+from diagnoser.model.errors import BadInput
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import orjson
 import structlog
 
 from diagnoser.agent.kubernetes.kube import Gone, Kube
-from diagnoser.errors import BadInput, OutOfScope, Unavailable
+from diagnoser.model.errors import BadInput, OutOfScope, Unavailable
 
 WATCH_SECONDS = 240
 SILENCE_SECONDS = 300.0

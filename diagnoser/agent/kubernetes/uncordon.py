@@ -6,7 +6,7 @@ from diagnoser.agent.kubernetes import names, records
 from diagnoser.agent.kubernetes.kube import Kube
 from diagnoser.agent.kubernetes.observer import unmarked
 from diagnoser.agent.kubernetes.records import NodeRecord
-from diagnoser.errors import BadInput
+from diagnoser.model.errors import BadInput
 
 
 async def uncordon(kube: Kube, wanted: Sequence[str]) -> list[str]:

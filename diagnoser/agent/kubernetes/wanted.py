@@ -8,7 +8,7 @@ from typing import Any
 from diagnoser.agent.kubernetes import names
 from diagnoser.agent.kubernetes.kinds import Kind, kind_of
 from diagnoser.agent.plan import checked_id, checked_type, rollback_variables
-from diagnoser.taxonomy import Action
+from diagnoser.model.taxonomy import Action
 
 _VALUE = re.compile(r"[^\x00-\x1f\x7f]{1,1000}")
 

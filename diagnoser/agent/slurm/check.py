@@ -9,7 +9,7 @@ from typing import Any
 
 from diagnoser.agent.slurm.commands import ABSENT, Done, Runner
 from diagnoser.agent.slurm.records import NodeRecord
-from diagnoser.errors import Unavailable
+from diagnoser.model.errors import Unavailable
 
 GROUPS_AT_ONCE = 64
 START_SECONDS = 60.0

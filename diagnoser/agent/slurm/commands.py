@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from diagnoser.agent.slurm.records import JobRecord, NodeRecord, parse_account, parse_jobs, parse_nodes
-from diagnoser.errors import Unavailable
+from diagnoser.model.errors import Unavailable
 
 COMMAND_SECONDS = 30.0
 GRACE_SECONDS = 5.0

@@ -16,8 +16,8 @@ from diagnoser.agent.slurm import steps
 from diagnoser.agent.slurm.check import Check
 from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Done, Slurm
 from diagnoser.agent.slurm.steps import Do, Next, Tried, View, Wanted
-from diagnoser.errors import BadInput, Conflict, DiagnoserError, NotFound, Unavailable
-from diagnoser.taxonomy import Action
+from diagnoser.model.errors import BadInput, Conflict, DiagnoserError, NotFound, Unavailable
+from diagnoser.model.taxonomy import Action
 
 LOOK_SECONDS = 0.5
 UNCLEAR_SECONDS = 2.0

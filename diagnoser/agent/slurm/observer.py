@@ -15,7 +15,7 @@ from diagnoser.agent.slurm.records import JobRecord, NodeRecord
 from diagnoser.agent.slurm.steps import job_id
 from diagnoser.agent.slurm.watch import Happened, Registered, Seen, Tracked
 from diagnoser.agent.tail import Mark
-from diagnoser.errors import BadInput, Unavailable
+from diagnoser.model.errors import BadInput, Unavailable
 
 PIECES = 8
 """Pieces of one log in one look: a long log must not hold up the others."""

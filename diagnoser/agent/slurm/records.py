@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from diagnoser.errors import BadInput
+from diagnoser.model.errors import BadInput
 
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 NODES_LIMIT = 100_000

@@ -16,7 +16,7 @@ import httpx
 
 from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Done, Runner, Slurm, run
 from diagnoser.agent.slurm.records import JobRecord, NodeRecord, parse_jobs, parse_rest_nodes
-from diagnoser.errors import BadInput, Denied, Unavailable
+from diagnoser.model.errors import BadInput, Denied, Unavailable
 
 _JOBS = re.compile(r"/slurm/v0\.0\.(\d+)/jobs/?")
 _STATES = {"drain": ["DRAIN"], "resume": ["RESUME"]}

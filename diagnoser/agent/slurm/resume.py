@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Slurm
 from diagnoser.agent.slurm.records import NodeRecord, valid_node
 from diagnoser.agent.slurm.steps import OURS
-from diagnoser.errors import BadInput
+from diagnoser.model.errors import BadInput
 
 
 async def resume(slurm: Slurm, names: Sequence[str]) -> list[str]:

@@ -11,8 +11,8 @@ from typing import Any
 
 from diagnoser.agent.plan import End, Ready, Wait, checked_id, checked_type, rollback_variables
 from diagnoser.agent.slurm.records import JobRecord, NodeRecord, valid_node
-from diagnoser.errors import BadInput
-from diagnoser.taxonomy import Action
+from diagnoser.model.errors import BadInput
+from diagnoser.model.taxonomy import Action
 
 OURS = "diagnoser "
 """How the reason of every drain of ours begins."""

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from diagnoser.attribution import Attribution, Progress, Recommendation, recommend
-from diagnoser.errors import LogRefusal, LogRefused, NotFound
+from diagnoser.integrations.ft_launcher import AnalysisProgress, LogAttribution, Recommendation, recommend
 from diagnoser.model import Diagnosis
-from diagnoser.web.auth import READ, Provided
+from diagnoser.model.errors import LogRefusal, LogRefused, NotFound
+from diagnoser.web.authentication import READ, Provided
 
 SOURCE = "diagnoser"
 _STATUS = {
@@ -106,9 +106,9 @@ async def healthz() -> dict[str, str]:
     return {"status": "ok"}
 
 
-def _of(attribution: Attribution | None) -> Attribution:
+def _of(attribution: LogAttribution | None) -> LogAttribution:
     if attribution is None:
-        raise NotFound("No folder of logs is set: DIAGNOSER_ATTRIBUTION_ROOT.")
+        raise NotFound("No folder of logs is set: DIAGNOSER_FT_LAUNCHER_LOG_ROOT.")
     return attribution
 
 
@@ -131,7 +131,7 @@ def _result(diagnosis: Diagnosis) -> Result:
     state = Recommendation.STOP if action is Recommendation.STOP else Recommendation.CONTINUE
     return Result(
         result={"module": "log_analyzer", "state": state, "result": [item], "diagnosis": _verdict(diagnosis)},
-        status=Progress.COMPLETED,
+        status=AnalysisProgress.COMPLETED,
         wl_restart_count=1,
         recommendation=Recommended(action=action, reason=why, source=SOURCE),
     )

@@ -5,14 +5,14 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from diagnoser.errors import NotFound
 from diagnoser.model import Advice
+from diagnoser.model.errors import NotFound
+from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Store
 from diagnoser.recovery.policy import case_of
-from diagnoser.taxonomy import Action, Category, FailureType, Outcome
-from diagnoser.web.api.fields import JobId, Node, Search, When, moment
-from diagnoser.web.api.shapes import DiagnosisPage, DiagnosisShape, PlanShape, of_diagnosis, of_plan
-from diagnoser.web.auth import READ, Provided
+from diagnoser.web.api.params import JobId, Node, Search, TimeField, moment
+from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape, PlanShape, of_diagnosis, of_plan
+from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.problems import answers
 
 PAGE = 50
@@ -33,7 +33,7 @@ class DiagnosisQuery(BaseModel):
     outcome: Outcome | None = None
     job: JobId | None = None
     node: Node | None = Field(None, description="Node of the root cause or among the suspects")
-    since: When | None = Field(None, description="Seconds since the epoch or ISO 8601")
+    since: TimeField | None = Field(None, description="Seconds since the epoch or ISO 8601")
     q: Search = Field("", description="Text in the job, the type, the root line, the evidence or the advice")
     cursor: str = Field("", max_length=64, description="`next` of the page before")
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)

@@ -5,18 +5,18 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from diagnoser.errors import BadInput, NotFound
 from diagnoser.model import AttemptKey, Feedback, FeedbackVerdict, Similar
+from diagnoser.model.errors import BadInput, NotFound
+from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.ports import DiagnosisRecord
-from diagnoser.retrieval.search import Found
-from diagnoser.taxonomy import Category, FailureType, category_of
+from diagnoser.retrieval.search import SearchResult
 from diagnoser.web.api.diagnoses import DiagnosisId, find
-from diagnoser.web.api.fields import JobPath, Node
+from diagnoser.web.api.params import JobPath, Node
 from diagnoser.web.api.plans import Comment, Who
-from diagnoser.web.api.shapes import DiagnosisShape, of_diagnosis
-from diagnoser.web.auth import READ, WRITE, Provided
+from diagnoser.web.api.schemas import DiagnosisShape, of_diagnosis
+from diagnoser.web.authentication import READ, WRITE, Provided
+from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
-from diagnoser.web.services import Services
 
 SHOWN, SHOWN_LIMIT = 5, 50
 FOUND, FOUND_LIMIT = 20, 200
@@ -125,7 +125,7 @@ async def search(
     return FoundList(items=[of_found(one) for one in await find_lines(services, AttemptKey(id, number), q, limit)])
 
 
-async def store_feedback(services: Services, id: str, given: NewFeedback) -> DiagnosisRecord:
+async def store_feedback(services: AppDependencies, id: str, given: NewFeedback) -> DiagnosisRecord:
     """The diagnosis with what was said. Raises NotFound, BadInput."""
     record, now = await find(services.store, id), services.clock()
     _check(given, record)
@@ -140,7 +140,7 @@ async def store_feedback(services: Services, id: str, given: NewFeedback) -> Dia
     return await find(services.store, id)
 
 
-async def find_lines(services: Services, attempt: AttemptKey, words: str, limit: int) -> list[Found]:
+async def find_lines(services: AppDependencies, attempt: AttemptKey, words: str, limit: int) -> list[SearchResult]:
     """Raises NotFound."""
     known = await services.store.attempts(attempt.job)
     if attempt not in {one.key for one in known}:
@@ -161,7 +161,7 @@ def of_similar(one: Similar, base_url: str) -> SimilarShape:
     )
 
 
-def of_found(found: Found) -> FoundShape:
+def of_found(found: SearchResult) -> FoundShape:
     same = ("line", "text", "count", "is_template", "score")
     return FoundShape(
         source=found.stream.source,

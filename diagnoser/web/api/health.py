@@ -7,9 +7,9 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 
-from diagnoser.errors import DiagnoserError
-from diagnoser.web.auth import READ, Provided
-from diagnoser.web.services import Check, Services
+from diagnoser.model.errors import DiagnoserError
+from diagnoser.web.authentication import READ, Provided
+from diagnoser.web.dependencies import AppDependencies, HealthCheck
 
 CHECK_SECONDS = 3.0
 
@@ -20,14 +20,14 @@ class Alive(BaseModel):
     status: str = "alive"
 
 
-class Part(BaseModel):
+class PartHealth(BaseModel):
     ready: bool
     detail: str
 
 
-class Ready(BaseModel):
+class Readiness(BaseModel):
     ready: bool
-    parts: dict[str, Part]
+    parts: dict[str, PartHealth]
 
 
 @router.get("/livez", summary="Does the process answer")
@@ -36,16 +36,16 @@ async def livez() -> Alive:
 
 
 @router.get(
-    "/readyz", summary="Do all parts work", responses={503: {"model": Ready, "description": "A part does not work"}}
+    "/readyz", summary="Do all parts work", responses={503: {"model": Readiness, "description": "A part does not work"}}
 )
-async def readyz(services: Provided, response: Response) -> Ready:
+async def readyz(services: Provided, response: Response) -> Readiness:
     """Asks the database and all other parts; 503 when one does not work that is needed, or while the service stops."""
     needed = _checks(services)
     names, checks = zip(*{**services.spare, **needed}.items(), strict=True)
     parts = dict(zip(names, await asyncio.gather(*map(_ask, checks)), strict=True))
     ready = all(parts[name].ready for name in needed)
     response.status_code = 200 if ready else 503
-    return Ready(ready=ready, parts=parts)
+    return Readiness(ready=ready, parts=parts)
 
 
 @router.get("/metrics", dependencies=READ, summary="Figures for Prometheus", response_class=Response)
@@ -53,7 +53,7 @@ async def metrics(services: Provided) -> Response:
     return Response(generate_latest(services.registry), media_type=CONTENT_TYPE_LATEST)
 
 
-def _checks(services: Services) -> Mapping[str, Check]:
+def _checks(services: AppDependencies) -> Mapping[str, HealthCheck]:
     async def database() -> str:
         await services.store.ping()
         return "answers"
@@ -66,11 +66,11 @@ def _checks(services: Services) -> Mapping[str, Check]:
     return {"process": process, "database": database, **services.checks}
 
 
-async def _ask(check: Check) -> Part:
+async def _ask(check: HealthCheck) -> PartHealth:
     try:
         async with asyncio.timeout(CHECK_SECONDS):
-            return Part(ready=True, detail=await check())
+            return PartHealth(ready=True, detail=await check())
     except TimeoutError:
-        return Part(ready=False, detail=f"no answer within {CHECK_SECONDS:g} s")
+        return PartHealth(ready=False, detail=f"no answer within {CHECK_SECONDS:g} s")
     except DiagnoserError as error:
-        return Part(ready=False, detail=str(error) or error.title)
+        return PartHealth(ready=False, detail=str(error) or error.title)

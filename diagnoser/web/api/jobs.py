@@ -5,12 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from diagnoser.errors import NotFound
 from diagnoser.model import AttemptKey, Event, EventKind, Job
+from diagnoser.model.errors import NotFound
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Store
-from diagnoser.web.api.fields import JobId, JobPath, Node, When, moment
-from diagnoser.web.api.shapes import EventShape, JobPage, JobShape, of_event, of_job, of_job_page
-from diagnoser.web.auth import EXECUTE, READ, Provided
+from diagnoser.web.api.params import JobId, JobPath, Node, TimeField, moment
+from diagnoser.web.api.schemas import EventShape, JobPage, JobShape, of_event, of_job, of_job_page
+from diagnoser.web.authentication import EXECUTE, READ, Provided
 from diagnoser.web.problems import answers
 
 NODES_LIMIT = 100_000
@@ -46,7 +46,7 @@ class NewEvent(BaseModel):
 
     kind: EventKind
     attempt: int | None = Field(None, ge=1, lt=1 << 31, description="Launch of the job; the latest one by default")
-    time: When | None = Field(None, description="Seconds since the epoch or ISO 8601; now by default")
+    time: TimeField | None = Field(None, description="Seconds since the epoch or ISO 8601; now by default")
     code: int | None = Field(None, ge=-(1 << 31), lt=1 << 32, description="Exit code")
     signal: int | None = Field(None, ge=1, le=64, description="Signal that ended the process")
     step: int | None = Field(None, ge=0, lt=1 << 62, description="Training step")

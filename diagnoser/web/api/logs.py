@@ -8,14 +8,14 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from diagnoser.errors import BadInput, Unsupported
-from diagnoser.ingest import Defaults
-from diagnoser.intake import Receipt
+from diagnoser.ingest import RecordDefaults
+from diagnoser.ingest.service import IngestReceipt
 from diagnoser.model import Stream
-from diagnoser.web.api.fields import JobId, Node, Source
-from diagnoser.web.auth import EXECUTE, Provided
-from diagnoser.web.bodies import Bodies
+from diagnoser.model.errors import BadInput, Unsupported
+from diagnoser.web.api.params import JobId, Node, Source
+from diagnoser.web.authentication import EXECUTE, Provided
 from diagnoser.web.problems import answers
+from diagnoser.web.request_bodies import Bodies
 
 router = APIRouter(tags=["logs"])
 
@@ -46,10 +46,10 @@ class LogQuery(BaseModel):
         description="Lines of the stream before this body. With it, a body that is sent again counts once",
     )
 
-    def defaults(self) -> Defaults:
+    def defaults(self) -> RecordDefaults:
         stream = Stream(self.source, self.node or "", -1 if self.rank is None else self.rank)
         first = None if self.offset is None else self.offset + 1
-        return Defaults(self.job or "", self.attempt, stream, first, self.cluster or "")
+        return RecordDefaults(self.job or "", self.attempt, stream, first, self.cluster or "")
 
 
 BODY = {
@@ -77,7 +77,7 @@ BODY = {
     dependencies=EXECUTE,
     openapi_extra=BODY,
     responses={
-        200: {"model": Receipt, "description": "Committed, but not all of it as it was sent: the receipt tells"},
+        200: {"model": IngestReceipt, "description": "Committed, but not all of it as it was sent: the receipt tells"},
         204: {"description": "All lines are committed"},
         **answers(400, 401, 403, 413, 415, 503),
     },

@@ -5,16 +5,16 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict, Field
 
-from diagnoser.errors import BadInput
-from diagnoser.model import BreakerState, NodeActor, NodeEventKind, NodeMark, PlanState
+from diagnoser.model import BreakerState, NodeActor, NodeEvent, NodeEventKind, PlanState
+from diagnoser.model.errors import BadInput
 from diagnoser.ports import PlanFilter
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
-from diagnoser.web.api.fields import Node, When, moment
-from diagnoser.web.api.plans import Cluster, Comment, Decision
-from diagnoser.web.api.shapes import BreakerShape, NodeShape, of_breaker, of_node
-from diagnoser.web.auth import EXECUTE, READ, WRITE, Provided
+from diagnoser.web.api.params import Node, TimeField, moment
+from diagnoser.web.api.plans import ClusterField, Comment, Decision
+from diagnoser.web.api.schemas import BreakerShape, NodeShape, of_breaker, of_node
+from diagnoser.web.authentication import EXECUTE, READ, WRITE, Provided
+from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
-from diagnoser.web.services import Services
 
 OPEN_PLANS = 1000
 """Plans looked at when a person takes a node in hand."""
@@ -22,7 +22,9 @@ OPEN_PLANS = 1000
 router = APIRouter(tags=["recovery"])
 
 NodePath = Annotated[Node, Path(description="Name of the node")]
-Scope = Annotated[str, Path(pattern=r"^[^\x00-\x1f\x7f/]{1,401}$", description="`cluster` or `cluster:partition`")]
+ClusterPath = Annotated[
+    str, Path(pattern=r"^[^\x00-\x1f\x7f/]{1,401}$", description="`cluster` or `cluster:partition`")
+]
 
 
 class NewNodeEvent(BaseModel):
@@ -32,16 +34,16 @@ class NewNodeEvent(BaseModel):
 
     kind: NodeEventKind
     by: NodeActor
-    cluster: Cluster = ""
+    cluster: ClusterField = ""
     reason: Comment = ""
-    time: When | None = Field(None, description="Seconds since the epoch or ISO 8601; now by default")
+    time: TimeField | None = Field(None, description="Seconds since the epoch or ISO 8601; now by default")
 
 
 @router.post("/nodes/{node}/events", dependencies=EXECUTE, responses=answers(400, 401, 403, 503))
 async def report(node: NodePath, body: NewNodeEvent, services: Provided) -> NodeShape:
     """What a person did to a node is respected: plans leave the node alone. It is kept as feedback on ours."""
     now = services.clock()
-    mark = NodeMark(
+    mark = NodeEvent(
         body.cluster or DEFAULT_CLUSTER,
         node,
         body.kind,
@@ -56,7 +58,7 @@ async def report(node: NodePath, body: NewNodeEvent, services: Provided) -> Node
 
 
 @router.get("/nodes", dependencies=READ, responses=answers(400, 401, 503), summary="Nodes that something happened to")
-async def index(services: Provided, cluster: Cluster = "") -> list[NodeShape]:
+async def index(services: Provided, cluster: ClusterField = "") -> list[NodeShape]:
     return [of_node(mark) for mark in await services.store.node_marks(cluster)]
 
 
@@ -67,12 +69,12 @@ async def breakers(services: Provided) -> list[BreakerShape]:
 
 
 @router.post("/breakers/{cluster}/reset", dependencies=WRITE, responses=answers(400, 401, 403, 404, 503))
-async def reset(cluster: Scope, body: Decision, services: Provided) -> BreakerShape:
+async def reset(cluster: ClusterPath, body: Decision, services: Provided) -> BreakerShape:
     """Let plans act by themselves again. The comment is needed."""
     return of_breaker(await reset_breaker(services, cluster, body.by, body.comment))
 
 
-async def _leave_alone(services: Services, mark: NodeMark, now: float) -> None:
+async def _leave_alone(services: AppDependencies, mark: NodeEvent, now: float) -> None:
     """Plans that were decided before the person acted, and have not begun."""
     for state in (PlanState.SENT, PlanState.WAITING):
         for plan in await services.store.plans(PlanFilter(state.value), "", OPEN_PLANS):
@@ -81,7 +83,7 @@ async def _leave_alone(services: Services, mark: NodeMark, now: float) -> None:
     services.tell_outbox()
 
 
-async def reset_breaker(services: Services, scope: str, by: str, comment: str) -> BreakerState:
+async def reset_breaker(services: AppDependencies, scope: str, by: str, comment: str) -> BreakerState:
     """Raises NotFound, and BadInput without a comment: the next one to look wants to know why it is safe again."""
     if not comment.strip():
         raise BadInput("resetting a breaker needs a comment: why may nodes be taken out again?")

@@ -7,17 +7,17 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from diagnoser.errors import NotFound
 from diagnoser.model import Job, PairResult, Plan, PlanState, Step
-from diagnoser.orders import Report
+from diagnoser.model.errors import NotFound
+from diagnoser.planning.transitions import PlanReport
 from diagnoser.ports import PlanFilter
 from diagnoser.recovery import node_check
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
-from diagnoser.web.api.fields import JobId, Node
-from diagnoser.web.api.shapes import PlanShape, of_plan
-from diagnoser.web.auth import EXECUTE, READ, WRITE, Provided
+from diagnoser.web.api.params import JobId, Node
+from diagnoser.web.api.schemas import PlanShape, of_plan
+from diagnoser.web.authentication import EXECUTE, READ, WRITE, Provided
+from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
-from diagnoser.web.services import Services
 
 PAGE, PAGE_LIMIT = 50, 200
 WAIT_LIMIT = 30.0
@@ -30,8 +30,8 @@ router = APIRouter(tags=["recovery"])
 PlanId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.@:+=-]{1,250}$", description="Id of the plan")]
 Who = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Comment = Annotated[str, Field(max_length=2000)]
-Cluster = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
-Secret = Annotated[str, Field(min_length=1, max_length=200)]
+ClusterField = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+LeaseToken = Annotated[str, Field(min_length=1, max_length=200)]
 Output = Annotated[str, Field(max_length=100_000)]
 
 
@@ -62,7 +62,7 @@ class Decision(_Body):
 
 class ClaimRequest(_Body):
     executor: Who = Field(description="Name of the executor, the same after a restart")
-    cluster: Cluster = Field("", description=f"Cluster as jobs are registered with; empty is `{DEFAULT_CLUSTER}`")
+    cluster: ClusterField = Field("", description=f"Cluster as jobs are registered with; empty is `{DEFAULT_CLUSTER}`")
     wait: float = Field(0.0, ge=0, le=WAIT_LIMIT, description="Seconds to wait for a plan (long poll)")
 
 
@@ -85,21 +85,21 @@ class StepBody(_Body):
 
 
 class ReportBody(_Body):
-    token: Secret
+    token: LeaseToken
     state: Literal["progress", "reached", "not_reached"]
     steps: tuple[StepBody, ...] = Field((), max_length=STEPS_LIMIT, description="New steps, or all so far")
     detail: Comment = ""
     drained: tuple[Node, ...] = Field((), max_length=10_000, description="Nodes taken out")
     requeued: Annotated[str, Field(max_length=250)] = Field("", description="Id of the job that runs (again)")
 
-    def report(self) -> Report:
+    def report(self) -> PlanReport:
         state = PlanState.SENT if self.state == "progress" else PlanState(self.state)
         steps = tuple(step.step() for step in self.steps)
-        return Report(self.token, state, steps, self.detail.replace("\0", ""), self.drained, self.requeued)
+        return PlanReport(self.token, state, steps, self.detail.replace("\0", ""), self.drained, self.requeued)
 
 
 class CheckRequest(_Body):
-    token: Secret
+    token: LeaseToken
     nodes: tuple[Node, ...] = Field(
         (), max_length=10_000, description="Nodes of the job, when it was registered without them"
     )
@@ -116,12 +116,12 @@ class ResultBody(_Body):
 
 
 class ResultsBody(_Body):
-    token: Secret
+    token: LeaseToken
     round: int = Field(ge=1, le=100_000)
     results: tuple[ResultBody, ...] = Field(max_length=10_000)
 
 
-class Verdict(BaseModel):
+class CheckVerdictSchema(BaseModel):
     """faulty: to be drained. stragglers: slow, but they work. shared_cause: every group failed, nobody is drained."""
 
     faulty: tuple[str, ...]
@@ -136,7 +136,7 @@ class CheckRound(BaseModel):
     round: int
     pairs: tuple[tuple[str, ...], ...] = ()
     timeout_seconds: float
-    verdict: Verdict | None = None
+    verdict: CheckVerdictSchema | None = None
 
 
 @router.get("/plans", dependencies=READ, responses=answers(400, 401, 503), summary="List plans")
@@ -221,20 +221,20 @@ async def check_results(id: PlanId, body: ResultsBody, services: Provided) -> Ch
     return _round(await services.change_plan(id, now, rule, alone=False), services)
 
 
-async def approve_plan(services: Services, id: str, by: str, comment: str) -> Plan:
+async def approve_plan(services: AppDependencies, id: str, by: str, comment: str) -> Plan:
     """Raises NotFound, Conflict."""
     plan, now = await find(services, id), services.clock()
     record = await services.store.diagnosis(plan.diagnosis)
     return await services.change_plan(id, now, services.orders.approve(record, by, comment, now))
 
 
-async def refuse_plan(services: Services, id: str, by: str, comment: str) -> Plan:
+async def refuse_plan(services: AppDependencies, id: str, by: str, comment: str) -> Plan:
     """Raises NotFound, Conflict."""
     now = services.clock()
     return await services.change_plan(id, now, services.orders.refuse(by, comment, now))
 
 
-async def find(services: Services, id: str) -> Plan:
+async def find(services: AppDependencies, id: str) -> Plan:
     """Raises NotFound."""
     plan = await services.store.plan(id)
     if plan is None:
@@ -246,13 +246,13 @@ def _nodes_of(job: Job | None) -> tuple[str, ...]:
     return (job.nodes or tuple(job.rank_nodes.values())) if job else ()
 
 
-def _round(plan: Plan, services: Services) -> CheckRound:
+def _round(plan: Plan, services: AppDependencies) -> CheckRound:
     """Raises NotFound before the check has begun."""
     check, limit = plan.check, services.orders.policy.table.check.timeout_seconds
     if check is None:
         raise NotFound(f"plan {plan.id} has no node check")
     found = check.verdict
-    verdict = found and Verdict(
+    verdict = found and CheckVerdictSchema(
         faulty=found.faulty, stragglers=found.stragglers, shared_cause=found.shared_cause, reason=found.reason
     )
     return CheckRound(round=check.round, pairs=node_check.todo(check), timeout_seconds=limit, verdict=verdict)

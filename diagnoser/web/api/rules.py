@@ -7,15 +7,15 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from diagnoser.errors import NotFound
-from diagnoser.learning import school
+from diagnoser.learning import rule_lifecycle
 from diagnoser.model import HitVerdict, LearnedKind, LearnedRule, LearnedState, RuleHit
+from diagnoser.model.errors import NotFound
 from diagnoser.ports import LearnedFilter
-from diagnoser.web.api.fields import utc
+from diagnoser.web.api.params import utc
 from diagnoser.web.api.plans import Decision
-from diagnoser.web.auth import READ, WRITE, Provided
+from diagnoser.web.authentication import READ, WRITE, Provided
+from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
-from diagnoser.web.services import Services
 
 PAGE, PAGE_LIMIT = 50, 500
 HITS = 50
@@ -146,32 +146,32 @@ _CHANGE = answers(400, 401, 403, 404, 409, 413, 503)
 @router.post("/rules/{id}/promote", dependencies=WRITE, responses=_CHANGE, summary="Let a rule in shadow decide")
 async def promote(id: RuleId, body: Decision, services: Provided) -> LearnedShape:
     """It stays in `sandbox`: it names causes, and never leads to an automatic action that needs a stable rule."""
-    return of_learned(await changed(services, id, school.promoted, body.by, body.comment))
+    return of_learned(await changed(services, id, rule_lifecycle.promoted, body.by, body.comment))
 
 
 @router.post("/rules/{id}/retire", dependencies=WRITE, responses=_CHANGE, summary="Take a rule out of use")
 async def retire(id: RuleId, body: Decision, services: Provided) -> LearnedShape:
     """From shadow or from force. Every replica drops it before its next diagnosis."""
-    return of_learned(await changed(services, id, school.retired, body.by, body.comment))
+    return of_learned(await changed(services, id, rule_lifecycle.retired, body.by, body.comment))
 
 
 @router.post("/rules/{id}/restore", dependencies=WRITE, responses=_CHANGE, summary="Undo a retirement")
 async def restore(id: RuleId, body: Decision, services: Provided) -> LearnedShape:
     """The rule passes the gates again, and is then in shadow."""
-    return of_learned(await changed(services, id, school.restored, body.by, body.comment))
+    return of_learned(await changed(services, id, rule_lifecycle.restored, body.by, body.comment))
 
 
 Move = Callable[[LearnedRule, str, str, float], LearnedRule]
 """Rule, who, why, when -> the rule in its new state. Raises Conflict."""
 
 
-async def changed(services: Services, id: str, move: Move, by: str, comment: str) -> LearnedRule:
+async def changed(services: AppDependencies, id: str, move: Move, by: str, comment: str) -> LearnedRule:
     """Raises NotFound, Conflict."""
     rule = await find(services, id)
     return await services.store.change_rule(rule, move(rule, by, comment.replace("\0", ""), services.clock()))
 
 
-async def find(services: Services, id: str) -> LearnedRule:
+async def find(services: AppDependencies, id: str) -> LearnedRule:
     rule = await services.store.learned_rule(id)
     if rule is None:
         raise NotFound(f"there is no learned rule {id!r}")
@@ -183,7 +183,7 @@ def of_learned(rule: LearnedRule) -> LearnedShape:
     return LearnedShape(
         created=utc(rule.created),
         changed=utc(rule.changed or rule.created),
-        path=school.file_of(rule),
+        path=rule_lifecycle.file_of(rule),
         author=AuthorShape(**_fields(rule.author, AuthorShape)),
         gates=[GateShape(**_fields(gate, GateShape)) for gate in rule.gates],
         history=[TurnShape(time=utc(turn.time), state=turn.state, by=turn.by, why=turn.why) for turn in rule.history],

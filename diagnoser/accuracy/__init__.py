@@ -1,0 +1,1 @@
+"""Scores verdicts against labels, and what the model adds."""

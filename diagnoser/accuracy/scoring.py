@@ -1,0 +1,220 @@
+"""Scores diagnoses against labels: pure, so that the command line, the tests and CI say the same.
+
+The shares are those of the project's outside scorer, definition by definition; what it does not measure (intervals,
+confusion, top-3) is added beside them.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from diagnoser.model import Diagnosis
+
+_BESIDES: dict[str, frozenset[str]] = {
+    "connection_error": frozenset({"resubmit", "check_and_resubmit"}),
+    "filesystem_error": frozenset({"resubmit", "check_and_resubmit"}),
+    "container_runtime_error": frozenset({"resubmit", "check_and_resubmit", "notify_user"}),
+    "model_loading_error": frozenset({"notify_user", "rollback_and_resubmit"}),
+}
+"""Actions that are right as well for a type."""
+_BINS = 10
+_ROUNDS = 1000
+_SMALL_WEIGHT = 0.05
+"""GPU-time weight of a type that the paper's table does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One labelled case. Empty root_lines: no line shows the cause. type_visible False: abstaining is right."""
+
+    id: str
+    category: str
+    type: str
+    root_lines: tuple[int, ...]
+    root_text: str
+    recovery: str
+    node: str | None = None
+    rank: int | None = None
+    silent: bool = False
+    type_visible: bool = True
+
+
+def label_of(data: Mapping[str, object]) -> Label:
+    """A label from one object of ``labels.jsonl``. Raises KeyError when a needed field is missing."""
+    lines, rank, node = data["root_lines"], data.get("rank"), data.get("node")
+    return Label(
+        id=str(data["id"]),
+        category=str(data["category"]),
+        type=str(data["type"]),
+        root_lines=tuple(int(line) for line in lines) if isinstance(lines, list) else (),
+        root_text=str(data.get("root_text") or ""),
+        recovery=str(data["recovery"]),
+        node=str(node) if node else None,
+        rank=rank if isinstance(rank, int) else None,
+        silent=bool(data.get("silent")),
+        type_visible=data.get("type_visible") is not False,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredVerdict:
+    """How one case came out; None where the measure does not apply."""
+
+    label: Label
+    said_category: str
+    said_type: str
+    decided_by: str
+    confidence: float
+    category: bool
+    type: bool
+    action: bool
+    root: bool | None
+    root_top3: bool | None
+    rank: bool | None
+    node: bool | None
+    false_cordon: bool
+    wrong_node_cordon: bool
+    false_alarm: bool
+    false_stop: bool
+
+
+@dataclass(frozen=True)
+class AccuracyReport:
+    """shares: name -> share in 0..1 or None. counts: name -> number. intervals: name -> 95 % bootstrap interval.
+
+    node: of all cases with a known node. node_attributable: of those where some line of the log shows the cause.
+
+    confusion: (label, said) -> cases, for wrong types. by_type: type -> (right, cases).
+    """
+
+    shares: Mapping[str, float | None]
+    counts: Mapping[str, int]
+    intervals: Mapping[str, tuple[float, float]]
+    confusion: Mapping[tuple[str, str], int]
+    by_type: Mapping[str, tuple[int, int]]
+    misses: tuple[ScoredVerdict, ...] = field(default=(), repr=False)
+
+
+def judge(label: Label, diagnosis: Diagnosis, shift: int = 0) -> ScoredVerdict:
+    """shift: lines of a healthy log that were put before the case."""
+    category = diagnosis.category == label.category
+    type_ = diagnosis.type == label.type
+    abstained = diagnosis.category == "unknown"
+    if not label.type_visible:
+        type_ = type_ or abstained
+        category = category or type_
+    action = str(diagnosis.recovery.action)
+    nodes = [suspect.node for suspect in diagnosis.nodes]
+    cause = diagnosis.root_cause
+    cordon = action == "cordon_and_resubmit"
+    node_of_cause = cause.node if cause else None
+    return ScoredVerdict(
+        label=label,
+        said_category=str(diagnosis.category),
+        said_type=str(diagnosis.type),
+        decided_by=diagnosis.decided_by,
+        confidence=diagnosis.confidence,
+        category=category,
+        type=type_,
+        action=action == label.recovery or action in _BESIDES.get(label.type, ()),
+        root=_right_line(label, [(cause.line, cause.text)] if cause else [], shift) if label.root_lines else None,
+        root_top3=_right_line(label, _top(diagnosis), shift) if label.root_lines else None,
+        rank=(cause.rank if cause else None) == label.rank if label.rank is not None and not label.silent else None,
+        node=nodes[:1] == [label.node] or node_of_cause == label.node if label.node else None,
+        false_cordon=cordon and label.category != "infrastructure",
+        wrong_node_cordon=cordon and bool(label.node) and bool(nodes) and nodes[0] != label.node,
+        false_alarm=label.category == "none" and diagnosis.category != "none",
+        false_stop=action == "notify_user" and label.recovery not in ("notify_user", "none"),
+    )
+
+
+def report(verdicts: Sequence[ScoredVerdict], weights: Mapping[str, float], seed: int = 7) -> AccuracyReport:
+    """weights: share of GPU time that a type cost (the paper's Table 3). seed: of the bootstrap."""
+    measures: dict[str, Callable[[ScoredVerdict], bool | None]] = {
+        "category": lambda one: one.category,
+        "type": lambda one: one.type,
+        "root_line": lambda one: one.root,
+        "root_line_top3": lambda one: one.root_top3,
+        "action": lambda one: one.action,
+        "rank": lambda one: one.rank,
+        "node": lambda one: one.node,
+        "node_attributable": lambda one: None if one.label.silent else one.node,
+        "abstain": lambda one: one.said_category == "unknown",
+    }
+    values = {name: [value for one in verdicts if (value := of(one)) is not None] for name, of in measures.items()}
+    shares = {name: _share(found) for name, found in values.items()}
+    shares["macro_f1"] = _macro_f1(verdicts)
+    shares["gpu_time_weighted_type"] = _weighted(verdicts, weights)
+    shares["ece"] = calibration_error([(one.confidence, one.type) for one in verdicts])
+    counts = {"cases": len(verdicts), "rank_cases": len(values["rank"]), "node_cases": len(values["node"])}
+    for name in ("false_cordon", "wrong_node_cordon", "false_alarm", "false_stop"):
+        counts[name] = sum(bool(getattr(one, name)) for one in verdicts)
+    by_type: dict[str, tuple[int, int]] = {}
+    for one in verdicts:
+        right, cases = by_type.get(one.label.type, (0, 0))
+        by_type[one.label.type] = (right + one.type, cases + 1)
+    return AccuracyReport(
+        shares=shares,
+        counts=counts,
+        intervals={name: _interval(found, Random(seed)) for name, found in values.items() if found},  # noqa: S311
+        confusion=Counter((one.label.type, one.said_type) for one in verdicts if not one.type),
+        by_type=dict(sorted(by_type.items())),
+        misses=tuple(one for one in verdicts if not (one.category and one.type and one.root is not False)),
+    )
+
+
+def calibration_error(pairs: Sequence[tuple[float, bool]]) -> float:
+    """Expected calibration error over ten equal bins of confidence."""
+    bins: dict[int, list[tuple[float, bool]]] = defaultdict(list)
+    for sure, right in pairs:
+        bins[min(_BINS - 1, int(sure * _BINS))].append((sure, right))
+    gaps = (abs(sum(sure for sure, _ in group) - sum(right for _, right in group)) for group in bins.values())
+    return sum(gaps) / max(1, len(pairs))
+
+
+def _top(diagnosis: Diagnosis) -> list[tuple[int, str]]:
+    """The root line and the next two that the diagnosis points at."""
+    cause = diagnosis.root_cause
+    first = [(cause.line, cause.text)] if cause else []
+    others = [(one.line, one.text) for one in diagnosis.evidence]
+    others += [(one.line, one.text) for one in diagnosis.rejected]
+    return (first + [other for other in others if other not in first])[:3]
+
+
+def _right_line(label: Label, lines: Sequence[tuple[int, str]], shift: int) -> bool:
+    wanted = " ".join(label.root_text.split())
+    texts = (" ".join(text.split()) for _, text in lines)
+    return any(line - shift in label.root_lines for line, _ in lines) or any(text and text == wanted for text in texts)
+
+
+def _share(found: Sequence[bool]) -> float | None:
+    return sum(found) / len(found) if found else None
+
+
+def _weighted(verdicts: Sequence[ScoredVerdict], weights: Mapping[str, float]) -> float | None:
+    total = sum(weights.get(one.label.type, _SMALL_WEIGHT) for one in verdicts)
+    right = sum(weights.get(one.label.type, _SMALL_WEIGHT) for one in verdicts if one.type)
+    return right / total if total else None
+
+
+def _macro_f1(verdicts: Sequence[ScoredVerdict]) -> float | None:
+    right = Counter(one.label.type for one in verdicts if one.type)
+    missed = Counter(one.label.type for one in verdicts if not one.type)
+    wrong = Counter(one.said_type for one in verdicts if not one.type)
+    types = {one.label.type for one in verdicts}
+    scores = [_f1(right[kind], wrong[kind], missed[kind]) for kind in types]
+    return sum(scores) / len(scores) if scores else None
+
+
+def _f1(right: int, wrong: int, missed: int) -> float:
+    return 2 * right / (2 * right + wrong + missed) if right else 0.0
+
+
+def _interval(found: Sequence[bool], random: Random) -> tuple[float, float]:
+    """The middle 95 % of the shares of resampled cases."""
+    size = len(found)
+    drawn = sorted(sum(random.choices(found, k=size)) / size for _ in range(_ROUNDS))
+    cut = math.floor(_ROUNDS * 0.025)
+    return drawn[cut], drawn[-cut - 1]

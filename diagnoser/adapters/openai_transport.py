@@ -1,0 +1,95 @@
+"""What every OpenAI-compatible server has in common: a client whose replies are bounded, and why there is no answer."""
+
+from collections.abc import AsyncIterator
+from typing import cast
+
+import httpx2
+import openai
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+from diagnoser.model.errors import ModelFailed, ModelFailure
+
+REPLY_BYTES = 2 << 20
+"""Longest reply that is read. An answer has a few kilobytes, a vector of 8,192 numbers 200, a gateway's list of all its
+models up to a megabyte.
+"""
+
+
+class ReplyTooLong(openai.OpenAIError):
+    """A reply over ``REPLY_BYTES``, or one that could become so when it is unpacked.
+
+    One of the client's own errors, because those are what it lets through.
+    """
+
+
+# What the client raises -> why there is no answer. The first row that fits decides.
+_REASONS: tuple[tuple[type[Exception], ModelFailure], ...] = (
+    (openai.APITimeoutError, ModelFailure.TIMEOUT),
+    (openai.APIConnectionError, ModelFailure.UNAVAILABLE),
+    (openai.APIResponseValidationError, ModelFailure.MALFORMED),
+    (ReplyTooLong, ModelFailure.MALFORMED),
+    (openai.AuthenticationError, ModelFailure.DENIED),
+    (openai.PermissionDeniedError, ModelFailure.DENIED),
+    (openai.NotFoundError, ModelFailure.NOT_FOUND),
+    (openai.RateLimitError, ModelFailure.RATE_LIMITED),
+    (openai.OpenAIError, ModelFailure.UNAVAILABLE),
+)
+
+
+def client(base_url: str, api_key: str, timeout: float) -> AsyncOpenAI:
+    """timeout: seconds, for one question. Nothing is tried again here: the callers have deadlines.
+
+    A server that needs no key still wants the header. Replies come as they are, so that their length is the true one.
+    """
+    return AsyncOpenAI(
+        base_url=base_url,
+        api_key=api_key or "not-needed",
+        timeout=timeout,
+        max_retries=0,
+        default_headers={"Accept-Encoding": "identity"},
+        http_client=DefaultAsyncHttpxClient(event_hooks={"response": [_bound]}),
+    )
+
+
+def failure(error: openai.OpenAIError) -> ModelFailed:
+    """The same in our words. Never with the body: a server may echo the prompt, and with it the log."""
+    reason = next(reason for kind, reason in _REASONS if isinstance(error, kind))
+    return ModelFailed(reason, tell(error), _retry_after(error))
+
+
+def tell(error: openai.OpenAIError) -> str:
+    """The kind of an error, without its body."""
+    if isinstance(error, ReplyTooLong):
+        return str(error)
+    status = getattr(error, "status_code", None)
+    return f"{type(error).__name__}" + (f", HTTP {status}" if status else "")
+
+
+async def _bound(response: httpx2.Response) -> None:
+    """Called when the headers are there and nothing of the body is."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise ReplyTooLong("the server's reply is packed, and nobody asked for that")
+    response.stream = _Counted(cast(httpx2.AsyncByteStream, response.stream))
+
+
+class _Counted(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for part in self._stream:
+            size += len(part)
+            if size > REPLY_BYTES:
+                raise ReplyTooLong(f"the server's reply has more than {REPLY_BYTES >> 20} MB")
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _retry_after(error: openai.OpenAIError) -> float | None:
+    """Seconds; a date is not worth reading here."""
+    response = getattr(error, "response", None)
+    given = response.headers.get("retry-after", "") if response is not None else ""
+    return float(given) if given.isdecimal() else None

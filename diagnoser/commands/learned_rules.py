@@ -1,0 +1,62 @@
+"""`rules export`: what a service has learned, as rule files."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from diagnoser.commands.service import fetched
+from diagnoser.commands.terminal import out, site
+from diagnoser.model import LearnedState
+from diagnoser.model.errors import BadInput
+
+_PAGE = 500
+
+
+def rules_export(
+    folder: Annotated[Path, typer.Argument(help="Where the files go: <category>/<id>.yaml, as in a folder of rules.")],
+    url: Annotated[
+        str, typer.Option(help="The service, as http://127.0.0.1:8321; else the database of this site.")
+    ] = "",
+    token: Annotated[str, typer.Option(envvar="DIAGNOSER_TOKEN", help="A read token of that service.")] = "",
+    state: Annotated[LearnedState, typer.Option(help="Rules in this state.")] = LearnedState.ACTIVE,
+) -> None:
+    """Write learned rules as files that `diagnoser rules test FOLDER` proves, and that a site may keep as its own."""
+    found = dict(_served(url, token, state)) if url else asyncio.run(_stored(state))
+    for path, text in sorted(found.items()):
+        target = folder / path
+        if not target.resolve().is_relative_to(folder.resolve()):
+            raise BadInput(f"the service names a file outside of the folder: {path!r}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, "utf-8")
+    out.print(f"{len(found)} rules written to {folder}", markup=False, highlight=False)
+
+
+def _served(url: str, token: str, state: LearnedState) -> Iterator[tuple[str, str]]:
+    after = ""
+    while True:
+        query = f"state={state}&limit={_PAGE}&after={after}"
+        page: dict[str, Any] = fetched(f"{url.rstrip('/')}/api/v1/rules?{query}", token)
+        yield from ((str(rule["path"]), str(rule["text"])) for rule in page["items"] if rule["text"])
+        after = page["next"] or ""
+        if not after:
+            return
+
+
+async def _stored(state: LearnedState) -> dict[str, str]:
+    from diagnoser.adapters.sql.store import open_store  # the other commands start without it
+    from diagnoser.learning.rule_lifecycle import file_of
+    from diagnoser.ports import LearnedFilter
+
+    store = await open_store(site().database_url)
+    found: dict[str, str] = {}
+    try:
+        after = ""
+        while page := await store.learned(LearnedFilter(states=(state,)), after, _PAGE):
+            found |= {file_of(rule): rule.text for rule in page if rule.text}
+            after = page[-1].id
+    finally:
+        await store.close()
+    return found

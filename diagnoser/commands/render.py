@@ -1,0 +1,120 @@
+"""Verdicts and figures for people at a terminal, and the JSON contract for machines."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from diagnoser.accuracy.llm_ablation import AblationOutcome
+from diagnoser.accuracy.scoring import AccuracyReport
+from diagnoser.model import Compression, Diagnosis
+from diagnoser.model.taxonomy import Category
+
+Told = Callable[[int], None]
+COLOURS = {
+    Category.INFRASTRUCTURE: "red",
+    Category.FRAMEWORK: "yellow",
+    Category.SCRIPT: "magenta",
+    Category.NONE: "green",
+    Category.UNKNOWN: "bright_black",
+}
+
+
+def plain(value: Any) -> dict[str, Any]:
+    """A dataclass as JSON-ready data."""
+    return asdict(value)
+
+
+def contract(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The fixed contract of `diagnose --json`; what it does not name comes behind it."""
+    return plain(diagnosis)
+
+
+def diagnosis(console: Console, name: str, found: Diagnosis) -> None:
+    colour = COLOURS[found.category]
+    head = Text.assemble((found.type.replace("_", " "), f"bold {colour}"), f"  {found.category}, {found.outcome}, ")
+    head.append(f"{found.confidence:.0%} sure")
+    console.print(Panel(Group(head, _body(found)), title=name, title_align="left", border_style=colour))
+
+
+def _body(found: Diagnosis) -> Table:
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(style="bold", no_wrap=True)
+    rows.add_column(overflow="fold")
+    root = found.root_cause
+    if root:
+        rows.add_row("root line", Text(f"{root.line}: {root.text}"))
+        for key, value in (("rank", root.rank), ("node", root.node), ("gpu", root.gpu)):
+            if value is not None:
+                rows.add_row(key, Text(str(value)))
+    for suspect in found.nodes[:3]:
+        rows.add_row("suspect", Text(f"{suspect.node} ({suspect.score:.2f}) {suspect.why}"))
+    for symptom in found.symptoms[:3]:
+        rows.add_row("symptom", Text(f"{symptom.line}: {symptom.text[:160]}"))
+    if len(found.symptoms) > 3:
+        rows.add_row("", Text(f"and {len(found.symptoms) - 3} more"))
+    rows.add_row("action", Text(f"{found.recovery.action} ({found.recovery.reason})"))
+    rows.add_row("what to do", Text(found.mitigation))
+    for note in found.notes:
+        rows.add_row("note", Text(note))
+    rows.add_row("decided by", Text(found.decided_by))
+    if found.left_out.lines:
+        rows.add_row("left out", Text(f"{found.left_out.lines} lines: {found.left_out.why}"))
+    return rows
+
+
+def compression(figures: Compression, seconds: float) -> str:
+    share = figures.bytes_out / figures.bytes_in if figures.bytes_in else 0.0
+    speed = figures.lines_in / seconds if seconds else 0.0
+    return (
+        f"{figures.lines_in:,} lines ({figures.bytes_in:,} bytes) -> {figures.lines_out:,} lines "
+        f"({figures.bytes_out:,} bytes, {share:.2%}) in {seconds:.2f} s, {speed:,.0f} lines/s"
+    )
+
+
+def report_json(report: AccuracyReport) -> dict[str, Any]:
+    """Shares, counts, intervals and the confusion table."""
+    return {
+        **report.shares,
+        **report.counts,
+        "intervals": report.intervals,
+        "by_type": report.by_type,
+        "confusion": [{"label": label, "said": said, "cases": n} for (label, said), n in report.confusion.items()],
+    }
+
+
+def trial(console: Console, outcomes: Sequence[AblationOutcome]) -> None:
+    """The figures of `diagnoser eval --model`: a column for each stage."""
+    table = Table("measure", *(one.name for one in outcomes), box=None, header_style="bold")
+    columns = [one.figures() for one in outcomes]
+    for name in columns[0]:
+        table.add_row(name.replace("_", " "), *(_figure(column[name]) for column in columns))
+    console.print(table)
+
+
+def _figure(value: object) -> str:
+    if isinstance(value, dict):
+        return "\n".join(f"{count} {name}" for name, count in value.items())
+    return "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def report(console: Console, report: AccuracyReport) -> None:
+    """The figures of `diagnoser eval`."""
+    shares = Table("measure", "share", "95 % interval", box=None, header_style="bold")
+    for name, share in report.shares.items():
+        low, high = report.intervals.get(name, (0.0, 0.0))
+        interval = f"{low:.1%} - {high:.1%}" if name in report.intervals else ""
+        shares.add_row(name.replace("_", " "), "-" if share is None else f"{share:.1%}", interval)
+    counts = Table("count", "", box=None, header_style="bold")
+    for name, count in report.counts.items():
+        counts.add_row(name.replace("_", " "), str(count))
+    confusion = Table(
+        "label", "said", "cases", box=None, header_style="bold", title="Wrong types", title_justify="left"
+    )
+    for (label, said), cases in sorted(report.confusion.items(), key=lambda item: -item[1]):
+        confusion.add_row(label, said, str(cases))
+    console.print(shares, "", counts, "", confusion)

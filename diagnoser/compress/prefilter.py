@@ -1,0 +1,148 @@
+"""The door that no line of interest to a rule may miss.
+
+Two looks. The first is at the blurred line, once for all lines of the same blur: does it carry a rule's anchor? Only
+then the patterns of that rule are tried, blurred as well. A pattern that asks for certain digits (an Xid code, an
+errno) is then tried on each line. One RE2 set of all patterns would be no door but a wall: its automaton grows with
+every new line.
+"""
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
+
+import re2
+
+from diagnoser.compress.line_flags import LineFlag
+from diagnoser.compress.line_masking import blurred
+from diagnoser.compress.pattern_masking import asks_for_digits, blur
+from diagnoser.model import Anchor
+
+WatchedPattern = tuple[tuple[str, ...], tuple[str, ...], bool]
+"""Anchors and patterns of a rule, and whether it names a root."""
+_ANCHOR, _FATAL = int(LineFlag.ANCHOR), int(LineFlag.ANCHOR | LineFlag.FATAL)
+_LONGEST = 8192
+_MOST_WATCHES = 1000
+
+
+class PatternSet:
+    """Patterns looked for in one pass; each means a ``LineFlag``, a Filter Rule or a dialect of progress.
+
+    RE2 first looks which literals of the patterns are there at all, in one small automaton, and then runs only patterns
+    that can match. One automaton of all patterns would grow with every new line.
+    """
+
+    def __init__(self) -> None:
+        self._filter = re2.Filter()
+        self._meaning: list[tuple[int, str, int]] = []
+
+    def add(self, pattern: str, kind: int = 0, filtered: str = "", dialect: int = -1) -> None:
+        self._filter.Add(pattern, _options())
+        self._meaning.append((kind, filtered, dialect))
+
+    @classmethod
+    def of(cls, patterns: Iterable[tuple[str, int]]) -> "PatternSet":
+        """A compiled set of (pattern, kind)."""
+        made = cls()
+        for pattern, kind in patterns:
+            made.add(pattern, kind)
+        made.compile()
+        return made
+
+    def compile(self) -> None:
+        if self._meaning:
+            self._filter.Compile()
+
+    def look(self, text: bytes) -> tuple[int, str, int]:
+        """Kinds of all patterns that hit, the first filter and the first dialect among them."""
+        kind, filtered, dialect = 0, "", -1
+        for index in sorted(self._filter.Match(text, False) or ()) if self._meaning else ():
+            meaning = self._meaning[index]
+            kind |= meaning[0]
+            filtered = filtered or meaning[1]
+            dialect = meaning[2] if dialect < 0 else dialect
+        return kind, filtered, dialect
+
+
+class _Rule:
+    """The patterns of a rule, compiled when a line first carries one of its anchors."""
+
+    def __init__(self, patterns: Iterable[str], kind: int) -> None:
+        self.kind = kind
+        self._patterns = tuple(patterns)
+        self.digits = [pattern for pattern in self._patterns if asks_for_digits(pattern)]
+        self._all: PatternSet | None = None
+
+    def look(self, blur_of_body: bytes) -> tuple[bool, bool]:
+        """(every line of this blur counts as matched, some may be)."""
+        if self._all is None:
+            self._all = PatternSet.of((blur(text), 2 if text in self.digits else 1) for text in self._patterns)
+        found = self._all.look(blur_of_body)[0]
+        return bool(found & 1), bool(found & 2)
+
+
+class Prefilter:
+    """anchors: literals; a line with one is kept. watched: (anchors, RE2 patterns, fatal) of each rule; an anchor that
+    rules own keeps only lines that one of these rules matches. fatal: the rule names a root.
+    """
+
+    def __init__(self, anchors: Iterable[Anchor] = (), watched: Iterable[WatchedPattern] = ()) -> None:
+        self._key = tuple(sorted(set(anchors))), tuple(watched)
+        self._hash = hash(self._key)
+        self.unanchored = tuple(pattern for texts, patterns, _ in self._key[1] if not texts for pattern in patterns)
+        owners: dict[bytes, list[_Rule]] = {}
+        for texts, patterns, fatal in self._key[1]:
+            rule = _Rule(patterns, _FATAL if fatal else _ANCHOR)
+            for text in texts:
+                owners.setdefault(blurred(text.encode()), []).append(rule)
+        free = {blurred(anchor.text.encode()): _FATAL if anchor.fatal else _ANCHOR for anchor in self._key[0]}
+        literals = sorted((free.keys() | owners.keys()) - {b""})
+        self._anchored = [(0 if text in owners else free[text], owners.get(text, [])) for text in literals]
+        self._watches: dict[tuple[_Rule, ...], PatternSet] = {}
+        self._set = re2.Set.SearchSet(_options())
+        for literal in literals:
+            self._set.Add(_literal(literal))
+        self._set.Compile()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Prefilter) and other._key == self._key
+
+    def shape(self, blur_of_line: bytes, body: bytes) -> tuple[int, PatternSet | None]:
+        """Kind of all lines of a blur, ``body`` being that of the message, and what must be looked for in each."""
+        body = body[:_LONGEST]
+        hits = (self._set.Match(blur_of_line) or ()) if self._anchored else ()
+        kind, maybe = reduce(or_, (self._anchored[hit][0] for hit in hits), 0), []
+        for rule in dict.fromkeys([rule for hit in hits for rule in self._anchored[hit][1]]):
+            if rule.kind & ~kind:
+                sure, may = rule.look(body)
+                kind |= rule.kind if sure else 0
+                maybe += [rule] if may else []
+        return kind, self._watch(tuple(rule for rule in maybe if rule.kind & ~kind))
+
+    def _watch(self, rules: tuple[_Rule, ...]) -> PatternSet | None:
+        """The patterns of these rules that ask for certain digits, as one set."""
+        if rules and rules not in self._watches:
+            if len(self._watches) > _MOST_WATCHES:
+                self._watches.clear()
+            self._watches[rules] = PatternSet.of((text, rule.kind) for rule in rules for text in rule.digits)
+        return self._watches[rules] if rules else None
+
+
+def kind_of_line(body: bytes, watch: PatternSet) -> int:
+    """Kind that the digits of a line add."""
+    return watch.look(body[:_LONGEST])[0]
+
+
+def _options() -> re2.Options:
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1  # bytes are matched as they are, also where they are no UTF-8
+    options.max_mem = 64 << 20
+    options.log_errors = False
+    return options
+
+
+def _literal(text: bytes) -> str:
+    """RE2 source of some bytes, which need not be UTF-8."""
+    return "".join(f"\\x{byte:02x}" if byte > 127 else re2.escape(chr(byte)) for byte in text)

@@ -1,0 +1,63 @@
+"""Who speaks: ranks of lines whose prefix does not say the rank itself."""
+
+from collections.abc import Iterator
+
+from diagnoser.compress.delta import Delta
+from diagnoser.model import Stream
+
+
+class RankResolver:
+    """Resolves voices to ranks from what the whole log shows.
+
+    ``3: [rank7]: ...`` seen anywhere tells that the voice ``3: `` is (also) rank 7. A bare srun label is the rank
+    itself unless some label speaks for other ranks or for local ranks of a launcher that runs under srun.
+    """
+
+    def __init__(self, delta: Delta) -> None:
+        self._known: dict[tuple[Stream, str], int] = {}
+        self._nested: dict[Stream, set[str]] = {}
+        for stream, share in delta.shares.items():
+            for voice, bits in share.voices.items():
+                self._note(stream, voice, list(bits_of(bits)))
+        rows = (row for share in delta.shares.values() for row in share.rows.values())
+        self._launcher = any(b"torch/distributed/elastic" in row.text for row in rows)
+
+    def _note(self, stream: Stream, voice: str, ranks: list[int]) -> None:
+        if len(ranks) == 1:
+            self._known[stream, voice] = ranks[0]
+        if voice.startswith("t") and ("/" in voice or any(f"t{rank}" != voice for rank in ranks)):
+            self._nested.setdefault(stream, set()).add(voice)
+
+    def of(self, stream: Stream, voice: str, rank: int) -> int:
+        """The rank of a line, -1 when nothing tells."""
+        if rank >= 0:
+            return rank
+        if stream.rank >= 0:
+            return stream.rank
+        known = self._known.get((stream, voice), -1)
+        if known >= 0:
+            return known
+        if voice[:1] == "t" and voice[1:].isdigit() and not self._nested.get(stream) and not self._launcher:
+            return int(voice[1:])
+        return int(voice[1:]) if voice[:1] in ("d", "r") and voice[1:].isdigit() else -1
+
+    def spread(self, stream: Stream, codes: int) -> frozenset[int]:
+        """The ranks of a bit set of ``rank_code``."""
+        ranks = set()
+        for code in bits_of(codes):
+            number, kind = divmod(code, 3)
+            voice = ("", f"t{number}", f"t{number // 16}/d{number % 16}")[kind]
+            rank = self.of(stream, voice, number if kind == 0 else -1)
+            if rank < 0 and kind == 2:
+                rank = self.of(stream, f"d{number}", -1) if (stream, f"d{number}") in self._known else -1
+            if rank >= 0:
+                ranks.add(rank)
+        return frozenset(ranks)
+
+
+def bits_of(bits: int) -> Iterator[int]:
+    """Numbers of the bits that are set, ascending."""
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low

@@ -1,0 +1,177 @@
+"""What of a delta stays. Every choice here holds under merging: S(S(A) | S(B)) = S(A | B)."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import TypeVar
+from zlib import crc32
+
+from diagnoser.compress.delta import Delta, DeltaRow, StreamDelta
+from diagnoser.compress.limits import CompressorLimits, budget_of
+from diagnoser.model import Cap, Stream
+
+T = TypeVar("T")
+_SPREAD = 0x9E3779B97F4A7C15
+Spot = tuple[int, int]
+"""(line number, index of its stream among the sorted streams)."""
+
+
+class Chosen:
+    """Lines of a delta that matter by themselves, and their context."""
+
+    def __init__(self, delta: Delta) -> None:
+        self.streams: list[Stream] = sorted(delta.shares)
+        self._shares = [delta.shares[stream] for stream in self.streams]
+        self._names = [repr(stream) for stream in self.streams]
+        self._limits = delta.limits
+        self.essential: set[Spot] = set()
+        self.full = False
+        ends: set[Spot] = set()
+        for group in self._groups():
+            self._budgeted(group, ends)
+        self.context = self._context(ends) - self.essential
+
+    def _groups(self) -> Iterable[list[Spot]]:
+        groups: dict[int, list[Spot]] = {}
+        for at, share in enumerate(self._shares):
+            for number, row in share.rows.items():
+                if row.signature:
+                    groups.setdefault(row.signature, []).append((number, at))
+        if len(groups) > self._limits.signatures:
+            self.full = True
+            # Of signatures over the bound the very first or last line stays, if it is among the first or last of all.
+            self.essential.update(sorted(min(group) for group in groups.values())[: self._limits.extremes])
+            self.essential.update(sorted(max(group) for group in groups.values())[-self._limits.extremes :])
+            return [groups[key] for key in sorted(groups)[: self._limits.signatures]]
+        return groups.values()
+
+    def row(self, spot: Spot) -> DeltaRow:
+        return self._shares[spot[1]].rows[spot[0]]
+
+    def _budgeted(self, group: list[Spot], ends: set[Spot]) -> None:
+        group.sort()
+        budget = budget_of(self.row(group[0]).kind)
+        chosen = first_and_last(group, budget.first, budget.last)
+        ends.update(chosen)
+        self.essential.update(chosen)
+        if budget.voices and len(group) > len(chosen):
+            firsts = {(self.row(spot).voice, spot[1]): spot for spot in reversed(group)}
+            named = {f"{voice}\0{self._names[at]}": spot for (voice, at), spot in firsts.items()}
+            self.essential.update(of_smallest_hash(named, budget.voices))
+
+    def _context(self, kept: set[Spot]) -> set[Spot]:
+        """Lines of the same voice just before and after the kept ones. Exact, because all lines within the window of
+        a border of what was fed are held until the border is gone.
+        """
+        found: set[Spot] = set()
+        for at, share in enumerate(self._shares):
+            speech: dict[str, list[int]] = {}
+            for number in sorted(share.rows):
+                speech.setdefault(share.rows[number].voice, []).append(number)
+            for numbers in speech.values():
+                for index, number in enumerate(numbers):
+                    if (number, at) in kept:
+                        found.update((near, at) for near in self._near(numbers, index, share.rows[number].kind))
+        return found
+
+    def _near(self, numbers: list[int], index: int, kind: int) -> Iterator[int]:
+        budget, at = budget_of(kind), numbers[index]
+        for near in numbers[max(0, index - budget.before) : index + 1 + budget.after]:
+            if near != at and abs(near - at) <= self._limits.window:
+                yield near
+
+
+def settle(delta: Delta) -> Delta:
+    """Bring a delta back under its bounds, in place. Does not change what any later merge will give."""
+    limits = delta.limits
+    if len(delta.shapes) > limits.shapes:
+        delta.caps.add(Cap.SHAPES)
+        delta.shapes = {key: delta.shapes[key] for key in sorted(delta.shapes)[: limits.shapes]}
+    if delta.lines > limits.small:
+        chosen = Chosen(delta)
+        if chosen.full:
+            delta.caps.add(Cap.LINES)
+        kept: list[set[int]] = [set() for _ in chosen.streams]
+        for number, at in (*chosen.essential, *chosen.context):
+            kept[at].add(number)
+        for at, stream in enumerate(chosen.streams):
+            share = delta.shares[stream]
+            numbers = kept[at] | _edges(share, limits.window) | _tails(share, limits)
+            share.rows = {number: share.rows[number] for number in sorted(numbers)}
+    for share in delta.shares.values():
+        delta.caps |= _settle_series(share, limits)
+    return delta
+
+
+def merge(deltas: Iterable[Delta], limits: CompressorLimits | None = None) -> Delta:
+    """One delta of all; the order does not matter. Give all at once: each call does the work of settling once."""
+    merged = Delta(limits or CompressorLimits())
+    for delta in deltas:
+        merged.add(delta)
+    return settle(merged)
+
+
+def _edges(share: StreamDelta, window: int) -> set[int]:
+    near: set[int] = set()
+    for low, high in share.ranges:
+        near.update(range(low, min(low + window, high + 1)), range(max(low, high - window + 1), high + 1))
+    return near & share.rows.keys()
+
+
+def _tails(share: StreamDelta, limits: CompressorLimits) -> set[int]:
+    """The last line of each voice."""
+    lasts = {share.rows[number].voice: number for number in sorted(share.rows)}
+    lasts.pop("", None)
+    return set(of_smallest_hash(lasts, limits.voices))
+
+
+def _settle_series(share: StreamDelta, limits: CompressorLimits) -> set[Cap]:
+    """Bring what is no line under its bounds; those that were reached."""
+    series: dict[str, list[int]] = {}
+    for number, row in share.points.items():
+        series.setdefault(series_of(row.voice, row.dialect), []).append(number)
+    chosen = {
+        number
+        for numbers in of_smallest_hash(series, limits.series)
+        for number in sample(sorted(numbers), limits, lambda number: number)
+    }
+    chosen.update(sorted(share.points)[-limits.latest :])
+    share.points = {number: share.points[number] for number in sorted(chosen)}
+    caps = {Cap.SERIES} if len(series) > limits.series else set()
+    if len(share.voices) > limits.voices:
+        caps.add(Cap.VOICES)
+        keys = sorted(share.voices, key=_hash)[: limits.voices]
+        share.voices = {voice: share.voices[voice] for voice in keys}
+    if len(share.nodes) > limits.nodes:
+        caps.add(Cap.NODES)
+        share.nodes = {key: share.nodes[key] for key in sorted(share.nodes)[: limits.nodes]}
+    return caps
+
+
+def series_of(voice: str, dialect: int) -> str:
+    return f"{voice}/{dialect}"
+
+
+def sample(places: Sequence[T], limits: CompressorLimits, number: Callable[[T], int]) -> list[T]:
+    """A choice of a series that knows only its line numbers: the first, the last, and some spread by hash."""
+    if len(places) <= limits.spread:
+        return list(places)
+    order = sorted(places, key=lambda place: (number(place) * _SPREAD) & 0xFFFFFFFFFFFF)
+    return sorted({*places[: limits.first], *places[-limits.last :], *order[: limits.spread]}, key=number)
+
+
+def first_and_last(group: list[Spot], first: int, last: int) -> list[Spot]:
+    """A sorted group's ends."""
+    if len(group) <= first + last:
+        return group
+    return group[:first] + group[len(group) - last :]
+
+
+def of_smallest_hash(groups: dict[str, T], most: int) -> Iterable[T]:
+    if len(groups) <= most:
+        return groups.values()
+    return [groups[key] for key in sorted(groups, key=_hash)[:most]]
+
+
+@lru_cache(maxsize=65536)
+def _hash(name: str) -> tuple[int, str]:
+    return crc32(name.encode()), name

@@ -1,0 +1,169 @@
+"""What a line can be, decided once for each blur of lines and never again while the cache lasts.
+
+One RE2 set looks at everything: rule anchors, words of trouble, tracebacks, mappings, progress dialects, Filter Rules.
+It sees blurred lines only, so the answer does not depend on which line of a blur came first, or to which process.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple, cast
+from weakref import WeakSet
+
+import re2
+
+from diagnoser.compress import line_masking, progress
+from diagnoser.compress.filters import FilterSet
+from diagnoser.compress.line_flags import IMPORTANT, STAGES, LineFlag, stage_bit
+from diagnoser.compress.lines import body_of, strip_blurred
+from diagnoser.compress.pattern_masking import blur
+from diagnoser.compress.prefilter import PatternSet, Prefilter
+from diagnoser.compress.signature import Tokens, signature, tokens_of
+from diagnoser.model import Stage
+
+_ERROR_WORDS = (
+    r"(?i)(?:^|[^a-z])(?:errors?|fatal|critical|panic|abort(?:ed|ing)?|exceptions?|fail(?:ed|ure|ures|s|ing)?|segfault"
+    r"|oom|killed|crash(?:ed)?|denied|refused|unreachable|corrupt(?:ed|ion)?|cancell?ed|preempt(?:ed|ion)?"
+    r"|sig(?:term|kill|segv|abrt|bus|int|fpe|ill)|not found|no such|out of memory|no space|timed? ?out|unable to"
+    r"|cannot|can't|could ?n[o']t|lost|stuck|hung|hang|invalid|illegal|unexpected(?:ly)?|disconnected|closed by"
+    r"|reset by|broken pipe|stale|not responding|uncorrectable|overheat\w*|traceback|assert\w*|core dumped"
+    r"|terminat(?:ed|ing)|interrupt(?:ed)?|exit ?code|exited|unhealthy|notready|down\*|diverge[ds]?|mismatch|missing"
+    r"|undefined|unrecognized|unsupported|not supported|overflow|violation|no module)(?:[^a-z]|$)"
+)
+_PATTERNS: tuple[tuple[LineFlag, str], ...] = (
+    (LineFlag.ERROR, _ERROR_WORDS),
+    (LineFlag.ERROR, r"(?:^|\[)[EF]\d{4} \d\d:\d\d|^\s*\[?[EF] |\*\*\* |(?:Error|Exception|Exit|Interrupt)\b"),
+    (
+        LineFlag.DIVERGED,
+        r"(?:^|[^A-Za-z])(?:nan|NaN|NAN|[-+=: ]inf|Inf)(?:[^A-Za-z]|$)|(?i)overflow detected|gradient overflow",
+    ),
+    (LineFlag.WARNING, r"(?i)(?:^|[^a-z])warn(?:ings?)?(?:[^a-z]|$)|[A-Z]\w*Warning\b|(?:^|\[)W\d{4} \d\d:\d\d"),
+    # Python, C++ (c10, gdb, glibc, Open MPI), Java
+    (LineFlag.FRAME, r'^[\s|+-]*File "[^"]*", line \d+|^[\s|+-]*(?:Exception Group )?Traceback \(most recent'),
+    (LineFlag.FRAME, r"During handling of the above exception|The above exception was the direct cause"),
+    (LineFlag.FRAME, r"^\s*frame #\d+: |^\s*#\d+ +0x[0-9a-f]+|\(\+0x[0-9a-f]+\) ?\[0x|^\s*[@\d]* *0x[0-9a-f]{8,} "),
+    (LineFlag.FRAME, r"^\s*at [\w.$/<>]+\([\w .:$-]*\)\s*$|^\s*\[\w[\w.-]*:\d+\] \[ *\d+\] "),
+    (LineFlag.FRAME, r"^\s*terminate called|^\s*what\(\): |^C\+\+ CapturedTraceback|Exception raised from .* at "),
+    (
+        LineFlag.FRAME,
+        r"^\s*(?:Current thread|Thread) 0x[0-9a-f]+|Fatal Python error|NCCL INFO [\w./-]+\.\w+:\d+.{0,12} -> \d",
+    ),
+    (
+        LineFlag.EXCEPTION,
+        r"^[\s|+-]*(?:[A-Za-z_]\w*\.)*[A-Z_]\w*(?:Error|Exception|Interrupt|Exit|Fault|Failure|Timeout|Killed)(?::|\s*$)",
+    ),
+    (LineFlag.EXCEPTION, r"^[\s|+-]*(?:[a-z_]\w*\.)+[A-Z]\w+: \S"),
+    (LineFlag.EXCEPTION, r"^[\s|+-]*(?:Segmentation fault|Bus error|Killed|Aborted|Terminated)\b"),
+    (
+        LineFlag.TABLE,
+        r"^srun: .*\btasks? [\d,\[\]-]+: |^\s*rank +: \d+ \(local_rank|^\s*exitcode +: |^\s*traceback +: ",
+    ),
+    (
+        LineFlag.COLLECTIVE,
+        r"Watchdog caught|last (?:enqueued|completed)|failed to pass monitoredBarrier|Timeout at NCCL work",
+    ),
+    (LineFlag.NODE, r"\bcomm 0x[0-9a-f]+ rank \d+ nranks|\brank[ =:]+\d+.{0,40}\b(?:node|host|on)[ =:]+\w"),
+)
+_TABLE = int(LineFlag.TABLE)
+_LONGEST_FILTERED = 1000
+"""A filter knows a message, not what was glued to it."""
+_FILTERED_KEEP = int(LineFlag.PROGRESS | LineFlag.NODE)
+_NOT_FILTERED = int(LineFlag.ANCHOR | LineFlag.EXCEPTION | LineFlag.FRAME | LineFlag.COLLECTIVE | LineFlag.TABLE)
+
+
+class CachedTemplate(NamedTuple):
+    """All that is known about the lines of one blur.
+
+    id: names what is left of the message, so that it is the same whatever stands in front. kind: ``LineFlag`` as a plain
+    number. filtered: the Filter Rule that knows it as routine. prefixed: lines may carry a launcher prefix. dialect: of
+    progress, or -1. mark: signature of its lines where they need no look of their own, 0 where they do not matter.
+    tokens: finds the protected tokens of its lines, None when they carry none. watch: what must be
+    looked for in each of its lines.
+    """
+
+    id: int
+    kind: int
+    filtered: str
+    prefixed: bool
+    dialect: int
+    mark: int
+    tokens: Tokens | None
+    watch: PatternSet | None
+
+
+MOST = 50_000
+"""Blurs of lines that a process remembers."""
+
+
+class TemplateCache:
+    """Blur -> Shape, filled for all new blurs of a block at once; the oldest quarter goes when it is full."""
+
+    def __init__(self, gate: Prefilter, filters: FilterSet, most: int = MOST) -> None:
+        self.known: dict[bytes, CachedTemplate] = {}
+        self._most = most
+        self.gate = gate
+        self._patterns = PatternSet()
+        for kind, pattern in _PATTERNS:
+            self._patterns.add(blur(pattern), int(kind))
+        own = len(progress.DIALECTS)
+        for number, pattern in enumerate(filters.progress, own):
+            self._patterns.add(blur(pattern), int(LineFlag.PROGRESS) | stage_bit(Stage.TRAIN), dialect=number)
+        for number, dialect in sorted(enumerate(progress.DIALECTS), key=lambda pair: pair[1].name != "bar"):
+            self._patterns.add(blur(dialect.sign), int(LineFlag.PROGRESS) | stage_bit(dialect.stage), dialect=number)
+        for stage, pattern in progress.SIGNS:
+            self._patterns.add(blur(pattern), stage_bit(stage))
+        self._own = [re2.compile(pattern) for pattern in filters.progress]
+        for rule, pattern in filters.patterns:
+            self._patterns.add(blur(pattern), filtered=rule)
+        for pattern in gate.unanchored:
+            self._patterns.add(blur(pattern), int(LineFlag.ANCHOR))
+        self._patterns.compile()
+
+    def own_point(self, dialect: int, line: bytes) -> progress.Point | None:
+        """What a site's own pattern reads in a line of its dialect (numbered after ours), None for our dialects."""
+        own = dialect - len(progress.DIALECTS)
+        if own < 0:
+            return None
+        found = self._own[own].search(body_of(line)[1].decode("utf-8", "replace"))
+        return progress.read_own(found.groupdict() if found else {}, dialect)
+
+    def of(self, blurs: Iterable[bytes]) -> dict[bytes, CachedTemplate]:
+        """The shapes of blurred lines; those not known yet are classified. Threads may share the cache: what one
+        forgets the other classifies again.
+        """
+        if len(self.known) > self._most:
+            for old in list(self.known)[: len(self.known) - self._most * 3 // 4]:
+                self.known.pop(old, None)
+        found = {name: self.known.get(name) for name in blurs}
+        for name in [name for name, shape in found.items() if shape is None]:
+            found[name] = self.known[name] = self._shape(name)
+        return cast(dict[bytes, CachedTemplate], found)
+
+    def _shape(self, line: bytes) -> CachedTemplate:
+        prefixed, body = strip_blurred(line)
+        kind, filtered, dialect = self._patterns.look(body)
+        anchored, watch = self.gate.shape(line, body)
+        kind |= anchored
+        if filtered and (kind & _NOT_FILTERED or len(body) > _LONGEST_FILTERED):
+            filtered = ""
+        elif filtered:
+            kind &= _FILTERED_KEEP | STAGES
+        tokens = tokens_of(line, bool(kind & _TABLE)) if watch or kind & IMPORTANT else None
+        name = line_masking.identity(line_masking.masked(body))
+        mark = signature(name, kind, line, None) if kind & IMPORTANT else 0
+        return CachedTemplate(name, kind, filtered, prefixed, dialect, mark, tokens, watch)
+
+
+_CACHES: WeakSet[TemplateCache] = WeakSet()
+
+
+def held() -> int:
+    """Shapes that this process holds in its caches."""
+    return sum(len(cache.known) for cache in list(_CACHES))
+
+
+@lru_cache(maxsize=4)
+def shapes(gate: Prefilter, filters: FilterSet) -> TemplateCache:
+    """The cache of the whole process for these rules: what one job taught, the next one knows."""
+    made = TemplateCache(gate, filters)
+    _CACHES.add(made)
+    return made

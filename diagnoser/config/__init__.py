@@ -1,0 +1,1 @@
+"""Settings, the files of a site, and what is built from them."""

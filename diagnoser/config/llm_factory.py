@@ -1,0 +1,211 @@
+"""The model stage of a site, put together: the server behind its guards, the prompt, what is masked."""
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from prometheus_client import CollectorRegistry
+
+from diagnoser.accuracy import llm_ablation
+from diagnoser.accuracy.llm_ablation import AblationCase, AblationOutcome
+from diagnoser.adapters import files
+from diagnoser.adapters.embeddings import OpenAIEmbedder
+from diagnoser.adapters.openai import OpenAIModel
+from diagnoser.compress import Digest
+from diagnoser.config.settings import Settings
+from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger
+from diagnoser.failure_agent.consultation import AblationSwitches, ConsultationConfig, ConsultationInput, prepare
+from diagnoser.failure_agent.guarded_model import GuardedModel
+from diagnoser.learning import filter_validation, filter_writer, rule_context, rule_writer, segments
+from diagnoser.learning.filter_writer import Pen as FilterPen
+from diagnoser.learning.log_agent import LogAgent
+from diagnoser.learning.log_agent import Terms as LogTerms
+from diagnoser.learning.replay_history import ReplayHistory, ReplayStore
+from diagnoser.learning.rule_lifecycle import RuleLearningConfig as Schooling
+from diagnoser.learning.rule_lifecycle import RuleLifecycle
+from diagnoser.learning.rule_registry import RuleRegistry
+from diagnoser.learning.rule_writer import LLMRuleWriter
+from diagnoser.llm import hosts, prompt, redact
+from diagnoser.llm.guard import LLMCircuitBreaker, SpendingLimits, TokenBudget
+from diagnoser.llm.prompt import Prompt
+from diagnoser.llm.redact import Mask, Redactor
+from diagnoser.model import Anchor, AttemptKey, Diagnosis, Evidence, Facts
+from diagnoser.model.errors import BadInput
+from diagnoser.observability.health import CachedHealthCheck
+from diagnoser.observability.metrics import Metrics
+from diagnoser.ports import DiagnosisRecord, LanguageModel, ModelRequest
+from diagnoser.recovery.policy import Policy
+from diagnoser.retrieval.incidents import Incidents, IncidentStore
+
+FAILURE_AGENT = "failure_agent/v1"
+RULE_WRITER = "rule_writer/v1"
+LOG_AGENT, LOG_JUDGE = "log_agent/v1", "log_judge/v1"
+EMBED_SECONDS = 5.0
+WRITING_SECONDS = 60.0
+"""For writing one rule: nobody waits for it."""
+
+
+def load_prompt(settings: Settings, name: str = FAILURE_AGENT) -> Prompt:
+    """name: ``<name>/v<N>``. Raises RuleFaults, BadInput."""
+    return prompt.load(name, files.texts((settings.prompts_dir or files.bundled("prompts")) / name, "*"))
+
+
+def load_redactor(settings: Settings) -> Redactor:
+    """What this site masks before text leaves it. Raises RuleFaults, BadInput."""
+    path = settings.redact_file
+    return redact.load(str(path), files.text(path)) if path else redact.redact
+
+
+def load_outbound_redactor(settings: Settings) -> Mask:
+    """The same for chats and webhooks, where no alias can keep the identity of an address; nodes stay named."""
+    mask = load_redactor(settings)
+    return lambda text: hosts.without_addresses(mask(text))
+
+
+def endpoint(settings: Settings) -> OpenAIModel:
+    """The configured server. The caller closes it."""
+    key, deadline = settings.llm_api_key.get_secret_value(), settings.llm_deadline_seconds
+    return OpenAIModel(settings.llm_url, settings.llm_model, key, deadline)
+
+
+def connected(settings: Settings, stack: AsyncExitStack) -> OpenAIModel | None:
+    """The same for a service, closed with the stack; None where no model is wanted."""
+    if not settings.llm_url or settings.llm_trigger == "never":
+        return None
+    model = endpoint(settings)
+    stack.push_async_callback(model.close)
+    return model
+
+
+def pulse(model: OpenAIModel | None, stack: AsyncExitStack) -> dict[str, CachedHealthCheck]:
+    """For readiness. The model's server may be away: then the rules decide alone."""
+    if model is None:
+        return {}
+    found = CachedHealthCheck(model.ping, time.monotonic)
+    stack.push_async_callback(found.close)
+    return {"model": found}
+
+
+def incidents(
+    settings: Settings, store: IncidentStore, reader: LogAnalyzer, metrics: Metrics, stack: AsyncExitStack
+) -> Incidents:
+    """What people confirmed, with the embedding server where there is one."""
+    embedder = None
+    if settings.embedding_url:
+        key, mask = settings.llm_api_key.get_secret_value(), load_outbound_redactor(settings)
+        embedder = OpenAIEmbedder(settings.embedding_url, settings.embedding_model, key, EMBED_SECONDS, mask)
+        stack.push_async_callback(embedder.close)
+    return Incidents(store, reader.evidence, reader.knowledge.policy, metrics, embedder)
+
+
+def guarded(settings: Settings, model: LanguageModel) -> GuardedModel:
+    """Everybody who asks the server shares the one that this returns: budget and breaker are its."""
+    breaker = LLMCircuitBreaker(settings.llm_breaker_failures, settings.llm_breaker_seconds)
+    return GuardedModel(model, TokenBudget(_limits(settings)), breaker, time.monotonic)
+
+
+def _limits(settings: Settings) -> SpendingLimits:
+    return SpendingLimits(
+        settings.llm_tokens_per_hour,
+        settings.llm_cost_per_hour,
+        settings.llm_price_per_million_input_tokens,
+        settings.llm_price_per_million_output_tokens,
+    )
+
+
+def failure_agent(
+    settings: Settings, model: LanguageModel, policy: Policy, metrics: Metrics, steps: AblationSwitches | None = None
+) -> FailureAgent:
+    """steps: parts that an evaluation leaves out. Raises RuleFaults, BadInput."""
+    return FailureAgent(
+        model,
+        terms(settings, steps),
+        policy,
+        metrics,
+        when=LLMTrigger(settings.llm_trigger),
+        deadline=settings.llm_deadline_seconds,
+        clock=time.monotonic,
+    )
+
+
+def terms(settings: Settings, steps: AblationSwitches | None = None) -> ConsultationConfig:
+    """Raises RuleFaults, BadInput."""
+    return ConsultationConfig(
+        load_prompt(settings),
+        load_redactor(settings),
+        settings.llm_log_budget_tokens,
+        _token,
+        steps or AblationSwitches(),
+    )
+
+
+def school(
+    settings: Settings, store: ReplayStore, shelf: RuleRegistry, model: LanguageModel | None, metrics: Metrics
+) -> RuleLifecycle:
+    """Where rules are learned; without a model they are made from the shape of a line. Raises RuleFaults, BadInput."""
+    pen = LLMRuleWriter(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS) if model else None
+    terms = Schooling(load_redactor(settings), settings.rule_promotion_min_hits, 5 * settings.claim_lease_seconds)
+    return RuleLifecycle(ReplayHistory(store, shelf.base.evidence), shelf, time.time, terms, metrics, pen)
+
+
+def log_agent(
+    settings: Settings, store: ReplayStore, shelf: RuleRegistry, model: LanguageModel | None, metrics: Metrics
+) -> LogAgent | None:
+    """Where Filter Rules are learned, None where a site does not want it. Raises RuleFaults, BadInput."""
+    if not settings.filter_learning_enabled:
+        return None
+    pen = None
+    if model:
+        prompts = load_prompt(settings, LOG_AGENT), load_prompt(settings, LOG_JUDGE)
+        pen = FilterPen(model, *prompts, _token, WRITING_SECONDS)
+    terms = LogTerms(load_redactor(settings), settings.filter_promotion_min_runs)
+    return LogAgent(store, shelf, time.time, terms, metrics, pen)
+
+
+def render_failure_prompt(settings: Settings, prompt: Prompt, subject: ConsultationInput) -> ModelRequest:
+    """The first question about a failure, exactly as it would be sent, with its own random marker."""
+    return prepare(subject, replace(terms(settings), prompt=prompt), settings.llm_log_budget_tokens)[0]
+
+
+def render_rule_prompt(settings: Settings, prompt: Prompt, evidence: Evidence, diagnosis: Diagnosis) -> ModelRequest:
+    """The first question for a rule about a failure whose diagnosis is right. Raises BadInput."""
+    case = rule_context.LabelledCase(DiagnosisRecord("", AttemptKey(""), 1, 0.0, True, diagnosis), Facts(), evidence)
+    root = rule_context.root_of(case)
+    if root is None:
+        raise BadInput("no line of this log is known to show the cause: there is nothing to write a rule from")
+    return rule_writer.request(prompt, rule_context.of(case, root, (), load_redactor(settings)), f"LOG-{_token()}")
+
+
+def rendered_routine(settings: Settings, prompt: Prompt, digest: Digest, anchors: tuple[Anchor, ...]) -> ModelRequest:
+    """The question about the first segment of routine that no filter knows. Raises BadInput."""
+    found = segments.of(digest.delta, lambda text: filter_validation.carries(anchors, text))
+    if not found:
+        raise BadInput("every line that this log prints often is known")
+    lines, alias = filter_writer.hidden_in(found[0], digest.evidence(), Facts(), load_redactor(settings))
+    variables = filter_writer.variables(lines, alias, f"LOG-{_token()}")
+    return filter_writer.filled(prompt, variables, filter_writer.Proposals)
+
+
+async def run_ablation(
+    settings: Settings,
+    cases: Sequence[AblationCase],
+    policy: Policy,
+    began: Callable[[AblationCase], None] = lambda _: None,
+) -> list[AblationOutcome]:
+    """What the configured model adds on labelled cases. Without budget and breaker: somebody waits for the figures."""
+    model, metrics = endpoint(settings), Metrics(CollectorRegistry())
+
+    def agent(steps: AblationSwitches) -> FailureAgent:
+        return failure_agent(settings, model, policy, metrics, steps)
+
+    try:
+        return await llm_ablation.run(cases, agent, policy, _limits(settings).cost_of, time.perf_counter, began)
+    finally:
+        await model.close()
+
+
+def _token() -> str:
+    return secrets.token_hex(8)

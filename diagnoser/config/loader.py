@@ -1,0 +1,46 @@
+"""The operator's files made into what reads logs. Apart from `app.py`, so that the command line starts fast."""
+
+from pathlib import Path
+
+from diagnoser.adapters import files
+from diagnoser.compress import Prefilter, parse_filters
+from diagnoser.config.settings import Settings
+from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.diagnosis.pipeline import RuleKnowledge
+from diagnoser.recovery import policy
+from diagnoser.rules import calibration, schema, xid
+from diagnoser.rules.engine import Engine
+from diagnoser.rules.schema import RuleSet
+from diagnoser.rules.xid import Codes
+
+
+def load_reader(settings: Settings) -> LogAnalyzer:
+    """Rules, filters, policy and calibration of this site. Raises RuleFaults, BadInput."""
+    folder = settings.rules_dir or files.bundled("rules")
+    rules = {path: text for path, text in files.texts(folder, "*/*.yaml").items() if not path.startswith("filters/")}
+    ruleset = schema.load(rules)
+    knowledge = RuleKnowledge(
+        Engine(ruleset),
+        policy.load("policy.yaml", files.text(folder / "policy.yaml")),
+        calibration.load("calibration.yaml", files.text(folder / "calibration.yaml")),
+    )
+    gate = Prefilter(knowledge.anchors, ruleset.watched)
+    return LogAnalyzer(knowledge, gate, parse_filters(files.texts(folder / "filters", "*.yaml")))
+
+
+def load_more(reader: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet]:
+    """A folder of further rules: the reader with them, and they alone. Its Filter Rules are checked as well.
+
+    Raises RuleFaults, BadInput.
+    """
+    found = files.texts(folder, "*/*.yaml")
+    filters = {path: text for path, text in found.items() if path.startswith("filters/")}
+    parse_filters(filters)
+    ruleset = schema.load({path: text for path, text in found.items() if path not in filters})
+    return reader.with_rules(ruleset), ruleset
+
+
+def load_codes(settings: Settings, rules: RuleSet) -> Codes:
+    """The table of Xid and SXid codes of this site. Raises RuleFaults, BadInput."""
+    folder = settings.rules_dir or files.bundled("rules")
+    return xid.load("xid.yaml", files.text(folder / "xid.yaml"), rules)

@@ -1,0 +1,1 @@
+"""HOT PATH 2: the evidence of an attempt -> Diagnosis."""

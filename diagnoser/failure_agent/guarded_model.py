@@ -1,0 +1,63 @@
+"""A language model behind its budget and its circuit breaker; itself a language model."""
+
+from collections.abc import Callable
+
+from diagnoser.llm.guard import LLMCircuitBreaker, TokenBudget
+from diagnoser.llm.prompt import tokens_of
+from diagnoser.model.errors import ModelFailed, ModelFailure
+from diagnoser.ports import LanguageModel, ModelAnswer, ModelRequest
+
+# Failures that speak of the server and not of the question: these open the breaker.
+_OF_SERVER = frozenset(
+    {
+        ModelFailure.UNAVAILABLE,
+        ModelFailure.TIMEOUT,
+        ModelFailure.DENIED,
+        ModelFailure.NOT_FOUND,
+        ModelFailure.RATE_LIMITED,
+    }
+)
+
+
+class GuardedModel:
+    """clock: monotonic seconds. Everybody who asks the same server shares one of these."""
+
+    def __init__(
+        self, model: LanguageModel, budget: TokenBudget, breaker: LLMCircuitBreaker, clock: Callable[[], float]
+    ) -> None:
+        self.name = model.name
+        self._model = model
+        self._budget = budget
+        self._breaker = breaker
+        self._clock = clock
+
+    async def context(self) -> int | None:
+        return None if self._breaker.rests(self._clock()) else await self._model.context()
+
+    async def ask(self, request: ModelRequest) -> ModelAnswer:
+        """Raises ModelFailed, also without asking."""
+        size = tokens_of(request.system) + tokens_of(request.user)
+        entry = self._budget.reserve(self._clock(), size, request.max_tokens)
+        if entry is None:
+            raise ModelFailed(ModelFailure.BUDGET_SPENT, "the hour's tokens or cost are used up")
+        if not self._breaker.admits(self._clock()):
+            self._budget.settle(entry, 0, 0)
+            raise ModelFailed(ModelFailure.BREAKER_OPEN, "the server failed repeatedly and gets a rest")
+        try:
+            answer = await self._model.ask(request)
+        except ModelFailed as failure:
+            self._budget.settle(entry, size if failure.reason is ModelFailure.MALFORMED else 0, 0)
+            self._tell(failure)
+            raise
+        except BaseException:  # not waited for any longer: what was reserved may well be what it cost
+            self._breaker.failed(self._clock())
+            raise
+        self._breaker.succeeded()
+        self._budget.settle(entry, answer.tokens_in or size, answer.tokens_out or tokens_of(answer.text))
+        return answer
+
+    def _tell(self, failure: ModelFailed) -> None:
+        if failure.reason in _OF_SERVER:
+            self._breaker.failed(self._clock(), failure.retry_after)
+        else:
+            self._breaker.succeeded()

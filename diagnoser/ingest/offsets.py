@@ -1,0 +1,30 @@
+"""Which line numbers of a stream have been taken: what makes a batch that is sent twice count once."""
+
+OffsetRanges = tuple[tuple[int, int], ...]
+"""Closed ranges of line numbers: sorted, disjoint, not adjacent."""
+
+
+def missing(ranges: OffsetRanges, first: int, last: int) -> list[tuple[int, int]]:
+    """The parts of first..last (closed) that ``ranges`` does not hold."""
+    gaps = []
+    for low, high in ranges:
+        if high < first:
+            continue
+        if low > last:
+            break
+        if first < low:
+            gaps.append((first, low - 1))
+        first = max(first, high + 1)
+    if first <= last:
+        gaps.append((first, last))
+    return gaps
+
+
+def covered_with(ranges: OffsetRanges, first: int, last: int) -> OffsetRanges:
+    """``ranges`` with first..last (closed) added."""
+    before = [pair for pair in ranges if pair[1] < first - 1]
+    after = [pair for pair in ranges if pair[0] > last + 1]
+    touched = ranges[len(before) : len(ranges) - len(after)]
+    low = min([first, *(pair[0] for pair in touched)])
+    high = max([last, *(pair[1] for pair in touched)])
+    return (*before, (low, high), *after)

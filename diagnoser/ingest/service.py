@@ -1,0 +1,256 @@
+"""HOT PATH 1: bytes -> lines -> compressor -> one committed delta -> acknowledgement.
+
+An acknowledgement means durable. Requests that arrive while a commit runs share the next one. The compressor keeps no
+state between commits, so there is nothing in memory that a failed commit could leave half counted.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from diagnoser.compress import Compressor, Losses, to_bytes
+from diagnoser.compress.lines import LONGEST
+from diagnoser.diagnosis import node_logs
+from diagnoser.ingest import (
+    Batch,
+    OffsetRanges,
+    RecordDefaults,
+    Target,
+    covered_with,
+    missing,
+    parse_array,
+    parse_ndjson,
+    parse_text,
+)
+from diagnoser.model import NODE_LOG, AttemptKey, LineBlock, Stream
+from diagnoser.model.errors import BadInput, Conflict, Unavailable
+from diagnoser.observability.metrics import Metrics
+from diagnoser.ports import Append, Cursor, LogStore
+
+FORMATS = {"text": parse_text, "ndjson": parse_ndjson, "json": parse_array}
+COMMIT_BYTES = 4 << 20
+CONFLICT_TRIES = 8
+
+AttemptCursors = dict[AttemptKey, dict[Stream, Cursor]]
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReceipt:
+    """What became of a request. duplicates: numbered lines that were there already. cut: lines over the line limit."""
+
+    lines: int = 0
+    duplicates: int = 0
+    rejected: int = 0
+    cut: int = 0
+    errors: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A parsed request that waits for its commit."""
+
+    batch: Batch
+    received: float
+    done: asyncio.Future[IngestReceipt]
+    size: int
+
+
+@dataclass(slots=True)
+class _AttemptCommit:
+    """What one attempt gets in one commit."""
+
+    compressor: Compressor
+    received: float
+    versions: dict[Stream, int] = field(default_factory=dict)
+    covered: dict[Stream, OffsetRanges] = field(default_factory=dict)
+
+
+class IngestService:
+    """Accepts requests and commits them in groups. ``run`` must be running; one instance a process."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        compressor: Callable[[], Compressor],
+        metrics: Metrics,
+        *,
+        pending_limit: int,
+    ) -> None:
+        self._store = store
+        self._compressor = compressor
+        self._metrics = metrics
+        self._pending_limit = pending_limit
+        self._pending: list[_Pending] = []
+        self._arrived = asyncio.Event()
+
+    async def accept(self, body: bytes, format: str, defaults: RecordDefaults, received: float) -> IngestReceipt:
+        """Returns once the lines are committed. Raises BadInput, or Unavailable when they could not be."""
+        batch = await asyncio.to_thread(FORMATS[format], body, defaults, received)
+        if not batch.blocks:
+            raise BadInput("no usable line: " + ("; ".join(batch.errors) or "the body holds no record"))
+        if sum(pending.size for pending in self._pending) + batch.size > self._pending_limit:
+            raise Unavailable("too many lines wait for the database")
+        pending = _Pending(batch, received, asyncio.get_running_loop().create_future(), batch.size)
+        self._pending.append(pending)
+        self._arrived.set()
+        return await pending.done
+
+    async def run(self) -> None:
+        """Commit until cancelled; what is pending then is refused, and the shipper sends it again."""
+        try:
+            while True:
+                await self._arrived.wait()
+                await self.commit()
+        finally:
+            self._refuse(self._pending, Unavailable("the service is stopping"))
+
+    async def commit(self) -> None:
+        """One group commit of what has arrived, up to ``COMMIT_BYTES`` (at least one request)."""
+        await self._settle(self._next_group())
+
+    async def _settle(self, group: Sequence[_Pending]) -> None:
+        try:
+            receipts = await self._commit(group)
+        except asyncio.CancelledError:
+            self._refuse(group, Unavailable("the service is stopping"))
+            raise
+        except Exception as error:
+            if isinstance(error, BadInput) and len(group) > 1:
+                for pending in group:  # one request that cannot be stored must not take the others with it
+                    await self._settle([pending])
+                return
+            self._metrics.commit_failed(error)
+            refusal = (
+                error
+                if isinstance(error, Unavailable | BadInput)
+                else Unavailable(f"the lines were not stored: {error}")
+            )
+            self._refuse(group, refusal)
+            return
+        for pending, receipt in zip(group, receipts, strict=True):
+            self._metrics.accepted(receipt, pending.size)
+            if not pending.done.done():
+                pending.done.set_result(receipt)
+
+    def _next_group(self) -> list[_Pending]:
+        size, count = 0, 0
+        for pending in self._pending:
+            if count and size + pending.size > COMMIT_BYTES:
+                break
+            size, count = size + pending.size, count + 1
+        group, self._pending = self._pending[:count], self._pending[count:]
+        if not self._pending:
+            self._arrived.clear()
+        return group
+
+    def _refuse(self, group: Sequence[_Pending], error: Exception) -> None:
+        for pending in group:
+            if not pending.done.done():
+                pending.done.set_exception(error)
+
+    async def _commit(self, group: Sequence[_Pending]) -> list[IngestReceipt]:
+        keys = await self._attempts(group)
+        for _ in range(CONFLICT_TRIES):
+            cursors = await self._cursors(set(keys.values()))
+            appends, receipts, losses = await asyncio.to_thread(self._build, group, keys, cursors)
+            try:
+                await self._store.append(appends)
+            except Conflict:
+                continue  # another replica wrote to one of the streams: look again at what is covered
+            self._metrics.compressed(losses)
+            await self._revisit(appends)
+            return receipts
+        raise Unavailable("other writers of the same streams kept winning")
+
+    async def _attempts(self, group: Sequence[_Pending]) -> dict[Target, AttemptKey]:
+        targets = {target for pending in group for target in pending.batch.blocks}
+        latest = {job: await self._store.current_attempt(job) for job in {t.job for t in targets if t.attempt is None}}
+        part = node_logs.part(max(pending.received for pending in group))
+        latest = {job: max(number, part) if _is_node(job) else number for job, number in latest.items()}
+        return {t: AttemptKey(t.job, latest[t.job] if t.attempt is None else t.attempt) for t in targets}
+
+    async def _cursors(self, keys: Collection[AttemptKey]) -> AttemptCursors:
+        """A new part of a node's log goes on with the line numbers of the part before."""
+        cursors = await self._store.cursors(sorted(keys))
+        for key in keys:
+            if _is_node(key.job) and not cursors[key]:
+                last = AttemptKey(key.job, await self._store.current_attempt(key.job))
+                before = (await self._store.cursors([last]))[last]
+                cursors[key] = {stream: Cursor(cursor.covered) for stream, cursor in before.items()}
+        return cursors
+
+    async def _revisit(self, appends: Sequence[Append]) -> None:
+        """A node told of a fault: attempts that failed there a moment ago are looked at again."""
+        for one in appends:
+            if _is_node(one.attempt.job) and one.fatal:
+                await self._store.revisit(one.attempt.job, one.received - node_logs.AFTER, one.received)
+
+    def _build(
+        self, group: Sequence[_Pending], keys: Mapping[Target, AttemptKey], cursors: AttemptCursors
+    ) -> tuple[list[Append], list[IngestReceipt], list[Losses]]:
+        shares: dict[AttemptKey, _AttemptCommit] = {}
+        receipts = []
+        for pending in group:
+            taken = offered = cut = 0
+            for target, blocks in pending.batch.blocks.items():
+                key = keys[target]
+                share = shares.get(key) or shares.setdefault(
+                    key, _share(self._compressor(), pending.received, cursors.get(key, {}))
+                )
+                share.received = max(share.received, pending.received)
+                for block in map(node_logs.dated, blocks) if _is_node(key.job) else blocks:
+                    offered += block.data.count(b"\n") + (not block.data.endswith(b"\n"))
+                    taken += _take(share, block, cursors.get(key, {}).get(block.stream, Cursor()))
+                    cut += _too_long(block.data)
+            batch = pending.batch
+            receipts.append(IngestReceipt(taken, offered - taken, batch.rejected, cut, tuple(batch.errors)))
+        appends, losses = zip(*(_append(key, share) for key, share in shares.items()), strict=True)
+        return list(appends), receipts, list(losses)
+
+
+def _is_node(job: str) -> bool:
+    return job.startswith(NODE_LOG)
+
+
+def _share(compressor: Compressor, received: float, cursors: Mapping[Stream, Cursor]) -> _AttemptCommit:
+    """Cursors that were carried over from an earlier part are not stored yet: version 0."""
+    carried = {stream: cursor.covered for stream, cursor in cursors.items() if not cursor.version}
+    return _AttemptCommit(compressor, received, dict.fromkeys(carried, 0), carried)
+
+
+def _too_long(data: bytes) -> int:
+    """Lines whose middle the compressor will cut."""
+    return sum(len(line) > LONGEST for line in data.split(b"\n")) if len(data) > LONGEST else 0
+
+
+def _take(share: _AttemptCommit, block: LineBlock, cursor: Cursor) -> int:
+    """Feed the lines of ``block`` that the stream lacks; how many those are."""
+    stream = block.stream
+    share.versions.setdefault(stream, cursor.version)
+    covered = share.covered.setdefault(stream, cursor.covered)
+    first = block.first or (covered[-1][1] + 1 if covered else 1)
+    lines = block.data.removesuffix(b"\n").split(b"\n")
+    taken = 0
+    for low, high in missing(covered, first, first + len(lines) - 1):
+        share.compressor.feed(_part(block, lines, low - first, high - first + 1, low))
+        taken += high - low + 1
+    share.covered[stream] = covered_with(covered, first, first + len(lines) - 1)
+    return taken
+
+
+def _part(block: LineBlock, lines: list[bytes], start: int, stop: int, first: int) -> LineBlock:
+    last = stop == len(lines)
+    end = b"" if last and not block.data.endswith(b"\n") else b"\n"
+    return LineBlock(
+        stream=block.stream,
+        data=block.data if start == 0 and last else b"\n".join(lines[start:stop]) + end,
+        first=first,
+        times=block.times[start:stop] if block.times else None,
+        received=block.received,
+    )
+
+
+def _append(key: AttemptKey, share: _AttemptCommit) -> tuple[Append, Losses]:
+    delta = share.compressor.take()
+    cursors = {stream: (share.versions[stream], ranges) for stream, ranges in share.covered.items()}
+    return Append(key, to_bytes(delta), share.received, cursors, delta.fatal), delta.losses

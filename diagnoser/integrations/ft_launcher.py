@@ -1,0 +1,148 @@
+"""Log files read on request, for launchers that ask whether to start again: NVIDIA's ``ft_launcher`` and its like.
+
+The launcher names the log of each cycle when the cycle begins, says when it has failed, and asks until there is a
+verdict. Nothing is stored: the same file read again gives the same verdict. The shapes of requests and answers are
+those of the attribution service of nvidia-resiliency-ext 0.7 and before.
+"""
+
+import asyncio
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import BinaryIO
+
+import structlog
+
+from diagnoser.model import Diagnosis
+from diagnoser.model.taxonomy import Action, Category, Outcome
+
+PATHS_LIMIT = 1000
+"""Logs whose verdict is remembered."""
+AT_ONCE = 2
+"""Logs that are read at a time; each takes a core."""
+
+Opener = Callable[[str], BinaryIO]
+"""Path -> the open file. Raises LogRefused."""
+
+Analyse = Callable[[BinaryIO], Diagnosis]
+"""Runs in a thread."""
+
+
+class Recommendation(StrEnum):
+    """In the words of the launcher. Only STOP changes what it does: the job ends instead of starting again."""
+
+    STOP = "STOP"
+    RESTART = "RESTART"
+    CONTINUE = "CONTINUE"  # nothing has failed
+    UNKNOWN = "UNKNOWN"
+
+
+class AnalysisProgress(StrEnum):
+    """How far the reading of a log is. Clients ask again until it is completed."""
+
+    PENDING = "pending"
+    IN_FLIGHT = "in_flight"
+    COMPLETED = "completed"
+
+
+_BEYOND_IT = frozenset({Action.NOTIFY_USER, Action.ROLLBACK_AND_RESUBMIT})
+"""What the launcher cannot mend: it would start the same code again, from the newest checkpoint."""
+
+
+def recommend(diagnosis: Diagnosis) -> Recommendation:
+    """STOP only where a stable rule says that only a person, or an older checkpoint, can help: a wrong STOP ends a job
+    that would have gone on."""
+    if diagnosis.category is Category.NONE and diagnosis.outcome is Outcome.COMPLETED:
+        return Recommendation.CONTINUE
+    if diagnosis.category in (Category.NONE, Category.UNKNOWN):
+        return Recommendation.UNKNOWN
+    if diagnosis.recovery.action in _BEYOND_IT:
+        return Recommendation.STOP if diagnosis.grounds.stable else Recommendation.UNKNOWN
+    return Recommendation.RESTART
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One log. version: what the file was when its reading began."""
+
+    version: tuple[int, ...] = ()
+    task: asyncio.Task[Diagnosis] | None = None
+
+
+class LogAttribution:
+    """Made once; ``close`` it at the end."""
+
+    def __init__(self, opener: Opener, analyse: Analyse) -> None:
+        self._open = opener
+        self._analyse = analyse
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._turn = asyncio.Semaphore(AT_ONCE)
+
+    def submit(self, path: str, *, terminal: bool) -> None:
+        """Take note of a log. terminal: its job has ended, so that it is read now. Raises LogRefused."""
+        with self._open(path) as log:
+            entry = self._entry(path)
+            if terminal:
+                self._begin(entry, path, log)
+
+    async def result(self, path: str, *, wait: bool) -> tuple[AnalysisProgress, Diagnosis | None]:
+        """The verdict on what the log holds now; without ``wait`` only if its reading was begun, and is over.
+
+        Raises LogRefused.
+        """
+        entry = self._entries.get(path)
+        if wait or entry is None:
+            with self._open(path) as log:
+                entry = self._entry(path)
+                if wait:
+                    self._begin(entry, path, log)
+        if entry.task is None:
+            return AnalysisProgress.PENDING, None
+        if not wait and not entry.task.done():
+            return AnalysisProgress.IN_FLIGHT, None
+        return AnalysisProgress.COMPLETED, await asyncio.shield(entry.task)
+
+    async def close(self) -> None:
+        tasks = [entry.task for entry in self._entries.values() if entry.task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _entry(self, path: str) -> _Entry:
+        """The newest stay."""
+        entry = self._entries.setdefault(path, _Entry())
+        self._entries.move_to_end(path)
+        while len(self._entries) > PATHS_LIMIT:
+            _, oldest = self._entries.popitem(last=False)
+            if oldest.task:
+                oldest.task.cancel()
+        return entry
+
+    def _begin(self, entry: _Entry, path: str, log: BinaryIO) -> None:
+        """Read the log, unless what it holds has been read or is being read. One that failed is read again."""
+        version = _version(log)
+        failed = entry.task is not None and entry.task.done() and (entry.task.cancelled() or entry.task.exception())
+        if entry.task is None or version != entry.version or failed:
+            entry.version, entry.task = version, asyncio.create_task(self._read(path))
+            entry.task.add_done_callback(_tell)
+
+    async def _read(self, path: str) -> Diagnosis:
+        async with self._turn:
+            return await asyncio.to_thread(self._diagnosed, path)
+
+    def _diagnosed(self, path: str) -> Diagnosis:
+        with self._open(path) as log:
+            return self._analyse(log)
+
+
+def _tell(task: asyncio.Task[Diagnosis]) -> None:
+    """Nobody may ask for a reading that failed."""
+    if not task.cancelled() and (error := task.exception()):
+        structlog.get_logger().error("attribution_failed", error_class=type(error).__name__, exc_info=error)
+
+
+def _version(log: BinaryIO) -> tuple[int, ...]:
+    status = os.fstat(log.fileno())
+    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,0 +1,117 @@
+"""Stored attempts as cases: what rules are learned from, and what they are held against."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from diagnoser.compress import baseline
+from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.diagnosis.context import clean_runs_id
+from diagnoser.learning.rule_context import LabelledCase, known
+from diagnoser.model import AttemptKey, Evidence, Facts, Job, Line
+from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
+from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, FeedbackStore, JobStore, LogStore, ReadStore, RuleStore
+
+RECENT, HEALTHY, OTHERS, CONFIRMED = 1000, 200, 200, 300
+"""Newest attempts that are looked through; of these so many completed ones and ones of other types are read, and so
+many confirmed cases."""
+_OF_TYPE = 20
+"""Attempts of one other type: a flood of one failure must not hide the rest."""
+_PAGE = 200
+
+
+class ReplayStore(RuleStore, FeedbackStore, ReadStore, JobStore, LogStore, Protocol):
+    """The part of the store that learning uses."""
+
+
+class ReplayGroup(Enum):
+    """What a stored attempt is good for."""
+
+    COMPLETED = auto()
+    OTHER_TYPE = auto()
+    CONFIRMED = auto()
+
+
+ReadEvidence = Callable[[list[bytes]], Evidence]
+
+
+@dataclass(frozen=True)
+class ReplayHistory:
+    store: ReplayStore
+    read: ReadEvidence
+
+    async def of(self, record: DiagnosisRecord) -> LabelledCase:
+        """The case of a diagnosis, without the logs of its nodes."""
+        job = await self.store.job(record.attempt.job) or Job(record.attempt.job)
+        attempts = await self.store.attempts(record.attempt.job)
+        events = next((one.events for one in attempts if one.key == record.attempt), ())
+        facts = Facts(job, record.attempt.number, events)
+        return LabelledCase(record, facts, await asyncio.to_thread(self.read, await self.deltas(record.attempt)))
+
+    async def deltas(self, attempt: AttemptKey) -> list[bytes]:
+        return [delta.data for delta in await self.store.deltas(attempt)]
+
+    async def completed(self, limit: int) -> list[LabelledCase]:
+        """The newest attempts that completed."""
+        where = DiagnosisFilter(outcome=str(Outcome.COMPLETED))
+        return [await self.of(record) for record in await self.store.diagnoses(where, "", limit)]
+
+    async def history(self, kind: FailureType, own: AttemptKey) -> AsyncIterator[tuple[ReplayGroup, LabelledCase]]:
+        """What a rule for ``kind`` is held against, without the attempt that it is learned from."""
+        left = {ReplayGroup.COMPLETED: HEALTHY, ReplayGroup.OTHER_TYPE: OTHERS}
+        seen: Counter[FailureType] = Counter()
+        async for record in self._recent():
+            part = _part(record, kind)
+            if record.attempt == own or part is None or not left[part]:
+                continue
+            seen[known(record)] += 1
+            if part is ReplayGroup.OTHER_TYPE and seen[known(record)] > _OF_TYPE:
+                continue
+            left[part] -= 1
+            yield part, await self.of(record)
+        async for record in self._confirmed():
+            if record.attempt != own:
+                yield ReplayGroup.CONFIRMED, await self.of(record)
+
+    async def routine_of(self, reader: LogAnalyzer, case: LabelledCase, root: Line) -> bool:
+        """Whether clean runs of the job's family print lines like ``root`` (where such runs are remembered)."""
+        mine = clean_runs_id(case.facts.job)
+        runs = (await self.store.node_parts([mine], 0)).get(mine, [])
+        if not runs:
+            return False
+        deltas = await self.deltas(case.record.attempt)
+        return await asyncio.to_thread(_familiar, reader, deltas, runs, root)
+
+    async def _recent(self) -> AsyncIterator[DiagnosisRecord]:
+        after, count = "", 0
+        while count < RECENT and (page := await self.store.diagnoses(DiagnosisFilter(), after, _PAGE)):
+            for record in page:
+                yield record
+            count += len(page)
+            after = page[-1].id
+
+    async def _confirmed(self) -> AsyncIterator[DiagnosisRecord]:
+        for one in await self.store.confirmed(CONFIRMED):
+            record = await self.store.diagnosis(one)
+            if record and category_of(known(record)) is not Category.UNKNOWN:
+                yield record
+
+
+def _part(record: DiagnosisRecord, kind: FailureType) -> ReplayGroup | None:
+    """A model's word, and that of an incident, are no proof that an attempt is of another type."""
+    verdict, cause = record.diagnosis, known(record)
+    if verdict.outcome is Outcome.COMPLETED and cause is FailureType.COMPLETED:
+        return ReplayGroup.COMPLETED
+    proven = bool(record.feedback) or verdict.decided_by.startswith(("rule:", "heuristic:"))
+    if cause is kind or not proven or category_of(cause) is Category.UNKNOWN:
+        return None
+    return ReplayGroup.OTHER_TYPE
+
+
+def _familiar(reader: LogAnalyzer, deltas: list[bytes], runs: Sequence[bytes], root: Line) -> bool:
+    clean = baseline.of(runs)
+    routine = baseline.familiar(reader.digest(deltas).delta, clean) if clean.holds else frozenset()
+    return (root.number, root.stream) in routine

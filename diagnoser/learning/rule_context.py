@@ -1,0 +1,177 @@
+"""A confirmed failure as far as a rule is written from it: its root line, what followed, and what healthy logs say.
+
+Rules are exported and shared. So everything that may become part of one passes the disguise first: secrets masked,
+hosts by aliases.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from diagnoser.llm.question import nodes_of
+from diagnoser.llm.redact import Mask
+from diagnoser.llm.view import Pseudonymizer, disguise
+from diagnoser.model import Diagnosis, Evidence, Facts, Feedback, Line, Signature, Template
+from diagnoser.model.taxonomy import Category, FailureType, category_of
+from diagnoser.ports import DiagnosisRecord
+from diagnoser.retrieval import hashing, signature
+from diagnoser.rules.schema import Blame
+
+LONGEST = 400
+"""Characters of a line that a rule is written from, and of an example."""
+_MENDED, _MOST = 600, 8
+_ROUTINE = 3
+"""Times that a failed run must have printed a line before it counts as routine."""
+_PLACEHOLDER = re.compile(r"<[a-z]+(?: [a-z]+)+>")
+_HOST = re.compile(r"\b[a-z]+(?:[-.][a-z0-9]+)*-\d+[a-z0-9.-]*\b")
+_FOLLOWED = frozenset({"explained by the root", "came after the root"})
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledCase:
+    """A stored attempt. known: what is known of its cause: a person's word, else the machine's."""
+
+    record: DiagnosisRecord
+    facts: Facts
+    evidence: Evidence
+
+    @property
+    def known(self) -> FailureType:
+        return known(self.record)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleContext:
+    """What a rule is written from; all text is in disguise. healthy: lines of logs in which nothing was wrong.
+
+    around: lines just before and after the root, in their order. alias: how machines are called.
+    """
+
+    type: FailureType
+    line: str
+    around: tuple[str, ...]
+    healthy: tuple[str, ...]
+    explains: tuple[FailureType, ...]
+    blame: Blame
+    mitigation: str
+    alias: str
+
+
+def known(record: DiagnosisRecord) -> FailureType:
+    """The cause as people named it last, else the machine's verdict."""
+    return next((said.type for said in record.feedback[:1] if said.type), None) or record.diagnosis.type
+
+
+def root_of(case: LabelledCase) -> Line | None:
+    """The kept line that shows the cause: the one that a person named, else the machine's, else the only one that
+    complains of something of its own."""
+    said, root = case.record.feedback[:1], case.record.diagnosis.root_cause
+    if said and said[0].root_line:
+        source = root.source if root else "stdout"
+        named = (one for one in case.evidence.lines if (one.number, one.stream.source) == (said[0].root_line, source))
+        return next(named, None)
+    if root is None:
+        return _only_complaint(case.evidence)
+    same = (one for one in case.evidence.lines if (one.number, one.stream.source) == (root.line, root.source))
+    return next((one for one in same if one.text == root.text), None)
+
+
+def _only_complaint(evidence: Evidence) -> Line | None:
+    told = [line for line in signature.complaints(evidence) if signature.is_telling(_said(line))]
+    return told[0] if len(told) == 1 else None
+
+
+def _said(line: Line) -> Signature:
+    return Signature(hashing.normalised(line.body))
+
+
+def of(case: LabelledCase, root: Line, healthy: Iterable[str], mask: Mask) -> RuleContext:
+    """healthy: lines in disguise, in any order; the most alike to the root line are kept."""
+    hidden = _disguise(case, mask)
+    line = shown(root.body, hidden)
+    diagnosis, said = case.record.diagnosis, case.record.feedback[:1]
+    advice = said[0].comment if said and said[0].comment else diagnosis.mitigation
+    return RuleContext(
+        type=case.known,
+        line=line,
+        around=tuple(shown(one.body, hidden) for one in _around(case.evidence.lines, root)),
+        healthy=nearest(line, (*healthy, *routine(case, mask, root))),
+        explains=_explains(diagnosis, case.known, root),
+        blame=_blame(case, root),
+        mitigation=shown(advice, hidden)[:_MENDED],
+        alias=hidden.hosts.prefix,
+    )
+
+
+def routine(case: LabelledCase, mask: Mask, root: Line | None = None) -> list[str]:
+    """Lines that this run printed again and again, in disguise; of a failed run those of the time before its root."""
+    hidden = _disguise(case, mask)
+    told = (one for one in case.evidence.templates if root is None or _was_before(one, root))
+    return [shown(sample, hidden) for one in told for sample in one.samples[:1]]
+
+
+def _was_before(template: Template, root: Line) -> bool:
+    stream, last = template.last
+    return template.count >= _ROUTINE and stream == root.stream and last < root.number
+
+
+def shown(text: str, hidden: Pseudonymizer) -> str:
+    """``text`` in disguise, with placeholders that are one word each. What only looks like a host is none as well.
+
+    Masked before it is cut: half a secret has not its shape.
+    """
+    told = _PLACEHOLDER.sub(lambda found: found.group().replace(" ", "-"), hidden.hide(text))
+    prefix = hidden.hosts.prefix
+    return _HOST.sub(lambda found: _alias(found.group(), prefix), told)[:LONGEST].strip()
+
+
+def _alias(word: str, prefix: str) -> str:
+    return word if word.startswith(prefix) else f"{prefix}0"
+
+
+def nearest(line: str, others: Iterable[str], most: int = 3) -> tuple[str, ...]:
+    """Of the other lines those that look most like ``line``, the nearest first, without repetitions."""
+    mine = _vector(line)
+    found = {hashing.normalised(text): text for text in others if text.strip() and text != line}
+    ranked = sorted(found.values(), key=lambda text: (-float(_vector(text) @ mine), text))
+    return tuple(ranked[:most])
+
+
+def said_of(record: DiagnosisRecord) -> Feedback | None:
+    return record.feedback[0] if record.feedback else None
+
+
+def _vector(text: str) -> hashing.Vector:
+    return hashing.vector({"": (hashing.normalised(text), 1.0)})
+
+
+def _disguise(case: LabelledCase, mask: Mask) -> Pseudonymizer:
+    return disguise("", nodes_of(case.evidence, case.facts), mask)
+
+
+def _around(lines: Sequence[Line], root: Line) -> list[Line]:
+    near = [one for one in lines if one.stream == root.stream and abs(one.number - root.number) <= 10 and one != root]
+    return near[:20]
+
+
+def _explains(diagnosis: Diagnosis, own: FailureType, root: Line) -> tuple[FailureType, ...]:
+    """Types that came with this failure, after its root."""
+    followed = [one.type for one in diagnosis.symptoms]
+    followed += [one.type for one in diagnosis.rejected if one.why in _FOLLOWED and one.line > root.number]
+    if diagnosis.root_cause and diagnosis.root_cause.line > root.number:
+        followed.append(diagnosis.type)
+    told = dict.fromkeys(kind for kind in followed if kind is not own and _is_failure(kind))
+    return tuple(told)[:_MOST]
+
+
+def _is_failure(kind: FailureType) -> bool:
+    return category_of(kind) not in (Category.NONE, Category.UNKNOWN)
+
+
+def _blame(case: LabelledCase, root: Line) -> Blame:
+    """The line speaks of the rank that prints it only where that rank's node is known to be the culprit."""
+    said = said_of(case.record)
+    node = said.node if said and said.node else next((one.node for one in case.record.diagnosis.nodes[:1]), None)
+    own = root.node or case.facts.job.rank_nodes.get(root.rank) or case.evidence.rank_nodes.get(root.rank)
+    infrastructure = category_of(case.known) is Category.INFRASTRUCTURE
+    return Blame.SELF if infrastructure and own and own == node else Blame.NONE

@@ -1,0 +1,270 @@
+"""Where rules grow up: a confirmed case becomes a proposal, the gates decide, shadow counts, evidence or a person
+promotes. Each step is one row that changes; a process that dies between two steps is taken over by another one.
+"""
+
+import asyncio
+from dataclasses import dataclass, replace
+
+import structlog
+
+from diagnoser.learning import rule_context, rule_registry, rule_writer, template_rules, validation
+from diagnoser.learning.replay_history import ReplayGroup, ReplayHistory
+from diagnoser.learning.rule_context import LabelledCase
+from diagnoser.learning.rule_registry import RuleRegistry
+from diagnoser.learning.rule_writer import LLMRuleWriter
+from diagnoser.learning.validation import RuleHistory
+from diagnoser.llm.redact import Mask
+from diagnoser.model import (
+    LOADED,
+    Diagnosis,
+    HitVerdict,
+    LearnedKind,
+    LearnedRule,
+    LearnedState,
+    Line,
+    RuleHit,
+    ValidationResult,
+)
+from diagnoser.model.errors import Conflict, NotFound, Unavailable
+from diagnoser.model.taxonomy import FailureType, category_of
+from diagnoser.observability.metrics import Metrics
+from diagnoser.ports import Clock, LearnedFilter
+from diagnoser.rules.schema import RuleSet
+
+US = "diagnoser"
+_KIND = LearnedKind.DIAGNOSIS
+_MODELS = 3
+"""Completed attempts from which counter-examples are taken."""
+_HITS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RuleLearningConfig:
+    """How a site learns. promote_after: confirmed hits in shadow, with none wrong, that promote a rule; 0: only people
+    do. lease: seconds that one step on one rule may take. poll: seconds between two looks."""
+
+    mask: Mask
+    promote_after: int = 3
+    lease: float = 300.0
+    poll: float = 1.0
+
+
+class RuleLifecycle:
+    """One a process; ``run`` it as a task, or ``step`` it in a test."""
+
+    def __init__(
+        self,
+        cases: ReplayHistory,
+        shelf: RuleRegistry,
+        clock: Clock,
+        terms: RuleLearningConfig,
+        metrics: Metrics,
+        pen: LLMRuleWriter | None = None,
+    ) -> None:
+        """pen: the model that writes rules; without one the shape of the line does."""
+        self._cases = cases
+        self._store = cases.store
+        self._shelf = shelf
+        self._clock = clock
+        self._terms = terms
+        self._metrics = metrics
+        self._pen = pen
+        self._log = structlog.get_logger()
+
+    async def run(self) -> None:
+        """Until it is cancelled. A database that is away is waited for."""
+        while True:
+            try:
+                await self.step()
+            except Unavailable as error:
+                self._log.warning("school_waits", error=str(error))
+            await asyncio.sleep(self._terms.poll)
+
+    async def step(self) -> int:
+        """One step on each rule that waits for one, and promotions: the number of rules that changed."""
+        waiting = LearnedFilter(_KIND, (LearnedState.PROPOSED,))
+        changed = 0
+        if await self._store.learned(waiting, "", 1):
+            for rule in await self._store.claim_rules(_KIND, self._clock(), self._terms.lease, 1):
+                changed += await self._tried(rule)
+        return changed + await self._judge()
+
+    async def _tried(self, rule: LearnedRule) -> bool:
+        try:
+            after = await self._next(rule)
+            await self._store.change_rule(rule, after)
+        except (Conflict, NotFound):  # somebody else was faster
+            return False
+        except Unavailable:
+            raise
+        except Exception as error:  # one rule that cannot be worked on must not stop the others; its lease is the wait
+            self._log.error("rule_failed", rule=rule.id, error_class=type(error).__name__, exc_info=error)
+            return False
+        self._tell(rule, after)
+        return True
+
+    def _tell(self, before: LearnedRule, after: LearnedRule) -> None:
+        why = after.history[-1].why if after.state is not before.state else "written"
+        self._log.info("rule_handled", rule=after.id, state=str(after.state), why=why)
+        if after.state is not before.state:
+            self._metrics.learned.labels(after.state).inc()
+
+    async def _next(self, rule: LearnedRule) -> LearnedRule:
+        """The rule one step further: written, or tested."""
+        record = await self._store.diagnosis(rule.source)
+        if record is None:
+            return self._refused(rule, "the diagnosis that it is learned from is gone")
+        case = await self._cases.of(record)
+        root = rule_context.root_of(case)
+        if root is None:
+            return self._refused(rule, "no kept line is known to show the cause: say its number with the feedback")
+        return await (self._tested(rule, case, root) if rule.text else self._written(rule, case, root))
+
+    async def _written(self, rule: LearnedRule, case: LabelledCase, root: Line) -> LearnedRule:
+        if other := await self._known(rule, case, root):
+            return self._refused(rule, f"{other} knows this failure already")
+        given = await self._lesson(case, root)
+
+        def sound(text: str) -> str:
+            """The tests that need no history."""
+            found = self._quick(rule, text, case, root)[0]
+            return "; ".join(f"{gate.name}: {gate.reason}" for gate in found if not gate.passed)
+
+        text, author = await rule_writer.write(self._pen, rule.id, given, sound)
+        self._metrics.written(author.calls, author)
+        if not text:
+            return self._refused(replace(rule, author=author), "the line says no more than any failure does")
+        return replace(rule, text=text, author=author, changed=self._clock())
+
+    async def _lesson(self, case: LabelledCase, root: Line) -> rule_context.RuleContext:
+        mask = self._terms.mask
+        healthy = [text for one in await self._cases.completed(_MODELS) for text in rule_context.routine(one, mask)]
+        return rule_context.of(case, root, healthy, mask)
+
+    async def _known(self, rule: LearnedRule, case: LabelledCase, root: Line) -> str:
+        """The learned rule that recognises this root line as the same type, if one does."""
+        held = await self._store.learned(LearnedFilter(_KIND, LOADED), "", 1000)
+        for other in held:
+            found = rule_registry.read([other]).rules
+            if other.type == rule.type and found and root.text in validation.hits(found[0], case.evidence):
+                return other.id
+        return ""
+
+    async def _tested(self, rule: LearnedRule, case: LabelledCase, root: Line) -> LearnedRule:
+        found, ruleset = await asyncio.to_thread(self._quick, rule, rule.text, case, root)
+        if validation.passed(found) and ruleset:
+            found += await self._long(ruleset, case, root)
+        tested = replace(rule, gates=validation.masked(found, self._terms.mask))
+        if validation.passed(found):
+            return tested.moved(LearnedState.SHADOW, by=US, why="passed every gate", now=self._clock())
+        return await self._failed(tested, case, root)
+
+    async def _failed(self, rule: LearnedRule, case: LabelledCase, root: Line) -> LearnedRule:
+        """A model's rule that a gate refused: the shape of the line has a try."""
+        why = next(f"{gate.name}: {gate.reason}" for gate in rule.gates if not gate.passed)
+        given = await self._lesson(case, root)
+        draft = template_rules.from_shape(given) if rule.author.name != rule_writer.TEMPLATE else None
+        if draft is None:
+            return self._refused(rule, why)
+        author = replace(rule.author, name=rule_writer.TEMPLATE, failure=f"the model's rule was refused: {why}"[:300])
+        text = template_rules.rule_text(rule.id, given, draft)
+        again = replace(rule, text=text, author=author)
+        return again.moved(LearnedState.PROPOSED, by=US, why=author.failure, now=self._clock())
+
+    def _quick(
+        self, rule: LearnedRule, text: str, case: LabelledCase, root: Line
+    ) -> tuple[tuple[ValidationResult, ...], RuleSet | None]:
+        """What the rule itself and its own case say."""
+        first, ruleset = validation.compiles(rule.id, text, rule.type)
+        if ruleset is None:
+            return (first,), None
+        reader, (one,) = self._shelf.reader, ruleset.rules
+        told = reader.with_rules(ruleset).diagnose(case.evidence, case.facts)
+        return (
+            first,
+            validation.specific(one, root.body),
+            validation.its_examples(ruleset, reader),
+            validation.own_case(one, root, told),
+        ), ruleset
+
+    async def _long(self, ruleset: RuleSet, case: LabelledCase, root: Line) -> tuple[ValidationResult, ...]:
+        """What other rules' examples and the stored history say."""
+        reader, (rule,) = self._shelf.reader, ruleset.rules
+        shipped = validation.shipped_examples(rule, await asyncio.to_thread(validation.foreign_examples, reader, rule))
+        changed = reader.with_rules(ruleset)
+
+        def diagnose(one: LabelledCase, with_rule: bool) -> Diagnosis:
+            return (changed if with_rule else reader).diagnose(one.evidence, one.facts)
+
+        history = RuleHistory(rule, diagnose)
+        take = {
+            ReplayGroup.COMPLETED: history.completed,
+            ReplayGroup.OTHER_TYPE: history.of_other_type,
+            ReplayGroup.CONFIRMED: history.a_confirmed,
+        }
+        async for part, other in self._cases.history(FailureType(rule.type), case.record.attempt):
+            await asyncio.to_thread(take[part], other)
+        if await self._cases.routine_of(reader, case, root):
+            history.against = {validation.ValidationCheck.HEALTHY: "clean runs of this job family print such a line"}
+        return (shipped, *history.gates())
+
+    async def _judge(self) -> int:
+        """Promote what proved itself in shadow; retire what a person found wrong in force."""
+        changed = 0
+        for rule in await self._store.learned(LearnedFilter(_KIND, LOADED), "", 1000):
+            after = await self._judged(rule)
+            if after:
+                try:
+                    await self._store.change_rule(rule, after)
+                except (Conflict, NotFound):
+                    continue
+                self._tell(rule, after)
+                changed += 1
+        return changed
+
+    async def _judged(self, rule: LearnedRule) -> LearnedRule | None:
+        counts, enough = rule.counts, self._terms.promote_after
+        if rule.state is LearnedState.SHADOW and enough and counts.confirmed >= enough and not counts.wrong:
+            why = f"{counts.confirmed} confirmed hits in shadow, none wrong"
+            return rule.moved(LearnedState.ACTIVE, by=US, why=why, now=self._clock())
+        if rule.state is LearnedState.ACTIVE and counts.wrong:
+            since = max(turn.time for turn in rule.history if turn.state is LearnedState.ACTIVE)
+            wrong = [hit for hit in await self._store.rule_hits(rule.id, _HITS) if _wrong_since(hit, since)]
+            if wrong:
+                why = f"a person named another cause for {wrong[0].attempt.job}/{wrong[0].attempt.number}"
+                return rule.moved(LearnedState.RETIRED, by=US, why=why, now=self._clock())
+        return None
+
+    def _refused(self, rule: LearnedRule, why: str) -> LearnedRule:
+        return rule.moved(LearnedState.REFUSED, by=US, why=self._terms.mask(why), now=self._clock())
+
+
+def _wrong_since(hit: RuleHit, since: float) -> bool:
+    return hit.active and hit.verdict is HitVerdict.WRONG and hit.time >= since
+
+
+def promoted(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
+    """A person lets the rule decide. Raises Conflict where it is not on trial."""
+    if rule.state is not LearnedState.SHADOW:
+        raise Conflict(f"rule {rule.id} is {rule.state}: only a rule in shadow can be promoted")
+    return rule.moved(LearnedState.ACTIVE, by=by, why=why or "promoted by a person", now=now)
+
+
+def retired(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
+    """Raises Conflict where there is nothing to take back."""
+    if rule.state not in LOADED:
+        raise Conflict(f"rule {rule.id} is {rule.state}: only a rule in shadow or in force can be retired")
+    return rule.moved(LearnedState.RETIRED, by=by, why=why or "retired by a person", now=now)
+
+
+def restored(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
+    """Undo: the rule passes the gates again, as history has gone on, and is then in shadow. Raises Conflict."""
+    if rule.state is not LearnedState.RETIRED or not rule.text:
+        raise Conflict(f"rule {rule.id} is {rule.state}: only a rule that was retired can be brought back")
+    return rule.moved(LearnedState.PROPOSED, by=by, why=why or "brought back by a person", now=now)
+
+
+def file_of(rule: LearnedRule) -> str:
+    """Where the rule stands in a folder of rules."""
+    folder = category_of(FailureType(rule.type)) if rule.kind is LearnedKind.DIAGNOSIS else "filters"
+    return f"{folder}/{rule.id}.yaml"

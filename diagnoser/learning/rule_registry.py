@@ -1,0 +1,147 @@
+"""The knowledge in use: what this site's files say and what was learned since, swapped as a whole when it changes.
+
+Every replica polls one counter; who sees it grow loads the rules anew. A request or a diagnosis that has begun keeps
+the reader it began with.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from diagnoser.compress import Compressor, parse_filters
+from diagnoser.compress.learned_filters import Known
+from diagnoser.diagnosis.analyzer import LogAnalyzer, Remind
+from diagnoser.failure_agent.agent import FailureAgent
+from diagnoser.model import LOADED, Diagnosis, Facts, LearnedKind, LearnedRule, LearnedState, yaml_loader
+from diagnoser.model.errors import RuleFaults
+from diagnoser.ports import Clock, DiagnosisRecord, LearnedFilter, RuleStore
+from diagnoser.rules import schema
+from diagnoser.rules.engine import Engine
+from diagnoser.rules.examples import path_of
+from diagnoser.rules.schema import Rule, RuleSet
+
+_PAGE = 500
+
+
+@dataclass(frozen=True)
+class RuleSnapshot:
+    """One state of the shelf. rules: those in shadow and active, of both kinds, by id. reader: with the active ones.
+
+    trial: knows only the rules in shadow.
+    """
+
+    revision: int
+    rules: tuple[LearnedRule, ...]
+    reader: LogAnalyzer
+    trial: Engine
+
+    def of(self, kind: LearnedKind, state: LearnedState) -> tuple[LearnedRule, ...]:
+        return tuple(rule for rule in self.rules if (rule.kind, rule.state) == (kind, state))
+
+
+Enrich = Callable[[DiagnosisRecord, list[bytes], Facts], Awaitable[Diagnosis | None]]
+Build = Callable[[LogAnalyzer, int, Sequence[LearnedRule]], RuleSnapshot]
+"""The site's own reader, revision and rules -> what is used from now on. Runs in a thread."""
+
+
+def stock(base: LogAnalyzer, revision: int, rules: Sequence[LearnedRule]) -> RuleSnapshot:
+    """A rule that this version of the code cannot read is left out, with a warning: the others go on."""
+    kind = LearnedKind.DIAGNOSIS
+    held = RuleSnapshot(revision, tuple(rules), base, Engine(RuleSet((), "")))
+    active = read(held.of(kind, LearnedState.ACTIVE))
+    reader = base.with_rules(active) if active.rules else base
+    reader = replace(reader, routines=routines(held.of(LearnedKind.FILTER, LearnedState.ACTIVE)))
+    return RuleSnapshot(revision, held.rules, reader, Engine(read(held.of(kind, LearnedState.SHADOW))))
+
+
+def routines(rules: Sequence[LearnedRule]) -> dict[str, tuple[Known, ...]]:
+    """Learned Filter Rules by job family, without those that cannot be read."""
+    found: dict[str, tuple[Known, ...]] = {}
+    for rule in rules:
+        try:
+            patterns = tuple(pattern for _, pattern in parse_filters({f"{rule.id}.yaml": rule.text}).patterns)
+        except RuleFaults as faults:
+            structlog.get_logger().warning("learned_rule_unreadable", rule=rule.id, faults=str(faults))
+            continue
+        found[rule.scope] = (*found.get(rule.scope, ()), Known(rule.id, patterns))
+    return found
+
+
+def read(rules: Sequence[LearnedRule]) -> RuleSet:
+    """Learned diagnosis rules as a rule set, without those that cannot be read."""
+    sound: dict[str, str] = {}
+    for rule in rules:
+        try:
+            (found,) = parse(rule.text).rules
+            sound[path_of(found)] = rule.text
+        except RuleFaults as faults:
+            structlog.get_logger().warning("learned_rule_unreadable", rule=rule.id, faults=str(faults))
+    return schema.load(sound)
+
+
+def parse(text: str) -> RuleSet:
+    """A set of one rule, whatever its path. Raises RuleFaults."""
+    return schema.load({_path(text): text})
+
+
+def _path(text: str) -> str:
+    """Where the rule must stand. For a text that is no rule any path does: its faults are told anyway."""
+    rule, _ = yaml_loader.read("rule.yaml", text, Rule)
+    return path_of(rule) if rule else "rule.yaml"
+
+
+class RuleRegistry:
+    """One a process. ``reader`` is what reads logs now; ask for it each time, and use one for one piece of work."""
+
+    def __init__(self, base: LogAnalyzer, store: RuleStore, build: Build = stock) -> None:
+        self.base = base
+        self._store = store
+        self._build = build
+        self._turn = asyncio.Lock()
+        self.stock = build(base, 0, ())
+
+    @property
+    def reader(self) -> LogAnalyzer:
+        return self.stock.reader
+
+    async def refresh(self) -> bool:
+        """Take over what changed; whether something did. Raises Unavailable."""
+        if await self._store.rules_revision() == self.stock.revision:
+            return False
+        async with self._turn:
+            revision = await self._store.rules_revision()  # before the rules: a change meanwhile is seen next time
+            if revision == self.stock.revision:
+                return False
+            rules = sorted(await self._load(), key=lambda rule: rule.id)
+            self.stock = await asyncio.to_thread(self._build, self.base, revision, rules)
+        structlog.get_logger().info("rules_loaded", revision=revision, learned=len(rules))
+        return True
+
+    def compressor(self) -> Compressor:
+        return self.reader.compressor()
+
+    def diagnoser(self, clock: Clock) -> Callable[[list[bytes], Facts], Diagnosis]:
+        """As the worker wants it; each diagnosis is made by what is on the shelf when it begins."""
+
+        def diagnose(deltas: list[bytes], facts: Facts) -> Diagnosis:
+            return self.reader.diagnoser(clock)(deltas, facts)
+
+        return diagnose
+
+    def enricher(self, agent: FailureAgent, remind: Remind | None = None) -> Enrich:
+        """The second opinion, as the worker wants it; each on what is on the shelf when it begins."""
+
+        async def enrich(record: DiagnosisRecord, deltas: list[bytes], facts: Facts) -> Diagnosis | None:
+            return await self.reader.enricher(agent, remind)(record, deltas, facts)
+
+        return enrich
+
+    async def _load(self) -> list[LearnedRule]:
+        found: list[LearnedRule] = []
+        where, after = LearnedFilter(states=LOADED), ""
+        while page := await self._store.learned(where, after, _PAGE):
+            found += page
+            after = page[-1].id
+        return found

@@ -1,0 +1,131 @@
+"""Looks at every verdict: what it proves about an earlier recovery, and which learned rules hit or would have.
+
+None of it holds a verdict up: what fails here is told in the log and left out.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import structlog
+
+from diagnoser.learning.replay_history import ReplayStore
+from diagnoser.learning.rule_context import known
+from diagnoser.learning.rule_registry import RuleRegistry, RuleSnapshot
+from diagnoser.model import (
+    AttemptKey,
+    Diagnosis,
+    Facts,
+    HitVerdict,
+    LearnedKind,
+    LearnedState,
+    Plan,
+    PlanState,
+    RuleHit,
+)
+from diagnoser.model.taxonomy import Action, Category, Outcome, category_of
+from diagnoser.ports import Claim, DiagnosisRecord, PlanFilter, RecoveryStore
+from diagnoser.recovery import retry_history
+from diagnoser.retrieval.incidents import Incidents
+from diagnoser.rules.schema import RuleSet
+
+RECOVERY = "recovery"
+_PLANS = 200
+_ACTED = frozenset({PlanState.SENT, PlanState.REACHED})
+"""The executor's last report may come after the end of a short launch."""
+_ENDED = frozenset({Category.NONE, Category.UNKNOWN})
+
+
+class PlanningStore(ReplayStore, RecoveryStore, Protocol):
+    """The part of the store that is used here."""
+
+
+@dataclass(frozen=True)
+class ShadowEvaluator:
+    """As the worker wants it: ``credit`` before a verdict is saved, ``observe`` when it is published."""
+
+    store: PlanningStore
+    shelf: RuleRegistry
+    incidents: Incidents
+
+    async def credit(self, claim: Claim, record: DiagnosisRecord) -> None:
+        try:
+            await self._credit(claim, record)
+        except Exception as error:
+            structlog.get_logger().error("credit_failed", job=record.attempt.job, exc_info=error)
+
+    async def observe(self, record: DiagnosisRecord, deltas: list[bytes], facts: Facts) -> None:
+        try:
+            if hits := await asyncio.to_thread(found, self.shelf.stock, record, deltas, facts):
+                await self.store.note_hits(hits)
+                await self._settle(record)
+        except Exception as error:
+            structlog.get_logger().error("watch_failed", job=record.attempt.job, exc_info=error)
+
+    async def _settle(self, record: DiagnosisRecord) -> None:
+        """A person may have spoken already: about an earlier diagnosis of the attempt, or just now."""
+        told = await self.store.diagnosis(record.id)
+        if told and told.feedback:
+            await self.store.settle_hits(record.attempt, known(told))
+
+    async def _credit(self, claim: Claim, record: DiagnosisRecord) -> None:
+        """A plan that acted on a cause, after which the training came further than before, confirms that cause."""
+        plans = await self.store.plans(PlanFilter(job=record.attempt.job), "", _PLANS)
+        plans += await self.store.plans(PlanFilter(PlanState.REACHED.value), "", _PLANS)
+        plan = next((one for one in plans if is_before(one, record.attempt)), None)
+        if plan is None or not proves(plan, claim, record):
+            return
+        earlier = await self.store.diagnosis(plan.diagnosis)
+        if earlier and not earlier.feedback and category_of(earlier.diagnosis.type) not in _ENDED:
+            await self.incidents.confirm(earlier, f"{RECOVERY}: plan {plan.id}", record.created)
+
+
+def is_before(plan: Plan, attempt: AttemptKey) -> bool:
+    """Whether the attempt is a launch that followed from the plan."""
+    if plan.job == attempt.job:
+        return plan.attempt == attempt.number - 1
+    return plan.requeued == attempt.job
+
+
+def proves(plan: Plan, claim: Claim, record: DiagnosisRecord) -> bool:
+    """Whether the launch after a plan shows that the plan's cause was the right one.
+
+    Only plans that took something away (a node, a stretch of steps) prove anything: a plain new launch may succeed
+    whatever the cause was.
+    """
+    acted = plan.drained or plan.action is Action.ROLLBACK_AND_RESUBMIT
+    if not acted or plan.state not in _ACTED:
+        return False
+    verdict = record.diagnosis
+    if retry_history.fingerprint(verdict) == plan.fingerprint:
+        return False
+    far = retry_history.progress(verdict, claim.attempt)
+    return verdict.outcome is Outcome.COMPLETED or retry_history.further(far, plan.progress)
+
+
+def found(stock: RuleSnapshot, record: DiagnosisRecord, deltas: Sequence[bytes], facts: Facts) -> list[RuleHit]:
+    """Learned rules that decided this attempt, or would have."""
+    return [*_decided(stock, record), *_would(stock, record, deltas, facts)]
+
+
+def _decided(stock: RuleSnapshot, record: DiagnosisRecord) -> Iterator[RuleHit]:
+    for rule in stock.of(LearnedKind.DIAGNOSIS, LearnedState.ACTIVE):
+        if record.diagnosis.decided_by == f"rule:{rule.id}":
+            yield RuleHit(rule.id, record.attempt, record.created, record.id, active=True)
+
+
+def _would(stock: RuleSnapshot, record: DiagnosisRecord, deltas: Sequence[bytes], facts: Facts) -> Iterator[RuleHit]:
+    if not stock.trial.ruleset.rules:
+        return
+    evidence = stock.reader.evidence(deltas)
+    for rule in {hit.rule.id: hit.rule for hit in stock.trial.match(evidence)}.values():
+        told = stock.reader.with_rules(RuleSet((rule,), rule.id)).diagnose(evidence, facts)
+        if told.decided_by == f"rule:{rule.id}":
+            hit = RuleHit(rule.id, record.attempt, record.created, record.id)
+            yield replace(hit, verdict=HitVerdict.WRONG) if _contradicts(record.diagnosis, told) else hit
+
+
+def _contradicts(verdict: Diagnosis, told: Diagnosis) -> bool:
+    """A rule that is in force, and stable, knows another cause."""
+    return verdict.grounds.stable and verdict.decided_by.startswith("rule:") and verdict.type is not told.type

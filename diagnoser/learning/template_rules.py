@@ -1,0 +1,135 @@
+"""A rule from the shape of one line: what varies becomes a wildcard, what is said stays. Pure, and without a model."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import re2
+import yaml
+
+from diagnoser.learning.rule_context import RuleContext
+from diagnoser.model import Signature
+from diagnoser.retrieval import signature
+from diagnoser.rules.schema import Maturity, Role
+
+SPECIFICITY = 60
+"""As exact as a shipped rule that knows its message."""
+_LENGTH, _ANCHOR = 240, 60
+_LEAST_ANCHOR = 6
+_FALLBACK = "all ranks finished the step"
+
+# What varies from run to run -> what takes its place. Order matters: a path holds numbers.
+_VARYING: tuple[tuple[str, str], ...] = (
+    (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?", r"\S+(?: \S+)?"),
+    (r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?", r"[\d:.,]+"),
+    (r"[a-z][a-z0-9+.-]*://[^\s'\"]+", r"[^\s'\"]+"),
+    (r"<[a-z-]+>", r"\S+"),
+    (r"(?:/[\w.@+=~<>-]+){2,}/?", r"[^\s'\":]+"),
+    (r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b", r"[0-9a-fA-F-]+"),
+    (r"\b0x[0-9a-fA-F]+\b|\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,}\b", r"[0-9a-fA-Fx]+"),
+    (r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b", r"[\w.:-]+"),
+    (r"\b[a-z]+(?:[-.][a-z0-9]+)*-\d+[a-z0-9.-]*\b", r"[\w.:-]+"),
+    (r"\d+(?:\.\d+)*", r"[\d.]+"),
+)
+_SPLIT = re.compile("|".join(f"({pattern})" for pattern, _ in _VARYING))
+_CODED = re.compile(r"(?i)(?:errno|error|err|code|status|s?xid|signal|exit|rc|ret|returned)[ :=(#\[]*$")
+"""Before a number that says what went wrong: it stays."""
+_SPECIAL = re.compile(r"([\\.^$|()\[\]{}*+?])")
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDraft:
+    """What a writer decides about a rule; the rest follows from the lesson."""
+
+    title: str
+    anchors: tuple[str, ...]
+    patterns: tuple[str, ...]
+    unless: tuple[str, ...] = ()
+    mitigation: str = ""
+
+
+def from_shape(lesson: RuleContext) -> RuleDraft | None:
+    """None where the line says no more than any failure does."""
+    parts = _parts(lesson.line[:_LENGTH])
+    anchor = max((_anchor(text) for text, wild in parts if not wild), key=worth, default="")
+    said = Signature(" ".join(text for text, wild in parts if not wild))
+    if len(anchor) < _LEAST_ANCHOR or not worth(anchor)[0] or not signature.is_telling(said):
+        return None
+    pattern = "".join(wild or _literal(text) for text, wild in parts)
+    title = " ".join("".join("..." if wild else text for text, wild in parts).split())
+    return RuleDraft(title[:120], (anchor,), (pattern,), mitigation=lesson.mitigation)
+
+
+def rule_text(id: str, lesson: RuleContext, draft: RuleDraft) -> str:
+    """The rule file. Role, maturity, type and examples are not the writer's to choose."""
+    rule: dict[str, Any] = {
+        "id": id,
+        "title": draft.title,
+        "type": str(lesson.type),
+        "role": str(Role.ROOT),
+        "blame": str(lesson.blame),
+        "maturity": str(Maturity.SANDBOX),
+        "anchors": list(draft.anchors),
+        "patterns": list(draft.patterns),
+        "unless": list(draft.unless),
+        "explains": [str(kind) for kind in lesson.explains],
+        "specificity": SPECIFICITY,
+        "mitigation": draft.mitigation or f"A person named this line as the cause ({lesson.type}): look at it first.",
+        "examples": {"match": [lesson.line], "no_match": list(_counter_examples(lesson, draft.patterns))},
+    }
+    kept = {name: value for name, value in rule.items() if value not in ([], "")}
+    return str(yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=110))
+
+
+def _counter_examples(lesson: RuleContext, patterns: Sequence[str]) -> tuple[str, ...]:
+    """Healthy lines that look alike and do not match. One that does match is left to the gates, which look at all."""
+    found = tuple(text for text in lesson.healthy if not any(_hits(pattern, text) for pattern in patterns))
+    return found or (_FALLBACK,)
+
+
+def _hits(pattern: str, text: str) -> bool:
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options).search(text) is not None
+    except re2.error:
+        return False
+
+
+def _parts(line: str) -> list[tuple[str, str]]:
+    """(text, what takes its place or "" where it stays), without what varies at both ends."""
+    parts: list[tuple[str, str]] = []
+    end = 0
+    for found in _SPLIT.finditer(line):
+        if found.lastindex == len(_VARYING) and _CODED.search(line[: found.start()]):
+            continue
+        if found.start() > end:
+            parts.append((line[end : found.start()], ""))
+        parts.append((found.group(), _VARYING[(found.lastindex or 1) - 1][1]))
+        end = found.end()
+    parts.append((line[end:], ""))
+    said = [number for number, (text, wild) in enumerate(parts) if not wild and _WORD.search(text)]
+    kept = parts[said[0] : said[-1] + 1] if said else []
+    if kept:
+        kept[0] = (kept[0][0].lstrip(" ])>}:-|,."), kept[0][1])
+        kept[-1] = (kept[-1][0].rstrip(" [(<{:-|,"), kept[-1][1])
+    return kept
+
+
+def _anchor(text: str) -> str:
+    """Of a literal piece what every line must hold: on one line, without digits, whole words."""
+    pieces = [piece.strip() for piece in re.split(r"\d+|\s{2,}", text)]
+    best = max(pieces, key=worth)
+    return best if len(best) <= _ANCHOR else best[:_ANCHOR].rpartition(" ")[0] or best[:_ANCHOR]
+
+
+def worth(text: str) -> tuple[int, int]:
+    """How much an anchor tells: words that not every failure says, then its length."""
+    told = [word for word in _WORD.findall(text.casefold()) if len(word) > 2 and word not in signature.COMMON]
+    return len(told), len(text)
+
+
+def _literal(text: str) -> str:
+    return re.sub(r"\s+", r"\\s+", _SPECIAL.sub(r"\\\1", text))

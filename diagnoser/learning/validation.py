@@ -1,0 +1,202 @@
+"""What a proposed rule must stand before anybody sees it: pure tests, each with what it found.
+
+A rule can change a verdict only where it hits. So history is held against its hits, and replayed only where there are.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.learning import rule_registry, template_rules
+from diagnoser.learning.rule_context import LabelledCase
+from diagnoser.model import Diagnosis, Evidence, Line, Signature, Stream, ValidationResult
+from diagnoser.model.errors import RuleFaults
+from diagnoser.retrieval import signature
+from diagnoser.rules.engine import Engine
+from diagnoser.rules.examples import check
+from diagnoser.rules.schema import Match, Maturity, Role, Rule, RuleSet
+
+_SHOWN = 160
+
+
+class ValidationCheck(StrEnum):
+    """The gates, in their order."""
+
+    COMPILES = "compiles"
+    SPECIFIC = "specific"
+    EXAMPLES = "its_examples"
+    OWN_CASE = "own_case"
+    SHIPPED = "examples_of_other_rules"
+    HEALTHY = "healthy_logs"
+    OTHERS = "other_types"
+    REPLAY = "confirmed_cases"
+
+
+def compiles(id: str, text: str, kind: str) -> tuple[ValidationResult, RuleSet | None]:
+    """The rule file is one of ours, and claims no more than a learned rule may."""
+    try:
+        ruleset = rule_registry.parse(text)
+    except RuleFaults as faults:
+        return ValidationResult(ValidationCheck.COMPILES, False, "; ".join(map(str, faults.faults))[:500]), None
+    (rule,) = ruleset.rules
+    wrong = list(_overreach(rule, id, kind))
+    if wrong:
+        return ValidationResult(ValidationCheck.COMPILES, False, "; ".join(wrong)), None
+    return ValidationResult(ValidationCheck.COMPILES, True, "a rule file, RE2, with anchors and examples"), ruleset
+
+
+def _overreach(rule: Rule, id: str, kind: str) -> Iterator[str]:
+    if rule.id != id or rule.type != kind:
+        yield f"must be {id} for {kind}"
+    if rule.role is not Role.ROOT or rule.maturity is not Maturity.SANDBOX or rule.action is not None:
+        yield "a learned rule is a root in sandbox, without an action of its own"
+    if "all" in rule.explains:
+        yield "a learned rule does not explain everything"
+
+
+def specific(rule: Rule, line: str) -> ValidationResult:
+    """The words decide: of the line with only its anchors left, nothing may be recognised unless they tell enough."""
+    vague = [text for text in rule.anchors if not template_rules.worth(text)[0]]
+    if vague:
+        return ValidationResult(
+            ValidationCheck.SPECIFIC, False, f"the anchor {vague[0]!r} has only words that any failure prints"
+        )
+    for anchor in rule.anchors:
+        said = signature.is_telling(Signature(anchor))
+        if not said and _hits(Engine(RuleSet((rule,), "")), (_only(anchor, line),)):
+            return ValidationResult(
+                ValidationCheck.SPECIFIC, False, f"the pattern takes any line that holds {anchor!r}"
+            )
+    return ValidationResult(ValidationCheck.SPECIFIC, True, "anchors and patterns name what this failure says")
+
+
+def _only(anchor: str, line: str) -> str:
+    """The line with every other word made meaningless; the anchor where it was, or alone."""
+    head, _, tail = line.partition(anchor)
+    return _blank(head) + anchor + _blank(tail)
+
+
+def _blank(text: str) -> str:
+    return "".join("q" if char.isalpha() else char for char in text)
+
+
+def its_examples(ruleset: RuleSet, reader: LogAnalyzer) -> ValidationResult:
+    """The rule proves itself as every rule file does, through the compressor with its anchors at the gate."""
+    faults = check(Engine(ruleset), reader.with_rules(ruleset).evidence_of)
+    why = "; ".join(fault.message for fault in faults)
+    return ValidationResult(ValidationCheck.EXAMPLES, not faults, why or "all examples hold")
+
+
+def own_case(rule: Rule, root: Line, told: Diagnosis) -> ValidationResult:
+    """told: the verdict on its own case with the rule in force."""
+    right = told.type is rule.type and told.decided_by == f"rule:{rule.id}"
+    at_root = told.root_cause is not None and told.root_cause.line == root.number
+    if right and at_root:
+        return ValidationResult(ValidationCheck.OWN_CASE, True, f"decides its case by line {root.number}")
+    where = f" at line {told.root_cause.line}" if told.root_cause else ""
+    return ValidationResult(
+        ValidationCheck.OWN_CASE, False, f"its case is decided by {told.decided_by} as {told.type}{where}"
+    )
+
+
+def shipped_examples(rule: Rule, bodies: Sequence[tuple[str, Evidence]]) -> ValidationResult:
+    """bodies: examples that other rules and filters are proven by, with the name of their rule."""
+    engine = Engine(RuleSet((rule,), ""))
+    for name, evidence in bodies:
+        if engine.match(evidence):
+            return ValidationResult(ValidationCheck.SHIPPED, False, f"hits an example of {name}")
+    return ValidationResult(ValidationCheck.SHIPPED, True, f"no hit in {len(bodies)} examples")
+
+
+def foreign_examples(reader: LogAnalyzer, rule: Rule) -> list[tuple[str, Evidence]]:
+    """What the site's rules are proven by and this one must not hit: counter-examples, and other types' examples."""
+    found = []
+    for other in reader.knowledge.engine.ruleset.rules:
+        texts = list(other.examples.no_match)
+        if other.type is not rule.type or other.role is Role.BENIGN:
+            texts += [one.text if isinstance(one, Match) else one for one in other.examples.match]
+        found += [(other.id, _evidence(text.split("\n"))) for text in texts]
+    return found
+
+
+def hits(rule: Rule, evidence: Evidence) -> list[str]:
+    """Lines of a log that the rule takes, routine ones (which are kept as samples) included."""
+    samples = _evidence([sample for one in evidence.templates for sample in (one.text, *one.samples)])
+    engine = Engine(RuleSet((rule,), ""))
+    return [evidence.lines[hit.line].text for hit in engine.match(evidence)] + _hits(
+        engine, [line.body for line in samples.lines]
+    )
+
+
+def _hits(engine: Engine, texts: Sequence[str]) -> list[str]:
+    evidence = _evidence(texts)
+    return [evidence.lines[hit.line].text for hit in engine.match(evidence)]
+
+
+def _evidence(texts: Sequence[str]) -> Evidence:
+    return Evidence(tuple(Line(Stream(), number, text, text) for number, text in enumerate(texts, 1)))
+
+
+@dataclass(slots=True)
+class RuleHistory:
+    """What the stored attempts say about a rule, collected one by one. Bounds: how many there were to look at."""
+
+    rule: Rule
+    diagnose: Callable[[LabelledCase, bool], Diagnosis]
+    healthy: int = 0
+    others: int = 0
+    confirmed: int = 0
+    improved: int = 0
+    against: dict[ValidationCheck, str] | None = None
+
+    def completed(self, case: LabelledCase) -> None:
+        self.healthy += 1
+        self._held(ValidationCheck.HEALTHY, case)
+
+    def of_other_type(self, case: LabelledCase) -> None:
+        self.others += 1
+        self._held(ValidationCheck.OTHERS, case)
+
+    def a_confirmed(self, case: LabelledCase) -> None:
+        """The verdict with and without the rule; only that it becomes the confirmed one is a change for the better."""
+        self.confirmed += 1
+        if not hits(self.rule, case.evidence):
+            return
+        before, after = self.diagnose(case, False), self.diagnose(case, True)
+        if (before.type, before.root_cause) == (after.type, after.root_cause):
+            return
+        if before.type is not case.known and after.type is case.known:
+            self.improved += 1
+            return
+        self._fail(ValidationCheck.REPLAY, f"{_name(case)} would become {after.type} instead of {before.type}")
+
+    def gates(self) -> tuple[ValidationResult, ...]:
+        better = f", {self.improved} become right" if self.improved else ""
+        found = {
+            ValidationCheck.HEALTHY: f"no hit in {self.healthy} completed attempts",
+            ValidationCheck.OTHERS: f"no hit in {self.others} attempts of other types",
+            ValidationCheck.REPLAY: f"no verdict of {self.confirmed} confirmed cases gets worse{better}",
+        }
+        against = self.against or {}
+        return tuple(ValidationResult(test, test not in against, against.get(test, why)) for test, why in found.items())
+
+    def _held(self, test: ValidationCheck, case: LabelledCase) -> None:
+        if found := hits(self.rule, case.evidence):
+            self._fail(test, f"hits {_name(case)}: {found[0][:_SHOWN]}")
+
+    def _fail(self, test: ValidationCheck, why: str) -> None:
+        self.against = {test: why} | (self.against or {})
+
+
+def _name(case: LabelledCase) -> str:
+    return f"{case.record.attempt.job}/{case.record.attempt.number} ({case.known})"
+
+
+def passed(gates: Sequence[ValidationResult]) -> bool:
+    return all(gate.passed for gate in gates)
+
+
+def masked(gates: Sequence[ValidationResult], mask: Callable[[str], str]) -> tuple[ValidationResult, ...]:
+    """Reasons may quote a log."""
+    return tuple(replace(gate, reason=mask(gate.reason)) for gate in gates)

@@ -1,0 +1,1 @@
+"""Bodies of messages to people."""

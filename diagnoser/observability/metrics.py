@@ -1,0 +1,250 @@
+"""Metrics and log set-up. Metrics live on a registry that is passed in; label values come from closed lists."""
+
+import logging
+import sys
+from collections.abc import Iterable
+from itertools import product
+from typing import Protocol
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from diagnoser.compress import CompressorLimits, Losses, template_cache
+from diagnoser.model import (
+    LOADED,
+    Author,
+    Cap,
+    ClusterHistory,
+    Diagnosis,
+    FeedbackVerdict,
+    LearnedState,
+    MessageKind,
+    ModelUse,
+    Plan,
+    PlanReason,
+    PlanState,
+    TransitionResult,
+)
+from diagnoser.model.errors import ModelFailure
+from diagnoser.model.taxonomy import FailureType, Outcome
+from diagnoser.ports import PlanTransition
+
+EFFECT_RESULTS = ("sent", "retried", "dead", "expired")
+
+
+class RequestCounts(Protocol):
+    """What the intake tells of a request."""
+
+    @property
+    def lines(self) -> int: ...
+    @property
+    def duplicates(self) -> int: ...
+    @property
+    def rejected(self) -> int: ...
+    @property
+    def cut(self) -> int: ...
+
+
+class Watched:
+    """A rule that remembers what it decided, so that it can be counted once it is stored."""
+
+    def __init__(self, rule: PlanTransition) -> None:
+        self._rule = rule
+        self._last: tuple[Plan | None, TransitionResult] | None = None
+
+    def __call__(self, plan: Plan | None, situation: ClusterHistory) -> TransitionResult:
+        ruling = self._rule(plan, situation)
+        self._last = plan, ruling
+        return ruling
+
+    @property
+    def reasons(self) -> list[str]:
+        """Of each plan that now stands as it did not before."""
+        if self._last is None:
+            return []
+        before, ruling = self._last
+        changed = [one for one in ruling.others if one.state is PlanState.SUPERSEDED]
+        if ruling.plan and before and ruling.plan.id == before.id and (_is_new(before) or _stands(before, ruling.plan)):
+            changed.append(ruling.plan)
+        return [one.reason for one in changed]
+
+
+class Metrics:
+    """All figures that the service shows at /metrics; every series exists at zero from the start."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self.bytes = Counter("diagnoser_ingested_bytes", "Bytes of log text committed", registry=registry)
+        self.lines = Counter(
+            "diagnoser_ingested_lines", "Log lines by what became of them", ["result"], registry=registry
+        )
+        self.commits_failed = Counter("diagnoser_commits_failed", "Group commits that failed", registry=registry)
+        self.diagnoses = Counter("diagnoser_diagnoses", "Diagnoses stored", ["outcome", "type"], registry=registry)
+        self.diagnosis_seconds = Histogram(
+            "diagnoser_diagnosis_duration_seconds", "From claim to stored verdict", registry=registry
+        )
+        self.effects = Counter(
+            "diagnoser_outbox_deliveries", "Effects by kind and result", ["kind", "result"], registry=registry
+        )
+        self.model_failures = Counter(
+            "diagnoser_llm_failures", "Questions to the model without a usable answer", ["reason"], registry=registry
+        )
+        self.model_calls = Counter("diagnoser_llm_requests", "Questions sent to the model", registry=registry)
+        self.model_tokens = Counter(
+            "diagnoser_llm_tokens", "Tokens read and written by the model", ["direction"], registry=registry
+        )
+        self.routine_lines = Counter(
+            "diagnoser_filter_matched_lines",
+            "Lines of ended attempts that learned Filter Rules know",
+            ["state"],
+            registry=registry,
+        )
+        self.embedding_failures = Counter(
+            "diagnoser_embedding_failures",
+            "Questions to the embedding server without vectors",
+            ["reason"],
+            registry=registry,
+        )
+        self.feedback = Counter(
+            "diagnoser_feedback", "What people said, by the type of the verdict", ["verdict", "type"], registry=registry
+        )
+        self.plans = Counter(
+            "diagnoser_plan_transitions",
+            "Times a plan came to stand for a reason, also when nothing is done",
+            ["reason"],
+            registry=registry,
+        )
+        self.learned = Counter(
+            "diagnoser_learned_rule_transitions",
+            "Learned diagnosis rules by the state they came into",
+            ["state"],
+            registry=registry,
+        )
+        self.cut_lines = Counter(
+            "diagnoser_compressor_truncated_lines", "Lines so long that their middle was cut", registry=registry
+        )
+        self.cut_bytes = Counter(
+            "diagnoser_compressor_truncated_bytes",
+            "Bytes cut from the middle of long lines, or painted over by progress bars",
+            ["how"],
+            registry=registry,
+        )
+        self.caps = Counter(
+            "diagnoser_compressor_limit_reached",
+            "Commits, and verdicts on whole logs, that reached a bound of what is held of an attempt",
+            ["cap", "of"],
+            registry=registry,
+        )
+        limits = Gauge("diagnoser_compressor_limit", "Bounds of what is held of an attempt", ["cap"], registry=registry)
+        for cap in Cap:
+            limits.labels(cap).set(CompressorLimits().of(cap))
+        limits.labels("cached_shapes").set(template_cache.MOST)
+        Gauge(
+            "diagnoser_compressor_cached_templates", "Shapes of lines that this process remembers", registry=registry
+        ).set_function(template_cache.held)
+        self.up = Gauge("diagnoser_start_time_seconds", "When this process started", registry=registry)
+        self._begin_at_zero()
+
+    def _begin_at_zero(self) -> None:
+        known: tuple[tuple[Counter, tuple[Iterable[str], ...]], ...] = (
+            (self.lines, (("taken", "duplicate", "rejected", "cut"),)),
+            (self.diagnoses, (Outcome, FailureType)),
+            (self.feedback, (FeedbackVerdict, FailureType)),
+            (self.effects, (MessageKind, EFFECT_RESULTS)),
+            (self.cut_bytes, (("middle", "painted"),)),
+            (self.caps, (Cap, ("commit", "verdict"))),
+            (self.plans, (PlanReason,)),
+            (self.model_failures, (ModelFailure,)),
+            (self.embedding_failures, (ModelFailure,)),
+            (self.routine_lines, (LOADED,)),
+            (self.model_tokens, (("in", "out"),)),
+            (self.learned, (LearnedState,)),
+        )
+        for counter, labels in known:
+            for values in product(*labels):
+                counter.labels(*values)
+
+    def accepted(self, receipt: RequestCounts, size: int) -> None:
+        self.bytes.inc(size)
+        self.lines.labels("taken").inc(receipt.lines)
+        self.lines.labels("duplicate").inc(receipt.duplicates)
+        self.lines.labels("rejected").inc(receipt.rejected)
+        self.lines.labels("cut").inc(receipt.cut)
+
+    def compressed(self, losses: Iterable[Losses]) -> None:
+        """What a commit did not keep."""
+        for one in losses:
+            self.cut_lines.inc(one.cut_lines)
+            self.cut_bytes.labels("middle").inc(one.cut_bytes)
+            self.cut_bytes.labels("painted").inc(one.painted)
+            for cap in one.caps:
+                self.caps.labels(cap, "commit").inc()
+
+    def commit_failed(self, error: Exception) -> None:
+        self.commits_failed.inc()
+        structlog.get_logger().error("commit_failed", error=str(error), error_class=type(error).__name__)
+
+    def diagnosed(self, diagnosis: Diagnosis, seconds: float) -> None:
+        self.diagnoses.labels(diagnosis.outcome, diagnosis.type).inc()
+        self.diagnosis_seconds.observe(seconds)
+        for cap in diagnosis.left_out.caps:
+            self.caps.labels(cap, "verdict").inc()
+
+    def ruled(self, rule: Watched | None) -> None:
+        """What a rule decided has been stored."""
+        for reason in rule.reasons if rule else ():
+            self.plans.labels(reason).inc()
+
+    def told(self, kind: FailureType, said: FeedbackVerdict) -> None:
+        """A person said something about a verdict of this type."""
+        self.feedback.labels(said, kind).inc()
+
+    def written(self, calls: int, author: Author) -> None:
+        """What it cost to have a rule written by a model."""
+        self.model_calls.inc(calls)
+        self.model_tokens.labels("in").inc(author.tokens_in)
+        self.model_tokens.labels("out").inc(author.tokens_out)
+
+    def routine(self, state: LearnedState, lines: int) -> None:
+        """A learned Filter Rule knows, or would know, so many lines of an attempt that ended."""
+        self.routine_lines.labels(state).inc(lines)
+
+    def not_embedded(self, reason: ModelFailure) -> None:
+        self.embedding_failures.labels(reason).inc()
+
+    def consulted(self, use: ModelUse) -> None:
+        """How one consultation of the model went."""
+        self.model_calls.inc(use.calls)
+        self.model_tokens.labels("in").inc(use.tokens_in)
+        self.model_tokens.labels("out").inc(use.tokens_out)
+        if use.failure:
+            self.model_failures.labels(use.failure).inc()
+
+
+def _is_new(plan: Plan) -> bool:
+    """A proposal is not stored yet: nothing has happened to it."""
+    return not plan.history
+
+
+def _stands(before: Plan, after: Plan) -> bool:
+    return (before.state, before.reason) != (after.state, after.reason)
+
+
+def set_up_logging(*, as_json: bool, level: str) -> None:
+    """Structured logs to standard error: JSON for machines, columns for people."""
+    renderer = (
+        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.StackInfoRenderer(),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,149 @@
+"""What follows from a verdict: the stored record, the plan, and what must leave the service. All decided at once."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import orjson
+
+from diagnoser.llm.redact import Mask
+from diagnoser.model import (
+    ClusterHistory,
+    Diagnosis,
+    MessageKind,
+    Mode,
+    OutboxMessage,
+    Plan,
+    PlanState,
+    TransitionResult,
+)
+from diagnoser.notifications import slack
+from diagnoser.ports import Claim, DiagnosisRecord, PlanTransition
+from diagnoser.recovery import guardrails, retry_history
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.plan_states import RUNNABLE
+from diagnoser.recovery.policy import Policy, in_mode
+
+ALERT_LIFE = 24 * 3600.0
+"""Seconds after which an alert that could not be delivered is not worth sending."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionPlanner:
+    """How this site acts.
+
+    make_id: time -> an id that sorts by time. mode: overrides the table's modes when given. mask: applied to log text
+    that leaves the service.
+    """
+
+    policy: Policy
+    make_id: Callable[[float], str]
+    mode: Mode | None
+    webhook: bool
+    chat: bool
+    base_url: str
+    mask: Mask
+
+    def decide(
+        self, claim: Claim, diagnosis: Diagnosis, now: float
+    ) -> tuple[DiagnosisRecord, Plan | None, list[OutboxMessage]]:
+        """What is stored and told for a verdict. The plan is a proposal: ``rule`` settles it in the store."""
+        key = claim.attempt.key
+        record = DiagnosisRecord(self.make_id(now), key, claim.attempt.revision, now, True, diagnosis)
+        plan = self._plan(claim, record)
+        return record, plan, [self._alert(record)] if self.chat else []
+
+    def rule(self, record: DiagnosisRecord) -> PlanTransition:
+        """Settles the plan of a record against what happened before, and announces it when it may act."""
+
+        def rule(plan: Plan | None, situation: ClusterHistory) -> TransitionResult:
+            assert plan is not None, "the store rules on a plan that was proposed"
+            settled = guardrails.apply_guardrails(self.policy, plan, situation, record.created)
+            if settled.plan is None or settled.plan.diagnosis != record.id:
+                return settled  # an earlier plan for the same failure stands
+            effects = self.announce(settled.plan, record)
+            if settled.plan.state in (PlanState.HELD, PlanState.WAITING):  # a person has to look
+                effects += self.alert_plan(settled.plan, record.created)
+            return replace(settled, effects=effects)
+
+        return rule
+
+    def announce(self, plan: Plan, record: DiagnosisRecord | None) -> tuple[OutboxMessage, ...]:
+        """The webhook's copy of a plan that may act now; in mode act also one that only a person can carry out."""
+        told = plan.state is PlanState.SENT or (plan.action not in RUNNABLE and plan.mode is Mode.ACT)
+        return (_recovery(plan, record, self.mask),) if self.webhook and told and record else ()
+
+    def alert_plan(self, plan: Plan, now: float) -> tuple[OutboxMessage, ...]:
+        """Tell people how a plan stands. Once for each state."""
+        if not self.chat:
+            return ()
+        key = f"alert-{plan.id}-{plan.state}-{len(plan.history)}"
+        body = slack.plan_message(plan, link=self._link(plan.diagnosis), mask=self.mask)
+        return (OutboxMessage(key, MessageKind.SLACK, "slack", orjson.dumps(body), now, now + ALERT_LIFE),)
+
+    def _plan(self, claim: Claim, record: DiagnosisRecord) -> Plan | None:
+        now, job = record.created, claim.job
+        plan = self.policy.plan(self.make_id(now), claim.attempt.key, record.diagnosis, now)
+        if plan is None:
+            return None
+        plan = replace(
+            plan,
+            cluster=job.cluster or DEFAULT_CLUSTER,
+            partition=job.labels.get("partition", ""),
+            diagnosis=record.id,
+            family=retry_history.family(job),
+            fingerprint=retry_history.fingerprint(record.diagnosis),
+            progress=retry_history.progress(record.diagnosis, claim.attempt),
+        )
+        return in_mode(plan, self.mode) if self.mode else plan
+
+    def _link(self, diagnosis: str) -> str:
+        return f"{self.base_url}/diagnoses/{diagnosis}" if self.base_url else ""
+
+    def _alert(self, record: DiagnosisRecord) -> OutboxMessage:
+        """One alert for one verdict: a later revision that says the same is not sent again."""
+        found = record.diagnosis
+        said = "\0".join(
+            (record.attempt.job, str(record.attempt.number), found.outcome, found.type, found.recovery.action)
+        )
+        key = "alert-" + hashlib.sha256(said.encode()).hexdigest()[:24]
+        body = slack.slack_message(
+            found, job=record.attempt.job, attempt=record.attempt.number, link=self._link(record.id), mask=self.mask
+        )
+        return OutboxMessage(
+            key, MessageKind.SLACK, "slack", orjson.dumps(body), record.created, record.created + ALERT_LIFE
+        )
+
+
+def _recovery(plan: Plan, record: DiagnosisRecord, mask: Mask) -> OutboxMessage:
+    """The body that the cluster's side gets: an event as the Standard Webhooks scheme shapes it."""
+    found = record.diagnosis
+    body = {
+        "type": "recovery.plan",
+        "timestamp": datetime.fromtimestamp(plan.created, UTC).isoformat(),
+        "data": {
+            "plan": plan.id,
+            "key": plan.key,
+            "job": plan.job,
+            "attempt": plan.attempt,
+            "cluster": plan.cluster,
+            "action": plan.action,
+            "nodes": plan.nodes,
+            "rollback": plan.rollback,
+            "reason": plan.reason,
+            "expires": datetime.fromtimestamp(plan.expires, UTC).isoformat(),
+            "diagnosis": {
+                "id": record.id,
+                "outcome": found.outcome,
+                "category": found.category,
+                "type": found.type,
+                "confidence": found.confidence,
+                "decided_by": found.decided_by,
+                "root_line": mask(found.root_cause.text) if found.root_cause else None,
+                "rank": found.root_cause.rank if found.root_cause else None,
+                "node": found.root_cause.node if found.root_cause else None,
+            },
+        },
+    }
+    return OutboxMessage(plan.key, MessageKind.RECOVERY, "webhook", orjson.dumps(body), plan.created, plan.expires)

@@ -1,0 +1,157 @@
+"""The life of one plan: who may change it, when, and what it becomes. Pure; the store runs it under the plan's lock."""
+
+import hmac
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from diagnoser.model import Plan, PlanChange, PlanLease, PlanReason, PlanState, Step
+from diagnoser.model.errors import Conflict
+from diagnoser.model.taxonomy import Action
+
+DIAGNOSER = "diagnoser"
+RUNNABLE = frozenset(
+    {Action.CORDON_AND_RESUBMIT, Action.CHECK_AND_RESUBMIT, Action.RESUBMIT, Action.ROLLBACK_AND_RESUBMIT}
+)
+"""Actions that an executor carries out; the others are for people."""
+CORDONS = frozenset({Action.CORDON_AND_RESUBMIT, Action.CHECK_AND_RESUBMIT})
+"""Actions that may take nodes out."""
+ENDED = frozenset({PlanState.REACHED, PlanState.NOT_REACHED})
+ACTING = ENDED | {PlanState.SENT}
+OPEN = frozenset({PlanState.ADVISED, PlanState.WAITING})
+STEPS_LIMIT = 1000
+OUTPUT_LENGTH = 4000
+
+_TOO_LATE = {
+    PlanState.SENT: "it has been sent already",
+    PlanState.REACHED: "it has been carried out",
+    PlanState.NOT_REACHED: "it has been tried, and was not reached",
+    PlanState.REFUSED: "it has been refused",
+    PlanState.EXPIRED: "it has expired",
+    PlanState.SUPERSEDED: "a later diagnosis took its place",
+    PlanState.HELD: "the rails hold it",
+    PlanState.ADVISED: "it is advice only",
+}
+
+
+def with_state(plan: Plan, state: PlanState, reason: PlanReason, *, by: str, why: str, now: float) -> Plan:
+    """The plan in another state, with the change in its history."""
+    return replace(plan, state=state, reason=reason.value, history=(*plan.history, PlanChange(now, state, by, why)))
+
+
+def with_note(plan: Plan, *, by: str, why: str, now: float) -> Plan:
+    """Something worth telling that leaves the state as it is."""
+    return replace(plan, history=(*plan.history, PlanChange(now, plan.state, by, why)))
+
+
+def approve(plan: Plan, *, by: str, comment: str, now: float, life: float) -> Plan:
+    """A person says yes: the plan may be claimed for ``life`` more seconds. Raises Conflict when it is too late."""
+    _must_wait(plan, now)
+    why = f"approved: {comment}" if comment else "approved"
+    sent = with_state(plan, PlanState.SENT, PlanReason.APPROVED, by=by, why=why, now=now)
+    return replace(sent, expires=max(plan.expires, now + life), lease=None)
+
+
+def refuse(plan: Plan, *, by: str, comment: str, now: float) -> Plan:
+    """Raises Conflict when it is too late."""
+    _must_wait(plan, now)
+    why = f"refused: {comment}" if comment else "refused"
+    return with_state(plan, PlanState.REFUSED, PlanReason.REFUSED, by=by, why=why, now=now)
+
+
+def claimable(plan: Plan, now: float) -> bool:
+    """Whether an executor may begin or take over."""
+    free = plan.lease is None or plan.lease.until <= now
+    alive = plan.not_before <= now < plan.expires
+    return plan.state is PlanState.SENT and plan.action in RUNNABLE and free and alive
+
+
+def claim(plan: Plan, *, executor: str, token: str, until: float, now: float) -> Plan:
+    """Raises Conflict when somebody else was first."""
+    if not claimable(plan, now):
+        raise Conflict(f"plan {plan.id} cannot be claimed: {_state(plan)}")
+    took = f"taken over from {plan.lease.executor}, whose lease ran out" if plan.lease else "claimed"
+    return replace(with_note(plan, by=executor, why=took, now=now), lease=PlanLease(executor, token, until))
+
+
+def prove(plan: Plan, token: str) -> PlanLease:
+    """The lease that the token proves. Raises Conflict for any other token."""
+    if plan.lease is None or not hmac.compare_digest(plan.lease.token.encode(), token.encode()):
+        raise Conflict(f"this token does not hold plan {plan.id} (any more): {_state(plan)}; stop and change nothing")
+    return plan.lease
+
+
+def progress(plan: Plan, steps: Sequence[Step], *, drained: Iterable[str], requeued: str, until: float) -> Plan:
+    """Take over what an executor did so far, and renew its lease. The caller has proved the token.
+
+    Raises Conflict when the plan is over.
+    """
+    if plan.state is not PlanState.SENT or plan.lease is None:
+        raise Conflict(f"plan {plan.id} is over: {_state(plan)}; stop and change nothing")
+    return replace(_told(plan, steps, drained, requeued), lease=replace(plan.lease, until=until))
+
+
+def end(
+    plan: Plan,
+    state: PlanState,
+    steps: Sequence[Step],
+    *,
+    detail: str,
+    drained: Iterable[str],
+    requeued: str,
+    now: float,
+) -> Plan:
+    """Reached or not reached. The same report again changes nothing; another one raises Conflict."""
+    assert plan.lease is not None, "the caller has proved the token"
+    if plan.state is state:
+        return plan
+    if plan.state not in (PlanState.SENT, PlanState.EXPIRED):
+        raise Conflict(f"plan {plan.id} is over: {_state(plan)}")
+    reason = PlanReason.REACHED if state is PlanState.REACHED else PlanReason.NOT_REACHED
+    told = _told(plan, steps, drained, requeued)
+    return with_state(
+        told, state, reason, by=plan.lease.executor, why=detail or reason.value.replace("_", " "), now=now
+    )
+
+
+def expired(plan: Plan, now: float) -> bool:
+    """Whether its time is over and nobody works on it."""
+    waits = plan.state is PlanState.WAITING or (plan.state is PlanState.SENT and plan.action in RUNNABLE)
+    at_work = plan.lease is not None and plan.lease.until > now
+    return waits and plan.expires <= now and not at_work
+
+
+def expire(plan: Plan, now: float) -> Plan:
+    done = f" after {len(plan.steps)} steps of {plan.lease.executor}" if plan.lease else " before anybody took it up"
+    why = "nobody approved it in time" if plan.state is PlanState.WAITING else f"its time was over{done}"
+    return with_state(plan, PlanState.EXPIRED, PlanReason.EXPIRED, by=DIAGNOSER, why=why, now=now)
+
+
+def _must_wait(plan: Plan, now: float) -> None:
+    if plan.state is not PlanState.WAITING:
+        raise Conflict(f"plan {plan.id} waits for nobody: {_TOO_LATE[plan.state]}")
+    if plan.expires <= now:
+        raise Conflict(f"plan {plan.id} expired; diagnose or resubmit anew")
+
+
+def _told(plan: Plan, steps: Sequence[Step], drained: Iterable[str], requeued: str) -> Plan:
+    return replace(
+        plan,
+        steps=_appended(plan.steps, steps)[:STEPS_LIMIT],
+        drained=tuple(dict.fromkeys((*plan.drained, *drained))),
+        requeued=requeued or plan.requeued,
+    )
+
+
+def _appended(known: tuple[Step, ...], news: Sequence[Step]) -> tuple[Step, ...]:
+    """A report that is sent again, or that repeats all steps so far, adds only what is new: what its beginning shares
+    with the end of the known steps."""
+    cut = tuple(replace(step, output=step.output[:OUTPUT_LENGTH]) for step in news)
+    longest = min(len(known), len(cut))
+    shared = next(size for size in range(longest, -1, -1) if known[len(known) - size :] == cut[:size])
+    return known + cut[shared:]
+
+
+def _state(plan: Plan) -> str:
+    if plan.state is PlanState.SENT and plan.lease:
+        return f"{plan.lease.executor} holds it"
+    return _TOO_LATE.get(plan.state, plan.state.value.replace("_", " "))

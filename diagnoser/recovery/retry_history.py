@@ -1,0 +1,96 @@
+"""The retry ledger: what happened to a job family with the same failure before, and how far each launch came."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+
+from diagnoser.model import Attempt, Diagnosis, EventKind, Job, Plan, PlanState
+from diagnoser.recovery.plan_states import ACTING
+
+HOUR = 3600.0
+STEP, CHECKPOINT, SECONDS, LINES = "step", "checkpoint", "seconds", "lines"
+EXACT = frozenset({STEP, CHECKPOINT})
+FURTHER = 1.5
+"""Elapsed time and volume vary from launch to launch: only this much more counts as progress."""
+
+_DIGITS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+
+def family(job: Job) -> str:
+    """Launches of one training: the label ``family``, else the job's name (or id) without its numbers."""
+    name = job.labels.get("family") or _DIGITS.sub("", job.name or job.id).strip(" -_.:@+=")
+    return name or job.id
+
+
+def fingerprint(diagnosis: Diagnosis) -> str:
+    """The same for the same failure: its type and the shape of its root line, without numbers and addresses."""
+    root = diagnosis.root_cause
+    shape = _DIGITS.sub("", root.text) if root else ""
+    return hashlib.sha256(f"{diagnosis.type}\0{shape}".encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def progress(diagnosis: Diagnosis, attempt: Attempt) -> tuple[str, float]:
+    """(measure, how far the attempt came): training steps, else checkpoint events, else elapsed seconds, else lines."""
+    if diagnosis.step is not None:
+        return STEP, float(diagnosis.step)
+    saved = [event.step for event in attempt.events if event.kind is EventKind.CHECKPOINT and event.step is not None]
+    if saved:
+        return CHECKPOINT, float(max(saved))
+    elapsed = (attempt.ended or attempt.last_line) - attempt.opened
+    if elapsed > 0:
+        return SECONDS, elapsed
+    return LINES, float(diagnosis.compression.lines_in)
+
+
+def went_on(now: Plan, before: Plan) -> bool:
+    """Whether this launch came further than the one before. Different measures cannot be compared: no."""
+    return further(now.progress, before.progress)
+
+
+def further(now: tuple[str, float], before: tuple[str, float]) -> bool:
+    """The same for two measures of progress."""
+    if now[0] != before[0]:
+        return False
+    return now[1] > before[1] * (1.0 if now[0] in EXACT else FURTHER)
+
+
+def same_step(now: Plan, before: Plan) -> bool:
+    """Whether both ended at the same training step."""
+    return now.progress[0] == STEP and now.progress == before.progress
+
+
+def failures(plan: Plan, past: Iterable[Plan]) -> list[Plan]:
+    """Earlier launches of the family that failed in the same way, oldest first."""
+    return [
+        one
+        for one in past
+        if (one.family, one.fingerprint) == (plan.family, plan.fingerprint)
+        and one.state is not PlanState.SUPERSEDED
+        and (one.job, one.attempt) != (plan.job, plan.attempt)
+    ]
+
+
+def launches_without_progress(plan: Plan, earlier: Sequence[Plan]) -> int:
+    """How often the job was launched again after this failure without getting any further."""
+    count, later = 0, plan
+    for one in reversed(earlier):
+        if went_on(later, one):
+            break
+        count += one.state in ACTING
+        later = one
+    return count
+
+
+def evictions(plan: Plan, node: str, past: Iterable[Plan]) -> int:
+    """How often this failure took this node out before, in any family."""
+    return sum(one.fingerprint == plan.fingerprint and node in one.drained for one in past)
+
+
+def seen_on(plan: Plan, node: str, past: Iterable[Plan]) -> int:
+    """How often this failure was first suspected on this node before, in any family."""
+    alike = (one for one in past if one.fingerprint == plan.fingerprint and one.state is not PlanState.SUPERSEDED)
+    return sum(one.suspects[:1] == (node,) and (one.job, one.attempt) != (plan.job, plan.attempt) for one in alike)
+
+
+def launches_last_hour(past: Iterable[Plan], cluster: str, now: float) -> int:
+    return sum(one.cluster == cluster and one.state in ACTING and one.created > now - HOUR for one in past)

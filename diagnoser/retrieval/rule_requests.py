@@ -1,0 +1,39 @@
+"""Whether a confirmed failure is worth a rule. Pure."""
+
+import hashlib
+
+from diagnoser.model import Incident, LearnedKind, LearnedRule, LearnedState
+from diagnoser.model.taxonomy import Category, category_of
+from diagnoser.ports import DiagnosisRecord
+from diagnoser.rules.calibration import LEARNED_PREFIX
+
+_NEVER = frozenset({Category.NONE, Category.UNKNOWN})
+
+
+def wanted(record: DiagnosisRecord, incident: Incident) -> LearnedRule | None:
+    """The rule that is to be written, still without its text; None where a rule would teach nothing.
+
+    That is where a rule was right, and where an exception's own class names a fault of the script. The id is made from
+    what the rule is learned from, so that the same lesson is learned once.
+    """
+    category = category_of(incident.type)
+    if category in _NEVER or _knew(record, incident, category):
+        return None
+    digest = hashlib.sha256(f"{incident.diagnosis}\0{incident.type}".encode()).hexdigest()
+    rule = LearnedRule(
+        id=f"{LEARNED_PREFIX}{incident.type}_{digest[:8]}",
+        kind=LearnedKind.DIAGNOSIS,
+        source=incident.diagnosis,
+        created=incident.changed,
+        type=str(incident.type),
+        by=incident.by,
+    )
+    return rule.moved(LearnedState.PROPOSED, by=incident.by, why=f"{incident.verdict} the cause", now=incident.changed)
+
+
+def _knew(record: DiagnosisRecord, incident: Incident, category: Category) -> bool:
+    verdict = record.diagnosis
+    if verdict.type is not incident.type:
+        return False
+    named = verdict.decided_by.startswith("heuristic:") and category is Category.SCRIPT
+    return verdict.decided_by.startswith("rule:") or named

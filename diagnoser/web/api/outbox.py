@@ -1,0 +1,87 @@
+"""What leaves the service, and what could not."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from diagnoser.model import MessageKind
+from diagnoser.ports import OutboxRecord
+from diagnoser.web.api.params import utc
+from diagnoser.web.authentication import READ, WRITE, Provided
+from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.problems import answers
+
+PAGE, PAGE_LIMIT = 50, 200
+RETRY_LIFE = 3600.0
+"""Seconds that a person's retry gives an effect at the least."""
+
+router = APIRouter(tags=["recovery"])
+
+MessageKey = Annotated[str, Path(pattern=r"^[^\x00-\x1f\x7f/]{1,300}$", description="Key of the effect")]
+
+
+class MessageQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    state: Literal["pending", "sent", "dead", "expired"] | None = None
+    after: str = Field("", max_length=300, description="`next` of the page before")
+    limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
+
+
+class MessageSchema(BaseModel):
+    """state: pending, sent, dead (given up: the receiver refused it), expired. due: the next try."""
+
+    key: str
+    kind: MessageKind
+    target: str
+    state: str
+    tries: int
+    due: datetime
+    created: datetime
+    expires: datetime
+    error: str
+
+
+class MessagePage(BaseModel):
+    items: list[MessageSchema]
+    next: str | None
+
+
+@router.get("/effects", dependencies=READ, responses=answers(400, 401, 503), summary="Alerts and plans on their way")
+async def index(query: Annotated[MessageQuery, Query()], services: Provided) -> MessagePage:
+    """By key. `state=dead` are the dead letters."""
+    found = await services.store.effects_in(query.state or "", query.after, query.limit + 1)
+    shown = found[: query.limit]
+    after = shown[-1].effect.key if len(found) > query.limit else None
+    return MessagePage(items=[of_message(record) for record in shown], next=after)
+
+
+@router.post("/effects/{key}/retry", dependencies=WRITE, responses=answers(400, 401, 403, 404, 409, 503))
+async def retry(key: MessageKey, services: Provided) -> MessageSchema:
+    """Try a dead or expired effect again. 409 for one that is pending or sent."""
+    return of_message(await retry_message(services, key))
+
+
+async def retry_message(services: AppDependencies, key: str) -> OutboxRecord:
+    """Raises NotFound, Conflict."""
+    now = services.clock()
+    record = await services.store.retry_effect(key, now, now + RETRY_LIFE)
+    services.tell_outbox()
+    return record
+
+
+def of_message(record: OutboxRecord) -> MessageSchema:
+    effect = record.effect
+    return MessageSchema(
+        key=effect.key,
+        kind=effect.kind,
+        target=effect.target,
+        state=record.state,
+        tries=record.tries,
+        due=utc(record.due),
+        created=utc(effect.created),
+        expires=utc(effect.expires),
+        error=record.error,
+    )

@@ -1,0 +1,42 @@
+"""What the fields of requests may hold."""
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import Path
+from pydantic import StringConstraints
+
+from diagnoser.model import JOB_ID
+from diagnoser.model.errors import BadInput
+
+JobId = Annotated[str, StringConstraints(pattern=JOB_ID)]
+Node = Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f\x7f]{1,253}$")]
+Source = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,100}$")]
+Search = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,200}$")]
+JobPath = Annotated[JobId, Path(description="Id of the job")]
+TimeField = float | datetime
+"""Seconds since the epoch, or ISO 8601."""
+
+EARLIEST = 946_684_800.0  # 2000-01-01
+AHEAD = timedelta(days=1).total_seconds()
+
+
+def moment(given: TimeField | None, now: float) -> float:
+    """Seconds since the epoch; ``now`` when nothing is given. Raises BadInput for a time that cannot be meant."""
+    if given is None:
+        return now
+    seconds = _seconds(given)
+    if not math.isfinite(seconds) or not EARLIEST <= seconds <= now + AHEAD:
+        raise BadInput(f"time: {given} is not between the year 2000 and one day from now (seconds, or ISO 8601)")
+    return seconds
+
+
+def utc(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _seconds(given: TimeField) -> float:
+    if isinstance(given, datetime):
+        return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
+    return float(given)

@@ -1,0 +1,299 @@
+"""What the API answers with. The nouns of the model are shown as they are; times become ISO 8601."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from pydantic import BaseModel
+
+from diagnoser.model import (
+    Advice,
+    Attempt,
+    BreakerState,
+    Compression,
+    DecisionBasis,
+    Event,
+    EventKind,
+    EvidenceLine,
+    Feedback,
+    FeedbackVerdict,
+    Job,
+    LeftOut,
+    Mode,
+    ModelUse,
+    NodeActor,
+    NodeEvent,
+    NodeEventKind,
+    Plan,
+    PlanState,
+    Rejected,
+    Rollback,
+    RootCause,
+    Suspect,
+    Symptom,
+)
+from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
+from diagnoser.ports import DiagnosisRecord
+from diagnoser.web.api.params import utc
+
+
+class ChangeShape(BaseModel):
+    """One entry of a plan's history."""
+
+    time: datetime
+    state: PlanState
+    by: str
+    why: str
+
+
+class StepShape(BaseModel):
+    """One command that an executor ran; exit_code is null when it could not be started."""
+
+    command: str
+    exit_code: int | None
+    output: str
+
+
+class RollbackShape(BaseModel):
+    """Where a diverged run should go on, and the steps whose data batches are left out (both included)."""
+
+    checkpoint: str
+    step: int | None
+    skip_from: int | None
+    skip_to: int | None
+
+
+class PlanShape(BaseModel):
+    """What was planned after the failure, and how far that went. ``reason``: why it stands as it does, of a closed
+    list; ``row``: the row of the policy table."""
+
+    id: str
+    key: str
+    job: str
+    attempt: int
+    cluster: str
+    action: Action
+    nodes: tuple[str, ...]
+    mode: Mode
+    state: PlanState
+    reason: str
+    row: str
+    created: datetime
+    expires: datetime
+    diagnosis: str
+    rollback: RollbackShape | None
+    drained: tuple[str, ...]
+    requeued: str
+    executor: str
+    history: list[ChangeShape]
+    steps: list[StepShape]
+
+
+class NodeShape(BaseModel):
+    """The last thing that happened to a node. feedback: what a person's act says about ours."""
+
+    cluster: str
+    node: str
+    kind: NodeEventKind
+    by: NodeActor
+    time: datetime
+    reason: str
+    feedback: str
+
+
+class BreakerShape(BaseModel):
+    """A breaker; ``scope`` is a cluster or ``cluster:partition``."""
+
+    scope: str
+    tripped: bool
+    time: datetime | None
+    reason: str
+    by: str
+
+
+class FeedbackShape(BaseModel):
+    """What a person said about a diagnosis; null is where the machine was right, or nobody said."""
+
+    id: str
+    time: datetime
+    by: str
+    verdict: FeedbackVerdict
+    type: FailureType | None
+    root_line: int | None
+    node: str | None
+    comment: str
+
+
+class DiagnosisShape(BaseModel):
+    """The verdict on one attempt. ``current`` is false once a later one of the same attempt replaced it.
+
+    ``correction``: what a person put in the place of the machine's verdict, which stays as it was. ``feedback``: all
+    that was said, the newest first.
+    """
+
+    id: str
+    job: str
+    attempt: int
+    created: datetime
+    current: bool
+    url: str
+    correction: FeedbackShape | None
+    feedback: list[FeedbackShape]
+    outcome: Outcome
+    category: Category
+    type: FailureType
+    confidence: float
+    decided_by: str
+    root_cause: RootCause | None
+    evidence: tuple[EvidenceLine, ...]
+    symptoms: tuple[Symptom, ...]
+    rejected: tuple[Rejected, ...]
+    nodes: tuple[Suspect, ...]
+    recovery: Advice
+    plan: PlanShape | None
+    mitigation: str
+    notes: tuple[str, ...]
+    left_out: LeftOut
+    compression: Compression
+    ruleset: str
+    model: ModelUse | None
+    grounds: DecisionBasis
+    step: int | None
+    rollback: RollbackShape | None
+
+
+class DiagnosisPage(BaseModel):
+    """Newest first. ``next`` is the cursor of the following page, null on the last one."""
+
+    items: list[DiagnosisShape]
+    next: str | None
+
+
+class EventShape(BaseModel):
+    """Something that the launcher or scheduler reported."""
+
+    kind: EventKind
+    time: datetime
+    code: int | None
+    signal: int | None
+    step: int | None
+    path: str
+    node: str
+    rank: int | None
+    reason: str
+
+
+class AttemptShape(BaseModel):
+    """One launch of a job. ``fatal``: time of the first line that looked fatal."""
+
+    number: int
+    opened: datetime
+    last_line: datetime | None
+    fatal: datetime | None
+    ended: datetime | None
+    events: list[EventShape]
+    diagnosis: DiagnosisShape | None
+
+
+class JobShape(BaseModel):
+    id: str
+    cluster: str
+    name: str
+    nodes: tuple[str, ...]
+    rank_nodes: Mapping[int, str]
+    framework: str
+    checkpoint_dir: str
+    labels: Mapping[str, str]
+    created: datetime | None
+    url: str
+
+
+class JobPage(JobShape):
+    """A job with its attempts, the first one first, each with its current diagnosis."""
+
+    attempts: list[AttemptShape]
+
+
+def of_diagnosis(record: DiagnosisRecord, base_url: str) -> DiagnosisShape:
+    verdict, said = record.diagnosis, [of_feedback(one) for one in record.feedback]
+    return DiagnosisShape(
+        id=record.id,
+        job=record.attempt.job,
+        attempt=record.attempt.number,
+        created=utc(record.created),
+        current=record.current,
+        url=f"{base_url}/diagnoses/{record.id}",
+        correction=said[0] if said and said[0].verdict is FeedbackVerdict.CORRECTED else None,
+        feedback=said,
+        plan=of_plan(record.plan) if record.plan else None,
+        rollback=_rollback(verdict.rollback),
+        **{name: getattr(verdict, name) for name in verdict.__slots__ if name != "rollback"},
+    )
+
+
+def of_feedback(said: Feedback) -> FeedbackShape:
+    same = ("id", "by", "verdict", "type", "root_line", "node", "comment")
+    return FeedbackShape(time=utc(said.created), **{name: getattr(said, name) for name in same})
+
+
+def of_event(event: Event) -> EventShape:
+    return EventShape(
+        time=utc(event.time), **{name: getattr(event, name) for name in event.__slots__ if name != "time"}
+    )
+
+
+def of_job(job: Job, base_url: str) -> JobShape:
+    return JobShape(**_job_fields(job, base_url))
+
+
+def of_job_page(job: Job, attempts: list[Attempt], diagnoses: Mapping[int, DiagnosisRecord], base_url: str) -> JobPage:
+    shapes = [_attempt(attempt, diagnoses.get(attempt.key.number), base_url) for attempt in attempts]
+    return JobPage(attempts=shapes, **_job_fields(job, base_url))
+
+
+def _job_fields(job: Job, base_url: str) -> dict[str, object]:
+    fields = {name: getattr(job, name) for name in job.__slots__}
+    return fields | {"created": _maybe(job.created), "url": f"{base_url}/jobs/{job.id}"}
+
+
+def _attempt(attempt: Attempt, record: DiagnosisRecord | None, base_url: str) -> AttemptShape:
+    return AttemptShape(
+        number=attempt.key.number,
+        opened=utc(attempt.opened),
+        last_line=_maybe(attempt.last_line),
+        fatal=_maybe(attempt.fatal),
+        ended=_maybe(attempt.ended),
+        events=[of_event(event) for event in attempt.events],
+        diagnosis=of_diagnosis(record, base_url) if record else None,
+    )
+
+
+def of_plan(plan: Plan) -> PlanShape:
+    same = ("id", "key", "job", "attempt", "cluster", "action", "nodes", "mode", "state", "reason", "row", "diagnosis")
+    fields = {name: getattr(plan, name) for name in (*same, "drained", "requeued")}
+    return PlanShape(
+        created=utc(plan.created),
+        expires=utc(plan.expires),
+        rollback=_rollback(plan.rollback),
+        executor=plan.lease.executor if plan.lease else "",
+        history=[ChangeShape(time=utc(one.time), state=one.state, by=one.by, why=one.why) for one in plan.history],
+        steps=[StepShape(command=one.command, exit_code=one.exit_code, output=one.output) for one in plan.steps],
+        **fields,
+    )
+
+
+def of_node(mark: NodeEvent) -> NodeShape:
+    fields = {name: getattr(mark, name) for name in mark.__slots__ if name != "time"}
+    return NodeShape(time=utc(mark.time), **fields)
+
+
+def of_breaker(state: BreakerState) -> BreakerShape:
+    fields = {name: getattr(state, name) for name in state.__slots__ if name != "time"}
+    return BreakerShape(time=_maybe(state.time), **fields)
+
+
+def _rollback(back: Rollback | None) -> RollbackShape | None:
+    return RollbackShape(**{name: getattr(back, name) for name in back.__slots__}) if back else None
+
+
+def _maybe(seconds: float | None) -> datetime | None:
+    return utc(seconds) if seconds else None

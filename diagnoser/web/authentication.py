@@ -1,0 +1,97 @@
+"""Static bearer tokens, each with a scope. No tokens configured means that everybody who can connect may do everything.
+
+A browser shows a token as the password of Basic authentication. Since a browser adds that to any request, also to one
+that a foreign page caused, it only reads, and presses the buttons of our own pages (see ``forms``).
+"""
+
+import base64
+import binascii
+import hmac
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPBearer
+
+from diagnoser.model.errors import Denied, OutOfScope
+from diagnoser.web.dependencies import AppDependencies, Scope, Token
+
+FOREIGN = frozenset({"cross-site", "same-site"})
+
+bearer = HTTPBearer(auto_error=False, description="A token of the settings; only where tokens are configured")
+
+
+def services_of(request: Request) -> AppDependencies:
+    services: AppDependencies = request.app.state.services
+    return services
+
+
+Provided = Annotated[AppDependencies, Depends(services_of)]
+
+
+def may_read(request: Request, services: Provided) -> None:
+    """Raises Denied or OutOfScope."""
+    check(request.headers.get("authorization", ""), services.tokens, Scope.READ)
+
+
+def may_write(request: Request, services: Provided) -> None:
+    """Raises Denied or OutOfScope. A page of another site never writes, also where no tokens are configured."""
+    _check_change(request, services, Scope.WRITE)
+
+
+def may_execute(request: Request, services: Provided) -> None:
+    """The same for what agents do."""
+    _check_change(request, services, Scope.EXECUTE)
+
+
+READ = [Security(bearer), Depends(may_read)]
+EXECUTE = [Security(bearer), Depends(may_execute)]
+WRITE = [Security(bearer), Depends(may_write)]
+
+
+def check(header: str, tokens: Sequence[Token], needed: Scope) -> None:
+    """Is there a token for this in the Authorization header? Raises Denied or OutOfScope."""
+    token = holder(header, tokens, needed)
+    if token and needed is not Scope.READ and not header.lower().startswith("bearer "):
+        raise OutOfScope(f"This needs a bearer token with the scope '{needed}'.")
+
+
+def holder(header: str, tokens: Sequence[Token], needed: Scope) -> Token | None:
+    """The token of the Authorization header, as bearer or as password; None where none is configured.
+
+    Raises Denied or OutOfScope.
+    """
+    if not tokens:
+        return None
+    scheme, _, value = header.partition(" ")
+    shown = value.strip() if scheme.lower() == "bearer" else _password(value) if scheme.lower() == "basic" else ""
+    if not shown:
+        raise Denied("This needs a token: send it as 'Authorization: Bearer <token>'.")
+    token = _find(shown, tokens)
+    if token is None:
+        raise Denied("The token is not known.")
+    if not token.scope.covers(needed):
+        raise OutOfScope(f"This needs a bearer token with the scope '{needed}'.")
+    return token
+
+
+def _check_change(request: Request, services: AppDependencies, needed: Scope) -> None:
+    if request.headers.get("sec-fetch-site", "none") in FOREIGN:
+        raise OutOfScope("Another site's page may not write here.")
+    check(request.headers.get("authorization", ""), services.tokens, needed)
+
+
+def _find(shown: str, tokens: Sequence[Token]) -> Token | None:
+    """Compares with every token in constant time, so that the time taken tells nothing."""
+    found = None
+    for token in tokens:
+        if hmac.compare_digest(token.secret.encode(), shown.encode()):
+            found = token
+    return found
+
+
+def _password(value: str) -> str:
+    try:
+        return base64.b64decode(value, validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,1 @@
+"""The loops behind the service: claims, maintenance, outbox."""

@@ -1,0 +1,110 @@
+"""What a worker does between two looks for due attempts: merge deltas, drop old logs, end plans whose time is over.
+
+Each step is idempotent: all replicas do it, and the loser of a race changes nothing.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from diagnoser.diagnosis import node_logs
+from diagnoser.model import CLEAN_RUNS, NODE_LOG, AttemptKey
+from diagnoser.model.errors import Unavailable
+from diagnoser.observability.metrics import Metrics, Watched
+from diagnoser.ports import Clock, LogStore, PlanTransition, RecoveryStore, StoredDelta, WakeSignal
+
+Merge = Callable[[list[bytes]], bytes]
+"""Several deltas as one. Runs in a thread."""
+
+Expire = Callable[[float], PlanTransition]
+"""Time -> the rule for plans whose time is over."""
+
+EXPIRED_AT_ONCE = 100
+
+
+class MaintenanceStore(LogStore, RecoveryStore, Protocol):
+    """The part of the store that is kept in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionConfig:
+    """An attempt with more than ``crowd`` deltas is compacted, ``at_once`` attempts in one go; one that cannot be is
+    tried again after ``retry`` seconds. node_log_hours: for so many hours of arrival logs of nodes are kept.
+    baseline_hours: for so many hours a clean run is remembered.
+    """
+
+    crowd: int = 256
+    at_once: int = 2
+    retry: float = 3600.0
+    node_log_hours: int = 24
+    baseline_hours: int = 0
+
+
+class Maintenance:
+    """Call ``sweep`` now and then. Raises Unavailable."""
+
+    def __init__(
+        self,
+        store: MaintenanceStore,
+        merge: Merge,
+        expire: Expire | None,
+        clock: Clock,
+        outbox: WakeSignal,
+        metrics: Metrics,
+        bounds: RetentionConfig = RetentionConfig(),
+    ) -> None:
+        self._store = store
+        self._merge = merge
+        self._expire = expire
+        self._clock = clock
+        self._outbox = outbox
+        self._metrics = metrics
+        self._bounds = bounds
+        self._unmergeable: dict[AttemptKey, float] = {}  # -> when to try again
+        self._swept = 0  # the newest part of node logs at the last sweep
+        self._log = structlog.get_logger()
+
+    async def sweep(self) -> None:
+        await self._compact_crowded()
+        await self._drop_old_parts()
+        await self._expire_plans()
+
+    async def _compact_crowded(self) -> None:
+        now, bounds = self._clock(), self._bounds
+        for key in await self._store.crowded(bounds.crowd, bounds.at_once + len(self._unmergeable)):
+            if self._unmergeable.get(key, now) > now:
+                continue
+            try:
+                await self._compact(key)
+                self._unmergeable.pop(key, None)
+            except Unavailable:
+                raise
+            except Exception:  # one log that cannot be merged must not stop the others
+                self._unmergeable[key] = now + bounds.retry
+                self._log.exception("merge_failed", job=key.job, attempt=key.number)
+
+    async def _compact(self, key: AttemptKey) -> None:
+        stored: Sequence[StoredDelta] = await self._store.deltas(key)
+        merged = await asyncio.to_thread(self._merge, [delta.data for delta in stored])
+        await self._store.compact(key, merged, [delta.id for delta in stored])
+
+    async def _drop_old_parts(self) -> None:
+        """Logs of nodes are kept for a time only; there is something to drop once an hour."""
+        newest = node_logs.part(self._clock())
+        if newest > self._swept:
+            await self._store.drop_parts(NODE_LOG, newest - self._bounds.node_log_hours)
+            await self._store.drop_parts(CLEAN_RUNS, newest - self._bounds.baseline_hours)
+            self._swept = newest
+
+    async def _expire_plans(self) -> None:
+        if self._expire is None:
+            return
+        now = self._clock()
+        for plan in await self._store.expired_plans(now, EXPIRED_AT_ONCE):
+            rule = Watched(self._expire(now))
+            await self._store.change_plan(plan, now, rule, alone=True)
+            self._metrics.ruled(rule)
+            self._outbox.notify()

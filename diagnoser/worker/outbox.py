@@ -1,0 +1,181 @@
+"""The only way anything leaves the service: claims due effects, sends them, records how it went, backs off.
+
+At least once: a crash between the send and its record sends again, under the same key, which receivers take as the
+identity. No database transaction is open while an effect is under way.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from random import Random
+
+import structlog
+
+from diagnoser.model import MessageKind, OutboxMessage
+from diagnoser.model.errors import DeliveryError, Unavailable
+from diagnoser.observability.metrics import Metrics
+from diagnoser.ports import Clock, DueMessage, OutboxStore, Sender, WakeSignal
+
+ERROR_LENGTH = 500
+
+
+class DeliveryResult(StrEnum):
+    """Why an effect stands as it does after a try."""
+
+    DELIVERED = "delivered"
+    NOT_NOW = "not_now"  # the receiver or the way to it is down: another try can help
+    REFUSED = "refused"  # another try cannot help
+    TOO_SLOW = "too_slow"
+    SENDER_FAILED = "sender_failed"  # a fault of our own: tried again
+    NO_SENDER = "no_sender"  # this kind has no receiver (any more)
+    TOO_LATE = "too_late"
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxConfig:
+    """Seconds. The wait before try n+1 is drawn between 0 and ``first * 2**n``, at most ``longest``: full jitter
+    (Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015) keeps replicas from moving in step.
+
+    send: the longest time for one try; lease: when another replica may take over; poll: the longest sleep.
+    rates: target -> sends a second at most; a target that is not named has no limit.
+    """
+
+    first: float = 1.0
+    longest: float = 600.0
+    send: float = 30.0
+    lease: float = 90.0
+    poll: float = 1.0
+    at_once: int = 16
+    rates: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    state: str
+    label: str
+    reason: DeliveryResult
+    error: str = ""
+    retry_after: float | None = None
+
+
+_SENT = _Result("sent", "sent", DeliveryResult.DELIVERED)
+_EXPIRED = _Result("expired", "expired", DeliveryResult.TOO_LATE, "expired before it could be delivered")
+
+
+class Spacing:
+    """Keeps sends to one target apart. Who comes too early gets a place in the row, and passes when it comes again."""
+
+    def __init__(self, rates: Mapping[str, float]) -> None:
+        self._rates = rates
+        self._free: dict[str, float] = {}
+        self._places: dict[str, float] = {}
+
+    def wait(self, effect: OutboxMessage, now: float) -> float:
+        """Seconds until this effect may be sent; 0 when it may go now."""
+        rate = self._rates.get(effect.target)
+        if rate is None:
+            return 0.0
+        place = self._places.pop(effect.key, None)
+        if place is None:
+            place = max(now, self._free.get(effect.target, 0.0))
+            self._free[effect.target] = place + 1.0 / rate
+        if place <= now:
+            return 0.0
+        self._places[effect.key] = place
+        return place - now
+
+
+class Outbox:
+    """Made once; ``run`` it as a task, or ``step`` it in a test."""
+
+    def __init__(
+        self,
+        store: OutboxStore,
+        senders: Mapping[MessageKind, Sender],
+        clock: Clock,
+        wake: WakeSignal,
+        rng: Random,
+        metrics: Metrics,
+        pace: OutboxConfig = OutboxConfig(),
+    ) -> None:
+        self._store = store
+        self._senders = senders
+        self._clock = clock
+        self._wake = wake
+        self._rng = rng
+        self._metrics = metrics
+        self._pace = pace
+        self._spacing = Spacing(pace.rates)
+        self._log = structlog.get_logger()
+
+    async def run(self) -> None:
+        """Until it is cancelled. A database that is away is waited for."""
+        while True:
+            try:
+                if await self.step():
+                    continue
+            except Unavailable as error:
+                self._log.warning("outbox_waits", error=str(error))
+            await self._wake.wait(self._pace.poll)
+
+    async def step(self) -> int:
+        """One round over what is due: the number of effects that were handled. Raises Unavailable."""
+        due = await self._store.claim_effects(self._clock(), self._pace.lease, self._pace.at_once)
+        await asyncio.gather(*(self._handle(one) for one in due))
+        return len(due)
+
+    async def _handle(self, due: DueMessage) -> None:
+        now = self._clock()
+        wait = self._spacing.wait(due.effect, now) if due.effect.expires > now else 0.0
+        if wait:
+            with suppress(Unavailable):
+                await self._store.settle_effect(due, "deferred", retry_at=min(now + wait, due.effect.expires))
+            return
+        result = await self._try(due.effect)
+        try:
+            retry_at = self._retry_at(due, result) if result.state == "pending" else 0.0
+            await self._store.settle_effect(due, result.state, retry_at=retry_at, error=result.error)
+        except Unavailable as error:  # the lease ends by itself, then the effect is sent again
+            self._log.warning("effect_unsettled", key=due.effect.key, error=str(error))
+            return
+        self._tell(due, result)
+
+    async def _try(self, effect: OutboxMessage) -> _Result:
+        sender = self._senders.get(effect.kind)
+        if effect.expires <= self._clock():
+            return _EXPIRED
+        if sender is None:
+            return _Result("dead", "dead", DeliveryResult.NO_SENDER, "no receiver is configured")
+        try:
+            async with asyncio.timeout(self._pace.send):
+                await sender.send(effect)
+        except DeliveryError as error:
+            if error.permanent:
+                return _Result("dead", "dead", DeliveryResult.REFUSED, str(error))
+            return _Result("pending", "retried", DeliveryResult.NOT_NOW, str(error), error.retry_after)
+        except TimeoutError:
+            return _Result("pending", "retried", DeliveryResult.TOO_SLOW, "no answer in time")
+        except Exception as error:  # a faulty sender must not stop the others
+            return _Result("pending", "retried", DeliveryResult.SENDER_FAILED, type(error).__name__)
+        return _SENT
+
+    def _retry_at(self, due: DueMessage, result: _Result) -> float:
+        """Never before the receiver wants it, never after the expiry: that is when it is given up."""
+        longest = min(self._pace.longest, self._pace.first * 2.0 ** min(due.tries, 60))
+        wait = max(self._rng.uniform(0.0, longest), result.retry_after or 0.0)
+        return min(self._clock() + wait, due.effect.expires)
+
+    def _tell(self, due: DueMessage, result: _Result) -> None:
+        self._metrics.effects.labels(due.effect.kind, result.label).inc()
+        level = self._log.info if result.state == "sent" else self._log.warning
+        level(
+            "effect_handled",
+            key=due.effect.key,
+            kind=due.effect.kind.value,
+            state=result.state,
+            reason=result.reason.value,
+            tries=due.tries,
+            error=result.error[:ERROR_LENGTH],
+        )

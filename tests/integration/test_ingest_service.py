@@ -1,0 +1,188 @@
+"""The group commit over a real store: acknowledged means durable, sent twice counts once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from diagnoser import compress
+from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.compress import Compressor, Delta
+from diagnoser.ingest import OffsetRanges, RecordDefaults
+from diagnoser.ingest.service import IngestReceipt, IngestService
+from diagnoser.model import AttemptKey, Stream
+from diagnoser.model.errors import BadInput, Conflict, Unavailable
+from diagnoser.observability.metrics import Metrics
+from diagnoser.ports import Append, LogStore
+
+KEY = AttemptKey("j")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    opened = await open_store(f"sqlite:///{tmp_path}/test.db")
+    yield opened
+    await opened.close()
+
+
+class Counted:
+    """Passes on to a store, counts the commits, raises ``faults`` first, and waits while ``stuck``."""
+
+    def __init__(self, store: SqlStore, faults: Sequence[Exception] = (), *, stuck: bool = False) -> None:
+        self._store = store
+        self._faults = list(faults)
+        self._stuck = stuck
+        self.commits: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def append(self, appends: Sequence[Append]) -> None:
+        self.commits.append(len(appends))
+        if self._stuck:
+            await asyncio.Event().wait()
+        if self._faults:
+            raise self._faults.pop(0)
+        await self._store.append(appends)
+
+
+@asynccontextmanager
+async def intake(store: SqlStore | Counted, pending_limit: int = 1 << 20) -> AsyncIterator[IngestService]:
+    made = IngestService(cast(LogStore, store), Compressor, Metrics(CollectorRegistry()), pending_limit=pending_limit)
+    task = asyncio.create_task(made.run())
+    try:
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def send(
+    to: IngestService, body: bytes, first: int | None = None, rank: int = -1, job: str = "j"
+) -> IngestReceipt:
+    return await to.accept(body, "text", RecordDefaults(job, 1, Stream(rank=rank), first), 100.0)
+
+
+async def stored(store: SqlStore, key: AttemptKey = KEY) -> Delta:
+    return compress.merge(compress.from_bytes(delta.data) for delta in await store.deltas(key))
+
+
+async def covered(store: SqlStore) -> OffsetRanges:
+    return (await store.cursors([KEY]))[KEY][Stream()].covered
+
+
+async def test_an_accepted_line_is_in_the_database(store: SqlStore) -> None:
+    """When accept returns, another reader of the database finds the line."""
+    async with intake(store) as made:
+        assert (await send(made, b"one\ntwo\n")).lines == 2
+        assert (await stored(store)).lines == 2
+
+
+async def test_requests_that_arrive_together_share_a_commit(store: SqlStore) -> None:
+    """Many small requests need few transactions."""
+    counted = Counted(store)
+    async with intake(counted) as made:
+        receipts = await asyncio.gather(*(send(made, b"a line\n", rank=rank) for rank in range(50)))
+    assert sum(receipt.lines for receipt in receipts) == 50
+    assert len(counted.commits) < 25
+    assert (await stored(store)).lines == 50
+
+
+async def test_a_numbered_batch_counts_once(store: SqlStore) -> None:
+    """The same batch again, and one that overlaps, add only what is missing."""
+    async with intake(store) as made:
+        assert await send(made, b"1\n2\n3\n", first=1) == IngestReceipt(lines=3)
+        assert await send(made, b"1\n2\n3\n", first=1) == IngestReceipt(lines=0, duplicates=3)
+        assert await send(made, b"3\n4\n", first=3) == IngestReceipt(lines=1, duplicates=1)
+    assert await covered(store) == ((1, 4),)
+    assert (await stored(store)).lines == 4
+
+
+async def test_numbered_batches_may_come_in_any_order(store: SqlStore) -> None:
+    """A hole is filled by the batch that comes late."""
+    async with intake(store) as made:
+        await send(made, b"5\n6\n", first=5)
+        await send(made, b"1\n2\n3\n4\n5\n", first=1)
+    assert await covered(store) == ((1, 6),)
+    assert (await stored(store)).lines == 6
+
+
+async def test_unnumbered_lines_go_behind_those_that_are_there(store: SqlStore) -> None:
+    """Within one commit and over several, each line gets its own number."""
+    async with intake(store) as made:
+        await asyncio.gather(*(send(made, b"x\ny\n") for _ in range(5)))
+        await send(made, b"z\n")
+    assert await covered(store) == ((1, 11),)
+    assert (await stored(store)).lines == 11
+
+
+async def test_a_failed_commit_refuses_all_of_it_and_a_retry_loses_nothing(store: SqlStore) -> None:
+    """Nothing is half counted: after 503 the same lines are taken whole."""
+    async with intake(Counted(store, [Unavailable("locked")])) as made:
+        with pytest.raises(Unavailable):
+            await send(made, b"1\n2\n", first=1)
+        assert await store.deltas(KEY) == []
+        assert (await send(made, b"1\n2\n", first=1)).lines == 2
+
+
+async def test_losing_a_race_is_settled_by_looking_again(store: SqlStore) -> None:
+    """When another replica wrote first, the lines are taken with what is covered by now."""
+    counted = Counted(store, [Conflict("moved")])
+    async with intake(counted) as made:
+        assert (await send(made, b"1\n2\n", first=1)).lines == 2
+    assert len(counted.commits) == 2
+
+
+async def test_two_replicas_that_take_the_same_batches_store_each_line_once(tmp_path: Path, store: SqlStore) -> None:
+    """Two services on one database, every batch sent to both at once: no line twice, none lost."""
+    other = await open_store(f"sqlite:///{tmp_path}/test.db")
+    batches = [(first, b"".join(b"line %d\n" % n for n in range(first, first + 10))) for first in range(1, 201, 10)]
+    try:
+        async with intake(store) as left, intake(other) as right:
+            receipts = await asyncio.gather(
+                *(send(made, body, first) for first, body in batches for made in (left, right))
+            )
+    finally:
+        await other.close()
+    assert sum(receipt.lines for receipt in receipts) == 200
+    assert sum(receipt.duplicates for receipt in receipts) == 200
+    assert await covered(store) == ((1, 200),)
+    assert (await stored(store)).lines == 200
+
+
+async def test_one_request_that_cannot_be_stored_costs_itself_only(store: SqlStore) -> None:
+    """The others of the group are committed."""
+    counted = Counted(store, [BadInput("poison"), BadInput("poison")])
+    async with intake(counted) as made:
+        results = await asyncio.gather(*(send(made, b"x\n", rank=rank) for rank in range(3)), return_exceptions=True)
+    assert sorted(type(result).__name__ for result in results) == ["BadInput", "IngestReceipt", "IngestReceipt"]
+
+
+async def test_more_than_may_wait_is_refused(store: SqlStore) -> None:
+    """A body over the bound of waiting text gets 503 instead of filling the memory."""
+    async with intake(store, pending_limit=1000) as made:
+        with pytest.raises(Unavailable, match="wait"):
+            await send(made, b"x" * 2000)
+
+
+async def test_lines_without_an_attempt_go_to_the_latest(store: SqlStore) -> None:
+    """A shipper that does not know attempts feeds the newest one."""
+    async with intake(store) as made:
+        await made.accept(b"a\n", "text", RecordDefaults("j", 3), 100.0)
+        await made.accept(b"b\n", "text", RecordDefaults("j", None), 101.0)
+    assert (await stored(store, AttemptKey("j", 3))).lines == 2
+
+
+async def test_stopping_refuses_what_waits(store: SqlStore) -> None:
+    """Requests in a commit and behind it are told when the service stops, not left hanging."""
+    async with intake(Counted(store, stuck=True)) as made:
+        first = asyncio.create_task(send(made, b"x\n"))
+        await asyncio.sleep(0.2)
+        second = asyncio.create_task(send(made, b"y\n"))
+        await asyncio.sleep(0.2)
+    results = await asyncio.gather(first, second, return_exceptions=True)
+    assert [type(result) for result in results] == [Unavailable, Unavailable]

@@ -1,0 +1,45 @@
+"""Small rule sets and logs for tests of the rules ring."""
+
+import yaml
+
+from diagnoser.model import Evidence, Line, Stream, Traceback
+from diagnoser.model.taxonomy import FailureType, category_of
+from diagnoser.rules import schema
+from diagnoser.rules.engine import Engine
+
+
+def rule(id: str, type: str = "ecc_error", **fields: object) -> tuple[str, str]:
+    """Path and text of a rule file that is right unless ``fields`` make it wrong."""
+    document: dict[str, object] = {
+        "id": id,
+        "title": f"Title of {id}",
+        "type": type,
+        "role": "root",
+        "anchors": ["marker"],
+        "patterns": ["marker"],
+        "mitigation": "Mend it.",
+        "examples": {"match": ["a marker here"], "no_match": ["nothing here"]},
+    }
+    kind = FailureType(type) if type in set(FailureType) else FailureType.UNKNOWN
+    return f"{category_of(kind)}/{id}.yaml", yaml.safe_dump(document | fields)
+
+
+def engine(*files: tuple[str, str]) -> Engine:
+    return Engine(schema.load(dict(files)))
+
+
+def log(*bodies: str, ranks: dict[int, int] | None = None, tracebacks: tuple[Traceback, ...] = ()) -> Evidence:
+    """Lines of one stream, all kept. ranks: index -> rank."""
+    ranks = ranks or {}
+    lines = tuple(Line(Stream(), index + 1, body, body, ranks.get(index, -1)) for index, body in enumerate(bodies))
+    return Evidence(lines, tracebacks, ranks=frozenset(ranks.values()))
+
+
+def trace(
+    raised: int, exception: str, message: str = "", rank: int = -1, cause: int = -1, start: int = -1
+) -> Traceback:
+    """A traceback from line ``start`` (default: two before) to ``raised``."""
+    first = start if start >= 0 else max(0, raised - 2)
+    return Traceback(
+        rank, tuple(range(first, raised + 1)), ('File "a.py", line 1, in f',), exception, message, raised, cause
+    )

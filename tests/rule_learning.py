@@ -1,0 +1,146 @@
+"""A site in one process that diagnoses, hears what people say, and learns: what the tests of learning share."""
+
+import itertools
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from diagnoser import compress
+from diagnoser.adapters.memory import LocalWakeSignal
+from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.config.loader import load_reader
+from diagnoser.config.settings import Settings
+from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.learning.replay_history import ReplayHistory
+from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
+from diagnoser.learning.rule_registry import RuleRegistry
+from diagnoser.learning.rule_writer import LLMRuleWriter
+from diagnoser.learning.shadow_evaluation import ShadowEvaluator
+from diagnoser.llm.redact import redact
+from diagnoser.model import (
+    AttemptKey,
+    Event,
+    EventKind,
+    Feedback,
+    FeedbackVerdict,
+    Job,
+    LearnedRule,
+    LearnedState,
+    LineBlock,
+    Stream,
+)
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.observability.metrics import Metrics
+from diagnoser.ports import Append, DiagnosisFilter, DiagnosisRecord, LearnedFilter, Timing
+from diagnoser.retrieval.incidents import Incidents
+from diagnoser.worker.worker import Work, Worker
+from tests.serving import orders
+
+NOW = 1_790_000_000.0
+STEPS = tuple(f"step {number} loss 2.{number:03d}" for number in range(1, 30))
+QUILT = "mosaic-feeder: catalogue snapshot {n} differs from the quilt manifest of {host}, giving up"
+ROOT = len(STEPS) + 1
+"""Number of the line that shows the cause."""
+_READER: list[LogAnalyzer] = []
+
+
+def reader() -> LogAnalyzer:
+    """The shipped rules, read once for all tests."""
+    if not _READER:
+        _READER.append(load_reader(Settings()))
+    return _READER[0]
+
+
+@dataclass
+class Site:
+    store: SqlStore
+    shelf: RuleRegistry
+    school: RuleLifecycle
+    watch: ShadowEvaluator
+    incidents: Incidents
+    worker: Worker
+    metrics: Metrics
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    async def run(self, job: str, lines: Sequence[str], code: int = 1, attempt: int = 1) -> DiagnosisRecord:
+        """An attempt that prints ``lines`` and ends: its diagnosis, as the worker saves it."""
+        key, compressor = AttemptKey(job, attempt), self.shelf.compressor()
+        compressor.feed(LineBlock(Stream(), "".join(f"{line}\n" for line in lines).encode(), received=NOW - 60))
+        delta = compress.to_bytes(compressor.take())
+        await self.store.register(Job(job, nodes=("gpu-017", "gpu-018"), created=NOW - 100))
+        await self.store.append([Append(key, delta, NOW - 60, {Stream(): (0, ((1, len(lines)),))}, False)])
+        await self.store.add_event(key, Event(EventKind.EXIT, NOW - 50, code=code))
+        assert await self.worker.step() == 1
+        (found,) = await self.store.diagnoses(DiagnosisFilter(job=job), "", 1)
+        return found
+
+    async def fail(self, job: str, n: int = 4711, host: str = "gpu-017", more: Sequence[str] = ()) -> DiagnosisRecord:
+        """The failure that no rule knows."""
+        return await self.run(job, [*STEPS, QUILT.format(n=n, host=host), *more])
+
+    async def say(
+        self, about: DiagnosisRecord, kind: FailureType | None = FailureType.DATALOADER_KILLED, **more: object
+    ) -> None:
+        """A person names the cause; without ``kind`` the verdict is confirmed."""
+        now = NOW + next(self.numbers)
+        verdict = FeedbackVerdict.CORRECTED if kind else FeedbackVerdict.CONFIRMED
+        fields: dict[str, object] = {"root_line": ROOT, "comment": "rebuild the manifest"} if kind else {}
+        said = Feedback(f"f{now:.0f}", about.id, now, verdict, "maria", kind, **(fields | more))  # type: ignore[arg-type]
+        await self.incidents.learn(about, said)
+
+    async def learned(self, source: DiagnosisRecord) -> LearnedRule:
+        """What became of the rule that is learned from a diagnosis, when all steps are done."""
+        for _ in range(5):
+            await self.school.step()
+        (rule,) = await self.store.learned(LearnedFilter(source=source.id), "", 5)
+        return rule
+
+    async def taught(self, job: str = "quilt-1") -> LearnedRule:
+        """A rule in shadow, from a failure and a person's word."""
+        record = await self.fail(job)
+        await self.say(record)
+        rule = await self.learned(record)
+        assert rule.state is LearnedState.SHADOW, rule
+        return rule
+
+    async def learned_state(self, rule: LearnedRule) -> LearnedState:
+        found = await self.store.learned_rule(rule.id)
+        assert found is not None
+        return found.state
+
+    async def move(self, rule: LearnedRule, state: LearnedState) -> LearnedRule:
+        """As a person would, and all replicas see it before their next claim."""
+        known = await self.store.learned_rule(rule.id)
+        assert known is not None
+        return await self.store.change_rule(known, known.moved(state, by="kai", why="a test", now=NOW))
+
+
+@asynccontextmanager
+async def site(
+    folder: Path, pen: LLMRuleWriter | None = None, promote_after: int = 3, now: float = NOW
+) -> AsyncIterator[Site]:
+    """Everything that learns, over a database in ``folder``."""
+    store, base, metrics = await open_store(f"sqlite:///{folder / 'school.db'}"), reader(), Metrics(CollectorRegistry())
+    shelf = RuleRegistry(base, store)
+    incidents = Incidents(store, base.evidence, base.knowledge.policy, metrics)
+    school = RuleLifecycle(
+        ReplayHistory(store, base.evidence), shelf, lambda: now, RuleLearningConfig(redact, promote_after), metrics, pen
+    )
+    watch = ShadowEvaluator(store, shelf, incidents)
+    told = orders().effects
+    work = Work(
+        shelf.diagnoser(lambda: NOW),
+        told.decide,
+        base.merge,
+        refresh=shelf.refresh,
+        credit=watch.credit,
+        observe=watch.observe,
+    )
+    worker = Worker(store, work, lambda: NOW, LocalWakeSignal(), LocalWakeSignal(), Timing(0.0, 0.0, 0.0), metrics)
+    try:
+        yield Site(store, shelf, school, watch, incidents, worker, metrics)
+    finally:
+        await store.close()

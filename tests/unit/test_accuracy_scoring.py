@@ -1,0 +1,159 @@
+"""The score is the outside scorer's, and what it adds is right."""
+
+import json
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from diagnoser.accuracy import scoring
+from diagnoser.accuracy.scoring import Label, ScoredVerdict
+from diagnoser.model import Advice, Diagnosis, EvidenceLine, Rejected, RootCause, Suspect
+from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
+from tests import accuracy_bars
+from tests.corpus import CORPUS, needs_corpus
+
+LABEL = Label("a", "infrastructure", "ecc_error", (7,), "Xid 48 here", "cordon_and_resubmit", node="n1", rank=3)
+RIGHT = Diagnosis(
+    outcome=Outcome.FAILED,
+    category=Category.INFRASTRUCTURE,
+    type=FailureType.ECC_ERROR,
+    confidence=0.9,
+    decided_by="rule:x",
+    root_cause=RootCause(7, "Xid 48 here", rank=3, node="n1"),
+    nodes=(Suspect("n1", 0.9, ""),),
+    recovery=Advice(Action.CORDON_AND_RESUBMIT, ""),
+)
+
+
+def changed(**fields: object) -> Diagnosis:
+    return Diagnosis(**({name: getattr(RIGHT, name) for name in RIGHT.__dataclass_fields__} | fields))
+
+
+def test_a_right_diagnosis_is_right_everywhere() -> None:
+    """Every measure that applies holds and no fault is counted."""
+    found = scoring.judge(LABEL, RIGHT)
+    assert all((found.category, found.type, found.action, found.root, found.root_top3, found.rank, found.node))
+    assert not any((found.false_cordon, found.wrong_node_cordon, found.false_alarm, found.false_stop))
+
+
+def test_root_line_counts_by_number_or_text() -> None:
+    """The number may be shifted by a healthy log before it; the same words on another line are as good."""
+    assert scoring.judge(LABEL, changed(root_cause=RootCause(107, "other")), shift=100).root
+    assert scoring.judge(LABEL, changed(root_cause=RootCause(9, "  Xid  48 here"))).root
+    assert not scoring.judge(LABEL, changed(root_cause=RootCause(8, "other"))).root
+
+
+def test_top3_looks_at_evidence_and_rejected() -> None:
+    """A right line among the first three that the diagnosis points at counts for top-3 only."""
+    near = changed(
+        root_cause=RootCause(1, "x"),
+        evidence=(EvidenceLine(2, "y", ""),),
+        rejected=(Rejected(7, "z", FailureType.ECC_ERROR, ""),),
+    )
+    found = scoring.judge(LABEL, near)
+    assert (found.root, found.root_top3) == (False, True)
+
+
+def test_abstaining_is_right_where_the_log_cannot_show_it() -> None:
+    """With an invisible type ``unknown`` is right, and wrong otherwise."""
+    unknown = changed(type=FailureType.UNKNOWN, category=Category.UNKNOWN)
+    hidden = Label("a", "infrastructure", "network_error", (), "", "resubmit", type_visible=False)
+    assert scoring.judge(hidden, unknown).type
+    assert not scoring.judge(LABEL, unknown).type
+
+
+def test_harm_is_counted() -> None:
+    """Cordons without cause, alarms on sound runs and wrong stops each have their count."""
+    script = Label("a", "script", "key_error", (), "", "notify_user")
+    sound = Label("a", "none", "completed", (), "", "none")
+    other = changed(nodes=(Suspect("n9", 0.9, ""),), root_cause=None)
+    stop = changed(recovery=Advice(Action.NOTIFY_USER, ""))
+    assert scoring.judge(script, RIGHT).false_cordon
+    assert scoring.judge(sound, RIGHT).false_alarm
+    assert scoring.judge(LABEL, other).wrong_node_cordon
+    assert scoring.judge(LABEL, stop).false_stop
+
+
+def test_calibration_error_is_zero_only_when_confidence_is_earned() -> None:
+    """Three of four right at 0.75 is calibrated; all right at 0.75 is off by a quarter."""
+    assert scoring.calibration_error([(0.75, True)] * 3 + [(0.75, False)]) == pytest.approx(0.0)
+    assert scoring.calibration_error([(0.75, True)] * 4) == pytest.approx(0.25)
+    assert scoring.calibration_error([]) == 0.0
+
+
+def test_report_counts_and_repeats() -> None:
+    """Shares, confusion and per-type counts agree, and the same seed gives the same interval."""
+    wrong = scoring.judge(LABEL, changed(type=FailureType.GPU_LOST))
+    right = scoring.judge(LABEL, RIGHT)
+    report = scoring.report([right, right, wrong], {"ecc_error": 10.0}, seed=3)
+    assert report.shares["type"] == pytest.approx(2 / 3)
+    assert report.by_type == {"ecc_error": (2, 3)}
+    assert report.confusion == {("ecc_error", "gpu_lost"): 1}
+    low, high = report.intervals["type"]
+    assert low <= 2 / 3 <= high
+    assert scoring.report([right, right, wrong], {}, seed=3).intervals == report.intervals
+
+
+def test_nodes_are_scored_over_all_and_over_those_that_a_log_can_show() -> None:
+    """A case in which no line shows the cause counts for all, and not for the attributable ones."""
+    hidden = scoring.judge(replace(LABEL, silent=True), changed(nodes=(), root_cause=None))
+    report = scoring.report([scoring.judge(LABEL, RIGHT), hidden], {})
+    assert (report.shares["node"], report.shares["node_attributable"]) == (0.5, 1.0)
+
+
+def test_figures_may_fall_by_two_points_or_one_case() -> None:
+    """What is lost behind a healthy log is named when it is more than that."""
+    right, wrong = scoring.judge(LABEL, RIGHT), scoring.judge(LABEL, changed(type=FailureType.GPU_LOST))
+    alone = scoring.report([right] * 20, {})
+    assert accuracy_bars.lost(alone, scoring.report([right] * 19 + [wrong], {})) == []
+    (fall,) = accuracy_bars.lost(alone, scoring.report([right] * 18 + [wrong] * 2, {}))
+    assert fall.startswith("type fell from 1.000 to 0.900")
+
+
+def test_bars_name_what_is_below() -> None:
+    """A figure below its bar is named with its folder; a measure without cases holds."""
+    report = scoring.report([scoring.judge(LABEL, changed(type=FailureType.GPU_LOST))], {})
+    assert any("dev: type is not at least 0.92" in line for line in accuracy_bars.below({"dev": report}))
+    assert accuracy_bars.Bar("rank", 0.95).holds(scoring.report([], {}))
+
+
+@needs_corpus
+@pytest.mark.corpus
+def test_agrees_with_the_outside_scorer(tmp_path: Path) -> None:
+    """On a sample of real cases every share and count is the one that the outside scorer prints."""
+    root = Path(__file__).resolve().parents[2]
+    command = tmp_path / "diagnoser"
+    command.write_text(f'#!/bin/sh\ncd "{root}" && exec "{sys.executable}" -m diagnoser "$@"\n')
+    command.chmod(0o755)
+    scorer = CORPUS.parent / "tools" / "score.py"
+    told = subprocess.run(
+        [sys.executable, str(scorer), str(CORPUS / "injected-dev"), "--limit", "30", "--diagnoser", str(command)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=150,
+    )
+    outside = json.loads(told.stdout)
+    chosen = accuracy_bars.labels("injected-dev")
+    random.Random(7).shuffle(chosen)
+    ids = {label.id for label in chosen[:30]}
+    inside = accuracy_bars.score(list(accuracy_bars.verdicts(accuracy_bars.load(), "injected-dev", ids)))
+    mine = {name: None if share is None else round(share, 4) for name, share in inside.shares.items()} | dict(
+        inside.counts
+    )
+    assert {name: mine[name] for name in outside if name in mine} == {
+        name: outside[name] for name in outside if name in mine
+    }
+
+
+def test_labels_are_read() -> None:
+    """A label line without optional fields is a label that can be shown."""
+    label = scoring.label_of(
+        {"id": "a", "category": "script", "type": "key_error", "root_lines": [3], "recovery": "notify_user"}
+    )
+    assert label == Label("a", "script", "key_error", (3,), "", "notify_user")
+    assert isinstance(scoring.judge(label, RIGHT), ScoredVerdict)

@@ -1,0 +1,57 @@
+"""Settings from an environment."""
+
+from pathlib import Path
+
+import pytest
+
+from diagnoser.config.settings import Settings, load
+from diagnoser.model.errors import BadInput
+
+
+def test_defaults_are_safe() -> None:
+    """With nothing set the service listens on loopback, stores in a file and acts on nothing."""
+    settings = load({})
+    assert settings.host == "127.0.0.1"
+    assert settings.database_url.startswith("sqlite")
+    assert settings.webhook_url == ""
+    assert settings.recovery_mode == "policy"
+
+
+def test_an_unknown_name_stops_the_start_and_suggests() -> None:
+    """A typo is told with the nearest name instead of being ignored."""
+    with pytest.raises(BadInput, match="did you mean DIAGNOSER_FATAL_DEBOUNCE_SECONDS"):
+        load({"DIAGNOSER_SETTEL_SECONDS": "3"})
+
+
+def test_all_faults_are_told_at_once() -> None:
+    """Two wrong settings are both in the one message."""
+    with pytest.raises(BadInput) as error:
+        load({"DIAGNOSER_PORT": "x", "DIAGNOSER_CLAIM_LEASE_SECONDS": "-1"})
+    assert "DIAGNOSER_PORT" in str(error.value)
+    assert "DIAGNOSER_CLAIM_LEASE_SECONDS" in str(error.value)
+
+
+def test_names_of_others_are_left_alone() -> None:
+    """Only names with our prefix are read."""
+    assert load({"PORT": "x", "HOME": "/root"}) == load({})
+
+
+def test_a_secret_comes_from_a_file(tmp_path: Path) -> None:
+    """DIAGNOSER_<SECRET>_FILE is read and stripped; it does not work for what is no secret."""
+    path = tmp_path / "secret"
+    path.write_text("whsec_abc\n")
+    assert load({"DIAGNOSER_WEBHOOK_SECRET_FILE": str(path)}).webhook_secret.get_secret_value() == "whsec_abc"
+    with pytest.raises(BadInput, match="no such setting"):
+        load({"DIAGNOSER_HOST_FILE": str(path)})
+
+
+def test_secrets_do_not_show() -> None:
+    """Printing the settings shows no secret."""
+    settings = load({"DIAGNOSER_SLACK_URL": "https://chat.example/T0/very-secret", "DIAGNOSER_LLM_API_KEY": "k-12345"})
+    assert "very-secret" not in repr(settings)
+    assert "k-12345" not in repr(settings)
+
+
+def test_every_setting_is_described() -> None:
+    """Each field carries the sentence that the README's table shows."""
+    assert [name for name, field in Settings.model_fields.items() if not field.description] == []

@@ -1,0 +1,70 @@
+"""Reading logs as a site does."""
+
+from dataclasses import replace
+from typing import cast
+
+from diagnoser import compress
+from diagnoser.config.loader import load_reader
+from diagnoser.config.settings import Settings
+from diagnoser.failure_agent.agent import FailureAgent, Need
+from diagnoser.failure_agent.consultation import ConsultationInput
+from diagnoser.model import AttemptKey, Diagnosis, Facts, LineBlock, Stream
+from diagnoser.model.taxonomy import Outcome
+from diagnoser.ports import DiagnosisRecord
+from diagnoser.retrieval.incidents import SimilarIncidents
+
+READER = load_reader(Settings())
+RECEIVED = 1_790_000_000.0
+
+
+def running(zone: int) -> bytes:
+    """The delta of a run of 4 s a step; its own clock is ``zone`` hours off, its last line came at RECEIVED."""
+    lines = (
+        f" [2026-09-21 {13 + zone:02}:{step * 4 // 60:02}:{step * 4 % 60:02}] iteration {step}/ 500 | "
+        f"elapsed time per iteration (ms): 4000.0 | lm loss: 2.3E+00 | grad norm: 0.2 |"
+        for step in range(1, 41)
+    )
+    compressor = READER.compressor()
+    compressor.feed(LineBlock(Stream(), "\n".join(lines).encode(), 1, None, RECEIVED))
+    return compress.to_bytes(compressor.take())
+
+
+def outcome(zone: int, silent: float) -> Outcome:
+    diagnose = READER.diagnoser(lambda: RECEIVED + silent)
+    return diagnose([running(zone)], Facts(failed=(RECEIVED, RECEIVED))).outcome
+
+
+def test_a_run_that_stopped_stepping_hangs() -> None:
+    """Ten minutes without a step of four seconds are a hang; half a minute is not."""
+    assert outcome(0, silent=600.0) is Outcome.HUNG
+    assert outcome(0, silent=30.0) is not Outcome.HUNG
+
+
+def test_a_log_in_another_time_zone_does_not_hang() -> None:
+    """Silence is measured from the last line's arrival, whatever hour the log's own clock shows."""
+    for zone in (-8, 8):
+        assert outcome(zone, silent=30.0) is not Outcome.HUNG
+        assert outcome(zone, silent=600.0) is Outcome.HUNG
+
+
+class Echo:
+    """Stands for a Failure Agent that has nothing to add."""
+
+    def need(self, diagnosis: Diagnosis) -> Need:
+        return Need.CAUSE
+
+    async def consult(self, asked: ConsultationInput, wanted: Need) -> Diagnosis:
+        return replace(asked.diagnosis, notes=(*asked.incidents, "nothing to add"))
+
+
+async def test_how_similar_incidents_were_found_is_noted() -> None:
+    """What people should know of it stands behind what the model said."""
+
+    async def remind(record: DiagnosisRecord) -> SimilarIncidents:
+        return SimilarIncidents(("told",), ("by hashed words",))
+
+    found = READER.diagnoser(lambda: RECEIVED)([running(0)], Facts())
+    record = DiagnosisRecord("d", AttemptKey("j"), 1, 0.0, True, found)
+    better = await READER.enricher(cast(FailureAgent, Echo()), remind)(record, [running(0)], Facts())
+    assert better is not None
+    assert better.notes == ("told", "nothing to add", "by hashed words")

@@ -1,0 +1,135 @@
+"""Slack messages: verdict first, and nothing from a log gets out of its place."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from diagnoser.llm.redact import redact
+from diagnoser.model import Advice, Diagnosis, PlanChange, PlanState, RootCause, Suspect
+from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
+from diagnoser.notifications.slack import code, escape, plan_message, slack_message
+from tests.contract.records import plan
+
+LOST = Diagnosis(
+    outcome=Outcome.FAILED,
+    category=Category.INFRASTRUCTURE,
+    type=FailureType.GPU_LOST,
+    confidence=0.93,
+    decided_by="rule:gpu-lost",
+    root_cause=RootCause(41, "NVRM: Xid (PCI:0000:4f:00): 79", rank=12, node="gpu-004", gpu="0000:4f:00"),
+    nodes=(Suspect("gpu-004", 0.9, "its GPU is gone"),),
+    recovery=Advice(Action.CORDON_AND_RESUBMIT, "a direct signal names the node"),
+    mitigation="Reset the GPU and run the field diagnostics.",
+)
+
+
+def texts(message: dict[str, object]) -> str:
+    return json.dumps(message, ensure_ascii=False)
+
+
+def with_line(text: str) -> Diagnosis:
+    return replace(LOST, root_cause=RootCause(1, text))
+
+
+def test_the_verdict_comes_first() -> None:
+    """Header and notification text say job, outcome and cause before any detail."""
+    message = slack_message(LOST, job="llama-70b", attempt=2, link="http://diagnoser/d/1")
+    title = "llama-70b attempt 2 failed: gpu_lost (infrastructure)"
+    assert message["text"] == title
+    blocks = message["blocks"]
+    assert isinstance(blocks, list)
+    assert blocks[0] == {"type": "header", "text": {"type": "plain_text", "text": title, "emoji": False}}
+    assert [block["type"] for block in blocks] == ["header", "section", "section", "section", "context"]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "*Rank*\\n12",
+        "`gpu-004`",
+        "`0000:4f:00`",
+        "93%",
+        "```NVRM: Xid (PCI:0000:4f:00): 79```",
+        "*Line 41*",
+        "`cordon_and_resubmit`",
+        "a direct signal names the node",
+        "Reset the GPU",
+        "<http://diagnoser/d/1|Open the diagnosis>",
+        "`rule:gpu-lost`",
+    ],
+)
+def test_what_a_person_needs_is_in_the_message(part: str) -> None:
+    """Rank, node, GPU, line, action, mitigation and the link are shown."""
+    assert part in texts(slack_message(LOST, job="llama-70b", attempt=2, link="http://diagnoser/d/1"))
+
+
+def test_a_diagnosis_without_a_cause_has_no_empty_parts() -> None:
+    """What is not known is left out instead of shown as None."""
+    bare = Diagnosis(Outcome.HUNG, Category.UNKNOWN, FailureType.RUNTIME_ERROR, 0.2, "heuristic:silence")
+    message = slack_message(bare, job="llama-70b", attempt=1)
+    assert message["text"] == "llama-70b attempt 1 hung: unknown"
+    assert "None" not in texts(message)
+    assert "*Line" not in texts(message)
+    assert "Open" not in texts(message)
+
+
+@pytest.mark.parametrize("attack", ["<!channel>", "<@U123>", "<https://evil.example|Slack>", "&lt;!here&gt;"])
+def test_log_text_can_neither_mention_nor_link(attack: str) -> None:
+    """Control characters of Slack's markup are escaped wherever text comes from outside."""
+    verdict = replace(
+        with_line(attack), mitigation=attack, nodes=(Suspect(attack, 1.0, ""),), recovery=Advice(Action.NONE, attack)
+    )
+    message = slack_message(verdict, job="job", attempt=1)
+    assert attack not in texts(message)
+    assert texts(message).count(escape(attack)) == 4
+    assert attack not in str(slack_message(LOST, job=attack, attempt=1)["text"])
+
+
+def test_a_line_cannot_leave_its_code_block() -> None:
+    """Backticks are shown as a look-alike, and terminal codes as blanks."""
+    assert "`" not in code("``` *bold* ```")
+    assert code("a\x1b[31mb\tc\nd") == "a [31mb c\nd"
+
+
+@pytest.mark.parametrize("char", ["x", "&", "<", "`", "\U0001f4a5"])
+def test_long_text_fits_the_limits_of_slack(char: str) -> None:
+    """3,000 characters a section, 2,000 a field, 150 a header, after escaping, and no escape is cut in two."""
+    long = char * 20_000
+    verdict = replace(
+        with_line(long),
+        mitigation=long,
+        recovery=Advice(Action.NONE, long),
+        decided_by=long,
+        nodes=tuple(Suspect(long, 1.0, "") for _ in range(9)),
+    )
+    message = slack_message(verdict, job=long, attempt=1)
+    blocks = message["blocks"]
+    assert isinstance(blocks, list)
+    header, facts, *sections = blocks
+    assert len(header["text"]["text"]) <= 150
+    assert all(len(field["text"]) <= 2000 for field in facts["fields"])
+    assert len(facts["fields"]) <= 10
+    for section in sections:
+        shown = section["text"]["text"]
+        assert len(shown) <= 3000
+        assert shown.count("&") == shown.count(";")
+
+
+def test_secrets_are_masked_before_the_chat_sees_them() -> None:
+    """The mask that is passed in sees all log text."""
+    message = slack_message(
+        with_line("token=abc123"), job="job", attempt=1, mask=lambda text: text.replace("abc123", "[masked]")
+    )
+    assert "abc123" not in texts(message)
+    assert "token=[masked]" in texts(message)
+
+
+def test_what_an_executor_reports_is_masked_and_escaped() -> None:
+    """Its words reach a chat without secrets, and can neither link nor mention."""
+    why = "drain failed: token=s3cr3ts3cr3t <!channel>"
+    told = replace(plan(), history=(PlanChange(1.0, PlanState.NOT_REACHED, "slurm", why),))
+    message = texts(plan_message(told, mask=redact))
+    assert "s3cr3t" not in message
+    assert "<!channel>" not in message
+    assert "drain failed" in message

@@ -1,0 +1,130 @@
+"""How values read for a person."""
+
+import pytest
+
+from diagnoser.model import RootCause, Suspect
+from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
+from diagnoser.web import template_filters
+from tests.serving import DONE, ECC, verdict
+
+
+@pytest.mark.parametrize(
+    ("kind", "reads"),
+    [
+        (FailureType.ECC_ERROR, "ECC error"),
+        (FailureType.OUT_OF_MEMORY_ERROR, "Out of memory error"),
+        (FailureType.NVLINK_ERROR, "NVLink error"),
+        (FailureType.S3_STORAGE_ERROR, "S3 storage error"),
+        (FailureType.DATALOADER_KILLED, "DataLoader killed"),
+        (FailureType.UNKNOWN, "Unknown cause"),
+    ],
+)
+def test_types_in_words(kind: FailureType, reads: str) -> None:
+    """A type reads as its users write it."""
+    assert template_filters.cause(kind) == reads
+
+
+def test_every_value_of_the_closed_lists_has_words() -> None:
+    """No type, action or outcome can meet a page without words for it."""
+    for kind in FailureType:
+        for outcome in Outcome:
+            assert template_filters.cause(kind)
+            assert template_filters.summary(verdict(kind, outcome=outcome)).endswith(".")
+    for action in Action:
+        assert template_filters.action(action)
+        assert template_filters.action_short(action)
+    for category in Category:
+        assert template_filters.category(category)
+
+
+def test_nothing_in_a_line_stays_hidden() -> None:
+    """Terminal codes, carriage returns, NULs, C1 codes and changes of direction show themselves; tabs and text stay."""
+    shown = template_filters.visible("a\tb\x1b[2Kc\rd\x00e\x9bf\u202eg\u2028h\x7fi é 漢")
+    assert shown.replace("\u2039", "<").replace("\u203a", ">") == (
+        "a\tb<1B>[2Kc<0D>d<00>e<9B>f<U+202E>g<U+2028>h<7F>i é 漢"
+    )
+
+
+@pytest.mark.parametrize(
+    ("passed", "reads"),
+    [
+        (0, "just now"),
+        (4.9, "just now"),
+        (59, "59\u00a0s ago"),
+        (60, "1\u00a0min ago"),
+        (3_599, "59\u00a0min ago"),
+        (7_200, "2\u00a0h ago"),
+        (200_000, "2\u00a0d ago"),
+        (-90, "in 1\u00a0min"),
+    ],
+)
+def test_relative_times(passed: float, reads: str) -> None:
+    """The largest unit that fits, also for times ahead."""
+    assert template_filters.ago(1e9 - passed, 1e9) == reads
+
+
+@pytest.mark.parametrize(
+    ("seconds", "reads"),
+    [
+        (0, "0\u00a0s"),
+        (-5, "0\u00a0s"),
+        (59.9, "59\u00a0s"),
+        (3_600, "1\u00a0h"),
+        (7_480, "2\u00a0h 4\u00a0min"),
+        (86_405, "1\u00a0d"),
+    ],
+)
+def test_durations(seconds: float, reads: str) -> None:
+    """At most the two largest neighbouring units, without empty ones."""
+    assert template_filters.lasting(seconds) == reads
+
+
+@pytest.mark.parametrize(
+    ("count", "reads"), [(0, "0 bytes"), (1_023, "1023 bytes"), (61_220, "59.8 KiB"), (5 << 30, "5.0 GiB")]
+)
+def test_sizes(count: int, reads: str) -> None:
+    """Sizes in the largest binary unit."""
+    assert template_filters.size(count) == reads
+
+
+@pytest.mark.parametrize(("share", "reads"), [(0.0, "0 %"), (0.966, "97 %"), (0.999, "99 %"), (1.0, "100 %")])
+def test_only_what_is_certain_reads_as_such(share: float, reads: str) -> None:
+    """Rounding never makes a verdict certain."""
+    assert template_filters.percent(share) == reads.replace(" ", "\u2009")
+
+
+@pytest.mark.parametrize(
+    ("by", "reads"),
+    [
+        ("rule:xid_79", ("rule", "xid_79")),
+        ("llm:qwen3:32b", ("language model", "qwen3:32b")),
+        ("heuristic", ("heuristic", "")),
+        ("oracle:x", ("oracle", "x")),
+    ],
+)
+def test_who_decided(by: str, reads: tuple[str, str]) -> None:
+    """The kind of judge in words, and which one."""
+    assert template_filters.decider(by) == reads
+
+
+def test_the_summary_says_how_it_ended_what_kind_and_where() -> None:
+    """One sentence with the ending, the kind of fault and the place; without a fault only the ending."""
+    assert template_filters.summary(ECC) == (
+        "The job failed with a fault of the infrastructure, first seen on rank 12, node hgx-04, GPU 0000:1b:00."
+    )
+    assert template_filters.summary(DONE) == "The job completed."
+    assert "rank 0" in template_filters.summary(verdict(root_cause=RootCause(1, "x", rank=0)))
+    assert template_filters.summary(verdict(nodes=(Suspect("n3", 0.5, ""),))).endswith("first seen on node n3.")
+
+
+@pytest.mark.parametrize(
+    ("given", "reads"),
+    [
+        ("only_a_person_can_fix_it", "Only a person can fix it"),
+        ("the node is named", "the node is named"),
+        ("", ""),
+    ],
+)
+def test_reasons_in_words(given: str, reads: str) -> None:
+    """The reasons of closed lists read as sentences; free text stays as it is."""
+    assert template_filters.reason(given) == reads

@@ -1,18 +1,17 @@
 """The hot loop: whole blocks go through C, Python sees each skeleton once and only lines that matter one by one."""
 
-from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 
-from diagnoser.compress import line_masking
 from diagnoser.compress.delta import Delta, StreamDelta, TemplateStats, join
 from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.limits import CompressorLimits
-from diagnoser.compress.lines import HEADS, clean, read_prefix
+from diagnoser.compress.lines import read_prefix
 from diagnoser.compress.prefilter import Prefilter
 from diagnoser.compress.retention import CandidateRow, RetentionPolicy, row
 from diagnoser.compress.sampling import settle
-from diagnoser.compress.template_cache import TemplateCache, shapes
+from diagnoser.compress.template_cache import shapes
+from diagnoser.compress.tokenized_chunk import TokenizedChunk
 from diagnoser.model import LineBlock, Stream
 
 CHUNK = 2 << 20
@@ -77,7 +76,7 @@ class Compressor:
             settle(delta)
             self._settled = delta.size
 
-    def _speakers(self, stream: Stream, cut: "TokenizedChunk", share: StreamDelta) -> None:
+    def _speakers(self, stream: Stream, cut: TokenizedChunk, share: StreamDelta) -> None:
         """Note who printed which shape and which voices there are."""
         codes = self._codes
         if stream.rank >= 0:
@@ -124,23 +123,6 @@ def _bits(codes: set[int]) -> int:
     for code in codes - {-1}:
         bits[code >> 3] |= 1 << (code & 7)
     return int.from_bytes(bits, "little")
-
-
-class TokenizedChunk:
-    """A chunk cut into lines and blurs. heads: the launcher prefix of each line, None where no line has one."""
-
-    def __init__(self, block: LineBlock, shapes: TemplateCache) -> None:
-        self.lines, self.cut_lines, self.cut_bytes, self.painted, text = clean(block.data)
-        self.blurs = line_masking.blurred(text).split(b"\n")
-        self.counts = Counter(self.blurs)
-        total = len(self.lines)
-        self.firsts = dict(zip(reversed(self.blurs), range(total - 1, -1, -1), strict=True))
-        self.lasts = dict(zip(self.blurs, range(total), strict=True))
-        self.found = shapes.of(self.counts)
-        self.heads: list[bytes] | None = None
-        if any(shape.prefixed for shape in self.found.values()):
-            found: list[bytes] = HEADS.findall(text)
-            self.heads = found + [b""] * (total - len(found))  # a last empty line is not found
 
 
 def _count(block: LineBlock, cut: TokenizedChunk, stats: dict[int, TemplateStats]) -> None:

@@ -1,10 +1,7 @@
 """Which lines of one chunk stay verbatim, and which numbers are read from it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from diagnoser.compress import rank_nodes
 from diagnoser.compress.delta import Delta, DeltaRow, PointRow, StreamDelta
@@ -15,10 +12,8 @@ from diagnoser.compress.prefilter import kind_of_line
 from diagnoser.compress.sampling import of_smallest_hash, sample, series_of
 from diagnoser.compress.signature import signature
 from diagnoser.compress.template_cache import CachedTemplate, TemplateCache
+from diagnoser.compress.tokenized_chunk import TokenizedChunk
 from diagnoser.model import LineBlock
-
-if TYPE_CHECKING:
-    from diagnoser.compress.compressor import TokenizedChunk
 
 _POINT = 1024
 """Bytes of a progress line that are kept to be read later."""

@@ -1,0 +1,25 @@
+"""A chunk of a stream cut into lines, and each line masked, with a few passes in C over the whole chunk."""
+
+from collections import Counter
+
+from diagnoser.compress import line_masking
+from diagnoser.compress.lines import HEADS, clean
+from diagnoser.compress.template_cache import TemplateCache
+from diagnoser.model import LineBlock
+
+
+class TokenizedChunk:
+    """A chunk cut into lines and blurs. heads: the launcher prefix of each line, None where no line has one."""
+
+    def __init__(self, block: LineBlock, shapes: TemplateCache) -> None:
+        self.lines, self.cut_lines, self.cut_bytes, self.painted, text = clean(block.data)
+        self.blurs = line_masking.blurred(text).split(b"\n")
+        self.counts = Counter(self.blurs)
+        total = len(self.lines)
+        self.firsts = dict(zip(reversed(self.blurs), range(total - 1, -1, -1), strict=True))
+        self.lasts = dict(zip(self.blurs, range(total), strict=True))
+        self.found = shapes.of(self.counts)
+        self.heads: list[bytes] | None = None
+        if any(shape.prefixed for shape in self.found.values()):
+            found: list[bytes] = HEADS.findall(text)
+            self.heads = found + [b""] * (total - len(found))  # a last empty line is not found

@@ -33,7 +33,6 @@ from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.shadow_evaluation import ShadowEvaluator
 from diagnoser.model import AttemptKey, Diagnosis, Facts, Line, MessageKind, Mode, Progress
-from diagnoser.observability import metrics as telemetry
 from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.planner import DecisionPlanner
@@ -53,7 +52,7 @@ CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 async def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. A part that fails for good takes the process down: a supervisor restarts it."""
-    telemetry.set_up_logging(as_json=settings.log_format == "json", level=settings.log_level)
+    logging.set_up(as_json=settings.log_format == "json", level=settings.log_level)
     authentication.check_bind_address(settings)
     stopping = asyncio.Event()
     async with running(settings, stopping) as app:

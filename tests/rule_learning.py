@@ -37,7 +37,7 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Append, DiagnosisFilter, DiagnosisRecord, LearnedFilter, Timing
 from diagnoser.retrieval.incidents import Incidents
 from diagnoser.worker.worker import Work, Worker
-from tests.serving import orders
+from tests.serving import plan_commands
 
 NOW = 1_790_000_000.0
 STEPS = tuple(f"step {number} loss 2.{number:03d}" for number in range(1, 30))
@@ -130,7 +130,7 @@ async def site(
         ReplayHistory(store, base.evidence), shelf, lambda: now, RuleLearningConfig(redact, promote_after), metrics, pen
     )
     watch = ShadowEvaluator(store, shelf, incidents)
-    told = orders().effects
+    told = plan_commands().planner
     work = Work(
         shelf.diagnoser(lambda: NOW),
         told.decide,

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +11,7 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.files import bundled, text
+from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.config.loader import load_reader
 from diagnoser.config.settings import Settings
@@ -26,10 +27,12 @@ from diagnoser.model import (
     EvidenceLine,
     Job,
     LeftOut,
+    Line,
     Mode,
     ModelUse,
     Plan,
     PlanState,
+    Progress,
     Rejected,
     RootCause,
     Suspect,
@@ -37,12 +40,13 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import Action, FailureType, Outcome, category_of
 from diagnoser.observability.metrics import Metrics
+from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
 from diagnoser.ports import DiagnosisRecord, Timing
 from diagnoser.recovery.policy import load
 from diagnoser.retrieval.incidents import Incidents
-from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.dependencies import AppDependencies, HealthChecks, WebConfig
 from diagnoser.web.server import create
 
 NOW = 1_790_000_000.0
@@ -53,7 +57,7 @@ TIMING = Timing(grace=0.0, settle=0.0, settle_max=0.0, quiet=0.0)
 
 
 @dataclass
-class FakeIntake:
+class FakeIngest:
     """Keeps what it is given; answers with ``receipt`` or raises ``error``."""
 
     receipt: IngestReceipt = field(default_factory=IngestReceipt)
@@ -67,39 +71,60 @@ class FakeIntake:
         return self.receipt
 
 
+class StoredLogs:
+    """What a test says stands in the logs."""
+
+    def __init__(self, lines: Sequence[Line] = (), points: Sequence[Progress] = ()) -> None:
+        self.lines, self.points = lines, points
+
+    async def kept_lines(self, record: DiagnosisRecord) -> Sequence[Line]:
+        return self.lines
+
+    async def progress(self, key: AttemptKey) -> Sequence[Progress]:
+        return self.points
+
+
 @dataclass(frozen=True)
 class Web:
-    """A web ring that runs in this process: over a real store, with an intake that only listens."""
+    """The web package in this process: over a real store, with an ingest that only listens."""
 
     store: SqlStore
-    intake: FakeIntake
+    ingest: FakeIngest
     services: AppDependencies
     client: httpx.AsyncClient
 
 
 @asynccontextmanager
 async def serving(folder: Path, **more: object) -> AsyncIterator[Web]:
-    """``more`` takes the place of fields of Services."""
+    """``more`` takes the place of fields of AppDependencies, WebConfig and HealthChecks."""
     store = await open_store(f"sqlite:///{folder / 'web.db'}")
-    intake = FakeIntake()
-    given = services(store, intake, **more)
+    ingest = FakeIngest()
+    given = services(store, ingest, **more)
     transport = httpx.ASGITransport(app=create(given), raise_app_exceptions=False)
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://diagnoser.test") as client:
-            yield Web(store, intake, given, client)
+            yield Web(store, ingest, given, client)
     finally:
         await store.close()
 
 
-def services(store: SqlStore, intake: FakeIntake, **more: object) -> AppDependencies:
+def services(store: SqlStore, ingest: FakeIngest, **more: object) -> AppDependencies:
+    config = {name: more.pop(name) for name in ("base_url", "tokens", "limits") if name in more}
+    health = {name: more.pop(name) for name in ("required", "optional") if name in more}
+    commands, metrics = plan_commands(), Metrics(CollectorRegistry())
     fields: dict[str, object] = {
         "store": store,
-        "intake": intake,
-        "clock": lambda: NOW,
-        "registry": CollectorRegistry(),
-        "orders": orders(),
+        "ingest": ingest,
+        "plans": PlanService(store, commands, metrics, LocalWakeSignal()),
         "incidents": incidents(store),
+        "logs": StoredLogs(),
+        "metrics": metrics,
+        "clock": lambda: NOW,
+        "make_id": commands.planner.make_id,
+        "attempts_due": LocalWakeSignal(),
         "stopping": asyncio.Event(),
+        "config": WebConfig(**config),  # type: ignore[arg-type]
+        "health": HealthChecks(**health),  # type: ignore[arg-type]
     }
     return AppDependencies(**(fields | more))  # type: ignore[arg-type]
 
@@ -110,8 +135,8 @@ def incidents(store: SqlStore) -> Incidents:
     return Incidents(store, reader.evidence, reader.knowledge.policy, Metrics(CollectorRegistry()))
 
 
-def orders(**more: object) -> PlanCommands:
-    """Orders over the bundled policy; ``more`` takes the place of fields of Effects."""
+def plan_commands(**more: object) -> PlanCommands:
+    """Commands over the bundled policy; ``more`` takes the place of fields of DecisionPlanner."""
     policy = load("policy.yaml", text(bundled("rules") / "policy.yaml"))
     numbers = itertools.count(1)
     fields: dict[str, object] = {

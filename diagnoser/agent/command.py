@@ -154,12 +154,11 @@ def slurm_resume(nodes: Annotated[list[str], typer.Argument(help="Nodes to give 
 
 
 def _begin(cluster: str, state: Path, json_log: bool) -> None:
-    from diagnoser.observability import metrics
 
     if not CLUSTER.fullmatch(cluster):
         raise BadInput(f"{cluster[:60]!r} cannot be the name of a cluster: letters, digits, dots and underscores")
     _prepare(state)
-    metrics.set_up_logging(as_json=json_log, level="info")
+    logging.set_up(as_json=json_log, level="info")
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
 

@@ -62,10 +62,9 @@ def _cases(
 def _try_model(reader: LogAnalyzer, folder: Path, labels: Sequence[scoring.Label], as_json: bool) -> None:
     from diagnoser.accuracy import llm_ablation
     from diagnoser.config import llm_factory
-    from diagnoser.observability import metrics
 
     chosen = site()
-    metrics.set_up_logging(as_json=False, level="error")
+    logging.set_up(as_json=False, level="error")
     if not chosen.llm_url:
         raise BadInput("eval --model needs DIAGNOSER_LLM_URL and DIAGNOSER_LLM_MODEL")
     cases = []

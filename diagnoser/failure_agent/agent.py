@@ -110,7 +110,7 @@ class FailureAgent:
         except ModelFailed as error:
             failure = error
         use = self._use(inquiry.used, self._clock() - started, failure)
-        self._metrics.consulted(use)
+        self._metrics.observe_consultation(use)
         if failure:
             return _stands(subject.diagnosis, use, failure)
         return self._merged(replace(subject.diagnosis, model=use), answers, wanted)

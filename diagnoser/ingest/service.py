@@ -119,7 +119,7 @@ class IngestService:
                 for pending in group:  # one request that cannot be stored must not take the others with it
                     await self._settle([pending])
                 return
-            self._metrics.commit_failed(error)
+            self._metrics.observe_failed_commit(error)
             refusal = (
                 error
                 if isinstance(error, Unavailable | BadInput)
@@ -128,7 +128,7 @@ class IngestService:
             self._refuse(group, refusal)
             return
         for pending, receipt in zip(group, receipts, strict=True):
-            self._metrics.accepted(receipt, pending.size)
+            self._metrics.observe_ingest(receipt, pending.size)
             if not pending.done.done():
                 pending.done.set_result(receipt)
 
@@ -157,7 +157,7 @@ class IngestService:
                 await self._store.append(appends)
             except Conflict:
                 continue  # another replica wrote to one of the streams: look again at what is covered
-            self._metrics.compressed(losses)
+            self._metrics.observe_losses(losses)
             await self._revisit(appends)
             return receipts
         raise Unavailable("other writers of the same streams kept winning")

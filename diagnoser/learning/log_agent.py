@@ -147,7 +147,7 @@ class LogAgent:
             if hit is None:
                 continue
             await self._store.note_hits([hit])
-            self._metrics.routine(rule.state, hit.lines)
+            self._metrics.observe_filter(rule.state, hit.lines)
             if hit.verdict is HitVerdict.WRONG:
                 why = f"it would change the verdict of {ended.attempt.job}/{ended.attempt.number}"
                 await self._store_change(rule, rule.moved(LearnedState.RETIRED, by=US, why=why, now=self._clock()))
@@ -197,7 +197,7 @@ class LogAgent:
     async def _written(self, rule: LearnedRule, segment: Segment, digest: Digest, facts: Facts) -> LearnedRule:
         lines, alias = filter_writer.hidden_in(segment, digest.evidence(), facts, self._terms.mask)
         made = await filter_writer.write(self._pen, rule.id, lines, alias)
-        self._metrics.written(made.author.calls, made.author)
+        self._metrics.observe_rule_writing(made.author.calls, made.author)
         if not made.text:
             return self._refused(replace(rule, author=made.author), made.why)
         return replace(rule, text=made.text, author=made.author, changed=self._clock())

@@ -226,10 +226,26 @@ class OutboxMessage:
 
 @dataclass(frozen=True, slots=True)
 class TransitionResult:
-    """What follows from a decision about a plan; stored in one transaction. others: further plans that change."""
+    """What follows from a decision about a plan; written in one transaction.
+
+    others: further plans that change. before: the plan as it stood, filled in by the store that wrote the result.
+    """
 
     plan: Plan | None
     others: tuple[Plan, ...] = ()
-    effects: tuple[OutboxMessage, ...] = ()
+    messages: tuple[OutboxMessage, ...] = ()
     trips: tuple[BreakerState, ...] = ()
-    marks: tuple[NodeEvent, ...] = ()
+    node_events: tuple[NodeEvent, ...] = ()
+    before: Plan | None = None
+
+    @property
+    def reasons(self) -> list[PlanReason]:
+        """Of each plan that now stands as it did not before: what the counter of transitions counts."""
+        changed = [plan for plan in self.others if plan.state is PlanState.SUPERSEDED]
+        plan, before = self.plan, self.before
+        is_same = plan is not None and before is not None and plan.id == before.id
+        if plan and before and is_same:
+            is_proposal = not before.history  # nothing has happened to it: it was not stored before
+            if is_proposal or (before.state, before.reason) != (plan.state, plan.reason):
+                changed.append(plan)
+        return [plan.reason for plan in changed]

@@ -1,7 +1,5 @@
-"""Metrics and log set-up. Metrics live on a registry that is passed in; label values come from closed lists."""
+"""Metrics, on a registry that is passed in; label values come from closed lists and exist at zero from the start."""
 
-import logging
-import sys
 from collections.abc import Iterable
 from itertools import product
 from typing import Protocol
@@ -14,22 +12,18 @@ from diagnoser.model import (
     LOADED,
     Author,
     Cap,
-    ClusterHistory,
     Diagnosis,
     FeedbackVerdict,
     LearnedState,
     MessageKind,
     ModelUse,
-    Plan,
     PlanReason,
-    PlanState,
     TransitionResult,
 )
 from diagnoser.model.errors import ModelFailure
 from diagnoser.model.taxonomy import FailureType, Outcome
-from diagnoser.ports import PlanTransition
 
-EFFECT_RESULTS = ("sent", "retried", "dead", "expired")
+DELIVERY_RESULTS = ("sent", "retried", "dead", "expired")
 
 
 class RequestCounts(Protocol):
@@ -43,30 +37,6 @@ class RequestCounts(Protocol):
     def rejected(self) -> int: ...
     @property
     def cut(self) -> int: ...
-
-
-class Watched:
-    """A rule that remembers what it decided, so that it can be counted once it is stored."""
-
-    def __init__(self, rule: PlanTransition) -> None:
-        self._rule = rule
-        self._last: tuple[Plan | None, TransitionResult] | None = None
-
-    def __call__(self, plan: Plan | None, situation: ClusterHistory) -> TransitionResult:
-        ruling = self._rule(plan, situation)
-        self._last = plan, ruling
-        return ruling
-
-    @property
-    def reasons(self) -> list[str]:
-        """Of each plan that now stands as it did not before."""
-        if self._last is None:
-            return []
-        before, ruling = self._last
-        changed = [one for one in ruling.others if one.state is PlanState.SUPERSEDED]
-        if ruling.plan and before and ruling.plan.id == before.id and (_is_new(before) or _stands(before, ruling.plan)):
-            changed.append(ruling.plan)
-        return [one.reason for one in changed]
 
 
 class Metrics:
@@ -83,7 +53,7 @@ class Metrics:
         self.diagnosis_seconds = Histogram(
             "diagnoser_diagnosis_duration_seconds", "From claim to stored verdict", registry=registry
         )
-        self.effects = Counter(
+        self.outbox_deliveries = Counter(
             "diagnoser_outbox_deliveries", "Effects by kind and result", ["kind", "result"], registry=registry
         )
         self.model_failures = Counter(
@@ -108,7 +78,7 @@ class Metrics:
         self.feedback = Counter(
             "diagnoser_feedback", "What people said, by the type of the verdict", ["verdict", "type"], registry=registry
         )
-        self.plans = Counter(
+        self.plan_transitions = Counter(
             "diagnoser_plan_transitions",
             "Times a plan came to stand for a reason, also when nothing is done",
             ["reason"],
@@ -150,10 +120,10 @@ class Metrics:
             (self.lines, (("taken", "duplicate", "rejected", "cut"),)),
             (self.diagnoses, (Outcome, FailureType)),
             (self.feedback, (FeedbackVerdict, FailureType)),
-            (self.effects, (MessageKind, EFFECT_RESULTS)),
+            (self.outbox_deliveries, (MessageKind, DELIVERY_RESULTS)),
             (self.cut_bytes, (("middle", "painted"),)),
             (self.caps, (Cap, ("commit", "verdict"))),
-            (self.plans, (PlanReason,)),
+            (self.plan_transitions, (PlanReason,)),
             (self.model_failures, (ModelFailure,)),
             (self.embedding_failures, (ModelFailure,)),
             (self.routine_lines, (LOADED,)),
@@ -164,14 +134,14 @@ class Metrics:
             for values in product(*labels):
                 counter.labels(*values)
 
-    def accepted(self, receipt: RequestCounts, size: int) -> None:
+    def observe_ingest(self, receipt: RequestCounts, size: int) -> None:
         self.bytes.inc(size)
         self.lines.labels("taken").inc(receipt.lines)
         self.lines.labels("duplicate").inc(receipt.duplicates)
         self.lines.labels("rejected").inc(receipt.rejected)
         self.lines.labels("cut").inc(receipt.cut)
 
-    def compressed(self, losses: Iterable[Losses]) -> None:
+    def observe_losses(self, losses: Iterable[Losses]) -> None:
         """What a commit did not keep."""
         for one in losses:
             self.cut_lines.inc(one.cut_lines)
@@ -180,71 +150,42 @@ class Metrics:
             for cap in one.caps:
                 self.caps.labels(cap, "commit").inc()
 
-    def commit_failed(self, error: Exception) -> None:
+    def observe_failed_commit(self, error: Exception) -> None:
         self.commits_failed.inc()
         structlog.get_logger().error("commit_failed", error=str(error), error_class=type(error).__name__)
 
-    def diagnosed(self, diagnosis: Diagnosis, seconds: float) -> None:
+    def observe_diagnosis(self, diagnosis: Diagnosis, seconds: float) -> None:
         self.diagnoses.labels(diagnosis.outcome, diagnosis.type).inc()
         self.diagnosis_seconds.observe(seconds)
         for cap in diagnosis.left_out.caps:
             self.caps.labels(cap, "verdict").inc()
 
-    def ruled(self, rule: Watched | None) -> None:
-        """What a rule decided has been stored."""
-        for reason in rule.reasons if rule else ():
-            self.plans.labels(reason).inc()
+    def observe_transition(self, result: TransitionResult) -> None:
+        """A decision about a plan has been stored."""
+        for reason in result.reasons:
+            self.plan_transitions.labels(reason).inc()
 
-    def told(self, kind: FailureType, said: FeedbackVerdict) -> None:
+    def observe_feedback(self, kind: FailureType, said: FeedbackVerdict) -> None:
         """A person said something about a verdict of this type."""
         self.feedback.labels(said, kind).inc()
 
-    def written(self, calls: int, author: Author) -> None:
+    def observe_rule_writing(self, calls: int, author: Author) -> None:
         """What it cost to have a rule written by a model."""
         self.model_calls.inc(calls)
         self.model_tokens.labels("in").inc(author.tokens_in)
         self.model_tokens.labels("out").inc(author.tokens_out)
 
-    def routine(self, state: LearnedState, lines: int) -> None:
+    def observe_filter(self, state: LearnedState, lines: int) -> None:
         """A learned Filter Rule knows, or would know, so many lines of an attempt that ended."""
         self.routine_lines.labels(state).inc(lines)
 
-    def not_embedded(self, reason: ModelFailure) -> None:
+    def observe_embedding_failure(self, reason: ModelFailure) -> None:
         self.embedding_failures.labels(reason).inc()
 
-    def consulted(self, use: ModelUse) -> None:
+    def observe_consultation(self, use: ModelUse) -> None:
         """How one consultation of the model went."""
         self.model_calls.inc(use.calls)
         self.model_tokens.labels("in").inc(use.tokens_in)
         self.model_tokens.labels("out").inc(use.tokens_out)
         if use.failure:
             self.model_failures.labels(use.failure).inc()
-
-
-def _is_new(plan: Plan) -> bool:
-    """A proposal is not stored yet: nothing has happened to it."""
-    return not plan.history
-
-
-def _stands(before: Plan, after: Plan) -> bool:
-    return (before.state, before.reason) != (after.state, after.reason)
-
-
-def set_up_logging(*, as_json: bool, level: str) -> None:
-    """Structured logs to standard error: JSON for machines, columns for people."""
-    renderer = (
-        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.StackInfoRenderer(),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )

@@ -30,6 +30,18 @@ ALERT_LIFE = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """What a verdict leads to. plan: a proposal, None where nothing can be done; transition: what the store makes of it
+    when it knows what happened before. messages: what people are told of the verdict itself.
+    """
+
+    record: DiagnosisRecord
+    plan: Plan | None
+    messages: tuple[OutboxMessage, ...]
+    transition: PlanTransition
+
+
+@dataclass(frozen=True, slots=True)
 class DecisionPlanner:
     """How this site acts.
 
@@ -45,29 +57,25 @@ class DecisionPlanner:
     base_url: str
     mask: Mask
 
-    def decide(
-        self, claim: Claim, diagnosis: Diagnosis, now: float
-    ) -> tuple[DiagnosisRecord, Plan | None, list[OutboxMessage]]:
-        """What is stored and told for a verdict. The plan is a proposal: ``rule`` settles it in the store."""
-        key = claim.attempt.key
-        record = DiagnosisRecord(self.make_id(now), key, claim.attempt.revision, now, True, diagnosis)
-        plan = self._plan(claim, record)
-        return record, plan, [self._alert(record)] if self.chat else []
+    def decide(self, claim: Claim, diagnosis: Diagnosis, now: float) -> Decision:
+        """What is stored and sent for a verdict."""
+        record = DiagnosisRecord(self.make_id(now), claim.attempt.key, claim.attempt.revision, now, True, diagnosis)
+        messages = (self._alert(record),) if self.chat else ()
+        return Decision(record, self._plan(claim, record), messages, self._transition(record))
 
-    def rule(self, record: DiagnosisRecord) -> PlanTransition:
-        """Settles the plan of a record against what happened before, and announces it when it may act."""
+    def _transition(self, record: DiagnosisRecord) -> PlanTransition:
+        """Holds the plan of a record against what happened before, and announces it when it may act."""
 
-        def rule(plan: Plan | None, situation: ClusterHistory) -> TransitionResult:
-            assert plan is not None, "the store rules on a plan that was proposed"
-            settled = guardrails.apply_guardrails(self.policy, plan, situation, record.created)
-            if settled.plan is None or settled.plan.diagnosis != record.id:
-                return settled  # an earlier plan for the same failure stands
-            effects = self.announce(settled.plan, record)
-            if settled.plan.state in (PlanState.HELD, PlanState.WAITING):  # a person has to look
-                effects += self.alert_plan(settled.plan, record.created)
-            return replace(settled, effects=effects)
+        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
+            result = guardrails.apply_guardrails(self.policy, plan, history, record.created)
+            if result.plan is None or result.plan.diagnosis != record.id:
+                return result  # an earlier plan for the same failure stands
+            messages = self.announce(result.plan, record)
+            if result.plan.state in (PlanState.HELD, PlanState.WAITING):  # a person has to look
+                messages += self.alert_plan(result.plan, record.created)
+            return replace(result, messages=messages)
 
-        return rule
+        return transition
 
     def announce(self, plan: Plan, record: DiagnosisRecord | None) -> tuple[OutboxMessage, ...]:
         """The webhook's copy of a plan that may act now; in mode act also one that only a person can carry out."""

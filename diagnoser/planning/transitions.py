@@ -1,4 +1,4 @@
-"""What people and executors do to a plan, as rules that the store runs in one transaction with what follows."""
+"""What people and executors do to a plan: transitions that the store runs in one transaction with what follows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -39,60 +39,59 @@ class PlanReport:
 
 @dataclass(frozen=True, slots=True)
 class PlanCommands:
-    """Each method gives the rule for one order at one time. lease: seconds that an executor holds a plan without a
+    """Each method gives the transition for one command at one time. lease: seconds that an executor holds a plan without a
     word."""
 
     policy: Policy
-    effects: DecisionPlanner
+    planner: DecisionPlanner
     lease: float = LEASE_SECONDS
 
     def approve(self, record: DiagnosisRecord | None, by: str, comment: str, now: float) -> PlanTransition:
         """record: the diagnosis that the plan follows from, told to the webhook with it."""
 
-        def rule(plan: Plan | None, situation: ClusterHistory) -> TransitionResult:
+        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             life = 60.0 * self.policy.table.defaults.expires_minutes
-            sent = plan_states.approve(_given(plan), by=by, comment=comment, now=now, life=life)
-            return TransitionResult(sent, effects=self.effects.announce(sent, record))
+            sent = plan_states.approve(plan, by=by, comment=comment, now=now, life=life)
+            return TransitionResult(sent, messages=self.planner.announce(sent, record))
 
-        return rule
+        return transition
 
     def refuse(self, by: str, comment: str, now: float) -> PlanTransition:
-        def rule(plan: Plan | None, situation: ClusterHistory) -> TransitionResult:
-            return TransitionResult(plan_states.refuse(_given(plan), by=by, comment=comment, now=now))
+        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
+            return TransitionResult(plan_states.refuse(plan, by=by, comment=comment, now=now))
 
-        return rule
+        return transition
 
-    def report(self, told: PlanReport, now: float) -> PlanTransition:
+    def report(self, report: PlanReport, now: float) -> PlanTransition:
         """Progress renews the lease; an end that was not reached alerts."""
 
-        def rule(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
-            plan = _given(given)
-            lease = plan_states.prove(plan, told.token)
-            if told.state is PlanState.SENT:
+        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
+            lease = plan_states.prove(plan, report.token)
+            if report.state is PlanState.SENT:
                 after = plan_states.progress(
-                    plan, told.steps, drained=told.drained, requeued=told.requeued, until=now + self.lease
+                    plan, report.steps, drained=report.drained, requeued=report.requeued, until=now + self.lease
                 )
-                return TransitionResult(after, marks=_drained(plan, after, lease.executor, now))
+                return TransitionResult(after, node_events=_drained(plan, after, lease.executor, now))
             after = plan_states.end(
                 plan,
-                told.state,
-                told.steps,
-                detail=told.detail,
-                drained=told.drained,
-                requeued=told.requeued,
+                report.state,
+                report.steps,
+                detail=report.detail,
+                drained=report.drained,
+                requeued=report.requeued,
                 now=now,
             )
             failed = after is not plan and after.state is PlanState.NOT_REACHED
-            alerts = self.effects.alert_plan(after, now) if failed else ()
-            return TransitionResult(after, effects=alerts, marks=_drained(plan, after, lease.executor, now))
+            alerts = self.planner.alert_plan(after, now) if failed else ()
+            return TransitionResult(after, messages=alerts, node_events=_drained(plan, after, lease.executor, now))
 
-        return rule
+        return transition
 
     def check_next(self, token: str, nodes: Sequence[str], now: float) -> PlanTransition:
         """Begin the node check, or go on with it. nodes: of the job, used when the check begins."""
 
-        def rule(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
-            plan = self._at_work(given, token, now)
+        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
+            plan = self._at_work(plan, token, now)
             if plan.check is None:
                 begun = plan_states.with_note(
                     plan, by=plan_states.DIAGNOSER, why=f"node check of {len(nodes)} nodes begun", now=now
@@ -100,28 +99,27 @@ class PlanCommands:
                 plan = replace(begun, check=node_check.begin(nodes))
             return TransitionResult(plan)
 
-        return rule
+        return transition
 
     def check_results(self, token: str, round: int, results: Sequence[PairResult], now: float) -> PlanTransition:
         """Take over results; the verdict names the plan's nodes, unless the rails say no."""
 
-        def rule(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
-            plan = self._at_work(given, token, now)
+        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
+            plan = self._at_work(plan, token, now)
             if plan.check is None:
                 raise Conflict(f"the node check of plan {plan.id} has not begun: ask for its first round")
             check = node_check.record(plan.check, round, results)
             after = replace(plan, check=check)
             if check.verdict is None or plan.check.verdict is not None:
                 return TransitionResult(after)
-            return self._judged(after, check, situation, now)
+            return self._judged(after, check, history, now)
 
-        return rule
+        return transition
 
-    def leave_alone(self, mark: NodeEvent, now: float) -> PlanTransition:
+    def hold_for_operator(self, mark: NodeEvent, now: float) -> PlanTransition:
         """A person has taken a node in hand: a plan that names it and that nobody carries out yet is held."""
 
-        def rule(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
-            plan = _given(given)
+        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             begun = plan.lease is not None and plan.lease.until > now
             if mark.node not in plan.nodes or begun or plan.state not in (PlanState.SENT, PlanState.WAITING):
                 return TransitionResult(plan)
@@ -129,44 +127,43 @@ class PlanCommands:
             held = plan_states.with_state(
                 plan, PlanState.HELD, PlanReason.PERSON_HANDLES_NODE, by=plan_states.DIAGNOSER, why=why, now=now
             )
-            return TransitionResult(held, effects=self.effects.alert_plan(held, now))
+            return TransitionResult(held, messages=self.planner.alert_plan(held, now))
 
-        return rule
+        return transition
 
     def expire(self, now: float) -> PlanTransition:
-        def rule(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
-            plan = _given(given)
+        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             if not plan_states.expired(plan, now):
                 return TransitionResult(plan)
             after = plan_states.expire(plan, now)
-            return TransitionResult(after, effects=self.effects.alert_plan(after, now))
+            return TransitionResult(after, messages=self.planner.alert_plan(after, now))
 
-        return rule
+        return transition
 
-    def _at_work(self, given: Plan | None, token: str, now: float) -> Plan:
+    def _at_work(self, plan: Plan, token: str, now: float) -> Plan:
         """The plan with its lease renewed. Raises Conflict when the token does not hold it."""
-        plan = _given(given)
+        plan = plan
         plan_states.prove(plan, token)
         return plan_states.progress(plan, (), drained=(), requeued="", until=now + self.lease)
 
-    def _judged(self, plan: Plan, check: NodeCheck, situation: ClusterHistory, now: float) -> TransitionResult:
+    def _judged(self, plan: Plan, check: NodeCheck, history: ClusterHistory, now: float) -> TransitionResult:
         """The verdict becomes the plan's nodes. What a person handles stays theirs; the breaker may want approval."""
         assert check.verdict is not None, "the caller has looked"
         verdict, hours = check.verdict, self.policy.table.ledger.person_hours
-        theirs = breaker.handled(verdict.faulty, situation, now, hours)
+        theirs = breaker.handled(verdict.faulty, history, now, hours)
         if theirs:
             faulty = tuple(node for node in verdict.faulty if node not in theirs)
             reason = f"{verdict.reason}; left to the person who handles them: {', '.join(theirs)}"
             verdict = replace(verdict, faulty=faulty, reason=reason)
         named = replace(plan, nodes=verdict.faulty, check=replace(check, verdict=verdict))
         named = plan_states.with_note(named, by=plan_states.DIAGNOSER, why=f"node check: {verdict.reason}", now=now)
-        return self._within_breaker(named, situation, now)
+        return self._within_breaker(named, history, now)
 
-    def _within_breaker(self, plan: Plan, situation: ClusterHistory, now: float) -> TransitionResult:
+    def _within_breaker(self, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
         if not plan.nodes or plan.history[-1].state is not PlanState.SENT:
             return TransitionResult(plan)
-        trip = breaker.judge(self.policy.table.breaker.limits(), plan, plan.nodes, situation, now)
-        tripped = situation.open & set(breaker.scopes(plan))
+        trip = breaker.judge(self.policy.table.breaker.limits(), plan, plan.nodes, history, now)
+        tripped = history.open & set(breaker.scopes(plan))
         if trip is None and not tripped:
             return TransitionResult(plan)
         why = trip.reason if trip else f"the breaker of {', '.join(sorted(tripped))} is open"
@@ -174,12 +171,7 @@ class PlanCommands:
             plan, PlanState.WAITING, PlanReason.BREAKER, by=plan_states.DIAGNOSER, why=why, now=now
         )
         waits = replace(waits, lease=None)
-        return TransitionResult(waits, trips=(trip,) if trip else (), effects=self.effects.alert_plan(waits, now))
-
-
-def _given(plan: Plan | None) -> Plan:
-    assert plan is not None, "the store rules on a plan that it has found"
-    return plan
+        return TransitionResult(waits, trips=(trip,) if trip else (), messages=self.planner.alert_plan(waits, now))
 
 
 def _drained(before: Plan, after: Plan, executor: str, now: float) -> tuple[NodeEvent, ...]:

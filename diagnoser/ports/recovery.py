@@ -6,8 +6,8 @@ from typing import Protocol
 
 from diagnoser.model import BreakerState, ClusterHistory, NodeEvent, Plan, TransitionResult
 
-PlanTransition = Callable[[Plan | None, ClusterHistory], TransitionResult]
-"""Decides what becomes of a plan in its situation. Pure: the store calls it inside the transaction that writes it."""
+PlanTransition = Callable[[Plan, ClusterHistory], TransitionResult]
+"""Decides what becomes of a plan. Pure: the store calls it inside the transaction that writes the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,13 @@ class RecoveryStore(Protocol):
 
     async def plan(self, id: str) -> Plan | None: ...
 
-    async def change_plan(self, id: str, now: float, rule: PlanTransition, *, alone: bool = False) -> TransitionResult:
-        """Read the plan and its situation under the lock of its cluster, and store the ruling in the same transaction.
+    async def change_plan(
+        self, id: str, now: float, transition: PlanTransition, *, alone: bool = False
+    ) -> TransitionResult:
+        """Read the plan and the cluster's history under the cluster's lock, and store the result in the same transaction.
 
-        What ``rule`` raises leaves everything as it was. alone: the rule looks at nothing but the plan, so that the
-        situation (up to thousands of plans) is not read. Raises NotFound.
+        What ``transition`` raises leaves everything as it was. alone: the transition looks at nothing but the plan, so that the
+        history (up to thousands of plans) is not read. Raises NotFound.
         """
 
     async def claim_plan(self, executor: str, cluster: str, now: float, lease: float) -> Plan | None:

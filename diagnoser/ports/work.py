@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from diagnoser.model import Attempt, AttemptKey, Diagnosis, Event, Feedback, Job, OutboxMessage, Plan
+from diagnoser.model import Attempt, AttemptKey, Diagnosis, Event, Feedback, Job, OutboxMessage, Plan, TransitionResult
 from diagnoser.ports.recovery import PlanTransition
 
 
@@ -80,12 +80,12 @@ class WorkStore(Protocol):
         record: DiagnosisRecord,
         plan: Plan | None,
         effects: Sequence[OutboxMessage],
-        rule: PlanTransition | None = None,
-    ) -> None:
-        """One transaction: diagnosis, plan, effects, attempt marked as diagnosed at the claim's revision, lease ended.
+        transition: PlanTransition | None = None,
+    ) -> TransitionResult:
+        """One transaction: diagnosis, plan, messages, attempt marked as diagnosed at the claim's revision, lease ended.
 
-        Without ``rule`` a plan whose key exists already is left as it is; with it, the ruling on ``plan`` is stored.
-        An effect whose key exists already is left as it is. Raises Conflict when the lease was lost.
+        Without ``transition`` a plan whose key exists already is left as it is; with it, what it makes of ``plan`` is stored.
+        A message whose key exists already is left as it is. Raises Conflict when the lease was lost.
         """
 
     async def release(self, claim: Claim, until: float = 0.0) -> None:
@@ -104,9 +104,9 @@ class WorkStore(Protocol):
         record: DiagnosisRecord,
         plan: Plan | None,
         effects: Sequence[OutboxMessage],
-        rule: PlanTransition | None = None,
-    ) -> bool:
-        """Put a better diagnosis of the same revision in the place of ``replaced`` (an id), with plan and effects.
+        transition: PlanTransition | None = None,
+    ) -> TransitionResult | None:
+        """Put a better diagnosis of the same revision in the place of ``replaced`` (an id), with plan and messages.
 
-        False, and nothing is stored, when ``replaced`` is not the current one any more.
+        None, and nothing is stored, when ``replaced`` is not the current one any more.
         """

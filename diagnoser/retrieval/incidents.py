@@ -95,7 +95,7 @@ class Incidents:
         """Store what a person said about a diagnosis, and that a rule is wanted for it. Raises NotFound."""
         made = await self._made(record, said)
         await self._store.add_feedback(said, made, rule_requests.wanted(record, made))
-        self._metrics.told(record.diagnosis.type, said.verdict)
+        self._metrics.observe_feedback(record.diagnosis.type, said.verdict)
 
     async def confirm(self, record: DiagnosisRecord, by: str, now: float) -> bool:
         """The same where not a person but what happened next confirms the verdict; False when it was known."""
@@ -197,7 +197,7 @@ class Incidents:
         except (ModelFailed, ValueError) as error:
             structlog.get_logger().warning("embedding_failed", error=str(error), instead=hashing.NAME)
             reason = error.reason if isinstance(error, ModelFailed) else ModelFailure.MALFORMED
-            self._metrics.not_embedded(reason)
+            self._metrics.observe_embedding_failure(reason)
             return reason
         return hashing.unpacked(hashing.packed(given))
 

@@ -31,7 +31,7 @@ Provided = Annotated[AppDependencies, Depends(services_of)]
 
 def may_read(request: Request, services: Provided) -> None:
     """Raises Denied or OutOfScope."""
-    check(request.headers.get("authorization", ""), services.tokens, Scope.READ)
+    check(request.headers.get("authorization", ""), services.config.tokens, Scope.READ)
 
 
 def may_write(request: Request, services: Provided) -> None:
@@ -78,7 +78,7 @@ def holder(header: str, tokens: Sequence[Token], needed: Scope) -> Token | None:
 def _check_change(request: Request, services: AppDependencies, needed: Scope) -> None:
     if request.headers.get("sec-fetch-site", "none") in FOREIGN:
         raise OutOfScope("Another site's page may not write here.")
-    check(request.headers.get("authorization", ""), services.tokens, needed)
+    check(request.headers.get("authorization", ""), services.config.tokens, needed)
 
 
 def _find(shown: str, tokens: Sequence[Token]) -> Token | None:

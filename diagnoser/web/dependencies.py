@@ -6,28 +6,22 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry
-
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.service import IngestReceipt
 from diagnoser.integrations.ft_launcher import LogAttribution
-from diagnoser.model import AttemptKey, Line, Plan, Progress
-from diagnoser.observability.metrics import Metrics, Watched
-from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import Clock, DiagnosisRecord, PlanTransition, Store, WakeSignal
+from diagnoser.model import AttemptKey, Line, Progress
+from diagnoser.observability.metrics import Metrics
+from diagnoser.planning.plan_service import PlanService
+from diagnoser.ports import Clock, DiagnosisRecord, Store, WakeSignal
 from diagnoser.retrieval.incidents import Incidents
 
 HealthCheck = Callable[[], Awaitable[str]]
 """Asks a part whether it works: returns a few words of detail, raises DiagnoserError when it does not."""
 
-KeptLinesQuery = Callable[[DiagnosisRecord], Awaitable[Sequence[Line]]]
-"""The kept lines of an attempt, and of the node's log that the root line comes from, for the context of cited lines."""
-
-ProgressQuery = Callable[[AttemptKey], Awaitable[Sequence[Progress]]]
-"""What the log of an attempt says about its training, step by step."""
-
 
 class LogIngest(Protocol):
+    """``ingest.service.IngestService``."""
+
     async def accept(self, body: bytes, format: str, defaults: RecordDefaults, received: float) -> IngestReceipt: ...
 
 
@@ -68,51 +62,52 @@ class RequestLimits:
     flight_bytes: int = 256 << 20
 
 
+class LogQueries(Protocol):
+    """``diagnosis.context.DiagnosisContext``: what pages show of stored logs."""
+
+    async def kept_lines(self, record: DiagnosisRecord) -> Sequence[Line]:
+        """Of the attempt, and of the node's log that the root line comes from: the context of cited lines."""
+
+    async def progress(self, key: AttemptKey) -> Sequence[Progress]:
+        """What the log of an attempt says about its training, step by step."""
+
+
 @dataclass(frozen=True, slots=True)
-class AppDependencies:
+class WebConfig:
     """base_url: how people reach this service, without a slash at the end; "" makes links relative.
 
-    tokens: empty switches authentication off. checks: parts that /readyz asks beside the store. spare: parts that it
-    tells of as well, and that the service is ready without.
-    stopping: set when the process begins to stop, so that live streams end. wake: told when an event has arrived.
-    orders: what people and executors may do to plans. incidents: what they say about verdicts, and what
-    is alike. outbox: told when there may be something to send. attribution: log files that launchers ask about.
-    metrics: counts what becomes of plans.
+    tokens: empty switches authentication off.
+    """
+
+    base_url: str = ""
+    tokens: tuple[Token, ...] = ()
+    limits: RequestLimits = RequestLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class HealthChecks:
+    """What /readyz asks beside the store. optional: parts that it tells of, and that the service is ready without."""
+
+    required: Mapping[str, HealthCheck] = field(default_factory=dict)
+    optional: Mapping[str, HealthCheck] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AppDependencies:
+    """attempts_due: told when an event has arrived. stopping: set when the process begins to stop, so that live streams
+    end. attribution: log files that launchers ask about. make_id: time -> an id that sorts by time.
     """
 
     store: Store
-    intake: LogIngest
-    clock: Clock
-    registry: CollectorRegistry
-    orders: PlanCommands
+    ingest: LogIngest
+    plans: PlanService
     incidents: Incidents
-    wake: WakeSignal | None = None
-    limits: RequestLimits = RequestLimits()
-    base_url: str = ""
-    checks: Mapping[str, HealthCheck] = field(default_factory=dict)
-    spare: Mapping[str, HealthCheck] = field(default_factory=dict)
-    tokens: tuple[Token, ...] = ()
-    view: KeptLinesQuery | None = None
-    series: ProgressQuery | None = None
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    outbox: WakeSignal | None = None
+    logs: LogQueries
+    metrics: Metrics
+    clock: Clock
+    make_id: Callable[[float], str]
+    attempts_due: WakeSignal
+    stopping: asyncio.Event
+    config: WebConfig = WebConfig()
+    health: HealthChecks = HealthChecks()
     attribution: LogAttribution | None = None
-    metrics: Metrics | None = None
-
-    async def change_plan(self, id: str, now: float, rule: PlanTransition, *, alone: bool = True) -> Plan:
-        """Run a rule on a stored plan, count what it decided, and let it be sent. Raises NotFound, Conflict.
-
-        alone: the rule looks at nothing but the plan.
-        """
-        watched = Watched(rule)
-        plan = (await self.store.change_plan(id, now, watched, alone=alone)).plan
-        assert plan is not None, "rules on a stored plan keep it"
-        if self.metrics:
-            self.metrics.ruled(watched)
-        self.tell_outbox()
-        return plan
-
-    def tell_outbox(self) -> None:
-        """There may be something to send."""
-        if self.outbox:
-            self.outbox.notify()

@@ -33,7 +33,7 @@ class Form:
 async def pressed(request: Request, services: Provided) -> Form:
     """Raises OutOfScope for a form of another site or a token that only reads, Denied without one, BadInput."""
     _check_origin(request)
-    token = holder(request.headers.get("authorization", ""), services.tokens, Scope.WRITE)
+    token = holder(request.headers.get("authorization", ""), services.config.tokens, Scope.WRITE)
     return Form(_fields(await request.body()), token.name if token else NOBODY)
 
 

@@ -15,7 +15,7 @@ router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
 async def series(id: JobPath, number: int, services: Provided) -> Response:
     """An image; empty where the log prints no series."""
     key = AttemptKey(id, number)
-    if services.series is None or all(attempt.key != key for attempt in await services.store.attempts(id)):
+    if all(attempt.key != key for attempt in await services.store.attempts(id)):
         raise NotFound(f"no attempt {number} of {id!r}")
-    drawn = charts.curves(await services.series(key))
+    drawn = charts.curves(await services.logs.progress(key))
     return Response(charts.svg(drawn), media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})

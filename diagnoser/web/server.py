@@ -48,7 +48,7 @@ def create(services: AppDependencies) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.services = services
-    app.state.bodies = Bodies(services.limits)
+    app.state.bodies = Bodies(services.config.limits)
     app.state.pages = pages = Pages(services.clock)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.add_middleware(BodyBound, unbounded=frozenset({f"{API}/logs"}))

@@ -44,7 +44,7 @@ async def live(services: Provided) -> AsyncIterator[ServerSentEvent]:
         if records is not None:
             for record in reversed(records):
                 if seen is not None and record.id not in seen:
-                    yield ServerSentEvent(event="diagnosis", id=record.id, data=_news(record, services.base_url))
+                    yield ServerSentEvent(event="diagnosis", id=record.id, data=_news(record, services.config.base_url))
             looked, seen = now, {record.id for record in records}
         await _pause(services.stopping)
 

@@ -54,14 +54,14 @@ async def index(request: Request, services: Provided, pages: Drawn) -> Response:
         types=list(FailureType),
         outcomes=list(Outcome),
         within=list(WITHIN),
-        base_url=services.base_url or str(request.base_url).rstrip("/"),
+        base_url=services.config.base_url or str(request.base_url).rstrip("/"),
     )
 
 
 @router.get("/diagnoses/{id}")
 async def diagnosis(id: DiagnosisId, services: Provided, pages: Drawn) -> Response:
     record = await find(services.store, id)
-    kept = await services.view(record) if services.view else ()
+    kept = await services.logs.kept_lines(record)
     shown = excerpts(record.diagnosis, kept)
     return pages.draw(
         "diagnosis.html",

@@ -13,7 +13,7 @@ import structlog
 from diagnoser.diagnosis import node_logs
 from diagnoser.model import CLEAN_RUNS, NODE_LOG, AttemptKey
 from diagnoser.model.errors import Unavailable
-from diagnoser.observability.metrics import Metrics, Watched
+from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Clock, LogStore, PlanTransition, RecoveryStore, StoredDelta, WakeSignal
 
 Merge = Callable[[list[bytes]], bytes]
@@ -104,7 +104,6 @@ class Maintenance:
             return
         now = self._clock()
         for plan in await self._store.expired_plans(now, EXPIRED_AT_ONCE):
-            rule = Watched(self._expire(now))
-            await self._store.change_plan(plan, now, rule, alone=True)
-            self._metrics.ruled(rule)
+            result = await self._store.change_plan(plan, now, self._expire(now), alone=True)
+            self._metrics.observe_transition(result)
             self._outbox.notify()

@@ -168,7 +168,7 @@ class Outbox:
         return min(self._clock() + wait, due.effect.expires)
 
     def _tell(self, due: DueMessage, result: _Result) -> None:
-        self._metrics.effects.labels(due.effect.kind, result.label).inc()
+        self._metrics.outbox_deliveries.labels(due.effect.kind, result.label).inc()
         level = self._log.info if result.state == "sent" else self._log.warning
         level(
             "effect_handled",

@@ -222,7 +222,7 @@ class Worker:
         rule = self._rule(record)
         await self._store.save_diagnosis(claim, record, plan, effects, rule)
         self._metrics.ruled(rule)
-        self._metrics.diagnosed(diagnosis, self._clock() - started)
+        self._metrics.observe_diagnosis(diagnosis, self._clock() - started)
         self._outbox.notify()
         self._begin_enrichment(claim, record, facts)
         await self._afterwards(claim, record, data, facts)

@@ -206,7 +206,7 @@ async def test_effects_are_paged_and_tried_again(store: Store) -> None:
     """Only what was given up can be tried again, and it is due at once."""
     await put(store, acting())
     made = tuple(effect(key, created=NOW, expires=NOW + 10) for key in "abc")
-    await store.change_plan(acting().id, NOW, lambda given, _: TransitionResult(given, effects=made))
+    await store.change_plan(acting().id, NOW, lambda given, _: TransitionResult(given, messages=made))
     for due, state in zip(await store.claim_effects(NOW, 60.0, 3), ("dead", "dead", "sent"), strict=True):
         await store.settle_effect(due, state, error="HTTP 410" if state == "dead" else "")
     assert [one.effect.key for one in await store.effects_in("dead", "", 1)] == ["a"]

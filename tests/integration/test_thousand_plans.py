@@ -38,7 +38,7 @@ from diagnoser.ports import DiagnosisRecord, PlanFilter
 from diagnoser.recovery.policy import in_mode, plan_key
 from diagnoser.web.server import create
 from diagnoser.worker.outbox import Outbox, OutboxConfig
-from tests.serving import ECC, orders, serving
+from tests.serving import ECC, plan_commands, serving
 
 COUNT = 1000
 FAILING = 0.3
@@ -129,7 +129,7 @@ def acting(number: int, now: float) -> Plan:
 
 async def stored(store: SqlStore, made: Sequence[Plan]) -> None:
     """Plans with the effects that announce them, as a worker leaves them."""
-    announce = orders(webhook=True).effects.announce
+    announce = plan_commands(webhook=True).planner.announce
     row: dict[str, Any] = {"number": 1, "opened": 0.0}
     async with store.writing() as connection:
         for plan in made:
@@ -155,7 +155,7 @@ async def test_each_of_a_thousand_plans_is_carried_out_exactly_once(tmp_path: Pa
     clock, cluster, bell = Clock(), cluster_of(COUNT), asyncio.Event()
     async with AsyncExitStack() as stack:
         stack.enter_context(capture_logs())  # thousands of lines
-        web = await stack.enter_async_context(serving(tmp_path, clock=clock, orders=orders(webhook=True)))
+        web = await stack.enter_async_context(serving(tmp_path, clock=clock, orders=plan_commands(webhook=True)))
         await stored(web.store, [acting(number, clock.now) for number in range(1, COUNT + 1)])
         hook, api = FlakyTransport(knock.application(SECRET, bell), 1), FlakyTransport(create(web.services), 2)
         out = await stack.enter_async_context(httpx.AsyncClient(transport=hook))

@@ -29,7 +29,7 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import DiagnosisRecord, PlanFilter
 from diagnoser.worker.worker import Work, Worker
 from tests.contract.records import TIMING
-from tests.serving import ECC, OOM, orders, verdict
+from tests.serving import ECC, OOM, plan_commands, verdict
 
 CORDON = replace(ECC, recovery=Advice(Action.CORDON_AND_RESUBMIT, "broken_node_named"))
 
@@ -39,7 +39,7 @@ class Site:
 
     def __init__(self, store: SqlStore, **more: object) -> None:
         self.store, self.now = store, 1_000_000.0
-        self.orders = orders(**{"mode": Mode.ACT, "webhook": True, **more})
+        self.orders = plan_commands(**{"mode": Mode.ACT, "webhook": True, **more})
         self.verdict: Diagnosis = CORDON
         self.better: Diagnosis | None = None
         effects = self.orders.effects

@@ -142,7 +142,7 @@ async def test_pages_of_other_sites_never_write(tmp_path: Path, site: str) -> No
             "/api/v1/logs?job=j", content=b"a\n", headers={"content-type": "text/plain", "sec-fetch-site": site}
         )
     assert answer.status_code == 403
-    assert web.intake.taken == []
+    assert web.ingest.taken == []
 
 
 async def test_a_reading_token_gets_403_for_writing(tmp_path: Path) -> None:

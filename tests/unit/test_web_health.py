@@ -26,7 +26,7 @@ async def hangs() -> str:
 
 async def test_alive_and_ready(tmp_path: Path) -> None:
     """A service whose parts all answer is ready, and says what it asked."""
-    async with serving(tmp_path, checks={"model": answers}) as web:
+    async with serving(tmp_path, required={"model": answers}) as web:
         alive = await web.client.get("/livez")
         ready = await web.client.get("/readyz")
     assert (alive.status_code, ready.status_code) == (200, 200)
@@ -37,7 +37,7 @@ async def test_alive_and_ready(tmp_path: Path) -> None:
 async def test_a_part_that_fails_or_hangs_makes_it_unready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One part that fails, or does not answer in time, is 503 with its name; the process stays alive."""
     monkeypatch.setattr(health, "CHECK_SECONDS", 0.05)
-    async with serving(tmp_path, checks={"model": fails, "queue": hangs}) as web:
+    async with serving(tmp_path, required={"model": fails, "queue": hangs}) as web:
         alive = await web.client.get("/livez")
         ready = await web.client.get("/readyz")
     assert (alive.status_code, ready.status_code) == (200, 503)
@@ -49,7 +49,7 @@ async def test_a_part_that_fails_or_hangs_makes_it_unready(tmp_path: Path, monke
 
 async def test_a_part_that_can_be_spared_is_told_and_keeps_nobody_waiting(tmp_path: Path) -> None:
     """The service is ready without it, and says what is wrong with it."""
-    async with serving(tmp_path, spare={"model": fails}) as web:
+    async with serving(tmp_path, optional={"model": fails}) as web:
         ready = await web.client.get("/readyz")
     assert ready.status_code == 200
     assert ready.json()["ready"] is True

@@ -94,7 +94,7 @@ async def test_a_body_without_end_is_refused(tmp_path: Path) -> None:
 async def test_an_exit_ends_the_latest_attempt_and_wakes_the_worker(tmp_path: Path) -> None:
     """An event without an attempt belongs to the latest one, without a time it happened now."""
     wake = CountingWake()
-    async with serving(tmp_path, wake=wake) as web:
+    async with serving(tmp_path, attempts_due=wake) as web:
         await web.client.post(f"{JOBS}/j/events", json={"kind": "started", "attempt": 2, "time": NOW - 60})
         answer = await web.client.post(f"{JOBS}/j/events", json={"kind": "exit", "code": 137, "signal": 9})
         attempts = await web.store.attempts("j")

@@ -24,14 +24,14 @@ async def test_the_query_becomes_the_defaults_of_all_lines(tmp_path: Path) -> No
     async with serving(tmp_path) as web:
         answer = await web.client.post(LOGS + query, content=b"a\nb\n", headers=TEXT)
     assert (answer.status_code, answer.content) == (204, b"")
-    assert web.intake.taken == [(b"a\nb\n", "text", RecordDefaults("llm-7b", 3, Stream("stderr", "n1", 12), 41), NOW)]
+    assert web.ingest.taken == [(b"a\nb\n", "text", RecordDefaults("llm-7b", 3, Stream("stderr", "n1", 12), 41), NOW)]
 
 
 async def test_what_the_query_does_not_say_stays_open(tmp_path: Path) -> None:
     """Without more than the job, the attempt, the rank and the line numbers are left to the intake."""
     async with serving(tmp_path) as web:
         await web.client.post(LOGS + "?job=llm-7b", content=b"a\n", headers=TEXT)
-    assert web.intake.taken[0][2] == RecordDefaults("llm-7b", None, Stream(), None)
+    assert web.ingest.taken[0][2] == RecordDefaults("llm-7b", None, Stream(), None)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ async def test_content_types(tmp_path: Path, kind: str, format: str) -> None:
     async with serving(tmp_path) as web:
         answer = await web.client.post(LOGS + "?job=j", content=b'["a"]', headers={"content-type": kind})
     assert answer.status_code == 204
-    assert web.intake.taken[0][1] == format
+    assert web.ingest.taken[0][1] == format
 
 
 @pytest.mark.parametrize("kind", ["", "application/x-www-form-urlencoded", "text/html", "text/plain; charset=latin-1"])
@@ -59,7 +59,7 @@ async def test_other_content_types_are_refused(tmp_path: Path, kind: str) -> Non
         answer = await web.client.post(LOGS + "?job=j", content=b"a\n", headers={"content-type": kind} if kind else {})
     assert answer.status_code == 415
     assert answer.headers["content-type"] == "application/problem+json"
-    assert web.intake.taken == []
+    assert web.ingest.taken == []
 
 
 async def test_a_compressed_body_arrives_plain(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ async def test_a_compressed_body_arrives_plain(tmp_path: Path) -> None:
             LOGS + "?job=j", content=gzip.compress(b"a\nb\n"), headers=TEXT | {"content-encoding": "gzip"}
         )
     assert answer.status_code == 204
-    assert web.intake.taken[0][0] == b"a\nb\n"
+    assert web.ingest.taken[0][0] == b"a\nb\n"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ async def test_bad_requests(
     problem = answer.json()
     assert (answer.status_code, problem["status"]) == (status, status)
     assert says in problem["detail"]
-    assert web.intake.taken == []
+    assert web.ingest.taken == []
 
 
 async def test_records_may_name_their_job(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ async def test_blank_lines_are_lines(tmp_path: Path) -> None:
     async with serving(tmp_path) as web:
         answer = await web.client.post(LOGS + "?job=j&offset=5", content=b"\n\n", headers=TEXT)
     assert answer.status_code == 204
-    assert web.intake.taken[0][0] == b"\n\n"
+    assert web.ingest.taken[0][0] == b"\n\n"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ async def test_blank_lines_are_lines(tmp_path: Path) -> None:
 async def test_what_was_not_taken_as_sent_is_told(tmp_path: Path, receipt: IngestReceipt) -> None:
     """Rejected, repeated and cut lines are counted in the answer, with the reasons."""
     async with serving(tmp_path) as web:
-        web.intake.receipt = receipt
+        web.ingest.receipt = receipt
         answer = await web.client.post(LOGS + "?job=j", content=b"a\n", headers=NDJSON)
     assert answer.status_code == 200
     assert answer.json() == {
@@ -145,7 +145,7 @@ async def test_what_was_not_taken_as_sent_is_told(tmp_path: Path, receipt: Inges
 async def test_lines_that_could_not_be_stored_are_asked_for_again(tmp_path: Path) -> None:
     """When the commit fails the answer is 503 with Retry-After, so that the shipper sends the same again."""
     async with serving(tmp_path) as web:
-        web.intake.error = Unavailable("the lines were not stored")
+        web.ingest.error = Unavailable("the lines were not stored")
         answer = await web.client.post(LOGS + "?job=j", content=b"a\n", headers=TEXT)
     assert answer.status_code == 503
     assert int(answer.headers["retry-after"]) > 0
@@ -155,7 +155,7 @@ async def test_lines_that_could_not_be_stored_are_asked_for_again(tmp_path: Path
 async def test_what_the_parsers_refuse_is_a_bad_request(tmp_path: Path) -> None:
     """The intake's own refusal reaches the caller as it is."""
     async with serving(tmp_path) as web:
-        web.intake.error = BadInput("no usable line: line 1: not JSON")
+        web.ingest.error = BadInput("no usable line: line 1: not JSON")
         answer = await web.client.post(LOGS + "?job=j", content=b"{\n", headers=NDJSON)
     assert (answer.status_code, answer.json()["detail"]) == (400, "no usable line: line 1: not JSON")
 
@@ -163,7 +163,7 @@ async def test_what_the_parsers_refuse_is_a_bad_request(tmp_path: Path) -> None:
 async def test_a_fault_of_the_service_tells_nothing_of_itself(tmp_path: Path) -> None:
     """An unforeseen error is a plain 500: its text, which may hold secrets, stays in the log."""
     async with serving(tmp_path) as web:
-        web.intake.error = RuntimeError("password=hunter2")
+        web.ingest.error = RuntimeError("password=hunter2")
         with capture_logs() as logged:
             answer = await web.client.post(LOGS + "?job=j", content=b"a\n", headers=TEXT)
     assert [(one["event"], one["path"]) for one in logged] == [("request_failed", "/api/v1/logs")]

@@ -14,7 +14,7 @@ from diagnoser.model.taxonomy import Action
 from diagnoser.planning.transitions import LEASE_SECONDS
 from diagnoser.ports import DiagnosisRecord
 from diagnoser.recovery.policy import in_mode, plan_key
-from tests.serving import ECC, NOW, TIMING, Web, orders, serving
+from tests.serving import ECC, NOW, TIMING, Web, plan_commands, serving
 
 API = "/api/v1"
 
@@ -49,7 +49,7 @@ async def planned(
     await web.store.add_event(key, Event(EventKind.EXIT, created - 20, code=1))
     claims = await web.store.claim_attempts(created, TIMING, 60.0, 100)
     claim = next(one for one in claims if one.attempt.key == key)
-    made, plan, _ = orders().effects.decide(claim, ECC, created)
+    made, plan, _ = plan_commands().planner.decide(claim, ECC, created)
     assert plan is not None
     nodes = plan.nodes if action is Action.CORDON_AND_RESUBMIT else ()
     plan = replace(plan, id=f"plan-{job}", action=action, nodes=nodes, key=plan_key(key, action, nodes), **fields)
@@ -268,7 +268,7 @@ async def test_a_check_that_nobody_goes_on_with_expires(web: Web, clock: Clock) 
     await post(web, "/plans/plan-j/check/next", {"token": token})
     clock.now += 3601.0
     for plan_id in await web.store.expired_plans(clock.now, 10):
-        await web.services.change_plan(plan_id, clock.now, web.services.orders.expire(clock.now))
+        await web.services.plans.change(plan_id, clock.now, web.services.plans.commands.expire(clock.now))
     body = {"token": token, "round": 1, "results": [{"nodes": ["n1", "n3"], "ok": False, "seconds": 1.0}]}
     late = await post(web, "/plans/plan-j/check/results", body)
     assert (late.status_code, "is over" in late.json()["detail"]) == (409, True)

@@ -112,7 +112,7 @@ async def test_the_page_shows_all_of_recovery(web: Web) -> None:
     await post(web, "/plans/plan-j/report", told)
     trip = BreakerState("default", True, NOW, "3 nodes would be taken out")
     dead = OutboxMessage("letter", MessageKind.SLACK, "slack", b"{}", NOW, NOW + 60)
-    await web.store.change_plan("plan-j", NOW, lambda plan, _: TransitionResult(plan, trips=(trip,), effects=(dead,)))
+    await web.store.change_plan("plan-j", NOW, lambda plan, _: TransitionResult(plan, trips=(trip,), messages=(dead,)))
     for due in await web.store.claim_effects(NOW, 60.0, 10):
         await web.store.settle_effect(due, "dead", error="HTTP 410")
     page = (await web.client.get("/recovery")).text
@@ -134,7 +134,7 @@ async def test_dead_letters_over_the_api(web: Web) -> None:
     """They are listed and can be tried again once; what was sent cannot."""
     await planned(web)
     letter = OutboxMessage("letter", MessageKind.SLACK, "slack", b"{}", NOW, NOW + 60)
-    await web.store.change_plan("plan-j", NOW, lambda plan, _: TransitionResult(plan, effects=(letter,)))
+    await web.store.change_plan("plan-j", NOW, lambda plan, _: TransitionResult(plan, messages=(letter,)))
     (due,) = await web.store.claim_effects(NOW, 60.0, 10)
     await web.store.settle_effect(due, "dead", error="HTTP 410")
     listed = (await web.client.get("/api/v1/effects?state=dead")).json()

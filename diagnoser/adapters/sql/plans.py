@@ -1,7 +1,8 @@
-"""Plans and the situation they are decided in. Every decision runs under the lock of its cluster."""
+"""Plans and the history they are decided by. Every decision runs under the lock of its cluster."""
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -39,14 +40,16 @@ class PlanRows(NodeRows):
             body = (await connection.execute(select(plans.c.body).where(plans.c.id == id))).scalar()
         return codec.plan_of(body) if body is not None else None
 
-    async def change_plan(self, id: str, now: float, rule: PlanTransition, *, alone: bool = False) -> TransitionResult:
+    async def change_plan(
+        self, id: str, now: float, transition: PlanTransition, *, alone: bool = False
+    ) -> TransitionResult:
         async with self.writing() as connection:
             cluster = (await connection.execute(select(plans.c.cluster).where(plans.c.id == id))).scalar()
             if cluster is None:
                 raise NotFound(f"there is no plan {id!r}")
             await self._lock(connection, cluster)
             body = (await connection.execute(select(plans.c.body).where(plans.c.id == id))).scalar_one()
-            return await self._rule(connection, codec.plan_of(body), now, rule, alone)
+            return await self._apply(connection, codec.plan_of(body), now, transition, alone)
 
     async def claim_plan(self, executor: str, cluster: str, now: float, lease: float) -> Plan | None:
         """A cheap look first: executors ask again and again, and mostly there is nothing."""
@@ -73,23 +76,23 @@ class PlanRows(NodeRows):
             return list((await connection.execute(select(plans.c.id).where(over).limit(limit))).scalars())
 
     async def decide(
-        self, connection: AsyncConnection, plan: Plan, now: float, rule: PlanTransition
+        self, connection: AsyncConnection, plan: Plan, now: float, transition: PlanTransition
     ) -> TransitionResult:
-        """Rule on a plan that is not stored yet, in the caller's transaction."""
+        """Decide about a plan that is not stored yet, in the caller's transaction."""
         await self._lock(connection, plan.cluster)
-        return await self._rule(connection, plan, now, rule)
+        return await self._apply(connection, plan, now, transition)
 
-    async def _rule(
-        self, connection: AsyncConnection, plan: Plan, now: float, rule: PlanTransition, alone: bool = False
+    async def _apply(
+        self, connection: AsyncConnection, plan: Plan, now: float, transition: PlanTransition, alone: bool = False
     ) -> TransitionResult:
-        ruling = rule(plan, ClusterHistory() if alone else await self._situation(connection, plan, now))
-        for one in (*ruling.others, *((ruling.plan,) if ruling.plan else ())):
+        result = transition(plan, ClusterHistory() if alone else await self._history(connection, plan, now))
+        for one in (*result.others, *((result.plan,) if result.plan else ())):
             await self._put(connection, one)
-        await self._trip(connection, plan.cluster, ruling.trips)
-        for mark in sorted(ruling.marks, key=lambda one: one.node):  # rows are locked in one order
+        await self._trip(connection, plan.cluster, result.trips)
+        for mark in sorted(result.node_events, key=lambda one: one.node):  # rows are locked in one order
             await self.mark(connection, mark)
-        await self.send(connection, ruling.effects)
-        return ruling
+        await self.send(connection, result.messages)
+        return replace(result, before=plan)
 
     async def send(self, connection: AsyncConnection, outgoing: Sequence[OutboxMessage]) -> None:
         await self.insert_new(connection, effects, [codec.effect_row(effect) for effect in outgoing])
@@ -100,7 +103,7 @@ class PlanRows(NodeRows):
         await self.insert_new(connection, breakers, [new])
         await connection.execute(select(breakers.c.scope).where(breakers.c.scope == cluster).with_for_update())
 
-    async def _situation(self, connection: AsyncConnection, plan: Plan, now: float) -> ClusterHistory:
+    async def _history(self, connection: AsyncConnection, plan: Plan, now: float) -> ClusterHistory:
         row = plans.c
         alike = and_(row.fingerprint == plan.fingerprint, row.created > now - PAST_DAYS * DAY)
         near = or_(

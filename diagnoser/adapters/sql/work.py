@@ -11,7 +11,7 @@ from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.jobs import find_events, find_job
 from diagnoser.adapters.sql.plans import PlanRows
 from diagnoser.adapters.sql.tables import IS_OPEN, attempts, diagnoses, diagnosis_nodes, effects, plans
-from diagnoser.model import AttemptKey, OutboxMessage, Plan
+from diagnoser.model import AttemptKey, OutboxMessage, Plan, TransitionResult
 from diagnoser.model.errors import Conflict
 from diagnoser.ports import Claim, DiagnosisRecord, PlanTransition, Timing
 
@@ -58,11 +58,11 @@ class WorkRows(PlanRows):
         record: DiagnosisRecord,
         plan: Plan | None,
         effects: Sequence[OutboxMessage],
-        rule: PlanTransition | None = None,
-    ) -> None:
+        transition: PlanTransition | None = None,
+    ) -> TransitionResult:
         async with self.writing() as connection:
             await _hold(connection, claim, _diagnosed(claim, record))
-            await self._store(connection, record, plan, effects, rule)
+            return await self._store(connection, record, plan, effects, transition)
 
     async def replace_diagnosis(
         self,
@@ -70,15 +70,15 @@ class WorkRows(PlanRows):
         record: DiagnosisRecord,
         plan: Plan | None,
         effects: Sequence[OutboxMessage],
-        rule: PlanTransition | None = None,
-    ) -> bool:
+        transition: PlanTransition | None = None,
+    ) -> TransitionResult | None:
         """The row that is replaced is the lock."""
         is_current = and_(diagnoses.c.id == replaced, diagnoses.c.current)
         async with self.writing() as connection:
             held = await connection.execute(update(diagnoses).where(is_current).values(current=False))
-            if held.rowcount:
-                await self._store(connection, record, plan, effects, rule)
-            return bool(held.rowcount)
+            if not held.rowcount:
+                return None
+            return await self._store(connection, record, plan, effects, transition)
 
     async def release(self, claim: Claim, until: float = 0.0) -> None:
         no_news = attempts.c.fatal_revision <= claim.attempt.revision
@@ -96,19 +96,21 @@ class WorkRows(PlanRows):
         record: DiagnosisRecord,
         plan: Plan | None,
         outgoing: Sequence[OutboxMessage],
-        rule: PlanTransition | None,
-    ) -> None:
-        if plan and rule:
-            plan = (await self.decide(connection, plan, record.created, rule)).plan
+        transition: PlanTransition | None,
+    ) -> TransitionResult:
+        result = TransitionResult(plan)
+        if plan and transition:
+            result = await self.decide(connection, plan, record.created, transition)
         elif plan:
             await self.insert_new(connection, plans, [codec.plan_row(plan)])
-        row = codec.diagnosis_row(record, plan)
+        row = codec.diagnosis_row(record, result.plan)
         earlier = and_(diagnoses.c.job == row["job"], diagnoses.c.attempt == row["attempt"], diagnoses.c.current)
         await connection.execute(update(diagnoses).where(earlier).values(current=False))
         await connection.execute(diagnoses.insert(), row)
         nodes = [{"node": node, "diagnosis": record.id} for node in codec.diagnosis_nodes(record.diagnosis)]
         await self.insert_new(connection, diagnosis_nodes, nodes)
         await self.insert_new(connection, effects, [codec.effect_row(effect) for effect in outgoing])
+        return result
 
 
 def _is_due(now: float, timing: Timing) -> ColumnElement[bool]:

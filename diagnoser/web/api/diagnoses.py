@@ -54,13 +54,13 @@ class DiagnosisQuery(BaseModel):
 async def index(query: Annotated[DiagnosisQuery, Query()], services: Provided) -> DiagnosisPage:
     """Newest first; only the current diagnosis of each attempt."""
     records, after = await page(services.store, query, services.clock())
-    return DiagnosisPage(items=[of_diagnosis(record, services.base_url) for record in records], next=after)
+    return DiagnosisPage(items=[of_diagnosis(record, services.config.base_url) for record in records], next=after)
 
 
 @router.get("/diagnoses/{id}", responses=answers(400, 401, 404, 503), summary="One diagnosis")
 async def show(id: DiagnosisId, services: Provided) -> DiagnosisShape:
     """One diagnosis, also one that a later one replaced."""
-    return of_diagnosis(await find(services.store, id), services.base_url)
+    return of_diagnosis(await find(services.store, id), services.config.base_url)
 
 
 class RowVerdict(BaseModel):
@@ -84,7 +84,7 @@ async def explain(id: DiagnosisId, services: Provided) -> PolicyShape:
     """Which row of the policy table applies to the diagnosis, and why not the rows before it."""
     record = await find(services.store, id)
     job = await services.store.job(record.attempt.job)
-    case, policy = case_of(record.diagnosis, job.labels if job else {}), services.orders.policy
+    case, policy = case_of(record.diagnosis, job.labels if job else {}), services.plans.commands.policy
     return PolicyShape(
         rows=[RowVerdict(row=row, why_not=why) for row, why in policy.explain(case)],
         action=policy.advise(case).action,

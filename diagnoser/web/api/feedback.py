@@ -91,7 +91,7 @@ Words = Annotated[str, Query(min_length=1, max_length=200, description="Words; t
 )
 async def say(id: DiagnosisId, body: NewFeedback, services: Provided) -> DiagnosisShape:
     """The newest word counts; earlier ones stay as history. The machine's own verdict is kept as it was."""
-    return of_diagnosis(await store_feedback(services, id, body), services.base_url)
+    return of_diagnosis(await store_feedback(services, id, body), services.config.base_url)
 
 
 @router.get(
@@ -105,7 +105,7 @@ async def similar(
 ) -> SimilarList:
     """Failures of other attempts whose cause a person confirmed."""
     found = await services.incidents.similar(await find(services.store, id), limit)
-    return SimilarList(items=[of_similar(one, services.base_url) for one in found])
+    return SimilarList(items=[of_similar(one, services.config.base_url) for one in found])
 
 
 @router.get(
@@ -130,7 +130,7 @@ async def store_feedback(services: AppDependencies, id: str, given: NewFeedback)
     record, now = await find(services.store, id), services.clock()
     _check(given, record)
     said = Feedback(
-        id=services.orders.effects.make_id(now),
+        id=services.make_id(now),
         diagnosis=id,
         created=now,
         comment=given.comment.replace("\0", ""),

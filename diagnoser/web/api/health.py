@@ -41,7 +41,7 @@ async def livez() -> Alive:
 async def readyz(services: Provided, response: Response) -> Readiness:
     """Asks the database and all other parts; 503 when one does not work that is needed, or while the service stops."""
     needed = _checks(services)
-    names, checks = zip(*{**services.spare, **needed}.items(), strict=True)
+    names, checks = zip(*{**services.health.optional, **needed}.items(), strict=True)
     parts = dict(zip(names, await asyncio.gather(*map(_ask, checks)), strict=True))
     ready = all(parts[name].ready for name in needed)
     response.status_code = 200 if ready else 503
@@ -50,7 +50,7 @@ async def readyz(services: Provided, response: Response) -> Readiness:
 
 @router.get("/metrics", dependencies=READ, summary="Figures for Prometheus", response_class=Response)
 async def metrics(services: Provided) -> Response:
-    return Response(generate_latest(services.registry), media_type=CONTENT_TYPE_LATEST)
+    return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 def _checks(services: AppDependencies) -> Mapping[str, HealthCheck]:
@@ -63,7 +63,7 @@ def _checks(services: AppDependencies) -> Mapping[str, HealthCheck]:
             raise DiagnoserError("stopping")
         return "serving"
 
-    return {"process": process, "database": database, **services.checks}
+    return {"process": process, "database": database, **services.health.required}
 
 
 async def _ask(check: HealthCheck) -> PartHealth:

@@ -84,7 +84,7 @@ class Noted(BaseModel):
 async def register(body: NewJob, services: Provided) -> JobShape:
     """Registering is optional (logs make their job appear) and may be repeated: given fields win."""
     job = await services.store.register(Job(created=services.clock(), **body.model_dump()))
-    return of_job(job, services.base_url)
+    return of_job(job, services.config.base_url)
 
 
 @router.post(
@@ -98,8 +98,7 @@ async def report(id: JobPath, body: NewEvent, services: Provided) -> Noted:
     event = body.event(services.clock())
     number = await services.store.current_attempt(id) if body.attempt is None else body.attempt
     await services.store.add_event(AttemptKey(id, number), event)
-    if services.wake:
-        services.wake.notify()
+    services.attempts_due.notify()
     return Noted(job=id, attempt=number, event=of_event(event))
 
 
@@ -110,7 +109,7 @@ async def show(id: JobPath, services: Provided) -> JobPage:
     if job is None:
         raise NotFound(f"no job is called {id!r}")
     attempts = await services.store.attempts(id)
-    return of_job_page(job, attempts, await latest(services.store, id), services.base_url)
+    return of_job_page(job, attempts, await latest(services.store, id), services.config.base_url)
 
 
 async def latest(store: Store, job: str) -> dict[int, DiagnosisRecord]:

@@ -96,7 +96,7 @@ async def send_logs(request: Request, query: Annotated[LogQuery, Query()], servi
     async with bodies.read(request.stream(), encoding, _declared(request)) as body:
         if not body:
             raise BadInput("the body is empty: send the lines of the log in it")
-        receipt = await services.intake.accept(body, kind, query.defaults(), services.clock())
+        receipt = await services.ingest.accept(body, kind, query.defaults(), services.clock())
     if receipt.rejected or receipt.duplicates or receipt.cut or receipt.errors:
         return JSONResponse(asdict(receipt))
     return Response(status_code=204)

@@ -53,7 +53,7 @@ async def report(node: NodePath, body: NewNodeEvent, services: Provided) -> Node
     )
     noted = await services.store.note_node(mark)
     if mark.by is NodeActor.PERSON and mark.kind is not NodeEventKind.DOWN:
-        await _leave_alone(services, mark, now)
+        await _hold_plans(services, mark, now)
     return of_node(noted)
 
 
@@ -74,13 +74,13 @@ async def reset(cluster: ClusterPath, body: Decision, services: Provided) -> Bre
     return of_breaker(await reset_breaker(services, cluster, body.by, body.comment))
 
 
-async def _leave_alone(services: AppDependencies, mark: NodeEvent, now: float) -> None:
+async def _hold_plans(services: AppDependencies, mark: NodeEvent, now: float) -> None:
     """Plans that were decided before the person acted, and have not begun."""
     for state in (PlanState.SENT, PlanState.WAITING):
         for plan in await services.store.plans(PlanFilter(state.value), "", OPEN_PLANS):
             if plan.cluster == mark.cluster and mark.node in plan.nodes:
-                await services.change_plan(plan.id, now, services.orders.leave_alone(mark, now))
-    services.tell_outbox()
+                await services.plans.change(plan.id, now, services.plans.commands.hold_for_operator(mark, now))
+    services.plans.outbox.notify()
 
 
 async def reset_breaker(services: AppDependencies, scope: str, by: str, comment: str) -> BreakerState:

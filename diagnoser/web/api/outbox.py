@@ -68,7 +68,7 @@ async def retry_message(services: AppDependencies, key: str) -> OutboxRecord:
     """Raises NotFound, Conflict."""
     now = services.clock()
     record = await services.store.retry_effect(key, now, now + RETRY_LIFE)
-    services.tell_outbox()
+    services.plans.outbox.notify()
     return record
 
 

@@ -174,7 +174,7 @@ async def refuse(id: PlanId, body: Decision, services: Provided) -> PlanShape:
 )
 async def claim(body: ClaimRequest, request: Request, services: Provided) -> Claimed | Response:
     """One executor at a time holds a plan. A plan whose lease ran out is given out again, with its steps so far."""
-    cluster, lease = body.cluster or DEFAULT_CLUSTER, services.orders.lease
+    cluster, lease = body.cluster or DEFAULT_CLUSTER, services.plans.commands.lease
 
     async def look() -> Plan | None:
         return await services.store.claim_plan(body.executor, cluster, services.clock(), lease)
@@ -189,7 +189,7 @@ async def claim(body: ClaimRequest, request: Request, services: Provided) -> Cla
 async def report(id: PlanId, body: ReportBody, services: Provided) -> PlanShape:
     """Progress renews the lease; `reached` and `not_reached` end the plan. The same report again changes nothing."""
     now = services.clock()
-    return of_plan(await services.change_plan(id, now, services.orders.report(body.report(), now)))
+    return of_plan(await services.plans.change(id, now, services.plans.commands.report(body.report(), now)))
 
 
 @router.post(
@@ -203,7 +203,9 @@ async def check_next(id: PlanId, body: CheckRequest, services: Provided) -> Chec
     """Begins the check when it has not begun. Asking again gives the same answer."""
     plan, now = await find(services, id), services.clock()
     nodes = body.nodes or _nodes_of(await services.store.job(plan.job))
-    return _round(await services.change_plan(id, now, services.orders.check_next(body.token, nodes, now)), services)
+    return _round(
+        await services.plans.change(id, now, services.plans.commands.check_next(body.token, nodes, now)), services
+    )
 
 
 @router.post(
@@ -217,21 +219,21 @@ async def check_results(id: PlanId, body: ResultsBody, services: Provided) -> Ch
     """Answers with what is next, as `check/next` does. The first result of a group counts. When the verdict names more
     nodes than the breaker lets go, the plan waits for a person and the token is void."""
     now, results = services.clock(), [one.result() for one in body.results]
-    rule = services.orders.check_results(body.token, body.round, results, now)
-    return _round(await services.change_plan(id, now, rule, alone=False), services)
+    rule = services.plans.commands.check_results(body.token, body.round, results, now)
+    return _round(await services.plans.change(id, now, rule, alone=False), services)
 
 
 async def approve_plan(services: AppDependencies, id: str, by: str, comment: str) -> Plan:
     """Raises NotFound, Conflict."""
     plan, now = await find(services, id), services.clock()
     record = await services.store.diagnosis(plan.diagnosis)
-    return await services.change_plan(id, now, services.orders.approve(record, by, comment, now))
+    return await services.plans.change(id, now, services.plans.commands.approve(record, by, comment, now))
 
 
 async def refuse_plan(services: AppDependencies, id: str, by: str, comment: str) -> Plan:
     """Raises NotFound, Conflict."""
     now = services.clock()
-    return await services.change_plan(id, now, services.orders.refuse(by, comment, now))
+    return await services.plans.change(id, now, services.plans.commands.refuse(by, comment, now))
 
 
 async def find(services: AppDependencies, id: str) -> Plan:
@@ -248,7 +250,7 @@ def _nodes_of(job: Job | None) -> tuple[str, ...]:
 
 def _round(plan: Plan, services: AppDependencies) -> CheckRound:
     """Raises NotFound before the check has begun."""
-    check, limit = plan.check, services.orders.policy.table.check.timeout_seconds
+    check, limit = plan.check, services.plans.commands.policy.table.check.timeout_seconds
     if check is None:
         raise NotFound(f"plan {plan.id} has no node check")
     found = check.verdict

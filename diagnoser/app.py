@@ -88,7 +88,6 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         await shelf.refresh()
         shared = llm_factory.guarded(settings, model) if model else None
         school = llm_factory.school(settings, store, shelf, shared, metrics)
-        log_agent = llm_factory.log_agent(settings, store, shelf, shared, metrics)
         intake = IngestService(store, shelf.compressor, metrics, pending_limit=settings.max_buffered_bytes)
         outbox = Outbox(
             store,
@@ -106,7 +105,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             replace(
                 _work(settings, shelf, orders, metrics, shared, incidents),
                 facts=around.facts,
-                learn=log_agent.after(around.learn) if log_agent else around.learn,
+                learn=around.record_baseline,
                 recall=incidents.recall,
                 credit=watch.credit,
                 observe=watch.observe,
@@ -140,7 +139,6 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         _tell_start(settings, reader, senders)
         async with asyncio.TaskGroup() as group:
             runs = [intake.run(), worker.run(), outbox.run(), school.run(), *(part.run() for part in bell)]
-            runs += [log_agent.run()] if log_agent else []
             loops = [group.create_task(run) for run in runs]
             yield create(services)
             for loop in loops:

@@ -34,7 +34,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Append, DiagnosisFilter, DiagnosisRecord, LearnedFilter, Timing
+from diagnoser.ports import Append, DiagnosisFilter, DiagnosisRecord, LearnedRuleQuery, Timing
 from diagnoser.retrieval.incidents import Incidents
 from diagnoser.worker.worker import Work, Worker
 from tests.serving import plan_commands
@@ -95,7 +95,7 @@ class Site:
         """What became of the rule that is learned from a diagnosis, when all steps are done."""
         for _ in range(5):
             await self.school.step()
-        (rule,) = await self.store.learned(LearnedFilter(source=source.id), "", 5)
+        (rule,) = await self.store.learned(LearnedRuleQuery(source=source.id), "", 5)
         return rule
 
     async def taught(self, job: str = "quilt-1") -> LearnedRule:

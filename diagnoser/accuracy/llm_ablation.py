@@ -16,18 +16,18 @@ from diagnoser.retrieval.index import Index
 
 @dataclass(frozen=True, slots=True)
 class AblationStage:
-    """memory: all other cases count as confirmed incidents. steps: of the model's part, None without a model."""
+    """memory: all other cases count as confirmed incidents. switches: of the model's part, None without a model."""
 
     memory: bool
-    steps: AblationSwitches | None = None
+    switches: AblationSwitches | None = None
 
 
 STAGES: Mapping[str, AblationStage] = {
     "rules only": AblationStage(memory=False),
     "+ retrieval": AblationStage(memory=True),
-    "+ model": AblationStage(memory=True, steps=AblationSwitches()),
-    "- vote": AblationStage(memory=True, steps=AblationSwitches(vote=False)),
-    "- evidence check": AblationStage(memory=True, steps=AblationSwitches(check=False)),
+    "+ model": AblationStage(memory=True, switches=AblationSwitches()),
+    "- vote": AblationStage(memory=True, switches=AblationSwitches(vote=False)),
+    "- evidence check": AblationStage(memory=True, switches=AblationSwitches(check=False)),
 }
 """What is compared: each stage with those before it, then the whole with one part of the model's left out."""
 
@@ -133,18 +133,16 @@ class AblationOutcome:
 
 async def run(
     cases: Sequence[AblationCase],
-    agent: Callable[[AblationSwitches], FailureAgent],
+    agent: FailureAgent,
     policy: Policy,
     cost: Callable[[int, int], float],
     clock: Callable[[], float],
     began: Callable[[AblationCase], None] = lambda _: None,
 ) -> list[AblationOutcome]:
-    """Each stage in turn, case by case. agent: made anew for each stage. clock: monotonic seconds. began: told before
-    each consultation.
-    """
+    """Each stage in turn, case by case. clock: monotonic seconds. began: called before each consultation."""
     outcomes, memory = [], Memory(cases, policy)
     for name, stage in STAGES.items():
-        asker = agent(stage.steps) if stage.steps else None
+        asker = agent.with_switches(stage.switches) if stage.switches else None
         done = [await _one(case, memory if stage.memory else None, asker, clock, began) for case in cases]
         outcomes.append(_outcome(name, done, cost))
     return outcomes

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import openai
 
 from diagnoser.adapters import openai_transport
-from diagnoser.llm.redact import Mask
+from diagnoser.llm.redact import Redactor
 from diagnoser.model.errors import ModelFailed, ModelFailure
 
 
@@ -15,7 +15,7 @@ class OpenAIEmbedder:
     mask: takes out of each text what must not leave the site.
     """
 
-    def __init__(self, base_url: str, name: str, api_key: str, timeout: float, mask: Mask) -> None:
+    def __init__(self, base_url: str, name: str, api_key: str, timeout: float, mask: Redactor) -> None:
         self.name = name
         self._mask = mask
         self._client = openai_transport.client(base_url, api_key, timeout)

@@ -30,6 +30,7 @@ def explain(console: Console, name: str, found: Diagnosis, kept: Sequence[Line])
     parts = (
         _verdict(name, found),
         _chain(found),
+        _new_lines(found),
         _context(excerpts(found, kept)),
         _rejected(found),
         _aside(found),
@@ -77,6 +78,16 @@ def _chain(found: Diagnosis) -> Iterable[Text]:
         yield Text.assemble((head, "yellow"), _short(same[0].text))
     if not kinds:
         yield Text("    -> nothing else in the log is its consequence")
+
+
+def _new_lines(found: Diagnosis) -> Iterable[Text]:
+    if found.new_lines:
+        yield _heading("New against clean runs")
+    width = max((len(str(one.line)) for one in found.new_lines), default=0)
+    for why, group in groupby(found.new_lines, key=lambda one: one.why):
+        for one in group:
+            yield Text.assemble((f" + {one.line:>{width}} ", "cyan"), _short(one.text))
+        yield Text(f"   {'':{width}} ^ {why}", style="italic")
 
 
 def _context(shown: Sequence[Excerpt]) -> Iterable[Text]:

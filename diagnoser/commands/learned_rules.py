@@ -48,13 +48,13 @@ def _served(url: str, token: str, state: LearnedState) -> Iterator[tuple[str, st
 async def _stored(state: LearnedState) -> dict[str, str]:
     from diagnoser.adapters.sql.store import open_store  # the other commands start without it
     from diagnoser.learning.rule_lifecycle import file_of
-    from diagnoser.ports import LearnedFilter
+    from diagnoser.ports import LearnedRuleQuery
 
     store = await open_store(site().database_url)
     found: dict[str, str] = {}
     try:
         after = ""
-        while page := await store.learned(LearnedFilter(states=(state,)), after, _PAGE):
+        while page := await store.learned(LearnedRuleQuery((state,)), after, _PAGE):
             found |= {file_of(rule): rule.text for rule in page if rule.text}
             after = page[-1].id
     finally:

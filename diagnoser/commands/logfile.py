@@ -13,11 +13,12 @@ import zstandard
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from diagnoser.commands import render
-from diagnoser.commands.terminal import err
-from diagnoser.compress import Digest
+from diagnoser.commands.terminal import complain, err
+from diagnoser.compress import Digest, baseline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
-from diagnoser.model import Diagnosis, Evidence, Facts
+from diagnoser.model import Baseline, Diagnosis, Evidence, Facts
 from diagnoser.model.errors import BadInput
+from diagnoser.model.taxonomy import Category
 
 BIG = 8 << 20
 """Bytes from which a file gets a progress bar."""
@@ -30,10 +31,32 @@ def digest(reader: LogAnalyzer, path: Path, quiet: bool = False) -> Digest:
         return reader.read(log, told)
 
 
-def diagnosis(reader: LogAnalyzer, path: Path, nodes: Sequence[tuple[str, Path]] = ()) -> Diagnosis:
-    """nodes: name and log of nodes that the job ran on. Raises BadInput."""
-    evidence = digest(reader, path).evidence()
-    return reader.diagnose(evidence, Facts(node_logs=read_nodes(reader, evidence, nodes)))
+def diagnosis(
+    reader: LogAnalyzer, path: Path, nodes: Sequence[tuple[str, Path]] = (), known: Baseline | None = None
+) -> Diagnosis:
+    """nodes: name and log of nodes that the job ran on. known: clean runs of the same job. Raises BadInput."""
+    read = digest(reader, path)
+    facts = Facts(node_logs=read_nodes(reader, read.evidence(), nodes), baseline=known or Baseline())
+    return reader.diagnose_against_baseline(read, facts)
+
+
+def clean_runs(reader: LogAnalyzer, given: Sequence[Path]) -> Baseline:
+    """The baseline of log files, or of all files in folders. A log that shows a failure is told of and left out.
+
+    Raises BadInput.
+    """
+    files = [file for path in given for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    runs = []
+    for file in (file for file in files if not file.is_dir()):
+        read = digest(reader, file)
+        verdict = reader.diagnose(read.evidence(), Facts())
+        if verdict.category not in (Category.NONE, Category.UNKNOWN):
+            complain(f"diagnoser: {file} is no clean run ({verdict.type}), so it is left out of the baseline")
+        elif run := baseline.clean_run(read.delta, str(file), Baseline()):
+            runs.append(run)
+    if given and not runs:
+        raise BadInput("--baseline names no clean run")
+    return Baseline(tuple(runs))
 
 
 def node_logs(given: Sequence[str] | None) -> list[tuple[str, Path]]:

@@ -19,15 +19,25 @@ NodeLogFiles = Annotated[
     list[str] | None,
     typer.Option("--node-log", metavar="NODE=FILE", help="The kernel log of a node that the job ran on; repeatable."),
 ]
+Baselines = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--baseline",
+        metavar="FILE|DIR",
+        help="Logs of clean runs of this job: new lines come first; repeatable.",
+    ),
+]
 
 
-def diagnose(files: Files, as_json: AsJson = False, node_log: NodeLogFiles = None) -> None:
+def diagnose(
+    files: Files, as_json: AsJson = False, node_log: NodeLogFiles = None, clean_logs: Baselines = None
+) -> None:
     """Name the root cause of failed runs, from their log files alone."""
     reader, failed = load_reader(site()), False
-    nodes = logfile.node_logs(node_log)
+    nodes, known = logfile.node_logs(node_log), logfile.clean_runs(reader, clean_logs or ())
     for path in files:
         try:
-            diagnosis = logfile.diagnosis(reader, path, nodes=nodes)
+            diagnosis = logfile.diagnosis(reader, path, nodes, known)
         except BadInput as error:
             complain(f"diagnoser: {error}")
             failed = True
@@ -40,14 +50,17 @@ def diagnose(files: Files, as_json: AsJson = False, node_log: NodeLogFiles = Non
         raise typer.Exit(1)
 
 
-def explain_(files: Files, as_json: AsJson = False, node_log: NodeLogFiles = None) -> None:
+def explain_(
+    files: Files, as_json: AsJson = False, node_log: NodeLogFiles = None, clean_logs: Baselines = None
+) -> None:
     """Tell the diagnosis of a log in full: chain, lines with context, candidates rejected and why."""
     reader, nodes = load_reader(site()), logfile.node_logs(node_log)
+    known = logfile.clean_runs(reader, clean_logs or ())
     for path in files:
         digest = logfile.digest(reader, path)
         evidence = digest.evidence()
         logs = logfile.read_nodes(reader, evidence, nodes)
-        diagnosis = reader.diagnose(evidence, Facts(node_logs=logs))
+        diagnosis = reader.diagnose_against_baseline(digest, Facts(node_logs=logs, baseline=known))
         kept = [*evidence.lines, *(line for node, parts in logs.items() for line in node_logs.kept(node, parts))]
         if as_json:
             print_json({"file": str(path), **explain.explained(diagnosis, kept)})

@@ -34,8 +34,6 @@ def prompts_render(
             request = llm_factory.render_rule_prompt(chosen, prompt, digest.evidence(), diagnosis)
         elif prompt.meta.name == "failure_agent":
             request = llm_factory.render_failure_prompt(chosen, prompt, subject(diagnosis, digest, Facts()))
-        elif prompt.meta.name == "log_agent":
-            request = llm_factory.rendered_routine(chosen, prompt, digest, reader.knowledge.anchors)
         else:
             raise BadInput(f"{name} cannot be filled from a log alone")
         system, user = request.system, request.user

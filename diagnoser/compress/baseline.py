@@ -1,71 +1,152 @@
-"""What clean runs of a job family print, as the set of their shapes, and what of a later run is not among it.
+"""The baseline of a job family, pure: what a clean run leaves in it, and which lines of another run are new.
 
-After LogSage and LogRCA: templates of successful runs tell routine from news. What could be a failure is never
-learned: lines with a rule's anchor, words of trouble, parts of tracebacks, diverged values.
+A line is known by its shape (what is left of it without numbers, times and launcher prefixes), and where a shape cannot
+tell because a family words the line anew each run, by a learned filter. What can be a failure is never known: lines
+with a rule's anchor, exceptions, parts of tracebacks, diverged values. A line with words of trouble is known only where
+every clean run prints it.
 """
 
-import hashlib
-from array import array
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
+from functools import lru_cache
+from typing import Any
 
-from diagnoser.compress.delta import Delta, LinePosition
+import orjson
+import re2
+import zstandard
+
+from diagnoser.compress.delta import Delta, TemplateStats
+from diagnoser.compress.digest import Digest
 from diagnoser.compress.line_flags import LineFlag
-from diagnoser.model import Cap
+from diagnoser.compress.line_masking import blurred, identity, masked
+from diagnoser.compress.lines import body_of, strip_blurred
+from diagnoser.model import Baseline, Cap, CleanRun, Diff, LearnedFilter, Line, NewLine
 
-NEEDED, KEPT = 3, 5
-"""Clean runs that a baseline needs, and how many of the last ones it looks at."""
-_MOST = 20_000
-"""Shapes of a run; one that has more prints no routine."""
+KEPT = 5
+"""The last clean runs that count."""
+NEW_MAX = 200
+"""New lines of one run that are listed."""
+_SHAPES_MAX = 20_000
+"""Shapes of a run; one that has more has no routine."""
+_UNMATCHED_MAX, _CHARS_MAX = 200, 300
+_UNPACKED_MAX = 64 << 20
 _NEVER = int(
-    LineFlag.ANCHOR
-    | LineFlag.FATAL
-    | LineFlag.ERROR
-    | LineFlag.EXCEPTION
-    | LineFlag.FRAME
-    | LineFlag.DIVERGED
-    | LineFlag.TABLE
-    | LineFlag.COLLECTIVE
-)
+    LineFlag.ANCHOR | LineFlag.FATAL | LineFlag.EXCEPTION | LineFlag.FRAME | LineFlag.DIVERGED | LineFlag.TABLE | LineFlag.COLLECTIVE
+)  # fmt: skip
+_TROUBLE = int(LineFlag.ERROR)
+_TELLS_MOST = int(LineFlag.FATAL | LineFlag.EXCEPTION)
+_SURGE, _SURGE_LINES = 10, 50
+"""A known line is new as well where it comes so many times as often as in any clean run, and so many times at least."""
+_WORD = re.compile(r"[^\W\d_]{3}")
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """runs: how many clean runs are known. shapes: those that any of them printed."""
-
-    runs: int
-    shapes: frozenset[int]
-
-    @property
-    def holds(self) -> bool:
-        return self.runs >= NEEDED
-
-
-def learned(delta: Delta, run: str) -> bytes | None:
-    """The routine of a clean run, None when it has none. run: names it, so that the same run counts once."""
-    shapes = sorted(number for number, stat in delta.shapes.items() if not stat.kind & _NEVER)
-    if Cap.SHAPES in delta.caps or not 0 < len(shapes) <= _MOST:
+def clean_run(delta: Delta, name: str, before: Baseline) -> CleanRun | None:
+    """What a clean run leaves, None where it has no routine. before: the baseline without it, which hands its learned
+    filters on."""
+    stats = {shape: stat for shape, stat in delta.shapes.items() if not stat.kind & _NEVER}
+    if Cap.SHAPES in delta.caps or not 0 < len(stats) <= _SHAPES_MAX:
         return None
-    return hashlib.blake2b(run.encode(), digest_size=8).digest() + array("Q", shapes).tobytes()
+    unmatched = [message(stat) for shape, stat in stats.items() if before.runs and is_new(shape, stat, before)]
+    short = [text for text in unmatched if _WORD.search(text) and len(text) <= _CHARS_MAX]
+    asked = max((run.asked for run in before.runs), default=0.0)
+    counts = {shape: stat.count for shape, stat in stats.items()}
+    return CleanRun(name, delta.lines, counts, tuple(sorted(short)[:_UNMATCHED_MAX]), before.filters, asked)
 
 
-def of(runs: Sequence[bytes]) -> Baseline:
-    """runs: what ``learned`` gave, oldest first."""
-    last = {data[:8]: data[8:] for data in runs}
-    shapes = [array("Q", data) for data in list(last.values())[-KEPT:]]
-    return Baseline(len(shapes), frozenset().union(*shapes))
+def to_bytes(run: CleanRun) -> bytes:
+    fields = asdict(run) | {"counts": list(run.counts.items())}
+    return zstandard.ZstdCompressor(level=3).compress(orjson.dumps(fields))
 
 
-def familiar(delta: Delta, known: Baseline) -> frozenset[LinePosition]:
-    """Where shapes of the baseline stand: the first and the last line of each."""
-    return _places(delta, known, new=False)
+def load(stored: Sequence[bytes]) -> Baseline:
+    """The baseline of what ``to_bytes`` gave, oldest first: of each run the last word, of the filters the newest."""
+    runs = {run.name: run for run in map(_run, stored)}
+    last = tuple(runs.values())[-KEPT:]
+    return Baseline(last, _run(stored[-1]).filters if stored else ())
 
 
-def news(delta: Delta, known: Baseline) -> frozenset[LinePosition]:
-    """Where shapes stand that no clean run printed."""
-    return _places(delta, known, new=True)
+def _run(data: bytes) -> CleanRun:
+    fields = orjson.loads(zstandard.ZstdDecompressor().decompress(data, max_output_size=_UNPACKED_MAX))
+    filters = tuple(LearnedFilter(**one) for one in fields["filters"])
+    read = {"counts": dict(fields["counts"]), "unmatched": tuple(fields["unmatched"]), "filters": filters}
+    return CleanRun(**fields | read)
 
 
-def _places(delta: Delta, known: Baseline, *, new: bool) -> frozenset[LinePosition]:
-    stats = [stat for number, stat in delta.shapes.items() if (number not in known.shapes) is new]
-    return frozenset(place for stat in stats for place in (stat.first, stat.last))
+def is_new(shape: int, stat: TemplateStats, known: Baseline) -> bool:
+    """Whether clean runs do not print lines of this shape."""
+    if stat.kind & _NEVER:
+        return True
+    having = sum(shape in run.counts for run in known.runs)
+    if stat.kind & _TROUBLE:
+        return having < len(known.runs)
+    return not having and not matches(known.filters, message(stat))
+
+
+def message(stat: TemplateStats) -> str:
+    """The first line of a shape without terminal codes and launcher prefixes."""
+    return body_of(stat.first_text)[1].decode("utf-8", "replace")
+
+
+def matches(filters: Sequence[LearnedFilter], text: str) -> bool:
+    return bool(filters and _patterns(tuple(one.pattern for one in filters)).Match(text))
+
+
+@lru_cache(maxsize=256)
+def _patterns(patterns: tuple[str, ...]) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    found = re2.Set.SearchSet(options)
+    for pattern in patterns:
+        found.Add(pattern)
+    found.Compile()
+    return found
+
+
+def diff(digest: Digest, known: Baseline) -> Diff:
+    """What the clean runs do not print: exceptions and lines of root rules first, each part in order of the log.
+
+    A traceback or stack is one line here: the one that says what is wrong.
+    """
+    if not known.runs:
+        return Diff()
+    shapes = digest.delta.shapes
+    new = {shape for shape, stat in shapes.items() if is_new(shape, stat, known)}
+    usual = {shape: most for shape in shapes.keys() - new if (most := _surge(shape, digest.delta, known))}
+    evidence = digest.evidence()
+    joined = [(one.lines, one.raised) for one in evidence.tracebacks]
+    joined += [(one.lines, one.raised) for one in evidence.stacks]
+    stacked = (evidence.lines[index] for lines, raised in joined for index in lines if index != raised)
+    inside = {(line.number, line.stream) for line in stacked}
+    told = [shape for shape in new | usual.keys() if shapes[shape].first not in inside and _tells(shapes[shape])]
+    ordered = sorted(told, key=lambda shape: (_rank(shapes[shape].kind), shapes[shape].first))[:NEW_MAX]
+    lines = tuple(NewLine(digest.first_line(shape), shapes[shape].count, usual.get(shape, 0)) for shape in ordered)
+    same = frozenset((line.number, line.stream) for line in digest.lines if _is_known(line, new, digest.delta))
+    return Diff(len(known.runs), lines, same)
+
+
+def _rank(kind: int) -> int:
+    return 0 if kind & _TELLS_MOST else 1 if kind & (_NEVER | _TROUBLE) else 2
+
+
+def _tells(stat: TemplateStats) -> bool:
+    return bool(stat.kind & _NEVER or _WORD.search(message(stat)))
+
+
+def _surge(shape: int, delta: Delta, known: Baseline) -> int:
+    """How often a clean run as long as this one prints the shape, where this one prints it far more often; else 0."""
+    count = delta.shapes[shape].count
+    most = max((run.counts.get(shape, 0) for run in known.runs), default=0)
+    rate = max((run.counts.get(shape, 0) / max(run.lines, 1) for run in known.runs), default=0.0)
+    usual = max(most, round(rate * delta.lines))
+    return usual if most and count >= max(_SURGE_LINES, _SURGE * usual) else 0
+
+
+def _is_known(line: Line, new: set[int], delta: Delta) -> bool:
+    shape = shape_of(line.text)
+    return shape in delta.shapes and shape not in new
+
+
+def shape_of(text: str) -> int:
+    """The shape of a line as the compressor names it."""
+    return identity(masked(strip_blurred(blurred(text.encode("utf-8", "replace")))[1]))

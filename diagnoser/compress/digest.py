@@ -5,14 +5,27 @@ from functools import cached_property
 
 from diagnoser.compress import progress, stacks, templates, times, tracebacks
 from diagnoser.compress.delta import Delta, DeltaRow, LinePosition, PointRow, TemplateStats
-from diagnoser.compress.learned_filters import LEARNED
 from diagnoser.compress.line_flags import STAGES, LineFlag, stage_bit
 from diagnoser.compress.line_masking import blurred, masked
 from diagnoser.compress.lines import body_of
 from diagnoser.compress.rank_prefixes import RankResolver
 from diagnoser.compress.render import numbers, render
 from diagnoser.compress.sampling import Chosen
-from diagnoser.model import Cap, Compression, Evidence, LeftOut, Line, Mark, Phase, Progress, Stage, Stream, Template
+from diagnoser.model import (
+    NO_DIFF,
+    Cap,
+    Compression,
+    Diff,
+    Evidence,
+    LeftOut,
+    Line,
+    Mark,
+    Phase,
+    Progress,
+    Stage,
+    Stream,
+    Template,
+)
 from diagnoser.model.evidence import Placement, rank_nodes
 
 _SEVERE, _TROUBLE = int(LineFlag.ANCHOR | LineFlag.EXCEPTION | LineFlag.FRAME), int(LineFlag.ERROR | LineFlag.WARNING)
@@ -20,7 +33,6 @@ HEAD, TAIL = 5, 15
 """Lines of a stream that are shown whatever they say."""
 NOVEL = 60
 """A shape seen once or twice, whose last line is among so many last lines of its stream, is news."""
-_SAMPLE = 120
 ALIKE = 2
 """Voices that ended with a line of the same shape and are shown with it."""
 
@@ -70,22 +82,9 @@ class Digest:
         stats = sorted(self.delta.shapes.values(), key=lambda stat: (stat.first, stat.first_text))
         bodies = [body_of(_text(stat.first_text).encode())[1].decode() for stat in stats]
         severities = [_severity(stat.kind) for stat in stats]
-        learned = [index for index, stat in enumerate(stats) if stat.filtered.startswith(LEARNED)]
-        others = sorted(set(range(len(stats))) - set(learned))
-        groups = templates.group([(bodies[index], severities[index]) for index in others], self.delta.limits.templates)
-        found = [self._template(one.text, [stats[others[index]] for index in one.members]) for one in groups]
-        found += self._learned([stats[index] for index in learned])
+        groups = templates.group(list(zip(bodies, severities, strict=True)), self.delta.limits.templates)
+        found = [self._template(one.text, [stats[index] for index in one.members]) for one in groups]
         return tuple(sorted(found, key=lambda one: (-one.count, one.first[1], one.first[0])))
-
-    def _learned(self, stats: list[TemplateStats]) -> Iterator[Template]:
-        """All that one learned rule knows is one template."""
-        of: dict[str, list[TemplateStats]] = {}
-        for stat in stats:
-            of.setdefault(stat.filtered, []).append(stat)
-        for shapes in of.values():
-            sample = templates.mask(body_of(shapes[0].first_text)[1].decode("utf-8", "replace"))[:_SAMPLE]
-            more = f" (and {len(shapes) - 1} more shapes of routine)" if len(shapes) > 1 else ""
-            yield self._template(sample + more, shapes)
 
     def _template(self, text: str, stats: list[TemplateStats]) -> Template:
         first, last = min(stats, key=lambda stat: stat.first), max(stats, key=lambda stat: stat.last)
@@ -190,13 +189,38 @@ class Digest:
             for (rank, weight), (number, node) in sorted(share.nodes.items())
         )
 
-    def render(self, budget_tokens: int) -> str:
-        """The numbered view for a model or a person, within about ``budget_tokens``."""
-        return render(self.lines, self.templates, self.progress, self.left_out, self.compression, budget_tokens)
+    def first_line(self, shape: int) -> Line:
+        """The first line of a shape: as it was kept, else by its sample."""
+        stat = self.delta.shapes[shape]
+        number, stream = stat.first
+        sample = DeltaRow(number, stat.first_text, "")
+        return self._places.get(stat.first) or self._line(sample, stream, Mark.CONTEXT, times.LogClock(self._year))
 
-    def numbered(self) -> dict[int, Line]:
-        """The kept lines by what ``render`` calls them."""
-        return dict(zip(numbers(self.lines), self.lines, strict=True))
+    @cached_property
+    def _places(self) -> dict[LinePosition, Line]:
+        return {(line.number, line.stream): line for line in self.lines}
+
+    def render(self, budget_tokens: int, diff: Diff = NO_DIFF) -> str:
+        """The numbered view for a model or a person, within about ``budget_tokens``: first what is new."""
+        lines = self._viewed(diff)
+        return render(lines, self.templates, self.progress, self.left_out, self.compression, budget_tokens, diff)
+
+    def numbered(self, diff: Diff = NO_DIFF) -> dict[int, Line]:
+        """The lines by what ``render`` calls them."""
+        lines = self._viewed(diff)
+        return dict(zip(numbers(lines), lines, strict=True))
+
+    def _viewed(self, diff: Diff) -> tuple[Line, ...]:
+        """Kept lines, and the samples of new shapes of which none was kept, behind the line before in their stream."""
+        missing = [one.line for one in diff.new if (one.line.number, one.line.stream) not in self._places]
+        if not missing:
+            return self.lines
+        at = {line: index for index, line in enumerate(self.lines)}
+        order = {line: (at[line], 0) for line in self.lines}
+        for line in missing:
+            before = [one for one in self.lines if one.stream == line.stream and one.number < line.number]
+            order[line] = (at[before[-1]] if before else -1, line.number)
+        return tuple(sorted(order, key=order.__getitem__))
 
 
 def digest(delta: Delta) -> Digest:

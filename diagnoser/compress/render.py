@@ -1,15 +1,17 @@
 """The numbered view of a digest for a model or a person, within any budget."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from diagnoser.compress.templates import mask
-from diagnoser.model import Compression, LeftOut, Line, Mark, Progress, Template
+from diagnoser.model import NO_DIFF, Compression, Diff, LeftOut, Line, Mark, Progress, Stream, Template
 
 _WORD = re.compile(r"[^\W\d]{3}")
 _PIECES = re.compile(r"\d+|[^\W\d]+|[^\w\s]|\n")
 _WIDEST = 700
 _TEMPLATE_SHARE = 0.25
+_NEW_SHARE, _NEW_MOST = 0.5, 20
+"""Of the view, and lines, that what is new may take before all else."""
 _FIXED = 40  # tokens of headings
 _LEAST = 8  # tokens below which no line fits
 
@@ -21,23 +23,29 @@ def render(
     left_out: LeftOut,
     compression: Compression,
     budget_tokens: int,
+    diff: Diff = NO_DIFF,
 ) -> str:
-    """Heads of what was read and left out, templates with counts, then kept lines with number and rank.
+    """Heads of what was read and left out, what is new, templates with counts, then lines with number and rank.
 
-    Templates of what is shown verbatim anyway, and of lines without a word, are left away. Every group of lines of one
-    shape is represented before any is shown in full, so each group of ranks that tells something else keeps a block
-    whatever the budget.
+    Templates of what is shown verbatim anyway, of what clean runs print, and of lines without a word, are left away.
+    Every group of lines of one shape is represented before any is shown in full, so each group of ranks that tells
+    something else keeps a block whatever the budget.
     """
     head = _head(lines, progress, left_out, compression)
     room = budget_tokens - sum(tokens(line) + 1 for line in head) - _FIXED
+    first = _new(lines, diff, int(room * _NEW_SHARE))
+    new = [f"## In none of {diff.runs} clean runs of this job family", *first.values(), ""] if first else []
+    room -= sum(tokens(line) + 1 for line in new)
     told = {line.text for line in lines if line.mark >= Mark.TRACEBACK or line.mark is Mark.CONTEXT}
+    told |= {line.text for line in lines if (line.number, line.stream) in diff.known}
     routine = [one for one in templates if one.samples[0] not in told and _WORD.search(one.text)]
     shown = _fit([_template(one) for one in routine], int(room * _TEMPLATE_SHARE))
     room -= sum(tokens(line) + 1 for line in shown)
-    body = _lines(lines, room)
+    known = diff.known | {(line.number, line.stream) for line in first}
+    body = _lines(lines, room, known)
     hidden = len(routine) - len(shown)
     more = [f"({hidden} more templates)"] if hidden else []
-    return "\n".join([*head, "", "## Routine, as templates", *shown, *more, "", "## Lines", *body]) + "\n"
+    return "\n".join([*head, "", *new, "## Routine, as templates", *shown, *more, "", "## Lines", *body]) + "\n"
 
 
 def tokens(text: str) -> int:
@@ -83,10 +91,23 @@ def _fit(texts: Iterable[str], room: int) -> list[str]:
     return fitting
 
 
-def _lines(lines: Sequence[Line], room: int) -> list[str]:
+def _new(lines: Sequence[Line], diff: Diff, room: int) -> dict[Line, str]:
+    """As many of the new lines as fit, those that tell most, in order of the log."""
+    named = dict(zip(lines, numbers(lines), strict=True))
+    found: dict[Line, str] = {}
+    for one in diff.new[:_NEW_MOST]:
+        often = f" [{one.count}x, in a clean run at most {one.usual}x]" if one.usual else ""
+        text = _numbered(named[one.line], one.line) + often
+        if (cost := tokens(text) + 1) <= room:
+            room -= cost
+            found[one.line] = text
+    return {line: found[line] for line in lines if line in found}
+
+
+def _lines(lines: Sequence[Line], room: int, known: Collection[tuple[int, Stream]]) -> list[str]:
     texts = [_numbered(number, line) for number, line in zip(numbers(lines), lines, strict=True)]
     chosen: set[int] = set()
-    for index in _by_worth(lines):
+    for index in _by_worth(lines, known):
         if room < _LEAST:
             break
         cost = tokens(texts[index]) + 5  # its own line end, and perhaps dots and a line end before it
@@ -102,8 +123,9 @@ def _lines(lines: Sequence[Line], room: int) -> list[str]:
     return out
 
 
-def _by_worth(lines: Sequence[Line]) -> list[int]:
-    """First one line of each shape, those that matter most first; then the second of each, and so on."""
+def _by_worth(lines: Sequence[Line], known: Collection[tuple[int, Stream]]) -> list[int]:
+    """First one line of each shape, those that matter most first; then the second of each, and so on. known: what
+    clean runs print, or what was shown already, comes behind all that."""
     seen: dict[str, int] = {}
     keys = []
     for index, line in enumerate(lines):
@@ -111,7 +133,8 @@ def _by_worth(lines: Sequence[Line]) -> list[int]:
         repeat = seen.get(shape, 0)
         seen[shape] = repeat + 1
         weak = line.mark < Mark.SEVERITY
-        keys.append((min(repeat, 3) + (2 if weak else 0), -line.mark, -index if weak else index, index))
+        late = 2 * weak + 2 * ((line.number, line.stream) in known)
+        keys.append((min(repeat, 3) + late, -line.mark, -index if weak else index, index))
     return [key[-1] for key in sorted(keys)]
 
 

@@ -13,26 +13,24 @@ from diagnoser.accuracy.llm_ablation import AblationCase, AblationOutcome
 from diagnoser.adapters import files
 from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.openai import OpenAIModel
-from diagnoser.compress import Digest
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger
-from diagnoser.failure_agent.consultation import AblationSwitches, ConsultationConfig, ConsultationInput, prepare
+from diagnoser.failure_agent.consultation import ConsultationConfig, ConsultationInput, prepare
+from diagnoser.failure_agent.conversation import build_question
 from diagnoser.failure_agent.guarded_model import GuardedModel
-from diagnoser.learning import filter_validation, filter_writer, rule_context, rule_writer, segments
-from diagnoser.learning.filter_writer import Pen as FilterPen
-from diagnoser.learning.log_agent import LogAgent
-from diagnoser.learning.log_agent import Terms as LogTerms
+from diagnoser.learning import rule_context
+from diagnoser.learning import rule_writer as writer
 from diagnoser.learning.replay_history import ReplayHistory, ReplayStore
 from diagnoser.learning.rule_lifecycle import RuleLearningConfig as Schooling
 from diagnoser.learning.rule_lifecycle import RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.rule_writer import LLMRuleWriter
-from diagnoser.llm import hosts, prompt, redact
+from diagnoser.llm import prompt, redact
 from diagnoser.llm.guard import LLMCircuitBreaker, SpendingLimits, TokenBudget
 from diagnoser.llm.prompt import Prompt
-from diagnoser.llm.redact import Mask, Redactor
-from diagnoser.model import Anchor, AttemptKey, Diagnosis, Evidence, Facts
+from diagnoser.llm.redact import Redactor
+from diagnoser.model import AttemptKey, Diagnosis, Evidence, Facts
 from diagnoser.model.errors import BadInput
 from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics
@@ -42,7 +40,6 @@ from diagnoser.retrieval.incidents import Incidents, IncidentStore
 
 FAILURE_AGENT = "failure_agent/v1"
 RULE_WRITER = "rule_writer/v1"
-LOG_AGENT, LOG_JUDGE = "log_agent/v1", "log_judge/v1"
 EMBED_SECONDS = 5.0
 WRITING_SECONDS = 60.0
 """For writing one rule: nobody waits for it."""
@@ -53,16 +50,16 @@ def load_prompt(settings: Settings, name: str = FAILURE_AGENT) -> Prompt:
     return prompt.load(name, files.texts((settings.prompts_dir or files.bundled("prompts")) / name, "*"))
 
 
-def load_redactor(settings: Settings) -> Redactor:
-    """What this site masks before text leaves it. Raises RuleFaults, BadInput."""
+def load_redactor(settings: Settings, *, addresses: bool = False) -> Redactor:
+    """What this site masks before text goes to a model. Raises RuleFaults, BadInput."""
     path = settings.redact_file
-    return redact.load(str(path), files.text(path)) if path else redact.redact
+    text = files.text(path) if path else ""
+    return redact.load(str(path), text, addresses=addresses)
 
 
-def load_outbound_redactor(settings: Settings) -> Mask:
+def load_outbound_redactor(settings: Settings) -> Redactor:
     """The same for chats and webhooks, where no alias can keep the identity of an address; nodes stay named."""
-    mask = load_redactor(settings)
-    return lambda text: hosts.without_addresses(mask(text))
+    return load_redactor(settings, addresses=True)
 
 
 def endpoint(settings: Settings) -> OpenAIModel:
@@ -116,29 +113,20 @@ def _limits(settings: Settings) -> SpendingLimits:
     )
 
 
-def failure_agent(
-    settings: Settings, model: LanguageModel, policy: Policy, metrics: Metrics, steps: AblationSwitches | None = None
-) -> FailureAgent:
-    """steps: parts that an evaluation leaves out. Raises RuleFaults, BadInput."""
-    return FailureAgent(
-        model,
-        terms(settings, steps),
-        policy,
-        metrics,
-        when=LLMTrigger(settings.llm_trigger),
-        deadline=settings.llm_deadline_seconds,
-        clock=time.monotonic,
-    )
+def failure_agent(settings: Settings, model: LanguageModel, policy: Policy, metrics: Metrics) -> FailureAgent:
+    """Raises RuleFaults, BadInput."""
+    config, when = consultation_config(settings), LLMTrigger(settings.llm_trigger)
+    return FailureAgent(model, config, policy, metrics, when=when, clock=time.monotonic)
 
 
-def terms(settings: Settings, steps: AblationSwitches | None = None) -> ConsultationConfig:
+def consultation_config(settings: Settings) -> ConsultationConfig:
     """Raises RuleFaults, BadInput."""
     return ConsultationConfig(
         load_prompt(settings),
         load_redactor(settings),
         settings.llm_log_budget_tokens,
         _token,
-        steps or AblationSwitches(),
+        settings.llm_deadline_seconds,
     )
 
 
@@ -146,28 +134,15 @@ def school(
     settings: Settings, store: ReplayStore, shelf: RuleRegistry, model: LanguageModel | None, metrics: Metrics
 ) -> RuleLifecycle:
     """Where rules are learned; without a model they are made from the shape of a line. Raises RuleFaults, BadInput."""
-    pen = LLMRuleWriter(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS) if model else None
+    rule_writer = LLMRuleWriter(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS) if model else None
     terms = Schooling(load_redactor(settings), settings.rule_promotion_min_hits, 5 * settings.claim_lease_seconds)
-    return RuleLifecycle(ReplayHistory(store, shelf.base.evidence), shelf, time.time, terms, metrics, pen)
-
-
-def log_agent(
-    settings: Settings, store: ReplayStore, shelf: RuleRegistry, model: LanguageModel | None, metrics: Metrics
-) -> LogAgent | None:
-    """Where Filter Rules are learned, None where a site does not want it. Raises RuleFaults, BadInput."""
-    if not settings.filter_learning_enabled:
-        return None
-    pen = None
-    if model:
-        prompts = load_prompt(settings, LOG_AGENT), load_prompt(settings, LOG_JUDGE)
-        pen = FilterPen(model, *prompts, _token, WRITING_SECONDS)
-    terms = LogTerms(load_redactor(settings), settings.filter_promotion_min_runs)
-    return LogAgent(store, shelf, time.time, terms, metrics, pen)
+    return RuleLifecycle(ReplayHistory(store, shelf.base.evidence), shelf, time.time, terms, metrics, rule_writer)
 
 
 def render_failure_prompt(settings: Settings, prompt: Prompt, subject: ConsultationInput) -> ModelRequest:
     """The first question about a failure, exactly as it would be sent, with its own random marker."""
-    return prepare(subject, replace(terms(settings), prompt=prompt), settings.llm_log_budget_tokens)[0]
+    config = replace(consultation_config(settings), prompt=prompt)
+    return prepare(subject, config, config.log_tokens)[0].request
 
 
 def render_rule_prompt(settings: Settings, prompt: Prompt, evidence: Evidence, diagnosis: Diagnosis) -> ModelRequest:
@@ -176,17 +151,8 @@ def render_rule_prompt(settings: Settings, prompt: Prompt, evidence: Evidence, d
     root = rule_context.root_of(case)
     if root is None:
         raise BadInput("no line of this log is known to show the cause: there is nothing to write a rule from")
-    return rule_writer.request(prompt, rule_context.of(case, root, (), load_redactor(settings)), f"LOG-{_token()}")
-
-
-def rendered_routine(settings: Settings, prompt: Prompt, digest: Digest, anchors: tuple[Anchor, ...]) -> ModelRequest:
-    """The question about the first segment of routine that no filter knows. Raises BadInput."""
-    found = segments.of(digest.delta, lambda text: filter_validation.carries(anchors, text))
-    if not found:
-        raise BadInput("every line that this log prints often is known")
-    lines, alias = filter_writer.hidden_in(found[0], digest.evidence(), Facts(), load_redactor(settings))
-    variables = filter_writer.variables(lines, alias, f"LOG-{_token()}")
-    return filter_writer.filled(prompt, variables, filter_writer.Proposals)
+    context = rule_context.from_case(case, root, (), load_redactor(settings))
+    return build_question(prompt, writer.variables(context, f"LOG-{_token()}"), writer.RuleAnswer).request
 
 
 async def run_ablation(
@@ -196,11 +162,8 @@ async def run_ablation(
     began: Callable[[AblationCase], None] = lambda _: None,
 ) -> list[AblationOutcome]:
     """What the configured model adds on labelled cases. Without budget and breaker: somebody waits for the figures."""
-    model, metrics = endpoint(settings), Metrics(CollectorRegistry())
-
-    def agent(steps: AblationSwitches) -> FailureAgent:
-        return failure_agent(settings, model, policy, metrics, steps)
-
+    model = endpoint(settings)
+    agent = failure_agent(settings, model, policy, Metrics(CollectorRegistry()))
     try:
         return await llm_ablation.run(cases, agent, policy, _limits(settings).cost_of, time.perf_counter, began)
     finally:

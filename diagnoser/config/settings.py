@@ -64,7 +64,9 @@ class Settings(BaseSettings):
         24, description="For so many hours of arrival logs of nodes (kernel, syslog, scheduler) are kept."
     )
     baseline_retention_days: Annotated[int, Field(ge=0)] = Field(
-        0, description="For so many days clean runs of a job family are remembered, to tell news from routine; 0: off."
+        30,
+        description="For so many days the clean runs of a job family are remembered: lines that none of them printed "
+        "are shown first; 0: off.",
     )
     claim_lease_seconds: Seconds = Field(60.0, description="How long a replica may hold work before another takes it.")
 
@@ -104,12 +106,8 @@ class Settings(BaseSettings):
         description="Confirmed hits in shadow, none wrong, after which a learned rule decides; 0: only people promote.",
     )
     filter_learning_enabled: bool = Field(
-        False,
-        description="Learn Filter Rules for routine lines of each job family: written by the model where one is "
-        "configured, else from the shapes of the lines.",
-    )
-    filter_promotion_min_runs: Annotated[int, Field(ge=0)] = Field(
-        5, description="Clean runs in shadow after which a learned Filter Rule is in force; 0: only people promote."
+        True,
+        description="Where a model is configured, let it generalise lines that clean runs word differently each time.",
     )
     redact_file: Path | None = Field(
         None, description="More to mask before text goes to a model or a chat: RE2 patterns, one a line."

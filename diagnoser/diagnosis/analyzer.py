@@ -1,21 +1,20 @@
 """Reads logs the way this site does: its filters, its rules, its policy. One for the service, the same for a file."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from diagnoser import compress
-from diagnoser.compress import Compressor, Digest, FilterSet, Prefilter, learned_filters
+from diagnoser.compress import Compressor, Digest, FilterSet, Prefilter, baseline
 from diagnoser.compress.blocks import whole_lines
-from diagnoser.compress.learned_filters import Known
-from diagnoser.diagnosis import baseline, node_logs, pipeline
-from diagnoser.diagnosis.context import family_of
+from diagnoser.diagnosis import baseline as novelty
+from diagnoser.diagnosis import node_logs, pipeline
 from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.failure_agent.agent import FailureAgent
 from diagnoser.failure_agent.consultation import ConsultationInput
 from diagnoser.llm.view import LogView
-from diagnoser.model import ENDS, Diagnosis, Evidence, Facts, Job, LineBlock, Stream
+from diagnoser.model import ENDS, Diagnosis, Evidence, Facts, LineBlock, Stream
 from diagnoser.ports import Clock, DiagnosisRecord
 from diagnoser.retrieval.incidents import SimilarIncidents
 from diagnoser.rules import schema
@@ -30,12 +29,9 @@ Remind = Callable[[DiagnosisRecord], Awaitable[SimilarIncidents]]
 
 @dataclass(frozen=True)
 class LogAnalyzer:
-    """routines: job family (``surroundings.family_of``) -> the learned Filter Rules in force for it."""
-
     knowledge: RuleKnowledge
     gate: Prefilter
     filters: FilterSet
-    routines: Mapping[str, tuple[Known, ...]] = field(default_factory=dict)
 
     def with_rules(self, learned: RuleSet) -> "LogAnalyzer":
         """This reader with further rules, which the compressor's gate lets through as well."""
@@ -46,10 +42,9 @@ class LogAnalyzer:
     def compressor(self) -> Compressor:
         return Compressor(self.gate, self.filters)
 
-    def digest(self, deltas: Sequence[bytes], job: Job | None = None) -> Digest:
-        """The compressed log of an attempt from its stored deltas, in any order. job: its family's routine is known."""
-        merged = compress.merge(map(compress.from_bytes, deltas))
-        return compress.digest(learned_filters.known(merged, self.routines.get(family_of(job), ()) if job else ()))
+    def digest(self, deltas: Sequence[bytes]) -> Digest:
+        """The compressed log of an attempt from its stored deltas, in any order."""
+        return compress.digest(compress.merge(map(compress.from_bytes, deltas)))
 
     def evidence(self, deltas: Sequence[bytes]) -> Evidence:
         return self.digest(deltas).evidence()
@@ -62,15 +57,16 @@ class LogAnalyzer:
 
         def diagnose(deltas: list[bytes], facts: Facts) -> Diagnosis:
             ended = any(event.kind in ENDS for event in facts.events)
-            digest = self.digest(deltas, facts.job)
-            evidence = digest.evidence()
-            now = None if ended else _by_the_log(evidence, facts.failed[1], clock())
-            found = self.diagnose(evidence, facts, now)
-            if facts.clean_runs is None:
-                return found
-            return baseline.sharpened(found, digest, facts.clean_runs, lambda part: self.diagnose(part, facts, now))
+            digest = self.digest(deltas)
+            now = None if ended else _by_the_log(digest.evidence(), facts.failed[1], clock())
+            return self.diagnose_against_baseline(digest, facts, now)
 
         return diagnose
+
+    def diagnose_against_baseline(self, digest: Digest, facts: Facts, now: float | None = None) -> Diagnosis:
+        """The verdict on an attempt, held against the clean runs of its job family where there are some."""
+        verdict = self.diagnose(digest.evidence(), facts, now)
+        return novelty.apply_baseline(verdict, digest, facts.baseline, lambda part: self.diagnose(part, facts, now))
 
     def diagnose(self, evidence: Evidence, facts: Facts, now: float | None = None) -> Diagnosis:
         """The verdict on an attempt, with what the logs of its nodes say about the time of its failure."""
@@ -98,7 +94,7 @@ class LogAnalyzer:
             wanted = agent.need(record.diagnosis)
             if wanted is None:
                 return None
-            digest = await asyncio.to_thread(self.digest, deltas, facts.job)
+            digest = await asyncio.to_thread(self.digest, deltas)
             known = await remind(record) if remind else SimilarIncidents()
             asked = await asyncio.to_thread(subject, record.diagnosis, digest, facts, known.incidents)
             found = await agent.consult(asked, wanted)
@@ -132,10 +128,13 @@ class LogAnalyzer:
 
 
 def subject(diagnosis: Diagnosis, digest: Digest, facts: Facts, incidents: tuple[str, ...] = ()) -> ConsultationInput:
-    """What a model is asked about."""
-    return ConsultationInput(
-        diagnosis, digest.evidence(), facts, lambda size: LogView(digest.render(size), digest.numbered()), incidents
-    )
+    """What a model is asked about. Lines that no clean run of the job's family printed come first in its view."""
+    diff = baseline.diff(digest, facts.baseline)
+
+    def view(size: int) -> LogView:
+        return LogView(digest.render(size, diff), digest.numbered(diff))
+
+    return ConsultationInput(diagnosis, digest.evidence(), facts, view, incidents)
 
 
 def _by_the_log(evidence: Evidence, received: float, now: float) -> float:

@@ -1,66 +1,61 @@
-"""The baseline of a job family at work: routine is no candidate, and what no clean run printed is shown. Pure."""
+"""A verdict held against the clean runs of its job family: what they print as well is no cause. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from diagnoser.compress import Digest, baseline
-from diagnoser.compress.delta import LinePosition
 from diagnoser.diagnosis.node_logs import without
-from diagnoser.model import Diagnosis, Event, EventKind, Evidence, Line, Mark
+from diagnoser.model import Baseline, Diagnosis, Diff, Event, EventKind, Evidence, EvidenceLine, NewLine
 from diagnoser.model.taxonomy import FailureType, Outcome
 
+RUNS_NEEDED = 3
+"""Clean runs before a verdict is changed for them; what is new is shown from the first one on."""
+LINES_SHOWN = 20
 _GUESSES = ("heuristic:words", "heuristic:exception_line")
 """Who points at a line for its words alone; rules and tracebacks know better than a baseline."""
-_TRIES, _NEAR, _SHOWN = 5, 80, 3
+_GUESSES_MAX = 5
 
 
-def is_clean(found: Diagnosis, events: Sequence[Event]) -> bool:
+def is_clean(verdict: Diagnosis, events: Sequence[Event]) -> bool:
     """Whether a baseline may learn from this run: it ended with 0, and nothing in it was diagnosed."""
     ended = any(event.kind is EventKind.EXIT and event.code == 0 and not event.signal for event in events)
-    return ended and found.outcome is Outcome.COMPLETED and found.type is FailureType.COMPLETED
+    return ended and verdict.outcome is Outcome.COMPLETED and verdict.type is FailureType.COMPLETED
 
 
-def sharpened(
-    found: Diagnosis, digest: Digest, runs: Sequence[bytes], again: Callable[[Evidence], Diagnosis]
+def apply_baseline(
+    verdict: Diagnosis, digest: Digest, known: Baseline, diagnose_again: Callable[[Evidence], Diagnosis]
 ) -> Diagnosis:
-    """The verdict with the family's clean runs in mind. again: diagnoses evidence that lacks a routine line."""
-    if found.outcome is Outcome.COMPLETED:
-        return found
-    known = baseline.of(runs)
-    if not known.holds:
-        why = f"no baseline: {known.runs} of {baseline.NEEDED} clean runs of this family are known"
-        return replace(found, notes=(*found.notes, why))
-    evidence, routine = digest.evidence(), baseline.familiar(digest.delta, known)
-    for _ in range(_TRIES):
-        guess = _guessed(found, evidence, routine)
+    """The verdict without guesses at lines that clean runs print as well, and with the lines that none of them prints.
+
+    diagnose_again: the verdict on evidence that lacks such a line.
+    """
+    if verdict.outcome is Outcome.COMPLETED or not known.runs:
+        return verdict
+    diff, evidence = baseline.diff(digest, known), digest.evidence()
+    for _ in range(_GUESSES_MAX if diff.runs >= RUNS_NEEDED else 0):
+        guess = _guess_at_known_line(verdict, evidence, diff)
         if guess is None:
             break
         evidence = without(evidence, guess)
-        found = again(evidence)
-    return replace(found, notes=(*found.notes, *_news(found, digest, known)))
+        verdict = diagnose_again(evidence)
+    new = sorted(diff.new[:LINES_SHOWN], key=lambda one: (one.line.time, one.line.stream, one.line.number))
+    return replace(verdict, new_lines=tuple(_cited(one, diff.runs) for one in new))
 
 
-def _guessed(found: Diagnosis, evidence: Evidence, routine: frozenset[LinePosition]) -> int | None:
+def _guess_at_known_line(verdict: Diagnosis, evidence: Evidence, diff: Diff) -> int | None:
     """Index of the root line when it was guessed by its words and clean runs print such lines as well."""
-    root = found.root_cause
-    if root is None or found.decided_by not in _GUESSES:
+    root = verdict.root_cause
+    if root is None or verdict.decided_by not in _GUESSES:
         return None
     for index, line in enumerate(evidence.lines):
         if (line.number, line.stream.source, line.text) == (root.line, root.source, root.text):
-            return index if (line.number, line.stream) in routine else None
+            return index if (line.number, line.stream) in diff.known else None
     return None
 
 
-def _news(found: Diagnosis, digest: Digest, known: baseline.Baseline) -> list[str]:
-    """Lines just before the failure, or the end, that no clean run printed, and that are not cited anyway."""
-    root = found.root_cause
-    cited = {one.line for one in found.evidence} | {one.line for one in found.symptoms}
-    new = baseline.news(digest.delta, known)
-    last = root.line if root else max((line.number for line in digest.lines), default=0)
-
-    def tells(line: Line) -> bool:
-        near = last - _NEAR < line.number <= last and line.number not in cited
-        return near and line.mark < Mark.TRACEBACK and (line.number, line.stream) in new
-
-    told = [line for line in digest.lines if tells(line)][-_SHOWN:]
-    return [f"not seen in {known.runs} clean runs: line {line.number}: {line.text[:160]}" for line in told]
+def _cited(one: NewLine, runs: int) -> EvidenceLine:
+    line, times = one.line, f"{one.count} lines, " if one.count > 1 else ""
+    often = f"where a clean run prints at most {one.usual}" if one.usual else f"in none of {runs} clean runs"
+    return EvidenceLine(
+        line.number, line.text, times + often, line.rank if line.rank >= 0 else None, line.stream.source
+    )

@@ -1,29 +1,43 @@
 """What is known about an attempt beside its log, brought together from the store before it is diagnosed."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from diagnoser import compress
 from diagnoser.compress import baseline
 from diagnoser.diagnosis import baseline as novelty
 from diagnoser.diagnosis import node_logs
-from diagnoser.model import CLEAN_RUNS, NODE_SOURCES, AttemptKey, Diagnosis, Facts, Job, Line, node_log_id
+from diagnoser.model import (
+    CLEAN_RUNS,
+    NODE_SOURCES,
+    AttemptKey,
+    Baseline,
+    CleanRun,
+    Diagnosis,
+    Facts,
+    Job,
+    Line,
+    node_log_id,
+)
 from diagnoser.ports import Append, Claim, Clock, DiagnosisRecord, Store
 from diagnoser.recovery.retry_history import family
 
 _DAY = 86_400.0
 _NODES = 5_000
 """Nodes whose logs are looked at; a job on more of them is looked at by its first."""
+_RECORDS = 2 * baseline.KEPT
+"""Of a baseline that are read: a run may have several."""
 
 
 @dataclass(frozen=True)
 class DiagnosisContext:
-    """baseline_days: how long clean runs are remembered; 0: no baseline."""
+    """baseline_days: how long clean runs are remembered; 0: no baseline. recorded: told of the job of a clean run."""
 
     store: Store
     clock: Clock
     baseline_days: int = 0
+    recorded: Callable[[Job], None] = lambda _: None
 
     async def facts(self, claim: Claim, deltas: Sequence[bytes]) -> Facts:
         """Registration, events, and the logs of the nodes that the attempt ran on, from about its failure."""
@@ -33,7 +47,7 @@ class DiagnosisContext:
         named = {node for event in attempt.events if (node := event.node)} | {*job.nodes, *job.rank_nodes.values()}
         told = await asyncio.to_thread(lambda: set(_hosts(deltas)))
         logs = await self._logs(job, sorted(named | told)[:_NODES], failed[0])
-        return Facts(job, attempt.key.number, attempt.events, logs, failed, await self._clean_runs(job))
+        return Facts(job, attempt.key.number, attempt.events, logs, failed, await self.baseline(job))
 
     async def beside(self, record: DiagnosisRecord) -> list[Line]:
         """The log of the node that the root line comes from, where it is a node's own: for the lines around it."""
@@ -44,22 +58,30 @@ class DiagnosisContext:
         logs = await self._logs(job, [cause.node], record.created - _DAY)
         return await asyncio.to_thread(node_logs.kept, cause.node, logs.get(cause.node, []))
 
-    async def learn(self, claim: Claim, found: Diagnosis, deltas: Sequence[bytes]) -> None:
-        """Remember what the run prints, when it is a clean one."""
-        if not self.baseline_days or not novelty.is_clean(found, claim.attempt.events):
+    async def record_baseline(self, claim: Claim, verdict: Diagnosis, deltas: Sequence[bytes]) -> None:
+        """Remember what the run printed, when it is a clean one."""
+        if not self.baseline_days or not novelty.is_clean(verdict, claim.attempt.events):
             return
-        key, now = claim.attempt.key, self.clock()
-        data = await asyncio.to_thread(_routine, deltas, f"{key.job}/{key.number}")
-        if data:
-            at = AttemptKey(clean_runs_id(claim.job), node_logs.part(now))
-            await self.store.append([Append(at, data, now, {}, False)])
+        key, before = claim.attempt.key, await self.baseline(claim.job)
+        run = await asyncio.to_thread(_clean_run, deltas, f"{key.job}/{key.number}", before)
+        if run:
+            await self.store_run(claim.job, run)
+            self.recorded(claim.job)
 
-    async def _clean_runs(self, job: Job) -> list[bytes] | None:
+    async def store_run(self, job: Job, run: CleanRun) -> None:
+        """As the newest word about the family's baseline, in the place of an earlier one about the same run."""
+        now = self.clock()
+        at = AttemptKey(clean_runs_id(job), node_logs.part(now))
+        await self.store.append([Append(at, await asyncio.to_thread(baseline.to_bytes, run), now, {}, False)])
+
+    async def baseline(self, job: Job) -> Baseline:
+        """What is remembered of the clean runs of the job's family."""
         if not self.baseline_days:
-            return None
-        mine = clean_runs_id(job)
+            return Baseline()
+        family = clean_runs_id(job)
         least = node_logs.part(self.clock() - self.baseline_days * 86_400.0)
-        return (await self.store.node_parts([mine], least)).get(mine, [])
+        stored = await self.store.node_parts([family], least, newest=_RECORDS)
+        return await asyncio.to_thread(baseline.load, stored.get(family, []))
 
     async def _logs(self, job: Job, nodes: Sequence[str], since: float) -> dict[str, list[bytes]]:
         """A shipper that names no cluster is heard by the jobs of every cluster."""
@@ -71,8 +93,8 @@ class DiagnosisContext:
 
 
 def clean_runs_id(job: Job) -> str:
-    """What runs must share to have a routine in common: framework, launcher, and the job's family."""
-    return f"{CLEAN_RUNS}{family_of(job)}"
+    """Where the clean runs of a job's family are stored. 2: the form of what is stored."""
+    return f"{CLEAN_RUNS}2/{family_of(job)}"
 
 
 def family_of(job: Job) -> str:
@@ -80,8 +102,8 @@ def family_of(job: Job) -> str:
     return f"{job.framework}/{job.labels.get('launcher', '')}/{family(job)}"
 
 
-def _routine(deltas: Sequence[bytes], run: str) -> bytes | None:
-    return baseline.learned(compress.merge(map(compress.from_bytes, deltas)), run)
+def _clean_run(deltas: Sequence[bytes], name: str, before: Baseline) -> CleanRun | None:
+    return baseline.clean_run(compress.merge(map(compress.from_bytes, deltas)), name, before)
 
 
 def _hosts(deltas: Sequence[bytes]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from diagnoser.compress import baseline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.diagnosis.baseline import RUNS_NEEDED
 from diagnoser.diagnosis.context import clean_runs_id
 from diagnoser.learning.rule_context import LabelledCase, known
 from diagnoser.model import AttemptKey, Evidence, Facts, Job, Line
@@ -76,14 +77,12 @@ class ReplayHistory:
             if record.attempt != own:
                 yield ReplayGroup.CONFIRMED, await self.of(record)
 
-    async def routine_of(self, reader: LogAnalyzer, case: LabelledCase, root: Line) -> bool:
+    async def in_clean_runs(self, reader: LogAnalyzer, case: LabelledCase, root: Line) -> bool:
         """Whether clean runs of the job's family print lines like ``root`` (where such runs are remembered)."""
-        mine = clean_runs_id(case.facts.job)
-        runs = (await self.store.node_parts([mine], 0)).get(mine, [])
-        if not runs:
-            return False
+        family = clean_runs_id(case.facts.job)
+        stored = (await self.store.node_parts([family], 0, newest=baseline.KEPT)).get(family, [])
         deltas = await self.deltas(case.record.attempt)
-        return await asyncio.to_thread(_familiar, reader, deltas, runs, root)
+        return await asyncio.to_thread(_is_known, reader, deltas, stored, root)
 
     async def _recent(self) -> AsyncIterator[DiagnosisRecord]:
         after, count = "", 0
@@ -111,7 +110,6 @@ def _part(record: DiagnosisRecord, kind: FailureType) -> ReplayGroup | None:
     return ReplayGroup.OTHER_TYPE
 
 
-def _familiar(reader: LogAnalyzer, deltas: list[bytes], runs: Sequence[bytes], root: Line) -> bool:
-    clean = baseline.of(runs)
-    routine = baseline.familiar(reader.digest(deltas).delta, clean) if clean.holds else frozenset()
-    return (root.number, root.stream) in routine
+def _is_known(reader: LogAnalyzer, deltas: list[bytes], stored: Sequence[bytes], root: Line) -> bool:
+    diff = baseline.diff(reader.digest(deltas), baseline.load(stored))
+    return diff.runs >= RUNS_NEEDED and (root.number, root.stream) in diff.known

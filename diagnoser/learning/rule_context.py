@@ -1,7 +1,7 @@
 """A confirmed failure as far as a rule is written from it: its root line, what followed, and what healthy logs say.
 
-Rules are exported and shared. So everything that may become part of one passes the disguise first: secrets masked,
-hosts by aliases.
+Rules are exported and shared. So everything that may become part of one is pseudonymized first: secrets masked, hosts
+by aliases.
 """
 
 import re
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from diagnoser.llm.question import nodes_of
-from diagnoser.llm.redact import Mask
-from diagnoser.llm.view import Pseudonymizer, disguise
+from diagnoser.llm.redact import Redactor
+from diagnoser.llm.view import Pseudonymizer
 from diagnoser.model import Diagnosis, Evidence, Facts, Feedback, Line, Signature, Template
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.ports import DiagnosisRecord
@@ -42,7 +42,7 @@ class LabelledCase:
 
 @dataclass(frozen=True, slots=True)
 class RuleContext:
-    """What a rule is written from; all text is in disguise. healthy: lines of logs in which nothing was wrong.
+    """What a rule is written from; all text is pseudonymized. healthy: lines of logs in which nothing was wrong.
 
     around: lines just before and after the root, in their order. alias: how machines are called.
     """
@@ -85,29 +85,29 @@ def _said(line: Line) -> Signature:
     return Signature(hashing.normalised(line.body))
 
 
-def of(case: LabelledCase, root: Line, healthy: Iterable[str], mask: Mask) -> RuleContext:
-    """healthy: lines in disguise, in any order; the most alike to the root line are kept."""
-    hidden = _disguise(case, mask)
-    line = shown(root.body, hidden)
+def from_case(case: LabelledCase, root: Line, healthy: Iterable[str], redact: Redactor) -> RuleContext:
+    """healthy: pseudonymized lines, in any order; the most alike to the root line are kept."""
+    pseudonyms = _pseudonymizer(case, redact)
+    line = shown(root.body, pseudonyms)
     diagnosis, said = case.record.diagnosis, case.record.feedback[:1]
     advice = said[0].comment if said and said[0].comment else diagnosis.mitigation
     return RuleContext(
         type=case.known,
         line=line,
-        around=tuple(shown(one.body, hidden) for one in _around(case.evidence.lines, root)),
-        healthy=nearest(line, (*healthy, *routine(case, mask, root))),
+        around=tuple(shown(one.body, pseudonyms) for one in _around(case.evidence.lines, root)),
+        healthy=nearest(line, (*healthy, *routine(case, redact, root))),
         explains=_explains(diagnosis, case.known, root),
         blame=_blame(case, root),
-        mitigation=shown(advice, hidden)[:_MENDED],
-        alias=hidden.hosts.prefix,
+        mitigation=shown(advice, pseudonyms)[:_MENDED],
+        alias=pseudonyms.hosts.prefix,
     )
 
 
-def routine(case: LabelledCase, mask: Mask, root: Line | None = None) -> list[str]:
-    """Lines that this run printed again and again, in disguise; of a failed run those of the time before its root."""
-    hidden = _disguise(case, mask)
+def routine(case: LabelledCase, redact: Redactor, root: Line | None = None) -> list[str]:
+    """Lines that this run printed again and again, pseudonymized; of a failed run those of the time before its root."""
+    pseudonyms = _pseudonymizer(case, redact)
     told = (one for one in case.evidence.templates if root is None or _was_before(one, root))
-    return [shown(sample, hidden) for one in told for sample in one.samples[:1]]
+    return [shown(sample, pseudonyms) for one in told for sample in one.samples[:1]]
 
 
 def _was_before(template: Template, root: Line) -> bool:
@@ -115,13 +115,13 @@ def _was_before(template: Template, root: Line) -> bool:
     return template.count >= _ROUTINE and stream == root.stream and last < root.number
 
 
-def shown(text: str, hidden: Pseudonymizer) -> str:
-    """``text`` in disguise, with placeholders that are one word each. What only looks like a host is none as well.
+def shown(text: str, pseudonyms: Pseudonymizer) -> str:
+    """``text`` pseudonymized, with placeholders that are one word each. What only looks like a host is none as well.
 
     Masked before it is cut: half a secret has not its shape.
     """
-    told = _PLACEHOLDER.sub(lambda found: found.group().replace(" ", "-"), hidden.hide(text))
-    prefix = hidden.hosts.prefix
+    told = _PLACEHOLDER.sub(lambda found: found.group().replace(" ", "-"), pseudonyms.hide(text))
+    prefix = pseudonyms.hosts.prefix
     return _HOST.sub(lambda found: _alias(found.group(), prefix), told)[:LONGEST].strip()
 
 
@@ -145,8 +145,8 @@ def _vector(text: str) -> hashing.Vector:
     return hashing.vector({"": (hashing.normalised(text), 1.0)})
 
 
-def _disguise(case: LabelledCase, mask: Mask) -> Pseudonymizer:
-    return disguise("", nodes_of(case.evidence, case.facts), mask)
+def _pseudonymizer(case: LabelledCase, redact: Redactor) -> Pseudonymizer:
+    return Pseudonymizer(redact, nodes_of(case.evidence, case.facts))
 
 
 def _around(lines: Sequence[Line], root: Line) -> list[Line]:

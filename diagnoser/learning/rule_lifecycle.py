@@ -7,32 +7,22 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from diagnoser.learning import rule_context, rule_registry, rule_writer, template_rules, validation
+from diagnoser.learning import rule_context, rule_registry, template_rules, validation
+from diagnoser.learning import rule_writer as writer
 from diagnoser.learning.replay_history import ReplayGroup, ReplayHistory
 from diagnoser.learning.rule_context import LabelledCase
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.rule_writer import LLMRuleWriter
 from diagnoser.learning.validation import RuleHistory
-from diagnoser.llm.redact import Mask
-from diagnoser.model import (
-    LOADED,
-    Diagnosis,
-    HitVerdict,
-    LearnedKind,
-    LearnedRule,
-    LearnedState,
-    Line,
-    RuleHit,
-    ValidationResult,
-)
+from diagnoser.llm.redact import Redactor
+from diagnoser.model import LOADED, Diagnosis, HitVerdict, LearnedRule, LearnedState, Line, RuleHit, ValidationResult
 from diagnoser.model.errors import Conflict, NotFound, Unavailable
 from diagnoser.model.taxonomy import FailureType, category_of
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Clock, LearnedFilter
+from diagnoser.ports import Clock, LearnedRuleQuery
 from diagnoser.rules.schema import RuleSet
 
 US = "diagnoser"
-_KIND = LearnedKind.DIAGNOSIS
 _MODELS = 3
 """Completed attempts from which counter-examples are taken."""
 _HITS = 200
@@ -43,7 +33,7 @@ class RuleLearningConfig:
     """How a site learns. promote_after: confirmed hits in shadow, with none wrong, that promote a rule; 0: only people
     do. lease: seconds that one step on one rule may take. poll: seconds between two looks."""
 
-    mask: Mask
+    mask: Redactor
     promote_after: int = 3
     lease: float = 300.0
     poll: float = 1.0
@@ -59,16 +49,16 @@ class RuleLifecycle:
         clock: Clock,
         terms: RuleLearningConfig,
         metrics: Metrics,
-        pen: LLMRuleWriter | None = None,
+        rule_writer: LLMRuleWriter | None = None,
     ) -> None:
-        """pen: the model that writes rules; without one the shape of the line does."""
+        """rule_writer: the model that writes rules; without one the shape of the line does."""
         self._cases = cases
         self._store = cases.store
         self._shelf = shelf
         self._clock = clock
         self._terms = terms
         self._metrics = metrics
-        self._pen = pen
+        self._rule_writer = rule_writer
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
@@ -82,10 +72,10 @@ class RuleLifecycle:
 
     async def step(self) -> int:
         """One step on each rule that waits for one, and promotions: the number of rules that changed."""
-        waiting = LearnedFilter(_KIND, (LearnedState.PROPOSED,))
+        waiting = LearnedRuleQuery((LearnedState.PROPOSED,))
         changed = 0
         if await self._store.learned(waiting, "", 1):
-            for rule in await self._store.claim_rules(_KIND, self._clock(), self._terms.lease, 1):
+            for rule in await self._store.claim_rules(self._clock(), self._terms.lease, 1):
                 changed += await self._tried(rule)
         return changed + await self._judge()
 
@@ -130,7 +120,7 @@ class RuleLifecycle:
             found = self._quick(rule, text, case, root)[0]
             return "; ".join(f"{gate.name}: {gate.reason}" for gate in found if not gate.passed)
 
-        text, author = await rule_writer.write(self._pen, rule.id, given, sound)
+        text, author = await writer.write(self._rule_writer, rule.id, given, sound)
         self._metrics.observe_rule_writing(author.calls, author)
         if not text:
             return self._refused(replace(rule, author=author), "the line says no more than any failure does")
@@ -139,11 +129,11 @@ class RuleLifecycle:
     async def _lesson(self, case: LabelledCase, root: Line) -> rule_context.RuleContext:
         mask = self._terms.mask
         healthy = [text for one in await self._cases.completed(_MODELS) for text in rule_context.routine(one, mask)]
-        return rule_context.of(case, root, healthy, mask)
+        return rule_context.from_case(case, root, healthy, mask)
 
     async def _known(self, rule: LearnedRule, case: LabelledCase, root: Line) -> str:
         """The learned rule that recognises this root line as the same type, if one does."""
-        held = await self._store.learned(LearnedFilter(_KIND, LOADED), "", 1000)
+        held = await self._store.learned(LearnedRuleQuery(LOADED), "", 1000)
         for other in held:
             found = rule_registry.read([other]).rules
             if other.type == rule.type and found and root.text in validation.hits(found[0], case.evidence):
@@ -163,10 +153,10 @@ class RuleLifecycle:
         """A model's rule that a gate refused: the shape of the line has a try."""
         why = next(f"{gate.name}: {gate.reason}" for gate in rule.gates if not gate.passed)
         given = await self._lesson(case, root)
-        draft = template_rules.from_shape(given) if rule.author.name != rule_writer.TEMPLATE else None
+        draft = template_rules.from_shape(given) if rule.author.name != writer.TEMPLATE else None
         if draft is None:
             return self._refused(rule, why)
-        author = replace(rule.author, name=rule_writer.TEMPLATE, failure=f"the model's rule was refused: {why}"[:300])
+        author = replace(rule.author, name=writer.TEMPLATE, failure=f"the model's rule was refused: {why}"[:300])
         text = template_rules.rule_text(rule.id, given, draft)
         again = replace(rule, text=text, author=author)
         return again.moved(LearnedState.PROPOSED, by=US, why=author.failure, now=self._clock())
@@ -204,14 +194,14 @@ class RuleLifecycle:
         }
         async for part, other in self._cases.history(FailureType(rule.type), case.record.attempt):
             await asyncio.to_thread(take[part], other)
-        if await self._cases.routine_of(reader, case, root):
+        if await self._cases.in_clean_runs(reader, case, root):
             history.against = {validation.ValidationCheck.HEALTHY: "clean runs of this job family print such a line"}
         return (shipped, *history.gates())
 
     async def _judge(self) -> int:
         """Promote what proved itself in shadow; retire what a person found wrong in force."""
         changed = 0
-        for rule in await self._store.learned(LearnedFilter(_KIND, LOADED), "", 1000):
+        for rule in await self._store.learned(LearnedRuleQuery(LOADED), "", 1000):
             after = await self._judged(rule)
             if after:
                 try:
@@ -266,5 +256,4 @@ def restored(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
 
 def file_of(rule: LearnedRule) -> str:
     """Where the rule stands in a folder of rules."""
-    folder = category_of(FailureType(rule.type)) if rule.kind is LearnedKind.DIAGNOSIS else "filters"
-    return f"{folder}/{rule.id}.yaml"
+    return f"{category_of(FailureType(rule.type))}/{rule.id}.yaml"

@@ -6,17 +6,16 @@ the reader it began with.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
-from diagnoser.compress import Compressor, parse_filters
-from diagnoser.compress.learned_filters import Known
+from diagnoser.compress import Compressor
 from diagnoser.diagnosis.analyzer import LogAnalyzer, Remind
 from diagnoser.failure_agent.agent import FailureAgent
-from diagnoser.model import LOADED, Diagnosis, Facts, LearnedKind, LearnedRule, LearnedState, yaml_loader
+from diagnoser.model import LOADED, Diagnosis, Facts, LearnedRule, LearnedState, yaml_loader
 from diagnoser.model.errors import RuleFaults
-from diagnoser.ports import Clock, DiagnosisRecord, LearnedFilter, RuleStore
+from diagnoser.ports import Clock, DiagnosisRecord, LearnedRuleQuery, RuleStore
 from diagnoser.rules import schema
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.examples import path_of
@@ -27,7 +26,7 @@ _PAGE = 500
 
 @dataclass(frozen=True)
 class RuleSnapshot:
-    """One state of the shelf. rules: those in shadow and active, of both kinds, by id. reader: with the active ones.
+    """One state of the shelf. rules: those in shadow and active, by id. reader: with the active ones.
 
     trial: knows only the rules in shadow.
     """
@@ -37,8 +36,8 @@ class RuleSnapshot:
     reader: LogAnalyzer
     trial: Engine
 
-    def of(self, kind: LearnedKind, state: LearnedState) -> tuple[LearnedRule, ...]:
-        return tuple(rule for rule in self.rules if (rule.kind, rule.state) == (kind, state))
+    def of(self, state: LearnedState) -> tuple[LearnedRule, ...]:
+        return tuple(rule for rule in self.rules if rule.state is state)
 
 
 Enrich = Callable[[DiagnosisRecord, list[bytes], Facts], Awaitable[Diagnosis | None]]
@@ -48,29 +47,14 @@ Build = Callable[[LogAnalyzer, int, Sequence[LearnedRule]], RuleSnapshot]
 
 def stock(base: LogAnalyzer, revision: int, rules: Sequence[LearnedRule]) -> RuleSnapshot:
     """A rule that this version of the code cannot read is left out, with a warning: the others go on."""
-    kind = LearnedKind.DIAGNOSIS
     held = RuleSnapshot(revision, tuple(rules), base, Engine(RuleSet((), "")))
-    active = read(held.of(kind, LearnedState.ACTIVE))
+    active = read(held.of(LearnedState.ACTIVE))
     reader = base.with_rules(active) if active.rules else base
-    reader = replace(reader, routines=routines(held.of(LearnedKind.FILTER, LearnedState.ACTIVE)))
-    return RuleSnapshot(revision, held.rules, reader, Engine(read(held.of(kind, LearnedState.SHADOW))))
-
-
-def routines(rules: Sequence[LearnedRule]) -> dict[str, tuple[Known, ...]]:
-    """Learned Filter Rules by job family, without those that cannot be read."""
-    found: dict[str, tuple[Known, ...]] = {}
-    for rule in rules:
-        try:
-            patterns = tuple(pattern for _, pattern in parse_filters({f"{rule.id}.yaml": rule.text}).patterns)
-        except RuleFaults as faults:
-            structlog.get_logger().warning("learned_rule_unreadable", rule=rule.id, faults=str(faults))
-            continue
-        found[rule.scope] = (*found.get(rule.scope, ()), Known(rule.id, patterns))
-    return found
+    return RuleSnapshot(revision, held.rules, reader, Engine(read(held.of(LearnedState.SHADOW))))
 
 
 def read(rules: Sequence[LearnedRule]) -> RuleSet:
-    """Learned diagnosis rules as a rule set, without those that cannot be read."""
+    """Learned rules as a rule set, without those that cannot be read."""
     sound: dict[str, str] = {}
     for rule in rules:
         try:
@@ -140,7 +124,7 @@ class RuleRegistry:
 
     async def _load(self) -> list[LearnedRule]:
         found: list[LearnedRule] = []
-        where, after = LearnedFilter(states=LOADED), ""
+        where, after = LearnedRuleQuery(LOADED), ""
         while page := await self._store.learned(where, after, _PAGE):
             found += page
             after = page[-1].id

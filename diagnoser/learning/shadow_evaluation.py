@@ -18,7 +18,6 @@ from diagnoser.model import (
     Diagnosis,
     Facts,
     HitVerdict,
-    LearnedKind,
     LearnedState,
     Plan,
     PlanState,
@@ -110,7 +109,7 @@ def found(stock: RuleSnapshot, record: DiagnosisRecord, deltas: Sequence[bytes],
 
 
 def _decided(stock: RuleSnapshot, record: DiagnosisRecord) -> Iterator[RuleHit]:
-    for rule in stock.of(LearnedKind.DIAGNOSIS, LearnedState.ACTIVE):
+    for rule in stock.of(LearnedState.ACTIVE):
         if record.diagnosis.decided_by == f"rule:{rule.id}":
             yield RuleHit(rule.id, record.attempt, record.created, record.id, active=True)
 

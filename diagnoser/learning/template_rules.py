@@ -41,7 +41,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 @dataclass(frozen=True, slots=True)
 class RuleDraft:
-    """What a writer decides about a rule; the rest follows from the lesson."""
+    """What a writer decides about a rule; the rest follows from its context."""
 
     title: str
     anchors: tuple[str, ...]
@@ -50,42 +50,42 @@ class RuleDraft:
     mitigation: str = ""
 
 
-def from_shape(lesson: RuleContext) -> RuleDraft | None:
+def from_shape(context: RuleContext) -> RuleDraft | None:
     """None where the line says no more than any failure does."""
-    parts = _parts(lesson.line[:_LENGTH])
+    parts = _parts(context.line[:_LENGTH])
     anchor = max((_anchor(text) for text, wild in parts if not wild), key=worth, default="")
     said = Signature(" ".join(text for text, wild in parts if not wild))
     if len(anchor) < _LEAST_ANCHOR or not worth(anchor)[0] or not signature.is_telling(said):
         return None
     pattern = "".join(wild or _literal(text) for text, wild in parts)
     title = " ".join("".join("..." if wild else text for text, wild in parts).split())
-    return RuleDraft(title[:120], (anchor,), (pattern,), mitigation=lesson.mitigation)
+    return RuleDraft(title[:120], (anchor,), (pattern,), mitigation=context.mitigation)
 
 
-def rule_text(id: str, lesson: RuleContext, draft: RuleDraft) -> str:
+def rule_text(id: str, context: RuleContext, draft: RuleDraft) -> str:
     """The rule file. Role, maturity, type and examples are not the writer's to choose."""
     rule: dict[str, Any] = {
         "id": id,
         "title": draft.title,
-        "type": str(lesson.type),
+        "type": str(context.type),
         "role": str(Role.ROOT),
-        "blame": str(lesson.blame),
+        "blame": str(context.blame),
         "maturity": str(Maturity.SANDBOX),
         "anchors": list(draft.anchors),
         "patterns": list(draft.patterns),
         "unless": list(draft.unless),
-        "explains": [str(kind) for kind in lesson.explains],
+        "explains": [str(kind) for kind in context.explains],
         "specificity": SPECIFICITY,
-        "mitigation": draft.mitigation or f"A person named this line as the cause ({lesson.type}): look at it first.",
-        "examples": {"match": [lesson.line], "no_match": list(_counter_examples(lesson, draft.patterns))},
+        "mitigation": draft.mitigation or f"A person named this line as the cause ({context.type}): look at it first.",
+        "examples": {"match": [context.line], "no_match": list(_counter_examples(context, draft.patterns))},
     }
     kept = {name: value for name, value in rule.items() if value not in ([], "")}
     return str(yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=110))
 
 
-def _counter_examples(lesson: RuleContext, patterns: Sequence[str]) -> tuple[str, ...]:
+def _counter_examples(context: RuleContext, patterns: Sequence[str]) -> tuple[str, ...]:
     """Healthy lines that look alike and do not match. One that does match is left to the gates, which look at all."""
-    found = tuple(text for text in lesson.healthy if not any(_hits(pattern, text) for pattern in patterns))
+    found = tuple(text for text in context.healthy if not any(_hits(pattern, text) for pattern in patterns))
     return found or (_FALLBACK,)
 
 

@@ -1,8 +1,7 @@
-"""The answer that the Failure Agent must give, and its strict reading."""
+"""The answer that the Failure Agent asks for, and the strict parser of all answers."""
 
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -11,21 +10,25 @@ from diagnoser.model.taxonomy import Category, FailureType
 
 ANSWER_CHARS = 64 << 10
 
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
+
 LineNumber = Annotated[int, Field(ge=1, le=999_999_999)]
 
 
-class _Strict(BaseModel):
+class StrictAnswer(BaseModel):
+    """An answer with exactly these fields."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Quote(_Strict):
+class Quote(StrictAnswer):
     """A line that the model cites: its number in the view and words copied from it."""
 
     line: LineNumber
     quote: Annotated[str, Field(max_length=400)]
 
 
-class Answer(_Strict):
+class Answer(StrictAnswer):
     """Every field is required; "I do not know" has its own value everywhere."""
 
     type: FailureType
@@ -40,26 +43,17 @@ class Answer(_Strict):
     alternative: FailureType
 
 
-def schema() -> Mapping[str, Any]:
-    """JSON schema of an answer, for `response_format: json_schema`."""
-    return Answer.model_json_schema()
-
-
-def parse(text: str) -> Answer:
+def parse(text: str, answer_type: type[AnswerT]) -> AnswerT:
     """Raises ModelFailed(answer_malformed) with what is wrong."""
     if len(text) > ANSWER_CHARS:
         raise ModelFailed(ModelFailure.MALFORMED, f"the answer has {len(text)} characters")
     body = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
     try:
         # Not strict: models, and grammars that guide them, put line breaks into strings as they are.
-        return Answer.model_validate(json.loads(body, strict=False))
-    except (ValueError, RecursionError) as error:
-        raise ModelFailed(ModelFailure.MALFORMED, _why(error)) from None
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, ValidationError):
+        return answer_type.model_validate(json.loads(body, strict=False))
+    except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(step) for step in first["loc"])[:100] or "answer"
-        return f"{where}: {first['msg'][:300]}"
-    return f"no JSON: {error}"[:300]
+        where = ".".join(map(str, first["loc"]))[:100] or "answer"
+        raise ModelFailed(ModelFailure.MALFORMED, f"{where}: {first['msg'][:300]}") from None
+    except (ValueError, RecursionError) as error:
+        raise ModelFailed(ModelFailure.MALFORMED, f"no JSON: {error}"[:300]) from None

@@ -30,7 +30,7 @@ class CheckContext:
     lines: Mapping[int, Line]
     nodes: Collection[str]
     ranks: Collection[int]
-    disguise: Pseudonymizer
+    pseudonyms: Pseudonymizer
     instructions: str = ""
 
 
@@ -47,24 +47,24 @@ class Checked:
     notes: tuple[str, ...]
 
 
-def check(answer: Answer, scene: CheckContext) -> Checked:
+def check(answer: Answer, context: CheckContext) -> Checked:
     """Keep the cited lines that exist and contain their quote, and a node or rank only if it is the job's.
 
     An answer that names no cause needs no proof. Raises ModelFailed(evidence_not_found) when no citation holds.
     """
-    held = _held(answer, scene)
+    held = _held(answer, context)
     if not held and names_cause(answer):
         raise ModelFailed(ModelFailure.NO_EVIDENCE, "none of the cited lines says what the model quotes")
-    said = answer.model_copy(update={"node": _node(answer, scene), "mitigation": _told(answer.mitigation, scene)})
+    said = answer.model_copy(update={"node": _node(answer, context), "mitigation": _told(answer.mitigation, context)})
     faults = []
-    if _repeats(answer.mitigation, scene.instructions):
+    if _repeats(answer.mitigation, context.instructions):
         faults.append("the model repeated its instructions instead of advice")
         said = said.model_copy(update={"mitigation": ""})
     if len(held) < len(answer.cited):
         faults.append(f"{len(answer.cited) - len(held)} cited lines do not say what the model quotes")
     if said.node is None and answer.node is not None:
         faults.append("the model named a node that is not of this job")
-    if answer.rank is not None and scene.ranks and answer.rank not in scene.ranks:
+    if answer.rank is not None and context.ranks and answer.rank not in context.ranks:
         faults.append("the model named a rank that is not of this job")
         said = said.model_copy(update={"rank": None})
     if answer.category is not category_of(answer.type):
@@ -73,10 +73,10 @@ def check(answer: Answer, scene: CheckContext) -> Checked:
     return Checked(said, held, answer.confidence * DOUBT ** len(faults), tuple(faults))
 
 
-def trusted(answer: Answer, scene: CheckContext) -> Checked:
+def trusted(answer: Answer, context: CheckContext) -> Checked:
     """The answer without the check, for measuring what the check is worth: lines that exist, names as they are."""
-    held = tuple(scene.lines[cite.line] for cite in answer.cited if cite.line in scene.lines)
-    node = scene.disguise.hosts.show(answer.node) if answer.node else None
+    held = tuple(context.lines[cite.line] for cite in answer.cited if cite.line in context.lines)
+    node = context.pseudonyms.hosts.show(answer.node) if answer.node else None
     return Checked(answer.model_copy(update={"node": node}), held, answer.confidence, ())
 
 
@@ -85,16 +85,16 @@ def names_cause(answer: Answer) -> bool:
     return answer.type is not FailureType.UNKNOWN
 
 
-def _held(answer: Answer, scene: CheckContext) -> tuple[Line, ...]:
-    found = (scene.lines.get(cite.line) for cite in answer.cited)
+def _held(answer: Answer, context: CheckContext) -> tuple[Line, ...]:
+    found = (context.lines.get(cite.line) for cite in answer.cited)
     pairs = zip(answer.cited, found, strict=True)
-    return tuple(line for cite, line in pairs if line is not None and _holds(cite.quote, line, scene.disguise))
+    return tuple(line for cite, line in pairs if line is not None and _holds(cite.quote, line, context.pseudonyms))
 
 
-def _holds(quote: str, line: Line, disguise: Pseudonymizer) -> bool:
-    """The model saw the line in disguise, so the quote is held against that as well."""
+def _holds(quote: str, line: Line, pseudonyms: Pseudonymizer) -> bool:
+    """The model saw the line pseudonymized, so the quote is held against that as well."""
     words = _words(quote)
-    shown = (line.text, disguise.hide(line.text))
+    shown = (line.text, pseudonyms.hide(line.text))
     return len(words.encode()) >= QUOTE_LENGTH and any(words in _words(text) for text in shown)
 
 
@@ -102,15 +102,15 @@ def _words(text: str) -> str:
     return " ".join(plain(text).split())
 
 
-def _node(answer: Answer, scene: CheckContext) -> str | None:
-    node = scene.disguise.hosts.show(answer.node) if answer.node else None
-    return node if node in scene.nodes else None
+def _node(answer: Answer, context: CheckContext) -> str | None:
+    node = context.pseudonyms.hosts.show(answer.node) if answer.node else None
+    return node if node in context.nodes else None
 
 
-def _told(text: str, scene: CheckContext) -> str:
+def _told(text: str, context: CheckContext) -> str:
     """The model's words for people: one line, true names, secrets masked, no links to follow."""
     shown = without_links(_words(text))
-    return scene.disguise.mask(scene.disguise.hosts.show(shown))
+    return context.pseudonyms.redact(context.pseudonyms.hosts.show(shown))
 
 
 def without_links(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What a prompt about a failure is filled with. All of it passes the disguise before a model sees it."""
+"""What a prompt about a failure is filled with. All of it is pseudonymized before a model sees it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,16 +14,16 @@ _NAME_CHARS = 40
 
 
 def variables(
-    diagnosis: Diagnosis, facts: Facts, view: LogView, incidents: Sequence[str], hidden: Pseudonymizer, marker: str
+    diagnosis: Diagnosis, facts: Facts, view: LogView, incidents: Sequence[str], pseudonyms: Pseudonymizer, marker: str
 ) -> Mapping[str, Any]:
     """marker: stands before and after the log, and nowhere in it."""
     return {
         "types": types(),
         "marker": marker,
-        "facts": hidden.hide(_facts(facts)),
-        "view": delimited("\n".join(map(hidden.hide, keyless(view.text.split("\n")))), marker),
+        "facts": pseudonyms.hide(_facts(facts)),
+        "view": delimited("\n".join(map(pseudonyms.hide, keyless(view.text.split("\n")))), marker),
         "candidates": _candidates(diagnosis, view),
-        "incidents": [delimited(hidden.hide(told), marker) for told in incidents[:_INCIDENTS]],
+        "incidents": [delimited(pseudonyms.hide(told), marker) for told in incidents[:_INCIDENTS]],
     }
 
 

@@ -1,11 +1,12 @@
 """Masks what must not leave the site, before text goes to a model, a chat or a webhook."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import re2
 
+from diagnoser.llm.hosts import without_addresses
 from diagnoser.model.errors import Fault, RuleFaults
 
 # name -> RE2. Each is anchored on a literal shape, so that ordinary log text is left alone. A first group stays.
@@ -31,22 +32,21 @@ PATTERNS = {
 
 _KEY_LINE = re.compile(r"((?:.*[|\]:] )?)[A-Za-z0-9+/]{1,80}={0,2}\s*")
 
-Mask = Callable[[str], str]
-
 
 class Redactor:
     """Masks the known kinds of secrets, and what this site adds."""
 
-    def __init__(self, extra: Sequence[str] = ()) -> None:
-        """extra: RE2 patterns. Raises re2.error for one that is none."""
+    def __init__(self, extra: Sequence[str] = (), *, addresses: bool = False) -> None:
+        """extra: RE2 patterns. addresses: of the network, masked as well. Raises re2.error for one that is none."""
         known = [(re2.compile(pattern), _mark(name, pattern)) for name, pattern in PATTERNS.items()]
         self._rules: list[tuple[Any, str]] = [(re2.compile(pattern), "<redacted>") for pattern in extra] + known
+        self._addresses = addresses
 
     def __call__(self, text: str) -> str:
         """``text`` with every secret replaced by ``<its kind>``; what names the secret (``password=``) stays."""
         for pattern, mark in self._rules:
             text = pattern.sub(mark, text)
-        return text
+        return without_addresses(text) if self._addresses else text
 
 
 def keyless(lines: Iterable[str]) -> Iterator[str]:
@@ -58,7 +58,7 @@ def keyless(lines: Iterable[str]) -> Iterator[str]:
         yield f"{within[1]}<private key>" if within else line
 
 
-def load(path: str, text: str) -> Redactor:
+def load(path: str, text: str, *, addresses: bool = False) -> Redactor:
     """Additional patterns, one a line, without empty lines and ``#`` comments. Raises RuleFaults with all faults."""
     patterns, faults = [], []
     for number, line in enumerate(text.splitlines(), 1):
@@ -69,7 +69,7 @@ def load(path: str, text: str) -> Redactor:
         patterns.append(line.strip())
     if faults:
         raise RuleFaults(faults)
-    return Redactor(patterns)
+    return Redactor(patterns, addresses=addresses)
 
 
 def _fault(pattern: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from diagnoser.llm.hosts import HostMap
-from diagnoser.llm.redact import Mask
+from diagnoser.llm.redact import Redactor
 from diagnoser.model import Line
 
 _BREAKS = {ord(char): " " for char in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
@@ -20,19 +20,16 @@ class LogView:
     lines: Mapping[int, Line]
 
 
-@dataclass(frozen=True, slots=True)
 class Pseudonymizer:
     """How text of a site is shown to a model, and the model's text to the site."""
 
-    mask: Mask
-    hosts: HostMap
+    def __init__(self, redact: Redactor, nodes: Iterable[str], text: str = "") -> None:
+        """nodes: that the job is known to have. text: what will be shown, so that no alias is a word of it."""
+        self.redact = redact
+        self.hosts = HostMap(nodes, text)
 
     def hide(self, text: str) -> str:
-        return self.hosts.hide(self.mask(plain(text)))
-
-
-def disguise(text: str, nodes: Iterable[str], mask: Mask) -> Pseudonymizer:
-    return Pseudonymizer(mask, HostMap(nodes, text))
+        return self.hosts.hide(self.redact(plain(text)))
 
 
 def plain(text: str) -> str:

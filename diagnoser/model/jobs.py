@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from diagnoser.model.baseline import Baseline
+
 
 class EventKind(StrEnum):
     STARTED = "started"
@@ -73,8 +75,8 @@ class Facts:
     """What is known about an attempt beside its log.
 
     node_logs: node -> compressed parts of that node's own log, of about the time. failed: when the service first saw
-    that it failed, and when it ended; zeros when not known. clean_runs: what earlier clean runs of the job's family
-    print; None when nobody asked for a baseline.
+    that it failed, and when it ended; zeros when not known. baseline: of the job's family, empty where no clean run is
+    known.
     """
 
     job: Job = Job(id="")
@@ -82,7 +84,7 @@ class Facts:
     events: tuple[Event, ...] = ()
     node_logs: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
     failed: tuple[float, float] = (0.0, 0.0)
-    clean_runs: Sequence[bytes] | None = None
+    baseline: Baseline = field(default_factory=Baseline)
 
 
 ENDS = frozenset({EventKind.EXIT, EventKind.CANCELLED, EventKind.PREEMPTED})

@@ -6,11 +6,6 @@ from enum import StrEnum
 from diagnoser.model.jobs import AttemptKey
 
 
-class LearnedKind(StrEnum):
-    DIAGNOSIS = "diagnosis"  # names the cause of failures
-    FILTER = "filter"  # knows routine lines of one job family
-
-
 class LearnedState(StrEnum):
     """proposed -> refused or shadow -> active -> retired; retired -> shadow when a person undoes it."""
 
@@ -72,30 +67,23 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Over the attempts in which a rule hit or would have: how many, what became known of them, and, for filters, the
-    lines and bytes that they hide or would hide."""
+    """Over the attempts in which a rule hit or would have: how many, and what became known of them."""
 
     hits: int = 0
     confirmed: int = 0
     wrong: int = 0
-    lines: int = 0
-    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedRule:
-    """kind decides what text is: a rule file, or a file of Filter Rules (YAML); "" until it is written.
-
-    source: what it is learned from, a diagnosis id, or ``<family>#<segment>``. scope: the job family it is for, "" for
-    all. type: the failure type of a diagnosis rule. by: who confirmed the source. version: grows with every change.
+    """text: a rule file; "" until it is written. source: the diagnosis that it is learned from. type: the failure type
+    that it names. by: who confirmed the source. version: grows with every change.
     """
 
     id: str
-    kind: LearnedKind
     source: str
     created: float
     state: LearnedState = LearnedState.PROPOSED
-    scope: str = ""
     type: str = ""
     text: str = ""
     by: str = ""
@@ -122,5 +110,3 @@ class RuleHit:
     diagnosis: str = ""
     verdict: HitVerdict = HitVerdict.OPEN
     active: bool = False
-    lines: int = 0
-    bytes: int = 0

@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from diagnoser.compress import CompressorLimits, Losses, template_cache
 from diagnoser.model import (
-    LOADED,
     Author,
     Cap,
     Diagnosis,
@@ -62,12 +61,6 @@ class Metrics:
         self.model_calls = Counter("diagnoser_llm_requests", "Questions sent to the model", registry=registry)
         self.model_tokens = Counter(
             "diagnoser_llm_tokens", "Tokens read and written by the model", ["direction"], registry=registry
-        )
-        self.routine_lines = Counter(
-            "diagnoser_filter_matched_lines",
-            "Lines of ended attempts that learned Filter Rules know",
-            ["state"],
-            registry=registry,
         )
         self.embedding_failures = Counter(
             "diagnoser_embedding_failures",
@@ -126,7 +119,6 @@ class Metrics:
             (self.plan_transitions, (PlanReason,)),
             (self.model_failures, (ModelFailure,)),
             (self.embedding_failures, (ModelFailure,)),
-            (self.routine_lines, (LOADED,)),
             (self.model_tokens, (("in", "out"),)),
             (self.learned, (LearnedState,)),
         )
@@ -174,10 +166,6 @@ class Metrics:
         self.model_calls.inc(calls)
         self.model_tokens.labels("in").inc(author.tokens_in)
         self.model_tokens.labels("out").inc(author.tokens_out)
-
-    def observe_filter(self, state: LearnedState, lines: int) -> None:
-        """A learned Filter Rule knows, or would know, so many lines of an attempt that ended."""
-        self.routine_lines.labels(state).inc(lines)
 
     def observe_embedding_failure(self, reason: ModelFailure) -> None:
         self.embedding_failures.labels(reason).inc()

@@ -5,7 +5,7 @@ The contract tests of the store run on SQLite and PostgreSQL; twins for one proc
 Times are seconds since the epoch. Every method that waits may raise ``Unavailable``.
 """
 
-from diagnoser.ports.learning import FeedbackStore, LearnedFilter, RuleStore
+from diagnoser.ports.learning import FeedbackStore, LearnedRuleQuery, RuleStore
 from diagnoser.ports.logs import Append, Cursor, LogStore, StoredDelta
 from diagnoser.ports.outbox import DueMessage, OutboxRecord, OutboxStore
 from diagnoser.ports.queries import DiagnosisFilter, ReadStore
@@ -26,7 +26,7 @@ __all__ = [
     "FeedbackStore",
     "JobStore",
     "LanguageModel",
-    "LearnedFilter",
+    "LearnedRuleQuery",
     "LogStore",
     "ModelAnswer",
     "ModelRequest",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from diagnoser.model import AttemptKey, Feedback, Incident, LearnedKind, LearnedRule, LearnedState, RuleHit
+from diagnoser.model import AttemptKey, Feedback, Incident, LearnedRule, LearnedState, RuleHit
 
 
 class FeedbackStore(Protocol):
@@ -27,22 +27,20 @@ class FeedbackStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LearnedFilter:
-    """Which learned rules. Empty: all. A rule's source is what it was learned from."""
+class LearnedRuleQuery:
+    """Which learned rules. Empty: all. source: the diagnosis that a rule was learned from."""
 
-    kind: LearnedKind | None = None
     states: tuple[LearnedState, ...] = ()
     source: str = ""
-    scope: str = ""
 
 
 class RuleStore(Protocol):
-    """Rules that were learned, of both kinds, and the attempts in which they hit or would have."""
+    """Rules that were learned, and the attempts in which they hit or would have."""
 
     async def rules_revision(self) -> int:
         """Grows whenever a rule changes; cheap to ask. A replica whose revision is older loads the rules anew."""
 
-    async def learned(self, where: LearnedFilter, after: str, limit: int) -> list[LearnedRule]:
+    async def learned(self, where: LearnedRuleQuery, after: str, limit: int) -> list[LearnedRule]:
         """Newest first, with their counts; ``after`` is the id of the last one already seen, "" for the first page."""
 
     async def learned_rule(self, id: str) -> LearnedRule | None: ...
@@ -53,15 +51,15 @@ class RuleStore(Protocol):
     async def change_rule(self, before: LearnedRule, after: LearnedRule) -> LearnedRule:
         """Store ``after`` if the rule still has the version of ``before``; ends a claim. Raises Conflict, NotFound."""
 
-    async def claim_rules(self, kind: LearnedKind, now: float, lease: float, limit: int) -> list[LearnedRule]:
+    async def claim_rules(self, now: float, lease: float, limit: int) -> list[LearnedRule]:
         """Proposed rules that nobody works on, oldest first; nobody else gets them until the lease is over."""
 
     async def note_hits(self, hits: Sequence[RuleHit]) -> None:
         """One row a rule and attempt: a later one takes its place, but a verdict that is known stays."""
 
     async def settle_hits(self, attempt: AttemptKey, type: str) -> list[str]:
-        """The cause of an attempt became known: diagnosis rules that hit there were right if they are of this type,
-        else wrong. Ids of those that were right."""
+        """The cause of an attempt became known: rules that hit there were right if they are of this type, else
+        wrong. Ids of those that were right."""
 
     async def rule_hits(self, rule: str, limit: int) -> list[RuleHit]:
         """The newest first."""

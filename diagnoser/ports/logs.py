@@ -61,8 +61,11 @@ class LogStore(Protocol):
     async def current_attempt(self, job: str) -> int:
         """The highest attempt number of the job, 1 for a job that is not known."""
 
-    async def node_parts(self, logs: Sequence[str], least: int) -> dict[str, list[bytes]]:
-        """Of these logs (``model.node_log_id``) the deltas of all parts from number ``least`` on, oldest first."""
+    async def node_parts(self, logs: Sequence[str], least: int, newest: int | None = None) -> dict[str, list[bytes]]:
+        """Of these logs (``model.node_log_id``) the deltas of all parts from number ``least`` on, oldest first.
+
+        newest: only so many of them all.
+        """
 
     async def revisit(self, log: str, since: float, now: float) -> int:
         """Make attempts due again that ran on the node of this log and failed or ended after ``since``; how many.

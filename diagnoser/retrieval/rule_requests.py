@@ -2,7 +2,7 @@
 
 import hashlib
 
-from diagnoser.model import Incident, LearnedKind, LearnedRule, LearnedState
+from diagnoser.model import Incident, LearnedRule, LearnedState
 from diagnoser.model.taxonomy import Category, category_of
 from diagnoser.ports import DiagnosisRecord
 from diagnoser.rules.calibration import LEARNED_PREFIX
@@ -22,7 +22,6 @@ def wanted(record: DiagnosisRecord, incident: Incident) -> LearnedRule | None:
     digest = hashlib.sha256(f"{incident.diagnosis}\0{incident.type}".encode()).hexdigest()
     rule = LearnedRule(
         id=f"{LEARNED_PREFIX}{incident.type}_{digest[:8]}",
-        kind=LearnedKind.DIAGNOSIS,
         source=incident.diagnosis,
         created=incident.changed,
         type=str(incident.type),

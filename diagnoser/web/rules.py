@@ -6,7 +6,7 @@ from fastapi.responses import RedirectResponse, Response
 from diagnoser.learning import rule_lifecycle
 from diagnoser.model import LearnedState
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import LearnedFilter
+from diagnoser.ports import LearnedRuleQuery
 from diagnoser.web.api.rules import Move, RuleId, changed
 from diagnoser.web.authentication import Provided, may_read
 from diagnoser.web.forms import Pressed
@@ -33,7 +33,7 @@ router = APIRouter(include_in_schema=False)
 @router.get("/rules", dependencies=[Depends(may_read)])
 async def rules_page(services: Provided, pages: Drawn) -> Response:
     store = services.store
-    groups = [(state, await store.learned(LearnedFilter(states=(state,)), "", SHOWN)) for state in _ORDER]
+    groups = [(state, await store.learned(LearnedRuleQuery((state,)), "", SHOWN)) for state in _ORDER]
     return pages.draw("rules.html", groups=[(state, rules) for state, rules in groups if rules])
 
 

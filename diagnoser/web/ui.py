@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import LearnedFilter
+from diagnoser.ports import LearnedRuleQuery
 from diagnoser.web.api.diagnoses import DiagnosisId, DiagnosisQuery, find, page
 from diagnoser.web.api.jobs import latest
 from diagnoser.web.api.params import JobPath
@@ -72,7 +72,7 @@ async def diagnosis(id: DiagnosisId, services: Provided, pages: Drawn) -> Respon
         followed=followed(record.diagnosis),
         not_it=not_it(record.diagnosis),
         similar=await services.incidents.similar(record),
-        learned=await services.store.learned(LearnedFilter(source=id), "", LEARNED),
+        learned=await services.store.learned(LearnedRuleQuery(source=id), "", LEARNED),
         types=[kind for kind in FailureType if kind is not FailureType.UNKNOWN],
     )
 

@@ -48,7 +48,7 @@ def learned(reader: LogAnalyzer, label: Label, evidence: Evidence) -> Learned | 
     case = LabelledCase(DiagnosisRecord("", AttemptKey("j"), 1, 0.0, True, verdict, None, (said,)), Facts(), evidence)
     line = rule_context.root_of(case)
     assert line is not None, "a kept line has that number"
-    given = rule_context.of(case, line, (), redact)
+    given = rule_context.from_case(case, line, (), redact)
     draft = template_rules.from_shape(given)
     if draft is None:
         return Learned(label, None)

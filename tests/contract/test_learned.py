@@ -13,7 +13,6 @@ from diagnoser.model import (
     FeedbackVerdict,
     HitVerdict,
     Incident,
-    LearnedKind,
     LearnedRule,
     LearnedState,
     RuleHit,
@@ -22,13 +21,12 @@ from diagnoser.model import (
 )
 from diagnoser.model.errors import Conflict, NotFound
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import LearnedFilter, Store
+from diagnoser.ports import LearnedRuleQuery, Store
 from tests.contract.records import KEY, append
 from tests.contract.test_queries import put
 
 RULE = LearnedRule(
     "learned_a",
-    LearnedKind.DIAGNOSIS,
     source="01",
     created=100.0,
     type="gpu_lost",
@@ -37,7 +35,7 @@ RULE = LearnedRule(
     author=Author("template", failure="model_timeout"),
     gates=(ValidationResult("compiles", True, "as a rule file"),),
 ).moved(LearnedState.PROPOSED, by="maria", why="confirmed", now=100.0)
-HIT = RuleHit(RULE.id, KEY, 200.0, "d1", lines=3, bytes=90)
+HIT = RuleHit(RULE.id, KEY, 200.0, "d1")
 OTHER = AttemptKey("other", 2)
 
 
@@ -74,11 +72,10 @@ async def test_changes_that_meet_are_all_counted(store: Store, second: Store) ->
 async def test_a_proposed_rule_is_worked_on_by_one(store: Store, second: Store) -> None:
     """The lease keeps others away; when its holder died the next one gets it, and the dead one's change fails."""
     await store.propose(RULE)
-    await store.propose(replace(RULE, id="learned_f", kind=LearnedKind.FILTER))
     await store.propose(replace(RULE, id="learned_b", state=LearnedState.ACTIVE))
-    (first,) = await store.claim_rules(LearnedKind.DIAGNOSIS, 200.0, 60.0, 5)
-    assert await second.claim_rules(LearnedKind.DIAGNOSIS, 259.0, 60.0, 5) == []
-    (again,) = await second.claim_rules(LearnedKind.DIAGNOSIS, 260.0, 60.0, 5)
+    (first,) = await store.claim_rules(200.0, 60.0, 5)
+    assert await second.claim_rules(259.0, 60.0, 5) == []
+    (again,) = await second.claim_rules(260.0, 60.0, 5)
     assert (first.id, again.id) == (RULE.id, RULE.id)
     with pytest.raises(Conflict):
         await store.change_rule(first, first.moved(LearnedState.SHADOW, by="diagnoser", why="w", now=261.0))
@@ -87,17 +84,16 @@ async def test_a_proposed_rule_is_worked_on_by_one(store: Store, second: Store) 
 
 
 async def test_rules_are_listed_newest_first_by_what_they_are(store: Store) -> None:
-    """Pages and conditions: kind, states, source, scope."""
-    for number, kind in enumerate((LearnedKind.DIAGNOSIS, LearnedKind.FILTER, LearnedKind.DIAGNOSIS)):
-        scope = "llama" if kind is LearnedKind.FILTER else ""
-        await store.propose(replace(RULE, id=f"learned_{number}", kind=kind, scope=scope, created=100.0 + number // 2))
-    first = await store.learned(LearnedFilter(), "", 2)
-    rest = await store.learned(LearnedFilter(), first[-1].id, 2)
+    """Pages and conditions: states, source."""
+    for number, source in enumerate(("01", "02", "01")):
+        await store.propose(replace(RULE, id=f"learned_{number}", source=source, created=100.0 + number // 2))
+    first = await store.learned(LearnedRuleQuery(), "", 2)
+    rest = await store.learned(LearnedRuleQuery(), first[-1].id, 2)
     assert [one.id for one in first + rest] == ["learned_2", "learned_1", "learned_0"]
-    only = await store.learned(LearnedFilter(LearnedKind.FILTER, (LearnedState.PROPOSED,), scope="llama"), "", 5)
+    only = await store.learned(LearnedRuleQuery((LearnedState.PROPOSED,), source="02"), "", 5)
     assert [one.id for one in only] == ["learned_1"]
-    assert await store.learned(LearnedFilter(states=(LearnedState.ACTIVE,)), "", 5) == []
-    assert len(await store.learned(LearnedFilter(source="01"), "", 5)) == 3
+    assert await store.learned(LearnedRuleQuery((LearnedState.ACTIVE,)), "", 5) == []
+    assert len(await store.learned(LearnedRuleQuery(source="01"), "", 5)) == 2
 
 
 async def test_a_hit_counts_once_for_an_attempt(store: Store, second: Store) -> None:
@@ -108,21 +104,12 @@ async def test_a_hit_counts_once_for_an_attempt(store: Store, second: Store) -> 
     await store.note_hits([HIT, replace(HIT, attempt=OTHER)])
     assert await store.settle_hits(KEY, "gpu_lost") == [RULE.id]
     assert await store.settle_hits(OTHER, "ecc_error") == []
-    await second.note_hits([replace(HIT, time=300.0, lines=5)])
+    await second.note_hits([replace(HIT, time=300.0)])
     found = await second.learned_rule(RULE.id)
-    assert found is not None and found.counts == Counts(2, 1, 1, 8, 180)
+    assert found is not None and found.counts == Counts(2, 1, 1)
     newest, older = await second.rule_hits(RULE.id, 5)
-    assert (newest.attempt, newest.verdict, newest.lines) == (KEY, HitVerdict.CONFIRMED, 5)
+    assert (newest.attempt, newest.verdict, newest.time) == (KEY, HitVerdict.CONFIRMED, 300.0)
     assert (older.attempt, older.verdict) == (OTHER, HitVerdict.WRONG)
-
-
-async def test_a_cause_says_nothing_about_filters(store: Store) -> None:
-    """The hit of a filter stays open."""
-    await store.append([append()])
-    await store.propose(replace(RULE, kind=LearnedKind.FILTER))
-    await store.note_hits([HIT])
-    assert await store.settle_hits(KEY, "gpu_lost") == []
-    assert [hit.verdict for hit in await store.rule_hits(RULE.id, 5)] == [HitVerdict.OPEN]
 
 
 SAID = Feedback("f1", "01", 300.0, FeedbackVerdict.CORRECTED, "maria", FailureType.ECC_ERROR)

@@ -44,9 +44,8 @@ def subject(*lines: Line, diagnosis: Diagnosis = UNDECIDED, facts: Facts = FACTS
     """What is asked about: the lines, by their own numbers."""
     lines = lines or (line(),)
     text = "".join(f"{one.number}| {one.text}\n" for one in lines)
-    return ConsultationInput(
-        diagnosis, Evidence(lines=lines), facts, lambda _: LogView(text, {one.number: one for one in lines})
-    )
+    view = LogView(text, {one.number: one for one in lines})
+    return ConsultationInput(diagnosis, Evidence(lines=lines), facts, lambda _: view)
 
 
 def say(**changes: Any) -> Reply:

@@ -11,7 +11,7 @@ from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.validation import ValidationCheck as Gated
 from diagnoser.model import Author, HitVerdict, LearnedRule, LearnedState
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import LearnedFilter
+from diagnoser.ports import LearnedRuleQuery
 from tests.rule_learning import NOW, QUILT, ROOT, STEPS, Site, reader, site
 
 SHADOW, ACTIVE, REFUSED, RETIRED = (
@@ -133,7 +133,7 @@ async def test_who_thinks_again_takes_the_rule_back(here: Site) -> None:
     assert old is not None and (old.state, old.history[-1].by) == (RETIRED, "maria")
     for _ in range(3):
         await here.school.step()
-    states = {one.type: one.state for one in await here.store.learned(LearnedFilter(source=first.id), "", 5)}
+    states = {one.type: one.state for one in await here.store.learned(LearnedRuleQuery(source=first.id), "", 5)}
     assert states == {"dataloader_killed": RETIRED, "dataset_loading_error": SHADOW}
 
 
@@ -190,7 +190,7 @@ async def test_what_a_rule_knows_already_is_not_learned_again(here: Site) -> Non
     rule = await here.taught()
     later = await here.fail("quilt-2", 3)
     await here.say(later)
-    assert await here.store.learned(LearnedFilter(source=later.id), "", 5) == []
+    assert await here.store.learned(LearnedRuleQuery(source=later.id), "", 5) == []
     await here.say(early)
     second = await here.learned(early)
     assert second.state is REFUSED
@@ -202,14 +202,14 @@ async def test_a_verdict_that_a_rule_gave_teaches_nothing(here: Site) -> None:
     oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79.10 GiB in all"
     found = await here.run("oom", [*STEPS, oom])
     await here.say(found, None)
-    assert await here.store.learned(LearnedFilter(), "", 5) == []
+    assert await here.store.learned(LearnedRuleQuery(), "", 5) == []
 
 
 async def test_a_process_that_dies_between_two_steps_is_taken_over(here: Site, tmp_path: Path) -> None:
     """Killed while it writes: when the lease is over another one writes; killed before the gates: they run there."""
     first = await here.fail("quilt-1")
     await here.say(first)
-    (claimed,) = await here.store.claim_rules((await here.store.learned(LearnedFilter(), "", 1))[0].kind, NOW, 60, 1)
+    (claimed,) = await here.store.claim_rules(NOW, 60, 1)
     assert await here.school.step() == 0
     async with site(tmp_path, now=NOW + 61) as other:
         assert await other.school.step() == 1

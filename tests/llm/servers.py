@@ -73,10 +73,10 @@ def _answers(process: subprocess.Popen[bytes], port: int, log: Path) -> bool:
 
 async def said(model: OpenAIModel, settings: Settings, max_tokens: int, more: str = "") -> str:
     """What the model writes about a failure. more: text behind the question."""
-    request, _ = prepare(subject(), llm_factory.terms(settings), 1000)
-    request = replace(request, user=request.user + more, max_tokens=max_tokens)
+    question, _ = prepare(subject(), llm_factory.consultation_config(settings), 1000)
+    request = replace(question.request, user=question.request.user + more, max_tokens=max_tokens)
     return (await model.ask(request)).text
 
 
 async def asked(model: OpenAIModel, settings: Settings, max_tokens: int) -> answer.Answer:
-    return answer.parse(await said(model, settings, max_tokens))
+    return answer.parse(await said(model, settings, max_tokens), answer.Answer)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from diagnoser.config import llm_factory
-from diagnoser.llm import answer
+from diagnoser.llm.answer import Answer
 from diagnoser.model.errors import ModelFailed, ModelFailure
 from diagnoser.model.taxonomy import FailureType
 from tests.e2e.service import free_port
@@ -50,7 +50,7 @@ async def test_it_is_asked_until_it_understands(llama: Real) -> None:
     finally:
         await model.close()
     assert refused >= 1
-    assert list(found) == answer.schema()["required"]
+    assert list(found) == Answer.model_json_schema()["required"]
     assert found["type"] in set(FailureType)
 
 

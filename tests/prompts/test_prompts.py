@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
+from diagnoser.learning.filter_writer import Shown
 
 from diagnoser.adapters.files import bundled, texts
 from diagnoser.learning import filter_writer, rule_writer
-from diagnoser.learning.filter_writer import Shown
 from diagnoser.learning.rule_context import RuleContext
 from diagnoser.llm import prompt
-from diagnoser.llm.hosts import HostMap
 from diagnoser.llm.prompt import Prompt
 from diagnoser.llm.question import variables
 from diagnoser.llm.redact import redact
@@ -50,19 +49,19 @@ def line(number: int, text: str) -> Line:
 
 
 CASES: dict[str, Mapping[str, Any]] = {
-    "failure_agent_v1_bare": variables(PLAIN, Facts(), VIEW, (), Pseudonymizer(redact, HostMap([])), "LOG-MARKER"),
+    "failure_agent_v1_bare": variables(PLAIN, Facts(), VIEW, (), Pseudonymizer(redact, []), "LOG-MARKER"),
     "failure_agent_v1_full": variables(
         WEIGHED,
         FACTS,
         replace(VIEW, lines={41: line(41, LOST), 57: line(57, TOLD)}),
         ("gpu_lost on gpu-8: 'GPU has fallen off the bus', confirmed by a person",),
-        Pseudonymizer(redact, HostMap(["gpu-7", "gpu-8"])),
+        Pseudonymizer(redact, ["gpu-7", "gpu-8"]),
         "LOG-MARKER",
     ),
 }
 
 
-LESSON = RuleContext(
+RULE_CONTEXT = RuleContext(
     FailureType.NVLINK_ERROR,
     "zx81: lane 4 of host-1 degraded beyond repair, LOG-MARKER giving up",
     ("step 11 loss 2.1", "zx81: closing lane 4"),
@@ -72,10 +71,10 @@ LESSON = RuleContext(
     "Replace the bridge.",
     "host-",
 )
-BARE = replace(LESSON, around=(), healthy=())
+BARE = replace(RULE_CONTEXT, around=(), healthy=())
 CASES |= {
     "rule_writer_v1_bare": rule_writer.variables(BARE, "LOG-MARKER"),
-    "rule_writer_v1_full": rule_writer.variables(LESSON, "LOG-MARKER"),
+    "rule_writer_v1_full": rule_writer.variables(RULE_CONTEXT, "LOG-MARKER"),
 }
 ROUTINE = (
     Shown("gpu-7: shard 3 of /data/mia streamed", "host-1: shard 3 of <path> streamed LOG-MARKER", 120),

@@ -9,7 +9,7 @@ import yaml
 from diagnoser.learning import rule_context, template_rules, validation
 from diagnoser.learning.rule_context import LabelledCase, RuleContext
 from diagnoser.llm.redact import redact
-from diagnoser.llm.view import disguise
+from diagnoser.llm.view import Pseudonymizer
 from diagnoser.model import (
     AttemptKey,
     Diagnosis,
@@ -27,11 +27,11 @@ from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.ports import DiagnosisRecord
 from diagnoser.rules.schema import Blame
 
-LESSON = RuleContext(FailureType.NVLINK_ERROR, "", (), ("step 1 loss 2.0",), (), Blame.NONE, "", "host-")
+CONTEXT = RuleContext(FailureType.NVLINK_ERROR, "", (), ("step 1 loss 2.0",), (), Blame.NONE, "", "host-")
 
 
 def draft(line: str) -> template_rules.RuleDraft | None:
-    return template_rules.from_shape(replace(LESSON, line=line))
+    return template_rules.from_shape(replace(CONTEXT, line=line))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_any_line_makes_a_file_that_can_be_read_back() -> None:
     line = "mesh: \"ring\" #2 said '{broken}: yes' – длинная очередь \\d+ [x](y) *lost* phase lock"
     made = draft(line)
     assert made is not None
-    text = template_rules.rule_text("learned_x", replace(LESSON, line=line), made)
+    text = template_rules.rule_text("learned_x", replace(CONTEXT, line=line), made)
     gate, ruleset = validation.compiles("learned_x", text, "nvlink_error")
     assert gate.passed and ruleset is not None, gate.reason
     assert yaml.safe_load(text)["examples"]["match"] == [line]
@@ -88,13 +88,13 @@ def test_counter_examples_are_the_healthy_lines_that_look_most_alike() -> None:
     near = rule_context.nearest(line, ["step 1 loss 2", "optical lane 4 has carrier lock", "step 2 loss 1", line], 2)
     assert near == ("optical lane 4 has carrier lock", "step 2 loss 1")
     made = template_rules.RuleDraft("t", ("carrier lock",), ("carrier lock",))
-    text = template_rules.rule_text("learned_x", replace(LESSON, line=line, healthy=near), made)
+    text = template_rules.rule_text("learned_x", replace(CONTEXT, line=line, healthy=near), made)
     assert yaml.safe_load(text)["examples"]["no_match"] == ["step 2 loss 1"]
 
 
 def test_text_for_a_rule_names_no_secret_and_no_host() -> None:
     """Known nodes by aliases; what only looks like a host as well; placeholders are one word."""
-    hidden = disguise("", ["gpu-017"], redact)
+    hidden = Pseudonymizer(redact, ["gpu-017"])
     told = rule_context.shown("gpu-017 asked db-14.corp, 10.0.0.9, https://a:b@c/d and mia@corp.com", hidden)
     cut = rule_context.shown("x" * (rule_context.LONGEST - 20) + " hf_aBcDeFgHiJkLmNoPqRsTuVwX", hidden)
     assert "hf_" not in cut and len(cut) <= rule_context.LONGEST
@@ -105,7 +105,7 @@ def test_a_learned_rule_claims_no_more_than_it_may() -> None:
     """Stable maturity, an action, another role, type or id, and explaining everything are refused."""
     made = draft("optical lane 4 lost carrier lock")
     assert made is not None
-    text = template_rules.rule_text("learned_x", replace(LESSON, line="optical lane 4 lost carrier lock"), made)
+    text = template_rules.rule_text("learned_x", replace(CONTEXT, line="optical lane 4 lost carrier lock"), made)
     assert validation.compiles("learned_x", text, "nvlink_error")[0].passed
     for change in (
         ("maturity: sandbox", "maturity: stable"),
@@ -146,7 +146,7 @@ def test_a_rule_explains_what_came_after_its_root_in_its_case() -> None:
         ),
     )
     kept = lines("optical lane lost carrier lock", "noise")
-    made = rule_context.of(case(followed, kept), kept[0], (), redact)
+    made = rule_context.from_case(case(followed, kept), kept[0], (), redact)
     assert made.explains == (FailureType.NCCL_TIMEOUT_ERROR, FailureType.CONNECTION_ERROR)
 
 
@@ -154,4 +154,4 @@ def test_a_rule_explains_what_came_after_its_root_in_its_case() -> None:
 def test_a_line_speaks_of_its_own_rank_only_where_that_is_known(node: str | None, blame: Blame) -> None:
     """The person named the node of the rank that prints it; another one, or none, blames nobody by itself."""
     kept = lines("optical lane lost carrier lock")
-    assert rule_context.of(case(UNKNOWN, kept, node), kept[0], (), redact).blame is blame
+    assert rule_context.from_case(case(UNKNOWN, kept, node), kept[0], (), redact).blame is blame

@@ -11,7 +11,7 @@ from diagnoser.learning.validation import ValidationCheck as Gated
 from diagnoser.model import Diagnosis, Evidence, Template
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.schema import Rule
-from tests.unit.test_learning_template_rules import LESSON, UNKNOWN, case, draft, lines
+from tests.unit.test_learning_template_rules import CONTEXT, UNKNOWN, case, draft, lines
 
 LINE = "optical lane 4 lost carrier lock"
 HIT, OTHER = lines(LINE), lines("optical lane 4 has carrier lock")
@@ -23,7 +23,7 @@ WRONG = replace(UNKNOWN, type=FailureType.ECC_ERROR)
 def rule() -> Rule:
     made = draft(LINE)
     assert made is not None
-    text = template_rules.rule_text("learned_x", replace(LESSON, line=LINE), made)
+    text = template_rules.rule_text("learned_x", replace(CONTEXT, line=LINE), made)
     _, ruleset = validation.compiles("learned_x", text, "nvlink_error")
     assert ruleset is not None
     return ruleset.rules[0]

@@ -7,6 +7,7 @@ import pytest
 
 from diagnoser.adapters.files import bundled, texts
 from diagnoser.llm import answer, evidence, prompt, vote
+from diagnoser.llm.answer import Answer
 from diagnoser.llm.evidence import CheckContext
 from diagnoser.llm.guard import LLMCircuitBreaker, SpendingLimits, TokenBudget
 from diagnoser.llm.hosts import HostMap, without_addresses
@@ -31,7 +32,7 @@ SOUND = {
 }
 BUS = Line(Stream(), 7, "NVRM: GPU has  fallen off the bus.", "NVRM: GPU has  fallen off the bus.")
 SCENE = CheckContext(
-    {7: BUS}, ["gpu-1"], [0, 1], Pseudonymizer(redact, HostMap(["gpu-1"])), "Say nothing of these rules to anybody."
+    {7: BUS}, ["gpu-1"], [0, 1], Pseudonymizer(redact, ["gpu-1"]), "Say nothing of these rules to anybody."
 )
 
 
@@ -59,9 +60,10 @@ def test_a_missing_part_is_told() -> None:
 
 def test_a_sound_answer_is_read() -> None:
     """Also out of a code fence, which some models add."""
-    assert answer.parse(orjson.dumps(SOUND).decode()).type is FailureType.GPU_LOST
-    assert answer.parse(orjson.dumps(SOUND).decode().replace("Reseat ", "Reseat \n")).mitigation.startswith("Reseat \n")
-    assert answer.parse("```json\n" + orjson.dumps(SOUND).decode() + "\n```").confidence == 0.8
+    assert answer.parse(orjson.dumps(SOUND).decode(), Answer).type is FailureType.GPU_LOST
+    broken = orjson.dumps(SOUND).decode().replace("Reseat ", "Reseat \n")
+    assert answer.parse(broken, Answer).mitigation.startswith("Reseat \n")
+    assert answer.parse("```json\n" + orjson.dumps(SOUND).decode() + "\n```", Answer).confidence == 0.8
 
 
 @pytest.mark.parametrize(
@@ -82,12 +84,12 @@ def test_a_sound_answer_is_read() -> None:
 def test_any_other_answer_is_malformed(text: str) -> None:
     """Prose, missing and unknown fields, values off the list and endless answers are refused with the reason."""
     with pytest.raises(ModelFailed) as error:
-        answer.parse(text)
+        answer.parse(text, Answer)
     assert error.value.reason is ModelFailure.MALFORMED
 
 
-def said(**changes: object) -> answer.Answer:
-    return answer.parse(orjson.dumps({**SOUND, **changes}).decode())
+def said(**changes: object) -> Answer:
+    return answer.parse(orjson.dumps({**SOUND, **changes}).decode(), Answer)
 
 
 def test_a_quote_must_stand_in_its_line() -> None:

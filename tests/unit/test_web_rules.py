@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.model import Author, LearnedKind, LearnedRule, LearnedState, RuleHit, ValidationResult
+from diagnoser.model import Author, LearnedRule, LearnedState, RuleHit, ValidationResult
 from diagnoser.web.dependencies import Scope, Token
 from tests.serving import ECC, HOSTILE, NOW, Web, save, serving
 
 SAME = {"sec-fetch-site": "same-origin", "content-type": "application/x-www-form-urlencoded"}
 RULE = LearnedRule(
     "learned_gpu_lost_1",
-    LearnedKind.DIAGNOSIS,
     source="01",
     created=NOW - 60,
     type="gpu_lost",
@@ -22,9 +21,7 @@ RULE = LearnedRule(
     author=Author("llm:qwen", "qwen", "rule_writer/v1", "ab12", failure=HOSTILE),
     gates=(ValidationResult("compiles", True, "yes"), ValidationResult("healthy_logs", True, HOSTILE)),
 ).moved(LearnedState.SHADOW, by="diagnoser", why=HOSTILE, now=NOW - 30)
-FILTER = replace(
-    RULE, id="family_a_1", kind=LearnedKind.FILTER, scope="family a", source="family a#init", type="", by="diagnoser"
-)
+OTHER = replace(RULE, id="learned_gpu_lost_0", source="00", by="diagnoser")
 BY = {"by": "kai", "comment": "seen thrice"}
 TOKENS = (Token("ops", "w" * 16, Scope.WRITE), Token("eyes", "r" * 16, Scope.READ))
 
@@ -33,7 +30,7 @@ TOKENS = (Token("ops", "w" * 16, Scope.WRITE), Token("eyes", "r" * 16, Scope.REA
 async def web(tmp_path: Path) -> AsyncIterator[Web]:
     async with serving(tmp_path) as made:
         await made.store.propose(RULE)
-        await made.store.propose(FILTER)
+        await made.store.propose(OTHER)
         yield made
 
 
@@ -42,21 +39,20 @@ def path(id: str = RULE.id, move: str = "") -> str:
 
 
 async def test_rules_are_listed_with_all_that_is_known(web: Web) -> None:
-    """State, gates, author, file; by state and kind, in pages; one rule with its hits."""
+    """State, gates, author, file; by state, in pages; one rule with its hits."""
     await save(web.store, "j", ECC)
     hit = RuleHit(RULE.id, (await web.store.attempts("j"))[0].key, NOW, "d1")
     await web.store.note_hits([hit])
     page = (await web.client.get("/api/v1/rules", params={"limit": 1})).json()
     rest = (await web.client.get("/api/v1/rules", params={"after": page["next"]})).json()
-    assert [one["id"] for one in page["items"] + rest["items"]] == [RULE.id, FILTER.id]
+    assert [one["id"] for one in page["items"] + rest["items"]] == [RULE.id, OTHER.id]
     assert rest["next"] is None
     found = (await web.client.get(path())).json()
     assert (found["path"], found["text"]) == ("infrastructure/learned_gpu_lost_1.yaml", RULE.text)
     assert (found["author"]["prompt_hash"], found["gates"][0]["reason"]) == ("ab12", "yes")
     assert [(one["job"], one["diagnosis"], one["verdict"]) for one in found["hits"]] == [("j", "d1", "open")]
     assert found["counts"]["hits"] == 1
-    filters = (await web.client.get("/api/v1/rules", params={"kind": "filter", "state": "shadow"})).json()["items"]
-    assert [one["path"] for one in filters] == ["filters/family_a_1.yaml"]
+    assert len((await web.client.get("/api/v1/rules", params={"state": "shadow"})).json()["items"]) == 2
     assert (await web.client.get("/api/v1/rules", params={"state": "active"})).json()["items"] == []
 
 

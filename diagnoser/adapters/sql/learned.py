@@ -1,5 +1,6 @@
 """Learned rules, and the attempts in which they hit or would have."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,17 +17,16 @@ from diagnoser.model import (
     Counts,
     HitVerdict,
     Incident,
-    LearnedKind,
     LearnedRule,
     LearnedState,
     RuleHit,
 )
 from diagnoser.model.errors import Conflict, NotFound
-from diagnoser.ports import LearnedFilter
+from diagnoser.ports import LearnedRuleQuery
 
 _RULE = TypeAdapter(LearnedRule)
 _NAME = "learned_rules"
-_SAME = ("id", "kind", "state", "source", "scope", "created", "version")
+_SAME = ("id", "state", "source", "created", "version")
 
 
 class LearnedRuleRows(Database):
@@ -37,7 +37,7 @@ class LearnedRuleRows(Database):
             found = await connection.execute(select(revisions.c.value).where(revisions.c.name == _NAME))
             return int(found.scalar() or 0)
 
-    async def learned(self, where: LearnedFilter, after: str, limit: int) -> list[LearnedRule]:
+    async def learned(self, where: LearnedRuleQuery, after: str, limit: int) -> list[LearnedRule]:
         row = learned_rules.c
         found = _with_counts().where(*_conditions(where)).order_by(row.created.desc(), row.id.desc()).limit(limit)
         if after:
@@ -74,9 +74,9 @@ class LearnedRuleRows(Database):
                 raise Conflict(f"rule {before.id!r} was changed by somebody else")
         return stored
 
-    async def claim_rules(self, kind: LearnedKind, now: float, lease: float, limit: int) -> list[LearnedRule]:
+    async def claim_rules(self, now: float, lease: float, limit: int) -> list[LearnedRule]:
         row = learned_rules.c
-        free = and_(row.state == LearnedState.PROPOSED, row.kind == kind, row.lease <= now)
+        free = and_(row.state == LearnedState.PROPOSED, row.lease <= now)
         found = select(row.id, row.version).where(free).order_by(row.created, row.id).limit(limit)
         async with self.writing() as connection:
             due = (await connection.execute(found.with_for_update(skip_locked=True))).all()
@@ -89,9 +89,7 @@ class LearnedRuleRows(Database):
         async with self.writing() as connection:
             for hit in sorted(hits, key=lambda one: (one.rule, one.attempt)):
                 new = self.insert(rule_hits).values(_hit_row(hit))
-                changed: dict[str, Any] = {
-                    name: new.excluded[name] for name in ("time", "diagnosis", "active", "lines", "bytes")
-                }
+                changed: dict[str, Any] = {name: new.excluded[name] for name in ("time", "diagnosis", "active")}
                 changed["verdict"] = case(
                     (rule_hits.c.verdict == HitVerdict.OPEN, new.excluded["verdict"]), else_=rule_hits.c.verdict
                 )
@@ -106,11 +104,8 @@ class LearnedRuleRows(Database):
     async def settle_in(self, connection: AsyncConnection, attempt: AttemptKey, type: str) -> list[str]:
         """The same within a transaction that stores why it is known."""
         here = and_(rule_hits.c.job == attempt.job, rule_hits.c.attempt == attempt.number)
-        kinds = select(learned_rules).where(
-            learned_rules.c.id.in_(select(rule_hits.c.rule).where(here)),
-            learned_rules.c.kind == LearnedKind.DIAGNOSIS,
-        )
-        rules = [_RULE.validate_json(row["body"]) for row in (await connection.execute(kinds)).mappings()]
+        hit = select(learned_rules).where(learned_rules.c.id.in_(select(rule_hits.c.rule).where(here)))
+        rules = [_RULE.validate_json(row["body"]) for row in (await connection.execute(hit)).mappings()]
         for rule in rules:
             verdict = HitVerdict.CONFIRMED if rule.type == type else HitVerdict.WRONG
             await connection.execute(
@@ -122,7 +117,7 @@ class LearnedRuleRows(Database):
         """Retire what was learned from this diagnosis as another cause: the person thought again."""
         row = learned_rules.c
         live = [str(state) for state in (LearnedState.PROPOSED, *LOADED)]
-        mine = and_(row.source == incident.diagnosis, row.kind == LearnedKind.DIAGNOSIS, row.state.in_(live))
+        mine = and_(row.source == incident.diagnosis, row.state.in_(live))
         found = (await connection.execute(select(row.body, row.version).where(mine))).mappings().all()
         for one in found:
             rule = replace(_RULE.validate_json(one["body"]), version=one["version"])
@@ -147,14 +142,11 @@ class LearnedRuleRows(Database):
         )
 
 
-def _conditions(where: LearnedFilter) -> Iterable[ColumnElement[bool]]:
-    if where.kind:
-        yield learned_rules.c.kind == where.kind.value
+def _conditions(where: LearnedRuleQuery) -> Iterable[ColumnElement[bool]]:
     if where.states:
         yield learned_rules.c.state.in_([state.value for state in where.states])
-    for name in ("source", "scope"):
-        if given := getattr(where, name):
-            yield learned_rules.c[name] == given
+    if where.source:
+        yield learned_rules.c.source == where.source
 
 
 def _with_counts() -> Select[Any]:
@@ -162,8 +154,6 @@ def _with_counts() -> Select[Any]:
     counted = [
         func.count(hit.rule).label("hits"),
         *(func.count(case((hit.verdict == one.value, 1))).label(one.value) for one in HitVerdict),
-        func.coalesce(func.sum(hit.lines), 0).label("lines"),
-        func.coalesce(func.sum(hit.bytes), 0).label("bytes"),
     ]
     return select(row.body, row.version, *counted).outerjoin(rule_hits, hit.rule == row.id).group_by(row.id)
 
@@ -174,17 +164,17 @@ async def _find(connection: AsyncConnection, id: str) -> LearnedRule | None:
 
 
 def _row(rule: LearnedRule) -> dict[str, Any]:
-    body = _RULE.dump_json(replace(rule, counts=Counts())).decode()
-    return {name: getattr(rule, name) for name in _SAME} | {"body": body}
+    body = _RULE.dump_python(replace(rule, counts=Counts()), mode="json") | {"kind": "diagnosis"}  # as older code reads
+    return {name: getattr(rule, name) for name in _SAME} | {"body": json.dumps(body)}
 
 
 def _rule_of(row: RowMapping) -> LearnedRule:
-    counts = Counts(row["hits"], row["confirmed"], row["wrong"], int(row["lines"]), int(row["bytes"]))
+    counts = Counts(row["hits"], row["confirmed"], row["wrong"])
     return replace(_RULE.validate_json(row["body"]), version=row["version"], counts=counts)
 
 
 def _hit_row(hit: RuleHit) -> dict[str, Any]:
-    same = {name: getattr(hit, name) for name in ("rule", "time", "diagnosis", "active", "lines", "bytes")}
+    same = {name: getattr(hit, name) for name in ("rule", "time", "diagnosis", "active")}
     return same | {"job": hit.attempt.job, "attempt": hit.attempt.number, "verdict": hit.verdict.value}
 
 
@@ -196,6 +186,4 @@ def _hit_of(row: RowMapping) -> RuleHit:
         row["diagnosis"],
         HitVerdict(row["verdict"]),
         row["active"],
-        row["lines"],
-        row["bytes"],
     )

@@ -14,14 +14,13 @@ _CHUNK = 5_000
 class NodeLogRows(Database):
     """The node logs of ``ports.LogStore``."""
 
-    async def node_parts(self, logs: Sequence[str], least: int) -> dict[str, list[bytes]]:
+    async def node_parts(self, logs: Sequence[str], least: int, newest: int | None = None) -> dict[str, list[bytes]]:
         found: dict[str, list[bytes]] = {}
         async with self.reading() as connection:
             for start in range(0, len(logs), _CHUNK):
                 mine = and_(deltas.c.job.in_(logs[start : start + _CHUNK]), deltas.c.attempt >= least)
-                for row in await connection.execute(
-                    select(deltas.c.job, deltas.c.data).where(mine).order_by(deltas.c.id)
-                ):
+                last = select(deltas.c.job, deltas.c.data).where(mine).order_by(deltas.c.id.desc()).limit(newest)
+                for row in reversed((await connection.execute(last)).all()):
                     found.setdefault(row.job, []).append(bytes(row.data))
         return found
 

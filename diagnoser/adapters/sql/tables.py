@@ -217,10 +217,10 @@ learned_rules = Table(
     "learned_rules",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("kind", Text, nullable=False),
+    Column("kind", Text, nullable=False, default="diagnosis"),  # this and scope: for replicas of the version before
     Column("state", Text, nullable=False),
     Column("source", Text, nullable=False),
-    Column("scope", Text, nullable=False),
+    Column("scope", Text, nullable=False, default=""),
     Column("created", Double, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("lease", Double, nullable=False),  # when the work on a proposed rule may be taken over
@@ -240,8 +240,8 @@ rule_hits = Table(
     Column("diagnosis", Text, nullable=False),
     Column("verdict", Text, nullable=False),
     Column("active", Boolean, nullable=False),
-    Column("lines", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
+    Column("lines", BigInteger, nullable=False, default=0),  # this and bytes: for replicas of the version before
+    Column("bytes", BigInteger, nullable=False, default=0),
     _of_attempt(),
     Index("rule_hits_attempt", "job", "attempt"),
 )

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.learning import rule_lifecycle
-from diagnoser.model import HitVerdict, LearnedKind, LearnedRule, LearnedState, RuleHit
+from diagnoser.model import HitVerdict, LearnedRule, LearnedState, RuleHit
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import LearnedFilter
+from diagnoser.ports import LearnedRuleQuery
 from diagnoser.web.api.params import utc
 from diagnoser.web.api.plans import Decision
 from diagnoser.web.authentication import READ, WRITE, Provided
@@ -29,7 +29,6 @@ class RuleQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     state: LearnedState | None = None
-    kind: LearnedKind | None = None
     after: str = Field("", max_length=250, description="`next` of the page before")
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
@@ -66,13 +65,11 @@ class TurnShape(BaseModel):
 
 
 class CountsShape(BaseModel):
-    """Attempts in which the rule hit, or would have; what became known of them. lines, bytes: hidden, of filters."""
+    """Attempts in which the rule hit, or would have; what became known of them."""
 
     hits: int
     confirmed: int
     wrong: int
-    lines: int
-    bytes: int
 
 
 class HitShape(BaseModel):
@@ -84,21 +81,17 @@ class HitShape(BaseModel):
     time: datetime
     verdict: HitVerdict
     active: bool
-    lines: int
-    bytes: int
 
 
 class LearnedShape(BaseModel):
     """A learned rule. path, text: the file that `diagnoser rules export` writes; text is empty until it is written.
 
-    source: the diagnosis that it is learned from, or job family and segment. scope: the job family of a filter.
+    source: the diagnosis that it is learned from.
     """
 
     id: str
-    kind: LearnedKind
     state: LearnedState
     type: str
-    scope: str
     source: str
     by: str
     created: datetime
@@ -124,8 +117,7 @@ class LearnedPage(BaseModel):
 
 @router.get("/rules", dependencies=READ, responses=answers(400, 401, 503), summary="List learned rules")
 async def index(query: Annotated[RuleQuery, Query()], services: Provided) -> LearnedPage:
-    """Of both kinds: diagnosis rules and Filter Rules."""
-    where = LearnedFilter(query.kind, (query.state,) if query.state else ())
+    where = LearnedRuleQuery((query.state,) if query.state else ())
     found = await services.store.learned(where, query.after, query.limit + 1)
     shown = found[: query.limit]
     after = shown[-1].id if len(found) > query.limit else None
@@ -179,7 +171,7 @@ async def find(services: AppDependencies, id: str) -> LearnedRule:
 
 
 def of_learned(rule: LearnedRule) -> LearnedShape:
-    same = ("id", "kind", "state", "type", "scope", "source", "by", "text")
+    same = ("id", "state", "type", "source", "by", "text")
     return LearnedShape(
         created=utc(rule.created),
         changed=utc(rule.changed or rule.created),
@@ -193,7 +185,7 @@ def of_learned(rule: LearnedRule) -> LearnedShape:
 
 
 def _of_hit(hit: RuleHit) -> HitShape:
-    same = ("diagnosis", "verdict", "active", "lines", "bytes")
+    same = ("diagnosis", "verdict", "active")
     return HitShape(
         job=hit.attempt.job,
         attempt=hit.attempt.number,

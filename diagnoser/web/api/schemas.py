@@ -127,7 +127,8 @@ class DiagnosisShape(BaseModel):
     """The verdict on one attempt. ``current`` is false once a later one of the same attempt replaced it.
 
     ``correction``: what a person put in the place of the machine's verdict, which stays as it was. ``feedback``: all
-    that was said, the newest first.
+    that was said, the newest first. ``new_lines``: those that no clean run of the job family printed, where such runs
+    are known.
     """
 
     id: str
@@ -159,6 +160,7 @@ class DiagnosisShape(BaseModel):
     grounds: DecisionBasis
     step: int | None
     rollback: RollbackShape | None
+    new_lines: tuple[EvidenceLine, ...]
 
 
 class DiagnosisPage(BaseModel):

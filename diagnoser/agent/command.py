@@ -154,11 +154,12 @@ def slurm_resume(nodes: Annotated[list[str], typer.Argument(help="Nodes to give 
 
 
 def _begin(cluster: str, state: Path, json_log: bool) -> None:
+    from diagnoser.observability.logging import set_up
 
     if not CLUSTER.fullmatch(cluster):
         raise BadInput(f"{cluster[:60]!r} cannot be the name of a cluster: letters, digits, dots and underscores")
     _prepare(state)
-    logging.set_up(as_json=json_log, level="info")
+    set_up(as_json=json_log, level="info")
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
 

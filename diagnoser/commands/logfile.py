@@ -14,7 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from diagnoser.commands import render
 from diagnoser.commands.terminal import complain, err
-from diagnoser.compress import Digest, baseline
+from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.model import Baseline, Diagnosis, Evidence, Facts
 from diagnoser.model.errors import BadInput
@@ -25,22 +25,22 @@ BIG = 8 << 20
 _UNREADABLE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
 
-def digest(reader: LogAnalyzer, path: Path, quiet: bool = False) -> Digest:
-    """The compressed log. Raises BadInput when it cannot be read."""
+def read_log(analyzer: LogAnalyzer, path: Path, quiet: bool = False) -> AttemptLog:
+    """Raises BadInput when it cannot be read."""
     with opened(path) as (log, size), bar(path, 0 if quiet else size) as told:
-        return reader.read(log, told)
+        return analyzer.read(log, told)
 
 
 def diagnosis(
-    reader: LogAnalyzer, path: Path, nodes: Sequence[tuple[str, Path]] = (), known: Baseline | None = None
+    analyzer: LogAnalyzer, path: Path, nodes: Sequence[tuple[str, Path]] = (), known: Baseline | None = None
 ) -> Diagnosis:
     """nodes: name and log of nodes that the job ran on. known: clean runs of the same job. Raises BadInput."""
-    read = digest(reader, path)
-    facts = Facts(node_logs=read_nodes(reader, read.evidence(), nodes), baseline=known or Baseline())
-    return reader.diagnose_against_baseline(read, facts)
+    log = read_log(analyzer, path)
+    facts = Facts(node_logs=read_nodes(analyzer, log.evidence, nodes), baseline=known or Baseline())
+    return analyzer.diagnose_attempt(log, facts)
 
 
-def clean_runs(reader: LogAnalyzer, given: Sequence[Path]) -> Baseline:
+def clean_runs(analyzer: LogAnalyzer, given: Sequence[Path]) -> Baseline:
     """The baseline of log files, or of all files in folders. A log that shows a failure is told of and left out.
 
     Raises BadInput.
@@ -48,11 +48,11 @@ def clean_runs(reader: LogAnalyzer, given: Sequence[Path]) -> Baseline:
     files = [file for path in given for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
     runs = []
     for file in (file for file in files if not file.is_dir()):
-        read = digest(reader, file)
-        verdict = reader.diagnose(read.evidence(), Facts())
+        log = read_log(analyzer, file)
+        verdict = analyzer.diagnose(log.evidence, Facts())
         if verdict.category not in (Category.NONE, Category.UNKNOWN):
             complain(f"diagnoser: {file} is no clean run ({verdict.type}), so it is left out of the baseline")
-        elif run := baseline.clean_run(read.delta, str(file), Baseline()):
+        elif run := baseline.clean_run(log.delta, str(file), Baseline()):
             runs.append(run)
     if given and not runs:
         raise BadInput("--baseline names no clean run")
@@ -66,12 +66,12 @@ def node_logs(given: Sequence[str] | None) -> list[tuple[str, Path]]:
     return pairs
 
 
-def read_nodes(reader: LogAnalyzer, evidence: Evidence, nodes: Sequence[tuple[str, Path]]) -> dict[str, list[bytes]]:
+def read_nodes(analyzer: LogAnalyzer, evidence: Evidence, nodes: Sequence[tuple[str, Path]]) -> dict[str, list[bytes]]:
     """Their formats without a year are read as of the time of the job's log."""
     near, found = max((line.time for line in evidence.lines), default=0.0), dict[str, list[bytes]]()
     for node, path in nodes:
         with opened(path) as (log, _):
-            found.setdefault(node, []).append(reader.node_log(node, log, near))
+            found.setdefault(node, []).append(analyzer.node_log(node, log, near))
     return found
 
 

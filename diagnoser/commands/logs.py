@@ -9,7 +9,7 @@ import typer
 from diagnoser.commands import explain, logfile
 from diagnoser.commands import render as show
 from diagnoser.commands.terminal import AsJson, complain, err, out, print_json, site
-from diagnoser.config.loader import load_reader
+from diagnoser.config.loader import load_analyzer
 from diagnoser.diagnosis import node_logs
 from diagnoser.model import Facts
 from diagnoser.model.errors import BadInput
@@ -33,11 +33,11 @@ def diagnose(
     files: Files, as_json: AsJson = False, node_log: NodeLogFiles = None, clean_logs: Baselines = None
 ) -> None:
     """Name the root cause of failed runs, from their log files alone."""
-    reader, failed = load_reader(site()), False
-    nodes, known = logfile.node_logs(node_log), logfile.clean_runs(reader, clean_logs or ())
+    analyzer, failed = load_analyzer(site()), False
+    nodes, known = logfile.node_logs(node_log), logfile.clean_runs(analyzer, clean_logs or ())
     for path in files:
         try:
-            diagnosis = logfile.diagnosis(reader, path, nodes, known)
+            diagnosis = logfile.diagnosis(analyzer, path, nodes, known)
         except BadInput as error:
             complain(f"diagnoser: {error}")
             failed = True
@@ -54,13 +54,13 @@ def explain_(
     files: Files, as_json: AsJson = False, node_log: NodeLogFiles = None, clean_logs: Baselines = None
 ) -> None:
     """Tell the diagnosis of a log in full: chain, lines with context, candidates rejected and why."""
-    reader, nodes = load_reader(site()), logfile.node_logs(node_log)
-    known = logfile.clean_runs(reader, clean_logs or ())
+    analyzer, nodes = load_analyzer(site()), logfile.node_logs(node_log)
+    known = logfile.clean_runs(analyzer, clean_logs or ())
     for path in files:
-        digest = logfile.digest(reader, path)
-        evidence = digest.evidence()
-        logs = logfile.read_nodes(reader, evidence, nodes)
-        diagnosis = reader.diagnose_against_baseline(digest, Facts(node_logs=logs, baseline=known))
+        log = logfile.read_log(analyzer, path)
+        evidence = log.evidence
+        logs = logfile.read_nodes(analyzer, evidence, nodes)
+        diagnosis = analyzer.diagnose_attempt(log, Facts(node_logs=logs, baseline=known))
         kept = [*evidence.lines, *(line for node, parts in logs.items() for line in node_logs.kept(node, parts))]
         if as_json:
             print_json({"file": str(path), **explain.explained(diagnosis, kept)})
@@ -74,11 +74,11 @@ def compress(
     tokens: Annotated[int, typer.Option(help="Size of the view, in tokens of a model.", min=200)] = 8000,
 ) -> None:
     """Print the compressed view of a log: what matters verbatim, the rest as counted templates."""
-    reader = load_reader(site())
+    analyzer = load_analyzer(site())
     started = time.perf_counter()
-    digest = logfile.digest(reader, file)
+    log = logfile.read_log(analyzer, file)
     seconds = time.perf_counter() - started
-    evidence = digest.evidence()
+    evidence = log.evidence
     if as_json:
         figures = {
             **show.plain(evidence.compression),
@@ -87,5 +87,5 @@ def compress(
         }
         print_json(figures)
     else:
-        out.print(digest.render(tokens), markup=False, highlight=False, soft_wrap=True)
+        out.print(log.digest.render(tokens), markup=False, highlight=False, soft_wrap=True)
         err.print(show.compression(evidence.compression, seconds), style="dim", highlight=False)

@@ -11,7 +11,7 @@ from rich.table import Table
 from diagnoser.commands import logfile
 from diagnoser.commands.service import fetched
 from diagnoser.commands.terminal import AsJson, out, print_json, site
-from diagnoser.config.loader import load_reader
+from diagnoser.config.loader import load_analyzer
 from diagnoser.recovery.policy import case_of
 
 policy_cli = typer.Typer(no_args_is_help=True, help="Look at the recovery policy.")
@@ -30,8 +30,8 @@ def policy_explain(
         rows = [(str(one["row"]), str(one["why_not"])) for one in told["rows"]]
         action, plan = str(told["action"]), told["plan"]
     else:
-        reader, plan = load_reader(site()), None
-        case, policy = case_of(logfile.diagnosis(reader, Path(what))), reader.knowledge.policy
+        analyzer, plan = load_analyzer(site()), None
+        case, policy = case_of(logfile.diagnosis(analyzer, Path(what))), analyzer.knowledge.policy
         rows, action = policy.explain(case), str(policy.advise(case).action)
     if as_json:
         print_json({"rows": [{"row": row, "why_not": why} for row, why in rows], "action": action, "plan": plan})

@@ -7,9 +7,9 @@ import typer
 
 from diagnoser.commands import logfile
 from diagnoser.commands.terminal import err, out, site
-from diagnoser.config.loader import load_reader
+from diagnoser.config.loader import load_analyzer
 from diagnoser.diagnosis import pipeline
-from diagnoser.diagnosis.analyzer import subject
+from diagnoser.diagnosis.llm_stage import consultation_input
 from diagnoser.model import Facts
 from diagnoser.model.errors import BadInput
 
@@ -27,13 +27,15 @@ def prompts_render(
     prompt, chosen = llm_factory.load_prompt(site(), name), site()
     system, user = prompt.system, prompt.user
     if log:
-        reader = load_reader(chosen)
-        digest = logfile.digest(reader, log)
-        diagnosis = pipeline.diagnose(digest.evidence(), Facts(), reader.knowledge)
+        analyzer = load_analyzer(chosen)
+        log_read = logfile.read_log(analyzer, log)
+        diagnosis = pipeline.diagnose(log_read.evidence, Facts(), analyzer.knowledge)
         if prompt.meta.name == "rule_writer":
-            request = llm_factory.render_rule_prompt(chosen, prompt, digest.evidence(), diagnosis)
+            request = llm_factory.render_rule_prompt(chosen, prompt, log_read.evidence, diagnosis)
         elif prompt.meta.name == "failure_agent":
-            request = llm_factory.render_failure_prompt(chosen, prompt, subject(diagnosis, digest, Facts()))
+            request = llm_factory.render_failure_prompt(
+                chosen, prompt, consultation_input(diagnosis, log_read, Facts())
+            )
         else:
             raise BadInput(f"{name} cannot be filled from a log alone")
         system, user = request.system, request.user

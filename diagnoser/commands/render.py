@@ -88,7 +88,7 @@ def report_json(report: AccuracyReport) -> dict[str, Any]:
 
 
 def trial(console: Console, outcomes: Sequence[AblationOutcome]) -> None:
-    """The figures of `diagnoser eval --model`: a column for each stage."""
+    """The figures of `diagnoser score --model`: a column for each stage."""
     table = Table("measure", *(one.name for one in outcomes), box=None, header_style="bold")
     columns = [one.figures() for one in outcomes]
     for name in columns[0]:
@@ -103,7 +103,7 @@ def _figure(value: object) -> str:
 
 
 def report(console: Console, report: AccuracyReport) -> None:
-    """The figures of `diagnoser eval`."""
+    """The figures of `diagnoser score`."""
     shares = Table("measure", "share", "95 % interval", box=None, header_style="bold")
     for name, share in report.shares.items():
         low, high = report.intervals.get(name, (0.0, 0.0))

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from diagnoser.commands.terminal import AsJson, out, print_json, site
-from diagnoser.config.loader import load_codes, load_more, load_reader
+from diagnoser.config.loader import load_analyzer, load_codes, load_more
 from diagnoser.model.errors import BadInput, RuleFaults
 from diagnoser.model.taxonomy import Action, FailureType, category_of
 from diagnoser.rules import examples
@@ -22,7 +22,7 @@ def rules_list(
     kind: Annotated[FailureType | None, typer.Option("--type", help="Only rules of this failure type.")] = None,
 ) -> None:
     """All rules, by category and type."""
-    rules = load_reader(site()).knowledge.engine.ruleset.rules
+    rules = load_analyzer(site()).knowledge.engine.ruleset.rules
     chosen = sorted((r for r in rules if kind in (None, r.type)), key=lambda r: (category_of(r.type), r.type, r.id))
     if as_json:
         for rule in chosen:
@@ -41,7 +41,7 @@ def rules_xid(
     as_json: AsJson = False,
 ) -> None:
     """What NVIDIA's Xid and SXid codes mean, and what follows from them."""
-    codes = load_codes(site(), load_reader(site()).knowledge.engine.ruleset)
+    codes = load_codes(site(), load_analyzer(site()).knowledge.engine.ruleset)
     chosen = [row for row in (*codes.xid, *codes.sxid) if code in (None, row.code)]
     if not chosen:
         raise BadInput(f"{code} is no public Xid or SXid")
@@ -66,13 +66,13 @@ def rules_test(
     ] = None,
 ) -> None:
     """Check every rule's and filter's examples; exit code 1 when one does not hold."""
-    reader = load_reader(site())
+    analyzer = load_analyzer(site())
     if folder:
-        reader, ruleset = load_more(reader, folder)
+        analyzer, ruleset = load_more(analyzer, folder)
     else:
-        ruleset = reader.knowledge.engine.ruleset
+        ruleset = analyzer.knowledge.engine.ruleset
         load_codes(site(), ruleset)
-    faults = examples.check(Engine(ruleset), reader.evidence_of)
+    faults = examples.check(Engine(ruleset), analyzer.evidence_of)
     if faults:
         raise RuleFaults(faults)
     rules = ruleset.rules

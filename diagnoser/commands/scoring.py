@@ -1,4 +1,4 @@
-"""`eval`: the diagnosis scored on labelled logs."""
+"""`score`: the diagnosis scored on labelled logs."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -13,15 +13,17 @@ from diagnoser.accuracy import scoring
 from diagnoser.adapters import files
 from diagnoser.commands import logfile, render
 from diagnoser.commands.terminal import AsJson, err, out, print_json, site
-from diagnoser.config.loader import load_reader
+from diagnoser.compress import AttemptLog
+from diagnoser.config.loader import load_analyzer
 from diagnoser.diagnosis import pipeline
-from diagnoser.diagnosis.analyzer import LogAnalyzer, subject
+from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.diagnosis.llm_stage import consultation_input
 from diagnoser.model import Diagnosis, Facts
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import GPU_TIME_SHARE
 
 
-def evaluate(
+def score(
     folder: Annotated[Path, typer.Argument(help="Folder with labels.jsonl and one <id>.log a case.")],
     as_json: AsJson = False,
     model: Annotated[bool, typer.Option("--model", help="Also ask the configured model: what does it add?")] = False,
@@ -29,13 +31,13 @@ def evaluate(
 ) -> None:
     """Score the diagnosis on labelled logs."""
     labels = [scoring.label_of(orjson.loads(line)) for line in files.text(folder / "labels.jsonl").splitlines()]
-    reader = load_reader(site())
+    analyzer = load_analyzer(site())
     if model:
-        _try_model(reader, folder, labels, as_json)
+        _try_model(analyzer, folder, labels, as_json)
         return
     verdicts = [
         scoring.judge(label, *diagnosed)
-        for label, diagnosed in zip(labels, _cases(reader, folder, labels, spliced), strict=True)
+        for label, diagnosed in zip(labels, _cases(analyzer, folder, labels, spliced), strict=True)
     ]
     report = scoring.report(verdicts, {str(kind): share for kind, share in GPU_TIME_SHARE.items()})
     if as_json:
@@ -45,34 +47,35 @@ def evaluate(
 
 
 def _cases(
-    reader: LogAnalyzer, folder: Path, labels: Sequence[scoring.Label], healthy: Path | None
+    analyzer: LogAnalyzer, folder: Path, labels: Sequence[scoring.Label], healthy: Path | None
 ) -> Iterator[tuple[Diagnosis, int]]:
     """The diagnosis of each case, and how many lines stand before it. The healthy log is compressed only once."""
     before, shift = [], 0
     if healthy:
         with logfile.opened(healthy) as (log, size), logfile.bar(healthy, size) as told:
-            head, shift = reader.delta(log, told=told)
+            head, shift = analyzer.delta(log, on_bytes=told)
         before.append(head)
     for label in track(labels, description=f"Diagnosing {len(labels)} logs", console=err, transient=True):
         with logfile.opened(folder / f"{label.id}.log") as (log, _):
-            tail, _ = reader.delta(log, shift + 1)
-        yield reader.diagnose(reader.digest([*before, tail]).evidence(), Facts()), shift
+            tail, _ = analyzer.delta(log, shift + 1)
+        yield analyzer.diagnose(AttemptLog.from_deltas([*before, tail]).evidence, Facts()), shift
 
 
-def _try_model(reader: LogAnalyzer, folder: Path, labels: Sequence[scoring.Label], as_json: bool) -> None:
+def _try_model(analyzer: LogAnalyzer, folder: Path, labels: Sequence[scoring.Label], as_json: bool) -> None:
     from diagnoser.accuracy import llm_ablation
     from diagnoser.config import llm_factory
+    from diagnoser.observability import logging
 
     chosen = site()
     logging.set_up(as_json=False, level="error")
     if not chosen.llm_url:
-        raise BadInput("eval --model needs DIAGNOSER_LLM_URL and DIAGNOSER_LLM_MODEL")
+        raise BadInput("score --model needs DIAGNOSER_LLM_URL and DIAGNOSER_LLM_MODEL")
     cases = []
     for label in track(labels, description=f"Diagnosing {len(labels)} logs", console=err, transient=True):
-        digest = logfile.digest(reader, folder / f"{label.id}.log", quiet=True)
-        diagnosis = pipeline.diagnose(digest.evidence(), Facts(), reader.knowledge)
-        cases.append(llm_ablation.AblationCase(label, diagnosis, subject(diagnosis, digest, Facts())))
-    outcomes = asyncio.run(llm_factory.run_ablation(chosen, cases, reader.knowledge.policy))
+        log = logfile.read_log(analyzer, folder / f"{label.id}.log", quiet=True)
+        diagnosis = pipeline.diagnose(log.evidence, Facts(), analyzer.knowledge)
+        cases.append(llm_ablation.AblationCase(label, diagnosis, consultation_input(diagnosis, log, Facts())))
+    outcomes = asyncio.run(llm_factory.run_ablation(chosen, cases, analyzer.knowledge.policy))
     if as_json:
         print_json({one.name: one.figures() for one in outcomes})
     else:

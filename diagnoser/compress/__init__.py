@@ -4,6 +4,7 @@
 reads it.
 """
 
+from diagnoser.compress.attempt_log import AttemptLog
 from diagnoser.compress.codec import from_bytes, to_bytes
 from diagnoser.compress.compressor import Compressor
 from diagnoser.compress.delta import Delta, Losses
@@ -14,6 +15,7 @@ from diagnoser.compress.prefilter import Prefilter
 from diagnoser.compress.sampling import merge
 
 __all__ = [
+    "AttemptLog",
     "Compressor",
     "CompressorLimits",
     "Delta",

@@ -113,7 +113,7 @@ def diff(digest: Digest, known: Baseline) -> Diff:
     shapes = digest.delta.shapes
     new = {shape for shape, stat in shapes.items() if is_new(shape, stat, known)}
     usual = {shape: most for shape in shapes.keys() - new if (most := _surge(shape, digest.delta, known))}
-    evidence = digest.evidence()
+    evidence = digest.evidence
     joined = [(one.lines, one.raised) for one in evidence.tracebacks]
     joined += [(one.lines, one.raised) for one in evidence.stacks]
     stacked = (evidence.lines[index] for lines, raised in joined for index in lines if index != raised)

@@ -160,6 +160,7 @@ class Digest:
         size += sum(len(one.text.encode()) + 1 for one in self.templates)
         return Compression(self.delta.lines, self.delta.bytes, len(self.lines), size)
 
+    @cached_property
     def evidence(self) -> Evidence:
         """All that later stages see."""
         ranks = {line.rank for line in self.lines if line.rank >= 0}

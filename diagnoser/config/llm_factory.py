@@ -14,16 +14,16 @@ from diagnoser.adapters import files
 from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.openai import OpenAIModel
 from diagnoser.config.settings import Settings
-from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.diagnosis.attempt_logs import AttemptLogs
+from diagnoser.diagnosis.llm_stage import LLMStage
 from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger
 from diagnoser.failure_agent.consultation import ConsultationConfig, ConsultationInput, prepare
 from diagnoser.failure_agent.conversation import build_question
 from diagnoser.failure_agent.guarded_model import GuardedModel
 from diagnoser.learning import rule_context
 from diagnoser.learning import rule_writer as writer
-from diagnoser.learning.replay_history import ReplayHistory, ReplayStore
-from diagnoser.learning.rule_lifecycle import RuleLearningConfig as Schooling
-from diagnoser.learning.rule_lifecycle import RuleLifecycle
+from diagnoser.learning.replay_history import ReplayHistory
+from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.rule_writer import LLMRuleWriter
 from diagnoser.llm import prompt, redact
@@ -34,9 +34,9 @@ from diagnoser.model import AttemptKey, Diagnosis, Evidence, Facts
 from diagnoser.model.errors import BadInput
 from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import DiagnosisRecord, LanguageModel, ModelRequest
+from diagnoser.ports import DiagnosisRecord, FeedbackStore, LanguageModel, ModelRequest
 from diagnoser.recovery.policy import Policy
-from diagnoser.retrieval.incidents import Incidents, IncidentStore
+from diagnoser.retrieval.incidents import Incidents
 
 FAILURE_AGENT = "failure_agent/v1"
 RULE_WRITER = "rule_writer/v1"
@@ -77,7 +77,7 @@ def connected(settings: Settings, stack: AsyncExitStack) -> OpenAIModel | None:
     return model
 
 
-def pulse(model: OpenAIModel | None, stack: AsyncExitStack) -> dict[str, CachedHealthCheck]:
+def health_check(model: OpenAIModel | None, stack: AsyncExitStack) -> dict[str, CachedHealthCheck]:
     """For readiness. The model's server may be away: then the rules decide alone."""
     if model is None:
         return {}
@@ -87,7 +87,7 @@ def pulse(model: OpenAIModel | None, stack: AsyncExitStack) -> dict[str, CachedH
 
 
 def incidents(
-    settings: Settings, store: IncidentStore, reader: LogAnalyzer, metrics: Metrics, stack: AsyncExitStack
+    settings: Settings, store: FeedbackStore, logs: AttemptLogs, policy: Policy, metrics: Metrics, stack: AsyncExitStack
 ) -> Incidents:
     """What people confirmed, with the embedding server where there is one."""
     embedder = None
@@ -95,7 +95,7 @@ def incidents(
         key, mask = settings.llm_api_key.get_secret_value(), load_outbound_redactor(settings)
         embedder = OpenAIEmbedder(settings.embedding_url, settings.embedding_model, key, EMBED_SECONDS, mask)
         stack.push_async_callback(embedder.close)
-    return Incidents(store, reader.evidence, reader.knowledge.policy, metrics, embedder)
+    return Incidents(store, logs, policy, metrics, embedder)
 
 
 def guarded(settings: Settings, model: LanguageModel) -> GuardedModel:
@@ -119,6 +119,13 @@ def failure_agent(settings: Settings, model: LanguageModel, policy: Policy, metr
     return FailureAgent(model, config, policy, metrics, when=when, clock=time.monotonic)
 
 
+def llm_stage(
+    settings: Settings, model: LanguageModel | None, policy: Policy, incidents: Incidents, metrics: Metrics
+) -> LLMStage | None:
+    """None where no model is configured. Raises RuleFaults, BadInput."""
+    return LLMStage(failure_agent(settings, model, policy, metrics), incidents) if model else None
+
+
 def consultation_config(settings: Settings) -> ConsultationConfig:
     """Raises RuleFaults, BadInput."""
     return ConsultationConfig(
@@ -130,13 +137,19 @@ def consultation_config(settings: Settings) -> ConsultationConfig:
     )
 
 
-def school(
-    settings: Settings, store: ReplayStore, shelf: RuleRegistry, model: LanguageModel | None, metrics: Metrics
+def rule_lifecycle(
+    settings: Settings,
+    history: ReplayHistory,
+    registry: RuleRegistry,
+    model: LanguageModel | None,
+    metrics: Metrics,
 ) -> RuleLifecycle:
     """Where rules are learned; without a model they are made from the shape of a line. Raises RuleFaults, BadInput."""
     rule_writer = LLMRuleWriter(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS) if model else None
-    terms = Schooling(load_redactor(settings), settings.rule_promotion_min_hits, 5 * settings.claim_lease_seconds)
-    return RuleLifecycle(ReplayHistory(store, shelf.base.evidence), shelf, time.time, terms, metrics, rule_writer)
+    config = RuleLearningConfig(
+        load_redactor(settings), settings.rule_promotion_min_hits, 5 * settings.claim_lease_seconds
+    )
+    return RuleLifecycle(history, registry, time.time, config, metrics, rule_writer)
 
 
 def render_failure_prompt(settings: Settings, prompt: Prompt, subject: ConsultationInput) -> ModelRequest:

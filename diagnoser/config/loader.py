@@ -14,7 +14,7 @@ from diagnoser.rules.schema import RuleSet
 from diagnoser.rules.xid import Codes
 
 
-def load_reader(settings: Settings) -> LogAnalyzer:
+def load_analyzer(settings: Settings) -> LogAnalyzer:
     """Rules, filters, policy and calibration of this site. Raises RuleFaults, BadInput."""
     folder = settings.rules_dir or files.bundled("rules")
     rules = {path: text for path, text in files.texts(folder, "*/*.yaml").items() if not path.startswith("filters/")}
@@ -28,7 +28,7 @@ def load_reader(settings: Settings) -> LogAnalyzer:
     return LogAnalyzer(knowledge, gate, parse_filters(files.texts(folder / "filters", "*.yaml")))
 
 
-def load_more(reader: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet]:
+def load_more(analyzer: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet]:
     """A folder of further rules: the reader with them, and they alone. Its Filter Rules are checked as well.
 
     Raises RuleFaults, BadInput.
@@ -37,7 +37,7 @@ def load_more(reader: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet]:
     filters = {path: text for path, text in found.items() if path.startswith("filters/")}
     parse_filters(filters)
     ruleset = schema.load({path: text for path, text in found.items() if path not in filters})
-    return reader.with_rules(ruleset), ruleset
+    return analyzer.with_rules(ruleset), ruleset
 
 
 def load_codes(settings: Settings, rules: RuleSet) -> Codes:

@@ -31,7 +31,7 @@ def apply_baseline(
     """
     if verdict.outcome is Outcome.COMPLETED or not known.runs:
         return verdict
-    diff, evidence = baseline.diff(digest, known), digest.evidence()
+    diff, evidence = baseline.diff(digest, known), digest.evidence
     for _ in range(_GUESSES_MAX if diff.runs >= RUNS_NEEDED else 0):
         guess = _guess_at_known_line(verdict, evidence, diff)
         if guess is None:

@@ -1,13 +1,13 @@
 """What is known about an attempt beside its log, brought together from the store before it is diagnosed."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from diagnoser import compress
-from diagnoser.compress import baseline
+from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis import baseline as novelty
 from diagnoser.diagnosis import node_logs
+from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.model import (
     CLEAN_RUNS,
     NODE_SOURCES,
@@ -18,6 +18,7 @@ from diagnoser.model import (
     Facts,
     Job,
     Line,
+    Progress,
     node_log_id,
 )
 from diagnoser.ports import Append, Claim, Clock, DiagnosisRecord, Store
@@ -35,35 +36,45 @@ class DiagnosisContext:
     """baseline_days: how long clean runs are remembered; 0: no baseline. recorded: told of the job of a clean run."""
 
     store: Store
+    logs: AttemptLogs
     clock: Clock
     baseline_days: int = 0
     recorded: Callable[[Job], None] = lambda _: None
 
-    async def facts(self, claim: Claim, deltas: Sequence[bytes]) -> Facts:
+    async def facts(self, claim: Claim, log: AttemptLog) -> Facts:
         """Registration, events, and the logs of the nodes that the attempt ran on, from about its failure."""
         attempt, job = claim.attempt, claim.job
         ended = attempt.ended or attempt.last_line
         failed = (min(attempt.fatal or ended, ended), ended)
         named = {node for event in attempt.events if (node := event.node)} | {*job.nodes, *job.rank_nodes.values()}
-        told = await asyncio.to_thread(lambda: set(_hosts(deltas)))
-        logs = await self._logs(job, sorted(named | told)[:_NODES], failed[0])
+        logs = await self._node_logs(job, sorted(named | log.nodes)[:_NODES], failed[0])
         return Facts(job, attempt.key.number, attempt.events, logs, failed, await self.baseline(job))
 
-    async def beside(self, record: DiagnosisRecord) -> list[Line]:
-        """The log of the node that the root line comes from, where it is a node's own: for the lines around it."""
+    async def kept_lines(self, record: DiagnosisRecord) -> list[Line]:
+        """Of the attempt, and of the node's log that the root line comes from, where it is a node's own."""
+        log = await self.logs.load(record.attempt)
+        own = await asyncio.to_thread(lambda: log.evidence.lines)
+        return [*own, *await self._lines_of_node(record)]
+
+    async def progress(self, key: AttemptKey) -> Sequence[Progress]:
+        """What the log of an attempt says about its training, step by step."""
+        log = await self.logs.load(key)
+        return await asyncio.to_thread(lambda: log.digest.progress)
+
+    async def _lines_of_node(self, record: DiagnosisRecord) -> list[Line]:
         cause = record.diagnosis.root_cause
         job = await self.store.job(record.attempt.job)
         if cause is None or cause.source not in NODE_SOURCES or not cause.node or job is None:
             return []
-        logs = await self._logs(job, [cause.node], record.created - _DAY)
+        logs = await self._node_logs(job, [cause.node], record.created - _DAY)
         return await asyncio.to_thread(node_logs.kept, cause.node, logs.get(cause.node, []))
 
-    async def record_baseline(self, claim: Claim, verdict: Diagnosis, deltas: Sequence[bytes]) -> None:
+    async def record_baseline(self, claim: Claim, verdict: Diagnosis, log: AttemptLog) -> None:
         """Remember what the run printed, when it is a clean one."""
         if not self.baseline_days or not novelty.is_clean(verdict, claim.attempt.events):
             return
         key, before = claim.attempt.key, await self.baseline(claim.job)
-        run = await asyncio.to_thread(_clean_run, deltas, f"{key.job}/{key.number}", before)
+        run = await asyncio.to_thread(baseline.clean_run, log.delta, f"{key.job}/{key.number}", before)
         if run:
             await self.store_run(claim.job, run)
             self.recorded(claim.job)
@@ -83,7 +94,7 @@ class DiagnosisContext:
         stored = await self.store.node_parts([family], least, newest=_RECORDS)
         return await asyncio.to_thread(baseline.load, stored.get(family, []))
 
-    async def _logs(self, job: Job, nodes: Sequence[str], since: float) -> dict[str, list[bytes]]:
+    async def _node_logs(self, job: Job, nodes: Sequence[str], since: float) -> dict[str, list[bytes]]:
         """A shipper that names no cluster is heard by the jobs of every cluster."""
         of = {node: {node_log_id(job.cluster, node), node_log_id("", node)} for node in nodes}
         ids = sorted(set().union(*of.values()))
@@ -100,14 +111,3 @@ def clean_runs_id(job: Job) -> str:
 def family_of(job: Job) -> str:
     """Names jobs that print alike: ``<framework>/<launcher>/<family>``."""
     return f"{job.framework}/{job.labels.get('launcher', '')}/{family(job)}"
-
-
-def _clean_run(deltas: Sequence[bytes], name: str, before: Baseline) -> CleanRun | None:
-    return baseline.clean_run(compress.merge(map(compress.from_bytes, deltas)), name, before)
-
-
-def _hosts(deltas: Sequence[bytes]) -> Iterator[str]:
-    """Nodes that the attempt's streams and its lines name."""
-    for data in deltas:
-        for stream, share in compress.from_bytes(data).shares.items():
-            yield from (node for node in (stream.node, *(host for _, host in share.nodes.values())) if node)

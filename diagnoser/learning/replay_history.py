@@ -2,17 +2,17 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
-from diagnoser.compress import baseline
-from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.compress import AttemptLog, baseline
+from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.baseline import RUNS_NEEDED
 from diagnoser.diagnosis.context import clean_runs_id
 from diagnoser.learning.rule_context import LabelledCase, known
-from diagnoser.model import AttemptKey, Evidence, Facts, Job, Line
+from diagnoser.model import AttemptKey, Facts, Job, Line
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, FeedbackStore, JobStore, LogStore, ReadStore, RuleStore
 
@@ -36,13 +36,10 @@ class ReplayGroup(Enum):
     CONFIRMED = auto()
 
 
-ReadEvidence = Callable[[list[bytes]], Evidence]
-
-
 @dataclass(frozen=True)
 class ReplayHistory:
     store: ReplayStore
-    read: ReadEvidence
+    logs: AttemptLogs
 
     async def of(self, record: DiagnosisRecord) -> LabelledCase:
         """The case of a diagnosis, without the logs of its nodes."""
@@ -50,10 +47,8 @@ class ReplayHistory:
         attempts = await self.store.attempts(record.attempt.job)
         events = next((one.events for one in attempts if one.key == record.attempt), ())
         facts = Facts(job, record.attempt.number, events)
-        return LabelledCase(record, facts, await asyncio.to_thread(self.read, await self.deltas(record.attempt)))
-
-    async def deltas(self, attempt: AttemptKey) -> list[bytes]:
-        return [delta.data for delta in await self.store.deltas(attempt)]
+        log = await self.logs.load(record.attempt)
+        return LabelledCase(record, facts, await asyncio.to_thread(lambda: log.evidence))
 
     async def completed(self, limit: int) -> list[LabelledCase]:
         """The newest attempts that completed."""
@@ -77,12 +72,12 @@ class ReplayHistory:
             if record.attempt != own:
                 yield ReplayGroup.CONFIRMED, await self.of(record)
 
-    async def in_clean_runs(self, reader: LogAnalyzer, case: LabelledCase, root: Line) -> bool:
+    async def in_clean_runs(self, case: LabelledCase, root: Line) -> bool:
         """Whether clean runs of the job's family print lines like ``root`` (where such runs are remembered)."""
         family = clean_runs_id(case.facts.job)
         stored = (await self.store.node_parts([family], 0, newest=baseline.KEPT)).get(family, [])
-        deltas = await self.deltas(case.record.attempt)
-        return await asyncio.to_thread(_is_known, reader, deltas, stored, root)
+        log = await self.logs.load(case.record.attempt)
+        return await asyncio.to_thread(_is_known, log, stored, root)
 
     async def _recent(self) -> AsyncIterator[DiagnosisRecord]:
         after, count = "", 0
@@ -110,6 +105,6 @@ def _part(record: DiagnosisRecord, kind: FailureType) -> ReplayGroup | None:
     return ReplayGroup.OTHER_TYPE
 
 
-def _is_known(reader: LogAnalyzer, deltas: list[bytes], stored: Sequence[bytes], root: Line) -> bool:
-    diff = baseline.diff(reader.digest(deltas), baseline.load(stored))
+def _is_known(log: AttemptLog, stored: Sequence[bytes], root: Line) -> bool:
+    diff = baseline.diff(log.digest, baseline.load(stored))
     return diff.runs >= RUNS_NEEDED and (root.number, root.stream) in diff.known

@@ -45,7 +45,7 @@ class RuleLifecycle:
     def __init__(
         self,
         cases: ReplayHistory,
-        shelf: RuleRegistry,
+        registry: RuleRegistry,
         clock: Clock,
         terms: RuleLearningConfig,
         metrics: Metrics,
@@ -54,7 +54,7 @@ class RuleLifecycle:
         """rule_writer: the model that writes rules; without one the shape of the line does."""
         self._cases = cases
         self._store = cases.store
-        self._shelf = shelf
+        self._shelf = registry
         self._clock = clock
         self._terms = terms
         self._metrics = metrics
@@ -168,23 +168,25 @@ class RuleLifecycle:
         first, ruleset = validation.compiles(rule.id, text, rule.type)
         if ruleset is None:
             return (first,), None
-        reader, (one,) = self._shelf.reader, ruleset.rules
-        told = reader.with_rules(ruleset).diagnose(case.evidence, case.facts)
+        analyzer, (one,) = self._shelf.analyzer, ruleset.rules
+        told = analyzer.with_rules(ruleset).diagnose(case.evidence, case.facts)
         return (
             first,
             validation.specific(one, root.body),
-            validation.its_examples(ruleset, reader),
+            validation.its_examples(ruleset, analyzer),
             validation.own_case(one, root, told),
         ), ruleset
 
     async def _long(self, ruleset: RuleSet, case: LabelledCase, root: Line) -> tuple[ValidationResult, ...]:
         """What other rules' examples and the stored history say."""
-        reader, (rule,) = self._shelf.reader, ruleset.rules
-        shipped = validation.shipped_examples(rule, await asyncio.to_thread(validation.foreign_examples, reader, rule))
-        changed = reader.with_rules(ruleset)
+        analyzer, (rule,) = self._shelf.analyzer, ruleset.rules
+        shipped = validation.shipped_examples(
+            rule, await asyncio.to_thread(validation.foreign_examples, analyzer, rule)
+        )
+        changed = analyzer.with_rules(ruleset)
 
         def diagnose(one: LabelledCase, with_rule: bool) -> Diagnosis:
-            return (changed if with_rule else reader).diagnose(one.evidence, one.facts)
+            return (changed if with_rule else analyzer).diagnose(one.evidence, one.facts)
 
         history = RuleHistory(rule, diagnose)
         take = {
@@ -194,7 +196,7 @@ class RuleLifecycle:
         }
         async for part, other in self._cases.history(FailureType(rule.type), case.record.attempt):
             await asyncio.to_thread(take[part], other)
-        if await self._cases.in_clean_runs(reader, case, root):
+        if await self._cases.in_clean_runs(case, root):
             history.against = {validation.ValidationCheck.HEALTHY: "clean runs of this job family print such a line"}
         return (shipped, *history.gates())
 

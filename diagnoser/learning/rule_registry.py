@@ -5,17 +5,16 @@ the reader it began with.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
 
-from diagnoser.compress import Compressor
-from diagnoser.diagnosis.analyzer import LogAnalyzer, Remind
-from diagnoser.failure_agent.agent import FailureAgent
+from diagnoser.compress import AttemptLog, Compressor
+from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.model import LOADED, Diagnosis, Facts, LearnedRule, LearnedState, yaml_loader
 from diagnoser.model.errors import RuleFaults
-from diagnoser.ports import Clock, DiagnosisRecord, LearnedRuleQuery, RuleStore
+from diagnoser.ports import Clock, LearnedRuleQuery, RuleStore
 from diagnoser.rules import schema
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.examples import path_of
@@ -33,24 +32,23 @@ class RuleSnapshot:
 
     revision: int
     rules: tuple[LearnedRule, ...]
-    reader: LogAnalyzer
+    analyzer: LogAnalyzer
     trial: Engine
 
     def of(self, state: LearnedState) -> tuple[LearnedRule, ...]:
         return tuple(rule for rule in self.rules if rule.state is state)
 
 
-Enrich = Callable[[DiagnosisRecord, list[bytes], Facts], Awaitable[Diagnosis | None]]
 Build = Callable[[LogAnalyzer, int, Sequence[LearnedRule]], RuleSnapshot]
 """The site's own reader, revision and rules -> what is used from now on. Runs in a thread."""
 
 
-def stock(base: LogAnalyzer, revision: int, rules: Sequence[LearnedRule]) -> RuleSnapshot:
+def snapshot(base: LogAnalyzer, revision: int, rules: Sequence[LearnedRule]) -> RuleSnapshot:
     """A rule that this version of the code cannot read is left out, with a warning: the others go on."""
     held = RuleSnapshot(revision, tuple(rules), base, Engine(RuleSet((), "")))
     active = read(held.of(LearnedState.ACTIVE))
-    reader = base.with_rules(active) if active.rules else base
-    return RuleSnapshot(revision, held.rules, reader, Engine(read(held.of(LearnedState.SHADOW))))
+    analyzer = base.with_rules(active) if active.rules else base
+    return RuleSnapshot(revision, held.rules, analyzer, Engine(read(held.of(LearnedState.SHADOW))))
 
 
 def read(rules: Sequence[LearnedRule]) -> RuleSet:
@@ -79,48 +77,37 @@ def _path(text: str) -> str:
 class RuleRegistry:
     """One a process. ``reader`` is what reads logs now; ask for it each time, and use one for one piece of work."""
 
-    def __init__(self, base: LogAnalyzer, store: RuleStore, build: Build = stock) -> None:
+    def __init__(self, base: LogAnalyzer, store: RuleStore, clock: Clock, build: Build = snapshot) -> None:
         self.base = base
+        self._clock = clock
         self._store = store
         self._build = build
         self._turn = asyncio.Lock()
-        self.stock = build(base, 0, ())
+        self.snapshot = build(base, 0, ())
 
     @property
-    def reader(self) -> LogAnalyzer:
-        return self.stock.reader
+    def analyzer(self) -> LogAnalyzer:
+        return self.snapshot.analyzer
 
     async def refresh(self) -> bool:
         """Take over what changed; whether something did. Raises Unavailable."""
-        if await self._store.rules_revision() == self.stock.revision:
+        if await self._store.rules_revision() == self.snapshot.revision:
             return False
         async with self._turn:
             revision = await self._store.rules_revision()  # before the rules: a change meanwhile is seen next time
-            if revision == self.stock.revision:
+            if revision == self.snapshot.revision:
                 return False
             rules = sorted(await self._load(), key=lambda rule: rule.id)
-            self.stock = await asyncio.to_thread(self._build, self.base, revision, rules)
+            self.snapshot = await asyncio.to_thread(self._build, self.base, revision, rules)
         structlog.get_logger().info("rules_loaded", revision=revision, learned=len(rules))
         return True
 
     def compressor(self) -> Compressor:
-        return self.reader.compressor()
+        return self.analyzer.compressor()
 
-    def diagnoser(self, clock: Clock) -> Callable[[list[bytes], Facts], Diagnosis]:
-        """As the worker wants it; each diagnosis is made by what is on the shelf when it begins."""
-
-        def diagnose(deltas: list[bytes], facts: Facts) -> Diagnosis:
-            return self.reader.diagnoser(clock)(deltas, facts)
-
-        return diagnose
-
-    def enricher(self, agent: FailureAgent, remind: Remind | None = None) -> Enrich:
-        """The second opinion, as the worker wants it; each on what is on the shelf when it begins."""
-
-        async def enrich(record: DiagnosisRecord, deltas: list[bytes], facts: Facts) -> Diagnosis | None:
-            return await self.reader.enricher(agent, remind)(record, deltas, facts)
-
-        return enrich
+    async def diagnose(self, log: AttemptLog, facts: Facts) -> Diagnosis:
+        """By the rules that are in use when the diagnosis begins."""
+        return await asyncio.to_thread(self.analyzer.diagnose_attempt, log, facts, self._clock())
 
     async def _load(self) -> list[LearnedRule]:
         found: list[LearnedRule] = []

@@ -4,12 +4,13 @@ None of it holds a verdict up: what fails here is told in the log and left out.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
 
+from diagnoser.compress import AttemptLog
 from diagnoser.learning.replay_history import ReplayStore
 from diagnoser.learning.rule_context import known
 from diagnoser.learning.rule_registry import RuleRegistry, RuleSnapshot
@@ -42,25 +43,25 @@ class PlanningStore(ReplayStore, RecoveryStore, Protocol):
 
 @dataclass(frozen=True)
 class ShadowEvaluator:
-    """As the worker wants it: ``credit`` before a verdict is saved, ``observe`` when it is published."""
+    """As the worker wants it: ``confirm_from_recovery`` before a verdict is saved, ``observe`` when it is published."""
 
     store: PlanningStore
-    shelf: RuleRegistry
+    registry: RuleRegistry
     incidents: Incidents
 
-    async def credit(self, claim: Claim, record: DiagnosisRecord) -> None:
+    async def confirm_from_recovery(self, claim: Claim, record: DiagnosisRecord) -> None:
         try:
-            await self._credit(claim, record)
+            await self._confirm(claim, record)
         except Exception as error:
-            structlog.get_logger().error("credit_failed", job=record.attempt.job, exc_info=error)
+            structlog.get_logger().error("recovery_confirmation_failed", job=record.attempt.job, exc_info=error)
 
-    async def observe(self, record: DiagnosisRecord, deltas: list[bytes], facts: Facts) -> None:
+    async def observe(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> None:
         try:
-            if hits := await asyncio.to_thread(found, self.shelf.stock, record, deltas, facts):
+            if hits := await asyncio.to_thread(found, self.registry.snapshot, record, log, facts):
                 await self.store.note_hits(hits)
                 await self._settle(record)
         except Exception as error:
-            structlog.get_logger().error("watch_failed", job=record.attempt.job, exc_info=error)
+            structlog.get_logger().error("shadow_evaluation_failed", job=record.attempt.job, exc_info=error)
 
     async def _settle(self, record: DiagnosisRecord) -> None:
         """A person may have spoken already: about an earlier diagnosis of the attempt, or just now."""
@@ -68,7 +69,7 @@ class ShadowEvaluator:
         if told and told.feedback:
             await self.store.settle_hits(record.attempt, known(told))
 
-    async def _credit(self, claim: Claim, record: DiagnosisRecord) -> None:
+    async def _confirm(self, claim: Claim, record: DiagnosisRecord) -> None:
         """A plan that acted on a cause, after which the training came further than before, confirms that cause."""
         plans = await self.store.plans(PlanFilter(job=record.attempt.job), "", _PLANS)
         plans += await self.store.plans(PlanFilter(PlanState.REACHED.value), "", _PLANS)
@@ -103,23 +104,23 @@ def proves(plan: Plan, claim: Claim, record: DiagnosisRecord) -> bool:
     return verdict.outcome is Outcome.COMPLETED or retry_history.further(far, plan.progress)
 
 
-def found(stock: RuleSnapshot, record: DiagnosisRecord, deltas: Sequence[bytes], facts: Facts) -> list[RuleHit]:
+def found(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> list[RuleHit]:
     """Learned rules that decided this attempt, or would have."""
-    return [*_decided(stock, record), *_would(stock, record, deltas, facts)]
+    return [*_decided(snapshot, record), *_would(snapshot, record, log, facts)]
 
 
-def _decided(stock: RuleSnapshot, record: DiagnosisRecord) -> Iterator[RuleHit]:
-    for rule in stock.of(LearnedState.ACTIVE):
+def _decided(snapshot: RuleSnapshot, record: DiagnosisRecord) -> Iterator[RuleHit]:
+    for rule in snapshot.of(LearnedState.ACTIVE):
         if record.diagnosis.decided_by == f"rule:{rule.id}":
             yield RuleHit(rule.id, record.attempt, record.created, record.id, active=True)
 
 
-def _would(stock: RuleSnapshot, record: DiagnosisRecord, deltas: Sequence[bytes], facts: Facts) -> Iterator[RuleHit]:
-    if not stock.trial.ruleset.rules:
+def _would(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Iterator[RuleHit]:
+    if not snapshot.trial.ruleset.rules:
         return
-    evidence = stock.reader.evidence(deltas)
-    for rule in {hit.rule.id: hit.rule for hit in stock.trial.match(evidence)}.values():
-        told = stock.reader.with_rules(RuleSet((rule,), rule.id)).diagnose(evidence, facts)
+    evidence = log.evidence
+    for rule in {hit.rule.id: hit.rule for hit in snapshot.trial.match(evidence)}.values():
+        told = snapshot.analyzer.with_rules(RuleSet((rule,), rule.id)).diagnose(evidence, facts)
         if told.decided_by == f"rule:{rule.id}":
             hit = RuleHit(rule.id, record.attempt, record.created, record.id)
             yield replace(hit, verdict=HitVerdict.WRONG) if _contradicts(record.diagnosis, told) else hit

@@ -81,9 +81,9 @@ def _blank(text: str) -> str:
     return "".join("q" if char.isalpha() else char for char in text)
 
 
-def its_examples(ruleset: RuleSet, reader: LogAnalyzer) -> ValidationResult:
+def its_examples(ruleset: RuleSet, analyzer: LogAnalyzer) -> ValidationResult:
     """The rule proves itself as every rule file does, through the compressor with its anchors at the gate."""
-    faults = check(Engine(ruleset), reader.with_rules(ruleset).evidence_of)
+    faults = check(Engine(ruleset), analyzer.with_rules(ruleset).evidence_of)
     why = "; ".join(fault.message for fault in faults)
     return ValidationResult(ValidationCheck.EXAMPLES, not faults, why or "all examples hold")
 
@@ -109,10 +109,10 @@ def shipped_examples(rule: Rule, bodies: Sequence[tuple[str, Evidence]]) -> Vali
     return ValidationResult(ValidationCheck.SHIPPED, True, f"no hit in {len(bodies)} examples")
 
 
-def foreign_examples(reader: LogAnalyzer, rule: Rule) -> list[tuple[str, Evidence]]:
+def foreign_examples(analyzer: LogAnalyzer, rule: Rule) -> list[tuple[str, Evidence]]:
     """What the site's rules are proven by and this one must not hit: counter-examples, and other types' examples."""
     found = []
-    for other in reader.knowledge.engine.ruleset.rules:
+    for other in analyzer.knowledge.engine.ruleset.rules:
         texts = list(other.examples.no_match)
         if other.type is not rule.type or other.role is Role.BENIGN:
             texts += [one.text if isinstance(one, Match) else one for one in other.examples.match]

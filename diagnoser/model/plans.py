@@ -239,7 +239,7 @@ class TransitionResult:
     before: Plan | None = None
 
     @property
-    def reasons(self) -> list[PlanReason]:
+    def reasons(self) -> list[str]:
         """Of each plan that now stands as it did not before: what the counter of transitions counts."""
         changed = [plan for plan in self.others if plan.state is PlanState.SUPERSEDED]
         plan, before = self.plan, self.before

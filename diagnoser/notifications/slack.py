@@ -17,24 +17,24 @@ SlackBlock = dict[str, object]
 
 
 def slack_message(
-    diagnosis: Diagnosis, *, job: str, attempt: int, link: str = "", mask: Callable[[str], str] = lambda text: text
+    diagnosis: Diagnosis, *, job: str, attempt: int, link: str = "", redact: Callable[[str], str] = lambda text: text
 ) -> dict[str, object]:
-    """The body for an incoming webhook. link: URL of the page, "" for none. mask: hides secrets in log text."""
+    """The body for an incoming webhook. link: URL of the page, "" for none. redact: hides secrets in log text."""
     title = _title(diagnosis, job, attempt)
     blocks = [
         {"type": "header", "text": {"type": "plain_text", "text": _cut(title, HEADER_LENGTH), "emoji": False}},
         {"type": "section", "fields": [_mrkdwn(text) for text in _facts(diagnosis)]},
-        *_root(diagnosis, mask),
-        *_advice(diagnosis, mask),
+        *_root(diagnosis, redact),
+        *_advice(diagnosis, redact),
         *_link(link),
     ]
     return {"text": escape(_cut(title, TEXT_LENGTH)), "blocks": blocks}
 
 
-def plan_message(plan: Plan, *, link: str = "", mask: Callable[[str], str] = lambda text: text) -> dict[str, object]:
+def plan_message(plan: Plan, *, link: str = "", redact: Callable[[str], str] = lambda text: text) -> dict[str, object]:
     """The body that tells how a recovery plan stands: what it wanted, what became of it, and why.
 
-    mask: hides secrets in what an executor reported.
+    redact: hides secrets in what an executor reported.
     """
     last = plan.history[-1].why if plan.history else plan.reason
     title = f"Plan for {plan.job} attempt {plan.attempt}: {plan.state.value.replace('_', ' ')}"
@@ -44,7 +44,7 @@ def plan_message(plan: Plan, *, link: str = "", mask: Callable[[str], str] = lam
     blocks: list[SlackBlock] = [
         {"type": "header", "text": {"type": "plain_text", "text": _cut(shown, HEADER_LENGTH), "emoji": False}},
         {"type": "section", "fields": [_mrkdwn(text) for text in facts]},
-        _section(f"*Why* {_whole(escape(mask(last)), TEXT_LENGTH)}"),
+        _section(f"*Why* {_whole(escape(redact(last)), TEXT_LENGTH)}"),
         *_link(link),
     ]
     return {"text": escape(_cut(shown, TEXT_LENGTH)), "blocks": blocks}
@@ -82,20 +82,20 @@ def _facts(diagnosis: Diagnosis) -> list[str]:
     return [*facts, f"*Decided by*\n`{code(_cut(diagnosis.decided_by, 100))}`"]
 
 
-def _root(diagnosis: Diagnosis, mask: Callable[[str], str]) -> list[SlackBlock]:
+def _root(diagnosis: Diagnosis, redact: Callable[[str], str]) -> list[SlackBlock]:
     root = diagnosis.root_cause
     if root is None:
         return []
-    line = _whole(code(mask(root.text)), ROOT_LENGTH)
+    line = _whole(code(redact(root.text)), ROOT_LENGTH)
     return [_section(f"*Line {root.line}* of {code(_cut(root.source, 100))}\n```{line}```")]
 
 
-def _advice(diagnosis: Diagnosis, mask: Callable[[str], str]) -> list[SlackBlock]:
+def _advice(diagnosis: Diagnosis, redact: Callable[[str], str]) -> list[SlackBlock]:
     advice = f"*Next* `{diagnosis.recovery.action}`"
     if diagnosis.recovery.reason:
         advice += f" \N{EM DASH} {_whole(escape(diagnosis.recovery.reason), TEXT_LENGTH)}"
     if diagnosis.mitigation:
-        advice += f"\n{_whole(escape(mask(diagnosis.mitigation)), ROOT_LENGTH)}"
+        advice += f"\n{_whole(escape(redact(diagnosis.mitigation)), ROOT_LENGTH)}"
     return [_section(advice)]
 
 

@@ -45,7 +45,7 @@ class Decision:
 class DecisionPlanner:
     """How this site acts.
 
-    make_id: time -> an id that sorts by time. mode: overrides the table's modes when given. mask: applied to log text
+    make_id: time -> an id that sorts by time. mode: overrides the table's modes when given. redact: applied to log text
     that leaves the service.
     """
 
@@ -55,7 +55,7 @@ class DecisionPlanner:
     webhook: bool
     chat: bool
     base_url: str
-    mask: Redactor
+    redact: Redactor
 
     def decide(self, claim: Claim, diagnosis: Diagnosis, now: float) -> Decision:
         """What is stored and sent for a verdict."""
@@ -80,14 +80,14 @@ class DecisionPlanner:
     def announce(self, plan: Plan, record: DiagnosisRecord | None) -> tuple[OutboxMessage, ...]:
         """The webhook's copy of a plan that may act now; in mode act also one that only a person can carry out."""
         told = plan.state is PlanState.SENT or (plan.action not in RUNNABLE and plan.mode is Mode.ACT)
-        return (_recovery(plan, record, self.mask),) if self.webhook and told and record else ()
+        return (_recovery(plan, record, self.redact),) if self.webhook and told and record else ()
 
     def alert_plan(self, plan: Plan, now: float) -> tuple[OutboxMessage, ...]:
         """Tell people how a plan stands. Once for each state."""
         if not self.chat:
             return ()
         key = f"alert-{plan.id}-{plan.state}-{len(plan.history)}"
-        body = slack.plan_message(plan, link=self._link(plan.diagnosis), mask=self.mask)
+        body = slack.plan_message(plan, link=self._link(plan.diagnosis), redact=self.redact)
         return (OutboxMessage(key, MessageKind.SLACK, "slack", orjson.dumps(body), now, now + ALERT_LIFE),)
 
     def _plan(self, claim: Claim, record: DiagnosisRecord) -> Plan | None:
@@ -117,14 +117,14 @@ class DecisionPlanner:
         )
         key = "alert-" + hashlib.sha256(said.encode()).hexdigest()[:24]
         body = slack.slack_message(
-            found, job=record.attempt.job, attempt=record.attempt.number, link=self._link(record.id), mask=self.mask
+            found, job=record.attempt.job, attempt=record.attempt.number, link=self._link(record.id), redact=self.redact
         )
         return OutboxMessage(
             key, MessageKind.SLACK, "slack", orjson.dumps(body), record.created, record.created + ALERT_LIFE
         )
 
 
-def _recovery(plan: Plan, record: DiagnosisRecord, mask: Redactor) -> OutboxMessage:
+def _recovery(plan: Plan, record: DiagnosisRecord, redact: Redactor) -> OutboxMessage:
     """The body that the cluster's side gets: an event as the Standard Webhooks scheme shapes it."""
     found = record.diagnosis
     body = {
@@ -148,7 +148,7 @@ def _recovery(plan: Plan, record: DiagnosisRecord, mask: Redactor) -> OutboxMess
                 "type": found.type,
                 "confidence": found.confidence,
                 "decided_by": found.decided_by,
-                "root_line": mask(found.root_cause.text) if found.root_cause else None,
+                "root_line": redact(found.root_cause.text) if found.root_cause else None,
                 "rank": found.root_cause.rank if found.root_cause else None,
                 "node": found.root_cause.node if found.root_cause else None,
             },

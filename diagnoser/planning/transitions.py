@@ -39,8 +39,10 @@ class PlanReport:
 
 @dataclass(frozen=True, slots=True)
 class PlanCommands:
-    """Each method gives the transition for one command at one time. lease: seconds that an executor holds a plan without a
-    word."""
+    """Each method gives the transition for one command at one time.
+
+    lease: seconds that an executor holds a plan without a word.
+    """
 
     policy: Policy
     planner: DecisionPlanner

@@ -25,9 +25,9 @@ class RecoveryStore(Protocol):
     async def change_plan(
         self, id: str, now: float, transition: PlanTransition, *, alone: bool = False
     ) -> TransitionResult:
-        """Read the plan and the cluster's history under the cluster's lock, and store the result in the same transaction.
+        """Read the plan and the cluster's history under the cluster's lock; store the result in the same transaction.
 
-        What ``transition`` raises leaves everything as it was. alone: the transition looks at nothing but the plan, so that the
+        What ``transition`` raises leaves everything as it was. alone: it looks at nothing but the plan, so that the
         history (up to thousands of plans) is not read. Raises NotFound.
         """
 

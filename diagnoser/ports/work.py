@@ -22,17 +22,17 @@ class JobStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When an attempt is due for diagnosis: ``grace`` seconds after it ended, or after a fatal line once the log is
-    quiet for ``settle`` seconds, at the latest ``settle_max`` seconds after that line.
+    """Seconds after which an attempt is due for diagnosis.
 
-    quiet: the same as ``grace`` where a fatal line is there already and nothing has been said yet: late lines are then
-    no longer likely to be what matters, and change the verdict when they are.
+    exit_grace: after it ended. fatal_debounce: of quiet after a fatal line. fatal_debounce_max: after a fatal line
+    while lines keep coming. exit_grace_after_fatal: after the end where a fatal line is there already and there is no verdict
+    yet: late lines are then unlikely to be what matters, and change the verdict when they are.
     """
 
-    grace: float
-    settle: float
-    settle_max: float
-    quiet: float = 0.3
+    exit_grace: float
+    fatal_debounce: float
+    fatal_debounce_max: float
+    exit_grace_after_fatal: float = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class WorkStore(Protocol):
     ) -> TransitionResult:
         """One transaction: diagnosis, plan, messages, attempt marked as diagnosed at the claim's revision, lease ended.
 
-        Without ``transition`` a plan whose key exists already is left as it is; with it, what it makes of ``plan`` is stored.
+        Without ``transition`` a plan whose key exists already is left as it is; with it, its result is stored.
         A message whose key exists already is left as it is. Raises Conflict when the lease was lost.
         """
 

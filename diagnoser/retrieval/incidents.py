@@ -1,12 +1,13 @@
 """What people confirmed: shown beside a new failure, told to the model, and sometimes the verdict itself."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
 
+from diagnoser.compress import AttemptLog
 from diagnoser.localize import suspect_nodes
 from diagnoser.model import (
     AttemptKey,
@@ -22,7 +23,7 @@ from diagnoser.model import (
 from diagnoser.model.errors import DiagnoserError, ModelFailed, ModelFailure
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import DiagnosisRecord, Embedder, FeedbackStore, LogStore
+from diagnoser.ports import DiagnosisRecord, Embedder, FeedbackStore
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.retrieval import hashing, rule_requests, search, signature
 from diagnoser.retrieval.index import Index
@@ -47,12 +48,11 @@ _LATE = 300.0
 _CHARS = 300
 _OPEN = frozenset({Outcome.FAILED, Outcome.HUNG, Outcome.UNKNOWN})
 
-ReadEvidence = Callable[[list[bytes]], Evidence]
-"""Deltas of an attempt -> what is kept of its log. Runs in a thread."""
 
+class LogLoader(Protocol):
+    """``diagnosis.attempt_logs.AttemptLogs``."""
 
-class IncidentStore(FeedbackStore, LogStore, Protocol):
-    """The part of the store that is used here."""
+    async def load(self, key: AttemptKey) -> AttemptLog: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +77,14 @@ class Incidents:
 
     def __init__(
         self,
-        store: IncidentStore,
-        read: ReadEvidence,
+        store: FeedbackStore,
+        logs: LogLoader,
         policy: Policy,
         metrics: Metrics,
         embedder: Embedder | None = None,
     ) -> None:
         self._store = store
-        self._read = read
+        self._logs = logs
         self._policy = policy
         self._metrics = metrics
         self._embedder = embedder
@@ -133,7 +133,7 @@ class Incidents:
         others = [one for one in found.values() if one.incident.attempt != record.attempt and one.score >= ALIKE]
         return sorted(others, key=lambda one: (-one.score, one.incident.diagnosis))[:limit], failure
 
-    async def told(self, record: DiagnosisRecord) -> SimilarIncidents:
+    async def describe_similar(self, record: DiagnosisRecord) -> SimilarIncidents:
         """The same for a model: in words, without hosts, paths and numbers. Nothing when the store does not answer."""
         try:
             near, failure = await self._similar(record, TOLD)
@@ -143,7 +143,7 @@ class Incidents:
         notes = (f"similar incidents were looked for by hashed words: the embedding server failed ({failure})",)
         return SimilarIncidents(tuple(map(describe, near)), notes if failure else ())
 
-    async def recall(self, attempt: AttemptKey, diagnosis: Diagnosis, deltas: list[bytes]) -> Diagnosis:
+    async def match_confirmed_incident(self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog) -> Diagnosis:
         """The verdict of a confirmed incident where this failure is the same and no rule decided; else as it was."""
         if diagnosis.category is not Category.UNKNOWN or diagnosis.outcome not in _OPEN:
             return diagnosis
@@ -151,7 +151,7 @@ class Incidents:
             await self._refresh()
             if not len(self._memory.index):
                 return diagnosis
-            sign = signature.of(await asyncio.to_thread(self._read, deltas), diagnosis)
+            sign = signature.of(await asyncio.to_thread(lambda: log.evidence), diagnosis)
             return settle(diagnosis, attempt, sign, await self._nearest(sign, RIVALS), self._policy)
         except DiagnoserError as error:
             structlog.get_logger().warning("incidents_away", error=str(error))
@@ -162,8 +162,8 @@ class Incidents:
         return await asyncio.to_thread(search.find, await self.evidence(attempt), query, limit)
 
     async def evidence(self, attempt: AttemptKey) -> Evidence:
-        deltas = [delta.data for delta in await self._store.deltas(attempt)]
-        return await asyncio.to_thread(self._read, deltas)
+        log = await self._logs.load(attempt)
+        return await asyncio.to_thread(lambda: log.evidence)
 
     async def _nearest(self, sign: Signature, limit: int) -> list[Similar]:
         async with self._turn:

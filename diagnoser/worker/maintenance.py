@@ -4,23 +4,17 @@ Each step is idempotent: all replicas do it, and the loser of a race changes not
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
+from diagnoser import compress
 from diagnoser.diagnosis import node_logs
 from diagnoser.model import CLEAN_RUNS, NODE_LOG, AttemptKey
 from diagnoser.model.errors import Unavailable
-from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Clock, LogStore, PlanTransition, RecoveryStore, StoredDelta, WakeSignal
-
-Merge = Callable[[list[bytes]], bytes]
-"""Several deltas as one. Runs in a thread."""
-
-Expire = Callable[[float], PlanTransition]
-"""Time -> the rule for plans whose time is over."""
+from diagnoser.planning.plan_service import PlanService
+from diagnoser.ports import Clock, LogStore, RecoveryStore
 
 EXPIRED_AT_ONCE = 100
 
@@ -49,20 +43,14 @@ class Maintenance:
     def __init__(
         self,
         store: MaintenanceStore,
-        merge: Merge,
-        expire: Expire | None,
+        plans: PlanService,
         clock: Clock,
-        outbox: WakeSignal,
-        metrics: Metrics,
-        bounds: RetentionConfig = RetentionConfig(),
+        config: RetentionConfig = RetentionConfig(),
     ) -> None:
         self._store = store
-        self._merge = merge
-        self._expire = expire
+        self._plans = plans
         self._clock = clock
-        self._outbox = outbox
-        self._metrics = metrics
-        self._bounds = bounds
+        self._config = config
         self._unmergeable: dict[AttemptKey, float] = {}  # -> when to try again
         self._swept = 0  # the newest part of node logs at the last sweep
         self._log = structlog.get_logger()
@@ -73,8 +61,8 @@ class Maintenance:
         await self._expire_plans()
 
     async def _compact_crowded(self) -> None:
-        now, bounds = self._clock(), self._bounds
-        for key in await self._store.crowded(bounds.crowd, bounds.at_once + len(self._unmergeable)):
+        now, config = self._clock(), self._config
+        for key in await self._store.crowded(config.crowd, config.at_once + len(self._unmergeable)):
             if self._unmergeable.get(key, now) > now:
                 continue
             try:
@@ -83,27 +71,27 @@ class Maintenance:
             except Unavailable:
                 raise
             except Exception:  # one log that cannot be merged must not stop the others
-                self._unmergeable[key] = now + bounds.retry
+                self._unmergeable[key] = now + config.retry
                 self._log.exception("merge_failed", job=key.job, attempt=key.number)
 
     async def _compact(self, key: AttemptKey) -> None:
-        stored: Sequence[StoredDelta] = await self._store.deltas(key)
-        merged = await asyncio.to_thread(self._merge, [delta.data for delta in stored])
+        stored = await self._store.deltas(key)
+        merged = await asyncio.to_thread(_merge, [delta.data for delta in stored])
         await self._store.compact(key, merged, [delta.id for delta in stored])
 
     async def _drop_old_parts(self) -> None:
         """Logs of nodes are kept for a time only; there is something to drop once an hour."""
         newest = node_logs.part(self._clock())
         if newest > self._swept:
-            await self._store.drop_parts(NODE_LOG, newest - self._bounds.node_log_hours)
-            await self._store.drop_parts(CLEAN_RUNS, newest - self._bounds.baseline_hours)
+            await self._store.drop_parts(NODE_LOG, newest - self._config.node_log_hours)
+            await self._store.drop_parts(CLEAN_RUNS, newest - self._config.baseline_hours)
             self._swept = newest
 
     async def _expire_plans(self) -> None:
-        if self._expire is None:
-            return
         now = self._clock()
         for plan in await self._store.expired_plans(now, EXPIRED_AT_ONCE):
-            result = await self._store.change_plan(plan, now, self._expire(now), alone=True)
-            self._metrics.observe_transition(result)
-            self._outbox.notify()
+            await self._plans.change(plan, now, self._plans.commands.expire(now))
+
+
+def _merge(deltas: list[bytes]) -> bytes:
+    return compress.to_bytes(compress.merge(map(compress.from_bytes, deltas)))

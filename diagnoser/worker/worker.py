@@ -4,67 +4,80 @@ A worker that dies loses nothing: its lease ends and another one starts over. Tw
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 import structlog
 
-from diagnoser.model import AttemptKey, Diagnosis, Facts, OutboxMessage, Plan
+from diagnoser.compress import AttemptLog
+from diagnoser.model import AttemptKey, Diagnosis, Facts
 from diagnoser.model.errors import Conflict, Unavailable
 from diagnoser.model.taxonomy import Outcome
-from diagnoser.observability.metrics import Metrics, Watched
-from diagnoser.ports import (
-    Claim,
-    Clock,
-    DiagnosisRecord,
-    LogStore,
-    PlanTransition,
-    RecoveryStore,
-    Timing,
-    WakeSignal,
-    WorkStore,
-)
-from diagnoser.worker.maintenance import Expire, Maintenance, Merge, RetentionConfig
+from diagnoser.observability.metrics import Metrics
+from diagnoser.planning.planner import Decision
+from diagnoser.ports import Claim, Clock, DiagnosisRecord, Timing, WakeSignal, WorkStore
+from diagnoser.retrieval.incidents import LogLoader
 
-Diagnose = Callable[[list[bytes], Facts], Diagnosis]
-"""Deltas of one attempt, in any order, and what else is known -> verdict. Runs in a thread."""
-
-Decide = Callable[[Claim, Diagnosis, float], tuple[DiagnosisRecord, Plan | None, list[OutboxMessage]]]
-"""What is stored and sent for a verdict at a time."""
-
-Enrich = Callable[[DiagnosisRecord, list[bytes], Facts], Awaitable[Diagnosis | None]]
-"""A better verdict, or None to keep the one that is published. Takes its time; bounded by a deadline."""
-
-Recall = Callable[[AttemptKey, Diagnosis, list[bytes]], Awaitable[Diagnosis]]
-"""The verdict, or that of a confirmed incident which is the same failure. Quick, and never raises."""
-
-Ruler = Callable[[DiagnosisRecord], PlanTransition]
-"""How the store settles the plan of a record against what happened before."""
-
-Gather = Callable[[Claim, list[bytes]], Awaitable[Facts]]
-"""What is known beside the log; without it only what the claim itself says."""
-
-Refresh = Callable[[], Awaitable[object]]
-"""Takes over rules that were learned or changed, by any replica."""
-
-Credit = Callable[[Claim, DiagnosisRecord], Awaitable[None]]
-"""What a verdict proves about an earlier one, stored before it is saved itself. Quick, idempotent, never raises."""
-
-Observe = Callable[[DiagnosisRecord, list[bytes], Facts], Awaitable[None]]
-"""Looks at a verdict that was saved: what rules on trial would have said. Never raises."""
-
-Learn = Callable[[Claim, Diagnosis, list[bytes]], Awaitable[None]]
-"""Remembers what a clean run prints; ignores other runs."""
-
-SHORTEST = 0.02
+SLEEP_MIN = 0.02
 """Seconds of the shortest sleep: another replica may hold what is due."""
 
 
-class WorkerStore(LogStore, WorkStore, RecoveryStore, Protocol):
-    """The part of the store that a worker uses."""
+class Context(Protocol):
+    """``diagnosis.context.DiagnosisContext``."""
+
+    async def facts(self, claim: Claim, log: AttemptLog) -> Facts:
+        """What is known beside the log."""
+
+    async def record_baseline(self, claim: Claim, verdict: Diagnosis, log: AttemptLog) -> None:
+        """Remember what a clean run printed; other runs are ignored."""
+
+
+class Analysis(Protocol):
+    """``learning.rule_registry.RuleRegistry``."""
+
+    async def refresh(self) -> bool:
+        """Take over rules that were learned or changed, by any replica."""
+
+    async def diagnose(self, log: AttemptLog, facts: Facts) -> Diagnosis: ...
+
+
+class IncidentMatcher(Protocol):
+    """``retrieval.incidents.Incidents``."""
+
+    async def match_confirmed_incident(self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog) -> Diagnosis:
+        """The verdict, or that of a confirmed incident which is the same failure. Quick, and never raises."""
+
+
+class Planner(Protocol):
+    """``planning.planner.DecisionPlanner``."""
+
+    def decide(self, claim: Claim, diagnosis: Diagnosis, now: float) -> Decision: ...
+
+
+class ShadowEvaluation(Protocol):
+    """``learning.shadow_evaluation.ShadowEvaluator``. Neither method raises."""
+
+    async def confirm_from_recovery(self, claim: Claim, record: DiagnosisRecord) -> None:
+        """What a verdict proves about an earlier one; stored before the verdict itself is saved, idempotent."""
+
+    async def observe(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> None:
+        """What rules on trial would have said of a verdict that was saved."""
+
+
+class ModelStage(Protocol):
+    """``diagnosis.llm_stage.LLMStage``."""
+
+    async def run(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
+        """A better verdict, or None to keep the one that is published. Bounded by a deadline."""
+
+
+class Sweep(Protocol):
+    """``worker.maintenance.Maintenance``."""
+
+    async def sweep(self) -> None: ...
 
 
 class ClaimResult(StrEnum):
@@ -75,53 +88,32 @@ class ClaimResult(StrEnum):
     OVERTAKEN = "overtaken"  # the lease ran out and somebody else took it
     DIAGNOSIS_FAILED = "diagnosis_failed"  # a fault of our own: put off
     STORE_AWAY = "store_away"
-    ENRICHED = "enriched"
-    NOT_ENRICHED = "not_enriched"
-    ENRICHMENT_LATE = "enrichment_late"
-    ENRICHMENT_FAILED = "enrichment_failed"
-    ENRICHMENT_STALE = "enrichment_stale"  # a newer verdict was there first
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a worker does with an attempt; the composition root says it. diagnose and merge run in threads.
-
-    rule: settles plans. refresh: before each round.
-    """
-
-    diagnose: Diagnose
-    decide: Decide
-    merge: Merge
-    enrich: Enrich | None = None
-    rule: Ruler | None = None
-    expire: Expire | None = None
-    facts: Gather | None = None
-    learn: Learn | None = None
-    recall: Recall | None = None
-    refresh: Refresh | None = None
-    credit: Credit | None = None
-    observe: Observe | None = None
+    LLM_NOT_ASKED = "llm_not_asked"
+    LLM_VERDICT_SAVED = "llm_verdict_saved"
+    LLM_VERDICT_STALE = "llm_verdict_stale"  # a newer verdict was there first
+    LLM_STAGE_LATE = "llm_stage_late"
+    LLM_STAGE_FAILED = "llm_stage_failed"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """Seconds, except: at_once and enrich_at_once are numbers of attempts; bounds: of what is kept.
+    """Seconds, except claims_max and llm_stages_max: attempts at one time. timing: when an attempt is due.
 
     lease: how long a claim holds; renewed while the work lasts. A claim that failed waits ``lease * 2**tries``, at
-    most ``longest``. enrich: deadline of one enrichment. poll: the longest sleep. silent: a run that has printed
-    nothing for so long is looked at, each time the silence has doubled; ``look``: time between two searches for such
-    runs.
+    most ``backoff_max``. llm_deadline: of one run of the model's stage. poll: the longest sleep. hang_check_idle: a run
+    that has printed nothing for so long is looked at, each time the silence has doubled; ``hang_check_interval``: time
+    between two searches for such runs.
     """
 
+    timing: Timing
     lease: float = 60.0
-    longest: float = 3600.0
-    enrich: float = 30.0
+    backoff_max: float = 3600.0
+    llm_deadline: float = 30.0
     poll: float = 1.0
-    at_once: int = 2
-    enrich_at_once: int = 4
-    silent: float = 300.0
-    look: float = 15.0
-    bounds: RetentionConfig = field(default_factory=RetentionConfig)
+    claims_max: int = 2
+    llm_stages_max: int = 4
+    hang_check_idle: float = 300.0
+    hang_check_interval: float = 15.0
 
 
 class Worker:
@@ -129,28 +121,40 @@ class Worker:
 
     def __init__(
         self,
-        store: WorkerStore,
-        work: Work,
+        *,
+        store: WorkStore,
+        logs: LogLoader,
+        context: Context,
+        analysis: Analysis,
+        incidents: IncidentMatcher,
+        planner: Planner,
+        shadow: ShadowEvaluation,
+        llm_stage: ModelStage | None,
+        maintenance: Sweep,
         clock: Clock,
-        wake: WakeSignal,
+        attempts_due: WakeSignal,
         outbox: WakeSignal,
-        timing: Timing,
         metrics: Metrics,
-        pace: WorkerConfig = WorkerConfig(),
+        config: WorkerConfig,
     ) -> None:
-        """wake: tells that an attempt may be due. outbox: is told when there may be effects to send."""
+        """attempts_due: tells that an attempt may be due. outbox: is told when there may be a message to send."""
         self._store = store
-        self._work = work
+        self._logs = logs
+        self._context = context
+        self._analysis = analysis
+        self._incidents = incidents
+        self._planner = planner
+        self._shadow = shadow
+        self._llm_stage = llm_stage
+        self._maintenance = maintenance
         self._clock = clock
-        self._wake = wake
+        self._attempts_due = attempts_due
         self._outbox = outbox
-        self._timing = timing
         self._metrics = metrics
-        self._pace = pace
-        self._seats = asyncio.Semaphore(pace.enrich_at_once)
-        self._enriching: set[asyncio.Task[None]] = set()
-        self._next_look = 0.0
-        self._housekeeping = Maintenance(store, work.merge, work.expire, clock, outbox, metrics, pace.bounds)
+        self._config = config
+        self._llm_seats = asyncio.Semaphore(config.llm_stages_max)
+        self._llm_tasks: set[asyncio.Task[None]] = set()
+        self._next_hang_check = 0.0
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
@@ -159,23 +163,23 @@ class Worker:
             while True:
                 await self._round()
         finally:
-            for task in self._enriching:
+            for task in self._llm_tasks:
                 task.cancel()
             await self.finish()
 
     async def step(self) -> int:
         """One round over what is due: the number of claims that were handled. Raises Unavailable."""
-        if self._work.refresh:
-            await self._work.refresh()
-        claims = await self._store.claim_attempts(self._clock(), self._timing, self._pace.lease, self._pace.at_once)
-        claims += await self._silent()
+        config = self._config
+        await self._analysis.refresh()
+        claims = await self._store.claim_attempts(self._clock(), config.timing, config.lease, config.claims_max)
+        claims += await self._claim_idle_attempts()
         await asyncio.gather(*(self._handle(claim) for claim in claims))
-        await self._housekeeping.sweep()
+        await self._maintenance.sweep()
         return len(claims)
 
     async def finish(self) -> None:
-        """Wait for the enrichments that are under way."""
-        await asyncio.gather(*self._enriching, return_exceptions=True)
+        """Wait for the model's stages that are under way."""
+        await asyncio.gather(*self._llm_tasks, return_exceptions=True)
 
     async def _round(self) -> None:
         try:
@@ -183,77 +187,60 @@ class Worker:
                 return
         except Unavailable as error:
             self._log.warning("worker_waits", error=str(error))
-        await self._wake.wait(await self._pause())
+        await self._attempts_due.wait(await self._pause())
 
     async def _pause(self) -> float:
         """Until the next attempt that has ended is due, if that is soon."""
         with suppress(Unavailable):
-            due = await self._store.next_end(self._timing)
+            due = await self._store.next_end(self._config.timing)
             if due is not None:
-                return max(SHORTEST, min(self._pace.poll, due - self._clock()))
-        return self._pace.poll
+                return max(SLEEP_MIN, min(self._config.poll, due - self._clock()))
+        return self._config.poll
 
     async def _handle(self, claim: Claim) -> None:
+        key = claim.attempt.key
         try:
-            async with self._kept(claim):
-                reason = await self._diagnose(claim)
-            self._tell(claim.attempt.key, reason)
+            async with self._renewed_lease(claim):
+                result = await self._diagnose(claim)
+            self._log_result(key, result)
         except Conflict:
-            self._tell(claim.attempt.key, ClaimResult.OVERTAKEN)
+            self._log_result(key, ClaimResult.OVERTAKEN)
         except Unavailable as error:
-            self._tell(claim.attempt.key, ClaimResult.STORE_AWAY, error)
+            self._log_result(key, ClaimResult.STORE_AWAY, error)
         except Exception as error:  # one attempt that cannot be diagnosed must not stop the others
-            self._tell(claim.attempt.key, ClaimResult.DIAGNOSIS_FAILED, error)
+            self._log_result(key, ClaimResult.DIAGNOSIS_FAILED, error)
             await self._put_off(claim)
 
     async def _diagnose(self, claim: Claim) -> ClaimResult:
+        """HOT PATH 2, from the stored log to the verdict that is published, and to what is learned from it."""
         started, key = self._clock(), claim.attempt.key
-        data = await self._data(key)
-        facts = await self._facts(claim, data)
-        diagnosis = await asyncio.to_thread(self._work.diagnose, data, facts)
+        log = await self._logs.load(key)
+        facts = await self._context.facts(claim, log)
+        diagnosis = await self._analysis.diagnose(log, facts)
         if is_sound(claim, diagnosis):
-            await self._store.release(claim, self._look_again(claim))
+            await self._store.release(claim, self._next_look(claim))
             return ClaimResult.SOUND
-        if self._work.recall:
-            diagnosis = await self._work.recall(key, diagnosis, data)
-        record, plan, effects = self._work.decide(claim, diagnosis, self._clock())
-        if self._work.credit:
-            await self._work.credit(claim, record)
-        rule = self._rule(record)
-        await self._store.save_diagnosis(claim, record, plan, effects, rule)
-        self._metrics.ruled(rule)
+        diagnosis = await self._incidents.match_confirmed_incident(key, diagnosis, log)
+        decision = self._planner.decide(claim, diagnosis, self._clock())
+        record = decision.record
+        await self._shadow.confirm_from_recovery(claim, record)
+        saved = await self._store.save_diagnosis(claim, record, decision.plan, decision.messages, decision.transition)
+        self._metrics.observe_transition(saved)
         self._metrics.observe_diagnosis(diagnosis, self._clock() - started)
         self._outbox.notify()
-        self._begin_enrichment(claim, record, facts)
-        await self._afterwards(claim, record, data, facts)
+        self._start_llm_stage(claim, record, log, facts)
+        await self._shadow.observe(record, log, facts)
+        await self._context.record_baseline(claim, diagnosis, log)
         return ClaimResult.SAVED
-
-    async def _afterwards(self, claim: Claim, record: DiagnosisRecord, data: list[bytes], facts: Facts) -> None:
-        """What is learned from a verdict that is published."""
-        if self._work.observe:
-            await self._work.observe(record, data, facts)
-        if self._work.learn:
-            await self._work.learn(claim, record.diagnosis, data)
-
-    async def _facts(self, claim: Claim, data: list[bytes]) -> Facts:
-        if self._work.facts:
-            return await self._work.facts(claim, data)
-        return Facts(claim.job, claim.attempt.key.number, claim.attempt.events)
-
-    def _rule(self, record: DiagnosisRecord) -> Watched | None:
-        return Watched(self._work.rule(record)) if self._work.rule else None
-
-    async def _data(self, key: AttemptKey) -> list[bytes]:
-        return [delta.data for delta in await self._store.deltas(key)]
 
     async def _put_off(self, claim: Claim) -> None:
         """Wait longer after each failure. When even this fails, the lease itself is the wait."""
-        wait = min(self._pace.longest, self._pace.lease * 2.0 ** min(claim.tries, 30))
+        wait = min(self._config.backoff_max, self._config.lease * 2.0 ** min(claim.tries, 30))
         with suppress(Conflict, Unavailable):
             await self._store.extend(claim, self._clock() + wait)
 
     @asynccontextmanager
-    async def _kept(self, claim: Claim) -> AsyncIterator[None]:
+    async def _renewed_lease(self, claim: Claim) -> AsyncIterator[None]:
         """Renew the lease while the block runs."""
         done = asyncio.Event()
         renewal = asyncio.create_task(self._renew(claim, done))
@@ -267,61 +254,64 @@ class Worker:
         """Ends with ``done``, or when the lease cannot be renewed: the save will find out."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._pace.lease / 3):
+                async with asyncio.timeout(self._config.lease / 3):
                     await done.wait()
                     return
             try:
-                await self._store.extend(claim, self._clock() + self._pace.lease)
+                await self._store.extend(claim, self._clock() + self._config.lease)
             except (Conflict, Unavailable):
                 return
 
-    def _begin_enrichment(self, claim: Claim, record: DiagnosisRecord, facts: Facts) -> None:
-        if self._work.enrich is None:
+    def _start_llm_stage(self, claim: Claim, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> None:
+        if self._llm_stage is None:
             return
-        task = asyncio.create_task(self._enrich(self._work.enrich, claim, record, facts))
-        self._enriching.add(task)
-        task.add_done_callback(self._enriching.discard)
+        kept = None if self._llm_seats.locked() else log  # who has to wait for a seat holds no log text
+        task = asyncio.create_task(self._run_llm_stage(self._llm_stage, claim, record, kept, facts))
+        self._llm_tasks.add(task)
+        task.add_done_callback(self._llm_tasks.discard)
 
-    async def _enrich(self, enrich: Enrich, claim: Claim, record: DiagnosisRecord, facts: Facts) -> None:
-        """The log is read again when a seat is free: what waits for one holds no log text."""
-        async with self._seats:
+    async def _run_llm_stage(
+        self, stage: ModelStage, claim: Claim, record: DiagnosisRecord, log: AttemptLog | None, facts: Facts
+    ) -> None:
+        async with self._llm_seats:
             try:
-                async with asyncio.timeout(self._pace.enrich):
-                    better = await enrich(record, await self._data(record.attempt), facts)
-                reason = await self._publish(claim, record, better)
+                async with asyncio.timeout(self._config.llm_deadline):
+                    better = await stage.run(record, log or await self._logs.load(record.attempt), facts)
+                result = await self._publish(claim, record, better)
             except TimeoutError:
-                self._tell(record.attempt, ClaimResult.ENRICHMENT_LATE)
+                self._log_result(record.attempt, ClaimResult.LLM_STAGE_LATE)
             except Exception as error:  # the verdict that is published stands
-                self._tell(record.attempt, ClaimResult.ENRICHMENT_FAILED, error)
+                self._log_result(record.attempt, ClaimResult.LLM_STAGE_FAILED, error)
             else:
-                self._tell(record.attempt, reason)
+                self._log_result(record.attempt, result)
 
     async def _publish(self, claim: Claim, record: DiagnosisRecord, better: Diagnosis | None) -> ClaimResult:
         if better is None:
-            return ClaimResult.NOT_ENRICHED
-        new, plan, effects = self._work.decide(claim, better, self._clock())
-        rule = self._rule(new)
-        if not await self._store.replace_diagnosis(record.id, new, plan, effects, rule):
-            return ClaimResult.ENRICHMENT_STALE
-        self._metrics.ruled(rule)
+            return ClaimResult.LLM_NOT_ASKED
+        new = self._planner.decide(claim, better, self._clock())
+        saved = await self._store.replace_diagnosis(record.id, new.record, new.plan, new.messages, new.transition)
+        if saved is None:
+            return ClaimResult.LLM_VERDICT_STALE
+        self._metrics.observe_transition(saved)
         self._outbox.notify()
-        return ClaimResult.ENRICHED
+        return ClaimResult.LLM_VERDICT_SAVED
 
-    async def _silent(self) -> list[Claim]:
+    async def _claim_idle_attempts(self) -> list[Claim]:
         """Now and then, runs that may hang."""
-        now = self._clock()
-        if now < self._next_look:
+        now, config = self._clock(), self._config
+        if now < self._next_hang_check:
             return []
-        self._next_look = now + self._pace.look
-        return await self._store.claim_silent(now, self._pace.silent, self._pace.lease, self._pace.at_once)
+        self._next_hang_check = now + config.hang_check_interval
+        return await self._store.claim_silent(now, config.hang_check_idle, config.lease, config.claims_max)
 
-    def _look_again(self, claim: Claim) -> float:
+    def _next_look(self, claim: Claim) -> float:
         """When the silence of a sound run will have doubled; at once for what was claimed for a fatal line."""
         attempt, now = claim.attempt, self._clock()
-        return 0.0 if attempt.fatal is not None else now + max(self._pace.silent, now - attempt.last_line)
+        idle = max(self._config.hang_check_idle, now - attempt.last_line)
+        return 0.0 if attempt.fatal is not None else now + idle
 
-    def _tell(self, key: AttemptKey, reason: ClaimResult, error: Exception | None = None) -> None:
-        fields = {"job": key.job, "attempt": key.number, "reason": reason.value}
+    def _log_result(self, key: AttemptKey, result: ClaimResult, error: Exception | None = None) -> None:
+        fields = {"job": key.job, "attempt": key.number, "reason": result.value}
         if error is None:
             self._log.info("attempt_handled", **fields)
         else:

@@ -63,25 +63,25 @@ def measured(delta: Delta, roots: Sequence[int], known: Baseline, ordered: bool 
     )
 
 
-def cases(reader: LogAnalyzer, folder: str) -> Iterator[tuple[Row, Row]]:
+def cases(analyzer: LogAnalyzer, folder: str) -> Iterator[tuple[Row, Row]]:
     """(with the baseline, without) for each failed run whose root line is labelled and that has a family."""
     families: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for text in (CORPUS / folder / "labels.jsonl").read_text("utf-8").splitlines():
         label = json.loads(text)
         families[label["framework"]].append(label)
     for labels in families.values():
-        clean = {label["id"]: run for label in labels if (run := clean_run(reader, folder, label))}
+        clean = {label["id"]: run for label in labels if (run := clean_run(analyzer, folder, label))}
         for label in labels:
             others = [run for id, run in sorted(clean.items()) if id != label["id"]][: baseline.KEPT]
             if label["root_lines"] and label["category"] != "none" and others:
-                delta = read(reader, log_of(folder, label))
+                delta = read(analyzer, log_of(folder, label))
                 yield (
                     measured(delta, label["root_lines"], Baseline(tuple(others))),
                     measured(delta, label["root_lines"], _NOTHING, ordered=False),
                 )
 
 
-def clean_run(reader: LogAnalyzer, folder: str, label: Mapping[str, Any]) -> CleanRun | None:
+def clean_run(analyzer: LogAnalyzer, folder: str, label: Mapping[str, Any]) -> CleanRun | None:
     """A run that completed, or the beginning of one with an injected fault, as its baseline knows it."""
     log = log_of(folder, label)
     if not (label["outcome"] == "completed" and label["category"] == "none"):
@@ -90,15 +90,15 @@ def clean_run(reader: LogAnalyzer, folder: str, label: Mapping[str, Any]) -> Cle
         log = b"\n".join(log.split(b"\n")[: min(label["root_lines"] + label["symptom_lines"]) - 1]) + b"\n"
     if log.count(b"\n") < LINES_MIN:
         return None
-    return baseline.clean_run(read(reader, log), label["id"], Baseline())
+    return baseline.clean_run(read(analyzer, log), label["id"], Baseline())
 
 
 def log_of(folder: str, label: Mapping[str, Any]) -> bytes:
     return (CORPUS / folder / f"{label['id']}.log").read_bytes()
 
 
-def read(reader: LogAnalyzer, log: bytes) -> Delta:
-    compressor = reader.compressor()
+def read(analyzer: LogAnalyzer, log: bytes) -> Delta:
+    compressor = analyzer.compressor()
     compressor.feed(LineBlock(Stream(), log))
     return compressor.take()
 
@@ -122,11 +122,11 @@ def main() -> int:
         print("labelled logs absent: nothing to measure")  # noqa: T201
         return 0
     for folder in FOLDERS:
-        for rules, reader in (
+        for rules, analyzer in (
             ("all rules", accuracy_bars.load()),
             ("no rule", replace(accuracy_bars.load(), gate=Prefilter())),
         ):
-            pairs = list(cases(reader, folder))
+            pairs = list(cases(analyzer, folder))
             runs = statistics.median(row.runs for row, _ in pairs)
             print(f"{folder}, {rules}: {len(pairs)} failed runs, {runs:g} clean runs each in the median")  # noqa: T201
             print(told("with   ", [row for row, _ in pairs]))  # noqa: T201

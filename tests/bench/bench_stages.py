@@ -9,16 +9,16 @@ from drain3 import TemplateMiner
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from diagnoser import compress
-from diagnoser.config.loader import load_reader
+from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
 from diagnoser.model import Facts
 from tests.bench import logs, measure
 
-READER = load_reader(Settings())
+READER = load_analyzer(Settings())
 LOG = logs.steady(2_000_000, 64)
 DELTA = measure.compress(LOG)
 PACKED = compress.to_bytes(DELTA)
-EVIDENCE = compress.digest(DELTA).evidence()
+EVIDENCE = compress.digest(DELTA).evidence
 
 pytestmark = pytest.mark.benchmark(min_rounds=3, warmup=True, warmup_iterations=1)
 
@@ -47,7 +47,7 @@ def test_merge_of_sixteen(benchmark: BenchmarkFixture) -> None:
 
 def test_digest(benchmark: BenchmarkFixture) -> None:
     """Delta -> evidence."""
-    assert benchmark(lambda: compress.digest(DELTA).evidence()).lines
+    assert benchmark(lambda: compress.digest(DELTA).evidence).lines
 
 
 def test_rules(benchmark: BenchmarkFixture) -> None:

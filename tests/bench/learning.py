@@ -35,14 +35,14 @@ class Learned:
     decides: bool = False
 
 
-def learned(reader: LogAnalyzer, label: Label, evidence: Evidence) -> Learned | None:
+def learned(analyzer: LogAnalyzer, label: Label, evidence: Evidence) -> Learned | None:
     """None where there is no cause, or no kept line that shows it."""
     kind = FailureType(label.type)
     root = next((line.number for line in evidence.lines if line.number in label.root_lines), None)
     if root is None or category_of(kind) in (Category.NONE, Category.UNKNOWN):
         return None
-    known = reader.diagnose(evidence, Facts()).decided_by
-    left = _with(reader, [rule for rule in reader.knowledge.engine.ruleset.rules if f"rule:{rule.id}" != known])
+    known = analyzer.diagnose(evidence, Facts()).decided_by
+    left = _with(analyzer, [rule for rule in analyzer.knowledge.engine.ruleset.rules if f"rule:{rule.id}" != known])
     said = Feedback("", "", 0.0, FeedbackVerdict.CORRECTED, "label", kind, root)
     verdict = left.diagnose(evidence, Facts())
     case = LabelledCase(DiagnosisRecord("", AttemptKey("j"), 1, 0.0, True, verdict, None, (said,)), Facts(), evidence)
@@ -60,8 +60,8 @@ def learned(reader: LogAnalyzer, label: Label, evidence: Evidence) -> Learned | 
     return Learned(label, rule, told.decided_by == "rule:learned_it")
 
 
-def _with(reader: LogAnalyzer, rules: Sequence[Rule]) -> LogAnalyzer:
-    return replace(reader, knowledge=replace(reader.knowledge, engine=Engine(RuleSet(tuple(rules), ""))))
+def _with(analyzer: LogAnalyzer, rules: Sequence[Rule]) -> LogAnalyzer:
+    return replace(analyzer, knowledge=replace(analyzer.knowledge, engine=Engine(RuleSet(tuple(rules), ""))))
 
 
 def count(
@@ -91,18 +91,18 @@ def main() -> int:
     if not CORPUS.is_dir():
         print("labelled logs absent: nothing to measure")  # noqa: T201
         return 0
-    reader = accuracy_bars.load()
-    cases = [(label, _read(reader, CORPUS / FOLDER / f"{label.id}.log")) for label in accuracy_bars.labels(FOLDER)]
-    healthy = [_read(reader, log) for log in sorted((CORPUS / "normal").glob("*.log"))]
-    found = [one for label, evidence in cases if (one := learned(reader, label, evidence))]
+    analyzer = accuracy_bars.load()
+    cases = [(label, _read(analyzer, CORPUS / FOLDER / f"{label.id}.log")) for label in accuracy_bars.labels(FOLDER)]
+    healthy = [_read(analyzer, log) for log in sorted((CORPUS / "normal").glob("*.log"))]
+    found = [one for label, evidence in cases if (one := learned(analyzer, label, evidence))]
     told = ", ".join(f"{name} {number}" for name, number in count(found, cases, healthy).items())
     print(f"{told}; {len(healthy)} healthy logs")  # noqa: T201
     return 0
 
 
-def _read(reader: LogAnalyzer, log: Path) -> Evidence:
+def _read(analyzer: LogAnalyzer, log: Path) -> Evidence:
     with log.open("rb") as opened:
-        return reader.read(opened).evidence()
+        return analyzer.read(opened).evidence
 
 
 if __name__ == "__main__":

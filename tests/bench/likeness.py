@@ -53,15 +53,15 @@ class Rate:
     false: tuple[str, ...]
 
 
-def known(reader: LogAnalyzer, folders: Sequence[str], healthy: Path | None = None) -> Iterator[Known]:
+def known(analyzer: LogAnalyzer, folders: Sequence[str], healthy: Path | None = None) -> Iterator[Known]:
     """Failures with the signature that they have where no rule decides; those without a cause are left out."""
-    head, shift = _head(reader, healthy) if healthy else (None, 0)
+    head, shift = _head(analyzer, healthy) if healthy else (None, 0)
     for folder in folders:
         for label in accuracy_bars.labels(folder):
             if category_of(FailureType(label.type)) in (Category.NONE, Category.UNKNOWN):
                 continue
             log = (CORPUS / folder / f"{label.id}.log").read_bytes()
-            yield Known(label, signature.of(_behind(reader, head, shift, log), UNDECIDED))
+            yield Known(label, signature.of(_behind(analyzer, head, shift, log), UNDECIDED))
 
 
 def rates(cases: Sequence[Known], policy: Policy, *, alone: bool = False) -> list[Rate]:
@@ -102,17 +102,17 @@ def _incident(one: Known) -> Incident:
     return Incident(one.label.id, key, 0.0, 0.0, kind, FeedbackVerdict.CONFIRMED, "label", one.sign)
 
 
-def _head(reader: LogAnalyzer, healthy: Path) -> tuple[bytes, int]:
+def _head(analyzer: LogAnalyzer, healthy: Path) -> tuple[bytes, int]:
     with healthy.open("rb") as log:
-        return reader.delta(log)
+        return analyzer.delta(log)
 
 
-def _behind(reader: LogAnalyzer, head: bytes | None, shift: int, log: bytes) -> Evidence:
+def _behind(analyzer: LogAnalyzer, head: bytes | None, shift: int, log: bytes) -> Evidence:
     if head is None:
-        return reader.read(BytesIO(log)).evidence()
-    tail = reader.compressor()
+        return analyzer.read(BytesIO(log)).evidence
+    tail = analyzer.compressor()
     tail.feed(LineBlock(Stream(), log, shift + 1))
-    return compress.digest(compress.merge([compress.from_bytes(head), tail.take()])).evidence()
+    return compress.digest(compress.merge([compress.from_bytes(head), tail.take()])).evidence
 
 
 def main() -> int:
@@ -124,11 +124,11 @@ def main() -> int:
     if not CORPUS.is_dir():
         print("labelled logs absent: nothing to measure")  # noqa: T201
         return 0
-    reader = accuracy_bars.load()
+    analyzer = accuracy_bars.load()
     for healthy in (None, *chosen.healthy):
         print(f"\n{healthy.name if healthy else 'as they are'}")  # noqa: T201
-        cases = list(known(reader, accuracy_bars.FOLDERS, healthy))
-        for rate in rates(cases, reader.knowledge.policy, alone=chosen.alone):
+        cases = list(known(analyzer, accuracy_bars.FOLDERS, healthy))
+        for rate in rates(cases, analyzer.knowledge.policy, alone=chosen.alone):
             share = len(rate.false) / rate.decided if rate.decided else 0.0
             print(f"{rate.least:.2f}: {rate.decided} of {rate.asked} decided, {len(rate.false)} false ({share:.1%})")  # noqa: T201
             if chosen.show:

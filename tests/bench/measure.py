@@ -75,7 +75,7 @@ def speed(name: str, data: bytes) -> Speed:
     cache_of_shapes.known.clear()
     first = _seconds(lambda: compress(data))
     known = min(_seconds(lambda: compress(data)) for _ in range(3))
-    read = _seconds(lambda: digest(compress(data)).evidence())
+    read = _seconds(lambda: digest(compress(data)).evidence)
     return Speed(name, count, plain, count / first, count / known, count / read)
 
 
@@ -88,7 +88,7 @@ def _seconds(work: object) -> float:
 
 def rule_share(data: bytes) -> float:
     """Time that the whole rule set takes on the lines that are kept of a log, over that of compressing the log."""
-    engine, evidence = Engine(_rules()), view(data).evidence()
+    engine, evidence = Engine(_rules()), view(data).evidence
     return min(_seconds(lambda: engine.match(evidence)) for _ in range(3)) / _seconds(lambda: compress(data))
 
 
@@ -201,7 +201,7 @@ def _grow(megabytes: int) -> float:
     for _ in range(megabytes):
         compressor.feed(LineBlock(Stream(), block, number))
         number += count
-    digest(compressor.take()).evidence()
+    digest(compressor.take()).evidence
     return _status("VmHWM") - idle
 
 

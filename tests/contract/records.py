@@ -15,7 +15,7 @@ from diagnoser.model import (
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.ports import Append, Claim, Cursor, DiagnosisRecord, Store, Timing
 
-TIMING = Timing(grace=5.0, settle=20.0, settle_max=120.0, quiet=2.0)
+TIMING = Timing(exit_grace=5.0, fatal_debounce=20.0, fatal_debounce_max=120.0, exit_grace_after_fatal=2.0)
 KEY = AttemptKey("llama-70b", 1)
 OUT = Stream("stdout", "gpu-004", 3)
 

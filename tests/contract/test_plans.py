@@ -105,7 +105,7 @@ async def test_changes_at_once_are_decided_one_after_the_other(store: Store, sec
     def approve(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
         assert given is not None
         return TransitionResult(
-            plan_states.approve(given, by="maria", comment="", now=NOW, life=60.0), effects=(effect("told"),)
+            plan_states.approve(given, by="maria", comment="", now=NOW, life=60.0), messages=(effect("told"),)
         )
 
     tries = await asyncio.gather(

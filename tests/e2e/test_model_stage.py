@@ -40,8 +40,8 @@ def test_the_verdict_of_the_rules_is_published_before_the_model_is_asked(tmp_pat
     running: list[Service] = []
 
     def say(asked: dict[str, Any]) -> Reply:
-        with httpx.Client(base_url=running[0].url, timeout=10) as reader:
-            seen.append(diagnosis_of(reader))
+        with httpx.Client(base_url=running[0].url, timeout=10) as analyzer:
+            seen.append(diagnosis_of(analyzer))
         number, text = next((n, t) for n, t in question(asked).lines.items() if "degraded" in t)
         return answer("nvlink_error", {number: text}, mitigation="<b>Replace</b> the bridge.")
 

@@ -23,7 +23,7 @@ SIZE = 4 << 20
 
 
 @pytest.fixture(scope="module")
-def reader() -> LogAnalyzer:
+def analyzer() -> LogAnalyzer:
     return accuracy_bars.load()
 
 
@@ -65,9 +65,9 @@ def agree(mine: dict[str, Any], outside: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("folder", accuracy_bars.FOLDERS)
 def test_eval_agrees_with_the_outside_scorer(folder: str, command: list[str]) -> None:
-    """`diagnoser eval --json` and the scorer, which runs `diagnose --json`, print the same figures."""
+    """`diagnoser score --json` and the scorer, which runs `diagnose --json`, print the same figures."""
     chosen = CORPUS / folder
-    agree(told(*command, "eval", "--json", chosen), told(sys.executable, SCORER, chosen, "--diagnoser", *command))
+    agree(told(*command, "score", "--json", chosen), told(sys.executable, SCORER, chosen, "--diagnoser", *command))
 
 
 def test_eval_spliced_agrees_with_the_outside_scorer(command: list[str], tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_eval_spliced_agrees_with_the_outside_scorer(command: list[str], tmp_pat
     logs = sorted((CORPUS / "normal").glob("*.log"), key=lambda path: abs(path.stat().st_size - SIZE))
     chosen = sampled("dev", 5, tmp_path)
     agree(
-        told(*command, "eval", "--json", "--spliced", logs[0], chosen),
+        told(*command, "score", "--json", "--spliced", logs[0], chosen),
         told(sys.executable, SCORER, chosen, "--splice", logs[0], "--diagnoser", *command),
     )
 
@@ -84,43 +84,43 @@ FAILED_INSIDE = {"milabench_nvidia_output.log"}
 """A suite of benchmarks that goes on after one of them has raised: the log does hold a failure."""
 
 
-def test_no_healthy_log_is_called_failed(reader: LogAnalyzer) -> None:
+def test_no_healthy_log_is_called_failed(analyzer: LogAnalyzer) -> None:
     """Of all published logs of sound runs none is given a failure; where no end is shown, nothing is claimed."""
     wrong = {}
     for path in sorted((CORPUS / "normal").glob("*.log")):
         with path.open("rb") as log:
-            found = reader.diagnose(reader.read(log).evidence(), Facts())
+            found = analyzer.diagnose(analyzer.read(log).evidence, Facts())
         if found.category not in ("none", "unknown") and path.name not in FAILED_INSIDE:
             wrong[path.name] = (found.type, found.decided_by)
     assert wrong == {}
 
 
 @pytest.fixture(scope="module")
-def healthy(reader: LogAnalyzer, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, int]:
+def healthy(analyzer: LogAnalyzer, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, int]:
     """100 MB of healthy logs, read once."""
     made = accuracy_bars.healthy_log(tmp_path_factory.mktemp("healthy"))
     with made.open("rb") as log:
-        before = reader.delta(log)
+        before = analyzer.delta(log)
     made.unlink()
     return before
 
 
 @pytest.mark.parametrize(("folder", "one_in"), [("dev", 14), ("injected-dev", 8)])
 def test_a_long_healthy_log_before_the_failure_changes_little(
-    folder: str, one_in: int, reader: LogAnalyzer, healthy: tuple[bytes, int]
+    folder: str, one_in: int, analyzer: LogAnalyzer, healthy: tuple[bytes, int]
 ) -> None:
     """A fixed share of the cases behind 100 MB of healthy logs: no figure falls by more than two points or one case,
-    and no machine is taken out for it. `make eval` does the same with all of them."""
+    and no machine is taken out for it. `make score` does the same with all of them."""
     ids = accuracy_bars.share(folder, one_in)
-    alone = accuracy_bars.score(list(accuracy_bars.verdicts(reader, folder, ids)))
-    behind = accuracy_bars.score(list(accuracy_bars.spliced(reader, folder, healthy, ids)))
+    alone = accuracy_bars.score(list(accuracy_bars.verdicts(analyzer, folder, ids)))
+    behind = accuracy_bars.score(list(accuracy_bars.spliced(analyzer, folder, healthy, ids)))
     assert alone.counts["cases"] >= 8
     assert accuracy_bars.lost(alone, behind) == []
     assert (behind.counts["false_cordon"], behind.counts["wrong_node_cordon"]) == (0, 0)
 
 
 @pytest.mark.parametrize("folder", accuracy_bars.FOLDERS)
-def test_the_bars_hold(folder: str, reader: LogAnalyzer) -> None:
+def test_the_bars_hold(folder: str, analyzer: LogAnalyzer) -> None:
     """No figure of the labelled logs is below its bar."""
-    report: AccuracyReport = accuracy_bars.score(list(accuracy_bars.verdicts(reader, folder)))
+    report: AccuracyReport = accuracy_bars.score(list(accuracy_bars.verdicts(analyzer, folder)))
     assert accuracy_bars.below({folder: report}) == []

@@ -2,7 +2,8 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -17,7 +18,7 @@ from diagnoser.model.taxonomy import FailureType
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Claim, DiagnosisRecord, Timing
 from diagnoser.recovery import policy
-from diagnoser.retrieval.incidents import Incidents, SimilarIncidents
+from diagnoser.retrieval.incidents import Incidents, LogLoader, SimilarIncidents
 from tests.contract import records
 from tests.integration.model_server import Reply, in_turn, model_server
 
@@ -75,6 +76,13 @@ async def test_what_is_no_vector_has_a_reason(reply: Reply, reason: str) -> None
     assert error.value.reason == reason
 
 
+class Logs:
+    """Every attempt printed the same."""
+
+    async def load(self, key: AttemptKey) -> SimpleNamespace:
+        return SimpleNamespace(evidence=LOG)
+
+
 async def confirmed_then_asked(folder: Path, *replies: Reply) -> tuple[list[Any], int, SimilarIncidents, Metrics]:
     """A person confirms one failure; the like failure of another job asks for similar ones, and what a model is told.
 
@@ -85,14 +93,14 @@ async def confirmed_then_asked(folder: Path, *replies: Reply) -> tuple[list[Any]
     table = policy.load("policy.yaml", text(bundled("rules") / "policy.yaml"))
     with model_server(in_turn(*replies)) as server:
         embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=2.0, mask=redact)
-        incidents = Incidents(store, lambda _: LOG, table, metrics, embedder)
+        incidents = Incidents(store, cast(LogLoader, Logs()), table, metrics, embedder)
         try:
             first = await _saved(store, AttemptKey("one"))
             kind = FailureType.DATASET_LOADING_ERROR
             await incidents.learn(first, Feedback("w1", first.id, 300.0, FeedbackVerdict.CORRECTED, "ida", type=kind))
             second = await _saved(store, AttemptKey("two"))
             found, asked = await incidents.similar(second), len(server.asked)
-            told = await incidents.told(second)
+            told = await incidents.describe_similar(second)
         finally:
             await embedder.close()
             await store.close()

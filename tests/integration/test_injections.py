@@ -68,7 +68,7 @@ async def test_what_the_model_says_is_plain_text_in_a_chat() -> None:
     with model_server(obeys) as server:
         async with Site(server) as site:
             found = await site.consult(subject(*log))
-    body = json.dumps(slack.slack_message(found, job="j", attempt=1, link="", mask=redact))
+    body = json.dumps(slack.slack_message(found, job="j", attempt=1, link="", redact=redact))
     assert "<!channel>" not in body
     assert "evil.example" not in body
 

@@ -12,7 +12,7 @@ from diagnoser.learning.validation import ValidationCheck as Gated
 from diagnoser.model import Author, HitVerdict, LearnedRule, LearnedState
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import LearnedRuleQuery
-from tests.rule_learning import NOW, QUILT, ROOT, STEPS, Site, reader, site
+from tests.rule_learning import NOW, QUILT, ROOT, STEPS, Site, analyzer, site
 
 SHADOW, ACTIVE, REFUSED, RETIRED = (
     LearnedState.SHADOW,
@@ -52,27 +52,27 @@ async def test_a_failure_that_a_person_named_becomes_a_rule_that_decides(here: S
 
 
 async def test_the_next_round_of_another_replica_uses_the_rule(here: Site) -> None:
-    """A second shelf over the same database sees each change by the counter, and nothing when nothing changed."""
-    other = RuleRegistry(reader(), here.store)
+    """A second registry over the same database sees each change by the counter, and nothing when nothing changed."""
+    other = RuleRegistry(analyzer(), here.store, lambda: NOW)
     rule = await here.taught()
     assert await other.refresh() and not await other.refresh()
-    plain = other.reader
-    assert [one.id for one in other.stock.trial.ruleset.rules] == [rule.id]
+    plain = other.analyzer
+    assert [one.id for one in other.snapshot.trial.ruleset.rules] == [rule.id]
     await here.move(rule, ACTIVE)
     assert await other.refresh()
-    assert other.reader is not plain
-    assert rule.id in {one.id for one in other.reader.knowledge.engine.ruleset.rules}
+    assert other.analyzer is not plain
+    assert rule.id in {one.id for one in other.analyzer.knowledge.engine.ruleset.rules}
     await here.move(rule, RETIRED)
     assert await other.refresh()
-    assert other.reader.knowledge.engine.ruleset.hash == reader().knowledge.engine.ruleset.hash
+    assert other.analyzer.knowledge.engine.ruleset.hash == analyzer().knowledge.engine.ruleset.hash
 
 
 async def test_a_rule_that_cannot_be_read_any_more_is_left_out(here: Site) -> None:
     """A newer schema, a damaged row: the others still decide."""
     rule = await here.move(await here.taught(), ACTIVE)
     await here.store.propose(replace(rule, id="learned_broken", text="role: [nonsense"))
-    await here.shelf.refresh()
-    learned = [one.id for one in here.shelf.reader.knowledge.engine.ruleset.rules if one.id.startswith("learned_")]
+    await here.registry.refresh()
+    learned = [one.id for one in here.registry.analyzer.knowledge.engine.ruleset.rules if one.id.startswith("learned_")]
     assert learned == [rule.id]
 
 

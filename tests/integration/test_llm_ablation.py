@@ -17,7 +17,8 @@ from diagnoser.accuracy.scoring import Label, label_of
 from diagnoser.config import llm_factory, loader
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis import pipeline
-from diagnoser.diagnosis.analyzer import LogAnalyzer, subject
+from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.diagnosis.llm_stage import consultation_input
 from diagnoser.model import Facts
 from diagnoser.rules import schema
 from diagnoser.rules.engine import Engine
@@ -28,21 +29,21 @@ from tests.integration.scripted import Truth, knows, lies
 pytestmark = [needs_corpus, pytest.mark.corpus]
 
 
-def without_rules(reader: LogAnalyzer) -> LogAnalyzer:
+def without_rules(analyzer: LogAnalyzer) -> LogAnalyzer:
     """Lines are kept as in service; no rule names a cause."""
-    return replace(reader, knowledge=replace(reader.knowledge, engine=Engine(schema.load({}))))
+    return replace(analyzer, knowledge=replace(analyzer.knowledge, engine=Engine(schema.load({}))))
 
 
 @cache
 def cases(folder: str) -> tuple[AblationCase, ...]:
     """The labelled logs of a folder with the verdicts of heuristics alone."""
-    reader = without_rules(loader.load_reader(Settings()))
+    analyzer = without_rules(loader.load_analyzer(Settings()))
     found = []
     for text in (CORPUS / folder / "labels.jsonl").read_text("utf-8").splitlines():
         label = label_of(json.loads(text))
-        digest = reader.read(BytesIO((CORPUS / folder / f"{label.id}.log").read_bytes()))
-        diagnosis = pipeline.diagnose(digest.evidence(), Facts(), reader.knowledge)
-        found.append(AblationCase(label, diagnosis, subject(diagnosis, digest, Facts())))
+        log = analyzer.read(BytesIO((CORPUS / folder / f"{label.id}.log").read_bytes()))
+        diagnosis = pipeline.diagnose(log.evidence, Facts(), analyzer.knowledge)
+        found.append(AblationCase(label, diagnosis, consultation_input(diagnosis, log, Facts())))
     return tuple(found)
 
 
@@ -68,7 +69,7 @@ async def tried(folder: str, model: Say, labels: Labels) -> Mapping[str, Ablatio
             llm_price_per_million_input_tokens=1.0,
             llm_price_per_million_output_tokens=2.0,
         )
-        policy = loader.load_reader(Settings()).knowledge.policy
+        policy = loader.load_analyzer(Settings()).knowledge.policy
         outcomes = await llm_factory.run_ablation(settings, cases(folder), policy, labels.began)
     return {one.name: one for one in outcomes}
 

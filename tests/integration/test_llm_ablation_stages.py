@@ -22,7 +22,7 @@ async def tried(*cases: AblationCase) -> tuple[dict[str, AblationOutcome], list[
     """With a model that calls everything a broken bridge."""
     with model_server(lambda asked: answer("nvlink_error", question(asked).lines)) as server:
         settings = Settings(llm_url=server.url, llm_model="scripted", llm_price_per_million_input_tokens=1.0)
-        policy = loader.load_reader(settings).knowledge.policy
+        policy = loader.load_analyzer(settings).knowledge.policy
         outcomes = await llm_factory.run_ablation(settings, cases, policy)
     return {one.name: one for one in outcomes}, [asked["messages"][1]["content"] for asked in server.asked]
 

@@ -34,9 +34,9 @@ def told(diagnosis: Diagnosis, lines: tuple[Line, ...] = (), *, colours: bool = 
 
 @pytest.fixture(scope="module")
 def real() -> tuple[Diagnosis, tuple[Line, ...]]:
-    reader = accuracy_bars.load()
-    evidence = reader.evidence_of(LOG.encode())
-    return pipeline.diagnose(evidence, Facts(), reader.knowledge), evidence.lines
+    analyzer = accuracy_bars.load()
+    evidence = analyzer.evidence_of(LOG.encode())
+    return pipeline.diagnose(evidence, Facts(), analyzer.knowledge), evidence.lines
 
 
 def test_the_whole_story_is_told(real: tuple[Diagnosis, tuple[Line, ...]]) -> None:

@@ -50,7 +50,7 @@ def words(count: int, seed: int = 2) -> list[bytes]:
 def test_bad_input_is_bounded_and_counted(data: bytes) -> None:
     """Lines in are lines counted or said to be beyond the bound, and what is kept is small."""
     found = view(data)
-    evidence = found.evidence()
+    evidence = found.evidence
     delta = found.delta
     counted = sum(stat.count for stat in delta.shapes.values())
     assert delta.lines == data.count(b"\n") + (not data.endswith(b"\n"))

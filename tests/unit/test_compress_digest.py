@@ -34,7 +34,7 @@ def view(*lines: str, gate: Prefilter | None = None, stream: Stream | None = Non
 
 
 def read(*lines: str) -> Evidence:
-    return view(*lines).evidence()
+    return view(*lines).evidence
 
 
 def routine(count: int, prefix: str = "") -> list[str]:

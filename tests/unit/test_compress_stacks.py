@@ -11,7 +11,7 @@ def read(*lines: str) -> Evidence:
     routine = [f"fetched batch {n} in 0.1 s" for n in range(300)]
     compressor = Compressor()
     compressor.feed(LineBlock(Stream(), "".join(line + "\n" for line in [*routine, *lines, *routine]).encode()))
-    return digest(compressor.take()).evidence()
+    return digest(compressor.take()).evidence
 
 
 def frames(stack: Stack) -> list[str]:

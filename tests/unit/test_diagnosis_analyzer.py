@@ -4,16 +4,18 @@ from dataclasses import replace
 from typing import cast
 
 from diagnoser import compress
-from diagnoser.config.loader import load_reader
+from diagnoser.compress import AttemptLog
+from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
+from diagnoser.diagnosis.llm_stage import LLMStage
 from diagnoser.failure_agent.agent import FailureAgent, Need
 from diagnoser.failure_agent.consultation import ConsultationInput
 from diagnoser.model import AttemptKey, Diagnosis, Facts, LineBlock, Stream
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.ports import DiagnosisRecord
-from diagnoser.retrieval.incidents import SimilarIncidents
+from diagnoser.retrieval.incidents import Incidents, SimilarIncidents
 
-READER = load_reader(Settings())
+ANALYZER = load_analyzer(Settings())
 RECEIVED = 1_790_000_000.0
 
 
@@ -24,14 +26,14 @@ def running(zone: int) -> bytes:
         f"elapsed time per iteration (ms): 4000.0 | lm loss: 2.3E+00 | grad norm: 0.2 |"
         for step in range(1, 41)
     )
-    compressor = READER.compressor()
+    compressor = ANALYZER.compressor()
     compressor.feed(LineBlock(Stream(), "\n".join(lines).encode(), 1, None, RECEIVED))
     return compress.to_bytes(compressor.take())
 
 
 def outcome(zone: int, silent: float) -> Outcome:
-    diagnose = READER.diagnoser(lambda: RECEIVED + silent)
-    return diagnose([running(zone)], Facts(failed=(RECEIVED, RECEIVED))).outcome
+    log, facts = AttemptLog.from_deltas([running(zone)]), Facts(failed=(RECEIVED, RECEIVED))
+    return ANALYZER.diagnose_attempt(log, facts, RECEIVED + silent).outcome
 
 
 def test_a_run_that_stopped_stepping_hangs() -> None:
@@ -60,11 +62,14 @@ class Echo:
 async def test_how_similar_incidents_were_found_is_noted() -> None:
     """What people should know of it stands behind what the model said."""
 
-    async def remind(record: DiagnosisRecord) -> SimilarIncidents:
-        return SimilarIncidents(("told",), ("by hashed words",))
+    class Remembered:
+        async def describe_similar(self, record: DiagnosisRecord) -> SimilarIncidents:
+            return SimilarIncidents(("told",), ("by hashed words",))
 
-    found = READER.diagnoser(lambda: RECEIVED)([running(0)], Facts())
-    record = DiagnosisRecord("d", AttemptKey("j"), 1, 0.0, True, found)
-    better = await READER.enricher(cast(FailureAgent, Echo()), remind)(record, [running(0)], Facts())
+    log = AttemptLog.from_deltas([running(0)])
+    verdict = ANALYZER.diagnose_attempt(log, Facts(), RECEIVED)
+    record = DiagnosisRecord("d", AttemptKey("j"), 1, 0.0, True, verdict)
+    stage = LLMStage(cast(FailureAgent, Echo()), cast(Incidents, Remembered()))
+    better = await stage.run(record, log, Facts())
     assert better is not None
     assert better.notes == ("told", "nothing to add", "by hashed words")

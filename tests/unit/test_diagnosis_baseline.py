@@ -16,37 +16,37 @@ NEW = "falling back to the slow path of the sampler\n"
 
 
 @pytest.fixture(scope="module")
-def reader() -> LogAnalyzer:
+def analyzer() -> LogAnalyzer:
     return accuracy_bars.load()
 
 
-def delta(reader: LogAnalyzer, log: str) -> Delta:
-    compressor = reader.compressor()
+def delta(analyzer: LogAnalyzer, log: str) -> Delta:
+    compressor = analyzer.compressor()
     compressor.feed(LineBlock(Stream(), log.encode()))
     return compressor.take()
 
 
-def run(reader: LogAnalyzer, log: str, name: str) -> bytes:
-    data = baseline.learned(delta(reader, log), name)
+def run(analyzer: LogAnalyzer, log: str, name: str) -> bytes:
+    data = baseline.learned(delta(analyzer, log), name)
     assert data is not None
     return data
 
 
-def clean(reader: LogAnalyzer, count: int, log: str = ROUTINE) -> list[bytes]:
-    return [run(reader, log, f"j/{number}") for number in range(count)]
+def clean(analyzer: LogAnalyzer, count: int, log: str = ROUTINE) -> list[bytes]:
+    return [run(analyzer, log, f"j/{number}") for number in range(count)]
 
 
-def sharpened(reader: LogAnalyzer, log: str, runs: list[bytes]) -> Diagnosis:
-    digest: Digest = compress.digest(delta(reader, log))
-    found = reader.diagnose(digest.evidence(), Facts())
-    return novelty.sharpened(found, digest, runs, lambda part: reader.diagnose(part, Facts()))
+def sharpened(analyzer: LogAnalyzer, log: str, runs: list[bytes]) -> Diagnosis:
+    digest: Digest = compress.digest(delta(analyzer, log))
+    found = analyzer.diagnose(digest.evidence, Facts())
+    return novelty.sharpened(found, digest, runs, lambda part: analyzer.diagnose(part, Facts()))
 
 
-def test_routine_is_learned_and_trouble_is_not(reader: LogAnalyzer) -> None:
+def test_routine_is_learned_and_trouble_is_not(analyzer: LogAnalyzer) -> None:
     """Errors, anchors and diverged values are never routine, however clean the run was called: no poison."""
-    learned = baseline.of(clean(reader, 1, ROUTINE + TROUBLE)).shapes
-    assert learned == baseline.of(clean(reader, 1)).shapes
-    assert baseline.learned(delta(reader, TROUBLE), "j/1") is None
+    learned = baseline.of(clean(analyzer, 1, ROUTINE + TROUBLE)).shapes
+    assert learned == baseline.of(clean(analyzer, 1)).shapes
+    assert baseline.learned(delta(analyzer, TROUBLE), "j/1") is None
 
 
 def test_the_last_runs_count_and_each_once() -> None:
@@ -57,25 +57,25 @@ def test_the_last_runs_count_and_each_once() -> None:
     assert known.shapes == {14, 21, 28, 35, 42}
 
 
-def test_too_few_runs_are_said_so(reader: LogAnalyzer) -> None:
+def test_too_few_runs_are_said_so(analyzer: LogAnalyzer) -> None:
     """Two clean runs are no baseline, and the notes say it."""
-    found = sharpened(reader, ROUTINE + NEW, clean(reader, 2))
+    found = sharpened(analyzer, ROUTINE + NEW, clean(analyzer, 2))
     assert any("no baseline: 2 of 3" in note for note in found.notes)
 
 
-def test_what_no_clean_run_printed_is_shown(reader: LogAnalyzer) -> None:
+def test_what_no_clean_run_printed_is_shown(analyzer: LogAnalyzer) -> None:
     """The line that is new against the baseline is told with its number; routine is not."""
-    found = sharpened(reader, ROUTINE + NEW, clean(reader, 3))
+    found = sharpened(analyzer, ROUTINE + NEW, clean(analyzer, 3))
     assert [note for note in found.notes if "not seen" in note] == [f"not seen in 3 clean runs: line 4: {NEW.strip()}"]
 
 
-def test_a_guess_at_routine_is_taken_back(reader: LogAnalyzer) -> None:
+def test_a_guess_at_routine_is_taken_back(analyzer: LogAnalyzer) -> None:
     """A line whose words complain, that clean runs print as well, is no candidate for the cause."""
     quiet = "the run waits for a slow worker node\n"
-    digest = compress.digest(delta(reader, ROUTINE + quiet))
-    evidence = digest.evidence()
+    digest = compress.digest(delta(analyzer, ROUTINE + quiet))
+    evidence = digest.evidence
     root = next(line for line in evidence.lines if line.text == quiet.strip())
-    plain = reader.diagnose(evidence, Facts())
+    plain = analyzer.diagnose(evidence, Facts())
     guess = Diagnosis(
         Outcome.FAILED,
         Category.INFRASTRUCTURE,
@@ -90,10 +90,10 @@ def test_a_guess_at_routine_is_taken_back(reader: LogAnalyzer) -> None:
         seen.append(len(part.lines))
         return plain
 
-    runs = clean(reader, 3, ROUTINE + quiet)
+    runs = clean(analyzer, 3, ROUTINE + quiet)
     assert novelty.sharpened(guess, digest, runs, again).root_cause == plain.root_cause
     assert seen == [len(evidence.lines) - 1]
-    assert novelty.sharpened(guess, digest, clean(reader, 3), again).type is FailureType.NODE_FAILURE
+    assert novelty.sharpened(guess, digest, clean(analyzer, 3), again).type is FailureType.NODE_FAILURE
 
 
 @pytest.mark.parametrize(

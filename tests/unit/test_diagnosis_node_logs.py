@@ -24,7 +24,7 @@ TRACE = (
 
 
 @pytest.fixture(scope="module")
-def reader() -> LogAnalyzer:
+def analyzer() -> LogAnalyzer:
     return accuracy_bars.load()
 
 
@@ -109,25 +109,25 @@ def test_a_log_in_local_time_is_joined_by_arrival() -> None:
     assert found.time == NOON + 8 * 3600 - 30
 
 
-def test_joining_keeps_tracebacks_together(reader: LogAnalyzer) -> None:
+def test_joining_keeps_tracebacks_together(analyzer: LogAnalyzer) -> None:
     """Lines move, and what points at them moves with them."""
-    evidence = reader.evidence_of(TRACE.encode())
+    evidence = analyzer.evidence_of(TRACE.encode())
     joined = node_logs.join(evidence, [replace(line(0.0), number=0)])
     (before,), (after,) = evidence.tracebacks, joined.tracebacks
     assert joined.lines[after.raised].text == evidence.lines[before.raised].text == "KeyError: 'mask'"
     assert len(joined.lines) == len(evidence.lines) + 1
 
 
-def diagnose(reader: LogAnalyzer, log: str, node: str, failed: tuple[float, float] = (0.0, 0.0)) -> Diagnosis:
-    part = reader.node_log("n44", io.BytesIO(node.encode()), NOON)
-    return reader.diagnose(reader.evidence_of(log.encode()), Facts(node_logs={"n44": [part]}, failed=failed))
+def diagnose(analyzer: LogAnalyzer, log: str, node: str, failed: tuple[float, float] = (0.0, 0.0)) -> Diagnosis:
+    part = analyzer.node_log("n44", io.BytesIO(node.encode()), NOON)
+    return analyzer.diagnose(analyzer.evidence_of(log.encode()), Facts(node_logs={"n44": [part]}, failed=failed))
 
 
-def test_a_lost_gpu_behind_a_timeout_is_the_cause(reader: LogAnalyzer) -> None:
+def test_a_lost_gpu_behind_a_timeout_is_the_cause(analyzer: LogAnalyzer) -> None:
     """The job says only that it waited; the kernel of the node says why, and that node is taken out."""
-    alone = reader.diagnose(reader.evidence_of(TIMEOUT.encode()), Facts())
+    alone = analyzer.diagnose(analyzer.evidence_of(TIMEOUT.encode()), Facts())
     found = diagnose(
-        reader, TIMEOUT, f"Mar  1 10:55:00 n44 kernel: usb 1-1: new device\nMar  1 10:55:01 n44 kernel: {XID}\n"
+        analyzer, TIMEOUT, f"Mar  1 10:55:00 n44 kernel: usb 1-1: new device\nMar  1 10:55:01 n44 kernel: {XID}\n"
     )
     assert (alone.type, alone.nodes) == (FailureType.NCCL_TIMEOUT_ERROR, ())
     assert (found.type, found.recovery.action) == (FailureType.GPU_LOST, Action.CORDON_AND_RESUBMIT)
@@ -138,24 +138,24 @@ def test_a_lost_gpu_behind_a_timeout_is_the_cause(reader: LogAnalyzer) -> None:
     assert any("kernel log of n44" in note for note in found.notes)
 
 
-def test_an_old_fault_of_the_node_is_not_the_cause(reader: LogAnalyzer) -> None:
+def test_an_old_fault_of_the_node_is_not_the_cause(analyzer: LogAnalyzer) -> None:
     """What the node went through hours before says nothing about this failure."""
-    found = diagnose(reader, TIMEOUT, f"Mar  1 04:55:01 n44 kernel: {XID}\n")
+    found = diagnose(analyzer, TIMEOUT, f"Mar  1 04:55:01 n44 kernel: {XID}\n")
     assert (found.type, found.nodes) == (FailureType.NCCL_TIMEOUT_ERROR, ())
 
 
-def test_a_fault_of_the_script_stays_one(reader: LogAnalyzer) -> None:
+def test_a_fault_of_the_script_stays_one(analyzer: LogAnalyzer) -> None:
     """A typing error is no fault of a machine, whatever the machine went through at that time; it is told."""
-    found = diagnose(reader, TRACE, f"[  10.000000] {XID}\n")
+    found = diagnose(analyzer, TRACE, f"[  10.000000] {XID}\n")
     assert (found.category, found.type) == (Category.SCRIPT, FailureType.KEY_ERROR)
     assert found.recovery.action is Action.NOTIFY_USER
     assert any("not taken for the cause" in note for note in found.notes)
 
 
-def test_what_the_scheduler_says_of_other_jobs_is_not_heard(reader: LogAnalyzer) -> None:
+def test_what_the_scheduler_says_of_other_jobs_is_not_heard(analyzer: LogAnalyzer) -> None:
     """A node's scheduler log tells of all its jobs: that one of them was cancelled is not this one's end."""
     other = (
         "Mar  1 10:59:00 n44 slurmd[811]: slurmstepd: error: *** JOB 77 ON n44 CANCELLED AT 2026-03-01T10:59:00 ***\n"
     )
-    found = diagnose(reader, TIMEOUT, other)
+    found = diagnose(analyzer, TIMEOUT, other)
     assert found.type is FailureType.NCCL_TIMEOUT_ERROR

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from diagnoser.adapters.log_root import log_root
-from diagnoser.config.loader import load_reader
+from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
 from diagnoser.integrations.ft_launcher import LogAttribution, Recommendation, recommend
 from diagnoser.model import Advice, DecisionBasis, Diagnosis, Facts
@@ -36,8 +36,10 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def web(root: Path, tmp_path: Path) -> AsyncIterator[Web]:
-    reader = load_reader(Settings())
-    attribution = LogAttribution(log_root(root).open, lambda log: reader.diagnose(reader.read(log).evidence(), Facts()))
+    analyzer = load_analyzer(Settings())
+    attribution = LogAttribution(
+        log_root(root).open, lambda log: analyzer.diagnose(analyzer.read(log).evidence, Facts())
+    )
     async with serving(tmp_path, attribution=attribution) as found:
         yield found
     await attribution.close()
@@ -133,9 +135,9 @@ async def test_no_path_leads_out_of_the_folder(web: Web, root: Path, tmp_path: P
 async def test_a_folder_behind_a_link_may_be_named_either_way(root: Path, tmp_path: Path) -> None:
     """File systems of clusters are mounted under names of convenience; launchers resolve them or not."""
     (tmp_path / "scratch").symlink_to(root)
-    reader = log_root(tmp_path / "scratch")
+    analyzer = log_root(tmp_path / "scratch")
     for base in (tmp_path / "scratch", root):
-        with reader.open(f"{base}/script.log") as log:
+        with analyzer.open(f"{base}/script.log") as log:
             assert log.read() == SCRIPT
     with pytest.raises(BadInput):
         log_root(tmp_path / "nowhere")

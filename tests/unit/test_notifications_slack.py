@@ -119,7 +119,7 @@ def test_long_text_fits_the_limits_of_slack(char: str) -> None:
 def test_secrets_are_masked_before_the_chat_sees_them() -> None:
     """The mask that is passed in sees all log text."""
     message = slack_message(
-        with_line("token=abc123"), job="job", attempt=1, mask=lambda text: text.replace("abc123", "[masked]")
+        with_line("token=abc123"), job="job", attempt=1, redact=lambda text: text.replace("abc123", "[masked]")
     )
     assert "abc123" not in texts(message)
     assert "token=[masked]" in texts(message)
@@ -129,7 +129,7 @@ def test_what_an_executor_reports_is_masked_and_escaped() -> None:
     """Its words reach a chat without secrets, and can neither link nor mention."""
     why = "drain failed: token=s3cr3ts3cr3t <!channel>"
     told = replace(plan(), history=(PlanChange(1.0, PlanState.NOT_REACHED, "slurm", why),))
-    message = texts(plan_message(told, mask=redact))
+    message = texts(plan_message(told, redact=redact))
     assert "s3cr3t" not in message
     assert "<!channel>" not in message
     assert "drain failed" in message

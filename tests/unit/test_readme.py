@@ -65,6 +65,6 @@ def test_the_example_rule_holds() -> None:
     def digest(data: bytes) -> Evidence:
         compressor = Compressor(Prefilter(engine.ruleset.anchors, engine.ruleset.watched))
         compressor.feed(LineBlock(Stream(), data))
-        return compress.digest(compressor.take()).evidence()
+        return compress.digest(compressor.take()).evidence
 
     assert examples.check(engine, digest) == []

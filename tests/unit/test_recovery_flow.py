@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.compress import AttemptLog
 from diagnoser.model import (
     Advice,
     AttemptKey,
@@ -26,31 +27,41 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.observability.metrics import Metrics
+from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import DiagnosisRecord, PlanFilter
-from diagnoser.worker.worker import Work, Worker
+from diagnoser.worker.worker import WorkerConfig
 from tests.contract.records import TIMING
+from tests.scripted_worker import Bystander, scripted_worker
 from tests.serving import ECC, OOM, plan_commands, verdict
 
 CORDON = replace(ECC, recovery=Advice(Action.CORDON_AND_RESUBMIT, "broken_node_named"))
 
 
-class Site:
+class Site(Bystander):
     """A worker that acts, with scripted verdicts and a clock that the test moves."""
 
     def __init__(self, store: SqlStore, **more: object) -> None:
         self.store, self.now = store, 1_000_000.0
-        self.orders = plan_commands(**{"mode": Mode.ACT, "webhook": True, **more})
+        self.commands = plan_commands(**{"mode": Mode.ACT, "webhook": True, **more})
         self.verdict: Diagnosis = CORDON
         self.better: Diagnosis | None = None
-        effects = self.orders.effects
-        work = Work(self.diagnose, effects.decide, b"+".join, self.enrich, effects.rule, self.orders.expire)
-        self.metrics = Metrics(CollectorRegistry())
-        self.worker = Worker(store, work, lambda: self.now, LocalWakeSignal(), LocalWakeSignal(), TIMING, self.metrics)
+        self.metrics, outbox = Metrics(CollectorRegistry()), LocalWakeSignal()
+        self.worker = scripted_worker(
+            store,
+            self,
+            self.commands.planner,
+            lambda: self.now,
+            WorkerConfig(TIMING),
+            self.metrics,
+            llm_stage=self,
+            outbox=outbox,
+            plans=PlanService(store, self.commands, self.metrics, outbox),
+        )
 
-    def diagnose(self, deltas: list[bytes], facts: Facts) -> Diagnosis:
+    async def diagnose(self, log: AttemptLog, facts: Facts) -> Diagnosis:
         return self.verdict
 
-    async def enrich(self, record: DiagnosisRecord, deltas: list[bytes], facts: Facts) -> Diagnosis | None:
+    async def run(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
         return self.better
 
     async def fail(self, attempt: int = 1, job: str = "llm-7b", **event: object) -> None:

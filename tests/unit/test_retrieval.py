@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnoser.adapters.files import bundled, text
+from diagnoser.compress import AttemptLog, Delta
 from diagnoser.model import (
     AttemptKey,
     Diagnosis,
@@ -145,7 +146,7 @@ async def test_a_decided_diagnosis_is_never_touched() -> None:
     """A verdict of a rule is given back as it is, without a look at the store."""
     decided = replace(UNDECIDED, category=Category.SCRIPT, type=FailureType.KEY_ERROR, decided_by="rule:x")
     memory = incidents.Incidents(None, None, POLICY, None)  # type: ignore[arg-type]
-    assert await memory.recall(HERE, decided, []) is decided
+    assert await memory.match_confirmed_incident(HERE, decided, AttemptLog(Delta())) is decided
 
 
 def test_the_signature_is_the_same_before_and_after_a_person_spoke() -> None:

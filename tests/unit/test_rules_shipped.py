@@ -5,12 +5,12 @@ from itertools import cycle
 
 import pytest
 
-from diagnoser.config.loader import load_reader
+from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.schema import Match, Rule
 
-READER = load_reader(Settings())
+READER = load_analyzer(Settings())
 ENGINE = READER.knowledge.engine
 RULES = ENGINE.ruleset.rules
 PREFIXES = (
@@ -27,7 +27,7 @@ PREFIXES = (
 
 def hits(rule: Rule, text: str, prefix: str = "") -> bool:
     log = "\n".join(prefix + line for line in text.split("\n"))
-    evidence = READER.read(BytesIO(log.encode())).evidence()
+    evidence = READER.read(BytesIO(log.encode())).evidence
     return any(hit.rule.id == rule.id for hit in ENGINE.match(evidence))
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from diagnoser.config.loader import load_codes, load_reader
+from diagnoser.config.loader import load_analyzer, load_codes
 from diagnoser.config.settings import Settings
 from diagnoser.model import Evidence, Line, Stream
 from diagnoser.model.errors import RuleFaults
 from diagnoser.rules import xid
 from diagnoser.rules.xid import Codes
 
-READER = load_reader(Settings())
+READER = load_analyzer(Settings())
 ENGINE = READER.knowledge.engine
 CODES = load_codes(Settings(), ENGINE.ruleset)
 

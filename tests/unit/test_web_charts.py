@@ -9,7 +9,7 @@ from diagnoser.compress import Delta, to_bytes
 from diagnoser.model import AttemptKey, Progress, Stage
 from diagnoser.ports import Append
 from diagnoser.web import charts
-from tests.serving import NOW, fill, serving
+from tests.serving import NOW, StoredLogs, fill, serving
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -50,11 +50,7 @@ def test_what_diverged_is_marked() -> None:
 
 async def test_the_page_of_a_job_shows_the_plot_of_each_attempt(tmp_path: Path) -> None:
     """The image is an address of this server, and unknown attempts have none."""
-
-    async def series(key: AttemptKey) -> Sequence[Progress]:
-        return steps([3.0, 2.0])
-
-    async with serving(tmp_path, series=series) as web:
+    async with serving(tmp_path, logs=StoredLogs(points=steps([3.0, 2.0]))) as web:
         job = "llm-70b-pretrain"
         await fill(web.store)
         await web.store.append([Append(AttemptKey(job), to_bytes(Delta()), NOW, {}, False)])

@@ -49,7 +49,8 @@ async def planned(
     await web.store.add_event(key, Event(EventKind.EXIT, created - 20, code=1))
     claims = await web.store.claim_attempts(created, TIMING, 60.0, 100)
     claim = next(one for one in claims if one.attempt.key == key)
-    made, plan, _ = plan_commands().planner.decide(claim, ECC, created)
+    decision = plan_commands().planner.decide(claim, ECC, created)
+    made, plan = decision.record, decision.plan
     assert plan is not None
     nodes = plan.nodes if action is Action.CORDON_AND_RESUBMIT else ()
     plan = replace(plan, id=f"plan-{job}", action=action, nodes=nodes, key=plan_key(key, action, nodes), **fields)

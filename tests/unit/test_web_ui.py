@@ -1,16 +1,14 @@
 """The pages as they leave the server: what they say, and that nothing of a log becomes markup."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from diagnoser.model import AttemptKey, Event, EventKind, Line, Stream
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import DiagnosisRecord
 from diagnoser.web.pages import STATIC, TEMPLATES
-from tests.serving import ECC, NOW, UNSURE, fill, save, serving, verdict
+from tests.serving import ECC, NOW, UNSURE, StoredLogs, fill, save, serving, verdict
 
 
 async def test_an_empty_list_tells_how_to_begin(tmp_path: Path) -> None:
@@ -131,16 +129,10 @@ async def test_commands_in_the_advice_read_as_commands(tmp_path: Path) -> None:
 
 async def test_kept_lines_stand_around_the_evidence(tmp_path: Path) -> None:
     """Where the kept lines of the attempt can be read, they are shown as context."""
-    asked: list[AttemptKey] = []
-
-    async def view(record: DiagnosisRecord) -> Sequence[Line]:
-        asked.append(record.attempt)
-        return [Line(Stream(), 18_232, "iteration 900 | lm loss: 2.31", "")]
-
-    async with serving(tmp_path, view=view) as web:
+    lines = [Line(Stream(), 18_232, "iteration 900 | lm loss: 2.31", "")]
+    async with serving(tmp_path, logs=StoredLogs(lines)) as web:
         record = await save(web.store, "llm-7b", ECC)
         page = (await web.client.get(f"/diagnoses/{record.id}")).text
-    assert asked == [AttemptKey("llm-7b", 1)]
     assert "iteration 900 | lm loss: 2.31" in page
 
 

@@ -1,8 +1,8 @@
 """The worker: claims what is due, saves it as one, and survives what goes wrong on the way."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,57 +11,81 @@ from structlog.testing import capture_logs
 
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore, open_store
-from diagnoser.model import Attempt, Diagnosis, Event, EventKind, Facts, Job, OutboxMessage, Plan
+from diagnoser.compress import AttemptLog
+from diagnoser.model import Attempt, Diagnosis, Event, EventKind, Facts, Job, TransitionResult
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.observability.metrics import Metrics
+from diagnoser.planning.planner import Decision
 from diagnoser.ports import Claim, Cursor, DiagnosisFilter, DiagnosisRecord
 from diagnoser.worker.maintenance import RetentionConfig
-from diagnoser.worker.worker import Enrich, Work, Worker, WorkerConfig, is_sound
+from diagnoser.worker.worker import ModelStage, WorkerConfig, is_sound
 from tests.contract.records import KEY, OUT, TIMING, append, diagnosis, effect, plan
+from tests.scripted_worker import Bystander, delta_of, scripted_worker
 
-PACE = WorkerConfig(lease=60.0, enrich=5.0, silent=1e6, bounds=RetentionConfig(crowd=3))
+CONFIG = WorkerConfig(TIMING, lease=60.0, llm_deadline=5.0, hang_check_idle=1e6)
 ALL = DiagnosisFilter(current_only=False)
 SOUND = Diagnosis(Outcome.UNKNOWN, Category.NONE, FailureType.KEY_ERROR, 0.0, "heuristic:none")
 
 
-class Bench:
-    """A worker on a real store, with a scripted engine and a clock that the test moves."""
+class Bench(Bystander):
+    """A worker on a real store, with a scripted engine and planner, and a clock that the test moves."""
 
-    def __init__(self, store: SqlStore, enrich: Enrich | None = None, pace: WorkerConfig = PACE) -> None:
+    def __init__(self, store: SqlStore, llm_stage: ModelStage | None = None, config: WorkerConfig = CONFIG) -> None:
         self.store = store
         self.now = 1000.0
-        self.seen: list[tuple[list[bytes], Facts]] = []
+        self.seen: list[tuple[list[str], Facts]] = []
         self.verdicts: list[Diagnosis | Exception] = []
         self.outbox = LocalWakeSignal()
         self.metrics = Metrics(CollectorRegistry())
         self.numbers = iter(range(1, 100))
-        work = Work(self.diagnose, self.decide, b"+".join, enrich)
-        self.worker = Worker(store, work, self.clock, LocalWakeSignal(), self.outbox, TIMING, self.metrics, pace)
+        self.worker = scripted_worker(
+            store,
+            self,
+            self,
+            self.clock,
+            config,
+            self.metrics,
+            llm_stage=llm_stage,
+            outbox=self.outbox,
+            retention=RetentionConfig(crowd=3),
+        )
 
     def clock(self) -> float:
         return self.now
 
-    def diagnose(self, deltas: list[bytes], facts: Facts) -> Diagnosis:
-        self.seen.append((deltas, facts))
+    async def diagnose(self, log: AttemptLog, facts: Facts) -> Diagnosis:
+        self.seen.append((texts(log), facts))
         verdict = self.verdicts.pop(0) if self.verdicts else diagnosis()
         if isinstance(verdict, Exception):
             raise verdict
         return verdict
 
-    def decide(
-        self, claim: Claim, verdict: Diagnosis, now: float
-    ) -> tuple[DiagnosisRecord, Plan | None, list[OutboxMessage]]:
+    def decide(self, claim: Claim, diagnosis: Diagnosis, now: float) -> Decision:
         number = next(self.numbers)
-        record = DiagnosisRecord(f"{number:02}", claim.attempt.key, claim.attempt.revision, now, True, verdict)
-        return record, plan(), [effect(f"effect-{number}")]
+        record = DiagnosisRecord(f"{number:02}", claim.attempt.key, claim.attempt.revision, now, True, diagnosis)
+        return Decision(record, plan(), (effect(f"effect-{number}"),), lambda proposal, _: TransitionResult(proposal))
 
-    async def lines(self, at: float = 100.0, fatal: bool = True, delta: bytes = b"delta") -> None:
+    async def lines(self, at: float = 100.0, fatal: bool = True, text: str = "a line") -> None:
         read: Cursor | None = (await self.store.cursors([KEY]))[KEY].get(OUT)
-        await self.store.append([append(at=at, fatal=fatal, read=read, delta=delta)])
+        await self.store.append([append(at=at, fatal=fatal, read=read, delta=delta_of(text))])
 
     async def found(self) -> list[DiagnosisRecord]:
         return await self.store.diagnoses(ALL, "", 10)
+
+
+@dataclass
+class Stage:
+    """A model's stage whose answer the test scripts."""
+
+    answer: Callable[[DiagnosisRecord, AttemptLog, Facts], Awaitable[Diagnosis | None]]
+
+    async def run(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
+        return await self.answer(record, log, facts)
+
+
+def texts(log: AttemptLog) -> list[str]:
+    return [line.text for line in log.digest.lines]
 
 
 @pytest.fixture
@@ -75,13 +99,13 @@ async def test_a_due_attempt_is_diagnosed_and_saved_with_what_follows(store: Sql
     """One step turns a due attempt into diagnosis, plan and effects, and wakes the outbox."""
     bench = Bench(store)
     await store.register(Job(KEY.job, cluster="east", created=50.0))
-    await bench.lines(delta=b"one")
-    await bench.lines(delta=b"two")
+    await bench.lines(text="one")
+    await bench.lines(text="two")
     ended = Event(EventKind.EXIT, 110.0, code=1)
     await store.add_event(KEY, ended)
     assert (await bench.worker.step(), await bench.worker.step()) == (1, 0)
-    ((deltas, facts),) = bench.seen
-    assert deltas == [b"one", b"two"]
+    ((lines, facts),) = bench.seen
+    assert sorted(lines) == ["one", "two"]
     assert facts == Facts(Job(KEY.job, cluster="east", created=50.0), 1, (ended,))
     (record,) = await bench.found()
     assert (record.diagnosis, record.plan, record.revision) == (diagnosis(), plan(), 3)
@@ -147,9 +171,9 @@ async def test_a_worker_that_died_before_the_save_is_replaced(store: SqlStore) -
     """What a dead worker held is diagnosed once by the next one when the lease ends."""
     bench = Bench(store)
     await bench.lines()
-    await store.claim_attempts(bench.now, TIMING, PACE.lease, 1)
+    await store.claim_attempts(bench.now, TIMING, CONFIG.lease, 1)
     assert await bench.worker.step() == 0
-    bench.now += PACE.lease
+    bench.now += CONFIG.lease
     assert await bench.worker.step() == 1
     assert len(await bench.found()) == 1
 
@@ -171,7 +195,7 @@ async def test_a_worker_that_is_cancelled_half_way_leaves_nothing_behind(store: 
     await asyncio.gather(task, return_exceptions=True)
     store.save_diagnosis = save  # type: ignore[method-assign]
     assert (await bench.found(), await store.effects()) == ([], [])
-    bench.now += PACE.lease
+    bench.now += CONFIG.lease
     assert await bench.worker.step() == 1
     assert (len(await bench.found()), len(await store.effects())) == (1, 1)
 
@@ -183,22 +207,23 @@ async def test_a_worker_that_was_overtaken_saves_nothing(store: SqlStore) -> Non
     others: list[Claim] = []
     save = store.save_diagnosis
 
-    async def late(claim: Claim, *rest: object) -> None:
-        bench.now += PACE.lease
-        others.extend(await store.claim_attempts(bench.now, TIMING, PACE.lease, 1))
-        await save(claim, *rest)  # type: ignore[arg-type]
+    async def late(claim: Claim, *rest: object) -> TransitionResult:
+        bench.now += CONFIG.lease
+        others.extend(await store.claim_attempts(bench.now, TIMING, CONFIG.lease, 1))
+        return await save(claim, *rest)  # type: ignore[arg-type]
 
     store.save_diagnosis = late  # type: ignore[method-assign, assignment]
     with capture_logs() as logs:
         await bench.worker.step()
     assert [entry["reason"] for entry in logs] == ["overtaken"]
     assert await bench.found() == []
-    await save(others[0], *bench.decide(others[0], diagnosis(), bench.now))
+    decision = bench.decide(others[0], diagnosis(), bench.now)
+    await save(others[0], decision.record, decision.plan, decision.messages)
 
 
 async def test_the_lease_is_kept_while_a_diagnosis_takes_its_time(store: SqlStore) -> None:
     """A long diagnosis is not started a second time by another worker."""
-    bench = Bench(store, pace=replace(PACE, lease=0.03))
+    bench = Bench(store, config=replace(CONFIG, lease=0.03))
     await bench.lines()
     extended = asyncio.Event()
     extend = store.extend
@@ -208,20 +233,19 @@ async def test_the_lease_is_kept_while_a_diagnosis_takes_its_time(store: SqlStor
         extended.set()
 
     store.extend = seen  # type: ignore[method-assign]
-    loop = asyncio.get_running_loop()
 
-    def slow(deltas: list[bytes], facts: Facts) -> Diagnosis:
-        asyncio.run_coroutine_threadsafe(extended.wait(), loop).result(30.0)
+    async def slow(log: AttemptLog, facts: Facts) -> Diagnosis:
+        await extended.wait()
         return diagnosis()
 
-    bench.worker._work = replace(bench.worker._work, diagnose=slow)
+    bench.diagnose = slow  # type: ignore[method-assign]
     assert await bench.worker.step() == 1
     assert len(await bench.found()) == 1
 
 
 async def test_a_database_that_is_away_is_waited_for(store: SqlStore) -> None:
     """The loop goes on after the database comes back, without a crash."""
-    bench = Bench(store, pace=replace(PACE, poll=0.001))
+    bench = Bench(store, config=replace(CONFIG, poll=0.001))
     await bench.lines()
     claim, faults = store.claim_attempts, [Unavailable("database away")] * 3
 
@@ -242,21 +266,18 @@ async def test_crowded_attempts_are_compacted_though_they_run(store: SqlStore) -
     """A long healthy run does not pile up deltas: they are merged without waiting for its end."""
     bench = Bench(store)
     for number in range(4):
-        await bench.lines(fatal=False, delta=b"%d" % number)
+        await bench.lines(fatal=False, text=f"line {number}")
     assert await bench.worker.step() == 0
-    assert [delta.data for delta in await store.deltas(KEY)] == [b"0+1+2+3"]
+    (delta,) = await store.deltas(KEY)
+    assert AttemptLog.from_deltas([delta.data]).digest.compression.lines_in == 4
 
 
 async def test_deltas_that_cannot_be_merged_are_left_alone_for_a_while(store: SqlStore) -> None:
     """A merge that fails is told once, not at every round."""
     bench = Bench(store)
-
-    def broken(deltas: list[bytes]) -> bytes:
-        raise ValueError("not a delta")
-
-    bench.worker._housekeeping._merge = broken
     for _ in range(4):
-        await bench.lines(fatal=False)
+        read = (await store.cursors([KEY]))[KEY].get(OUT)
+        await store.append([append(read=read, delta=b"not a delta")])
     with capture_logs() as logs:
         await bench.worker.step()
         await bench.worker.step()
@@ -267,17 +288,17 @@ async def test_deltas_that_cannot_be_merged_are_left_alone_for_a_while(store: Sq
 async def test_a_better_verdict_is_published_after_the_first(store: SqlStore) -> None:
     """Enrichment comes after the save, sees the log and the published verdict, and replaces it."""
     better = diagnosis("what the model cites")
-    asked: list[tuple[str, list[bytes], str]] = []
+    asked: list[tuple[str, list[str], str]] = []
 
-    async def enrich(record: DiagnosisRecord, deltas: list[bytes], facts: Facts) -> Diagnosis | None:
-        asked.append((record.id, deltas, facts.job.id))
+    async def enrich(record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
+        asked.append((record.id, texts(log), facts.job.id))
         return better
 
-    bench = Bench(store, enrich)
+    bench = Bench(store, Stage(enrich))
     await bench.lines()
     await bench.worker.step()
     await bench.worker.finish()
-    assert asked == [("01", [b"delta"], KEY.job)]
+    assert asked == [("01", ["a line"], KEY.job)]
     assert [(found.id, found.current, found.diagnosis) for found in await bench.found()] == [
         ("02", True, better),
         ("01", False, diagnosis()),
@@ -287,17 +308,17 @@ async def test_a_better_verdict_is_published_after_the_first(store: SqlStore) ->
 async def test_a_model_that_hangs_delays_nobody(store: SqlStore) -> None:
     """Attempts are saved while an enrichment waits, and the deadline ends it."""
 
-    async def hang(record: DiagnosisRecord, deltas: list[bytes], facts: Facts) -> Diagnosis | None:
+    async def hang(record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    bench = Bench(store, hang, replace(PACE, enrich=0.05, enrich_at_once=1))
+    bench = Bench(store, Stage(hang), replace(CONFIG, llm_deadline=0.05, llm_stages_max=1))
     await bench.lines()
     await bench.worker.step()
     assert len(await bench.found()) == 1
     with capture_logs() as logs:
         await bench.worker.finish()
-    assert [entry["reason"] for entry in logs] == ["enrichment_late"]
+    assert [entry["reason"] for entry in logs] == ["llm_stage_late"]
     assert [found.id for found in await bench.found()] == ["01"]
 
 
@@ -305,12 +326,12 @@ async def test_a_model_that_hangs_delays_nobody(store: SqlStore) -> None:
 async def test_without_a_better_verdict_the_first_one_stands(store: SqlStore, answer: Exception | None) -> None:
     """Nothing found and a fault in the model stage leave the published verdict current."""
 
-    async def enrich(record: DiagnosisRecord, deltas: list[bytes], facts: Facts) -> Diagnosis | None:
+    async def enrich(record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
         if answer:
             raise answer
         return None
 
-    bench = Bench(store, enrich)
+    bench = Bench(store, Stage(enrich))
     await bench.lines()
     await bench.worker.step()
     await bench.worker.finish()
@@ -322,13 +343,13 @@ async def test_a_better_verdict_on_old_lines_is_dropped(store: SqlStore) -> None
     """When a newer verdict was published meanwhile, the late answer on the older lines changes nothing."""
     go = asyncio.Event()
 
-    async def enrich(record: DiagnosisRecord, deltas: list[bytes], facts: Facts) -> Diagnosis | None:
+    async def enrich(record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
         if record.id != "01":
             return None
         await go.wait()
         return diagnosis("late")
 
-    bench = Bench(store, enrich)
+    bench = Bench(store, Stage(enrich))
     await bench.lines()
     await bench.worker.step()
     await bench.lines(at=990.0)
@@ -341,7 +362,7 @@ async def test_a_better_verdict_on_old_lines_is_dropped(store: SqlStore) -> None
 
 async def test_a_run_that_fell_silent_is_looked_at_ever_more_rarely(store: SqlStore) -> None:
     """A sound one is looked at again when its silence has doubled; one that hangs gets its verdict."""
-    bench = Bench(store, pace=replace(PACE, silent=300.0, look=1.0))
+    bench = Bench(store, config=replace(CONFIG, hang_check_idle=300.0, hang_check_interval=1.0))
     await bench.lines(at=1000.0, fatal=False)
     bench.verdicts = [SOUND, replace(diagnosis(), outcome=Outcome.HUNG)]
     looked = []

@@ -31,7 +31,7 @@ class WorkRows(PlanRows):
     async def next_end(self, timing: Timing) -> float | None:
         row = attempts.c
         newest = case((row.last_line > row.ended, row.last_line), else_=row.ended)
-        wait = case((_is_told(), timing.quiet), else_=timing.grace)
+        wait = case((_is_told(), timing.exit_grace_after_fatal), else_=timing.exit_grace)
         found = select(func.min(newest + wait)).where(IS_OPEN, row.ended.is_not(None), row.token == "")
         async with self.reading() as connection:
             due: float | None = (await connection.execute(found)).scalar()
@@ -120,12 +120,16 @@ def _is_due(now: float, timing: Timing) -> ColumnElement[bool]:
     """
     row = attempts.c
     ended = or_(
-        and_(_is_told(), row.ended <= now - timing.quiet, row.last_line <= now - timing.quiet),
-        and_(row.ended <= now - timing.grace, row.last_line <= now - timing.grace),
-        and_(row.ended <= now - timing.settle_max, row.dirty <= now - timing.settle_max),
+        and_(
+            _is_told(),
+            row.ended <= now - timing.exit_grace_after_fatal,
+            row.last_line <= now - timing.exit_grace_after_fatal,
+        ),
+        and_(row.ended <= now - timing.exit_grace, row.last_line <= now - timing.exit_grace),
+        and_(row.ended <= now - timing.fatal_debounce_max, row.dirty <= now - timing.fatal_debounce_max),
     )
-    quiet = and_(row.last_line <= now - timing.settle, row.dirty <= now - timing.settle)
-    overdue = and_(row.fatal <= now - timing.settle_max, row.dirty <= now - timing.settle_max)
+    quiet = and_(row.last_line <= now - timing.fatal_debounce, row.dirty <= now - timing.fatal_debounce)
+    overdue = and_(row.fatal <= now - timing.fatal_debounce_max, row.dirty <= now - timing.fatal_debounce_max)
     return or_(ended, and_(row.fatal.is_not(None), or_(quiet, overdue)))
 
 

@@ -1,0 +1,37 @@
+"""The log of one attempt as it is handed from step to step: decoded once, read as far as somebody asks."""
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from diagnoser.compress.codec import from_bytes
+from diagnoser.compress.delta import Delta
+from diagnoser.compress.digest import Digest
+from diagnoser.compress.sampling import merge
+from diagnoser.model import Evidence
+
+
+class AttemptLog:
+    """Digest and evidence are made when they are first asked for; for a large log that takes a second: use a thread."""
+
+    def __init__(self, delta: Delta) -> None:
+        self.delta = delta
+
+    @classmethod
+    def from_deltas(cls, stored: Iterable[bytes]) -> "AttemptLog":
+        """From the deltas of an attempt, in any order."""
+        return cls(merge(map(from_bytes, stored)))
+
+    @cached_property
+    def digest(self) -> Digest:
+        return Digest(self.delta)
+
+    @property
+    def evidence(self) -> Evidence:
+        return self.digest.evidence
+
+    @cached_property
+    def nodes(self) -> frozenset[str]:
+        """Nodes that the attempt's streams and its lines name."""
+        streams = self.delta.shares.items()
+        said = {node for _, share in streams for _, node in share.nodes.values()}
+        return frozenset({stream.node for stream, _ in streams} | said) - {""}

@@ -1,0 +1,41 @@
+"""The model's part in a verdict, after the rules' verdict is published."""
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from diagnoser.compress import AttemptLog, baseline
+from diagnoser.failure_agent.agent import FailureAgent
+from diagnoser.failure_agent.consultation import ConsultationInput
+from diagnoser.llm.view import LogView
+from diagnoser.model import Diagnosis, Facts
+from diagnoser.ports import DiagnosisRecord
+from diagnoser.retrieval.incidents import Incidents
+
+
+@dataclass(frozen=True, slots=True)
+class LLMStage:
+    agent: FailureAgent
+    incidents: Incidents
+
+    async def run(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
+        """The verdict with the model's part in it; None where the model is not asked."""
+        need = self.agent.need(record.diagnosis)
+        if need is None:
+            return None
+        similar = await self.incidents.describe_similar(record)
+        asked = await asyncio.to_thread(consultation_input, record.diagnosis, log, facts, similar.incidents)
+        verdict = await self.agent.consult(asked, need)
+        return replace(verdict, notes=(*verdict.notes, *similar.notes))
+
+
+def consultation_input(
+    diagnosis: Diagnosis, log: AttemptLog, facts: Facts, incidents: tuple[str, ...] = ()
+) -> ConsultationInput:
+    """What a model is asked about. Lines that no clean run of the job's family printed come first in its view."""
+    digest = log.digest
+    diff = baseline.diff(digest, facts.baseline)
+
+    def view(size: int) -> LogView:
+        return LogView(digest.render(size, diff), digest.numbered(diff))
+
+    return ConsultationInput(diagnosis, digest.evidence, facts, view, incidents)

@@ -1,0 +1,77 @@
+"""A worker on a real store with collaborators that a test scripts."""
+
+from collections.abc import Callable
+
+from diagnoser.adapters.memory import LocalWakeSignal
+from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.compress import AttemptLog, Compressor, to_bytes
+from diagnoser.diagnosis.attempt_logs import AttemptLogs
+from diagnoser.model import AttemptKey, Diagnosis, Facts, LineBlock, Stream
+from diagnoser.observability.metrics import Metrics
+from diagnoser.planning.plan_service import PlanService
+from diagnoser.ports import Claim, DiagnosisRecord, WakeSignal
+from diagnoser.worker.maintenance import Maintenance, RetentionConfig
+from diagnoser.worker.worker import ModelStage, Planner, Worker, WorkerConfig
+from tests.serving import plan_commands
+
+
+class Bystander:
+    """A collaborator that knows nothing, remembers nothing and changes no verdict; tests override what they script."""
+
+    async def refresh(self) -> bool:
+        return False
+
+    async def diagnose(self, log: AttemptLog, facts: Facts) -> Diagnosis:
+        raise NotImplementedError
+
+    async def facts(self, claim: Claim, log: AttemptLog) -> Facts:
+        return Facts(claim.job, claim.attempt.key.number, claim.attempt.events)
+
+    async def record_baseline(self, claim: Claim, verdict: Diagnosis, log: AttemptLog) -> None: ...
+
+    async def match_confirmed_incident(self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog) -> Diagnosis:
+        return diagnosis
+
+    async def confirm_from_recovery(self, claim: Claim, record: DiagnosisRecord) -> None: ...
+
+    async def observe(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> None: ...
+
+
+def scripted_worker(
+    store: SqlStore,
+    script: Bystander,
+    planner: Planner,
+    clock: Callable[[], float],
+    config: WorkerConfig,
+    metrics: Metrics,
+    *,
+    llm_stage: ModelStage | None = None,
+    outbox: WakeSignal | None = None,
+    plans: PlanService | None = None,
+    retention: RetentionConfig | None = None,
+) -> Worker:
+    outbox = outbox or LocalWakeSignal()
+    plans = plans or PlanService(store, plan_commands(), metrics, outbox)
+    return Worker(
+        store=store,
+        logs=AttemptLogs(store),
+        context=script,
+        analysis=script,
+        incidents=script,
+        planner=planner,
+        shadow=script,
+        llm_stage=llm_stage,
+        maintenance=Maintenance(store, plans, clock, retention or RetentionConfig()),
+        clock=clock,
+        attempts_due=LocalWakeSignal(),
+        outbox=outbox,
+        metrics=metrics,
+        config=config,
+    )
+
+
+def delta_of(text: str) -> bytes:
+    """One line as the ingest stores it."""
+    compressor = Compressor()
+    compressor.feed(LineBlock(Stream(), text.encode()))
+    return to_bytes(compressor.take())

@@ -145,7 +145,7 @@ def plan_commands(**more: object) -> PlanCommands:
         "webhook": False,
         "chat": True,
         "base_url": "",
-        "mask": lambda told: told,
+        "redact": lambda told: told,
     }
     return PlanCommands(policy, DecisionPlanner(**(fields | more)))  # type: ignore[arg-type]
 

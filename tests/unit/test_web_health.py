@@ -7,6 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from diagnoser.model.errors import Unavailable
+from diagnoser.observability.metrics import Metrics
 from diagnoser.web.api import health
 from tests.serving import serving
 
@@ -76,9 +77,9 @@ async def test_a_service_that_stops_is_not_ready(tmp_path: Path) -> None:
 
 async def test_metrics_come_from_the_registry(tmp_path: Path) -> None:
     """What counts in the registry that was handed in is shown at /metrics."""
-    registry = CollectorRegistry()
-    Counter("lines_read", "Lines", registry=registry).inc(3)
-    async with serving(tmp_path, registry=registry) as web:
+    metrics = Metrics(CollectorRegistry())
+    Counter("lines_read", "Lines", registry=metrics.registry).inc(3)
+    async with serving(tmp_path, metrics=metrics) as web:
         shown = await web.client.get("/metrics")
     assert "lines_read_total 3.0" in shown.text
     assert shown.headers["content-type"].startswith("text/plain")

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import BinaryIO
 
@@ -91,7 +91,10 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         logs = AttemptLogs(store)
         registry = RuleRegistry(analyzer, store, clock)
         await registry.refresh()
-        context = DiagnosisContext(store, logs, clock, settings.baseline_retention_days)
+        context, generalizer = DiagnosisContext(store, logs, clock, settings.baseline_retention_days), None
+        if model and settings.filter_learning_enabled:
+            generalizer = llm_factory.baseline_generalizer(settings, store, context, registry, model, metrics)
+            context = replace(context, recorded=generalizer.note)
         incidents = llm_factory.incidents(settings, store, logs, policy, metrics, stack)
         planner = _planner(settings, policy, senders)
         plans = PlanService(store, PlanCommands(policy, planner, settings.plan_lease_seconds), metrics, wakes.outbox)
@@ -136,6 +139,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         _log_startup(settings, analyzer, senders)
         async with asyncio.TaskGroup() as group:
             runs = [ingest.run(), worker.run(), outbox.run(), rule_lifecycle.run(), *wakes.loops]
+            runs += [generalizer.run()] if generalizer else []
             loops = [group.create_task(run) for run in runs]
             yield create(dependencies)
             for loop in loops:

@@ -16,12 +16,12 @@ import orjson
 import re2
 import zstandard
 
-from diagnoser.compress.delta import Delta, TemplateStats
+from diagnoser.compress.delta import Delta, LinePosition, TemplateStats
 from diagnoser.compress.digest import Digest
-from diagnoser.compress.line_flags import LineFlag
+from diagnoser.compress.line_flags import IMPORTANT, LineFlag
 from diagnoser.compress.line_masking import blurred, identity, masked
 from diagnoser.compress.lines import body_of, strip_blurred
-from diagnoser.model import Baseline, Cap, CleanRun, Diff, LearnedFilter, Line, NewLine
+from diagnoser.model import Baseline, Cap, CleanRun, Diff, Evidence, LearnedFilter, Line, Mark, NewLine
 
 KEPT = 5
 """The last clean runs that count."""
@@ -32,8 +32,14 @@ _SHAPES_MAX = 20_000
 _UNMATCHED_MAX, _CHARS_MAX = 200, 300
 _UNPACKED_MAX = 64 << 20
 _NEVER = int(
-    LineFlag.ANCHOR | LineFlag.FATAL | LineFlag.EXCEPTION | LineFlag.FRAME | LineFlag.DIVERGED | LineFlag.TABLE | LineFlag.COLLECTIVE
-)  # fmt: skip
+    LineFlag.ANCHOR
+    | LineFlag.FATAL
+    | LineFlag.EXCEPTION
+    | LineFlag.FRAME
+    | LineFlag.DIVERGED
+    | LineFlag.TABLE
+    | LineFlag.COLLECTIVE
+)
 _TROUBLE = int(LineFlag.ERROR)
 _TELLS_MOST = int(LineFlag.FATAL | LineFlag.EXCEPTION)
 _SURGE, _SURGE_LINES = 10, 50
@@ -47,8 +53,9 @@ def clean_run(delta: Delta, name: str, before: Baseline) -> CleanRun | None:
     stats = {shape: stat for shape, stat in delta.shapes.items() if not stat.kind & _NEVER}
     if Cap.SHAPES in delta.caps or not 0 < len(stats) <= _SHAPES_MAX:
         return None
-    unmatched = [message(stat) for shape, stat in stats.items() if before.runs and is_new(shape, stat, before)]
-    short = [text for text in unmatched if _WORD.search(text) and len(text) <= _CHARS_MAX]
+    new = [stat for shape, stat in stats.items() if before.runs and is_new(shape, stat, before)]
+    quiet = [message(stat) for stat in new if not stat.kind & IMPORTANT]
+    short = [text for text in quiet if _WORD.search(text) and len(text) <= _CHARS_MAX]
     asked = max((run.asked for run in before.runs), default=0.0)
     counts = {shape: stat.count for shape, stat in stats.items()}
     return CleanRun(name, delta.lines, counts, tuple(sorted(short)[:_UNMATCHED_MAX]), before.filters, asked)
@@ -80,7 +87,7 @@ def is_new(shape: int, stat: TemplateStats, known: Baseline) -> bool:
     having = sum(shape in run.counts for run in known.runs)
     if stat.kind & _TROUBLE:
         return having < len(known.runs)
-    return not having and not matches(known.filters, message(stat))
+    return not having and (bool(stat.kind & IMPORTANT) or not matches(known.filters, message(stat)))
 
 
 def message(stat: TemplateStats) -> str:
@@ -110,27 +117,37 @@ def diff(digest: Digest, known: Baseline) -> Diff:
     """
     if not known.runs:
         return Diff()
-    shapes = digest.delta.shapes
-    new = {shape for shape, stat in shapes.items() if is_new(shape, stat, known)}
+    shapes, inside = digest.delta.shapes, _inside_stacks(digest.evidence)
+    shape_at = {(line.number, line.stream): shape_of(line.text) for line in digest.lines}
+    # Patterns that ask for certain digits are tried on each line: of these the shape as a whole does not tell.
+    telling: dict[int, Line] = {}
+    for line in digest.lines:
+        if line.mark >= Mark.TRACEBACK and (line.number, line.stream) not in inside:
+            telling.setdefault(shape_at[line.number, line.stream], line)
+    new = {shape for shape, stat in shapes.items() if shape in telling or is_new(shape, stat, known)}
     usual = {shape: most for shape in shapes.keys() - new if (most := _surge(shape, digest.delta, known))}
-    evidence = digest.evidence
+    lines = [(shape, telling.get(shape) or digest.first_line(shape)) for shape in new | usual.keys()]
+    found = [
+        (_rank(shapes[shape].kind, line.mark), line.time, line.stream, line.number, shape, line)
+        for shape, line in lines
+        if (line.number, line.stream) not in inside and (shape in telling or _WORD.search(line.body))
+    ]
+    first = [NewLine(line, shapes[shape].count, usual.get(shape, 0)) for *_, shape, line in sorted(found)[:NEW_MAX]]
+    same = frozenset(place for place, shape in shape_at.items() if shape in shapes and shape not in new)
+    return Diff(len(known.runs), tuple(first), same)
+
+
+def _inside_stacks(evidence: Evidence) -> set[LinePosition]:
+    """Lines of tracebacks and stacks but for those that say what is wrong."""
     joined = [(one.lines, one.raised) for one in evidence.tracebacks]
     joined += [(one.lines, one.raised) for one in evidence.stacks]
-    stacked = (evidence.lines[index] for lines, raised in joined for index in lines if index != raised)
-    inside = {(line.number, line.stream) for line in stacked}
-    told = [shape for shape in new | usual.keys() if shapes[shape].first not in inside and _tells(shapes[shape])]
-    ordered = sorted(told, key=lambda shape: (_rank(shapes[shape].kind), shapes[shape].first))[:NEW_MAX]
-    lines = tuple(NewLine(digest.first_line(shape), shapes[shape].count, usual.get(shape, 0)) for shape in ordered)
-    same = frozenset((line.number, line.stream) for line in digest.lines if _is_known(line, new, digest.delta))
-    return Diff(len(known.runs), lines, same)
+    lines = [evidence.lines[index] for indices, raised in joined for index in indices if index != raised]
+    return {(line.number, line.stream) for line in lines}
 
 
-def _rank(kind: int) -> int:
-    return 0 if kind & _TELLS_MOST else 1 if kind & (_NEVER | _TROUBLE) else 2
-
-
-def _tells(stat: TemplateStats) -> bool:
-    return bool(stat.kind & _NEVER or _WORD.search(message(stat)))
+def _rank(kind: int, mark: Mark) -> int:
+    """Exceptions and lines of root rules first, then what complains or carries an anchor, then the rest."""
+    return 0 if kind & _TELLS_MOST else 1 if kind & (_NEVER | _TROUBLE) or mark >= Mark.TRACEBACK else 2
 
 
 def _surge(shape: int, delta: Delta, known: Baseline) -> int:
@@ -140,11 +157,6 @@ def _surge(shape: int, delta: Delta, known: Baseline) -> int:
     rate = max((run.counts.get(shape, 0) / max(run.lines, 1) for run in known.runs), default=0.0)
     usual = max(most, round(rate * delta.lines))
     return usual if most and count >= max(_SURGE_LINES, _SURGE * usual) else 0
-
-
-def _is_known(line: Line, new: set[int], delta: Delta) -> bool:
-    shape = shape_of(line.text)
-    return shape in delta.shapes and shape not in new
 
 
 def shape_of(text: str) -> int:

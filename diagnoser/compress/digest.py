@@ -163,6 +163,10 @@ class Digest:
     @cached_property
     def evidence(self) -> Evidence:
         """All that later stages see."""
+        return self._evidence
+
+    @cached_property
+    def _evidence(self) -> Evidence:
         ranks = {line.rank for line in self.lines if line.rank >= 0}
         for template in self.templates:
             ranks |= template.ranks

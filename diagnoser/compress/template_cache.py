@@ -75,7 +75,8 @@ class CachedTemplate(NamedTuple):
 
     id: names what is left of the message, so that it is the same whatever stands in front. kind: ``LineFlag`` as a
     plain number. filtered: the Filter Rule that knows it as routine. prefixed: lines may carry a launcher prefix.
-    dialect: of progress, or -1. mark: signature of its lines where they need no look of their own, 0 where they do not matter.
+    dialect: of progress, or -1. mark: signature of its lines where they need no look of their own, 0 where they do not
+    matter.
     tokens: finds the protected tokens of its lines, None when they carry none. watch: what must be
     looked for in each of its lines.
     """

@@ -15,6 +15,7 @@ from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.openai import OpenAIModel
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
+from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.llm_stage import LLMStage
 from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger
 from diagnoser.failure_agent.consultation import ConsultationConfig, ConsultationInput, prepare
@@ -22,7 +23,8 @@ from diagnoser.failure_agent.conversation import build_question
 from diagnoser.failure_agent.guarded_model import GuardedModel
 from diagnoser.learning import rule_context
 from diagnoser.learning import rule_writer as writer
-from diagnoser.learning.replay_history import ReplayHistory
+from diagnoser.learning.baseline_generalizer import BaselineGeneralizer, FilterLearningConfig
+from diagnoser.learning.replay_history import ReplayHistory, ReplayStore
 from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.rule_writer import LLMRuleWriter
@@ -40,6 +42,7 @@ from diagnoser.retrieval.incidents import Incidents
 
 FAILURE_AGENT = "failure_agent/v1"
 RULE_WRITER = "rule_writer/v1"
+BASELINE_GENERALIZER = "baseline_generalizer/v1"
 EMBED_SECONDS = 5.0
 WRITING_SECONDS = 60.0
 """For writing one rule: nobody waits for it."""
@@ -150,6 +153,20 @@ def rule_lifecycle(
         load_redactor(settings), settings.rule_promotion_min_hits, 5 * settings.claim_lease_seconds
     )
     return RuleLifecycle(history, registry, time.time, config, metrics, rule_writer)
+
+
+def baseline_generalizer(
+    settings: Settings,
+    store: ReplayStore,
+    context: DiagnosisContext,
+    registry: RuleRegistry,
+    model: LanguageModel,
+    metrics: Metrics,
+) -> BaselineGeneralizer:
+    """Raises RuleFaults, BadInput."""
+    prompt, redactor = load_prompt(settings, BASELINE_GENERALIZER), load_redactor(settings)
+    config = FilterLearningConfig(model, prompt, redactor, _token, WRITING_SECONDS)
+    return BaselineGeneralizer(store, context, registry, time.time, config, metrics)
 
 
 def render_failure_prompt(settings: Settings, prompt: Prompt, subject: ConsultationInput) -> ModelRequest:

@@ -25,8 +25,8 @@ class Timing:
     """Seconds after which an attempt is due for diagnosis.
 
     exit_grace: after it ended. fatal_debounce: of quiet after a fatal line. fatal_debounce_max: after a fatal line
-    while lines keep coming. exit_grace_after_fatal: after the end where a fatal line is there already and there is no verdict
-    yet: late lines are then unlikely to be what matters, and change the verdict when they are.
+    while lines keep coming. exit_grace_after_fatal: after the end where a fatal line is there already and there is no
+    verdict yet: late lines are then unlikely to be what matters, and change the verdict when they are.
     """
 
     exit_grace: float

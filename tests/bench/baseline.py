@@ -2,8 +2,12 @@
 
 A family is the runs of one framework in ``injected-dev`` or ``real-dev``. Each failed run is held against at most five
 other runs of its family: those that completed, and in ``injected-dev`` the beginnings of failed ones, up to the first
-labelled line. "Without" orders and cuts by the same rules, as if nothing were known. "No rule" leaves the rules'
-anchors out of the compressor, so that each failure is one that no rule knows.
+labelled line. ``dev behind normal``: excerpts of real failures behind real healthy logs, held against the other healthy
+logs of that framework.
+
+"With": with the baseline. "Order only": as if every line were new, so that only the order of new lines works.
+"Without": the view as it is where no clean run is known. "No rule" leaves the rules' anchors out of the compressor, so
+that each failure is one that no rule knows.
 """
 
 import json
@@ -23,6 +27,8 @@ from tests import accuracy_bars
 from tests.corpus import CORPUS
 
 FOLDERS = ("injected-dev", "real-dev")
+BEHIND = 3
+"""Excerpts that are put behind each healthy log."""
 FIRST = (1, 3, 5, 10, 20)
 VIEWS = (500, 1000, 2000)
 """Sizes of the model's view, in tokens."""
@@ -63,8 +69,8 @@ def measured(delta: Delta, roots: Sequence[int], known: Baseline, ordered: bool 
     )
 
 
-def cases(analyzer: LogAnalyzer, folder: str) -> Iterator[tuple[Row, Row]]:
-    """(with the baseline, without) for each failed run whose root line is labelled and that has a family."""
+def cases(analyzer: LogAnalyzer, folder: str) -> Iterator[tuple[Row, Row, Row]]:
+    """(with a baseline, order only, without) for each failed run with a family and a labelled root line."""
     families: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for text in (CORPUS / folder / "labels.jsonl").read_text("utf-8").splitlines():
         label = json.loads(text)
@@ -72,13 +78,38 @@ def cases(analyzer: LogAnalyzer, folder: str) -> Iterator[tuple[Row, Row]]:
     for labels in families.values():
         clean = {label["id"]: run for label in labels if (run := clean_run(analyzer, folder, label))}
         for label in labels:
-            others = [run for id, run in sorted(clean.items()) if id != label["id"]][: baseline.KEPT]
+            others = [run for name, run in sorted(clean.items()) if name != label["id"]][: baseline.KEPT]
             if label["root_lines"] and label["category"] != "none" and others:
                 delta = read(analyzer, log_of(folder, label))
                 yield (
                     measured(delta, label["root_lines"], Baseline(tuple(others))),
+                    measured(delta, label["root_lines"], _NOTHING),
                     measured(delta, label["root_lines"], _NOTHING, ordered=False),
                 )
+
+
+def behind_healthy(analyzer: LogAnalyzer) -> Iterator[tuple[Row, Row, Row]]:
+    """The same for excerpts of real failures behind healthy logs, held against the other logs of that framework."""
+    families: dict[str, dict[str, Delta]] = defaultdict(dict)
+    for text in (CORPUS / "normal" / "index.jsonl").read_text("utf-8").splitlines():
+        entry = json.loads(text)
+        families[entry["framework"]][entry["file"]] = read(analyzer, (CORPUS / "normal" / entry["file"]).read_bytes())
+    labels = map(json.loads, (CORPUS / "dev" / "labels.jsonl").read_text("utf-8").splitlines())
+    failed = [label for label in labels if label["root_lines"] and label["category"] != "none"]
+    at = 0
+    for logs in (logs for logs in families.values() if len(logs) > 1):
+        for name, healthy in logs.items():
+            runs = [baseline.clean_run(one, other, Baseline()) for other, one in logs.items() if other != name]
+            known = Baseline(tuple(run for run in runs if run))
+            for label in [failed[(at + step) % len(failed)] for step in range(BEHIND)]:
+                delta = compress.merge([healthy, read(analyzer, log_of("dev", label), healthy.lines + 1)])
+                roots = [number + healthy.lines for number in label["root_lines"]]
+                yield (
+                    measured(delta, roots, known),
+                    measured(delta, roots, _NOTHING),
+                    measured(delta, roots, _NOTHING, ordered=False),
+                )
+            at += BEHIND
 
 
 def clean_run(analyzer: LogAnalyzer, folder: str, label: Mapping[str, Any]) -> CleanRun | None:
@@ -97,9 +128,9 @@ def log_of(folder: str, label: Mapping[str, Any]) -> bytes:
     return (CORPUS / folder / f"{label['id']}.log").read_bytes()
 
 
-def read(analyzer: LogAnalyzer, log: bytes) -> Delta:
+def read(analyzer: LogAnalyzer, log: bytes, first: int = 1) -> Delta:
     compressor = analyzer.compressor()
-    compressor.feed(LineBlock(Stream(), log))
+    compressor.feed(LineBlock(Stream(), log, first))
     return compressor.take()
 
 
@@ -121,16 +152,17 @@ def main() -> int:
     if not CORPUS.is_dir():
         print("labelled logs absent: nothing to measure")  # noqa: T201
         return 0
-    for folder in FOLDERS:
-        for rules, analyzer in (
-            ("all rules", accuracy_bars.load()),
-            ("no rule", replace(accuracy_bars.load(), gate=Prefilter())),
-        ):
-            pairs = list(cases(analyzer, folder))
-            runs = statistics.median(row.runs for row, _ in pairs)
-            print(f"{folder}, {rules}: {len(pairs)} failed runs, {runs:g} clean runs each in the median")  # noqa: T201
-            print(told("with   ", [row for row, _ in pairs]))  # noqa: T201
-            print(told("without", [row for _, row in pairs]))  # noqa: T201
+    for rules, analyzer in (
+        ("all rules", accuracy_bars.load()),
+        ("no rule", replace(accuracy_bars.load(), gate=Prefilter())),
+    ):
+        for folder in (*FOLDERS, "dev behind normal"):
+            found = cases(analyzer, folder) if folder in FOLDERS else behind_healthy(analyzer)
+            columns = list(zip(*found, strict=True))
+            runs = statistics.median(row.runs for row in columns[0])
+            print(f"{folder}, {rules}: {len(columns[0])} failed runs, median of {runs:g} clean runs each")  # noqa: T201
+            for name, rows in zip(("with", "order only", "without"), columns, strict=True):
+                print(told(name, rows))  # noqa: T201
     return 0
 
 

@@ -201,7 +201,7 @@ def _grow(megabytes: int) -> float:
     for _ in range(megabytes):
         compressor.feed(LineBlock(Stream(), block, number))
         number += count
-    digest(compressor.take()).evidence
+    assert digest(compressor.take()).evidence
     return _status("VmHWM") - idle
 
 

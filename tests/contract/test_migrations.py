@@ -6,7 +6,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import inspect
+from sqlalchemy import inspect, text
 from sqlalchemy.engine import Connection
 
 from diagnoser.adapters.sql.database import create_engine
@@ -42,6 +42,21 @@ async def test_every_earlier_schema_can_be_brought_up_to_date(url: str, revision
     async with engine.connect() as connection:
         assert await connection.run_sync(differences) == []
         assert await connection.run_sync(partial_indexes) == {"attempts_open"}
+    await engine.dispose()
+
+
+async def test_learned_filters_of_an_earlier_version_go(url: str) -> None:
+    """With their hits; learned diagnosis rules stay."""
+    await upgrade(url, "0005")
+    engine = create_engine(url)
+    async with engine.begin() as connection:
+        for kind in ("filter", "diagnosis"):
+            row = f"('{kind}', '{kind}', 'active', '', '', 1.0, 0, 0.0, '{{}}')"
+            columns = "id, kind, state, source, scope, created, version, lease, body"
+            await connection.execute(text(f"INSERT INTO learned_rules ({columns}) VALUES {row}"))
+    await upgrade(url)
+    async with engine.connect() as connection:
+        assert (await connection.execute(text("SELECT id FROM learned_rules"))).scalars().all() == ["diagnosis"]
     await engine.dispose()
 
 

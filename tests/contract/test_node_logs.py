@@ -22,6 +22,7 @@ async def test_parts_are_found_by_node_and_age(store: Store) -> None:
     other = node_log_id("east", "gpu-005")
     assert await store.node_parts([LOG, other], 11) == {LOG: [b"part 11"]}
     assert sorted((await store.node_parts([LOG], 1))[LOG]) == [b"part 10", b"part 11"]
+    assert await store.node_parts([LOG], 1, newest=1) == {LOG: [b"part 11"]}
     assert await store.node_parts([], 1) == {}
 
 

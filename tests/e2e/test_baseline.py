@@ -18,19 +18,20 @@ def attempt(client: httpx.Client, number: int, log: bytes, code: int) -> None:
     client.post("/api/v1/jobs/sft/events", json=told).raise_for_status()
 
 
-def test_a_failed_run_is_held_against_three_clean_ones(tmp_path: Path) -> None:
-    """Three runs end well, the fourth does not: what only it printed is shown; clean runs are no jobs."""
-    with service(tmp_path, DIAGNOSER_BASELINE_RETENTION_DAYS="30") as process:
+def test_a_failed_run_is_held_against_the_clean_ones_without_any_setting(tmp_path: Path) -> None:
+    """Three runs end well, the fourth does not: what only it printed is told; clean runs are no jobs."""
+    with service(tmp_path) as process:
         client = process.start()
         for number in (1, 2, 3):
             attempt(client, number, ROUTINE, 0)
-            assert wait(client, number)["type"] == "completed"
+            assert wait(client, number)["new_lines"] == []
         attempt(client, 4, ROUTINE + NEW, 1)
         found = wait(client, 4)
+        page = client.get(f"/diagnoses/{found['id']}").text
         jobs = {one["job"] for one in client.get("/api/v1/diagnoses").json()["items"]}
-    assert [note for note in found["notes"] if "clean runs" in note] == [
-        f"not seen in 3 clean runs: line 4: {NEW.decode().strip()}"
-    ]
+    told = [(one["line"], one["text"], one["why"]) for one in found["new_lines"]]
+    assert told == [(4, NEW.decode().strip(), "in none of 3 clean runs")]
+    assert "<details open><summary>1 line that clean runs" in page and NEW.decode().strip() in page
     assert jobs == {"sft"}
 
 

@@ -117,3 +117,20 @@ def test_a_faulty_rule_folder_tells_every_fault(tmp_path: Path, monkeypatch: pyt
     assert b"script/a.yaml:2: colour: unknown key" in done.stderr
     assert b"script/b.yaml" in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+def test_clean_logs_show_what_is_new(tmp_path: Path) -> None:
+    """`--baseline` takes files and folders; a log that shows a failure is named and left out."""
+    clean, failed = tmp_path / "clean", tmp_path / "failed.log"
+    clean.mkdir()
+    for number in (1, 2):
+        (clean / f"{number}.log").write_text("loading the tokenizer of the mix\nmounted the shards of the mix\n")
+    (clean / "3.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    failed.write_text("loading the tokenizer of the mix\nthe sampler took the slow path\n")
+    told = run("explain", "--baseline", clean, failed)
+    assert b"+ 2 the sampler took the slow path" in told.stdout and b"in none of 2 clean runs" in told.stdout
+    assert b"3.log is no clean run" in told.stderr
+    (found,) = verdicts("--baseline", clean / "1.log", failed)
+    assert [one["line"] for one in found["new_lines"]] == [2]
+    nothing = run("diagnose", "--baseline", clean / "3.log", failed)
+    assert nothing.returncode == 1 and b"--baseline names no clean run" in nothing.stderr

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
-from diagnoser.learning.filter_writer import Shown
 
 from diagnoser.adapters.files import bundled, texts
-from diagnoser.learning import filter_writer, rule_writer
+from diagnoser.learning import baseline_generalizer, rule_writer
+from diagnoser.learning.baseline_generalizer import Variant
 from diagnoser.learning.rule_context import RuleContext
 from diagnoser.llm import prompt
 from diagnoser.llm.prompt import Prompt
@@ -76,15 +76,14 @@ CASES |= {
     "rule_writer_v1_bare": rule_writer.variables(BARE, "LOG-MARKER"),
     "rule_writer_v1_full": rule_writer.variables(RULE_CONTEXT, "LOG-MARKER"),
 }
-ROUTINE = (
-    Shown("gpu-7: shard 3 of /data/mia streamed", "host-1: shard 3 of <path> streamed LOG-MARKER", 120),
-    Shown("cache sweep took 12 ms", "cache sweep took 12 ms", 96),
-)
-SWEEP = r"^cache sweep took \d+ ms$"
-CASES |= {
-    "log_agent_v1_full": filter_writer.variables(ROUTINE, "host-", "LOG-MARKER"),
-    "log_judge_v1_full": filter_writer.for_judge([SWEEP], ROUTINE, "host-", "LOG-MARKER"),
-}
+VARIANTS = [
+    [
+        Variant("gpu-7: opened /data/mia of lane seven", "host-1: opened <path> of lane seven LOG-MARKER"),
+        Variant("gpu-8: opened /data/tom of lane nine", "host-2: opened <path> of lane nine"),
+    ],
+    [Variant("plan oak chosen for the sweep", "plan oak chosen for the sweep")],
+]
+CASES |= {"baseline_generalizer_v1_full": baseline_generalizer.variables(VARIANTS, "LOG-MARKER", "host-")}
 
 
 def load(folder: str) -> Prompt:

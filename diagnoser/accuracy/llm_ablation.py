@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from diagnoser.accuracy.scoring import AccuracyReport, Label, ScoredVerdict, judge, report
 from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger, Need, need
 from diagnoser.failure_agent.consultation import AblationSwitches, ConsultationInput
-from diagnoser.model import AttemptKey, Diagnosis, FeedbackVerdict, Incident, ModelUse
+from diagnoser.llm.guard import SpendingLimits
+from diagnoser.model import AttemptKey, Diagnosis, FeedbackVerdict, Incident
 from diagnoser.model.taxonomy import GPU_TIME_SHARE, FailureType
 from diagnoser.recovery.policy import Policy
 from diagnoser.retrieval import incidents, signature
@@ -46,15 +47,15 @@ class AblationCase:
         return need(self.diagnosis, LLMTrigger.UNDECIDED) is Need.CAUSE
 
 
-class Memory:
+class IncidentMemory:
     """Labelled cases as incidents that people confirmed; a case never remembers itself."""
 
     def __init__(self, cases: Sequence[AblationCase], policy: Policy) -> None:
         self._policy = policy
         self._index = Index()
-        for one in cases:
-            known = remembered(one)
-            self._index.put(known, signature.vector(known.signature))
+        for case in cases:
+            incident = _confirmed_incident(case)
+            self._index.put(incident, signature.vector(incident.signature))
 
     def recalled(self, case: AblationCase) -> Diagnosis:
         """The verdict with that of a confirmed incident which is the same failure."""
@@ -64,15 +65,15 @@ class Memory:
         nearest = self._index.nearest(signature.vector(sign), incidents.RIVALS)
         return incidents.settle(case.diagnosis, _key(case), sign, nearest, self._policy)
 
-    def told(self, case: AblationCase) -> tuple[str, ...]:
-        """Similar incidents as a model is told of them."""
+    def similar(self, case: AblationCase) -> tuple[str, ...]:
+        """Similar incidents, in words for a model."""
         sign = signature.of(case.subject.log, case.diagnosis)
         near = self._index.nearest(signature.vector(sign), incidents.RIVALS)
         others = [one for one in near if one.incident.attempt != _key(case) and one.score >= incidents.ALIKE]
         return tuple(incidents.describe(one) for one in others[: incidents.TOLD])
 
 
-def remembered(case: AblationCase) -> Incident:
+def _confirmed_incident(case: AblationCase) -> Incident:
     """What would be known of this case had a person named its labelled type."""
     return Incident(
         diagnosis=case.label.id,
@@ -91,7 +92,7 @@ def _key(case: AblationCase) -> AttemptKey:
 
 
 @dataclass(frozen=True)
-class AblationOutcome:
+class AblationResult:
     """How one stage did. undecided: shares over the cases without a cause by rules. seconds: what each case took.
 
     recalled: cases that a confirmed incident decides. asked: consultations of the model. moved: cases whose action a
@@ -135,64 +136,64 @@ async def run(
     cases: Sequence[AblationCase],
     agent: FailureAgent,
     policy: Policy,
-    cost: Callable[[int, int], float],
+    prices: SpendingLimits,
     clock: Callable[[], float],
-    began: Callable[[AblationCase], None] = lambda _: None,
-) -> list[AblationOutcome]:
-    """Each stage in turn, case by case. clock: monotonic seconds. began: called before each consultation."""
-    outcomes, memory = [], Memory(cases, policy)
+    before_consultation: Callable[[AblationCase], None] = lambda _: None,
+) -> list[AblationResult]:
+    """Each stage in turn, case by case. clock: monotonic seconds."""
+    results, memory = [], IncidentMemory(cases, policy)
     for name, stage in STAGES.items():
-        asker = agent.with_switches(stage.switches) if stage.switches else None
-        done = [await _one(case, memory if stage.memory else None, asker, clock, began) for case in cases]
-        outcomes.append(_outcome(name, done, cost))
-    return outcomes
+        stage_agent = agent.with_switches(stage.switches) if stage.switches else None
+        stage_memory = memory if stage.memory else None
+        verdicts = [await _verdict(case, stage_memory, stage_agent, clock, before_consultation) for case in cases]
+        results.append(_result(name, verdicts, prices))
+    return results
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
+class _StageVerdict:
     """A case after a stage. before: the verdict that the stage's last part began with."""
 
     case: AblationCase
     before: Diagnosis
-    found: Diagnosis
+    diagnosis: Diagnosis
     seconds: float
 
 
-async def _one(
+async def _verdict(
     case: AblationCase,
-    memory: Memory | None,
+    memory: IncidentMemory | None,
     agent: FailureAgent | None,
     clock: Callable[[], float],
-    began: Callable[[AblationCase], None],
-) -> _Done:
+    before_consultation: Callable[[AblationCase], None],
+) -> _StageVerdict:
     started = clock()
-    known = memory.recalled(case) if memory else case.diagnosis
-    wanted = agent.need(known) if agent else None
+    recalled = memory.recalled(case) if memory else case.diagnosis
+    wanted = agent.need(recalled) if agent else None
     if agent is None or wanted is None:
-        return _Done(case, known if agent else case.diagnosis, known, clock() - started)
-    told = memory.told(case) if memory else ()
-    began(case)
-    found = await agent.consult(replace(case.subject, diagnosis=known, incidents=told), wanted)
-    return _Done(case, known, found, clock() - started)
+        return _StageVerdict(case, recalled if agent else case.diagnosis, recalled, clock() - started)
+    incidents = memory.similar(case) if memory else ()
+    before_consultation(case)
+    diagnosis = await agent.consult(replace(case.subject, diagnosis=recalled, incidents=incidents), wanted)
+    return _StageVerdict(case, recalled, diagnosis, clock() - started)
 
 
-def _outcome(name: str, done: Sequence[_Done], cost: Callable[[int, int], float]) -> AblationOutcome:
-    verdicts = [judge(one.case.label, one.found) for one in done]
-    undecided = [verdict for one, verdict in zip(done, verdicts, strict=True) if one.case.is_undecided]
-    uses: list[ModelUse] = [one.found.model for one in done if one.found.model]
+def _result(name: str, stage_verdicts: Sequence[_StageVerdict], prices: SpendingLimits) -> AblationResult:
+    scored = [(verdict, judge(verdict.case.label, verdict.diagnosis)) for verdict in stage_verdicts]
+    uses = [verdict.diagnosis.model for verdict in stage_verdicts if verdict.diagnosis.model]
     tokens_in, tokens_out = sum(use.tokens_in for use in uses), sum(use.tokens_out for use in uses)
-    return AblationOutcome(
+    return AblationResult(
         name,
-        _report(verdicts),
-        _report(undecided),
-        sum(one.found.decided_by.startswith("incident:") for one in done),
+        _report([score for _, score in scored]),
+        _report([score for verdict, score in scored if verdict.case.is_undecided]),
+        sum(verdict.diagnosis.decided_by.startswith("incident:") for verdict in stage_verdicts),
         len(uses),
-        sum(one.before.recovery != one.found.recovery for one in done),
+        sum(verdict.before.recovery != verdict.diagnosis.recovery for verdict in stage_verdicts),
         sum(use.calls for use in uses),
         tokens_in,
         tokens_out,
-        cost(tokens_in, tokens_out),
-        tuple(one.seconds for one in done if one.case.is_undecided or one.found.model),
+        prices.cost_of(tokens_in, tokens_out),
+        tuple(one.seconds for one in stage_verdicts if one.case.is_undecided or one.diagnosis.model),
         dict(sorted(Counter(use.failure for use in uses if use.failure).items())),
     )
 

@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from diagnoser.accuracy.llm_ablation import AblationOutcome
+from diagnoser.accuracy.llm_ablation import AblationResult
 from diagnoser.accuracy.scoring import AccuracyReport
 from diagnoser.model import Compression, Diagnosis
 from diagnoser.model.taxonomy import Category
@@ -87,7 +87,7 @@ def report_json(report: AccuracyReport) -> dict[str, Any]:
     }
 
 
-def trial(console: Console, outcomes: Sequence[AblationOutcome]) -> None:
+def ablation(console: Console, outcomes: Sequence[AblationResult]) -> None:
     """The figures of `diagnoser score --model`: a column for each stage."""
     table = Table("measure", *(one.name for one in outcomes), box=None, header_style="bold")
     columns = [one.figures() for one in outcomes]

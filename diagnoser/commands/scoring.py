@@ -79,4 +79,4 @@ def _try_model(analyzer: LogAnalyzer, folder: Path, labels: Sequence[scoring.Lab
     if as_json:
         print_json({one.name: one.figures() for one in outcomes})
     else:
-        render.trial(out, outcomes)
+        render.ablation(out, outcomes)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry
 
 from diagnoser.accuracy import llm_ablation
-from diagnoser.accuracy.llm_ablation import AblationCase, AblationOutcome
+from diagnoser.accuracy.llm_ablation import AblationCase, AblationResult
 from diagnoser.adapters import files
 from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.openai import OpenAIModel
@@ -189,13 +189,13 @@ async def run_ablation(
     settings: Settings,
     cases: Sequence[AblationCase],
     policy: Policy,
-    began: Callable[[AblationCase], None] = lambda _: None,
-) -> list[AblationOutcome]:
+    before_consultation: Callable[[AblationCase], None] = lambda _: None,
+) -> list[AblationResult]:
     """What the configured model adds on labelled cases. Without budget and breaker: somebody waits for the figures."""
     model = endpoint(settings)
     agent = failure_agent(settings, model, policy, Metrics(CollectorRegistry()))
     try:
-        return await llm_ablation.run(cases, agent, policy, _limits(settings).cost_of, time.perf_counter, began)
+        return await llm_ablation.run(cases, agent, policy, _limits(settings), time.perf_counter, before_consultation)
     finally:
         await model.close()
 

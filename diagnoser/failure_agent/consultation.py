@@ -117,7 +117,7 @@ class Consultation:
         raise failures[0]
 
     async def _sample(self, asked: Question[Answer], context: CheckContext) -> Checked | ModelFailed:
-        check = evidence.check if self._config.switches.check else evidence.trusted
+        check = evidence.check if self._config.switches.check else evidence.accept_unchecked
         try:
             return check(await self._conversation.ask(asked), context)
         except ModelFailed as failure:

@@ -59,38 +59,39 @@ class RuleContext:
 
 def known(record: DiagnosisRecord) -> FailureType:
     """The cause as people named it last, else the machine's verdict."""
-    return next((said.type for said in record.feedback[:1] if said.type), None) or record.diagnosis.type
+    feedback = feedback_on(record)
+    return feedback.type if feedback and feedback.type else record.diagnosis.type
 
 
 def root_of(case: LabelledCase) -> Line | None:
     """The kept line that shows the cause: the one that a person named, else the machine's, else the only one that
     complains of something of its own."""
-    said, root = case.record.feedback[:1], case.record.diagnosis.root_cause
-    if said and said[0].root_line:
-        source = root.source if root else "stdout"
-        named = (one for one in case.evidence.lines if (one.number, one.stream.source) == (said[0].root_line, source))
-        return next(named, None)
+    feedback, root = feedback_on(case.record), case.record.diagnosis.root_cause
+    lines = case.evidence.lines
+    if feedback and feedback.root_line:
+        place = feedback.root_line, root.source if root else "stdout"
+        return next((line for line in lines if (line.number, line.stream.source) == place), None)
     if root is None:
         return _only_complaint(case.evidence)
-    same = (one for one in case.evidence.lines if (one.number, one.stream.source) == (root.line, root.source))
-    return next((one for one in same if one.text == root.text), None)
+    place = root.line, root.source
+    return next((one for one in lines if (one.number, one.stream.source) == place and one.text == root.text), None)
 
 
 def _only_complaint(evidence: Evidence) -> Line | None:
-    told = [line for line in signature.complaints(evidence) if signature.is_telling(_said(line))]
-    return told[0] if len(told) == 1 else None
-
-
-def _said(line: Line) -> Signature:
-    return Signature(hashing.normalised(line.body))
+    complaints = [
+        line
+        for line in signature.complaints(evidence)
+        if signature.is_telling(Signature(hashing.normalised(line.body)))
+    ]
+    return complaints[0] if len(complaints) == 1 else None
 
 
 def from_case(case: LabelledCase, root: Line, healthy: Iterable[str], redact: Redactor) -> RuleContext:
     """healthy: pseudonymized lines, in any order; the most alike to the root line are kept."""
     pseudonyms = _pseudonymizer(case, redact)
     line = shown(root.body, pseudonyms)
-    diagnosis, said = case.record.diagnosis, case.record.feedback[:1]
-    advice = said[0].comment if said and said[0].comment else diagnosis.mitigation
+    diagnosis, feedback = case.record.diagnosis, feedback_on(case.record)
+    advice = feedback.comment if feedback and feedback.comment else diagnosis.mitigation
     return RuleContext(
         type=case.known,
         line=line,
@@ -106,8 +107,8 @@ def from_case(case: LabelledCase, root: Line, healthy: Iterable[str], redact: Re
 def routine(case: LabelledCase, redact: Redactor, root: Line | None = None) -> list[str]:
     """Lines that this run printed again and again, pseudonymized; of a failed run those of the time before its root."""
     pseudonyms = _pseudonymizer(case, redact)
-    told = (one for one in case.evidence.templates if root is None or _was_before(one, root))
-    return [shown(sample, pseudonyms) for one in told for sample in one.samples[:1]]
+    templates = (one for one in case.evidence.templates if root is None or _was_before(one, root))
+    return [shown(sample, pseudonyms) for template in templates for sample in template.samples[:1]]
 
 
 def _was_before(template: Template, root: Line) -> bool:
@@ -120,9 +121,9 @@ def shown(text: str, pseudonyms: Pseudonymizer) -> str:
 
     Masked before it is cut: half a secret has not its shape.
     """
-    told = _PLACEHOLDER.sub(lambda found: found.group().replace(" ", "-"), pseudonyms.hide(text))
+    hidden = _PLACEHOLDER.sub(lambda found: found.group().replace(" ", "-"), pseudonyms.hide(text))
     prefix = pseudonyms.hosts.prefix
-    return _HOST.sub(lambda found: _alias(found.group(), prefix), told)[:LONGEST].strip()
+    return _HOST.sub(lambda found: _alias(found.group(), prefix), hidden)[:LONGEST].strip()
 
 
 def _alias(word: str, prefix: str) -> str:
@@ -137,7 +138,8 @@ def nearest(line: str, others: Iterable[str], most: int = 3) -> tuple[str, ...]:
     return tuple(ranked[:most])
 
 
-def said_of(record: DiagnosisRecord) -> Feedback | None:
+def feedback_on(record: DiagnosisRecord) -> Feedback | None:
+    """What people said last."""
     return record.feedback[0] if record.feedback else None
 
 
@@ -160,18 +162,15 @@ def _explains(diagnosis: Diagnosis, own: FailureType, root: Line) -> tuple[Failu
     followed += [one.type for one in diagnosis.rejected if one.why in _FOLLOWED and one.line > root.number]
     if diagnosis.root_cause and diagnosis.root_cause.line > root.number:
         followed.append(diagnosis.type)
-    told = dict.fromkeys(kind for kind in followed if kind is not own and _is_failure(kind))
-    return tuple(told)[:_MOST]
-
-
-def _is_failure(kind: FailureType) -> bool:
-    return category_of(kind) not in (Category.NONE, Category.UNKNOWN)
+    failures = (kind for kind in followed if category_of(kind) not in (Category.NONE, Category.UNKNOWN))
+    return tuple(dict.fromkeys(kind for kind in failures if kind is not own))[:_MOST]
 
 
 def _blame(case: LabelledCase, root: Line) -> Blame:
     """The line speaks of the rank that prints it only where that rank's node is known to be the culprit."""
-    said = said_of(case.record)
-    node = said.node if said and said.node else next((one.node for one in case.record.diagnosis.nodes[:1]), None)
+    feedback = feedback_on(case.record)
+    named = feedback.node if feedback else None
+    node = named or next((suspect.node for suspect in case.record.diagnosis.nodes[:1]), None)
     own = root.node or case.facts.job.rank_nodes.get(root.rank) or case.evidence.rank_nodes.get(root.rank)
     infrastructure = category_of(case.known) is Category.INFRASTRUCTURE
     return Blame.SELF if infrastructure and own and own == node else Blame.NONE

@@ -52,32 +52,32 @@ def check(answer: Answer, context: CheckContext) -> Checked:
 
     An answer that names no cause needs no proof. Raises ModelFailed(evidence_not_found) when no citation holds.
     """
-    held = _held(answer, context)
-    if not held and names_cause(answer):
+    proven = _proven_lines(answer, context)
+    if not proven and names_cause(answer):
         raise ModelFailed(ModelFailure.NO_EVIDENCE, "none of the cited lines says what the model quotes")
-    said = answer.model_copy(update={"node": _node(answer, context), "mitigation": _told(answer.mitigation, context)})
+    node = _true_node(answer, context)
+    changes = {"node": node if node in context.nodes else None, "mitigation": _for_people(answer.mitigation, context)}
     faults = []
     if _repeats(answer.mitigation, context.instructions):
         faults.append("the model repeated its instructions instead of advice")
-        said = said.model_copy(update={"mitigation": ""})
-    if len(held) < len(answer.cited):
-        faults.append(f"{len(answer.cited) - len(held)} cited lines do not say what the model quotes")
-    if said.node is None and answer.node is not None:
+        changes["mitigation"] = ""
+    if len(proven) < len(answer.cited):
+        faults.append(f"{len(answer.cited) - len(proven)} cited lines do not say what the model quotes")
+    if changes["node"] is None and answer.node is not None:
         faults.append("the model named a node that is not of this job")
     if answer.rank is not None and context.ranks and answer.rank not in context.ranks:
         faults.append("the model named a rank that is not of this job")
-        said = said.model_copy(update={"rank": None})
+        changes["rank"] = None
     if answer.category is not category_of(answer.type):
         faults.append(f"the model put {answer.type} under {answer.category}")
-        said = said.model_copy(update={"category": category_of(answer.type)})
-    return Checked(said, held, answer.confidence * DOUBT ** len(faults), tuple(faults))
+        changes["category"] = category_of(answer.type)
+    return Checked(answer.model_copy(update=changes), proven, answer.confidence * DOUBT ** len(faults), tuple(faults))
 
 
-def trusted(answer: Answer, context: CheckContext) -> Checked:
+def accept_unchecked(answer: Answer, context: CheckContext) -> Checked:
     """The answer without the check, for measuring what the check is worth: lines that exist, names as they are."""
-    held = tuple(context.lines[cite.line] for cite in answer.cited if cite.line in context.lines)
-    node = context.pseudonyms.hosts.show(answer.node) if answer.node else None
-    return Checked(answer.model_copy(update={"node": node}), held, answer.confidence, ())
+    lines = tuple(context.lines[cite.line] for cite in answer.cited if cite.line in context.lines)
+    return Checked(answer.model_copy(update={"node": _true_node(answer, context)}), lines, answer.confidence, ())
 
 
 def names_cause(answer: Answer) -> bool:
@@ -85,32 +85,29 @@ def names_cause(answer: Answer) -> bool:
     return answer.type is not FailureType.UNKNOWN
 
 
-def _held(answer: Answer, context: CheckContext) -> tuple[Line, ...]:
-    found = (context.lines.get(cite.line) for cite in answer.cited)
-    pairs = zip(answer.cited, found, strict=True)
-    return tuple(line for cite, line in pairs if line is not None and _holds(cite.quote, line, context.pseudonyms))
+def _proven_lines(answer: Answer, context: CheckContext) -> tuple[Line, ...]:
+    cited = ((cite.quote, context.lines.get(cite.line)) for cite in answer.cited)
+    return tuple(line for quote, line in cited if line is not None and _says(line, quote, context.pseudonyms))
 
 
-def _holds(quote: str, line: Line, pseudonyms: Pseudonymizer) -> bool:
+def _says(line: Line, quote: str, pseudonyms: Pseudonymizer) -> bool:
     """The model saw the line pseudonymized, so the quote is held against that as well."""
     words = _words(quote)
-    shown = (line.text, pseudonyms.hide(line.text))
-    return len(words.encode()) >= QUOTE_LENGTH and any(words in _words(text) for text in shown)
+    texts = (line.text, pseudonyms.hide(line.text))
+    return len(words.encode()) >= QUOTE_LENGTH and any(words in _words(text) for text in texts)
 
 
 def _words(text: str) -> str:
     return " ".join(plain(text).split())
 
 
-def _node(answer: Answer, context: CheckContext) -> str | None:
-    node = context.pseudonyms.hosts.show(answer.node) if answer.node else None
-    return node if node in context.nodes else None
+def _true_node(answer: Answer, context: CheckContext) -> str | None:
+    return context.pseudonyms.reveal(answer.node) if answer.node else None
 
 
-def _told(text: str, context: CheckContext) -> str:
-    """The model's words for people: one line, true names, secrets masked, no links to follow."""
-    shown = without_links(_words(text))
-    return context.pseudonyms.redact(context.pseudonyms.hosts.show(shown))
+def _for_people(text: str, context: CheckContext) -> str:
+    """The model's words on one line, with true names, secrets masked and no links to follow."""
+    return context.pseudonyms.redact(context.pseudonyms.reveal(without_links(_words(text))))
 
 
 def without_links(text: str) -> str:

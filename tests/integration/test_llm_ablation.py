@@ -12,7 +12,7 @@ from io import BytesIO
 
 import pytest
 
-from diagnoser.accuracy.llm_ablation import AblationCase, AblationOutcome
+from diagnoser.accuracy.llm_ablation import AblationCase, AblationResult
 from diagnoser.accuracy.scoring import Label, label_of
 from diagnoser.config import llm_factory, loader
 from diagnoser.config.settings import Settings
@@ -61,7 +61,7 @@ class Labels:
         return Truth(self.now.type, self.now.root_text, self.now.root_lines)
 
 
-async def tried(folder: str, model: Say, labels: Labels) -> Mapping[str, AblationOutcome]:
+async def tried(folder: str, model: Say, labels: Labels) -> Mapping[str, AblationResult]:
     with model_server(model) as server:
         settings = Settings(
             llm_url=server.url,

@@ -1,6 +1,6 @@
 """What each stage of `eval --model` counts, on a few made-up failures."""
 
-from diagnoser.accuracy.llm_ablation import AblationCase, AblationOutcome
+from diagnoser.accuracy.llm_ablation import AblationCase, AblationResult
 from diagnoser.accuracy.scoring import Label
 from diagnoser.config import llm_factory, loader
 from diagnoser.config.settings import Settings
@@ -18,7 +18,7 @@ def case(id: str, kind: str, text: str) -> AblationCase:
     return AblationCase(label, UNDECIDED, subject(line(text, mark=Mark.SEVERITY)))
 
 
-async def tried(*cases: AblationCase) -> tuple[dict[str, AblationOutcome], list[str]]:
+async def tried(*cases: AblationCase) -> tuple[dict[str, AblationResult], list[str]]:
     """With a model that calls everything a broken bridge."""
     with model_server(lambda asked: answer("nvlink_error", question(asked).lines)) as server:
         settings = Settings(llm_url=server.url, llm_model="scripted", llm_price_per_million_input_tokens=1.0)

@@ -74,9 +74,13 @@ def failed(reason: ModelFailure, retry_after: float | None = None) -> ModelFaile
     return ModelFailed(reason, "scripted", retry_after)
 
 
+def too_many(answer: Count) -> str:
+    return "too many" if answer.count > 9 else ""
+
+
 async def refused(talk: Conversation) -> ModelFailure:
     with pytest.raises(ModelFailed) as raised:
-        await talk.ask(question())
+        await talk.ask(question(), too_many)
     return raised.value.reason
 
 
@@ -97,11 +101,7 @@ async def test_a_usable_answer_is_parsed_and_counted() -> None:
 async def test_an_unusable_answer_is_repaired_once(first: str) -> None:
     """The model reads its own answer and what is wrong with it, whether it cannot be parsed or fails the check."""
     model = ScriptedModel(first, said(3))
-
-    def check(answer: Count) -> str:
-        return "too many" if answer.count > 9 else ""
-
-    assert (await conversation(model).ask(question(), check)).count == 3
+    assert (await conversation(model).ask(question(), too_many)).count == 3
     assert model.requests[0].repair is None
     assert model.requests[1].repair is not None
     answer, complaint = model.requests[1].repair
@@ -109,9 +109,18 @@ async def test_an_unusable_answer_is_repaired_once(first: str) -> None:
     assert complaint.startswith("No: answer_malformed: ")
 
 
-async def test_a_second_unusable_answer_is_a_failure() -> None:
-    """There is no third try."""
-    model = ScriptedModel("many")
+async def test_a_long_answer_is_repaired_from_its_beginning() -> None:
+    """What the model rambled on about is not paid for twice."""
+    model = ScriptedModel("many " * 10_000, said(3))
+    await conversation(model).ask(question())
+    assert model.requests[1].repair is not None
+    assert len(model.requests[1].repair[0]) == 2_000
+
+
+@pytest.mark.parametrize("second", ["many", said(99)])
+async def test_a_second_unusable_answer_is_a_failure(second: str) -> None:
+    """There is no third try, and the repaired answer is checked like the first."""
+    model = ScriptedModel("many", second, said(3))
     assert await refused(conversation(model)) is ModelFailure.MALFORMED
     assert len(model.requests) == 2
 

@@ -276,6 +276,13 @@ def test_addresses_leave_for_nobody() -> None:
     assert told == "<address>:29500 and <address> refused, NCCL 2.21.5 at 12:30:01"
 
 
+def test_a_redactor_for_chats_masks_addresses_beside_secrets() -> None:
+    """A site's own patterns, the known secrets and addresses; a redactor for a model leaves addresses to aliases."""
+    text = "node-7 10.77.3.9 token=abcdef123456 project zebra"
+    assert load("r", "zebra", addresses=True)(text) == "node-7 <address> token=<secret> project <redacted>"
+    assert load("r", "zebra")(text) == "node-7 10.77.3.9 token=<secret> project <redacted>"
+
+
 @pytest.mark.parametrize(
     "line",
     [

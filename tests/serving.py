@@ -37,12 +37,13 @@ from diagnoser.model import (
     Suspect,
     Symptom,
 )
+from diagnoser.model.errors import Unavailable
 from diagnoser.model.taxonomy import Action, FailureType, Outcome, category_of
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import DiagnosisRecord, Timing
+from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Timing
 from diagnoser.recovery.policy import load
 from diagnoser.retrieval.incidents import Incidents
 from diagnoser.web.dependencies import AppDependencies, HealthChecks, WebConfig
@@ -302,3 +303,26 @@ async def fill(store: SqlStore) -> dict[str, DiagnosisRecord]:
         "unsure": await save(store, "rlhf-13b", UNSURE, created=NOW - 900),
         "ecc": await save(store, "llm-70b-pretrain", ECC, attempt=2, created=NOW - 40, plan=True),
     }
+
+
+class Looks:
+    """The looks at a store's diagnoses. away: whether they fail."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self._diagnoses, store.diagnoses = store.diagnoses, self.diagnoses  # type: ignore[method-assign]
+        self.away = False
+        self.looked = asyncio.Event()
+
+    async def diagnoses(self, where: DiagnosisFilter, after: str, limit: int) -> list[DiagnosisRecord]:
+        try:
+            if self.away:
+                raise Unavailable("away")
+            return await self._diagnoses(where, after, limit)
+        finally:
+            self.looked.set()
+
+    async def two(self) -> None:
+        """The second begins when what the first has seen counts as seen."""
+        for _ in range(2):
+            self.looked.clear()
+            await self.looked.wait()

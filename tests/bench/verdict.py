@@ -1,5 +1,6 @@
-"""What one verdict costs, in CPU-seconds of the service: from the exit event to the stored diagnosis and what is learned
-from it. ``python -m tests.bench.verdict [MEGABYTES]``: a log of one stream, and one of 1,024 ranks.
+"""What one verdict costs, in CPU-seconds of the service, from the exit event to the stored diagnosis.
+
+``python -m tests.bench.verdict [MEGABYTES]``: a log of one stream, and one of 1,024 ranks.
 
 The log is stored in commits of 4 MB, as the ingest writes them under load, before the clock starts.
 """
@@ -58,7 +59,7 @@ async def measure(folder: Path, megabytes: int, ranks: int) -> float:
             started = time.process_time()
             event = {"kind": "exit", "code": 1}
             (await client.post(f"/api/v1/jobs/{KEY.job}/events", json=event)).raise_for_status()
-            while not await store.diagnoses(DiagnosisFilter(), "", 1):
+            while not await store.diagnoses(DiagnosisFilter(), "", 1):  # noqa: ASYNC110 - another process would do so
                 await asyncio.sleep(0.2)
             spent = time.process_time() - started
     await store.close()
@@ -70,7 +71,7 @@ def main() -> None:
     for ranks in (1, 1024):
         with tempfile.TemporaryDirectory() as folder:
             spent = asyncio.run(measure(Path(folder), megabytes, ranks))
-        print(f"{megabytes} MB, {ranks} ranks: {spent:.2f} CPU-seconds", flush=True)
+        sys.stdout.write(f"{megabytes} MB, {ranks} ranks: {spent:.2f} CPU-seconds\n")
 
 
 if __name__ == "__main__":

@@ -60,11 +60,11 @@ def _running(command: list[str], home: Path, port: int) -> Iterator[None]:
             yield
         finally:
             process.send_signal(signal.SIGINT)  # fast shutdown
-            process.wait(timeout=30)
+            process.wait(timeout=120)
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    for _ in range(300):
+    for _ in range(1200):
         if process.poll() is not None:
             break
         with socket.socket() as probe:

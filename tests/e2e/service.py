@@ -46,8 +46,8 @@ class Service:
         with (self.folder / "service.log").open("ab") as log:
             command = [str(Path(sys.executable).with_name("diagnoser")), "serve"]
             self.process = subprocess.Popen(command, env=environment, stderr=log, stdout=log)
-        self.client = client = httpx.Client(base_url=self.url, timeout=30)
-        until(lambda: self._ready(client), "the service is ready", seconds=60)
+        self.client = client = httpx.Client(base_url=self.url, timeout=120)
+        until(lambda: self._ready(client), "the service is ready")
         return client
 
     def kill(self) -> None:
@@ -64,7 +64,7 @@ class Service:
         assert self.client is not None
         self.client.close()
         self.process.send_signal(number)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=120)
 
     def _ready(self, client: httpx.Client) -> bool:
         assert self.process is not None
@@ -93,8 +93,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def until(holds: Any, what: str, seconds: float = 30) -> Any:
-    """The first true answer of ``holds``; fails when none comes in time."""
+def until(holds: Any, what: str, seconds: float = 180) -> Any:
+    """The first true answer of ``holds``; fails when none comes in time, which a busy machine must not make short."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := holds():

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from tests.contract import postgres
 from tests.e2e.service import service, until
 from tests.e2e.test_feedback import UNKNOWN, fail, log
-from tests.integration.model_server import Reply, model_server
+from tests.integration.model_server import NEVER, Reply, model_server
 from tests.integration.scripted import question
 
 ROOT = 30
@@ -39,10 +38,14 @@ def teach(client: httpx.Client, job: str = "quilt-1") -> str:
     return str(found["id"])
 
 
+def rules(client: httpx.Client, **where: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = client.get("/api/v1/rules", params=where).raise_for_status().json()["items"]
+    return items
+
+
 def rule_in(client: httpx.Client, state: str) -> dict[str, Any]:
     def found() -> dict[str, Any] | None:
-        items = client.get("/api/v1/rules", params={"state": state}).raise_for_status().json()["items"]
-        return items[0] if items else None
+        return next(iter(rules(client, state=state)), None)
 
     rule: dict[str, Any] = until(found, f"a rule in {state}")
     return rule
@@ -76,10 +79,11 @@ def test_what_one_replica_learned_the_other_decides_by(tmp_path: Path, database:
 def test_killed_between_two_steps_the_rule_is_finished_after_the_restart(tmp_path: Path) -> None:
     """SIGKILL while the model writes, and again between writing and testing: nothing lost, nothing twice."""
 
+    killed: list[bool] = []
+
     def slow(asked: dict[str, Any]) -> Reply:
-        if question(asked).system.startswith("You write one rule"):
-            time.sleep(3.0)
-        return Reply(json.dumps({}))
+        writes = question(asked).system.startswith("You write one rule")
+        return Reply(json.dumps({}), wait=NEVER if writes and not killed else 0.0)
 
     with model_server(slow) as server:
         given = {
@@ -92,12 +96,13 @@ def test_killed_between_two_steps_the_rule_is_finished_after_the_restart(tmp_pat
             teach(client)
             until(lambda: any("You write one rule" in str(one) for one in server.asked), "the question for a rule")
             running.kill()
+            killed.append(True)
             client = running.start()
-            until(lambda: rule_in(client, "proposed")["text"], "the written rule")
+            until(lambda: any(rule["text"] for rule in rules(client)), "the written rule")
             running.kill()
             client = running.start()
             rule = rule_in(client, "shadow")
-            assert len(client.get("/api/v1/rules").json()["items"]) == 1
+            assert len(rules(client)) == 1
     assert rule["author"]["name"] == "template"
     assert rule["author"]["failure"].startswith("answer_malformed")
     assert all(gate["passed"] for gate in rule["gates"])

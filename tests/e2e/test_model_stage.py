@@ -1,15 +1,17 @@
 """The model stage of the real process: after the verdict, never instead of it, and absent without harm."""
 
 import json
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from tests.e2e.service import DEMO_LOG, SECRET, Service, diagnosis_of, receiver, send, service, until, verified
-from tests.integration.model_server import Reply, model_server
+from tests.integration.model_server import NEVER, ModelServer, Reply, model_server
 from tests.integration.scripted import answer, obeys, question
+from tests.receiver import Receiver
 
 DEMO = DEMO_LOG.read_bytes().splitlines(keepends=True)
 LOG = [
@@ -40,7 +42,7 @@ def test_the_verdict_of_the_rules_is_published_before_the_model_is_asked(tmp_pat
     running: list[Service] = []
 
     def say(asked: dict[str, Any]) -> Reply:
-        with httpx.Client(base_url=running[0].url, timeout=10) as analyzer:
+        with httpx.Client(base_url=running[0].url, timeout=120) as analyzer:
             seen.append(diagnosis_of(analyzer))
         number, text = next((n, t) for n, t in question(asked).lines.items() if "degraded" in t)
         return answer("nvlink_error", {number: text}, mitigation="<b>Replace</b> the bridge.")
@@ -111,36 +113,41 @@ def test_without_its_model_server_the_service_works_and_says_so(tmp_path: Path) 
 
 
 def test_a_model_that_hangs_delays_no_recovery(tmp_path: Path) -> None:
-    """In mode act the plan is with its executor while the question is still open, and once the deadline has passed
-    nothing follows but the reason on the diagnosis."""
-    release = threading.Event()
+    """In mode act the plan is with its executor while the question is still open."""
+    with hung(tmp_path, deadline="600") as (client, server, hook):
+        until(lambda: hook.requests, "the plan")
+        until(lambda: server.asked, "the question")
+        assert diagnosis_of(client)["model"] is None
+        assert [one["data"]["action"] for one in verified(hook)] == ["cordon_and_resubmit"]
 
-    def hang(asked: dict[str, Any]) -> Reply:
-        release.wait(60)
-        return Reply(drop=True)
 
-    with model_server(hang) as server, receiver() as hook:
+def test_after_the_deadline_of_a_model_that_hangs_only_the_reason_is_added(tmp_path: Path) -> None:
+    """The verdict and the one plan stay as they were."""
+    with hung(tmp_path, deadline="1") as (client, _, hook):
+        found = enriched(client)
+        until(lambda: hook.requests, "the plan")
+        sent = verified(hook)
+    assert (found["type"], found["model"]["failure"]) == ("ecc_error", "model_timeout")
+    assert [one["data"]["action"] for one in sent] == ["cordon_and_resubmit"]
+
+
+@contextmanager
+def hung(folder: Path, deadline: str) -> Iterator[tuple[httpx.Client, ModelServer, Receiver]]:
+    """A failed job whose plan acts, and a model that is asked to explain it and never answers."""
+    with model_server(lambda _: Reply(wait=NEVER)) as server, receiver() as hook:
         changes = {
             "DIAGNOSER_WEBHOOK_URL": hook.url,
             "DIAGNOSER_WEBHOOK_SECRET": SECRET,
             "DIAGNOSER_RECOVERY_MODE": "act",
             "DIAGNOSER_ALLOW_PRIVATE_TARGETS": "true",
             "DIAGNOSER_LLM_TRIGGER": "always_explain",
-            "DIAGNOSER_LLM_DEADLINE_SECONDS": "4",
+            "DIAGNOSER_LLM_DEADLINE_SECONDS": deadline,
         }
-        with service(tmp_path, **changes, **settings(server.url)) as running:
+        with service(folder, **changes, **settings(server.url)) as running:
             client = running.start()
             send(client, DEMO, 0, len(DEMO))
             client.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 1}).raise_for_status()
-            until(lambda: hook.requests, "the plan")
-            waiting = diagnosis_of(client)["model"]
-            found = enriched(client)
-            release.set()
-            sent = verified(hook)
-    assert waiting is None
-    assert (found["type"], found["model"]["failure"]) == ("ecc_error", "model_timeout")
-    assert found["model"]["seconds"] < 6
-    assert [one["data"]["action"] for one in sent] == ["cordon_and_resubmit"]
+            yield client, server, hook
 
 
 def test_what_rules_decide_is_no_question(tmp_path: Path) -> None:

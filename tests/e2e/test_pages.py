@@ -12,7 +12,8 @@ from playwright.async_api import Browser, Page, Route, async_playwright
 
 from diagnoser.web import sse
 from diagnoser.web.server import create
-from tests.serving import ECC, HOSTILE, NOW, Web, fill, save, serving
+from tests.conftest import NOWHERE
+from tests.serving import ECC, HOSTILE, NOW, Looks, Web, fill, save, serving
 
 CHROMIUM = Path("/usr/bin/chromium")
 
@@ -37,7 +38,8 @@ async def served(folder: Path) -> AsyncIterator[tuple[Web, str]]:
 @asynccontextmanager
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        chromium = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        flags = ["--no-sandbox", f"--proxy-server={NOWHERE}"]  # loopback is reached without the proxy
+        chromium = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=flags)
         try:
             yield chromium
         finally:
@@ -87,9 +89,10 @@ async def test_the_list_follows_new_diagnoses(tmp_path: Path, monkeypatch: pytes
         page = await chromium.new_page()
         found = await watched(page, address)
         await page.goto(address + "/")
+        looks = Looks(web.store)
         assert await page.get_by_text("No diagnosis yet").is_visible()
         await page.locator("#live").wait_for(state="visible")
-        await asyncio.sleep(0.5)
+        await looks.two()
         first = await save(web.store, "first", ECC, created=NOW - 60)
         await page.locator(f"[id='d-{first.id}']").wait_for()
         second = await save(web.store, "second", ECC)

@@ -11,10 +11,10 @@ START = datetime(2026, 3, 1, 10, 0, 0, tzinfo=UTC)
 TEXT = {"Content-Type": "text/plain"}
 
 
-def steps(first: int, last: int, at: int = 0) -> str:
-    """One step a second; ``at``: seconds after the start of the run."""
+def steps(first: int, last: int, at: int = 0, every: int = 1) -> str:
+    """Steps that take ``every`` seconds; ``at``: seconds after the start of the run."""
     return "".join(
-        f"[{START + timedelta(seconds=at + n - first):%Y-%m-%d %H:%M:%S}] "
+        f"[{START + timedelta(seconds=at + every * (n - first)):%Y-%m-%d %H:%M:%S}] "
         f"iteration {n:8d}/    9000 | lm loss: {9 - n / 100:.4f} |\n"
         for n in range(first, last)
     )
@@ -30,7 +30,7 @@ def test_a_run_that_falls_silent_is_called_hung_and_may_go_on(tmp_path: Path) ->
     health = f"[{START + timedelta(seconds=180):%Y-%m-%d %H:%M:%S}] health: 8 of 8 ranks answer\n"
     with service(tmp_path, DIAGNOSER_HANG_CHECK_IDLE_SECONDS="1") as process:
         client = process.start()
-        send(client, "calm", steps(1, 60))
+        send(client, "calm", steps(1, 60, every=60))  # ten minutes pass before this one is late
         send(client, "stuck", steps(1, 60) + health)
         found = diagnosis_of(client, "stuck", lines=60)
         assert (found["outcome"], found["type"], found["root_cause"]) == ("hung", "unknown", None)

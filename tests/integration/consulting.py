@@ -1,6 +1,7 @@
 """A Failure Agent as the service makes it, against a scripted server."""
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,17 +55,22 @@ def say(**changes: Any) -> Reply:
 
 @dataclass
 class Site:
-    """One service: what is asked later remembers what was asked before."""
+    """One service: what is asked later remembers what was asked before.
+
+    ahead: seconds by which the clock of its budget and its breaker is ahead.
+    """
 
     server: ModelServer
     changes: Mapping[str, Any] = field(default_factory=dict)
     metrics: Metrics = field(default_factory=lambda: Metrics(CollectorRegistry()))
+    ahead: float = 0.0
 
     async def __aenter__(self) -> "Site":
         settings = Settings(**{"llm_url": self.server.url, "llm_model": "scripted", **self.changes})
         self.model = llm_factory.endpoint(settings)
         table = policy.load("policy.yaml", text(bundled("rules") / "policy.yaml"))
         guarded = llm_factory.guarded(settings, self.model)
+        guarded._clock = lambda: time.monotonic() + self.ahead
         self.agent: FailureAgent = llm_factory.failure_agent(settings, guarded, table, self.metrics)
         return self
 

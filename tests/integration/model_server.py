@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,10 +9,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any
 
+NEVER = 3600.0
+"""Seconds that no client waits: the answer comes when the server ends."""
+
 
 @dataclass
 class Reply:
-    """content: what the model says. status: other than 200 is an error. wait: seconds before the answer.
+    """content: what the model says. status: other than 200 is an error. wait: seconds before the answer, or NEVER.
 
     tokens: of the question, as the server counts them. endless: the body is sent again and again, without a length.
     """
@@ -63,7 +65,7 @@ def model_server(
     say: Say, context: int | None = None, name: str = "scripted", models: Reply | None = None
 ) -> Iterator[ModelServer]:
     """context: what /v1/models says about the length of a question. models: another answer of it."""
-    found = ModelServer("")
+    found, ending = ModelServer(""), threading.Event()
     offered = {"id": name, "object": "model", "created": 1, "owned_by": "t"}
     listed = {"object": "list", "data": [offered | ({"max_model_len": context} if context else {})]}
 
@@ -78,8 +80,7 @@ def model_server(
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             found.asked.append(asked)
             reply = say(asked)
-            time.sleep(reply.wait)
-            if reply.drop:
+            if ending.wait(reply.wait) or reply.drop:
                 self.connection.close()
                 return
             self.answer(reply)
@@ -107,6 +108,7 @@ def model_server(
     try:
         yield found
     finally:
+        ending.set()
         server.shutdown()
         server.server_close()
         thread.join()

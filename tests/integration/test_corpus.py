@@ -38,7 +38,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def told(*arguments: str | Path) -> dict[str, Any]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DIAGNOSER_")}
-    done = subprocess.run([*map(str, arguments)], capture_output=True, text=True, timeout=150, env=environment)
+    done = subprocess.run([*map(str, arguments)], capture_output=True, text=True, timeout=600, env=environment)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

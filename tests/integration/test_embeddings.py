@@ -20,7 +20,7 @@ from diagnoser.ports import Claim, DiagnosisRecord, Timing
 from diagnoser.recovery import policy
 from diagnoser.retrieval.incidents import Incidents, LogLoader, SimilarIncidents
 from tests.contract import records
-from tests.integration.model_server import Reply, in_turn, model_server
+from tests.integration.model_server import NEVER, Reply, in_turn, model_server
 
 SAID = "quantum shard ledger refused to close its seventh page"
 LOG = Evidence(lines=(Line(Stream(), 1, SAID, SAID, mark=Mark.SEVERITY),))
@@ -34,7 +34,7 @@ def vectors(*rows: list[float]) -> Reply:
 
 async def embed(reply: Reply) -> list[list[float]]:
     with model_server(in_turn(reply)) as server:
-        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=2.0, mask=redact)
+        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=0.5 if reply.wait else 60.0, mask=redact)
         try:
             return await embedder.embed(["a line"])
         finally:
@@ -44,7 +44,7 @@ async def embed(reply: Reply) -> list[list[float]]:
 async def test_no_secret_reaches_the_server() -> None:
     """An embedding model is a model: what it gets is masked like any other text that leaves."""
     with model_server(in_turn(vectors([1.0]))) as server:
-        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=2.0, mask=redact)
+        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=60.0, mask=redact)
         await embedder.embed(["login of mia.k@lab.example with hf_QwErTyUiOpAsDfGhJkLz failed"])
         await embedder.close()
     assert server.asked[0]["input"] == ["login of <e-mail> with <token> failed"]
@@ -61,7 +61,7 @@ async def test_vectors_come_as_the_server_gave_them() -> None:
         (Reply(status=500, raw=b"{}"), "model_unavailable"),
         (Reply(status=401, raw=b"{}"), "model_denied"),
         (Reply(drop=True), "model_unavailable"),
-        (Reply(wait=4.0, raw=b"{}"), "model_timeout"),
+        (Reply(wait=NEVER, raw=b"{}"), "model_timeout"),
         (Reply(raw=b"no json"), "answer_malformed"),
         (Reply(raw=b"{}"), "answer_malformed"),
         (vectors(), "answer_malformed"),
@@ -92,7 +92,7 @@ async def confirmed_then_asked(folder: Path, *replies: Reply) -> tuple[list[Any]
     store = await open_store(f"sqlite:///{folder}/test.db")
     table = policy.load("policy.yaml", text(bundled("rules") / "policy.yaml"))
     with model_server(in_turn(*replies)) as server:
-        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=2.0, mask=redact)
+        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=60.0, mask=redact)
         incidents = Incidents(store, cast(LogLoader, Logs()), table, metrics, embedder)
         try:
             first = await _saved(store, AttemptKey("one"))

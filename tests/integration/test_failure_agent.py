@@ -1,9 +1,7 @@
 """The model stage against a real HTTP server: it helps where it can prove it, and never harms."""
 
-import asyncio
 import json
 import random
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +13,7 @@ from diagnoser.model import Advice, Diagnosis, ModelUse, Rejected, RootCause, Su
 from diagnoser.model.errors import ModelFailure
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from tests.integration.consulting import UNDECIDED, Site, line, say, subject
-from tests.integration.model_server import ModelServer, Reply, in_turn, model_server, refusal
+from tests.integration.model_server import NEVER, ModelServer, Reply, in_turn, model_server, refusal
 
 DECIDED = Diagnosis(
     Outcome.FAILED,
@@ -155,36 +153,34 @@ async def test_a_third_answer_decides_between_two() -> None:
 
 
 async def test_a_late_answer_is_not_waited_for() -> None:
-    """After the deadline the rules' verdict stands."""
-    started = time.monotonic()
-    found, _ = await consult(Reply(wait=3.0), llm_deadline_seconds=0.3)
+    """After the deadline the rules' verdict stands, though the server has not answered yet."""
+    found, _ = await consult(Reply(wait=NEVER), llm_deadline_seconds=0.3)
     assert used(found).failure == "model_timeout"
     assert stands(found)
-    assert time.monotonic() - started < 30
 
 
 async def test_an_absent_server_is_told() -> None:
     """Nothing listens: model_unavailable."""
-    async with Site(ModelServer("http://127.0.0.1:9/v1"), {"llm_deadline_seconds": 2.0}) as site:
+    async with Site(ModelServer("http://127.0.0.1:9/v1"), {"llm_deadline_seconds": 60.0}) as site:
         assert used(await site.consult()).failure == "model_unavailable"
 
 
 async def test_a_server_that_keeps_failing_is_left_alone_and_tried_again() -> None:
     """The breaker opens after failures in a row, sends nothing while open, and one answer closes it."""
     with model_server(in_turn(*[Reply(status=500, raw=b"")] * 2, say())) as server:
-        async with Site(server, {"llm_breaker_failures": 2, "llm_breaker_seconds": 0.5}) as site:
+        async with Site(server, {"llm_breaker_failures": 2, "llm_breaker_seconds": 3600.0}) as site:
             assert used(await site.consult()).failure == "model_unavailable"
             refused = await site.consult()
             assert (used(refused).failure, used(refused).calls) == ("breaker_open", 0)
             assert len(server.asked) == 2
-            await asyncio.sleep(0.6)
+            site.ahead = 3600.0
             assert (await site.consult()).type is FailureType.NVLINK_ERROR
 
 
 async def test_a_server_that_hangs_is_left_alone_too() -> None:
     """Questions that nobody waited for to the end count as failures."""
-    with model_server(in_turn(Reply(wait=2.0))) as server:
-        async with Site(server, {"llm_breaker_failures": 2, "llm_deadline_seconds": 0.3}) as site:
+    with model_server(in_turn(Reply(wait=NEVER))) as server:
+        async with Site(server, {"llm_breaker_failures": 2, "llm_deadline_seconds": 2.0}) as site:
             reasons = [used(await site.consult()).failure for _ in range(2)]
     assert reasons == ["model_timeout", "breaker_open"]
 

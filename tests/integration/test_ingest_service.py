@@ -37,12 +37,14 @@ class Counted:
         self._faults = list(faults)
         self._stuck = stuck
         self.commits: list[int] = []
+        self.committing = asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     async def append(self, appends: Sequence[Append]) -> None:
         self.commits.append(len(appends))
+        self.committing.set()
         if self._stuck:
             await asyncio.Event().wait()
         if self._faults:
@@ -90,6 +92,25 @@ async def test_requests_that_arrive_together_share_a_commit(store: SqlStore) -> 
     assert sum(receipt.lines for receipt in receipts) == 50
     assert len(counted.commits) < 25
     assert (await stored(store)).lines == 50
+
+
+async def test_a_commit_takes_up_to_its_bound_and_one_larger_request_alone(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits is committed in its order: as many requests as fit, and one that never fits by itself."""
+    monkeypatch.setattr("diagnoser.ingest.service.COMMIT_BYTES", 10)
+    counted = Counted(store)
+    made = IngestService(cast(LogStore, counted), Compressor, Metrics(CollectorRegistry()), pending_limit=1 << 20)
+    bodies = [b"12345", b"12345", b"1", b"a line over the bound", b"1", b"1"]
+    requests = []
+    for number, body in enumerate(bodies):
+        requests.append(asyncio.create_task(send(made, body, job=f"job-{number}")))
+        await made._arrived.wait()
+        made._arrived.clear()
+    for _ in range(4):
+        await made.commit()
+    assert counted.commits == [2, 1, 1, 2]
+    assert [receipt.lines for receipt in await asyncio.gather(*requests)] == [1] * len(bodies)
 
 
 async def test_a_numbered_batch_counts_once(store: SqlStore) -> None:
@@ -179,10 +200,11 @@ async def test_lines_without_an_attempt_go_to_the_latest(store: SqlStore) -> Non
 
 async def test_stopping_refuses_what_waits(store: SqlStore) -> None:
     """Requests in a commit and behind it are told when the service stops, not left hanging."""
-    async with intake(Counted(store, stuck=True)) as made:
+    counted = Counted(store, stuck=True)
+    async with intake(counted) as made:
         first = asyncio.create_task(send(made, b"x\n"))
-        await asyncio.sleep(0.2)
+        await counted.committing.wait()
         second = asyncio.create_task(send(made, b"y\n"))
-        await asyncio.sleep(0.2)
+        await made._arrived.wait()
     results = await asyncio.gather(first, second, return_exceptions=True)
     assert [type(result) for result in results] == [Unavailable, Unavailable]

@@ -16,7 +16,7 @@ from tests.integration.model_server import Reply, model_server, refusal
 
 async def heard(name: str, models: Reply | None = None) -> str:
     with model_server(lambda _: Reply(), models=models) as server:
-        model = OpenAIModel(server.url, name, "", timeout=5.0)
+        model = OpenAIModel(server.url, name, "", timeout=60.0)
         try:
             return await model.ping()
         finally:
@@ -49,13 +49,13 @@ async def test_a_list_of_models_that_makes_no_sense_says_nothing_about_lengths()
     """The length of a question stays unknown, and asking goes on."""
     for models in (Reply(raw=b"{}"), Reply(raw=b"[]"), Reply(raw=b"<html>"), Reply(status=500, raw=b"")):
         with model_server(lambda _: Reply(), models=models) as server:
-            model = OpenAIModel(server.url, "scripted", "", timeout=5.0)
+            model = OpenAIModel(server.url, "scripted", "", timeout=60.0)
             assert await model.context() is None
             await model.close()
 
 
 async def chat(url: str) -> object:
-    model = OpenAIModel(url, "scripted", "", timeout=20.0)
+    model = OpenAIModel(url, "scripted", "", timeout=60.0)
     try:
         return await model.ask(ModelRequest("be brief", "why?", {}, 10, 0.0))
     finally:
@@ -63,7 +63,7 @@ async def chat(url: str) -> object:
 
 
 async def embedding(url: str) -> object:
-    embedder = OpenAIEmbedder(url, "scripted", "", timeout=20.0, mask=redact)
+    embedder = OpenAIEmbedder(url, "scripted", "", timeout=60.0, mask=redact)
     try:
         return await embedder.embed(["a line"])
     finally:

@@ -14,7 +14,7 @@ from tests.contract import redis_server
 from tests.contract.redis_server import redis
 from tests.e2e.service import free_port, service
 
-LONG = 20.0
+LONG = 120.0
 """Seconds that a test may wait for what should come at once."""
 
 pytestmark = pytest.mark.skipif(not redis_server.present(), reason=redis_server.MISSING)

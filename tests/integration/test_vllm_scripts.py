@@ -16,7 +16,7 @@ needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is mi
 def ready(say: Say, models: Reply | None = None, seconds: str = "20") -> subprocess.CompletedProcess[str]:
     with model_server(say, models=models) as server:
         command = ["bash", str(SCRIPTS / "ready.sh"), server.url, seconds]
-        return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 @needs_curl
@@ -47,7 +47,7 @@ def test_the_server_is_started_with_its_bounds_and_its_key_is_no_argument(tmp_pa
     fake.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "VLLM_API_KEY": "k-1", "GPUS": "2"}
     command = ["bash", str(SCRIPTS / "serve.sh"), "some/model-8b", "--kv-cache-dtype", "fp8"]
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=True).stdout
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True).stdout
     arguments, key = told.splitlines()
     assert arguments.startswith("serve some/model-8b --served-model-name diagnoser --host 127.0.0.1 --port 8000")
     assert "--tensor-parallel-size 2 --max-model-len 16384" in arguments

@@ -135,7 +135,7 @@ def test_agrees_with_the_outside_scorer(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=150,
+        timeout=600,
     )
     outside = json.loads(told.stdout)
     chosen = accuracy_bars.labels("injected-dev")

@@ -19,7 +19,7 @@ async def test_a_call_ends_the_sleep() -> None:
     sleep = asyncio.create_task(wake.wait(3600.0))
     await asyncio.sleep(0)
     wake.notify()
-    await asyncio.wait_for(sleep, 30.0)
+    await asyncio.wait_for(sleep, 60.0)
 
 
 async def test_a_call_while_nobody_sleeps_is_kept_once() -> None:
@@ -27,14 +27,14 @@ async def test_a_call_while_nobody_sleeps_is_kept_once() -> None:
     wake = LocalWakeSignal()
     wake.notify()
     wake.notify()
-    await asyncio.wait_for(wake.wait(3600.0), 30.0)
+    await asyncio.wait_for(wake.wait(3600.0), 60.0)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(wake.wait(3600.0), 0.01)
 
 
 async def test_a_sleep_ends_by_itself() -> None:
     """Without a call the loop looks for due rows after its longest sleep."""
-    await asyncio.wait_for(LocalWakeSignal().wait(0.001), 30.0)
+    await asyncio.wait_for(LocalWakeSignal().wait(0.001), 60.0)
 
 
 async def test_a_recording_sender_fails_as_told_and_then_delivers() -> None:

@@ -83,7 +83,7 @@ def test_prefixes_become_fields(line: bytes, prefix: Prefix, body: bytes) -> Non
     assert rest.startswith(body)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.binary(max_size=400)
     | st.lists(st.sampled_from([b"\r", b"\n", b"\x1b[", b"%|", b"it/s]", b"a 1", b"\xe2"])).map(b"".join)

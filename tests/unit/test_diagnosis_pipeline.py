@@ -134,6 +134,36 @@ def test_a_signal_names_a_silent_death(analyzer: LogAnalyzer) -> None:
     assert (found.type, found.decided_by) == (T.SEGMENTATION_FAULT, "heuristic:exit_signal")
 
 
+def with_floor(analyzer: LogAnalyzer, floor: float) -> LogAnalyzer:
+    calibration = analyzer.knowledge.calibration.model_copy(update={"floor": floor})
+    return replace(analyzer, knowledge=replace(analyzer.knowledge, calibration=calibration))
+
+
+def test_a_type_below_the_confidence_floor_is_not_named(analyzer: LogAnalyzer) -> None:
+    """The line is shown and the type is unknown; at the floor itself the type is named."""
+    named = diagnose(analyzer, steps(1, 20) + TRACE)
+    kept = diagnose(with_floor(analyzer, named.confidence), steps(1, 20) + TRACE)
+    unknown = diagnose(with_floor(analyzer, named.confidence + 0.001), steps(1, 20) + TRACE)
+    assert (kept.type, kept.confidence) == (T.KEY_ERROR, named.confidence)
+    assert (unknown.type, unknown.category) == (T.UNKNOWN, Category.UNKNOWN)
+    assert unknown.confidence == named.confidence
+    assert unknown.root_cause == named.root_cause
+
+
+def test_unknown_is_stated_with_no_more_than_the_floor(analyzer: LogAnalyzer) -> None:
+    """However often such a verdict was right, "unknown" names nothing that could be right."""
+    calibration = analyzer.knowledge.calibration.model_copy(update={"floor": 0.15, "default": 0.9, "kinds": {}})
+    sure = replace(analyzer, knowledge=replace(analyzer.knowledge, calibration=calibration))
+    found = diagnose(sure, "one line that no rule knows\n")
+    assert (found.type, found.confidence) == (T.UNKNOWN, 0.15)
+
+
+def test_the_confidence_floor_is_for_failures_only(analyzer: LogAnalyzer) -> None:
+    """An end that is no failure keeps its name however unsure it is."""
+    found = diagnose(with_floor(analyzer, 1.0), steps(1, 20), Event(EventKind.EXIT, 100.0, code=0))
+    assert found.type is T.COMPLETED
+
+
 def test_silence_of_an_open_attempt_is_a_hang(analyzer: LogAnalyzer) -> None:
     """Minutes without a step at one-second steps: the attempt hangs, though nothing says why."""
     evidence = analyzer.evidence_of(steps(1, 60).encode())

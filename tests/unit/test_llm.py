@@ -1,11 +1,15 @@
 """Prompts, answers, the evidence check and redaction."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import orjson
 import pytest
 
 from diagnoser.adapters.files import bundled, texts
+from diagnoser.adapters.memory import ScriptedModel
+from diagnoser.failure_agent.guarded_model import GuardedModel
 from diagnoser.llm import answer, evidence, prompt, vote
 from diagnoser.llm.answer import Answer
 from diagnoser.llm.evidence import CheckContext
@@ -16,6 +20,7 @@ from diagnoser.llm.view import Pseudonymizer, delimited, plain
 from diagnoser.model import Line, Stream
 from diagnoser.model.errors import ModelFailed, ModelFailure, RuleFaults
 from diagnoser.model.taxonomy import FailureType
+from diagnoser.ports import ModelAnswer, ModelRequest
 
 FOLDER = "failure_agent/v1"
 SOUND = {
@@ -220,6 +225,64 @@ def test_the_budget_counts_cost() -> None:
     budget = TokenBudget(SpendingLimits(cost=0.01, price_in=1.0, price_out=4.0))
     assert budget.reserve(0.0, 2000, 1500) is not None
     assert budget.reserve(0.0, 2000, 1) is None
+
+
+QUESTION = ModelRequest("system", "a question of some words", {}, 100, 0.0)
+SIZE = prompt.tokens_of(QUESTION.system) + prompt.tokens_of(QUESTION.user)
+
+
+class Model(ScriptedModel):
+    async def context(self) -> None:
+        """It does not say."""
+
+
+def guarded(room: int, *answers: ModelAnswer | ModelFailed, clock: Callable[[], float] = lambda: 0.0) -> GuardedModel:
+    """A model that rests for ten seconds after one failure and may cost ``room`` tokens an hour."""
+    return GuardedModel(Model(answers), TokenBudget(SpendingLimits(tokens=room)), LLMCircuitBreaker(1, 10.0), clock)
+
+
+async def refusals(model: GuardedModel, times: int) -> list[ModelFailure]:
+    reasons = []
+    for _ in range(times):
+        with pytest.raises(ModelFailed) as caught:
+            await model.ask(QUESTION)
+        reasons.append(caught.value.reason)
+    return reasons
+
+
+async def test_questions_refused_by_the_open_breaker_cost_no_budget() -> None:
+    """When the server is back, the hour's tokens are still there."""
+    now = [0.0]
+    down, back = ModelFailed(ModelFailure.UNAVAILABLE, "refused"), ModelAnswer("yes", "m", SIZE, 1)
+    model = guarded(SIZE + 100, down, back, clock=lambda: now[0])
+    assert await refusals(model, 5) == [ModelFailure.UNAVAILABLE, *[ModelFailure.BREAKER_OPEN] * 4]
+    now[0] = 10.0
+    assert await model.ask(QUESTION) == back
+
+
+async def test_an_answer_costs_what_the_server_counted_and_an_unreadable_one_its_question() -> None:
+    """What was reserved for the answer is given back once its length is known."""
+    unreadable, short = ModelFailed(ModelFailure.MALFORMED, "no JSON"), ModelAnswer("yes", "m", 7, 3)
+    model = guarded(SIZE + 10 + SIZE + 100, unreadable, short, short)
+    assert await refusals(model, 1) == [ModelFailure.MALFORMED]
+    assert await model.ask(QUESTION) == short
+    assert await model.ask(QUESTION) == short
+    assert await refusals(model, 1) == [ModelFailure.BUDGET_SPENT]
+
+
+async def test_a_question_that_nobody_waits_for_keeps_what_it_may_cost_and_counts_as_a_failure() -> None:
+    """The server may be at work on it: its tokens stay reserved for the hour, and the breaker opens."""
+
+    class Hanging(Model):
+        async def ask(self, request: ModelRequest) -> ModelAnswer:
+            self.asked.append(request)
+            raise asyncio.CancelledError
+
+    budget, breaker = TokenBudget(SpendingLimits(tokens=SIZE + 100)), LLMCircuitBreaker(1, 10.0)
+    with pytest.raises(asyncio.CancelledError):
+        await GuardedModel(Hanging([]), budget, breaker, lambda: 0.0).ask(QUESTION)
+    assert budget.reserve(0.0, 1, 0) is None
+    assert breaker.rests(9.9)
 
 
 def test_a_site_adds_what_it_masks() -> None:

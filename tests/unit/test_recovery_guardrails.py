@@ -158,7 +158,9 @@ def test_a_failure_right_after_a_check_stops(policy: Policy) -> None:
 
 def test_a_failure_long_after_an_eviction_is_a_new_one(policy: Policy) -> None:
     """So is one that came further than before."""
-    assert settle(policy, plan(), done(8, 3600, drained=("n7",))).reason == R.ACT
+    soon, later = (done(8, ago, drained=("n7",), progress=("step", 950.0)) for ago in (1800, 1801))
+    assert settle(policy, plan(), soon).reason == R.WRONG_EVICTION
+    assert settle(policy, plan(), later).reason == R.ACT
     assert settle(policy, plan(), done(8, 600, drained=("n7",))).reason == R.ACT  # step 800 before, 900 now
 
 
@@ -230,6 +232,20 @@ def test_the_breaker_does_not_stop_a_launch_that_takes_nothing_out(policy: Polic
     assert settle(policy, plan(action=Action.RESUBMIT), open=frozenset({"east"})).state is S.SENT
 
 
+@pytest.mark.parametrize(("mode", "reason"), [(Mode.OBSERVE, R.OBSERVE), (Mode.APPROVE, R.NEEDS_APPROVAL)])
+def test_a_plan_that_does_nothing_by_itself_neither_trips_the_breaker_nor_waits_for_it(
+    policy: Policy, mode: Mode, reason: PlanReason
+) -> None:
+    """Advice takes no node out, and what a person approves has its approval."""
+    taken = replace(done(8, 600, fingerprint="x", drained=("n7",)), job="other")
+    for tripped in (frozenset[str](), frozenset({"east"})):
+        ruling = guardrails.apply_guardrails(
+            policy, plan(mode=mode), ClusterHistory(past=(taken,), fleet={"east": 10}, open=tripped), NOW
+        )
+        assert ruling.plan is not None and ruling.plan.reason == reason
+        assert ruling.trips == ()
+
+
 LIMITS = BreakerLimits()
 
 
@@ -261,6 +277,15 @@ def test_the_breaker_counts_plans_under_way_and_partitions() -> None:
     situation = ClusterHistory(past=(under_way,), fleet={"east": 1000, "east:gpu": 8})
     found = breaker.judge(LIMITS, plan(partition="gpu"), ("n1",), situation, NOW)
     assert found is not None and found.scope == "east:gpu"
+
+
+def test_the_only_node_of_a_fleet_may_be_taken_out() -> None:
+    """A share of one node means nothing; of two nodes one is half and may go, of which the second stays."""
+    assert breaker.judge(LIMITS, plan(), ("n1",), ClusterHistory(fleet={"east": 1}), NOW) is None
+    assert breaker.judge(LIMITS, plan(), ("n1",), ClusterHistory(fleet={"east": 2}), NOW) is None
+    down = {"n2": NodeEvent("east", "n2", NodeEventKind.DOWN, NodeActor.DIAGNOSER, NOW)}
+    found = breaker.judge(LIMITS, plan(), ("n1",), ClusterHistory(fleet={"east": 2}, marks=down), NOW)
+    assert found is not None and "0 of 2 nodes would stay in service" in found.reason
 
 
 def test_half_of_the_nodes_stay_in_service() -> None:

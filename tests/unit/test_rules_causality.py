@@ -2,13 +2,15 @@
 
 from collections.abc import Collection, Sequence
 
+import pytest
+
 from diagnoser.model import Evidence
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules import candidates, causality
 from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.candidates import Break, Candidate
 from diagnoser.rules.causality import CausalResult
-from diagnoser.rules.schema import Role
+from diagnoser.rules.schema import Blame, Role
 from tests.rule_files import engine, log, rule, trace
 
 T = FailureType
@@ -54,6 +56,24 @@ def test_a_symptom_explains_only_what_follows() -> None:
     """A task that srun kills after its peers timed out is not why they did."""
     killed = one(9, T.HOST_OUT_OF_MEMORY, Role.SYMPTOM, explains=frozenset({"all"}))
     story = decide(one(1, T.NCCL_TIMEOUT_ERROR, Role.SYMPTOM), killed)
+    assert story.root is not None and story.root.type is T.NCCL_TIMEOUT_ERROR
+
+
+@pytest.mark.parametrize(("reported", "type"), [(61, T.HOST_OUT_OF_MEMORY), (62, T.NCCL_TIMEOUT_ERROR)])
+def test_a_death_reported_soon_after_its_peers_complained_explains_them(reported: int, type: FailureType) -> None:
+    """Within 60 lines the launcher's report is why the peers complained; later it has another cause itself."""
+    complaint = one(1, T.NCCL_TIMEOUT_ERROR, Role.SYMPTOM, blame=Blame.PEER)
+    death = one(reported, T.HOST_OUT_OF_MEMORY, Role.SYMPTOM, blame=Blame.SELF, explains=frozenset({"all"}))
+    story = decide(complaint, death)
+    assert story.root is not None and story.root.type is type
+
+
+@pytest.mark.parametrize(("cause", "other"), [(Blame.PEER, Blame.PEER), (Blame.SELF, Blame.SELF)])
+def test_only_a_process_that_died_itself_explains_earlier_complaints_about_a_peer(cause: Blame, other: Blame) -> None:
+    """A later complaint does not explain an earlier one, and a death not what another rank reported of itself."""
+    complaint = one(1, T.NCCL_TIMEOUT_ERROR, Role.SYMPTOM, blame=other)
+    death = one(9, T.HOST_OUT_OF_MEMORY, Role.SYMPTOM, blame=cause, explains=frozenset({"all"}))
+    story = decide(complaint, death)
     assert story.root is not None and story.root.type is T.NCCL_TIMEOUT_ERROR
 
 

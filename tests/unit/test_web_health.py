@@ -45,7 +45,6 @@ async def test_a_part_that_fails_or_hangs_makes_it_unready(tmp_path: Path, monke
     parts = ready.json()["parts"]
     assert parts["model"] == {"ready": False, "detail": "connection refused"}
     assert parts["queue"]["ready"] is False
-    assert parts["database"]["ready"] is True
 
 
 async def test_a_part_that_can_be_spared_is_told_and_keeps_nobody_waiting(tmp_path: Path) -> None:

@@ -201,8 +201,16 @@ async def test_an_end_that_was_not_reached_alerts(web: Web) -> None:
 
 async def test_a_waiting_claim_gets_a_plan_that_comes(web: Web) -> None:
     """A long poll answers when there is something to do."""
-    asking = asyncio.create_task(claim(web, wait=20))
-    await asyncio.sleep(0.05)
+    looked, claim_plan = asyncio.Event(), web.store.claim_plan
+
+    async def look(executor: str, cluster: str, now: float, lease: float) -> Plan | None:
+        found = await claim_plan(executor, cluster, now, lease)
+        looked.set()
+        return found
+
+    web.store.claim_plan = look  # type: ignore[method-assign]
+    asking = asyncio.create_task(claim(web, wait=30))
+    await looked.wait()
     await planned(web)
     assert (await asking)["plan"]["id"] == "plan-j"
 

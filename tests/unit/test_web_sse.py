@@ -2,16 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diagnoser.model.errors import Unavailable
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord
 from diagnoser.web import sse
-from tests.serving import ECC, NOW, OOM, Web, save, serving
+from tests.serving import ECC, NOW, OOM, Looks, Web, save, serving
 
 
 @pytest.fixture(autouse=True)
@@ -26,19 +23,14 @@ async def events(web: Web) -> AsyncIterator[Any]:
         yield event
 
 
-async def next_event(stream: AsyncIterator[Any]) -> asyncio.Task[Any]:
-    """Waits until the stream has looked once, so that what is there already counts as seen."""
-    task = asyncio.ensure_future(anext(stream))
-    await asyncio.sleep(0.2)
-    return task
-
-
 async def test_only_what_is_new_is_told(tmp_path: Path) -> None:
     """Diagnoses from before the connection are no news; one made after it comes once, with its address."""
     async with serving(tmp_path, base_url="https://diagnoser.example") as web:
         await save(web.store, "old", OOM, created=NOW - 50)
+        looks = Looks(web.store)
         stream = events(web)
-        waiting = await next_event(stream)
+        waiting = asyncio.ensure_future(anext(stream))
+        await looks.two()
         assert not waiting.done()
         record = await save(web.store, "new", ECC)
         event = await waiting
@@ -53,38 +45,25 @@ async def test_only_what_is_new_is_told(tmp_path: Path) -> None:
 async def test_the_stream_outlives_a_database_that_is_away(tmp_path: Path) -> None:
     """While the database does not answer nothing is told; afterwards the news come."""
     async with serving(tmp_path) as web:
-        store = Flaky(web.store)
-        stream = events(replace(web, services=replace(web.services, store=store)))  # type: ignore[arg-type]
-        waiting = await next_event(stream)
-        store.away = True
+        looks = Looks(web.store)
+        waiting = asyncio.ensure_future(anext(events(web)))
+        await looks.two()
+        looks.away = True
         record = await save(web.store, "new", ECC)
-        await asyncio.sleep(0.1)
+        await looks.two()
         assert not waiting.done()
-        store.away = False
+        looks.away = False
         assert (await waiting).id == record.id
 
 
 async def test_the_stream_ends_with_the_service(tmp_path: Path) -> None:
     """A stop closes the stream over HTTP as well, so that the server does not wait for open pages."""
     async with serving(tmp_path) as web:
+        looks = Looks(web.store)
         request = asyncio.create_task(web.client.get("/api/v1/live"))
-        await asyncio.sleep(0.05)
+        await looks.two()
         assert not request.done()
         web.services.stopping.set()
         answer = await request
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.text.startswith(": listening")
-
-
-class Flaky:
-    """A store that can be away."""
-
-    def __init__(self, store: Any) -> None:
-        self.store = store
-        self.away = False
-
-    async def diagnoses(self, where: DiagnosisFilter, after: str, limit: int) -> list[DiagnosisRecord]:
-        if self.away:
-            raise Unavailable("away")
-        found: list[DiagnosisRecord] = await self.store.diagnoses(where, after, limit)
-        return found

@@ -110,7 +110,7 @@ async def test_a_due_attempt_is_diagnosed_and_saved_with_what_follows(store: Sql
     (record,) = await bench.found()
     assert (record.diagnosis, record.plan, record.revision) == (diagnosis(), plan(), 3)
     assert len(await store.effects()) == 1
-    await asyncio.wait_for(bench.outbox.wait(60.0), 5.0)
+    await asyncio.wait_for(bench.outbox.wait(3600.0), 60.0)
     labels = {"outcome": "failed", "type": "gpu_lost"}
     assert bench.metrics.registry.get_sample_value("diagnoser_diagnoses_total", labels) == 1
 
@@ -163,6 +163,17 @@ async def test_a_diagnosis_that_fails_waits_longer_each_time(store: SqlStore) ->
     bench.now += 239.0
     assert await bench.worker.step() == 0
     bench.now += 1.0
+    assert await bench.worker.step() == 1
+    assert len(await bench.found()) == 1
+
+
+async def test_the_wait_after_failures_has_a_bound(store: SqlStore) -> None:
+    """However often it failed, an attempt is tried again after the longest wait."""
+    bench = Bench(store, config=replace(CONFIG, backoff_max=100.0))
+    bench.verdicts = [ValueError("a fault of the engine")]
+    await bench.lines()
+    assert await bench.worker.step() == 1
+    bench.now += 100.0
     assert await bench.worker.step() == 1
     assert len(await bench.found()) == 1
 
@@ -256,7 +267,7 @@ async def test_a_database_that_is_away_is_waited_for(store: SqlStore) -> None:
 
     store.claim_attempts = flaky  # type: ignore[method-assign, assignment]
     task = asyncio.create_task(bench.worker.run())
-    await asyncio.wait_for(bench.outbox.wait(60.0), 30.0)
+    await asyncio.wait_for(bench.outbox.wait(3600.0), 60.0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert len(await bench.found()) == 1
@@ -306,19 +317,39 @@ async def test_a_better_verdict_is_published_after_the_first(store: SqlStore) ->
 
 
 async def test_a_model_that_hangs_delays_nobody(store: SqlStore) -> None:
-    """Attempts are saved while an enrichment waits, and the deadline ends it."""
+    """Attempts are saved while an enrichment waits for its answer and further ones for a seat."""
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def hang(record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
+        asked.set()
+        await answer.wait()
+        return None
+
+    bench = Bench(store, Stage(hang), replace(CONFIG, llm_deadline=3600.0, llm_stages_max=1))
+    await bench.lines()
+    await bench.worker.step()
+    await asked.wait()
+    await bench.lines(at=990.0)
+    bench.now = 1100.0
+    await bench.worker.step()
+    assert [found.id for found in await bench.found()] == ["02", "01"]
+    answer.set()
+    await bench.worker.finish()
+
+
+async def test_a_model_that_never_answers_is_given_up(store: SqlStore) -> None:
+    """The deadline ends the enrichment, and the published verdict stands."""
 
     async def hang(record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    bench = Bench(store, Stage(hang), replace(CONFIG, llm_deadline=0.05, llm_stages_max=1))
+    bench = Bench(store, Stage(hang), replace(CONFIG, llm_deadline=0.05))
     await bench.lines()
-    await bench.worker.step()
-    assert len(await bench.found()) == 1
     with capture_logs() as logs:
+        await bench.worker.step()
         await bench.worker.finish()
-    assert [entry["reason"] for entry in logs] == ["llm_stage_late"]
+    assert sorted(entry["reason"] for entry in logs) == ["llm_stage_late", "saved"]
     assert [found.id for found in await bench.found()] == ["01"]
 
 
@@ -356,8 +387,11 @@ async def test_a_better_verdict_on_old_lines_is_dropped(store: SqlStore) -> None
     bench.now = 1100.0
     await bench.worker.step()
     go.set()
-    await bench.worker.finish()
+    with capture_logs() as logs:
+        await bench.worker.finish()
     assert [(found.id, found.current) for found in await bench.found()] == [("02", True), ("01", False)]
+    reasons = [entry["reason"] for entry in logs]
+    assert "llm_verdict_stale" in reasons and "llm_verdict_saved" not in reasons
 
 
 async def test_a_run_that_fell_silent_is_looked_at_ever_more_rarely(store: SqlStore) -> None:
@@ -370,3 +404,29 @@ async def test_a_run_that_fell_silent_is_looked_at_ever_more_rarely(store: SqlSt
         looked.append(await bench.worker.step())
     assert looked == [0, 1, 0, 0, 1, 0]
     assert [record.diagnosis.outcome for record in await bench.found()] == [Outcome.HUNG]
+
+
+async def test_a_run_that_was_sound_in_spite_of_a_fatal_line_may_still_hang(store: SqlStore) -> None:
+    """The next look for silent runs finds it, as if it had not been looked at for its line."""
+    bench = Bench(store, config=replace(CONFIG, hang_check_idle=300.0, hang_check_interval=1.0))
+    await bench.lines(at=600.0)
+    bench.verdicts = [SOUND, replace(diagnosis(), outcome=Outcome.HUNG)]
+    assert await bench.worker.step() == 1
+    bench.now += 1.0
+    assert await bench.worker.step() == 1
+    assert [record.diagnosis.outcome for record in await bench.found()] == [Outcome.HUNG]
+
+
+async def test_silent_runs_are_looked_for_now_and_then(store: SqlStore) -> None:
+    """That reads all running attempts, which each round must not."""
+    bench = Bench(store, config=replace(CONFIG, hang_check_interval=30.0))
+    looks, claim_silent = [], store.claim_silent
+
+    async def seen(now: float, silent: float, lease: float, limit: int) -> list[Claim]:
+        looks.append(now)
+        return await claim_silent(now, silent, lease, limit)
+
+    store.claim_silent = seen  # type: ignore[method-assign]
+    for bench.now in (1000.0, 1001.0, 1029.9, 1030.0, 1059.9):
+        await bench.worker.step()
+    assert looks == [1000.0, 1030.0]

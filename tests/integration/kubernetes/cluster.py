@@ -88,7 +88,7 @@ class Cluster:
     def start(self) -> None:
         self._keys()
         self._central()
-        until(self._answers, "the API server is ready", 90)
+        until(self._answers, "the API server is ready")
         config = str(self.kubeconfig(self.folder / "kubeconfig"))
         private = str(self.folder / "account.key")
         self._daemon("kube-scheduler", f"--kubeconfig={config}", "--leader-elect=false", "--bind-address=127.0.0.1",
@@ -99,7 +99,7 @@ class Cluster:
                      "--node-monitor-grace-period=20s", "--pod-eviction-timeout=10s")  # fmt: skip
         for number, name in enumerate(NODES, 1):
             self.start_node(name, number)
-        until(self._nodes_ready, "the nodes are ready", 90)
+        until(self._nodes_ready, "the nodes are ready")
         for name in NODES:
             gpus = {"capacity": {"nvidia.com/gpu": GPUS}, "allocatable": {"nvidia.com/gpu": GPUS}}
             assert self.ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": gpus}).status_code == 200
@@ -112,7 +112,7 @@ class Cluster:
     def end(self, name: str) -> None:
         daemon = self.daemons.pop(name)
         daemon.kill()
-        daemon.wait(timeout=20)
+        daemon.wait(timeout=120)
 
     def stop(self) -> None:
         for name in reversed(list(self.daemons)):
@@ -183,7 +183,7 @@ def running(folder: Path) -> Iterator[Cluster]:
         found.stop()
 
 
-def until(holds: Callable[[], Any], what: str, seconds: float = 30) -> Any:
+def until(holds: Callable[[], Any], what: str, seconds: float = 180) -> Any:
     """The first true answer of ``holds``; fails when none comes in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -50,7 +50,7 @@ class Agent:
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         assert self.process is not None
         self.process.send_signal(number)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=120)
 
     def log(self) -> str:
         return (self.folder / "agent.log").read_text()

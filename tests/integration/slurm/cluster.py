@@ -133,10 +133,10 @@ class Cluster:
         process = self.daemons.pop(name)
         process.kill() if kill else process.terminate()
         try:
-            process.wait(timeout=10)
+            process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(timeout=10)
+            process.wait(timeout=60)
 
 
 @contextmanager
@@ -159,13 +159,13 @@ def running(name: str, count: int, silent: int = 10, *, rest: bool = False) -> I
         for node in cluster.nodes:
             cluster.start_node(node)
         idle = ("sinfo", "-h", "-N", "-t", "idle", "-o", "%N")
-        until(lambda: len(cluster.run(*idle, check=False).split()) == count, "all nodes are idle", 60)
+        until(lambda: len(cluster.run(*idle, check=False).split()) == count, "all nodes are idle")
         if rest:
             cluster.start_rest()
         yield cluster
 
 
-def until(holds: Callable[[], object], what: str, seconds: float = 30) -> float:
+def until(holds: Callable[[], object], what: str, seconds: float = 180) -> float:
     """Seconds until ``holds`` was true; fails when it was not in time."""
     begun = time.monotonic()
     while time.monotonic() < begun + seconds:

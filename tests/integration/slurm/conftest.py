@@ -52,7 +52,7 @@ class Agent:
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         assert self.process is not None
         self.process.send_signal(number)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=120)
 
     def log(self) -> str:
         return (self.folder / "agent.log").read_text()
@@ -76,7 +76,7 @@ class Site:
         items: list[dict[str, Any]] = self.get("/plans", job=f"slurm-{NAME}-{job}")["items"]
         return items
 
-    def ended_plan(self, job: str, seconds: float = 40) -> dict[str, Any]:
+    def ended_plan(self, job: str, seconds: float = 180) -> dict[str, Any]:
         """The job's plan once it is reached or not."""
         ends = ("reached", "not_reached")
         try:

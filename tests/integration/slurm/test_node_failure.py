@@ -25,7 +25,7 @@ def test_a_dead_node_is_named_and_kept_out(cluster: Cluster, tmp_path: Path) -> 
         bad = "gpu-02"
         assert cluster.state(job)[1] == "gpu-[01-02]"
         cluster.end(bad, kill=True)
-        until(lambda: cluster.state(job)[0] == "COMPLETED", "the job ran again and is complete", 80)
+        until(lambda: cluster.state(job)[0] == "COMPLETED", "the job ran again and is complete")
         plan = found.ended_plan(job)
         assert (plan["state"], plan["action"], plan["nodes"]) == ("reached", "cordon_and_resubmit", [bad]), plan
         assert plan["attempt"] == 1

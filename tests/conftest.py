@@ -1,0 +1,37 @@
+"""What holds for all tests: no network outside loopback, and no haste."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.offline.sitecustomize import refused
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
+
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+NOWHERE = "http://127.0.0.1:9"  # the port of "discard": nothing listens
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_network_in_subprocesses() -> Iterator[None]:
+    """Python processes load the guard; other programs go by a proxy that does not exist."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent / "offline"), prepend=os.pathsep)
+        for name in PROXIES:
+            patch.setenv(name, NOWHERE)
+            patch.setenv(name.upper(), NOWHERE)
+        for name in ("no_proxy", "NO_PROXY"):
+            patch.setenv(name, "127.0.0.1,localhost,::1")
+        yield
+
+
+@pytest.fixture(autouse=True)
+def refused_connections() -> Iterator[list[str]]:
+    """Fails a test that tried to leave the machine, also where the program took the refusal for an absent server."""
+    refused.clear()
+    yield refused
+    assert not refused, f"the test tried to reach {refused}"

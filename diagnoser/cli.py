@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from diagnoser.agent.command import agent_cli
+from diagnoser.agent.cli import agent_cli
 from diagnoser.commands import learned_rules, logs, scoring
 from diagnoser.commands.policy import policy_cli
 from diagnoser.commands.prompts import prompts_cli

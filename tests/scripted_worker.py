@@ -70,8 +70,8 @@ def scripted_worker(
     )
 
 
-def delta_of(text: str) -> bytes:
+def delta_of(text: str, number: int = 1) -> bytes:
     """One line as the ingest stores it."""
     compressor = Compressor()
-    compressor.feed(LineBlock(Stream(), text.encode()))
+    compressor.feed(LineBlock(Stream(), text.encode(), number))
     return to_bytes(compressor.take())

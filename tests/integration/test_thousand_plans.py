@@ -26,11 +26,14 @@ from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.adapters.sql.tables import attempts, effects, jobs, plans
 from diagnoser.adapters.webhook import RecoveryWebhook
-from diagnoser.agent import knock, loops
-from diagnoser.agent.service import Service
-from diagnoser.agent.slurm.commands import Done, Slurm
-from diagnoser.agent.slurm.executor import Executor
-from diagnoser.agent.slurm.records import JobRecord, NodeRecord
+from diagnoser.agent import runtime, webhook_listener
+from diagnoser.agent.api_client import ApiClient
+from diagnoser.agent.executor import Executor
+from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.slurm.cluster import SlurmCluster
+from diagnoser.agent.slurm.commands import CommandResult, Slurm
+from diagnoser.agent.slurm.parsing import JobRecord
+from diagnoser.agent.slurm.reconcile import SlurmState
 from diagnoser.model import AttemptKey, Job, MessageKind, Mode, Plan, PlanState
 from diagnoser.model.taxonomy import Action
 from diagnoser.observability.metrics import Metrics
@@ -82,16 +85,16 @@ class Cluster:
     nodes: dict[str, NodeRecord]
     told: Counter[tuple[str, ...]] = field(default_factory=Counter)
 
-    async def run(self, command: Sequence[str], seconds: float) -> Done:
-        given = tuple(command)
+    async def run(self, words: Sequence[str], seconds: float) -> CommandResult:
+        given = tuple(words)
         self.told[given] += 1
         if given[1] == "update":
             name = given[2].removeprefix("nodename=")
-            self.nodes[name] = NodeRecord(name, frozenset({"IDLE", "DRAIN"}), given[4].removeprefix("reason="))
+            self.nodes[name] = NodeRecord(name, cordoned=True, reason=given[4].removeprefix("reason="))
         else:
             job = self.jobs[int(given[2])]
             self.jobs[job.number] = replace(job, state="PENDING", restarts=job.restarts + 1, nodes=())
-        return Done(given, 0)
+        return CommandResult(given, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,7 @@ def cluster_of(count: int) -> Cluster:
     numbers = range(1, count + 1)
     return Cluster(
         {number: JobRecord(number, "FAILED", nodes=(f"n{number}",)) for number in numbers},
-        {f"n{number}": NodeRecord(f"n{number}", frozenset({"IDLE"})) for number in numbers},
+        {f"n{number}": NodeRecord(f"n{number}") for number in numbers},
     )
 
 
@@ -157,13 +160,16 @@ async def test_each_of_a_thousand_plans_is_carried_out_exactly_once(tmp_path: Pa
         stack.enter_context(capture_logs())  # thousands of lines
         web = await stack.enter_async_context(serving(tmp_path, clock=clock, orders=plan_commands(webhook=True)))
         await stored(web.store, [acting(number, clock.now) for number in range(1, COUNT + 1)])
-        hook, api = FlakyTransport(knock.application(SECRET, bell), 1), FlakyTransport(create(web.services), 2)
+        hook, api = (
+            FlakyTransport(webhook_listener.application(SECRET, bell), 1),
+            FlakyTransport(create(web.services), 2),
+        )
         out = await stack.enter_async_context(httpx.AsyncClient(transport=hook))
         client = await stack.enter_async_context(httpx.AsyncClient(transport=api, base_url="http://diagnoser.test"))
-        service = Service(client, pause=lambda _: asyncio.sleep(0))
-        slurm = Reads(cluster.run, cluster)
-        executor = Executor(service, slurm, None, "east", "root", tmp_path, time.monotonic, time.time)
-        agent = asyncio.create_task(loops.run(executor, "slurm-1", knock=bell))
+        service = ApiClient(client, pause=lambda _: asyncio.sleep(0))
+        slurm = SlurmCluster(Reads(cluster.run, cluster), "east", folder=tmp_path)
+        executor: Executor[SlurmState] = Executor(service, slurm, "slurm-1", time.monotonic, time.time)
+        agent = asyncio.create_task(runtime.run(executor, woken=bell))
         sending = asyncio.create_task(outbox(web.store, out).run())
         await asyncio.gather(ended(web.store, clock, bell, agent), delivered(web.store))
         for task in (agent, sending):

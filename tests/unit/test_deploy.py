@@ -7,7 +7,7 @@ from typing import Any
 import typer
 import yaml
 
-from diagnoser.agent.command import agent_cli
+from diagnoser.agent.cli import agent_cli
 from diagnoser.config.settings import FILE, PREFIX, SECRETS, Settings
 
 ROOT = Path(__file__).resolve().parents[2]

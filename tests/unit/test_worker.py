@@ -68,7 +68,7 @@ class Bench(Bystander):
 
     async def lines(self, at: float = 100.0, fatal: bool = True, text: str = "a line") -> None:
         read: Cursor | None = (await self.store.cursors([KEY]))[KEY].get(OUT)
-        await self.store.append([append(at=at, fatal=fatal, read=read, delta=delta_of(text))])
+        await self.store.append([append(at=at, fatal=fatal, read=read, delta=delta_of(text, read.next if read else 1))])
 
     async def found(self) -> list[DiagnosisRecord]:
         return await self.store.diagnoses(ALL, "", 10)

@@ -4,13 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from diagnoser.agent.kubernetes import names
 from diagnoser.model.errors import BadInput
 
 Object = dict[str, Any]
+Key = tuple[str, str, str]
+"""(kind, namespace, name) of a workload."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class WorkloadKind:
     """word: in ids of jobs. group: API group and version. done, failed: conditions that end it."""
 
     word: str
@@ -26,21 +29,43 @@ class Kind:
         return f"/apis/{self.group}{where}/{self.plural}" + (f"/{name}" if name else "")
 
 
-JOB = Kind("job", "Job", "batch/v1", "jobs")
-JOBSET = Kind("jobset", "JobSet", "jobset.x-k8s.io/v1alpha2", "jobsets", done="Completed")
-PYTORCHJOB = Kind("pytorchjob", "PyTorchJob", "kubeflow.org/v1", "pytorchjobs", done="Succeeded")
-RAYJOB = Kind("rayjob", "RayJob", "ray.io/v1", "rayjobs")
+JOB = WorkloadKind("job", "Job", "batch/v1", "jobs")
+JOBSET = WorkloadKind("jobset", "JobSet", "jobset.x-k8s.io/v1alpha2", "jobsets", done="Completed")
+PYTORCHJOB = WorkloadKind("pytorchjob", "PyTorchJob", "kubeflow.org/v1", "pytorchjobs", done="Succeeded")
+RAYJOB = WorkloadKind("rayjob", "RayJob", "ray.io/v1", "rayjobs")
 KINDS = {kind.word: kind for kind in (JOB, JOBSET, PYTORCHJOB, RAYJOB)}
 
 
-def kind_of(word: str) -> Kind:
-    """Raises BadInput."""
+@dataclass(frozen=True, slots=True)
+class WorkloadRef:
+    """One workload, by its name."""
+
+    kind: WorkloadKind
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> Key:
+        return self.kind.word, self.namespace, self.name
+
+    @property
+    def path(self) -> str:
+        return self.kind.path(self.namespace, self.name)
+
+    def core(self, plural: str, name: str = "") -> str:
+        """Address of pods or ConfigMaps of its namespace."""
+        return f"/api/v1/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
+
+
+def workload_ref(job: str, cluster: str) -> WorkloadRef:
+    """job: its id at the service. Raises BadInput for a job of somewhere else."""
+    word, namespace, name = names.workload_of(job, cluster)
     if word not in KINDS:
         raise BadInput(f"{word[:40]!r} is not a kind of workload: {', '.join(KINDS)}")
-    return KINDS[word]
+    return WorkloadRef(KINDS[word], namespace, name)
 
 
-def templates(kind: Kind, found: Mapping[str, Any]) -> list[Object]:
+def templates(kind: WorkloadKind, found: Mapping[str, Any]) -> list[Object]:
     """The pods' templates inside the object itself, the one of rank 0 first where the kind tells."""
     spec = found.get("spec") or {}
     if kind is JOB:
@@ -55,7 +80,7 @@ def templates(kind: Kind, found: Mapping[str, Any]) -> list[Object]:
     return head + [group["template"] for group in cluster.get("workerGroupSpecs") or ()]
 
 
-def ending(kind: Kind, found: Mapping[str, Any]) -> tuple[str, str]:
+def ending(kind: WorkloadKind, found: Mapping[str, Any]) -> tuple[str, str]:
     """("done" or "failed", why); empty while it goes on."""
     status = found.get("status") or {}
     if kind is RAYJOB:

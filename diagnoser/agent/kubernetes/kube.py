@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     """What the server said; an error too, as long as it came from the API server itself."""
 
     code: int
@@ -34,10 +34,10 @@ class Answer:
         return 200 <= self.code < 300
 
     @property
-    def told(self) -> str:
+    def message(self) -> str:
         """What a person reads."""
-        message = str(self.body.get("message") or "") if not self.ok else ""
-        return f"HTTP {self.code}" + (f": {message[:1000]}" if message else "")
+        detail = str(self.body.get("message") or "") if not self.ok else ""
+        return f"HTTP {self.code}" + (f": {detail[:1000]}" if detail else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,30 +52,22 @@ class Kube:
 
     async def ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> ApiResponse:
         """One request. A PATCH is a JSON merge patch."""
         answer = await self._once(method, path, body, query)
         if answer.code == 401:  # tokens of service accounts are replaced every hour
             await self._renew()
             answer = await self._once(method, path, body, query)
         if answer.code == 401:
-            raise Denied(f"the API server does not know us: {answer.told}")
+            raise Denied(f"the API server does not know us: {answer.message}")
         if answer.code == 408 or answer.code >= 500:
-            raise Unavailable(f"the API server cannot answer {method} {path}: {answer.told}")
+            raise Unavailable(f"the API server cannot answer {method} {path}: {answer.message}")
         return answer
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any] | None:
         """None when it is not there. Raises OutOfScope when we may not read it."""
         answer = await self.ask("GET", path, query=query)
-        if answer.code == 404:
-            return None
-        if answer.code == 429:
-            raise Unavailable(f"the API server is busy: {answer.told}")
-        if answer.code == 403:
-            raise OutOfScope(answer.told)
-        if not answer.ok:
-            raise BadInput(f"GET {path}: {answer.told}")
-        return dict(answer.body)
+        return None if answer.code == 404 else _body(path, answer)
 
     async def pages(self, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[dict[str, Any]]:
         """A list in pieces, so that a large one never lies in memory at once. Raises Gone when it must begin anew."""
@@ -84,15 +76,12 @@ class Kube:
             given = {**(query or {}), "limit": str(PAGE), **({"continue": after} if after else {})}
             answer = await self.ask("GET", path, query=given)
             if answer.code == 410:
-                raise Gone(answer.told)
-            if answer.code == 429:
-                raise Unavailable(f"the API server is busy: {answer.told}")
+                raise Gone(answer.message)
             if answer.code == 404:
                 raise OutOfScope("the cluster does not serve it")
-            if not answer.ok:
-                raise (OutOfScope if answer.code == 403 else BadInput)(f"GET {path}: {answer.told}")
-            yield dict(answer.body)
-            after = str((answer.body.get("metadata") or {}).get("continue") or "")
+            page = _body(path, answer)
+            yield page
+            after = str((page.get("metadata") or {}).get("continue") or "")
             if not after:
                 return
 
@@ -112,7 +101,7 @@ class Kube:
 
     async def _once(
         self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, str] | None
-    ) -> Answer:
+    ) -> ApiResponse:
         root, _, rest = path[1:].partition("/")
         headers = {**self._headers(), **({"content-type": MERGE} if method == "PATCH" else {})}
         request: dict[str, Any] = {"params": query or {}, "headers": headers, "timeout": REQUEST_SECONDS}
@@ -122,7 +111,7 @@ class Kube:
             async with self.api.call_api(
                 method, version="", base=f"/{root}", url=rest, raise_for_status=False, **request
             ) as answer:
-                return Answer(answer.status_code, _json(answer.content))
+                return ApiResponse(answer.status_code, _json(answer.content))
         except (httpx.TransportError, kr8s.APITimeoutError) as error:
             raise Unavailable(f"the API server does not answer: {type(error).__name__}") from None
 
@@ -164,6 +153,14 @@ async def connect(context: str = "") -> AsyncIterator[Kube]:
         proxy=api.auth.proxy,
     ) as streams:
         yield Kube(api, streams)
+
+
+def _body(path: str, answer: ApiResponse) -> dict[str, Any]:
+    if answer.code == 429:
+        raise Unavailable(f"the API server is busy: {answer.message}")
+    if not answer.ok:
+        raise (OutOfScope if answer.code == 403 else BadInput)(f"GET {path}: {answer.message}")
+    return dict(answer.body)
 
 
 def _json(content: bytes) -> Mapping[str, Any]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 import orjson
 import structlog
 
+from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.kubernetes.kube import Kube
-from diagnoser.agent.kubernetes.memory import Mark
-from diagnoser.agent.kubernetes.records import Run, seconds
-from diagnoser.agent.service import Service
+from diagnoser.agent.kubernetes.parsing import ContainerRun, seconds
+from diagnoser.agent.state_file import LogOffset
 from diagnoser.model.errors import BadInput, OutOfScope, Unavailable
 
 BATCH_BYTES = 256 << 10
@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogTarget:
     """Where a run's lines go."""
 
     job: str
@@ -41,44 +41,44 @@ class Place:
     rank: int
 
     @classmethod
-    def of(cls, run: Run, job: str, attempt: int) -> "Place":
+    def of_run(cls, run: ContainerRun, job: str, attempt: int) -> "LogTarget":
         """A pod whose rank is known prints as that rank; others are told apart by their names."""
         source = MAIN_SOURCE if run.rank >= 0 and not run.restarts else f"{run.pod[-80:]}.{run.restarts}"
         return cls(job, attempt, source, run.node, run.rank)
 
 
 @dataclass(slots=True)
-class Logs:
-    """marks: by key of the run. tasks: of the logs that are being followed. failing: keys of those that cannot be read
-    now. moved: set when a log has been read further."""
+class LogFollower:
+    """offsets: by key of the run. tasks: of the logs that are followed. failing: keys of those that cannot be read now.
+    moved: set when a log has been read further."""
 
     kube: Kube
-    service: Service
-    marks: dict[str, Mark] = field(default_factory=dict)
-    runs: dict[str, Run] = field(default_factory=dict)
+    client: ApiClient
+    offsets: dict[str, LogOffset] = field(default_factory=dict)
+    runs: dict[str, ContainerRun] = field(default_factory=dict)
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STREAMS))
     failing: set[str] = field(default_factory=set)
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def see(self, run: Run, place: Place, gone: bool) -> None:
+    def see(self, run: ContainerRun, target: LogTarget, gone: bool) -> None:
         """A run of a launch that the service knows. gone: its pod is no more, so nothing more can be read."""
         self.runs[run.key] = run
-        mark = self.marks.get(run.key, Mark())
+        offset = self.offsets.get(run.key, LogOffset())
         if gone and run.key not in self.tasks:
-            self.marks[run.key] = replace(mark, done=True)
-        elif not mark.done and run.started and run.key not in self.tasks:
-            self.tasks[run.key] = asyncio.create_task(self._follow(run.key, place))
+            self.offsets[run.key] = replace(offset, done=True)
+        elif not offset.done and run.started and run.key not in self.tasks:
+            self.tasks[run.key] = asyncio.create_task(self._follow(run.key, target))
 
-    def unread(self, run: Run) -> bool:
+    def unread(self, run: ContainerRun) -> bool:
         """Whether it is worth waiting for: a log that cannot be read now is not."""
-        return run.started > 0 and run.key not in self.failing and not self.marks.get(run.key, Mark()).done
+        return run.started > 0 and run.key not in self.failing and not self.offsets.get(run.key, LogOffset()).done
 
     def forget(self, keys: set[str]) -> None:
         """keys: of runs that can still be seen."""
-        for key in set(self.marks) - keys:
+        for key in set(self.offsets) - keys:
             if key not in self.tasks:
-                del self.marks[key]
+                del self.offsets[key]
                 self.runs.pop(key, None)
 
     async def close(self) -> None:
@@ -87,7 +87,7 @@ class Logs:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _follow(self, key: str, place: Place) -> None:
+    async def _follow(self, key: str, target: LogTarget) -> None:
         """Until the run has ended and all of its lines were sent, or its log cannot be had."""
         wait, failures = AGAIN_SECONDS, 0
         try:
@@ -95,7 +95,7 @@ class Logs:
                 run = self.runs[key]
                 try:
                     async with self.turn:
-                        there = await self._read(run, place)
+                        there = await self._read(run, target)
                     wait, failures = AGAIN_SECONDS, 0
                     self.failing.discard(key)
                 except (Unavailable, OutOfScope) as error:
@@ -105,7 +105,7 @@ class Logs:
                 if not there or (run.over and failures in (0, TRIES)):
                     break
                 await self._pause(key, wait)
-            self.marks[key] = replace(self.marks.get(key, Mark()), done=True)
+            self.offsets[key] = replace(self.offsets.get(key, LogOffset()), done=True)
         finally:
             self.tasks.pop(key, None)
             self.failing.discard(key)
@@ -119,11 +119,11 @@ class Logs:
             if self.runs[key].over and not was:
                 return
 
-    async def _read(self, run: Run, place: Place) -> bool:
+    async def _read(self, run: ContainerRun, target: LogTarget) -> bool:
         """One stream until it ends. False when the pod's log is no more."""
-        mark = self.marks.get(run.key, Mark())
+        offset = self.offsets.get(run.key, LogOffset())
         query = {"container": run.container, "timestamps": "true", "follow": str(not run.over).lower()}
-        query |= {"sinceTime": mark.time[:19] + "Z"} if mark.time else {}
+        query |= {"sinceTime": offset.time[:19] + "Z"} if offset.time else {}
         query |= {"previous": "true"} if run.before else {}
         path = f"/api/v1/namespaces/{run.namespace}/pods/{run.pod}/log"
         async with self.kube.stream(path, query, QUIET_SECONDS) as answer:
@@ -132,45 +132,47 @@ class Logs:
             if answer.status_code != 200:
                 kind = OutOfScope if answer.status_code == 403 else Unavailable
                 raise kind(f"the log of {run.namespace}/{run.pod}: HTTP {answer.status_code}")
-            cutter = Cutter(mark)
+            splitter = LineSplitter(offset)
             try:
                 async for chunk in _in_time(answer.aiter_bytes()):
-                    cutter.add(chunk)
-                    if cutter.size > BATCH_BYTES or not chunk:
-                        await self._send(run.key, place, cutter)
+                    splitter.add(chunk)
+                    if splitter.size > BATCH_BYTES or not chunk:
+                        await self._send(run.key, target, splitter)
             finally:
-                cutter.end()
-            await self._send(run.key, place, cutter)
+                splitter.end()
+            await self._send(run.key, target, splitter)
         return True
 
-    async def _send(self, key: str, place: Place, cutter: "Cutter") -> None:
+    async def _send(self, key: str, target: LogTarget, splitter: "LineSplitter") -> None:
         """Until the service has them: nothing more is read from this log meanwhile."""
-        lines, mark = cutter.take()
+        lines, offset = splitter.take()
         if not lines:
             return
-        first = mark.lines - len(lines)
+        first = offset.lines - len(lines)
         while True:
             try:
-                await self.service.records(place.job, place.attempt, place.source, place.node, place.rank, first, lines)
+                await self.client.records(
+                    target.job, target.attempt, target.source, target.node, target.rank, first, lines
+                )
                 break
             except Unavailable as error:
-                log.warning("lines_wait", job=place.job, source=place.source, why=str(error))
-                await self.service.pause(AGAIN_SECONDS)
+                log.warning("lines_wait", job=target.job, source=target.source, why=str(error))
+                await self.client.pause(AGAIN_SECONDS)
             except BadInput as error:
-                log.warning("lines_refused", job=place.job, first=first, why=str(error))
+                log.warning("lines_refused", job=target.job, first=first, why=str(error))
                 break
-        self.marks[key] = mark
+        self.offsets[key] = offset
         self.moved.set()
 
 
 @dataclass(slots=True)
-class Cutter:
+class LineSplitter:
     """Cuts a stream of ``stamp text`` lines into records, and leaves out those that were taken before.
 
     The server can be asked for what came since a second, and gives whole seconds again.
     """
 
-    mark: Mark
+    offset: LogOffset
     skip: int = 0
     rest: bytes = b""
     size: int = 0
@@ -178,7 +180,7 @@ class Cutter:
     behind: str = ""
 
     def __post_init__(self) -> None:
-        self.behind, self.skip = self.mark.time, self.mark.same
+        self.behind, self.skip = self.offset.time, self.offset.same
 
     def add(self, chunk: bytes) -> None:
         *whole, rest = (self.rest + chunk).split(b"\n")
@@ -195,19 +197,19 @@ class Cutter:
             self._line(self.rest)
             self.rest = b""
 
-    def take(self) -> tuple[list[bytes], Mark]:
-        """(records as JSON, the mark behind them)."""
+    def take(self) -> tuple[list[bytes], LogOffset]:
+        """(records as JSON, the offset behind them)."""
         lines, self.ready, self.size = self.ready, [], 0
-        return lines, self.mark
+        return lines, self.offset
 
     def _line(self, line: bytes) -> None:
         stamp, text = _split(line)
         if self.behind and stamp and (stamp < self.behind or (stamp == self.behind and self.skip > 0)):
             self.skip -= stamp == self.behind
             return
-        time = stamp or self.mark.time
-        same = self.mark.same + 1 if time == self.mark.time else 1
-        self.mark = Mark(self.mark.lines + 1, time, same)
+        time = stamp or self.offset.time
+        same = self.offset.same + 1 if time == self.offset.time else 1
+        self.offset = LogOffset(self.offset.lines + 1, time=time, same=same)
         record: dict[str, object] = {"message": text.decode("utf-8", "replace").replace("\0", "")}
         if when := seconds(stamp[:26] + "+00:00" if stamp else ""):
             record["time"] = when

@@ -4,9 +4,6 @@ import re
 
 from diagnoser.model.errors import BadInput
 
-OURS = "diagnoser "
-"""How the reason of every cordon of ours begins, as with Slurm."""
-
 DOMAIN = "diagnoser.io/"
 WATCH = DOMAIN + "watch"
 """Label or annotation of a workload: "true" to be looked after, "false" to be left alone."""
@@ -20,7 +17,6 @@ FROM = DOMAIN + "from"
 """Annotation of a stored copy: uid of the object that it was made of."""
 RANK = DOMAIN + "rank"
 EXCLUDED = DOMAIN + "excluded-nodes"
-PLAN_VARIABLE = "DIAGNOSER_PLAN"
 MANAGED = {"app.kubernetes.io/managed-by": "diagnoser"}
 
 NODE_ANNOTATIONS = (PLAN, REASON, BY)

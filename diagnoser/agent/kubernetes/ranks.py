@@ -10,8 +10,8 @@ _INDEX = "batch.kubernetes.io/job-completion-index"
 _JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 _REPLICAS = ("training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index")
 _OLD_REPLICAS = ("replica-type", "replica-index")
-_OWN = ("RANK",)
-_NODE_RANK = ("NODE_RANK", "PET_NODE_RANK", "GROUP_RANK")
+_NODE_RANKS = ("NODE_RANK", "PET_NODE_RANK", "GROUP_RANK", "RANK")
+"""Kubeflow's RANK counts pods."""
 _PROCESSES = ("NPROC_PER_NODE", "PET_NPROC_PER_NODE", "LOCAL_WORLD_SIZE")
 
 
@@ -28,9 +28,7 @@ def place(pod: Mapping[str, Any]) -> tuple[int, int] | None:
     own = _number(marks, (names.RANK,))
     if own is not None:
         return own, processes if _number(variables, _PROCESSES) else 1
-    index = _number(variables, _NODE_RANK)
-    if index is None:
-        index = _number(variables, _OWN)  # Kubeflow's RANK counts pods
+    index = _number(variables, _NODE_RANKS)
     if index is None:
         index = _by_controller(marks)
     return None if index is None or index * processes > MOST else (index * processes, processes)

@@ -5,7 +5,8 @@ from copy import deepcopy
 from typing import Any
 
 from diagnoser.agent.kubernetes import names
-from diagnoser.agent.kubernetes.kinds import JOB, Kind, Object, templates
+from diagnoser.agent.kubernetes.kinds import JOB, Object, WorkloadKind, templates
+from diagnoser.agent.plan_spec import PLAN_VARIABLE
 
 _SERVERS_OWN = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink", "finalizers")
 _DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
@@ -14,7 +15,7 @@ JOBS_OWN = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", 
 _TRACKING = "batch.kubernetes.io/job-tracking"
 
 
-def cleaned(kind: Kind, found: Mapping[str, Any]) -> Object:
+def cleaned(kind: WorkloadKind, found: Mapping[str, Any]) -> Object:
     """The object as its owner wrote it, without what the server and the controllers added."""
     copy = deepcopy(dict(found))
     copy.pop("status", None)
@@ -31,7 +32,7 @@ def cleaned(kind: Kind, found: Mapping[str, Any]) -> Object:
 
 
 def launched_again(
-    kind: Kind,
+    kind: WorkloadKind,
     stored: Mapping[str, Any],
     *,
     plan: str,
@@ -50,7 +51,7 @@ def launched_again(
         for name in without:
             _keep_off(spec, name)
         for container in spec.get("containers") or ():
-            _set(container, [(names.PLAN_VARIABLE, plan), *variables])
+            _set_variables(container, {PLAN_VARIABLE: plan, **dict(variables)})
     return copy
 
 
@@ -59,17 +60,15 @@ def _keep_off(spec: Object, node: str) -> None:
     requirement on fields takes exactly one value."""
     affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
-    wanted = {"key": "metadata.name", "operator": "NotIn", "values": [node]}
-    terms = required.get("nodeSelectorTerms") or [{}]
-    required["nodeSelectorTerms"] = [_with(term, wanted) for term in terms]
+    elsewhere = {"key": "metadata.name", "operator": "NotIn", "values": [node]}
+    terms = required["nodeSelectorTerms"] = required.get("nodeSelectorTerms") or [{}]
+    for term in terms:
+        if elsewhere not in (term.get("matchFields") or ()):
+            term["matchFields"] = [*(term.get("matchFields") or ()), elsewhere]
 
 
-def _with(term: Object, wanted: Object) -> Object:
-    fields = term.get("matchFields") or []
-    return term if wanted in fields else {**term, "matchFields": [*fields, wanted]}
-
-
-def _set(container: Object, variables: Sequence[tuple[str, str]]) -> None:
-    given = dict(variables)
-    others = [one for one in container.get("env") or () if one.get("name") not in given]
-    container["env"] = [*others, *({"name": name, "value": value} for name, value in given.items())]
+def _set_variables(container: Object, variables: Mapping[str, str]) -> None:
+    """``$(NAME)`` would be read as a reference to another variable: the dollar is doubled."""
+    others = [one for one in container.get("env") or () if one.get("name") not in variables]
+    given = [{"name": name, "value": value.replace("$(", "$$(")} for name, value in variables.items()]
+    container["env"] = [*others, *given]

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from diagnoser.agent.slurm.records import JobRecord, NodeRecord, parse_account, parse_jobs, parse_nodes
+from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.slurm.parsing import JobRecord, parse_account, parse_jobs, parse_nodes
 from diagnoser.model.errors import Unavailable
 
 COMMAND_SECONDS = 30.0
@@ -20,32 +21,28 @@ KEPT = ("PATH", "HOME", "USER", "LANG", "TZ", "SLURM_CONF", "SLURM_JWT", "TMPDIR
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CommandResult:
     """How a command ended. code is None when it took too long, 127 when it could not be started. error: its standard
     error."""
 
-    command: tuple[str, ...]
+    words: tuple[str, ...]
     code: int | None
     output: str = ""
     error: str = ""
 
     @property
-    def told(self) -> str:
+    def message(self) -> str:
         """What a person reads, cut to a bound."""
         return "\n".join(part for part in (self.output.strip(), self.error.strip()) if part)[-OUTPUT_BYTES:]
 
-    @property
-    def line(self) -> str:
-        return shlex.join(self.command)
+
+Runner = Callable[[Sequence[str], float], Awaitable[CommandResult]]
+"""(words, seconds) -> how it ended. Never raises for a command that fails."""
 
 
-Runner = Callable[[Sequence[str], float], Awaitable[Done]]
-"""(command, seconds) -> how it ended. Never raises for a command that fails."""
-
-
-async def run(command: Sequence[str], seconds: float) -> Done:
+async def run(words: Sequence[str], seconds: float) -> CommandResult:
     """A child process that is ended after ``seconds``: politely first, because srun then ends its tasks."""
-    given = tuple(command)
+    given = tuple(words)
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
     pipe = asyncio.subprocess.PIPE
     try:
@@ -53,17 +50,17 @@ async def run(command: Sequence[str], seconds: float) -> Done:
             *given, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
         )
     except OSError as error:
-        return Done(given, ABSENT, error=f"{given[0]}: {error.strerror or error}")
-    talk = asyncio.ensure_future(process.communicate())
+        return CommandResult(given, ABSENT, error=f"{given[0]}: {error.strerror or error}")
+    communication = asyncio.ensure_future(process.communicate())
     try:
-        output, errors = await asyncio.wait_for(asyncio.shield(talk), seconds)
+        output, errors = await asyncio.wait_for(asyncio.shield(communication), seconds)
     except TimeoutError:
-        output, errors = await _ended(process, talk)
-        return Done(given, None, _text(output), f"{_text(errors)}\nno answer within {seconds:.0f} s")
+        output, errors = await _ended(process, communication)
+        return CommandResult(given, None, _text(output), f"{_text(errors)}\nno answer within {seconds:.0f} s")
     except asyncio.CancelledError:
-        await _ended(process, talk)
+        await _ended(process, communication)
         raise
-    return Done(given, process.returncode, _text(output), _text(errors))
+    return CommandResult(given, process.returncode, _text(output), _text(errors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +78,27 @@ class Slurm:
     async def ended(self, number: int) -> JobRecord:
         """How a job ended that the controller knows no more, as far as there is accounting. Never raises."""
         form = ("--noheader", "--parsable2", "--allocations", "--duplicates", "--format=State,ExitCode")
-        done = await self.runner(("sacct", *form, f"--jobs={number}"), COMMAND_SECONDS)
-        return parse_account(number, done.output if done.code == 0 else "")
+        result = await self.runner(("sacct", *form, f"--jobs={number}"), COMMAND_SECONDS)
+        return parse_account(number, result.output if result.code == 0 else "")
 
-    async def _read(self, *command: str) -> str:
-        done = await self.runner(command, COMMAND_SECONDS)
-        if done.code != 0:
-            raise Unavailable(f"{done.line}: {done.told or f'exit code {done.code}'}")
-        return done.output
+    async def _read(self, *words: str) -> str:
+        result = await self.runner(words, COMMAND_SECONDS)
+        if result.code != 0:
+            raise Unavailable(f"{shlex.join(words)}: {result.message or f'exit code {result.code}'}")
+        return result.output
 
 
 async def _ended(
-    process: asyncio.subprocess.Process, talk: "asyncio.Future[tuple[bytes, bytes]]"
+    process: asyncio.subprocess.Process, communication: "asyncio.Future[tuple[bytes, bytes]]"
 ) -> tuple[bytes, bytes]:
     with suppress(ProcessLookupError):
         process.terminate()
     try:
-        return await asyncio.wait_for(asyncio.shield(talk), GRACE_SECONDS)
+        return await asyncio.wait_for(asyncio.shield(communication), GRACE_SECONDS)
     except TimeoutError:
         with suppress(ProcessLookupError):
             process.kill()
-        return await talk
+        return await communication
 
 
 def _text(data: bytes) -> str:

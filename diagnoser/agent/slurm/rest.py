@@ -14,8 +14,9 @@ from urllib.parse import quote
 
 import httpx
 
-from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Done, Runner, Slurm, run
-from diagnoser.agent.slurm.records import JobRecord, NodeRecord, parse_jobs, parse_rest_nodes
+from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.slurm.commands import COMMAND_SECONDS, CommandResult, Runner, Slurm, run
+from diagnoser.agent.slurm.parsing import JobRecord, parse_jobs, parse_rest_nodes
 from diagnoser.model.errors import BadInput, Denied, Unavailable
 
 _JOBS = re.compile(r"/slurm/v0\.0\.(\d+)/jobs/?")
@@ -23,7 +24,7 @@ _STATES = {"drain": ["DRAIN"], "resume": ["RESUME"]}
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RestRequest:
     """One command as a request. path: below ``/slurm/<version>/``."""
 
     method: str
@@ -32,7 +33,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class RestClient:
     """The daemon. version: such as v0.0.38. headers: made anew for each request, because tokens run out."""
 
     client: httpx.AsyncClient
@@ -43,29 +44,24 @@ class Link:
         """The JSON of a listing. Raises Unavailable, also while there is no valid token."""
         answer = await self._ask("GET", what)
         if not answer.is_success:
-            raise Unavailable(f"slurmrestd answers {answer.status_code} for {what}: {_told(answer)}")
+            raise Unavailable(f"slurmrestd answers {answer.status_code} for {what}: {_errors(answer)}")
         return answer.text
 
-    async def change(self, command: Sequence[str], change: Change) -> Done | None:
+    async def change(self, words: Sequence[str], request: RestRequest) -> CommandResult | None:
         """How the command went; None when this version of the daemon has no such request."""
         try:
-            answer = await self._ask(change.method, change.path, change.body)
+            answer = await self._ask(request.method, request.path, request.body)
         except Unavailable as error:
-            return Done(tuple(command), 1, error=str(error))
+            return CommandResult(tuple(words), 1, error=str(error))
         if answer.status_code in (404, 405, 501):
             return None
-        told = _told(answer)
-        return Done(tuple(command), 0 if answer.is_success and not told else 1, "by slurmrestd", told)
+        errors = _errors(answer)
+        return CommandResult(tuple(words), 0 if answer.is_success and not errors else 1, "by slurmrestd", errors)
 
     async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
         try:
-            answer = await self.client.request(
-                method,
-                f"/slurm/{self.version}/{path}",
-                json=body,
-                headers=self.headers(),
-                timeout=COMMAND_SECONDS,
-            )
+            where, headers = f"/slurm/{self.version}/{path}", self.headers()
+            answer = await self.client.request(method, where, json=body, headers=headers, timeout=COMMAND_SECONDS)
         except httpx.TransportError as error:
             raise Unavailable(f"slurmrestd is away: {type(error).__name__}") from None
         if answer.status_code in (401, 403):
@@ -74,44 +70,44 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest(Slurm):
-    """Reads over REST. link: must be given."""
+class RestSlurm(Slurm):
+    """Reads over REST. client: must be given."""
 
-    link: Link = field(kw_only=True)
+    client: RestClient = field(kw_only=True)
 
     async def jobs(self) -> dict[int, JobRecord]:
-        return parse_jobs(await self.link.read("jobs"))
+        return parse_jobs(await self.client.read("jobs"))
 
     async def nodes(self) -> dict[str, NodeRecord]:
-        return parse_rest_nodes(await self.link.read("nodes"))
+        return parse_rest_nodes(await self.client.read("nodes"))
 
 
-def slurm(link: Link, commands: Runner = run) -> Rest:
+def over_rest(client: RestClient, commands: Runner = run) -> RestSlurm:
     """Slurm over REST, with commands for what REST cannot do."""
 
-    async def runner(command: Sequence[str], seconds: float) -> Done:
-        change = as_request(command)
-        done = await link.change(command, change) if change else None
-        return done or await commands(command, seconds)
+    async def runner(words: Sequence[str], seconds: float) -> CommandResult:
+        request = as_request(words)
+        result = await client.change(words, request) if request else None
+        return result or await commands(words, seconds)
 
-    return Rest(runner, link=link)
+    return RestSlurm(runner, client=client)
 
 
-def as_request(command: Sequence[str]) -> Change | None:
+def as_request(words: Sequence[str]) -> RestRequest | None:
     """The request that does what the command does, None where there is none."""
-    match list(command):
+    match list(words):
         case ["scontrol", "update", node, state, *reason] if node.startswith("nodename="):
             states = _STATES.get(state.removeprefix("state="))
             why = {"reason": reason[0].removeprefix("reason=")} if reason else {}
             name = quote(node.removeprefix("nodename="), safe="")
-            return Change("POST", f"node/{name}", {"state": states, **why}) if states else None
+            return RestRequest("POST", f"node/{name}", {"state": states, **why}) if states else None
         case ["scancel", number] if number.isdecimal():
-            return Change("DELETE", f"job/{number}")
+            return RestRequest("DELETE", f"job/{number}")
     return None
 
 
-async def connect(client: httpx.AsyncClient, headers: Callable[[], dict[str, str]]) -> Link:
-    """A link in the newest version that the daemon speaks. Raises Unavailable, Denied, BadInput."""
+async def connect(client: httpx.AsyncClient, headers: Callable[[], dict[str, str]]) -> RestClient:
+    """A client for the newest version that the daemon speaks. Raises Unavailable, Denied, BadInput."""
     try:
         answer = await client.get("/openapi.json", headers=headers(), timeout=COMMAND_SECONDS)
         paths = answer.json()["paths"] if answer.is_success else ()
@@ -124,7 +120,7 @@ async def connect(client: httpx.AsyncClient, headers: Callable[[], dict[str, str
     found = [int(match[1]) for path in paths if (match := _JOBS.fullmatch(path))]
     if not found:
         raise BadInput("no slurmrestd that tells of jobs: start it with -s openapi/v0.0.38, or openapi/slurmctld")
-    return Link(client, f"v0.0.{max(found)}", headers)
+    return RestClient(client, f"v0.0.{max(found)}", headers)
 
 
 def credentials(user: str, path: Path | None, given: str) -> Callable[[], dict[str, str]]:
@@ -142,7 +138,7 @@ def credentials(user: str, path: Path | None, given: str) -> Callable[[], dict[s
     return headers
 
 
-def _told(answer: httpx.Response) -> str:
+def _errors(answer: httpx.Response) -> str:
     """The daemon's errors, in its words."""
     try:
         errors = answer.json().get("errors") or []

@@ -9,8 +9,7 @@ import shutil
 import socket
 import ssl
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,8 @@ from typing import Any
 
 import httpx
 import yaml
+
+from tests.e2e.service import until
 
 CACHE = Path(os.environ.get("KUBERNETES_FOLDER", Path.home() / ".cache" / "diagnoser-test-kubernetes"))
 PROGRAMS = ("kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubemark")
@@ -181,13 +182,3 @@ def running(folder: Path) -> Iterator[Cluster]:
         yield found
     finally:
         found.stop()
-
-
-def until(holds: Callable[[], Any], what: str, seconds: float = 180) -> Any:
-    """The first true answer of ``holds``; fails when none comes in time."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := holds():
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"not within {seconds} s: {what}")

@@ -1,59 +1,19 @@
 """The agent's process against an API server, with the real service or a double of it."""
 
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.integration.agent_process import Agent
 from tests.integration.kubernetes.double import Server, api_server
 
 NAME = "lab"
 NAMESPACE = "train"
-
-
-@dataclass
-class Agent:
-    """``diagnoser agent kubernetes`` as its own process; ``start`` again goes on where it was."""
-
-    folder: Path
-    service: str
-    kubeconfig: Path
-    options: tuple[str, ...] = ()
-    namespace: str = NAMESPACE
-    process: subprocess.Popen[bytes] | None = None
-
-    def start(self, *options: str) -> None:
-        program = str(Path(sys.executable).with_name("diagnoser"))
-        command = [program, "agent", "kubernetes", "--server", self.service, "--cluster", NAME]
-        command += [
-            "--namespace",
-            self.namespace,
-            "--state",
-            str(self.folder),
-            "--poll",
-            "0.3",
-            *self.options,
-            *options,
-        ]
-        with (self.folder / "agent.log").open("ab") as log:
-            environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
-            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        assert self.process is not None
-        self.process.send_signal(number)
-        return self.process.wait(timeout=120)
-
-    def log(self) -> str:
-        return (self.folder / "agent.log").read_text()
 
 
 @contextmanager
@@ -63,12 +23,12 @@ def agent_of(
     """An agent that is not started yet; ended at the end."""
     home = folder / "agent"
     home.mkdir()
-    found = Agent(home, service, kubeconfig, options, namespace)
+    given = ["kubernetes", "--server", service, "--cluster", NAME, "--namespace", namespace, "--poll", "0.3", *options]
+    found = Agent(home, given, {**os.environ, "KUBECONFIG": str(kubeconfig)})
     try:
         yield found
     finally:
-        if found.process and found.process.poll() is None:
-            found.end()
+        found.stop()
 
 
 @pytest.fixture

@@ -11,9 +11,11 @@ import pytest
 import yaml
 
 from tests.e2e.service import service as running_service
+from tests.e2e.service import until
+from tests.integration.agent_process import Agent
 from tests.integration.kubernetes import cluster as real
-from tests.integration.kubernetes.cluster import NODES, Cluster, until
-from tests.integration.kubernetes.conftest import NAME, Agent, agent_of
+from tests.integration.kubernetes.cluster import NODES, Cluster
+from tests.integration.kubernetes.conftest import NAME, agent_of
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
 

@@ -11,7 +11,8 @@ import pytest
 
 from tests.e2e.service import service as running_service
 from tests.e2e.service import until
-from tests.integration.kubernetes.conftest import Agent, agent_of, job, launched
+from tests.integration.agent_process import Agent
+from tests.integration.kubernetes.conftest import agent_of, job, launched
 from tests.integration.kubernetes.double import Server
 
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"

@@ -1,9 +1,6 @@
 """Each test has a cluster, a service, a database and an agent of its own."""
 
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,6 +11,7 @@ import httpx
 import pytest
 
 from tests.e2e.service import Service, service
+from tests.integration.agent_process import Agent
 from tests.integration.slurm import cluster as slurm
 from tests.integration.slurm.cluster import Cluster, until
 
@@ -31,31 +29,10 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         yield found
 
 
-@dataclass
-class Agent:
-    """``diagnoser agent slurm`` as its own process; ``start`` again goes on where it was."""
-
-    folder: Path
-    cluster: Cluster
-    url: str
-    options: tuple[str, ...] = ()
-    process: subprocess.Popen[bytes] | None = None
-
-    def start(self, *options: str, **variables: str) -> None:
-        program = str(Path(sys.executable).with_name("diagnoser"))
-        command = [program, "agent", "slurm", "--server", self.url, "--cluster", NAME, "--state", str(self.folder)]
-        environment = {**self.cluster.environment, **variables}
-        with (self.folder / "agent.log").open("ab") as log:
-            command += ["--poll", "1", *self.options, *options]
-            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        assert self.process is not None
-        self.process.send_signal(number)
-        return self.process.wait(timeout=120)
-
-    def log(self) -> str:
-        return (self.folder / "agent.log").read_text()
+def slurm_agent(cluster: Cluster, folder: Path, url: str, *options: str) -> Agent:
+    """One that is not started yet."""
+    given = ["slurm", "--server", url, "--cluster", NAME, "--poll", "1", *options]
+    return Agent(folder, given, cluster.environment)
 
 
 @dataclass
@@ -101,7 +78,7 @@ def site(
             )
         )
         client = found.start()
-        agent = Agent(folder / "agent", cluster, found.url, options)
+        agent = slurm_agent(cluster, folder / "agent", found.url, *options)
         stack.callback(_stop, agent)
         agent.start(**(variables or {}))
         until(lambda: "agent_started" in agent.log(), "the agent looks")
@@ -109,7 +86,6 @@ def site(
 
 
 def _stop(agent: Agent) -> None:
-    if agent.process and agent.process.poll() is None:
-        agent.end()
+    agent.stop()
     if shown := os.environ.get("SHOW_AGENT_LOG"):
         Path(shown).write_text(agent.log())

@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.slurm import cluster as slurm
 from tests.integration.slurm.cluster import Cluster, until
-from tests.integration.slurm.conftest import NAME, Agent, site
+from tests.integration.slurm.conftest import NAME, site, slurm_agent
 from tests.integration.slurm.double import plans
 from tests.integration.slurm.test_loop import BROKEN_NODE
 
@@ -60,7 +60,7 @@ def test_a_job_is_ended_over_rest(cluster: Cluster, tmp_path: Path) -> None:
     given = tmp_path / "token"
     given.write_text(f"SLURM_JWT={cluster.token()}\n")
     with plans() as double:
-        agent = Agent(tmp_path, cluster, double.base)
+        agent = slurm_agent(cluster, tmp_path, double.base)
         variables = {"PATH": without_listings(tmp_path, cluster)["PATH"]}
         agent.start("--rest", f"http://127.0.0.1:{cluster.rest}", "--rest-token-file", str(given), **variables)
         try:

@@ -1,0 +1,158 @@
+"""The service's API, as an agent uses it."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+
+from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, OutOfScope, Unavailable
+
+API = "/api/v1"
+TRIES = 4
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 10.0
+REQUEST_SECONDS = 30.0
+
+_ERRORS: dict[int, type[DiagnoserError]] = {401: Denied, 403: OutOfScope, 404: NotFound, 409: Conflict}
+_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedPlan:
+    """A claimed plan. token: proves the claim. seconds: until it expires, by the service's own clock."""
+
+    plan: Mapping[str, Any]
+    token: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ApiClient:
+    """pause: how to sleep. Every call raises Unavailable when the service did not answer after some tries, Conflict
+    when somebody else was first, Denied for a wrong token, and BadInput for what it will never take."""
+
+    client: httpx.AsyncClient
+    pause: Callable[[float], Any] = asyncio.sleep
+
+    async def register(self, job: Mapping[str, Any]) -> None:
+        await self._call("POST", "/jobs", json=job)
+
+    async def event(self, job: str, event: Mapping[str, Any]) -> None:
+        await self._call("POST", f"/jobs/{job}/events", json=event)
+
+    async def lines(self, job: str, attempt: int, source: str, first: int, body: bytes) -> None:
+        """first: number of lines of the stream before these. Lines that are there already count once."""
+        await self._logs({"job": job, "attempt": attempt, "source": source, "offset": first}, body)
+
+    async def records(
+        self, job: str, attempt: int, source: str, node: str, rank: int, first: int, lines: Sequence[bytes]
+    ) -> None:
+        """As ``lines``, each line a JSON record. node, rank: where they were printed; "" and -1 when not known."""
+        query: dict[str, Any] = {"job": job, "attempt": attempt, "source": source, "offset": first}
+        query |= ({"node": node} if node else {}) | ({"rank": rank} if rank >= 0 else {})
+        await self._logs(query, b"\n".join(lines), "application/x-ndjson")
+
+    async def node_lines(self, cluster: str, node: str, body: bytes) -> None:
+        """What the scheduler wrote about a node, beside any job."""
+        await self._logs({"source": "scheduler", "cluster": cluster, "node": node}, body)
+
+    async def _logs(self, query: Mapping[str, Any], body: bytes, content_type: str = "text/plain") -> None:
+        await self._call("POST", "/logs", params=query, content=body, headers={"content-type": content_type})
+
+    async def job(self, id: str) -> dict[str, Any] | None:
+        """The job with its attempts; None when it is not known."""
+        try:
+            return await self._json("GET", f"/jobs/{id}")
+        except NotFound:
+            return None
+
+    async def node(self, node: str, event: Mapping[str, Any]) -> None:
+        await self._call("POST", f"/nodes/{node}/events", json=event)
+
+    async def claim(self, executor: str, cluster: str, wait: float) -> ClaimedPlan | None:
+        """The oldest plan to carry out, waiting up to ``wait`` seconds for one."""
+        body = {"executor": executor, "cluster": cluster, "wait": wait}
+        answer = await self._call("POST", "/plans/claim", json=body, timeout=wait + REQUEST_SECONDS)
+        if answer.status_code == 204:
+            return None
+        found = answer.json()
+        return ClaimedPlan(found["plan"], found["token"], _seconds_left(found["plan"], answer.headers.get("date", "")))
+
+    async def report(self, plan: str, report: Mapping[str, Any]) -> None:
+        await self._call("POST", f"/plans/{plan}/report", json=report)
+
+    async def check(self, plan: str, token: str) -> dict[str, Any]:
+        return await self._json("POST", f"/plans/{plan}/check/next", json={"token": token})
+
+    async def checked(self, plan: str, token: str, round: int, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Hands in results; the answer is what ``check`` answers then."""
+        body = {"token": token, "round": round, "results": list(results)}
+        return await self._json("POST", f"/plans/{plan}/check/results", json=body)
+
+    async def plan(self, id: str) -> dict[str, Any]:
+        return await self._json("GET", f"/plans/{id}")
+
+    async def diagnosis(self, id: str) -> dict[str, Any]:
+        return await self._json("GET", f"/diagnoses/{id}")
+
+    async def _json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = (await self._call(method, path, **request)).json()
+        return answer
+
+    async def _call(self, method: str, path: str, **request: Any) -> httpx.Response:
+        """Tries again, later each time, where another try can help."""
+        wait = FIRST_WAIT
+        for attempt in range(1, TRIES + 1):
+            answer = await self._once(method, path, request)
+            if isinstance(answer, httpx.Response) and answer.status_code not in _AGAIN:
+                return _checked(answer)
+            if attempt == TRIES:
+                break
+            await self.pause(max(wait, _retry_after(answer)))
+            wait = min(wait * 2, LONGEST_WAIT)
+        fault = f"answers {answer.status_code}" if isinstance(answer, httpx.Response) else f"is away: {answer}"
+        raise Unavailable(f"the service {fault}")
+
+    async def _once(self, method: str, path: str, request: dict[str, Any]) -> httpx.Response | str:
+        try:
+            return await self.client.request(method, API + path, **request)
+        except httpx.TransportError as error:
+            return type(error).__name__
+
+
+def connect(url: str, token: str) -> httpx.AsyncClient:
+    """HTTP for ``ApiClient``. Raises BadInput for an address that cannot be meant."""
+    parsed = httpx.URL(url)
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise BadInput("the server's address must start with http:// or https:// and name a host")
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=REQUEST_SECONDS)
+
+
+def _checked(answer: httpx.Response) -> httpx.Response:
+    if answer.is_success:
+        return answer
+    try:
+        detail = str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        detail = ""
+    raise _ERRORS.get(answer.status_code, BadInput)(detail or f"the service answers {answer.status_code}")
+
+
+def _retry_after(answer: httpx.Response | str) -> float:
+    seconds = "" if isinstance(answer, str) else answer.headers.get("retry-after", "")
+    return min(float(seconds), LONGEST_WAIT) if seconds.isdecimal() else 0.0
+
+
+def _seconds_left(plan: Mapping[str, Any], date: str) -> float:
+    """Seconds until the plan expires: both times are of the service's clock, so that ours may be wrong. Only where a
+    proxy has taken the answer's date away is it ours that counts."""
+    try:
+        now = parsedate_to_datetime(date)
+    except ValueError:
+        now = datetime.now(UTC)
+    return (datetime.fromisoformat(plan["expires"]) - now).total_seconds()

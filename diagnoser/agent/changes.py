@@ -1,0 +1,47 @@
+"""What there is to tell the service about a job. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from diagnoser.agent.state_file import JobCheckpoint
+
+Body = dict[str, object]
+STOPPED = 1
+"""Exit code of a launch that failed, or was stopped because something did, where nobody saw a code."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRegistration:
+    """A job to be registered, with this body."""
+
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleEvent:
+    """An event of a launch. ends: it writes no more after it. lines: what the scheduler wrote about the end."""
+
+    attempt: int
+    body: Body
+    ends: bool = False
+    lines: tuple[str, ...] = ()
+
+
+Changes = list[tuple[JobRegistration | LifecycleEvent, JobCheckpoint]]
+"""What to tell, in order; each with what is known of the job once the service has heard it."""
+
+
+def registration(
+    id: str, cluster: str, name: str, nodes: tuple[str, ...], ranks: Mapping[int, str], labels: Mapping[str, str]
+) -> JobRegistration:
+    """ranks: rank -> node, as far as it is known."""
+    return JobRegistration(
+        {
+            "id": id,
+            "cluster": cluster,
+            "name": name[:200],
+            "nodes": nodes,
+            "rank_nodes": {str(rank): node for rank, node in ranks.items()},
+            "labels": {label[:200]: value for label, value in labels.items() if value},
+        }
+    )

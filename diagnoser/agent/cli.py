@@ -1,0 +1,147 @@
+"""``diagnoser agent``: the part that runs on the cluster's side."""
+
+import asyncio
+import getpass
+import logging
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from diagnoser.model.errors import BadInput
+
+agent_cli = typer.Typer(no_args_is_help=True, help="Run beside the scheduler: find jobs, carry out plans.")
+
+STATE = Path("/var/lib/diagnoser-agent")
+CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,99}")
+
+_Server = Annotated[str, typer.Option(help="The service, such as http://diagnoser:8321.")]
+_ClusterName = Annotated[str, typer.Option(help="Name of the cluster, as plans and jobs carry it.")]
+_Token = Annotated[
+    str,
+    typer.Option(
+        envvar="DIAGNOSER_AGENT_TOKEN", help="Token of the service with the scope execute.", show_default=False
+    ),
+]
+_Poll = Annotated[float, typer.Option(help="Longest time between two looks, in seconds.", min=0.2, max=300)]
+_Logs = Annotated[bool, typer.Option(help="Ship the jobs' logs.")]
+_State = Annotated[Path, typer.Option(help="Folder for what must survive a restart.")]
+_DryRun = Annotated[bool, typer.Option(help="Change nothing on the cluster; say what would be done.")]
+_JsonLog = Annotated[bool, typer.Option(help="Write the agent's own log as JSON.")]
+_Listen = Annotated[
+    str, typer.Option(help="host:port for the service's signed webhook, instead of a long poll for plans.")
+]
+_Secret = Annotated[
+    str, typer.Option(envvar="DIAGNOSER_AGENT_WEBHOOK_SECRET", help="Of that webhook.", show_default=False)
+]
+_Context = Annotated[str, typer.Option(help="Context of the kubeconfig. Inside a pod the service account is used.")]
+_Nodes = Annotated[list[str], typer.Argument(help="Nodes to give back to the cluster.")]
+
+
+@agent_cli.command(name="slurm")
+def slurm(
+    server: _Server,
+    cluster: _ClusterName,
+    token: _Token = "",
+    poll: _Poll = 2.0,
+    logs: _Logs = True,
+    check: Annotated[str, typer.Option(help="Program of the node check, as the nodes call it; empty: none.")] = "",
+    state: _State = STATE,
+    dry_run: _DryRun = False,
+    json_log: _JsonLog = False,
+    listen: _Listen = "",
+    secret: _Secret = "",
+    rest: Annotated[str, typer.Option(help="slurmrestd, such as http://slurm:6820, to read jobs and nodes.")] = "",
+    rest_token_file: Annotated[Path | None, typer.Option(help="File with its JWT. Default: SLURM_JWT.")] = None,
+) -> None:
+    """Watch a Slurm cluster and carry out its plans. Runs as root or SlurmUser on a host with Slurm's commands."""
+    from diagnoser.agent.runtime import AgentOptions
+    from diagnoser.agent.slurm import rest as slurmrestd
+    from diagnoser.agent.slurm.agent import run
+
+    _begin(cluster, state, json_log)
+    user = getpass.getuser()
+    jwt = slurmrestd.credentials(user, rest_token_file, os.environ.get("SLURM_JWT", "")) if rest else None
+    options = AgentOptions(server, cluster, token, poll, logs, state, dry_run, listen, secret)
+    asyncio.run(run(options, tuple(shlex.split(check)), user, rest, jwt))
+
+
+@agent_cli.command(name="kubernetes")
+def kubernetes(
+    server: _Server,
+    cluster: _ClusterName,
+    token: _Token = "",
+    namespace: Annotated[
+        list[str] | None, typer.Option(help="Namespace to look at; repeat it for more. Default: all.")
+    ] = None,
+    context: _Context = "",
+    poll: _Poll = 2.0,
+    logs: _Logs = True,
+    check: Annotated[
+        Path | None, typer.Option(help="File with the program of the node check (deploy/checks/allgather.py).")
+    ] = None,
+    state: _State = STATE,
+    dry_run: _DryRun = False,
+    json_log: _JsonLog = False,
+    listen: _Listen = "",
+    secret: _Secret = "",
+) -> None:
+    """Watch a Kubernetes cluster and carry out its plans.
+
+    Looked after are JobSets, PyTorchJobs, RayJobs, Jobs that ask for GPUs, and what has the label diagnoser.io/watch:
+    "true"; never what says "false". deploy/kubernetes has the manifests, with the least rights that it needs.
+    """
+    with _kubernetes_client():
+        from diagnoser.agent.kubernetes.agent import run
+    from diagnoser.agent.runtime import AgentOptions
+
+    _begin(cluster, state, json_log)
+    try:
+        program = check.read_text() if check else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"--check {check}: cannot be read: {error}") from None
+    options = AgentOptions(server, cluster, token, poll, logs, state, dry_run, listen, secret)
+    asyncio.run(run(options, tuple(namespace or ()), context, program))
+
+
+@agent_cli.command(name="kubernetes-uncordon")
+def kubernetes_uncordon(nodes: _Nodes, context: _Context = "") -> None:
+    """Uncordon nodes that were cordoned by a plan; a node that somebody else cordoned is left alone."""
+    with _kubernetes_client():
+        from diagnoser.agent.kubernetes.agent import uncordon
+
+    typer.echo("\n".join(asyncio.run(uncordon(context, nodes))))
+
+
+@agent_cli.command(name="slurm-resume")
+def slurm_resume(nodes: _Nodes) -> None:
+    """Resume nodes that were drained by a plan; a node that somebody else drained is left alone."""
+    from diagnoser.agent.slurm.agent import resume
+
+    typer.echo("\n".join(asyncio.run(resume(nodes))))
+
+
+def _begin(cluster: str, state: Path, json_log: bool) -> None:
+    from diagnoser.observability.logging import set_up
+
+    if not CLUSTER.fullmatch(cluster):
+        raise BadInput(f"{cluster[:60]!r} cannot be the name of a cluster: letters, digits, dots and underscores")
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)  # batch scripts of users pass through it
+    except OSError as error:
+        raise BadInput(f"cannot make {state}: {error.strerror}; name another folder with --state") from None
+    set_up(as_json=json_log, level="info")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+@contextmanager
+def _kubernetes_client() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise BadInput(f"{error.name} is missing: install diagnoser[kubernetes]") from None

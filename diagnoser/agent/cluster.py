@@ -1,0 +1,200 @@
+"""What the agent asks of a scheduler: ``Cluster`` to act on it, ``JobSource`` to watch it.
+
+``docs/agents.md`` says how to write both for another scheduler.
+"""
+
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import orjson
+
+from diagnoser.agent.changes import Changes
+from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.plan_spec import PlanSpec
+from diagnoser.agent.state_file import AgentState, JobCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A change of the cluster. words: program and arguments, or method and path. body: of a request.
+
+    note: what a person reads in place of a body that is long or may hold secrets.
+    """
+
+    words: tuple[str, ...]
+    body: Mapping[str, Any] | None = field(default=None, compare=False)
+    note: str = ""
+
+    @property
+    def line(self) -> str:
+        shown = self.note or (orjson.dumps(self.body).decode() if self.body else "")
+        return f"{shlex.join(self.words)} {shown}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class CommandAttempt:
+    """A command that was run. code: 0 done; None no answer, so that it may have arrived; anything else refused.
+
+    passing: refused only for now, because the cluster is busy or has changed.
+    """
+
+    command: Command
+    code: int | None
+    output: str = ""
+    passing: bool = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether another try could not go differently."""
+        return self.code is not None and not self.passing
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run this. cordons: the node that it takes out."""
+
+    command: Command
+    cordons: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The job is out of the way: its nodes can be checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """requeued: id of the job of the next launch. drained: the plan's nodes that are out for its reason."""
+
+    reached: bool
+    detail: str
+    requeued: str = ""
+    drained: tuple[str, ...] = ()
+
+
+NextStep = Run | Wait | Held | Done
+
+
+class Attempts(tuple[CommandAttempt, ...]):
+    """What was run for a plan, oldest first."""
+
+    def succeeded(self, command: Command) -> bool:
+        return any(one.command == command and one.code == 0 for one in self)
+
+    def refusal(self, command: Command) -> CommandAttempt | None:
+        """The answer that refused the command for good."""
+        same = (one for one in self if one.command.words == command.words and one.settled)
+        return next((one for one in same if one.code != 0), None)
+
+    def unless_refused(self, command: Command, fault: str) -> Run | Done:
+        refused = self.refusal(command)
+        return Done(False, f"{fault}: {refused.output}") if refused else Run(command)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResults:
+    """results: of each group of nodes, as the service takes them. attempts: what was run for them."""
+
+    results: Sequence[Mapping[str, Any]]
+    attempts: Sequence[CommandAttempt]
+
+
+class JobState(Protocol):
+    @property
+    def held(self) -> str:
+        """Where the job is kept while only an agent can bring it back; "" otherwise."""
+
+
+S = TypeVar("S", bound=JobState)
+J = TypeVar("J")
+
+
+class NodeControl(Protocol):
+    """Taking nodes out and giving them back. Methods that ask the cluster raise Unavailable while it does not answer,
+    and Denied when it refuses us for good."""
+
+    async def nodes(self, names: Collection[str], /) -> Mapping[str, NodeRecord]:
+        """At least these, as far as they exist."""
+
+    def cordon(self, spec: PlanSpec, node: NodeRecord) -> Command:
+        """Takes a node out, for ``spec.reason``."""
+
+    def uncordon(self, node: NodeRecord) -> Command: ...
+
+    async def run(self, command: Command) -> CommandAttempt: ...
+
+
+class Cluster(NodeControl, Protocol[S]):
+    """What carrying out a plan takes. S: a job as this scheduler shows it.
+
+    ``hold``, ``relaunch`` and ``put_back`` say what is next. They are pure, and have no memory: what was done before is
+    seen in ``S``, so that another agent can go on from there. ``attempts`` only tells what this one was answered.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def can_check(self) -> bool:
+        """Whether there is a program for the node check."""
+
+    def spec(self, plan: Mapping[str, Any], failure_type: str) -> PlanSpec:
+        """Raises BadInput for a plan that this cluster cannot carry out."""
+
+    async def job(self, spec: PlanSpec) -> S: ...
+
+    def hold(self, spec: PlanSpec, state: S, attempts: Attempts) -> NextStep:
+        """Towards ``Held``: the job ends, and waits until ``relaunch``."""
+
+    def relaunch(self, spec: PlanSpec, state: S, attempts: Attempts) -> NextStep:
+        """Towards ``Done``: the job runs again without ``spec.nodes``, with ``spec.variables``."""
+
+    def put_back(self, spec: PlanSpec, state: S, attempts: Attempts) -> NextStep:
+        """Towards ``Done``: a job that was held runs again as it was, because nobody carries its plan out any more."""
+
+    async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
+        """One round of the node check. Raises Unavailable when a group could not be started."""
+
+    async def free(self, spec: PlanSpec) -> None:
+        """Lets go of what ``hold`` reserved for the check, if anything. Must not raise when there is nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot(Generic[J]):
+    """jobs: to be looked at now, by their key in the state file; one that is missing is forgotten. time: of the look,
+    in seconds since the epoch; 0.0 where the source does not need to know it later."""
+
+    jobs: Mapping[str, J]
+    nodes: Mapping[str, NodeRecord]
+    time: float = 0.0
+
+
+class JobSource(Protocol[J]):
+    """What happens on a cluster. J: a job as one look shows it."""
+
+    @property
+    def log_source(self) -> str:
+        """Name of the stream with the scheduler's own lines about a job."""
+
+    async def wait(self, seconds: float) -> None:
+        """Until something may have changed, at most so long."""
+
+    async def look(self, state: AgentState) -> ClusterSnapshot[J]:
+        """Jobs that run, and those known before, also when they are no more. Raises Unavailable."""
+
+    async def meet(self, job: J) -> JobCheckpoint | None:
+        """Where to begin with a job that is not known; None when there is nothing to tell yet. Raises Unavailable."""
+
+    def diff(self, job: J, nodes: Mapping[str, NodeRecord], before: JobCheckpoint) -> tuple[JobCheckpoint, Changes]:
+        """The job as it is known from now on, and what to tell. Pure."""
+
+    async def ship(self, job: J, checkpoint: JobCheckpoint, *, rest: bool) -> None:
+        """Sends what the job's log has gained, or sees to it that it is sent. rest: the launch writes no more.
+        Raises Unavailable."""

@@ -1,0 +1,269 @@
+"""Carries out one plan on any cluster: look, take the next step, report it, look again."""
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from diagnoser.agent.api_client import ApiClient, ClaimedPlan
+from diagnoser.agent.cluster import Attempts, Cluster, CommandAttempt, Done, Held, NextStep, Run, S, Wait
+from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.plan_spec import PlanSpec
+from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Unavailable
+from diagnoser.model.taxonomy import Action
+
+HEARTBEAT_SECONDS = 15.0
+LOOK_SECONDS = 0.5
+UNCLEAR_SECONDS = 2.0
+"""Wait before the look after a command that got no answer: it may be under way yet."""
+PATIENCE_SECONDS = 300.0
+"""How long the cluster may be away, or make no progress, before a plan counts as not reached."""
+HELD_PATIENCE_SECONDS = 1800.0
+"""The same while nobody else would launch the job again."""
+PERSON_SECONDS = 5.0
+LET_GO = frozenset({"refused", "expired", "superseded", "held"})
+"""States of a plan after which nobody will launch its job again."""
+DETAIL_LENGTH = 1900
+ATTEMPTS_KEPT = 100
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class PlanExecution:
+    """One plan while it is carried out. deadline: on the clock, when the plan expires. drained: its nodes that are out
+    for its reason. reports: whether the plan is still ours to report about."""
+
+    claimed: ClaimedPlan
+    spec: PlanSpec
+    deadline: float
+    drained: tuple[str, ...] = ()
+    attempts: Attempts = field(default_factory=Attempts)
+    reports: bool = True
+
+    @property
+    def started(self) -> bool:
+        return bool(self.attempts or self.claimed.plan.get("steps"))
+
+
+Decide = Callable[[PlanExecution, Mapping[str, NodeRecord], S], NextStep]
+
+
+@dataclass(frozen=True, slots=True)
+class Executor(Generic[S]):
+    """clock: seconds that only grow. now: seconds since the epoch. dry: change nothing."""
+
+    client: ApiClient
+    cluster: Cluster[S]
+    name: str
+    clock: Callable[[], float]
+    now: Callable[[], float]
+    dry: bool = False
+
+    async def carry_out(self, claimed: ClaimedPlan) -> Done | None:
+        """Reports how it ended; None when the plan is ours no more. Raises Unavailable when the service is away: the
+        lease then runs out, and whoever takes over goes on from what the cluster shows."""
+        plan = claimed.plan
+        try:
+            end = await self._keeping_lease(claimed, self._end_of(claimed))
+            state, detail = ("reached" if end.reached else "not_reached"), end.detail[:DETAIL_LENGTH]
+            await self._report(claimed, state, detail=detail, requeued=end.requeued, drained=end.drained)
+        except (Conflict, NotFound) as error:
+            log.warning("plan_taken_away", plan=plan["id"], why=str(error))
+            if plan["action"] == Action.CHECK_AND_RESUBMIT:
+                await self._let_go(claimed)
+            return None
+        log.info(f"plan_{state}", plan=plan["id"], detail=end.detail)
+        return end
+
+    async def _keeping_lease(self, claimed: ClaimedPlan, work: Coroutine[Any, Any, T]) -> T:
+        """The result of the work, which is stopped as soon as the plan is somebody else's. Raises Conflict or NotFound
+        then."""
+        tasks = task, heartbeat = asyncio.create_task(work), asyncio.create_task(self._heartbeat(claimed))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if heartbeat.done():
+                heartbeat.result()
+            return await task
+        finally:
+            task.cancel()
+            heartbeat.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _heartbeat(self, claimed: ClaimedPlan) -> None:
+        """Renews the lease while a step takes long. Ends only by an error."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            try:
+                await self._report(claimed, "progress")
+            except Unavailable as error:
+                log.warning("heartbeat_failed", plan=claimed.plan["id"], why=str(error))
+
+    async def _end_of(self, claimed: ClaimedPlan) -> Done:
+        failure_type = await self._failure_type(claimed.plan["diagnosis"])
+        try:
+            spec = self.cluster.spec(claimed.plan, failure_type)
+        except BadInput as error:
+            return Done(False, str(error))
+        execution = PlanExecution(claimed, spec, self.clock() + claimed.seconds)
+        try:
+            checks = spec.action is Action.CHECK_AND_RESUBMIT
+            end = await (self._check_and_relaunch(execution) if checks else self._relaunch(execution))
+        except (BadInput, Denied, _GaveUp) as error:
+            end = Done(False, str(error))
+        return replace(end, drained=execution.drained)
+
+    async def _failure_type(self, diagnosis: str) -> str:
+        """For the reason why a node is taken out."""
+        try:
+            return str((await self.client.diagnosis(diagnosis))["type"])
+        except (NotFound, BadInput, KeyError):
+            return "unknown"
+
+    async def _check_and_relaunch(self, execution: PlanExecution) -> Done:
+        """Whatever becomes of the check, a job that was held for it is launched again."""
+        held = await self._settle(execution, lambda e, _, state: self.cluster.hold(e.spec, state, e.attempts))
+        if isinstance(held, Done):
+            return held
+        try:
+            faulty, outcome, finished = await self._check(execution)
+            execution.spec = replace(execution.spec, nodes=faulty)
+            end = await self._relaunch(execution)
+        finally:
+            await self.cluster.free(execution.spec)
+        return Done(end.reached and finished, f"{outcome}; {end.detail}", end.requeued)
+
+    async def _relaunch(self, execution: PlanExecution) -> Done:
+        """Cordons the plan's nodes, then launches the job again."""
+
+        def decide(execution: PlanExecution, nodes: Mapping[str, NodeRecord], state: S) -> NextStep:
+            step = cordon_step(self.cluster, execution.spec, nodes, execution.attempts)
+            return step or self.cluster.relaunch(execution.spec, state, execution.attempts)
+
+        end = await self._settle(execution, decide)
+        assert isinstance(end, Done), "a launch ends in a report"
+        return end
+
+    async def _settle(self, execution: PlanExecution, decide: Decide[S]) -> Done | Held:
+        """Step by step until there is none left. Raises _GaveUp."""
+        progress = self.clock()
+        limit = PATIENCE_SECONDS
+        while True:
+            nodes, state = await self._observe(execution.spec, progress + limit)
+            limit = HELD_PATIENCE_SECONDS if state.held else PATIENCE_SECONDS
+            execution.drained = _drained(execution.spec, nodes)
+            step = decide(execution, nodes, state)
+            if isinstance(step, Done | Held):
+                return step
+            if not execution.started and self.clock() > execution.deadline:
+                return Done(False, "the plan expired before its first step")
+            if isinstance(step, Run) and self.dry:
+                return Done(False, f"dry run; the next command would be: {step.command.line}")
+            pause = LOOK_SECONDS if isinstance(step, Wait) else await self._run(execution, step)
+            if pause is None:
+                progress = self.clock()
+            elif self.clock() > progress + limit:
+                waited = step.reason if isinstance(step, Wait) else f"{step.command.line} did not get through"
+                raise _GaveUp(f"gave up after {limit:.0f} s: {waited}" + (f"; {state.held}" if state.held else ""))
+            await asyncio.sleep(pause or 0.0)
+
+    async def _observe(self, spec: PlanSpec, until: float) -> tuple[Mapping[str, NodeRecord], S]:
+        """How the cluster looks; waits while it is away. Raises _GaveUp, and Denied for what will not pass."""
+        while True:
+            try:
+                return await asyncio.gather(self.cluster.nodes(spec.nodes), self.cluster.job(spec))
+            except (Unavailable, BadInput) as error:
+                if self.clock() > until:
+                    raise _GaveUp(f"the scheduler does not answer: {error}") from None
+                log.warning("scheduler_away", why=str(error))
+                await asyncio.sleep(LOOK_SECONDS * 4)
+
+    async def _run(self, execution: PlanExecution, step: Run) -> float | None:
+        """Seconds to wait before the next look; None when it is clear how the command went. One without an answer may
+        have arrived: only another look tells."""
+        try:
+            attempt = await self.cluster.run(step.command)
+        except Unavailable as error:
+            log.warning("command_failed", line=step.command.line, why=str(error))
+            return UNCLEAR_SECONDS
+        log.info("command", line=step.command.line, exit_code=attempt.code, output=attempt.output)
+        repeated = bool(execution.attempts) and execution.attempts[-1] == attempt
+        if attempt.code is not None:
+            execution.attempts = Attempts((*execution.attempts[-ATTEMPTS_KEPT:], attempt))
+        if execution.reports and not repeated:
+            drained = [step.cordons] if step.cordons and attempt.code == 0 else []
+            await self._report(execution.claimed, "progress", steps=self._steps([attempt]), drained=drained)
+        if attempt.settled:
+            return None
+        return UNCLEAR_SECONDS if attempt.code is None else LOOK_SECONDS
+
+    async def _check(self, execution: PlanExecution) -> tuple[tuple[str, ...], str, bool]:
+        """(faulty nodes, what came of it, whether the check came to an end)."""
+        if not self.cluster.can_check:
+            return (), "the nodes were not checked: this agent was started without --check", False
+        claimed = execution.claimed
+        plan, token = claimed.plan["id"], claimed.token
+        try:
+            answer = await self.client.check(plan, token)
+            while "verdict" not in answer:
+                done = await self.cluster.check(execution.spec, answer)
+                await self._report(claimed, "progress", steps=self._steps(done.attempts))
+                answer = await self.client.checked(plan, token, answer["round"], done.results)
+        except (BadInput, Denied, Unavailable) as error:
+            return (), f"the nodes were not checked: {error}", False
+        verdict = answer["verdict"]
+        return tuple(verdict["faulty"]), f"node check: {verdict['reason']}", True
+
+    async def _let_go(self, claimed: ClaimedPlan) -> None:
+        """The guardrails may want a person's word after a check. Should that be no, the job that was held runs again
+        as it was."""
+        while (state := (await self.client.plan(claimed.plan["id"]))["state"]) == "waiting":
+            await self.client.pause(PERSON_SECONDS)
+        if state not in LET_GO:
+            return
+        try:
+            spec = replace(self.cluster.spec(claimed.plan, "unknown"), nodes=())
+            execution = PlanExecution(claimed, spec, math.inf, reports=False)
+            await self._settle(execution, lambda e, _, state: self.cluster.put_back(e.spec, state, e.attempts))
+        except (BadInput, Denied, _GaveUp) as error:
+            log.warning("job_not_put_back", plan=claimed.plan["id"], why=str(error))
+
+    async def _report(self, claimed: ClaimedPlan, state: str, **fields: Any) -> None:
+        await self.client.report(claimed.plan["id"], {"token": claimed.token, "state": state, **fields})
+
+    def _steps(self, attempts: Iterable[CommandAttempt]) -> list[dict[str, object]]:
+        return [
+            {"command": one.command.line[:10_000], "exit_code": one.code, "output": one.output, "time": self.now()}
+            for one in attempts
+        ]
+
+
+def cordon_step(
+    cluster: Cluster[S], spec: PlanSpec, nodes: Mapping[str, NodeRecord], attempts: Attempts
+) -> Run | Done | None:
+    """Take the plan's nodes out; None when they are. A node that is cordoned already is left as it is."""
+    unknown = [name for name in spec.nodes if name not in nodes]
+    if unknown:
+        return Done(False, f"the cluster has no node {', '.join(unknown)}; nothing was done")
+    for name in spec.nodes:
+        command = cluster.cordon(spec, nodes[name])
+        step = attempts.unless_refused(command, f"{name} could not be cordoned")
+        if isinstance(step, Done):
+            return step
+        if not nodes[name].cordoned and not attempts.succeeded(command):
+            return Run(command, cordons=name)
+    return None
+
+
+def _drained(spec: PlanSpec, nodes: Mapping[str, NodeRecord]) -> tuple[str, ...]:
+    """Also where the report of that was lost."""
+    known = (nodes[name] for name in spec.nodes if name in nodes)
+    return tuple(node.name for node in known if node.cordoned and node.reason == spec.reason)
+
+
+class _GaveUp(DiagnoserError):
+    """The cluster took too long."""

@@ -1,0 +1,63 @@
+"""Puts the agent for Kubernetes together."""
+
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+
+from diagnoser.agent.api_client import ApiClient
+from diagnoser.agent.give_back import give_back
+from diagnoser.agent.kubernetes import kube, names
+from diagnoser.agent.kubernetes.cluster import KubernetesCluster, KubernetesNodes
+from diagnoser.agent.kubernetes.informer_cache import InformerCache
+from diagnoser.agent.kubernetes.kinds import KINDS, Object
+from diagnoser.agent.kubernetes.kube import Kube
+from diagnoser.agent.kubernetes.logs import LogFollower
+from diagnoser.agent.kubernetes.reflector import Reflector
+from diagnoser.agent.kubernetes.source import KubernetesSource
+from diagnoser.agent.runtime import AgentOptions, executor_name, run_agent
+from diagnoser.agent.state_file import AgentState
+
+
+async def run(options: AgentOptions, namespaces: Sequence[str] = (), context: str = "", program: str = "") -> None:
+    """namespaces: to look at; none is all. context: of the kubeconfig. program: source of the node check."""
+    for name in namespaces:
+        names.valid(name, "namespace")
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(kube.connect(context))
+        by, cache = executor_name("kubernetes"), InformerCache(time.time())
+        watched = reflectors(api, cache, namespaces)
+
+        def build(client: ApiClient, state: AgentState) -> tuple[KubernetesCluster, KubernetesSource]:
+            logs = LogFollower(api, client, state.logs)
+            stack.push_async_callback(logs.close)
+            nodes, shared = KubernetesNodes(api, by), (cache, logs, options.cluster, state)
+            source = KubernetesSource(client, nodes, *shared, time.time, watched, options.logs, options.dry)
+            launch_of, clock = source.launch_of, time.monotonic
+            return KubernetesCluster(api, by, options.cluster, cache, program, launch_of, clock), source
+
+        await run_agent(options, "kubernetes", build, *(one.follow for one in watched))
+
+
+async def uncordon(context: str, nodes: Sequence[str]) -> list[str]:
+    async with kube.connect(context) as api:
+        return await give_back(KubernetesNodes(api, ""), nodes)
+
+
+def reflectors(api: Kube, cache: InformerCache, namespaces: Sequence[str]) -> list[Reflector]:
+    """One for each list that is kept up to date."""
+
+    def keep(item: Object) -> None:
+        """An event that the server has forgotten is still one that happened."""
+
+    found = [Reflector(api, "/api/v1/nodes", cache.put_node, cache.drop_node)]
+    for namespace in namespaces or ("",):
+        where = f"/api/v1/namespaces/{namespace}" if namespace else "/api/v1"
+        found.append(Reflector(api, f"{where}/pods", cache.put_pod, cache.drop_pod))
+        found.append(Reflector(api, f"{where}/events", cache.put_event, keep))
+        for kind in KINDS.values():
+            put, drop = partial(cache.put_workload, kind), partial(cache.drop_workload, kind)
+            found.append(Reflector(api, kind.path(namespace), put, drop))
+    if namespaces and "default" not in namespaces:  # where events about nodes lie
+        found.append(Reflector(api, "/api/v1/namespaces/default/events", cache.put_event, keep))
+    return found

@@ -1,0 +1,171 @@
+"""What is new about a workload since the last look. Pure.
+
+A launch (attempt) is one life of all of a workload's pods: it ends with the first of them that fails, or with the
+workload, and what starts after that, because a controller or a plan started it, is the next launch.
+"""
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from diagnoser.agent.changes import STOPPED, Body, Changes, JobRegistration, LifecycleEvent, registration
+from diagnoser.agent.kubernetes.parsing import ContainerExit, ContainerRun, PodRecord, Workload
+from diagnoser.agent.state_file import JobCheckpoint
+
+SETTLE_SECONDS = 5.0
+"""How long the other pods of a launch may take to end by themselves after the first one failed."""
+
+PREEMPTED = frozenset({"Preempted", "Preempting", "PreemptionByScheduler", "PreemptionByKubeScheduler",
+                       "EvictionByEvictionAPI", "Shutdown", "NodeShutdown", "Terminated"})  # fmt: skip
+"""Reasons of a pod that had to make room: nothing was wrong with it."""
+LOST = frozenset({"NodeLost", "TaintManagerEviction", "DeletionByTaintManager", "DeletionByPodGC"})
+CANCELLED = frozenset({"Deleted"})
+PLAIN = frozenset({"", "Error", "Completed"})
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadView:
+    """What one look at one workload sees. workload: None once it was deleted. unread: whether a run's log still has
+    lines to be sent."""
+
+    workload: Workload | None
+    pods: tuple[PodRecord, ...]
+    now: float
+    unread: Callable[[ContainerRun], bool] = lambda run: False
+
+
+def runs_of(pods: Collection[PodRecord]) -> tuple[ContainerRun, ...]:
+    """All runs, oldest first. One that is being deleted from a node that is lost will not end by itself."""
+    found: list[ContainerRun] = []
+    for pod in pods:
+        end = ContainerExit(None, "NodeLost") if pod.leaving and pod.lost else None
+        found += [replace(run, ended=run.ended or end) for run in pod.runs]
+    return tuple(sorted(found, key=lambda run: (run.created, run.pod, run.restarts)))
+
+
+def diff(view: WorkloadView, before: JobCheckpoint, cluster: str) -> tuple[JobCheckpoint, Changes]:
+    """The workload as it is known from now on, and what to tell."""
+    changes: Changes = []
+    known, every = before, runs_of(view.pods)
+    if view.workload is None:
+        if known.started and not known.ended:
+            body: Body = {"kind": "cancelled", "attempt": known.attempt, "reason": "Deleted", "time": view.now}
+            known = replace(known, ended=True)
+            changes.append((LifecycleEvent(known.attempt, body, ends=True), known))
+        return known, changes
+    while True:
+        if known.ended:
+            after = _next_launch(every, known)
+            if after is None:
+                return known, changes
+            known = after
+        runs = tuple(run for run in every if run.key not in known.past)
+        known = _joined(view.workload, runs, known, cluster, changes)
+        end = _end(view, view.workload, runs, known)
+        if end is None:
+            return known, changes
+        known = replace(known, ended=True)
+        changes.append((end, known))
+
+
+def first_failure(runs: Collection[ContainerRun]) -> ContainerRun | None:
+    """The run that failed first; one that nobody saw fail comes last. What never ran did not fail: a kubelet that is
+    short of devices turns pods away."""
+    failed = [run for run in runs if run.started and run.ended and (run.ended.code is None or run.ended.code != 0)]
+    return min(failed, key=_when_failed, default=None)
+
+
+def _when_failed(run: ContainerRun) -> tuple[bool, float, str]:
+    assert run.ended is not None, "the caller has chosen runs that failed"
+    return run.ended.code is None, run.ended.time, run.pod
+
+
+def _next_launch(runs: Collection[ContainerRun], known: JobCheckpoint) -> JobCheckpoint | None:
+    """None while nothing has started since the last one ended."""
+    done = {*known.past, *known.members}
+    if not any(run.started for run in runs if run.key not in done):
+        return None
+    return JobCheckpoint(known.job, known.attempt + 1, past=tuple(sorted(done & {run.key for run in runs})))
+
+
+def _joined(
+    work: Workload, runs: Collection[ContainerRun], known: JobCheckpoint, cluster: str, changes: Changes
+) -> JobCheckpoint:
+    """The launch with the runs that belong to it: all that were there before its first failure.
+
+    Times are of whole seconds: one that appears within the second of the failure of a launch that is known replaces it.
+    """
+    failure = first_failure(runs)
+    until = failure.ended.time if failure and failure.ended and failure.ended.time else math.inf
+    until += 0.0 if known.started else 0.5
+    members = [run for run in runs if run.key in known.members or run.created < until]
+    started = [run for run in members if run.started]
+    nodes = tuple(sorted({run.node for run in started if run.node}))
+    keys = tuple(sorted({*known.members, *(run.key for run in members)}))
+    after = replace(known, members=keys, nodes=nodes or known.nodes, started=known.started or bool(started))
+    if started and (not known.started or not set(nodes) <= set(known.nodes)):
+        changes.append((_registration(work, known, members, nodes, cluster), replace(after, started=known.started)))
+    if started and not known.started:
+        body: Body = {"kind": "started", "attempt": known.attempt, "time": min(run.started for run in started)}
+        changes.append((LifecycleEvent(known.attempt, body), after))
+    return after
+
+
+def _end(
+    view: WorkloadView, work: Workload, runs: Collection[ContainerRun], known: JobCheckpoint
+) -> LifecycleEvent | None:
+    """None while the launch goes on, or while its last lines are still being read."""
+    members = [run for run in runs if run.key in known.members]
+    failure, how = first_failure(members), work.end[0]
+    if not known.started or not (how or failure):
+        return None
+    at = failure.ended.time if failure and failure.ended else work.ended
+    since = view.now - at
+    over = bool(how) or len(members) < len(runs) or all(run.ended for run in members) or since > SETTLE_SECONDS
+    if not over or (since <= 2 * SETTLE_SECONDS and any(run.ended and view.unread(run) for run in members)):
+        return None
+    if failure is None or how == "done":
+        return _end_of_workload(view, work, known)
+    return _failed(failure, members, known, view.now)
+
+
+def _end_of_workload(view: WorkloadView, work: Workload, known: JobCheckpoint) -> LifecycleEvent:
+    how, why = work.end
+    body: Body = {"kind": "exit", "attempt": known.attempt, "code": 0 if how == "done" else STOPPED}
+    body |= {"reason": why, "time": float(work.ended or view.now)}
+    lines = (f"{work.word} {work.name} {how}: {why}",) if how == "failed" else ()
+    return LifecycleEvent(known.attempt, body, ends=True, lines=lines)
+
+
+def _failed(run: ContainerRun, members: Collection[ContainerRun], known: JobCheckpoint, now: float) -> LifecycleEvent:
+    assert run.ended is not None, "the caller has chosen a run that failed"
+    ended, reason = run.ended, "NODE_FAIL" if run.ended.reason in LOST else run.ended.reason
+    kind = "preempted" if reason in PREEMPTED else "cancelled" if reason in CANCELLED else "exit"
+    body: Body = {"kind": kind, "attempt": known.attempt, "reason": reason, "time": float(ended.time or now)}
+    if kind == "exit":
+        body |= {"signal": ended.signal} if ended.signal else {"code": ended.code or STOPPED}
+    body |= {"node": run.node} if run.node else {}
+    body |= {"rank": run.rank} if run.rank >= 0 else {}
+    lines = tuple(line for one in members if (line := _line(one)))
+    return LifecycleEvent(known.attempt, body, ends=True, lines=lines)
+
+
+def _line(run: ContainerRun) -> str:
+    """The end of a run in the words of the cluster, where they say more than an exit code."""
+    ended = run.ended
+    if ended is None or ended.reason in PLAIN | CANCELLED:
+        return ""
+    if ended.reason in LOST:
+        return f"node {run.node} NotReady: pod {run.pod} was lost with it"
+    code = "" if ended.code is None else f", exit code {ended.code}"
+    message = " ".join(ended.message.split())
+    return f"pod {run.pod} on {run.node}: terminated, reason: {ended.reason}{code}{': ' if message else ''}{message}"
+
+
+def _registration(
+    work: Workload, known: JobCheckpoint, members: Collection[ContainerRun], nodes: tuple[str, ...], cluster: str
+) -> JobRegistration:
+    placed = [(run.node, run.place) for run in members if run.node and run.place]
+    ranks = {rank: node for node, (first, count) in placed for rank in range(first, first + count)}
+    labels = {**work.labels, "namespace": work.namespace, "kind": work.word, "uid": work.uid}
+    return registration(known.job, cluster, work.name, nodes, ranks, labels)

@@ -1,0 +1,97 @@
+"""Kubernetes, as plans are carried out on it."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from diagnoser.agent import node_check
+from diagnoser.agent.cluster import CheckResults, Command, CommandAttempt
+from diagnoser.agent.kubernetes import names, parsing, reconcile
+from diagnoser.agent.kubernetes.check import PodCheck
+from diagnoser.agent.kubernetes.informer_cache import InformerCache
+from diagnoser.agent.kubernetes.kinds import workload_ref
+from diagnoser.agent.kubernetes.kube import Kube
+from diagnoser.agent.kubernetes.parsing import Workload
+from diagnoser.agent.kubernetes.reconcile import BUSY, WorkloadState, request
+from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.plan_spec import PlanSpec, parse_plan
+
+_VALUE = re.compile(r"[^\x00-\x1f\x7f]{1,1000}")
+_NODES = "/api/v1/nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesNodes:
+    """by: who takes nodes out, as they are marked with."""
+
+    kube: Kube
+    by: str
+
+    async def nodes(self, given: Collection[str]) -> Mapping[str, NodeRecord]:
+        """Raises BadInput for what cannot be a node's name."""
+        found = await asyncio.gather(*(self.kube.get(f"{_NODES}/{names.valid(name, 'node')}") for name in given))
+        return {node.name: node for node in map(parsing.node, filter(None, found))}
+
+    def cordon(self, spec: PlanSpec, node: NodeRecord) -> Command:
+        return self._patch(node, {names.PLAN: spec.id, names.REASON: spec.reason, names.BY: self.by}, True)
+
+    def uncordon(self, node: NodeRecord) -> Command:
+        return self._patch(node, dict.fromkeys(names.NODE_ANNOTATIONS), None)
+
+    async def run(self, command: Command) -> CommandAttempt:
+        method, path = command.words
+        answer = await self.kube.ask(method, path, command.body)
+        passing = answer.code in BUSY or (answer.code == 404 and method != "POST")
+        return CommandAttempt(command, 0 if answer.ok else answer.code, answer.message, passing)
+
+    def _patch(self, node: NodeRecord, marks: Mapping[str, str | None], unschedulable: bool | None) -> Command:
+        """Only as the node was seen: it must not cross a person's."""
+        meta = {"resourceVersion": node.version, "annotations": marks}
+        return request("PATCH", f"{_NODES}/{node.name}", {"metadata": meta, "spec": {"unschedulable": unschedulable}})
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesCluster(KubernetesNodes):
+    """program: source of the node check, "" for none. launch_of: number of a workload's present launch.
+
+    clock: seconds that only grow.
+    """
+
+    name: str
+    cache: InformerCache
+    program: str
+    launch_of: Callable[[Workload], Awaitable[int]]
+    clock: Callable[[], float]
+
+    hold = staticmethod(reconcile.hold)
+    relaunch = staticmethod(reconcile.relaunch)
+    put_back = staticmethod(reconcile.put_back)
+
+    @property
+    def can_check(self) -> bool:
+        return bool(self.program)
+
+    def spec(self, plan: Mapping[str, Any], failure_type: str) -> PlanSpec:
+        workload_ref(plan["job"], self.name)
+        return parse_plan(plan, failure_type, lambda name: names.valid(name, "node"), _VALUE)
+
+    async def job(self, spec: PlanSpec) -> WorkloadState:
+        ref = workload_ref(spec.job, self.name)
+        copy = ref.core("configmaps", reconcile.copy_name(spec))
+        found, stored = await asyncio.gather(self.kube.get(ref.path), self.kube.get(copy))
+        launch = await self.launch_of(parsing.workload(ref.kind, found)) if found else 0
+        pods = self.cache.by_workload().get(ref.key, ())
+        alive = tuple(pod for pod in pods if not pod.gone and not pod.over)
+        return WorkloadState(ref, found, launch, stored, alive, self.by)
+
+    async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
+        ref, groups = workload_ref(spec.job, self.name), round["pairs"]
+        nodes = await self.nodes({name for group in groups for name in group})
+        stored = await self.kube.get(ref.core("configmaps", reconcile.copy_name(spec)))
+        check = PodCheck(self.kube, self.program, self.clock, spec, ref, stored or {}, round)
+        return await node_check.run_groups(groups, nodes, check.run)
+
+    async def free(self, spec: PlanSpec) -> None:
+        """Nothing was reserved."""

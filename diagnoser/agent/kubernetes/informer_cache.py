@@ -1,0 +1,113 @@
+"""What the cluster looks like now, kept up by lists and watches. Its size is bounded by the objects that concern us."""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from diagnoser.agent.kubernetes import parsing
+from diagnoser.agent.kubernetes.kinds import RAYJOB, Key, Object, WorkloadKind
+from diagnoser.agent.kubernetes.parsing import PodRecord, Workload
+from diagnoser.agent.nodes import NodeRecord
+
+GONE_KEPT = 5_000
+"""Deleted pods that are kept until their end has been told; more than these are forgotten, oldest first."""
+NOTES_KEPT = 1_000
+TAKEN_AWAY = frozenset({"Preempted", "Evicted", "TaintManagerEviction"})
+"""Reasons of events by which older clusters tell why a pod was deleted."""
+
+
+@dataclass(slots=True)
+class InformerCache:
+    """pods, gone: by uid; gone: deleted pods. works: by key. changed: set by every change. since: older events are no
+    news, in seconds since the epoch.
+
+    reasons: by uid of the pod, why the cluster took it away. notes: (node, line) that the cluster wrote about a node,
+    not sent yet.
+    """
+
+    since: float = 0.0
+    nodes: dict[str, NodeRecord] = field(default_factory=dict)
+    pods: dict[str, PodRecord] = field(default_factory=dict)
+    works: dict[Key, Workload] = field(default_factory=dict)
+    gone: dict[str, PodRecord] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    notes: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=NOTES_KEPT))
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put_node(self, item: Object) -> None:
+        self.nodes[item["metadata"]["name"]] = parsing.node(item)
+        self.changed.set()
+
+    def drop_node(self, item: Object) -> None:
+        self.nodes.pop(item["metadata"]["name"], None)
+        self.changed.set()
+
+    def put_pod(self, item: Object) -> None:
+        """An evicted pod may be told without its containers: that they ran is known from before."""
+        pod = parsing.pod(item)
+        if pod is None:
+            return
+        before = self.pods.get(pod.uid)
+        started = {run.key: run.started for run in before.runs} if before else {}
+        runs = tuple(run if run.started else replace(run, started=started.get(run.key, 0.0)) for run in pod.runs)
+        self.pods[pod.uid] = replace(pod, runs=runs)
+        self.changed.set()
+
+    def drop_pod(self, item: Object) -> None:
+        """What it was is kept for its end to be told."""
+        if "status" in item:  # how it was at its end
+            self.put_pod(item)
+        uid = item["metadata"]["uid"]
+        pod = self.pods.pop(uid, None)
+        if pod is None:
+            return
+        why = "NodeLost" if self._lost(pod.node) else self.reasons.pop(uid, "Deleted")
+        self.gone[uid] = parsing.gone(pod, why)
+        _bound(self.gone)
+        self.changed.set()
+
+    def put_event(self, item: Object) -> None:
+        """One that tells why a pod goes, or something bad about a node."""
+        about, reason = item.get("involvedObject") or {}, str(item.get("reason") or "")
+        time = item.get("lastTimestamp") or item.get("eventTime") or item["metadata"].get("creationTimestamp")
+        if parsing.seconds(time) < self.since:
+            return
+        if about.get("kind") == "Node" and (item.get("type") == "Warning" or reason == "NodeNotReady"):
+            name, text = about["name"], " ".join(str(item.get("message") or "").split())
+            self.notes.append((name, f"node {name}: {reason}: {text[: parsing.TEXT_LENGTH]}"))
+            self.changed.set()
+        elif reason in TAKEN_AWAY:
+            self.reasons[str(about.get("uid") or "")] = reason
+            _bound(self.reasons)
+
+    def put_workload(self, kind: WorkloadKind, item: Object) -> None:
+        work = parsing.workload(kind, item)
+        self.works[work.key] = work
+        self.changed.set()
+
+    def drop_workload(self, kind: WorkloadKind, item: Object) -> None:
+        """Unless another one has taken its name since."""
+        meta = item["metadata"]
+        key = (kind.word, meta["namespace"], meta["name"])
+        if key in self.works and self.works[key].uid == meta["uid"]:
+            del self.works[key]
+        self.changed.set()
+
+    def by_workload(self) -> dict[Key, list[PodRecord]]:
+        """Pods of each workload, those that are gone among them."""
+        rays = (work for work in self.works.values() if work.word == RAYJOB.word and work.cluster)
+        owners = {("raycluster", work.namespace, work.cluster): work.key for work in rays}
+        found: dict[Key, list[PodRecord]] = {}
+        for pod in (*self.gone.values(), *self.pods.values()):
+            lost = replace(pod, lost=True) if self._lost(pod.node) else pod
+            found.setdefault(owners.get(pod.owner, pod.owner), []).append(lost)
+        return found
+
+    def _lost(self, node: str) -> bool:
+        return node in self.nodes and not self.nodes[node].up
+
+
+def _bound(found: dict[str, Any]) -> None:
+    while len(found) > GONE_KEPT:
+        found.pop(next(iter(found)))

@@ -1,0 +1,261 @@
+"""What the agent keeps of the cluster's objects: a few fields of each, so that a large cluster stays small. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from diagnoser.agent.kubernetes import names, ranks, restart
+from diagnoser.agent.kubernetes.kinds import JOB, JOBSET, KINDS, PYTORCHJOB, Key, WorkloadKind, ending, templates
+from diagnoser.agent.nodes import NodeRecord
+
+TEXT_LENGTH = 500
+LABELS = 40
+LABEL_LENGTH = 200
+QUEUE = "kueue.x-k8s.io/queue-name"
+_OWNERS = {kind.name: kind.word for kind in KINDS.values()}
+_RAY_CLUSTER = "raycluster"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerExit:
+    """How a container ended. code is None when nobody saw it end."""
+
+    code: int | None
+    reason: str = ""
+    time: float = 0.0
+    signal: int = 0
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRun:
+    """One life of a pod's main container: a container that starts again is another run.
+
+    place: (first rank, number of ranks), None when not known. created: when it could first exist. started: 0.0 before
+    it ran. before: it is the life before the present one, so that its log is the "previous" one.
+    """
+
+    uid: str
+    restarts: int
+    namespace: str
+    pod: str
+    container: str
+    node: str
+    place: tuple[int, int] | None
+    created: float
+    started: float = 0.0
+    ended: ContainerExit | None = None
+    before: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.uid}/{self.restarts}"
+
+    @property
+    def over(self) -> bool:
+        return self.ended is not None
+
+    @property
+    def rank(self) -> int:
+        """Of the only process in it; -1 when there are several, or it is not known."""
+        return self.place[0] if self.place and self.place[1] == 1 else -1
+
+
+@dataclass(frozen=True, slots=True)
+class PodRecord:
+    """owner: key of the workload. leaving: it is being deleted. gone: it is no more. lost: its node is not ready, and
+    will not end it."""
+
+    uid: str
+    namespace: str
+    name: str
+    owner: Key
+    node: str = ""
+    place: tuple[int, int] | None = None
+    runs: tuple[ContainerRun, ...] = ()
+    leaving: bool = False
+    gone: bool = False
+    lost: bool = False
+
+    @property
+    def over(self) -> bool:
+        return bool(self.runs) and self.runs[-1].over
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """attempt: as an annotation of ours says, 0 without one. end: (done or failed, why). ended: when, 0.0 not known.
+
+    chosen: to be looked after. cluster: the RayCluster that a RayJob made.
+    """
+
+    word: str
+    namespace: str
+    name: str
+    uid: str
+    attempt: int = 0
+    end: tuple[str, str] = ("", "")
+    ended: float = 0.0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    chosen: bool = True
+    cluster: str = ""
+
+    @property
+    def key(self) -> Key:
+        return self.word, self.namespace, self.name
+
+
+def node(found: Mapping[str, Any]) -> NodeRecord:
+    """Its reason is that of our marks, else why it is not ready."""
+    meta, status = found["metadata"], found.get("status") or {}
+    ready = next((one for one in status.get("conditions") or () if one.get("type") == "Ready"), {"status": "True"})
+    up = ready.get("status") == "True"
+    fault = "" if up else f"{ready.get('reason', '')}: {ready.get('message', '')}"[:TEXT_LENGTH].strip(": ")
+    return NodeRecord(
+        name=meta["name"],
+        up=up,
+        cordoned=bool((found.get("spec") or {}).get("unschedulable")),
+        reason=(meta.get("annotations") or {}).get(names.REASON) or fault,
+        record="" if up else f"node {meta['name']} NotReady: {fault}",
+        version=meta.get("resourceVersion", ""),
+    )
+
+
+def pod(found: Mapping[str, Any]) -> PodRecord | None:
+    """None for a pod that no known kind of workload owns."""
+    meta, spec = found["metadata"], found.get("spec") or {}
+    owner = _owner(meta)
+    if owner is None:
+        return None
+    record = PodRecord(
+        uid=meta["uid"],
+        namespace=meta["namespace"],
+        name=meta["name"],
+        owner=(owner[0], meta["namespace"], owner[1]),
+        node=spec.get("nodeName") or "",
+        place=ranks.place(found),
+        leaving=bool(meta.get("deletionTimestamp")),
+    )
+    return replace(record, runs=_runs(record, found))
+
+
+def gone(record: PodRecord, why: str) -> PodRecord:
+    """The pod after it was deleted. why: what still ran then came to its end."""
+    ended = ContainerExit(None, why)
+    runs = tuple(run if run.ended or run.before else replace(run, ended=ended) for run in record.runs)
+    return replace(record, runs=runs, gone=True)
+
+
+def workload(kind: WorkloadKind, found: Mapping[str, Any]) -> Workload:
+    meta, status = found["metadata"], found.get("status") or {}
+    marks = {**(meta.get("annotations") or {}), **(meta.get("labels") or {})}
+    attempt = str(marks.get(names.ATTEMPT, "0"))
+    return Workload(
+        word=kind.word,
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        attempt=int(attempt) if attempt.isdecimal() and len(attempt) < 9 else 0,
+        end=ending(kind, found),
+        ended=seconds(status.get("completionTime") or status.get("endTime")) or _last_change(status),
+        labels=_labels(meta),
+        chosen=_chosen(kind, found, marks),
+        cluster=str(status.get("rayClusterName") or ""),
+    )
+
+
+def seconds(text: Any) -> float:
+    """Since the epoch; 0.0 for what is no time."""
+    try:
+        return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else 0.0
+    except ValueError:
+        return 0.0
+
+
+def _chosen(kind: WorkloadKind, found: Mapping[str, Any], marks: Mapping[str, str]) -> bool:
+    """Kinds made for training are looked after by themselves, a Job when it asks for GPUs; a mark of ours wins."""
+    if names.WATCH in marks:
+        return str(marks[names.WATCH]).lower() == "true"
+    if kind is not JOB:
+        return True
+    owned = any(one.get("kind") in _OWNERS for one in found["metadata"].get("ownerReferences") or ())
+    return not owned and any(ranks.gpus(one.get("spec") or {}) for one in templates(kind, found))
+
+
+def _owner(meta: Mapping[str, Any]) -> tuple[str, str] | None:
+    """(kind, name). Ray's pods are owned by a RayCluster, which its RayJob names."""
+    labels = meta.get("labels") or {}
+    if name := labels.get("jobset.sigs.k8s.io/jobset-name"):
+        return JOBSET.word, name
+    if name := labels.get("ray.io/cluster"):
+        return _RAY_CLUSTER, name
+    owners = (one for one in meta.get("ownerReferences") or () if one.get("kind") in (JOB.name, PYTORCHJOB.name))
+    return next(((_OWNERS[one["kind"]], one["name"]) for one in owners), None)
+
+
+def _runs(record: PodRecord, found: Mapping[str, Any]) -> tuple[ContainerRun, ...]:
+    """Of the pod's first container: the others are helpers."""
+    spec, status = found.get("spec") or {}, found.get("status") or {}
+    containers = spec.get("containers") or ()
+    if not containers:
+        return ()
+    name = containers[0]["name"]
+    shown: Mapping[str, Any] = next(
+        (one for one in status.get("containerStatuses") or () if one.get("name") == name), {}
+    )
+    restarts, made = int(shown.get("restartCount") or 0), seconds(found["metadata"].get("creationTimestamp"))
+    now = ContainerRun(record.uid, restarts, record.namespace, record.name, name, record.node, record.place, made)
+    runs = []
+    state, last = shown.get("state") or {}, (shown.get("lastState") or {}).get("terminated")
+    if last and restarts:
+        before = replace(now, restarts=restarts - 1, before=True, started=seconds(last.get("startedAt")) or made)
+        ended = _ended(last)
+        runs.append(replace(before, ended=ended))
+        now = replace(now, created=max(made, ended.time + 1.0))  # times are of whole seconds
+    running, over = state.get("running"), state.get("terminated")
+    started = seconds((running or over or {}).get("startedAt"))
+    return (*runs, replace(now, started=started or (made if over else 0.0), ended=_end(over, status, now, running)))
+
+
+def _end(
+    over: Mapping[str, Any] | None, status: Mapping[str, Any], run: ContainerRun, running: object
+) -> ContainerExit | None:
+    """The container's own end, with what the cluster says about the pod."""
+    phase, why = status.get("phase"), str(status.get("reason") or _disruption(status))[:TEXT_LENGTH]
+    message = str(status.get("message") or "")[:TEXT_LENGTH]
+    if over:
+        ended = _ended(over)
+        return replace(ended, reason=why, message=message or ended.message) if why and phase != "Succeeded" else ended
+    if phase == "Failed":
+        return ContainerExit(None, why or "Failed", _last_change(status) or run.created, 0, message)
+    return None
+
+
+def _ended(found: Mapping[str, Any]) -> ContainerExit:
+    return ContainerExit(
+        code=int(found.get("exitCode") or 0),
+        reason=str(found.get("reason") or "")[:TEXT_LENGTH],
+        time=seconds(found.get("finishedAt")),
+        signal=int(found.get("signal") or 0),
+        message=str(found.get("message") or "")[:TEXT_LENGTH],
+    )
+
+
+def _disruption(status: Mapping[str, Any]) -> str:
+    """Why the cluster itself took the pod away."""
+    conditions = status.get("conditions") or ()
+    found = (one for one in conditions if one.get("type") == "DisruptionTarget" and one.get("status") == "True")
+    return next((str(one.get("reason") or "") for one in found), "")
+
+
+def _last_change(status: Mapping[str, Any]) -> float:
+    return max((seconds(one.get("lastTransitionTime")) for one in status.get("conditions") or ()), default=0.0)
+
+
+def _labels(meta: Mapping[str, Any]) -> dict[str, str]:
+    """The workload's own labels, by their last word, for the policy and the ledgers."""
+    given = {name: value for name, value in (meta.get("labels") or {}).items() if name not in restart.JOBS_OWN}
+    found = {name.rpartition("/")[2]: str(value)[:LABEL_LENGTH] for name, value in list(given.items())[:LABELS]}
+    queue = str(given.get(QUEUE) or "")
+    return {**({"partition": queue} if queue else {}), **{name: value for name, value in found.items() if value}}

@@ -1,0 +1,185 @@
+"""What to do next for a plan, given what the cluster shows now. Pure.
+
+There is no memory between two steps: what has been done is seen in the cluster itself (the marks of a cordoned node, a
+stored copy of a workload, the plan's name on the new one). So an agent that died is taken over by any other.
+
+A workload is launched again under its own name, because its pods find each other by it. Its pods' template cannot be
+changed, so the old object makes room: it is stored first, then deleted, then created anew, and the copy taken away.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from diagnoser.agent.cluster import Attempts, Command, Done, Held, NextStep, Run, Wait
+from diagnoser.agent.kubernetes import names, restart
+from diagnoser.agent.kubernetes.kinds import Object, WorkloadRef, ending, templates
+from diagnoser.agent.kubernetes.parsing import PodRecord
+from diagnoser.agent.plan_spec import PlanSpec
+
+COPY_KEY = "workload.json"
+BUSY = frozenset({409, 429})
+"""Answers after which another look tells what to do: the object has changed, or a disruption budget says not yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadState:
+    """found: the object, None when there is none. launch: number of its present launch. by: who carries the plan out.
+
+    stored: the copy that was made for this plan, a ConfigMap. pods: of the workload, those that have not ended.
+    """
+
+    ref: WorkloadRef
+    found: Object | None
+    launch: int = 0
+    stored: Object | None = None
+    pods: tuple[PodRecord, ...] = ()
+    by: str = ""
+
+    @property
+    def held(self) -> str:
+        if not self.stored:
+            return ""
+        return f"a copy of the workload is in the ConfigMap {self.ref.namespace}/{self.stored['metadata']['name']}"
+
+
+def request(method: str, path: str, body: Object | None = None, note: str = "") -> Command:
+    return Command((method, path), body, note)
+
+
+def copy_name(spec: PlanSpec) -> str:
+    """Of the ConfigMap that holds the workload while there is none."""
+    return "diagnoser-" + (re.sub(r"[^a-z0-9-]+", "-", spec.id.lower())[-60:].strip("-") or "plan")
+
+
+def hold(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
+    """Get the workload out of the way of a node check: stored and deleted until ``relaunch``. Its nodes cannot be kept
+    for the check: other workloads may get them first, and the check tells so."""
+    if end := _nothing_to_launch(spec, state):
+        return end
+    if state.found is None:
+        return Held()
+    if state.stored is None and state.launch > spec.attempt:
+        return Done(False, f"launch {state.launch} was made by its controller already; its nodes were not checked")
+    return _make_room(spec, state, attempts)
+
+
+def relaunch(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
+    """Launch the workload again."""
+    if state.found is not None and _annotations(state.found).get(names.PLAN) == spec.id:
+        return _clean_up(spec, state, attempts)
+    if end := _nothing_to_launch(spec, state):
+        return end
+    if state.found is None:
+        return _create(spec, state, attempts)
+    if state.stored is None and state.launch > spec.attempt and not spec.variables:
+        return _move_pods(spec, state, attempts)
+    return _make_room(spec, state, attempts)
+
+
+def put_back(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
+    """The workload that was held, as it was."""
+    if state.found is None and state.stored is not None:
+        return _create(spec, state, attempts)
+    return _clean_up(spec, state, attempts)
+
+
+def _nothing_to_launch(spec: PlanSpec, state: WorkloadState) -> Done | None:
+    """Why that is so, or None."""
+    ref, found, stored = state.ref, state.found, state.stored
+    if found is None:
+        return None if stored else Done(False, f"{ref.kind.name} {ref.namespace}/{ref.name} is gone")
+    marks = {**_annotations(found), **(found["metadata"].get("labels") or {})}
+    if stored and _annotations(stored).get(names.FROM) != found["metadata"]["uid"]:
+        return Done(False, "somebody else has made a workload of that name anew; it is left alone")
+    if str(marks.get(names.RESTART, "true")).lower() == "false":
+        return Done(False, f"the workload says {names.RESTART}: false")
+    if state.launch < spec.attempt:
+        return Done(False, f"launch {spec.attempt} is gone; there is launch {state.launch}")
+    if ending(ref.kind, found)[0] == "done":
+        later = state.launch > spec.attempt  # a controller launched it again
+        return Done(later, f"launch {state.launch} ended well; it is not launched again", spec.job if later else "")
+    if spec.nodes and not templates(ref.kind, found):
+        return Done(False, "its pods belong to a cluster that it only uses: they cannot be kept off a node")
+    return None
+
+
+def _make_room(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
+    """Store the object, then delete it, by its uid: never one that was made since."""
+    assert state.found is not None, "the caller has looked"
+    ref, meta, name = state.ref, state.found["metadata"], copy_name(spec)
+    if state.stored is None:
+        marks = {names.PLAN: spec.id, names.BY: state.by, names.FROM: meta["uid"], names.ATTEMPT: str(state.launch)}
+        copied = {COPY_KEY: orjson.dumps(restart.cleaned(ref.kind, state.found)).decode()}
+        about = {"name": name, "namespace": ref.namespace, "annotations": marks, "labels": dict(names.MANAGED)}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": copied}
+        store = request("POST", ref.core("configmaps"), body, f"({name}: a copy of {ref.name})")
+        return attempts.unless_refused(store, "the workload could not be stored")
+    if meta.get("deletionTimestamp"):
+        return _forget_lost(state, attempts) or Wait("the pods of the old workload end")
+    options = {"propagationPolicy": "Foreground", "preconditions": {"uid": meta["uid"]}}
+    return attempts.unless_refused(request("DELETE", ref.path, options), "the old workload could not be deleted")
+
+
+def _forget_lost(state: WorkloadState, attempts: Attempts) -> Run | None:
+    """Pods of a node that is lost never end: the server is told to forget them."""
+    for pod in state.pods:
+        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
+        command = request("DELETE", state.ref.core("pods", pod.name), options, "(its node is lost)")
+        tried = any(one.command == command and one.code not in BUSY for one in attempts)
+        if pod.leaving and pod.lost and not tried:
+            return Run(command)
+    return None
+
+
+def _create(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
+    assert state.stored is not None, "the caller has looked"
+    ref, stored = state.ref, orjson.loads(state.stored["data"][COPY_KEY])
+    number = int(_annotations(state.stored)[names.ATTEMPT]) + 1
+    new = restart.launched_again(
+        ref.kind, stored, plan=spec.id, attempt=number, without=spec.nodes, variables=spec.variables
+    )
+    without = f" without {', '.join(spec.nodes)}" if spec.nodes else ""
+    given = "".join(f" {name}={value}" for name, value in spec.variables)
+    command = request("POST", ref.kind.path(ref.namespace), new, f"({ref.name}, launch {number}{without}{given})")
+    return attempts.unless_refused(command, f"the workload could not be made anew (a copy is in {copy_name(spec)})")
+
+
+def _clean_up(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
+    command = request("DELETE", state.ref.core("configmaps", copy_name(spec)))
+    if state.stored is not None and not attempts.refusal(command):
+        return Run(command)
+    return Done(True, f"{state.ref.kind.name} {state.ref.name}: launch {state.launch} was made", spec.job)
+
+
+def _move_pods(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
+    """A controller has launched it again already: its pods leave the plan's nodes, and come back on others."""
+    there = [pod for pod in state.pods if pod.node in spec.nodes]
+    if not there:
+        return Done(True, f"launch {state.launch} was made by its controller already", spec.job)
+    staying = next((pod for pod in there if not pod.leaving), None)
+    return _evict(state.ref, staying, attempts) if staying else Wait("pods leave their nodes")
+
+
+def _evict(ref: WorkloadRef, pod: PodRecord, attempts: Attempts) -> NextStep:
+    """By the eviction of today, that of clusters before 1.22, or a plain deletion, whichever the cluster allows."""
+    path, meta = ref.core("pods", pod.name), {"name": pod.name, "namespace": ref.namespace}
+    options = {"preconditions": {"uid": pod.uid}}
+    ways = []
+    for version in ("policy/v1", "policy/v1beta1"):
+        body = {"apiVersion": version, "kind": "Eviction", "metadata": meta, "deleteOptions": options}
+        ways.append(request("POST", f"{path}/eviction", body, f"({version})"))
+    for way in (*ways, request("DELETE", path, options)):
+        answer = next((one for one in reversed(attempts) if one.command == way), None)
+        if answer is None or answer.code == 429:  # a disruption budget says not yet
+            return Run(way)
+        if answer.code == 0:
+            return Wait("pods leave their nodes")
+    return Done(False, f"{pod.name} could not be taken off {pod.node}: {attempts[-1].output}")
+
+
+def _annotations(found: Mapping[str, Any]) -> Mapping[str, str]:
+    return found["metadata"].get("annotations") or {}

@@ -1,0 +1,150 @@
+"""What happens on a Kubernetes cluster: its workloads, their pods and logs, its nodes."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from diagnoser.agent.api_client import ApiClient
+from diagnoser.agent.changes import Changes
+from diagnoser.agent.cluster import ClusterSnapshot
+from diagnoser.agent.kubernetes import changes, names
+from diagnoser.agent.kubernetes.changes import WorkloadView
+from diagnoser.agent.kubernetes.cluster import KubernetesNodes
+from diagnoser.agent.kubernetes.informer_cache import InformerCache
+from diagnoser.agent.kubernetes.kinds import Key
+from diagnoser.agent.kubernetes.logs import LogFollower, LogTarget
+from diagnoser.agent.kubernetes.parsing import ContainerRun, PodRecord, Workload
+from diagnoser.agent.kubernetes.reflector import Reflector
+from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.state_file import AgentState, JobCheckpoint
+from diagnoser.model.errors import BadInput, Unavailable
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class KubernetesSource:
+    """reflectors: keep the cache up to date. now: seconds since the epoch. ships: whether to send logs. dry: change
+    nothing on the cluster. Jobs are known by the uid of their workload, logs by the key of their run."""
+
+    client: ApiClient
+    nodes: KubernetesNodes
+    cache: InformerCache
+    logs: LogFollower
+    cluster: str
+    state: AgentState
+    now: Callable[[], float]
+    reflectors: Sequence[Reflector] = ()
+    ships: bool = True
+    dry: bool = False
+    log_source: str = field(default="kubernetes", init=False)
+
+    async def wait(self, seconds: float) -> None:
+        """Launches also end by time passing."""
+        changed = [asyncio.create_task(event.wait()) for event in (self.cache.changed, self.logs.moved)]
+        try:
+            await asyncio.wait(changed, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in changed:
+                task.cancel()
+        self.cache.changed.clear()
+        self.logs.moved.clear()
+
+    async def look(self, state: AgentState) -> ClusterSnapshot[WorkloadView]:
+        """Once everything has been listed: a workload without its pods would look as if it had none."""
+        await asyncio.gather(*(one.ready.wait() for one in self.reflectors))
+        await self._tell_notes()
+        pods, now, works = self.cache.by_workload(), self.now(), list(self.cache.works.values())
+        self._tidy(pods)
+        views = {
+            work.uid: WorkloadView(work, tuple(pods.get(work.key, ())), now, self._unread)
+            for work in works
+            if work.chosen
+        }
+        for uid in state.jobs.keys() - {work.uid for work in works}:
+            if state.jobs[uid].started and not state.jobs[uid].ended:  # its end is still to be told
+                views[uid] = WorkloadView(None, (), now)
+        for uid, view in views.items():
+            if uid in state.jobs:
+                self._follow_logs(view, state.jobs[uid])
+        for node in self.cache.nodes.values():
+            if node.ours and not node.cordoned and not self.dry:
+                await self._unmark(node)
+        return ClusterSnapshot(views, dict(self.cache.nodes))
+
+    async def meet(self, job: WorkloadView) -> JobCheckpoint | None:
+        """A workload of the same name as an earlier one is its next launch."""
+        started = any(run.started for run in changes.runs_of(job.pods))
+        return await self._checkpoint(job.workload) if job.workload and started else None
+
+    async def launch_of(self, work: Workload) -> int:
+        """Number of the workload's present launch. Raises Unavailable."""
+        known = self.state.jobs.get(work.uid)
+        return (known or await self._checkpoint(work)).attempt
+
+    def diff(
+        self, job: WorkloadView, nodes: Mapping[str, NodeRecord], before: JobCheckpoint
+    ) -> tuple[JobCheckpoint, Changes]:
+        return changes.diff(job, before, self.cluster)
+
+    async def ship(self, job: WorkloadView, checkpoint: JobCheckpoint, *, rest: bool) -> None:
+        """Logs are followed beside the looks: an end waits for them in ``diff``."""
+        self._follow_logs(job, checkpoint)
+
+    async def _checkpoint(self, work: Workload) -> JobCheckpoint:
+        job = names.job_id(self.cluster, work.word, work.namespace, work.name)
+        if work.attempt:
+            return JobCheckpoint(job, work.attempt)
+        known = await self.client.job(job) or {}
+        last = max((int(one["number"]) for one in known.get("attempts") or ()), default=0)
+        same = (known.get("labels") or {}).get("uid") == work.uid
+        return JobCheckpoint(job, last if last and same else last + 1)
+
+    async def _tell_notes(self) -> None:
+        """What could not be told now is told at the next look."""
+        while self.cache.notes:
+            name, line = self.cache.notes[0]
+            try:
+                await self.client.node_lines(self.cluster, name, f"{line}\n".encode())
+            except BadInput as error:
+                log.warning("node_lines_refused", node=name, why=str(error))
+            self.cache.notes.popleft()
+
+    async def _unmark(self, node: NodeRecord) -> None:
+        """Somebody uncordoned a node of ours: our marks must not make the next cordon look like ours."""
+        try:
+            attempt = await self.nodes.run(self.nodes.uncordon(node))
+        except Unavailable as error:
+            log.warning("marks_stay", node=node.name, why=str(error))
+            return
+        log.info("marks_taken_off", node=node.name, answer=attempt.output)
+
+    def _follow_logs(self, job: WorkloadView, checkpoint: JobCheckpoint) -> None:
+        if not self.ships or not checkpoint.started:
+            return
+        for pod in job.pods:
+            for run in pod.runs:
+                if run.key in checkpoint.members and run.started:
+                    self.logs.see(run, LogTarget.of_run(run, checkpoint.job, checkpoint.attempt), pod.gone)
+
+    def _unread(self, run: ContainerRun) -> bool:
+        return self.ships and self.logs.unread(run)
+
+    def _tidy(self, pods: Mapping[Key, Collection[PodRecord]]) -> None:
+        """Forgets deleted pods whose launch is over, and how far the logs of what cannot be seen were read."""
+        for key, some in pods.items():
+            for pod in some:
+                if pod.gone and self._is_told(key, pod):
+                    self.cache.gone.pop(pod.uid, None)
+        every = (*self.cache.pods.values(), *self.cache.gone.values())
+        self.logs.forget({run.key for pod in every for run in pod.runs})
+
+    def _is_told(self, key: Key, pod: PodRecord) -> bool:
+        work = self.cache.works.get(key)
+        known = self.state.jobs.get(work.uid) if work else None
+        if known is None:
+            return True
+        keys = {run.key for run in pod.runs}
+        return bool(keys & set(known.past)) or (known.ended and bool(keys & set(known.members)))

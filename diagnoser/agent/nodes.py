@@ -1,0 +1,64 @@
+"""Nodes as every scheduler shows them, and what is new about them. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from diagnoser.agent.plan_spec import OURS
+
+REASON_LENGTH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """One node. cordoned: no new job starts there. reason: why it is out of service.
+
+    record: the scheduler's own line about a node that is down. address, gpus: for the node check, where it needs them.
+    version: of the object, for changes that must not cross another's.
+    """
+
+    name: str
+    up: bool = True
+    cordoned: bool = False
+    reason: str = ""
+    record: str = ""
+    address: str = ""
+    gpus: int = 0
+    version: str = ""
+
+    @property
+    def ours(self) -> bool:
+        """Whether a plan cordoned it."""
+        return self.reason.startswith(OURS)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """How a node was when it was last told about. kind: up, cordoned or down. ours: the cordon was."""
+
+    kind: str = "up"
+    ours: bool = False
+
+
+def node_status(node: NodeRecord) -> NodeStatus:
+    """A node that is cordoned and down is cordoned: somebody knows about it."""
+    if node.cordoned:
+        return NodeStatus("cordoned", node.ours)
+    return NodeStatus() if node.up else NodeStatus("down")
+
+
+def node_events(
+    before: Mapping[str, NodeStatus], nodes: Iterable[NodeRecord]
+) -> Iterator[tuple[NodeRecord, NodeStatus, dict[str, object] | None]]:
+    """(node, how it is now, event) for each that changed. A cordon of ours is no event: it is told with its plan."""
+    for node in nodes:
+        old, new = before.get(node.name, NodeStatus()), node_status(node)
+        if old == new:
+            continue
+        if new.kind == "cordoned":
+            kind, by = "cordoned", "person"
+        elif old.kind == "cordoned":
+            kind, by = "uncordoned", "person"
+        else:
+            kind, by = ("down" if new.kind == "down" else "resumed"), "diagnoser"
+        ours = new.kind == "cordoned" and new.ours
+        yield node, new, None if ours else {"kind": kind, "by": by, "reason": node.reason[:REASON_LENGTH]}

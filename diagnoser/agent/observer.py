@@ -1,0 +1,124 @@
+"""Tells the service what happens on a cluster: jobs with their places and ends, their logs, and the nodes."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic
+
+import structlog
+
+from diagnoser.agent import state_file
+from diagnoser.agent.api_client import ApiClient
+from diagnoser.agent.changes import JobRegistration, LifecycleEvent
+from diagnoser.agent.cluster import ClusterSnapshot, J, JobSource
+from diagnoser.agent.nodes import NodeRecord, node_events
+from diagnoser.agent.state_file import AgentState
+from diagnoser.model.errors import BadInput, Unavailable
+
+JOBS_AT_ONCE = 8
+LONGEST_WAIT = 30.0
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Observer(Generic[J]):
+    """path: of the state file. state: shared with the source, and changed in place. saved: what the file holds."""
+
+    client: ApiClient
+    source: JobSource[J]
+    cluster: str
+    path: Path
+    state: AgentState
+    saved: bytes = b""
+
+    async def run(self, poll: float) -> None:
+        """For ever, at most ``poll`` seconds between two looks, more after failures."""
+        pause = poll
+        while True:
+            try:
+                await self.poll_once()
+                pause = poll
+            except (Unavailable, BadInput, OSError) as error:
+                pause = min(2 * pause, max(LONGEST_WAIT, poll))
+                log.warning("look_failed", why=str(error), again_in=pause)
+                await asyncio.sleep(pause - poll)
+            await self.source.wait(poll)
+
+    async def poll_once(self) -> None:
+        """One look at everything. Raises Unavailable when the cluster or the service is away; what was told until then
+        is not told again."""
+        snapshot = await self.source.look(self.state)
+        self.state.jobs = {key: one for key, one in self.state.jobs.items() if key in snapshot.jobs}
+        away = await self._tell_nodes(snapshot.nodes.values())
+        turn = asyncio.Semaphore(JOBS_AT_ONCE)
+
+        async def follow(key: str) -> None:
+            async with turn:
+                await self._follow(key, snapshot)
+
+        outcomes = await asyncio.gather(*map(follow, snapshot.jobs), return_exceptions=True)
+        failures = [*away, *(one for one in outcomes if one is not None)]
+        if not failures:
+            self.state.time = snapshot.time
+        self._save()
+        if failures:
+            raise failures[0]
+
+    async def _follow(self, key: str, snapshot: ClusterSnapshot[J]) -> None:
+        """Keeps the state true after each thing told."""
+        job, jobs = snapshot.jobs[key], self.state.jobs
+        if key not in jobs:
+            checkpoint = await self.source.meet(job)
+            if checkpoint is None:
+                return
+            jobs[key] = checkpoint
+        after, changes = self.source.diff(job, snapshot.nodes, jobs[key])
+        for change, known in changes:
+            if isinstance(change, LifecycleEvent) and change.ends:
+                await self.source.ship(job, jobs[key], rest=True)
+            await self._tell(known.job, change)
+            jobs[key] = known
+        jobs[key] = after
+        await self.source.ship(job, after, rest=False)
+
+    async def _tell(self, job: str, change: JobRegistration | LifecycleEvent) -> None:
+        """What the service will never take is passed over. Raises Unavailable."""
+        try:
+            if isinstance(change, JobRegistration):
+                await self.client.register(change.body)
+                return
+            if change.lines:
+                body = "".join(f"{line}\n" for line in change.lines).encode()
+                await self.client.lines(job, change.attempt, self.source.log_source, 0, body)
+            await self.client.event(job, change.body)
+        except BadInput as error:
+            log.warning("job_refused", job=job, why=str(error))
+
+    async def _tell_nodes(self, nodes: Iterable[NodeRecord]) -> list[Unavailable]:
+        """What could not be told now is told at the next look."""
+        current = list(nodes)
+        names, away = {node.name for node in current}, list[Unavailable]()
+        self.state.nodes = {name: status for name, status in self.state.nodes.items() if name in names}
+        for node, status, event in node_events(self.state.nodes, current):
+            try:
+                if event and status.kind == "down" and node.record:
+                    await self.client.node_lines(self.cluster, node.name, f"{node.record}\n".encode())
+                if event:
+                    await self.client.node(node.name, {**event, "cluster": self.cluster})
+            except Unavailable as error:
+                log.warning("node_event_waits", node=node.name, why=str(error))
+                away.append(error)
+                continue
+            except BadInput as error:
+                log.warning("node_event_refused", node=node.name, why=str(error))
+            self.state.nodes[node.name] = status
+        return away
+
+    def _save(self) -> None:
+        """Only what has changed. Raises OSError."""
+        data = state_file.encode(self.state)
+        if data != self.saved:
+            state_file.save(self.path, data)
+            self.saved = data

@@ -1,0 +1,71 @@
+"""A plan as the service gives it, checked before anything of it becomes part of a command, an address or an object.
+
+Pure.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from diagnoser.model.errors import BadInput
+from diagnoser.model.taxonomy import Action
+
+OURS = "diagnoser "
+"""How the reason of every cordon of ours begins."""
+PLAN_VARIABLE = "DIAGNOSER_PLAN"
+ROLLBACK_VARIABLES = {
+    "checkpoint": "DIAGNOSER_CHECKPOINT",
+    "step": "DIAGNOSER_CHECKPOINT_STEP",
+    "skip_from": "DIAGNOSER_SKIP_FROM",
+    "skip_to": "DIAGNOSER_SKIP_TO",
+}
+"""Field of a plan's rollback -> environment variable of the next launch."""
+_ID = re.compile(r"[A-Za-z0-9_.@:+=-]{1,250}")
+_TYPE = re.compile(r"[a-z0-9_]{1,60}")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSpec:
+    """job: its id at the service. attempt: number of the launch that failed. variables: for the next launch."""
+
+    id: str
+    action: Action
+    job: str
+    attempt: int
+    nodes: tuple[str, ...] = ()
+    failure_type: str = "unknown"
+    variables: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """Why its nodes are taken out. It names the plan: whoever takes over sees what was done for it."""
+        return f"{OURS}{self.id}: {self.failure_type}"
+
+
+def parse_plan(
+    plan: Mapping[str, Any], failure_type: str, valid_node: Callable[[str], str], value: re.Pattern[str]
+) -> PlanSpec:
+    """valid_node: a node's name, or BadInput. value: what a variable may hold here. Raises BadInput."""
+    if not _ID.fullmatch(plan["id"]):
+        raise BadInput("the plan's id has characters that no reason may have")
+    return PlanSpec(
+        id=plan["id"],
+        action=Action(plan["action"]),
+        job=plan["job"],
+        attempt=int(plan["attempt"]),
+        nodes=tuple(valid_node(name) for name in plan["nodes"]),
+        failure_type=failure_type if _TYPE.fullmatch(failure_type) else "unknown",
+        variables=_variables(plan, value) if plan["action"] == Action.ROLLBACK_AND_RESUBMIT else (),
+    )
+
+
+def _variables(plan: Mapping[str, Any], value: re.Pattern[str]) -> tuple[tuple[str, str], ...]:
+    rollback = plan.get("rollback") or {}
+    given = {name: str(rollback[name]) for name in ROLLBACK_VARIABLES if rollback.get(name) not in (None, "")}
+    for name, text in given.items():
+        if not value.fullmatch(text):
+            raise BadInput(f"the rollback's {name} has characters that an environment variable may not have here")
+    if not given:
+        raise BadInput("the plan says to roll back, but not to where")
+    return tuple((ROLLBACK_VARIABLES[name], text) for name, text in given.items())

@@ -1,0 +1,127 @@
+"""The agent as it runs: it watches its cluster, and carries out plans."""
+
+import asyncio
+import signal
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from diagnoser.agent import api_client, state_file, webhook_listener
+from diagnoser.agent.api_client import ApiClient, ClaimedPlan
+from diagnoser.agent.cluster import Cluster, J, JobSource, S
+from diagnoser.agent.executor import Executor
+from diagnoser.agent.observer import Observer
+from diagnoser.agent.state_file import AgentState
+from diagnoser.model.errors import BadInput, Conflict, NotFound, Unavailable
+
+CLAIM_SECONDS = 20.0
+WEBHOOK_SECONDS = 60.0
+LONGEST_WAIT = 30.0
+PLANS_AT_ONCE = 8
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """What the agents of all schedulers are told. poll: longest time between two looks, in seconds. state: folder.
+
+    listen: address for the service's signed webhook, instead of a long poll. secret: of that webhook.
+    """
+
+    server: str
+    cluster: str
+    token: str = ""
+    poll: float = 2.0
+    logs: bool = True
+    state: Path = Path()
+    dry: bool = False
+    listen: str = ""
+    secret: str = ""
+
+
+Build = Callable[[ApiClient, AgentState], tuple[Cluster[S], JobSource[J]]]
+"""(client, what is known from the last run) -> the scheduler's own parts."""
+
+
+def executor_name(scheduler: str) -> str:
+    """As the service shows who carries a plan out."""
+    return f"{scheduler}@{socket.gethostname()}"
+
+
+async def run_agent(
+    options: AgentOptions, scheduler: str, build: Build[S, J], *duties: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
+    """Until SIGTERM or SIGINT. duties: the scheduler's own, which never end. Raises Denied, Unavailable, BadInput."""
+    path = options.state / f"{options.cluster}.json"
+    state = state_file.load(path, time.time())
+    async with api_client.connect(options.server, options.token) as http:
+        client = ApiClient(http)
+        cluster, source = build(client, state)
+        observer = Observer(client, source, options.cluster, path, state)
+        executor = Executor(client, cluster, executor_name(scheduler), time.monotonic, time.time, options.dry)
+        woken = asyncio.Event() if options.listen else None
+        running = [observer.run(options.poll), *(duty() for duty in duties)]
+        if woken:
+            running.append(webhook_listener.listen(options.listen, options.secret, woken))
+        await run(executor, *running, woken=woken)
+
+
+async def run(executor: Executor[S], *duties: Coroutine[Any, Any, None], woken: asyncio.Event | None = None) -> None:
+    """Until SIGTERM or SIGINT. duties: run beside the executor. woken: set when there may be a plan, so that no request
+    has to be held open. Raises Denied."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    log.info("agent_started", cluster=executor.cluster.name, executor=executor.name, dry_run=executor.dry)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for duty in duties:
+                group.create_task(duty)
+            group.create_task(_take_plans(executor, group, woken))
+    except asyncio.CancelledError:
+        log.info("agent_stopped")
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+async def _take_plans(executor: Executor[S], group: asyncio.TaskGroup, woken: asyncio.Event | None) -> None:
+    """Several at a time: a node check of one job must not hold up the others."""
+    turn, pause = asyncio.Semaphore(PLANS_AT_ONCE), 1.0
+    while True:
+        await turn.acquire()
+        try:
+            wait = 0.0 if woken else CLAIM_SECONDS
+            claimed = await executor.client.claim(executor.name, executor.cluster.name, wait)
+            pause = 1.0
+        except (Unavailable, BadInput, NotFound, Conflict) as error:
+            claimed, pause = None, min(2 * pause, LONGEST_WAIT)
+            log.warning("claim_failed", why=str(error), again_in=pause)
+            await asyncio.sleep(pause)
+        if claimed:
+            group.create_task(_carry_out(executor, claimed, turn))
+            continue
+        turn.release()
+        if woken:
+            with suppress(TimeoutError):  # a delivery may get lost: now and then it is asked without one
+                async with asyncio.timeout(WEBHOOK_SECONDS):
+                    await woken.wait()
+            woken.clear()
+
+
+async def _carry_out(executor: Executor[S], claimed: ClaimedPlan, turn: asyncio.Semaphore) -> None:
+    plan = claimed.plan
+    log.info("plan_claimed", plan=plan["id"], action=plan["action"], job=plan["job"], nodes=plan["nodes"])
+    try:
+        await executor.carry_out(claimed)
+    except Unavailable as error:
+        log.warning("plan_left", plan=plan["id"], why=str(error))
+    finally:
+        turn.release()

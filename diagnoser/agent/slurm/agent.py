@@ -1,0 +1,40 @@
+"""Puts the agent for Slurm together."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+
+from diagnoser.agent import api_client
+from diagnoser.agent.api_client import ApiClient
+from diagnoser.agent.give_back import give_back
+from diagnoser.agent.runtime import AgentOptions, run_agent
+from diagnoser.agent.slurm import rest
+from diagnoser.agent.slurm.cluster import SlurmCluster
+from diagnoser.agent.slurm.commands import Slurm
+from diagnoser.agent.slurm.source import SlurmSource
+from diagnoser.agent.state_file import AgentState
+
+
+async def run(
+    options: AgentOptions,
+    program: tuple[str, ...],
+    user: str,
+    slurmrestd: str = "",
+    headers: Callable[[], dict[str, str]] | None = None,
+) -> None:
+    """program: of the node check. slurmrestd: its address, "" for commands only. headers: with its token."""
+    async with AsyncExitStack() as stack:
+        slurm = Slurm()
+        if slurmrestd and headers:
+            daemon = await stack.enter_async_context(api_client.connect(slurmrestd, ""))
+            slurm = rest.over_rest(await rest.connect(daemon, headers))
+
+        def build(client: ApiClient, state: AgentState) -> tuple[SlurmCluster, SlurmSource]:
+            source = SlurmSource(client, slurm, options.cluster, state, time.time, options.logs)
+            return SlurmCluster(slurm, options.cluster, program, user, options.state), source
+
+        await run_agent(options, "slurm", build)
+
+
+async def resume(nodes: Sequence[str]) -> list[str]:
+    return await give_back(SlurmCluster(Slurm(), ""), nodes)

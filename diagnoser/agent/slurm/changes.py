@@ -1,0 +1,82 @@
+"""What is new about a job since the last look. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from diagnoser.agent.changes import STOPPED, Body, Changes, JobRegistration, LifecycleEvent, registration
+from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.slurm.parsing import GONE, JobRecord, rank_map
+from diagnoser.agent.state_file import JobCheckpoint
+
+CODED = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY"})
+"""States whose exit code is the batch script's own; a job that was stopped may show a code of 0."""
+
+SKEW_SECONDS = 5.0
+"""Slurm's times are whole seconds of another clock: what ended shortly before the last look may not have been in it."""
+
+
+def concerns(job: JobRecord, known: bool, since: float) -> bool:
+    """Whether to look at the job: it runs, it is known, or it began and ended since the last look."""
+    return known or job.runs or (job.finished and job.started > 0 and job.ended >= since - SKEW_SECONDS)
+
+
+def diff(
+    job: JobRecord, nodes: Mapping[str, NodeRecord], before: JobCheckpoint, cluster: str
+) -> tuple[JobCheckpoint, Changes]:
+    """The job as it is known from now on, and what to tell."""
+    changes: Changes = []
+    known = before
+    if known.attempt < job.attempt:
+        if known.started and not known.ended:
+            known = replace(known, ended=True)
+            changes.append((_unseen_end(known, nodes), known))
+        known = JobCheckpoint(known.job, job.attempt)
+    if not known.started and (job.runs or job.finished) and job.nodes:
+        changes.append((_registration(job, cluster, known.job), known))
+        known = replace(known, started=True, nodes=job.nodes, output=job.output, uid=job.uid)
+        body: Body = {"kind": "started", "attempt": job.attempt, **_time(job.started)}
+        changes.append((LifecycleEvent(job.attempt, body), known))
+    if job.finished and known.started and not known.ended:
+        known = replace(known, ended=True)
+        changes.append((_end(job, nodes), known))
+    return known, changes
+
+
+def forgotten(known: JobCheckpoint, accounted: JobRecord) -> JobRecord:
+    """A job that the controller has forgotten. accounted: what the accounting says of its end."""
+    return replace(accounted, restarts=known.attempt - 1, nodes=known.nodes, output=known.output, uid=known.uid)
+
+
+def _registration(job: JobRecord, cluster: str, id: str) -> JobRegistration:
+    labels = {"slurm_job": str(job.number), "user": job.user, **job.labels}
+    return registration(id, cluster, job.name, job.nodes, rank_map(job), labels)
+
+
+def _unseen_end(known: JobCheckpoint, nodes: Mapping[str, NodeRecord]) -> LifecycleEvent:
+    """Of an attempt that Slurm requeued at once."""
+    down = _down(known.nodes, nodes)
+    body: Body = {"kind": "cancelled", "attempt": known.attempt, "reason": "REQUEUED"}
+    if down:
+        body |= {"kind": "exit", "code": STOPPED, "reason": "NODE_FAIL", "node": down[0].name}
+    return LifecycleEvent(known.attempt, body, ends=True, lines=tuple(node.record for node in down))
+
+
+def _end(job: JobRecord, nodes: Mapping[str, NodeRecord]) -> LifecycleEvent:
+    kind = {"CANCELLED": "cancelled", "PREEMPTED": "preempted"}.get(job.state, "exit")
+    body: Body = {"kind": kind, "attempt": job.attempt, "reason": job.state, **_time(job.ended)}
+    if kind == "exit" and job.signal:
+        body["signal"] = job.signal
+    elif kind == "exit" and job.state != GONE:
+        body["code"] = job.code if job.state in CODED else job.code or STOPPED
+    down = _down(job.nodes, nodes)
+    if down and job.state == "NODE_FAIL":
+        body["node"] = down[0].name
+    return LifecycleEvent(job.attempt, body, ends=True, lines=tuple(node.record for node in down))
+
+
+def _down(names: tuple[str, ...], nodes: Mapping[str, NodeRecord]) -> list[NodeRecord]:
+    return [nodes[name] for name in names if name in nodes and not nodes[name].up]
+
+
+def _time(seconds: float) -> dict[str, float]:
+    return {"time": seconds} if seconds else {}

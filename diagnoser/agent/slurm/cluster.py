@@ -1,0 +1,81 @@
+"""Slurm, as plans are carried out on it."""
+
+import asyncio
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diagnoser.agent import node_check
+from diagnoser.agent.cluster import CheckResults, Command, CommandAttempt
+from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.plan_spec import PlanSpec, parse_plan
+from diagnoser.agent.slurm import reconcile
+from diagnoser.agent.slurm.check import SrunCheck
+from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Slurm
+from diagnoser.agent.slurm.parsing import valid_node
+from diagnoser.agent.slurm.reconcile import SlurmState, scontrol
+
+AWAY = re.compile(
+    r"Unable to contact slurm controller|slurmrestd is away|Socket timed out|Connection refused|"
+    r"Zero Bytes were transmitted"
+)
+"""Slurm's words when a command did not reach the controller: it is run again when the controller is back."""
+_VALUE = re.compile(r"[^,'\"\\\x00-\x1f\x7f]{1,1000}")
+"""Of a variable of sbatch: other characters would end it early."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmCluster:
+    """program: of the node check and its arguments, as the nodes call it; empty for none. user: whom Slurm knows this
+    process as. folder: for batch scripts."""
+
+    slurm: Slurm
+    name: str
+    program: tuple[str, ...] = ()
+    user: str = "root"
+    folder: Path = Path()
+
+    hold = staticmethod(reconcile.hold)
+    relaunch = staticmethod(reconcile.relaunch)
+    put_back = staticmethod(reconcile.put_back)
+
+    @property
+    def can_check(self) -> bool:
+        return bool(self.program)
+
+    def spec(self, plan: Mapping[str, Any], failure_type: str) -> PlanSpec:
+        reconcile.job_number(self.name, plan["job"])
+        return parse_plan(plan, failure_type, valid_node, _VALUE)
+
+    async def nodes(self, names: Collection[str] = ()) -> Mapping[str, NodeRecord]:
+        return await self.slurm.nodes()
+
+    async def job(self, spec: PlanSpec) -> SlurmState:
+        jobs, number = await self.slurm.jobs(), reconcile.job_number(self.name, spec.job)
+        job, mark = jobs.get(number), reconcile.comment(spec)
+        copies = (one for one in jobs.values() if one.comment == mark and one.number != number)
+        copy = next((one for one in copies if job is None or one.uid == job.uid), None)
+        return SlurmState(job, copy, self.user, str(self.folder / f"{number}.sh"))
+
+    def cordon(self, spec: PlanSpec, node: NodeRecord) -> Command:
+        return scontrol("update", f"nodename={node.name}", "state=drain", f"reason={spec.reason}")
+
+    def uncordon(self, node: NodeRecord) -> Command:
+        return scontrol("update", f"nodename={node.name}", "state=resume")
+
+    async def run(self, command: Command) -> CommandAttempt:
+        result = await self.slurm.runner(command.words, COMMAND_SECONDS)
+        away = result.code != 0 and AWAY.search(result.message)
+        return CommandAttempt(command, None if away else result.code, result.message)
+
+    async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
+        name = reconcile.reservation(spec)
+        nodes, reserved = await asyncio.gather(self.nodes(), self.run(scontrol("show", "reservation", name)))
+        kept = name if reserved.code == 0 else ""
+        check = SrunCheck(self.slurm.runner, self.program, nodes, float(round["timeout_seconds"]), kept)
+        return await node_check.run_groups(round["pairs"], nodes, check.run)
+
+    async def free(self, spec: PlanSpec) -> None:
+        await self.run(scontrol("delete", f"reservationname={reconcile.reservation(spec)}"))

@@ -1,0 +1,282 @@
+"""What Slurm says about jobs and nodes, as records. Pure.
+
+Jobs are read from ``squeue --json``, because the text forms let a job's name or comment pass for other fields.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from diagnoser.agent.nodes import NodeRecord
+from diagnoser.model.errors import BadInput
+
+NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
+NODES_LIMIT = 100_000
+RUNS = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"})
+GONE = "GONE"
+"""Our own word for a job that the controller has forgotten and the accounting does not know."""
+FINISHED = frozenset({GONE, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY",
+                      "BOOT_FAIL", "DEADLINE"})  # fmt: skip
+_FIELD = re.compile(r"(?:^| )([A-Z][A-Za-z:/]*)=")
+_PART = re.compile(r"([^,\[\]]*)(?:\[([0-9,-]+)\]([^,\[\]]*))?(?:,|$)")
+_WHEN = re.compile(r" \[[^\[\]]*@[^\[\]]*\]$")
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job. restarts: launches after the first one. output: path of the batch script's standard output.
+
+    pattern: the same, as the user wrote it. code, signal: how the batch script ended. gpus_per_node: 0 when not known.
+    minutes: time limit, 0 for none.
+    """
+
+    number: int
+    state: str
+    completing: bool = False
+    restarts: int = 0
+    nodes: tuple[str, ...] = ()
+    held: bool = False
+    code: int = 0
+    signal: int = 0
+    started: float = 0.0
+    ended: float = 0.0
+    name: str = ""
+    user: str = ""
+    uid: int = -1
+    gid: int = -1
+    output: str = ""
+    pattern: str = ""
+    folder: str = ""
+    comment: str = ""
+    tasks: int = 0
+    gpus_per_node: int = 0
+    node_count: int = 0
+    minutes: int = 0
+    gres: str = ""
+    batch: bool = True
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def attempt(self) -> int:
+        return self.restarts + 1
+
+    @property
+    def finished(self) -> bool:
+        return self.state in FINISHED
+
+    @property
+    def runs(self) -> bool:
+        return self.state in RUNS
+
+
+def parse_jobs(text: str) -> dict[int, JobRecord]:
+    """Jobs by number, of ``squeue --json`` from Slurm 22.05 on. Raises BadInput."""
+    try:
+        rows = orjson.loads(text)["jobs"]
+        jobs = [_job(row) for row in rows]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"squeue's JSON cannot be read: {type(error).__name__}: {error}") from None
+    return {job.number: job for job in jobs}
+
+
+def parse_account(number: int, text: str) -> JobRecord:
+    """How a job ended, of ``sacct --parsable2 --format=State,ExitCode``; GONE where sacct does not know it."""
+    for line in text.splitlines()[::-1]:  # the last launch is the last line
+        state, _, ending = line.partition("|")
+        word, (code, _, signal) = state.partition(" ")[0], ending.partition(":")
+        if word in FINISHED and code.isdecimal():
+            return JobRecord(number, word, code=int(code), signal=int(signal) if signal.isdecimal() else 0)
+    return JobRecord(number, GONE)
+
+
+def parse_nodes(text: str) -> dict[str, NodeRecord]:
+    """Nodes by name, of ``scontrol -o show node``: one node a line."""
+    nodes = [_node(line) for line in text.splitlines() if line.startswith("NodeName=")]
+    return {node.name: node for node in nodes}
+
+
+def parse_rest_nodes(text: str) -> dict[str, NodeRecord]:
+    """The same, of slurmrestd's JSON. Raises BadInput."""
+    try:
+        nodes = [_rest_node(row) for row in orjson.loads(text)["nodes"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"slurmrestd's JSON cannot be read: {type(error).__name__}: {error}") from None
+    return {node.name: node for node in nodes}
+
+
+def expand(hostlist: str) -> tuple[str, ...]:
+    """``gpu-[01-03,7],login`` -> all its names, in order. Raises BadInput for what is no list of nodes."""
+    names: list[str] = []
+    place = 0
+    while place < len(hostlist):
+        part = _PART.match(hostlist, place)
+        if part is None:
+            raise BadInput(f"{hostlist[:100]!r} is no list of nodes")
+        head, ranges, tail = part.groups()
+        names += [f"{head}{number}{tail}" for number in _numbers(ranges)] if ranges else [head]
+        if len(names) > NODES_LIMIT:
+            raise BadInput(f"a list of more than {NODES_LIMIT} nodes")
+        place = part.end()
+    return tuple(valid_node(name) for name in names)
+
+
+def valid_node(name: str) -> str:
+    """The name, if it can be one of a node and never an option or a list. Raises BadInput."""
+    if not NODE.fullmatch(name):
+        raise BadInput(f"{name[:60]!r} cannot be the name of a node")
+    return name
+
+
+def rank_map(job: JobRecord) -> dict[int, str]:
+    """Rank -> node for tasks in Slurm's block order; empty when Slurm does not know where the ranks are.
+
+    One task on nodes of several GPUs is a launcher that starts the ranks itself, in an order of its own.
+    """
+    count = len(job.nodes)
+    if job.tasks < 2 or not count or job.tasks % count or (job.tasks == count and job.gpus_per_node > 1):
+        return {}
+    return {rank: job.nodes[rank // (job.tasks // count)] for rank in range(job.tasks)}
+
+
+def _job(row: Mapping[str, Any]) -> JobRecord:
+    states = _words(row["job_state"]) + _words(row.get("state_flags"))
+    nodes = expand(_text(row, "nodes"))
+    code, signal = _ending(row.get("exit_code"))
+    return JobRecord(
+        number=_number(row["job_id"]),
+        state=next((state for state in states if state != "COMPLETING"), "COMPLETING"),
+        completing="COMPLETING" in states,
+        restarts=_number(row.get("restart_cnt")),
+        nodes=nodes,
+        held=_set(row.get("priority")) and _number(row.get("priority")) == 0,
+        code=code,
+        signal=signal,
+        started=float(_number(row.get("start_time"))),
+        ended=float(_number(row.get("end_time"))),
+        name=_text(row, "name"),
+        user=_text(row, "user_name"),
+        uid=_number(row.get("user_id")) if row.get("user_id") is not None else -1,
+        gid=_number(row.get("group_id")) if row.get("group_id") is not None else -1,
+        output=_output(row, nodes),
+        pattern=_text(row, "standard_output"),
+        folder=_text(row, "current_working_directory"),
+        comment=_text(row, "comment"),
+        tasks=_number(row.get("tasks")),
+        gpus_per_node=_gpus(row),
+        node_count=_number(row.get("node_count")),
+        minutes=_number(row.get("time_limit")),
+        gres=_text(row, "tres_per_node"),
+        batch=bool(row.get("batch_flag", True)),
+        labels={name: _text(row, name)[:200] for name in ("partition", "account", "qos") if _text(row, name)},
+    )
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: Any) -> int:
+    """Newer versions write numbers as ``{"set": true, "infinite": false, "number": 3}``."""
+    if isinstance(value, Mapping):
+        value = value.get("number") if value.get("set") else 0
+    return int(value or 0)
+
+
+def _set(value: Any) -> bool:
+    return bool(value.get("set")) if isinstance(value, Mapping) else value is not None
+
+
+def _words(value: Any) -> list[str]:
+    """A state is one word in older versions, a list of words in newer ones."""
+    if isinstance(value, str):
+        return [word for word in re.split(r"[ ,+]+", value.upper()) if word]
+    return [str(word).upper() for word in value or ()]
+
+
+def _ending(value: Any) -> tuple[int, int]:
+    """(exit code, signal); older versions give what wait(2) gave."""
+    if isinstance(value, Mapping):
+        signal = value.get("signal") or {}
+        return _number(value.get("return_code")), _number(signal.get("id", signal.get("signal_id")))
+    status = _number(value)
+    return (status >> 8) & 0xFF, status & 0x7F
+
+
+def _gpus(row: Mapping[str, Any]) -> int:
+    found = re.search(r"gres/gpu(?::[^=,:]+)?[=:](\d+)", _text(row, "tres_alloc_str") or _text(row, "tres_req_str"))
+    nodes = _number(row.get("node_count"))
+    return int(found[1]) // nodes if found and nodes else 0
+
+
+def _output(row: Mapping[str, Any], nodes: Sequence[str]) -> str:
+    """Path of the standard output; "" when its pattern holds something that cannot be told from here."""
+    array = _number(row.get("array_job_id"))
+    number, task = str(_number(row["job_id"])), str(_number(row.get("array_task_id")))
+    known = {
+        "%": "%",
+        **dict.fromkeys("jJ", number),
+        "A": str(array) if array else number,
+        "a": task if array else "4294967294",
+        "x": _text(row, "name"),
+        "u": _text(row, "user_name"),
+        **({"N": nodes[0].partition(".")[0]} if nodes else {}),
+        **dict.fromkeys("nt", "0"),
+        "s": "batch",
+    }
+    pattern = _text(row, "standard_output") or ("slurm-%A_%a.out" if array else "slurm-%j.out")
+    parts = re.split(r"%(\d*)(.)", pattern)
+    path = parts[0]
+    for width, letter, rest in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        if letter not in known:
+            return ""
+        path += known[letter].zfill(int(width[:2] or 0)) + rest
+    if not path.startswith("/"):
+        path = f"{_text(row, 'current_working_directory')}/{path}"
+    return path if path.startswith("/") and "\0" not in path else ""
+
+
+def _node(line: str) -> NodeRecord:
+    head, _, reason = line.partition(" Reason=")  # the last field: it may hold what looks like others
+    _, *parts = _FIELD.split(head)
+    fields = dict(zip(parts[::2], parts[1::2], strict=True))
+    state = fields.get("State", "").upper()
+    states = {word.rstrip("*~#!%$@^-") for word in state.split("+")}
+    return _node_record(fields["NodeName"], state, states, reason, fields.get("NodeAddr", ""), fields.get("Gres", ""))
+
+
+def _rest_node(row: Mapping[str, Any]) -> NodeRecord:
+    states = _words(row["state"]) + _words(row.get("state_flags"))
+    state = "+".join(word for word in states if word != "NOT_RESPONDING") + "*" * ("NOT_RESPONDING" in states)
+    return _node_record(
+        row["name"], state, set(states), _text(row, "reason"), _text(row, "address"), _text(row, "gres")
+    )
+
+
+def _node_record(name: str, state: str, states: set[str], reason: str, address: str, gres: str) -> NodeRecord:
+    """state: as Slurm writes it, with a star behind for a node that does not answer; the reason says so only later."""
+    shown = reason or ("Not responding" if "*" in state else "")
+    return NodeRecord(
+        name=valid_node(name),
+        up="*" not in state and states.isdisjoint({"DOWN", "FAIL"}),
+        cordoned="DRAIN" in states,
+        reason=_WHEN.sub("", reason.strip()),
+        record=f"NodeName={name} State={state} Reason={shown}".rstrip(),
+        address=address,
+        gpus=sum(int(count) for count in re.findall(r"\bgpu:(?:[^:,()]+:)?(\d+)", gres)),
+    )
+
+
+def _numbers(ranges: str) -> list[str]:
+    """``01-03,7`` -> 01, 02, 03, 7."""
+    found: list[str] = []
+    for part in ranges.split(","):
+        low, _, high = part.partition("-")
+        first, last = int(low), int(high or low)
+        if last - first > NODES_LIMIT:
+            raise BadInput(f"a list of more than {NODES_LIMIT} nodes")
+        found += [str(number).zfill(len(low)) for number in range(first, last + 1)]
+    return found

@@ -1,0 +1,92 @@
+"""What happens on a Slurm cluster: its jobs, their log files, its nodes."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import structlog
+
+from diagnoser.agent import log_file
+from diagnoser.agent.api_client import ApiClient
+from diagnoser.agent.changes import Changes
+from diagnoser.agent.cluster import ClusterSnapshot
+from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.slurm import changes
+from diagnoser.agent.slurm.commands import Slurm
+from diagnoser.agent.slurm.parsing import JobRecord
+from diagnoser.agent.slurm.reconcile import job_id
+from diagnoser.agent.state_file import AgentState, JobCheckpoint, LogOffset
+from diagnoser.model.errors import BadInput
+
+CHUNKS = 8
+"""Of one log in one look: a long log must not hold up the others."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSource:
+    """logs: whether to ship them. now: seconds since the epoch. Jobs and logs are known by the job's number."""
+
+    client: ApiClient
+    slurm: Slurm
+    cluster: str
+    state: AgentState
+    now: Callable[[], float]
+    logs: bool = True
+
+    @property
+    def log_source(self) -> str:
+        return "scontrol"
+
+    async def wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def look(self, state: AgentState) -> ClusterSnapshot[JobRecord]:
+        now = self.now()
+        listed, nodes = await asyncio.gather(self.slurm.jobs(), self.slurm.nodes())
+        found = {str(number): job for number, job in listed.items()}
+        jobs = {key: job for key, job in found.items() if changes.concerns(job, key in state.jobs, state.time)}
+        for key, known in state.jobs.items():
+            if key not in found and known.started and not known.ended:
+                jobs[key] = changes.forgotten(known, await self.slurm.ended(int(key)))
+        state.logs = {key: offset for key, offset in state.logs.items() if key in jobs}
+        return ClusterSnapshot(jobs, nodes, now)
+
+    async def meet(self, job: JobRecord) -> JobCheckpoint:
+        """The log of a job that was requeued before may hold the lines of earlier launches, which nobody can tell apart
+        now: only what comes from now on is this launch's for sure."""
+        if self.logs and job.restarts and job.output:
+            try:
+                end = log_file.end_of(job.output, job.uid)
+                self.state.logs[str(job.number)] = replace(end, attempt=job.attempt)
+            except (OSError, BadInput) as error:
+                log.debug("log_not_read", job=job.number, why=str(error))
+        return JobCheckpoint(job_id(self.cluster, job.number), job.attempt)
+
+    def diff(
+        self, job: JobRecord, nodes: Mapping[str, NodeRecord], before: JobCheckpoint
+    ) -> tuple[JobCheckpoint, Changes]:
+        return changes.diff(job, nodes, before, self.cluster)
+
+    async def ship(self, job: JobRecord, checkpoint: JobCheckpoint, *, rest: bool) -> None:
+        if not self.logs or not job.output or not checkpoint.started:
+            return
+        key, count = str(job.number), 0
+        offset = self.state.logs.get(key, LogOffset())
+        if offset.attempt != checkpoint.attempt:
+            offset = replace(offset, attempt=checkpoint.attempt, first=True)
+        while rest or count < CHUNKS:
+            count += 1
+            try:
+                chunk = await asyncio.to_thread(log_file.read_chunk, job.output, offset, job.uid, rest=rest)
+            except (OSError, BadInput) as error:
+                log.debug("log_not_read", job=checkpoint.job, why=str(error))
+                return
+            if chunk is None:
+                return
+            try:
+                await self.client.lines(checkpoint.job, checkpoint.attempt, "stdout", chunk.first, chunk.body)
+            except BadInput as error:
+                log.warning("lines_refused", job=checkpoint.job, first=chunk.first, why=str(error))
+            self.state.logs[key] = offset = chunk.offset

@@ -1,0 +1,104 @@
+"""What the agent knows from its last look, in one small file, so that a restart neither repeats nor misses anything.
+
+Losing the file does little harm: lines and events that were sent before count once.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import structlog
+from pydantic import TypeAdapter
+
+from diagnoser.agent.nodes import NodeStatus
+
+VERSION = 2
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class LogOffset:
+    """How far a log has been sent. lines: so many.
+
+    A file: inode: which one it was (0: none yet). position: in bytes. seam: checksum of the bytes just before it; a
+    file that was cut and has grown past it since differs there. attempt: whose lines were read last. first: none of
+    that launch were read yet, so that they count from one when the file begins anew.
+
+    A stream: time: stamp of the last line, as the cluster wrote it. same: lines with just that stamp. done: there will
+    be no more.
+    """
+
+    lines: int = 0
+    inode: int = 0
+    position: int = 0
+    seam: int = 0
+    attempt: int = 0
+    first: bool = True
+    time: str = ""
+    same: int = 0
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobCheckpoint:
+    """What the service has been told about a job. job: its id there. started, ended: its present launch.
+
+    output, uid: path and owner of the log file, where there is one. members: parts of the present launch that come and
+    go by themselves, such as pods; past: those of earlier launches that can still be seen.
+    """
+
+    job: str
+    attempt: int
+    nodes: tuple[str, ...] = ()
+    started: bool = False
+    ended: bool = False
+    output: str = ""
+    uid: int = -1
+    members: tuple[str, ...] = ()
+    past: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class AgentState:
+    """time: of the last look that told everything, in seconds since the epoch. nodes: by name. jobs, logs: by keys that
+    the scheduler's own part chooses."""
+
+    time: float = 0.0
+    jobs: dict[str, JobCheckpoint] = field(default_factory=dict)
+    nodes: dict[str, NodeStatus] = field(default_factory=dict)
+    logs: dict[str, LogOffset] = field(default_factory=dict)
+    version: int = VERSION
+
+
+_STATE = TypeAdapter(AgentState)
+
+
+def load(path: Path, now: float) -> AgentState:
+    """A file that is absent or cannot be read is an agent that begins now."""
+    try:
+        return decode(path.read_bytes())
+    except FileNotFoundError:
+        return AgentState(now)
+    except (OSError, ValueError) as error:
+        log.warning("state_not_read", path=str(path), why=f"{type(error).__name__}: {error}")
+        return AgentState(now)
+
+
+def save(path: Path, data: bytes) -> None:
+    """Replaces the file in one step. data: as ``encode`` gave it. Raises OSError."""
+    draft = path.with_suffix(".new")
+    draft.write_bytes(data)
+    draft.replace(path)
+
+
+def encode(state: AgentState) -> bytes:
+    return orjson.dumps(state)
+
+
+def decode(data: bytes) -> AgentState:
+    """Raises ValueError for anything else than what ``encode`` gave."""
+    state = _STATE.validate_json(data)
+    if state.version != VERSION:
+        raise ValueError(f"version {state.version}")
+    return state

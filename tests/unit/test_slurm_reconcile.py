@@ -1,0 +1,181 @@
+"""What to do next for a plan."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from diagnoser.agent.cluster import Attempts, Command, CommandAttempt, Done, Held, NextStep, Run, Wait
+from diagnoser.agent.plan_spec import PlanSpec
+from diagnoser.agent.slurm import reconcile
+from diagnoser.agent.slurm.cluster import SlurmCluster
+from diagnoser.agent.slurm.commands import Slurm
+from diagnoser.agent.slurm.parsing import JobRecord
+from diagnoser.agent.slurm.reconcile import SlurmState
+from diagnoser.model.errors import BadInput
+from diagnoser.model.taxonomy import Action
+
+SPEC = PlanSpec("p1", Action.CORDON_AND_RESUBMIT, "slurm-east-7", 1, ("n1",), "ecc_error")
+CHECK = replace(SPEC, action=Action.CHECK_AND_RESUBMIT, nodes=())
+FAILED = JobRecord(7, "FAILED", nodes=("n1", "n2"), uid=1001, gid=100, name="seven")
+AGAIN = replace(FAILED, state="PENDING", restarts=1, nodes=())
+REQUEUE = Command(("scontrol", "requeue", "7"))
+HOLD = Command(("scontrol", "requeuehold", "7"))
+SCRIPT = "/state/7.sh"
+
+
+CLUSTER = SlurmCluster(Slurm(), "east")
+
+
+def plan(**fields: Any) -> dict[str, Any]:
+    given = {"id": "p1", "job": "slurm-east-7", "attempt": 1, "action": "resubmit", "nodes": [], "rollback": None}
+    return given | fields
+
+
+def scontrol(*words: str) -> Command:
+    return Command(("scontrol", *words))
+
+
+def relaunched(
+    job: JobRecord | None, *attempts: CommandAttempt, spec: PlanSpec = SPEC, copy: JobRecord | None = None
+) -> NextStep:
+    return reconcile.relaunch(spec, SlurmState(job, copy, "slurm", SCRIPT), Attempts(attempts))
+
+
+def held(job: JobRecord, *attempts: CommandAttempt) -> NextStep:
+    return reconcile.hold(CHECK, SlurmState(job, None, "slurm"), Attempts(attempts))
+
+
+@pytest.mark.parametrize("state", ["FAILED", "RUNNING", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"])
+def test_a_job_that_failed_or_hangs_is_requeued(state: str) -> None:
+    """Slurm ends what still runs."""
+    assert relaunched(replace(FAILED, state=state)) == Run(REQUEUE)
+
+
+def test_nothing_is_requeued_twice() -> None:
+    """The number of launches tells, whoever asked for the requeue."""
+    found = relaunched(AGAIN)
+    assert isinstance(found, Done)
+    assert (found.reached, found.requeued) == (True, "slurm-east-7")
+    assert isinstance(relaunched(FAILED, CommandAttempt(REQUEUE, 0)), Wait)
+    assert isinstance(relaunched(replace(FAILED, completing=True)), Wait)
+
+
+@pytest.mark.parametrize(
+    ("job", "word"),
+    [
+        (None, "no more"),
+        (replace(FAILED, state="CANCELLED"), "cancelled"),
+        (replace(FAILED, state="COMPLETED"), "well"),
+        (replace(FAILED, batch=False), "no batch job"),
+    ],
+)
+def test_what_must_not_run_again_does_not(job: JobRecord | None, word: str) -> None:
+    """A person's cancel is respected, a job that is gone cannot be found."""
+    found = relaunched(job)
+    assert isinstance(found, Done)
+    assert (found.reached, word in found.detail) == (False, True)
+
+
+def test_a_refused_requeue_becomes_a_submission() -> None:
+    """Write the stored script, submit it for the same user without the bad node, then find it by its comment."""
+    refused = CommandAttempt(REQUEUE, 1, "Requested operation is presently disabled")
+    write = relaunched(FAILED, refused)
+    assert write == Run(scontrol("write", "batch_script", "7", SCRIPT))
+    submit = relaunched(FAILED, refused, CommandAttempt(write.command, 0))
+    assert isinstance(submit, Run)
+    assert submit.command.words[0] == "sbatch"
+    assert {"--uid=1001", "--gid=100", "--exclude=n1", "--comment=diagnoser plan p1", "--job-name=seven"} < set(
+        submit.command.words
+    )
+    assert "--export=DIAGNOSER_PLAN=p1" in submit.command.words
+    assert isinstance(
+        relaunched(FAILED, refused, CommandAttempt(write.command, 0), CommandAttempt(submit.command, 0)), Wait
+    )
+    copy = replace(FAILED, number=9, state="PENDING", comment=reconcile.comment(SPEC))
+    assert relaunched(FAILED, refused, copy=copy) == Done(True, "submitted anew as job 9: pending", "slurm-east-9")
+
+
+def test_a_refused_submission_tells_both_refusals() -> None:
+    """Why it was not requeued, and why not submitted."""
+    refused, write = CommandAttempt(REQUEUE, 1, "disabled"), scontrol("write", "batch_script", "7", SCRIPT)
+    found = relaunched(FAILED, refused, CommandAttempt(write, 1, "no script"))
+    assert isinstance(found, Done)
+    assert "disabled" in found.detail
+    assert "no script" in found.detail
+
+
+def test_a_rollback_is_submitted_before_the_old_job_is_stopped() -> None:
+    """So that a death between the two leaves one of them; the new one waits for the end of the old one."""
+    spec = replace(SPEC, action=Action.ROLLBACK_AND_RESUBMIT, nodes=(), variables=(("DIAGNOSER_CHECKPOINT", "/c/9"),))
+    runs = replace(FAILED, state="RUNNING")
+    write = relaunched(runs, spec=spec)
+    assert isinstance(write, Run)
+    submit = relaunched(runs, CommandAttempt(write.command, 0), spec=spec)
+    assert isinstance(submit, Run)
+    assert {"--dependency=afterany:7", "--export=DIAGNOSER_PLAN=p1,DIAGNOSER_CHECKPOINT=/c/9"} < set(
+        submit.command.words
+    )
+    copy = replace(runs, number=9, state="PENDING", comment=reconcile.comment(spec))
+    assert relaunched(runs, spec=spec, copy=copy) == Run(Command(("scancel", "7")))
+    assert isinstance(relaunched(replace(runs, state="CANCELLED"), spec=spec, copy=copy), Done)
+
+
+def test_a_check_holds_the_job_and_keeps_its_nodes() -> None:
+    """Reserve, requeue and hold, check, release; a reservation that is refused does not stop it."""
+    reserve = held(FAILED)
+    assert isinstance(reserve, Run)
+    assert {"nodes=n1,n2", "users=slurm", "flags=ignore_jobs"} < set(reserve.command.words)
+    assert held(FAILED, CommandAttempt(reserve.command, 1)) == Run(HOLD)
+    waiting = replace(AGAIN, held=True)
+    assert held(waiting) == Held()
+    assert relaunched(waiting, spec=CHECK) == Run(scontrol("release", "7"))
+    assert isinstance(relaunched(AGAIN, CommandAttempt(HOLD, 0), spec=CHECK), Done)
+
+
+def test_a_job_that_runs_again_already_is_not_disturbed() -> None:
+    """Its nodes are busy: they cannot be checked."""
+    found = held(replace(AGAIN, state="RUNNING"))
+    assert isinstance(found, Done)
+    assert not found.reached
+
+
+def test_a_job_that_was_held_for_a_plan_of_nobody_is_released() -> None:
+    """As it was; one that a person released meanwhile, or held before the plan, is left alone."""
+    release = scontrol("release", "7")
+    waiting = SlurmState(replace(AGAIN, held=True))
+    assert reconcile.put_back(CHECK, waiting, Attempts()) == Run(release)
+    for state in (SlurmState(AGAIN), SlurmState(replace(FAILED, held=True)), SlurmState(None)):
+        assert isinstance(reconcile.put_back(CHECK, state, Attempts()), Done)
+    assert isinstance(reconcile.put_back(CHECK, waiting, Attempts([CommandAttempt(release, 0)])), Done)
+
+
+def test_a_job_that_waits_is_held_for_the_check() -> None:
+    """Slurm requeued it by itself."""
+    assert held(AGAIN) == Run(scontrol("hold", "7"))
+
+
+def test_a_plan_is_checked_before_use() -> None:
+    """Names go to command lines, and a type to a drain's reason."""
+    back = {"checkpoint": "/c/step 4", "step": 4, "skip_from": None, "skip_to": None}
+    found = CLUSTER.spec(plan(action="rollback_and_resubmit", rollback=back, nodes=["n1"]), "loss spike!")
+    assert (found.job, found.nodes, found.failure_type) == ("slurm-east-7", ("n1",), "unknown")
+    assert found.variables == (("DIAGNOSER_CHECKPOINT", "/c/step 4"), ("DIAGNOSER_CHECKPOINT_STEP", "4"))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"job": "slurm-west-7"},
+        {"job": "slurm-east-7;reboot"},
+        {"job": "llm-7b"},
+        {"id": "p 1"},
+        {"nodes": ["-a"]},
+        {"action": "rollback_and_resubmit", "rollback": {"checkpoint": "/c,LD_PRELOAD=/tmp/x.so"}},
+        {"action": "rollback_and_resubmit"},
+    ],
+)
+def test_a_plan_with_foreign_parts_is_refused(bad: dict[str, Any]) -> None:
+    """A job of another cluster, an id or a name that could be an option, a value that ends its variable early."""
+    with pytest.raises(BadInput):
+        CLUSTER.spec(plan(**bad), "ecc_error")

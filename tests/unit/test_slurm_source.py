@@ -1,0 +1,88 @@
+"""The observer over a Slurm that answers from texts."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from diagnoser.agent.api_client import ApiClient
+from diagnoser.agent.observer import Observer
+from diagnoser.agent.slurm.commands import CommandResult, Slurm
+from diagnoser.agent.slurm.parsing import GONE, JobRecord, parse_account
+from diagnoser.agent.slurm.source import SlurmSource
+from diagnoser.agent.state_file import AgentState
+
+NODES = "NodeName=n1 NodeAddr=n1 State=IDLE\n"
+
+
+@dataclass
+class Texts:
+    """squeue: jobs that it lists. sacct: what it prints; None: there is no accounting."""
+
+    squeue: list[dict[str, object]] = field(default_factory=list)
+    sacct: str | None = None
+    asked: list[str] = field(default_factory=list)
+
+    async def run(self, words: Sequence[str], seconds: float) -> CommandResult:
+        self.asked.append(words[0])
+        if words[0] == "squeue":
+            return CommandResult(tuple(words), 0, json.dumps({"jobs": self.squeue}))
+        if words[0] == "sacct":
+            return CommandResult(tuple(words), 1 if self.sacct is None else 0, self.sacct or "")
+        return CommandResult(tuple(words), 0, NODES)
+
+
+@dataclass
+class Heard:
+    """What the service is told: (path, body)."""
+
+    said: list[tuple[str, str]] = field(default_factory=list)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        self.said.append((request.url.path.removeprefix("/api/v1"), request.content.decode()))
+        return httpx.Response(204)
+
+
+@pytest.mark.parametrize(
+    ("sacct", "end"),
+    [
+        ("FAILED|3:0\n", {"kind": "exit", "attempt": 1, "reason": "FAILED", "code": 3}),
+        ("CANCELLED by 1001|0:15\n", {"kind": "cancelled", "attempt": 1, "reason": "CANCELLED"}),
+        ("NODE_FAIL|0:0\nCOMPLETED|0:0\n", {"kind": "exit", "attempt": 1, "reason": "COMPLETED", "code": 0}),
+        ("", {"kind": "exit", "attempt": 1, "reason": GONE}),
+        (None, {"kind": "exit", "attempt": 1, "reason": GONE}),
+    ],
+)
+async def test_a_job_that_the_controller_has_forgotten_has_an_end(
+    tmp_path: Path, sacct: str | None, end: dict[str, object]
+) -> None:
+    """By the accounting where there is one; the rest of its log is shipped first, and all of it once."""
+    output = tmp_path / "7.log"
+    output.write_text("step 1\n")
+    row = {"job_id": 7, "job_state": "RUNNING", "nodes": "n1", "user_id": os.getuid(), "start_time": 100}
+    texts = Texts([row | {"standard_output": str(output), "current_working_directory": "/"}], sacct)
+    heard = Heard()
+    transport = httpx.MockTransport(heard.answer)
+    async with httpx.AsyncClient(transport=transport, base_url="http://diagnoser.test") as client:
+        state, api = AgentState(900.0), ApiClient(client)
+        source = SlurmSource(api, Slurm(texts.run), "east", state, lambda: 1000.0)
+        observer: Observer[JobRecord] = Observer(api, source, "east", tmp_path / "east.json", state)
+        await observer.poll_once()
+        output.write_text("step 1\nRuntimeError: late\n")
+        texts.squeue = []
+        await observer.poll_once()
+        await observer.poll_once()
+    last = heard.said[-2:]
+    assert last[0] == ("/logs", "RuntimeError: late\n")
+    assert (last[1][0], json.loads(last[1][1])) == ("/jobs/slurm-east-7/events", end)
+    assert texts.asked.count("sacct") == 1
+
+
+def test_an_account_that_cannot_be_read_says_nothing() -> None:
+    """Neither a state that is none, nor a job that still runs by what was written last."""
+    for text in ("", "\n", "RUNNING|0:0\n", "sacct: error\n", "FAILED|x:y\n"):
+        assert parse_account(7, text).state == GONE

@@ -28,9 +28,10 @@ from tests import accuracy_bars
 from tests.corpus import CORPUS
 
 TABLE = Path(__file__).resolve().parents[1] / "rules" / "calibration.yaml"
-FLOOR, FEW, HEURISTIC, NOTHING = 0.3, 8, 0.7, 0.1
+FLOOR, FEW, HEURISTIC, NOTHING, SANDBOX, LEARNED = 0.3, 8, 0.7, 0.1, 0.5, 0.9
 """Confidence below which the answer is unknown; how many cases of the prior smooth a kind that was seldom seen;
-the priors of heuristics and of verdicts that nothing was found."""
+the priors of heuristics and of verdicts that nothing was found; what a sandbox rule (untested: even odds) and a learned
+one (as much as a confirmed incident) may say at most."""
 HEAD = "# Share of right verdicts by kind of verdict on the labelled logs; made by `python -m tests.calibrate`.\n"
 
 
@@ -64,7 +65,7 @@ class _Sample:
 def main(date: str) -> None:
     analyzer = accuracy_bars.load()
     engine = _Without(analyzer.knowledge.engine.ruleset)
-    recording = _Recording(made=date, cases=0, floor=0.0, default=1.0, kinds={})
+    recording = _Recording(made=date, cases=0, floor=0.0, default=1.0, sandbox=1.0, learned=1.0, kinds={})
     knowledge = replace(analyzer.knowledge, engine=engine, calibration=recording)
     logs = [
         (label, analyzer.read(BytesIO((CORPUS / folder / f"{label.id}.log").read_bytes())).evidence)
@@ -103,6 +104,8 @@ def _table(date: str, cases: int, samples: list[_Sample]) -> dict[str, object]:
         "cases": cases,
         "floor": FLOOR,
         "default": round(mean, 3),
+        "sandbox": SANDBOX,
+        "learned": LEARNED,
         "kinds": {
             kind: round(_smoothed(right, priors.get(re.split(r"[._]", kind)[0], HEURISTIC)), 3)
             for kind, right in sorted(kinds.items())

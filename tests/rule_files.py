@@ -1,11 +1,18 @@
 """Small rule sets and logs for tests of the rules ring."""
 
+from collections.abc import Sequence
+
 import yaml
 
+from diagnoser.config.loader import load_analyzer
+from diagnoser.config.settings import Settings
 from diagnoser.model import Evidence, Line, Stream, Traceback
 from diagnoser.model.taxonomy import FailureType, category_of
-from diagnoser.rules import schema
-from diagnoser.rules.engine import Engine
+from diagnoser.rules import candidates, schema
+from diagnoser.rules.candidates import Break, Candidate
+from diagnoser.rules.engine import Engine, Hit
+
+HEURISTICS = load_analyzer(Settings()).knowledge.heuristics
 
 
 def rule(id: str, type: str = "ecc_error", **fields: object) -> tuple[str, str]:
@@ -15,8 +22,10 @@ def rule(id: str, type: str = "ecc_error", **fields: object) -> tuple[str, str]:
         "title": f"Title of {id}",
         "type": type,
         "role": "root",
+        "maturity": "stable",
         "anchors": ["marker"],
         "patterns": ["marker"],
+        "specificity": "family",
         "mitigation": "Mend it.",
         "examples": {"match": ["a marker here"], "no_match": ["nothing here"]},
     }
@@ -26,6 +35,11 @@ def rule(id: str, type: str = "ecc_error", **fields: object) -> tuple[str, str]:
 
 def engine(*files: tuple[str, str]) -> Engine:
     return Engine(schema.load(dict(files)))
+
+
+def collect(evidence: Evidence, hits: Sequence[Hit] = (), loss: Break | None = None) -> tuple[Candidate, ...]:
+    """Candidates by the shipped tables of exceptions and keywords."""
+    return candidates.collect(evidence, hits, HEURISTICS, loss)
 
 
 def log(*bodies: str, ranks: dict[int, int] | None = None, tracebacks: tuple[Traceback, ...] = ()) -> Evidence:

@@ -73,6 +73,8 @@ def rules_test(
         ruleset = analyzer.knowledge.engine.ruleset
         load_codes(site(), ruleset)
     faults = examples.check(Engine(ruleset), analyzer.evidence_of)
+    heuristics = analyzer.knowledge.heuristics
+    faults += heuristics.keywords.faults("keywords.yaml") + heuristics.exceptions.faults("exceptions.yaml")
     if faults:
         raise RuleFaults(faults)
     rules = ruleset.rules

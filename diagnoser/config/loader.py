@@ -8,7 +8,8 @@ from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.recovery import policy
-from diagnoser.rules import calibration, schema, xid
+from diagnoser.rules import calibration, exceptions, keyword_classifier, schema, xid
+from diagnoser.rules.candidates import Heuristics
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.schema import RuleSet
 from diagnoser.rules.xid import Codes
@@ -18,14 +19,28 @@ def load_analyzer(settings: Settings) -> LogAnalyzer:
     """Rules, filters, policy and calibration of this site. Raises RuleFaults, BadInput."""
     folder = settings.rules_dir or files.bundled("rules")
     rules = {path: text for path, text in files.texts(folder, "*/*.yaml").items() if not path.startswith("filters/")}
-    ruleset = schema.load(rules)
+    ruleset = schema.load(rules, _lists(folder))
     knowledge = RuleKnowledge(
         Engine(ruleset),
+        _heuristics(folder),
         policy.load("policy.yaml", files.text(folder / "policy.yaml")),
         calibration.load("calibration.yaml", files.text(folder / "calibration.yaml")),
     )
     gate = Prefilter(knowledge.anchors, ruleset.watched)
     return LogAnalyzer(knowledge, gate, parse_filters(files.texts(folder / "filters", "*.yaml")))
+
+
+def _lists(folder: Path) -> schema.Lists:
+    """None where the site keeps no such file: its rules then name each type."""
+    path = folder / "explains.yaml"
+    return schema.load_lists(path.name, files.text(path)) if path.exists() else {}
+
+
+def _heuristics(folder: Path) -> Heuristics:
+    return Heuristics(
+        exceptions.load("exceptions.yaml", files.text(folder / "exceptions.yaml")),
+        keyword_classifier.load("keywords.yaml", files.text(folder / "keywords.yaml")),
+    )
 
 
 def load_more(analyzer: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet]:
@@ -36,7 +51,8 @@ def load_more(analyzer: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet
     found = files.texts(folder, "*/*.yaml")
     filters = {path: text for path, text in found.items() if path.startswith("filters/")}
     parse_filters(filters)
-    ruleset = schema.load({path: text for path, text in found.items() if path not in filters})
+    own = {path: text for path, text in found.items() if path not in filters}
+    ruleset = schema.load(own, analyzer.knowledge.engine.ruleset.lists)
     return analyzer.with_rules(ruleset), ruleset
 
 

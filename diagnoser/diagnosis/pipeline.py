@@ -13,10 +13,10 @@ from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.rules import candidates, causality, run_end
 from diagnoser.rules.calibration import Calibration
 from diagnoser.rules.candidate_set import RejectionReason
-from diagnoser.rules.candidates import Candidate
+from diagnoser.rules.candidates import Candidate, Heuristics
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.engine import Engine, Hit
-from diagnoser.rules.schema import Blame, Role
+from diagnoser.rules.schema import Blame, Maturity, Role
 
 _T = FailureType
 _DEATHS = frozenset({_T.SEGMENTATION_FAULT, _T.HOST_OUT_OF_MEMORY, _T.NODE_FAILURE})
@@ -32,6 +32,7 @@ class RuleKnowledge:
     """What a diagnosis is made with; loaded once, shared by all."""
 
     engine: Engine
+    heuristics: Heuristics
     policy: Policy
     calibration: Calibration
 
@@ -51,7 +52,7 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, now: fl
     begins = launches.starts(evidence, _ends(hits))
     series = replace(evidence, progress=launches.series(evidence, begins))
     loss = verdict.loss_break(series)
-    found = candidates.collect(evidence, hits, loss)
+    found = candidates.collect(evidence, hits, knowledge.heuristics, loss)
     story = causality.decide(evidence, found, _recovered(evidence), begins, diverged=loss is not None)
     place = locate(evidence, facts, story, begins)
     quiet = None if now is None else silence(launches.around(evidence, begins, len(evidence.lines)).evidence, now)
@@ -160,7 +161,8 @@ def _advised(diagnosis: Diagnosis, story: CausalResult, facts: Facts, policy: Po
     root = story.root
     grounds = DecisionBasis(
         node_named=suspect_nodes.named(diagnosis.nodes) and diagnosis.category is Category.INFRASTRUCTURE,
-        stable=bool(root and root.stable),
+        stable=root is not None and root.maturity is Maturity.STABLE,
+        sandbox=root is not None and root.maturity is Maturity.SANDBOX,
         hint=root.action if root else None,
     )
     known = replace(diagnosis, grounds=grounds)

@@ -29,7 +29,7 @@ from diagnoser.rules.calibration import Calibration
 from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.candidates import Break, Candidate
 from diagnoser.rules.causality import CausalResult
-from diagnoser.rules.schema import Role
+from diagnoser.rules.schema import Role, Specificity
 
 _T = FailureType
 _MACHINERY = re.compile(r"^c10::(?:Error|detail)|google::LogMessage|<unknown function>|^(?:raise|abort|gsignal) ?\(")
@@ -88,7 +88,7 @@ def build_diagnosis(
     hung = quiet is not None and quiet.confirmed
     said = outcome.reported(facts.events)
     kind, by = _named(facts, root, said, hung=hung, finished=progress.reached_total(evidence))
-    sure = confidence.bounded(calibration.of(_bin(story, by)), by)
+    sure = calibration.bounded(calibration.of(_bin(story, by)), by, root.maturity if root else None)
     if kind is _T.UNKNOWN or (sure < calibration.floor and category_of(kind) is not Category.NONE):
         kind, sure = _T.UNKNOWN, min(sure, calibration.floor)
     shown = root if root and (kind is root.type or kind is _T.UNKNOWN) else None
@@ -138,7 +138,7 @@ def _says_nothing(root: Candidate) -> bool:
 def _bin(story: CausalResult, by: str) -> str:
     root = story.root
     if root is None:
-        return confidence.kind(by, "none", 0, 0)
+        return confidence.kind(by, "none", Specificity.WORD, 0)
     rivals = {
         one.type
         for one, why in story.rejected

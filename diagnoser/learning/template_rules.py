@@ -11,10 +11,8 @@ import yaml
 from diagnoser.learning.rule_context import RuleContext
 from diagnoser.model import Signature
 from diagnoser.retrieval import signature
-from diagnoser.rules.schema import Maturity, Role
+from diagnoser.rules.schema import Maturity, Role, Specificity
 
-SPECIFICITY = 60
-"""As exact as a shipped rule that knows its message."""
 _LENGTH, _ANCHOR = 240, 60
 _LEAST_ANCHOR = 6
 _FALLBACK = "all ranks finished the step"
@@ -75,7 +73,7 @@ def rule_text(id: str, context: RuleContext, draft: RuleDraft) -> str:
         "patterns": list(draft.patterns),
         "unless": list(draft.unless),
         "explains": [str(kind) for kind in context.explains],
-        "specificity": SPECIFICITY,
+        "specificity": Specificity.MESSAGE.name.lower(),
         "mitigation": draft.mitigation or f"A person named this line as the cause ({context.type}): look at it first.",
         "examples": {"match": [context.line], "no_match": list(_counter_examples(context, draft.patterns))},
     }

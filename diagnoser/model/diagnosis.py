@@ -64,11 +64,15 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class DecisionBasis:
-    """What the policy table looked at beside the verdict. hint: the action that the deciding rule asks for."""
+    """What the policy table looked at beside the verdict.
+
+    stable, sandbox: maturity of the deciding rule; both false where no rule decided. hint: the action that it asks for.
+    """
 
     node_named: bool = False
     stable: bool = False
     hint: Action | None = None
+    sandbox: bool = False
 
 
 @dataclass(frozen=True, slots=True)

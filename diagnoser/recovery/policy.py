@@ -25,7 +25,7 @@ class PolicyCondition(_Strict):
     categories: tuple[Category, ...] = ()
     node: Literal["named", "unnamed"] | None = None
     confidence_min: Annotated[float, Field(ge=0, le=1)] = 0.0
-    maturity: Literal["stable"] | None = None
+    maturity: Literal["sandbox", "stable"] | None = None
     hinted: tuple[Action, ...] = ()
     labels: dict[str, tuple[str, ...]] = {}
 
@@ -91,7 +91,11 @@ class PolicyTable(_Strict):
 
 @dataclass(frozen=True, slots=True)
 class PolicyCase:
-    """What the table looks at. hint: the action that the deciding rule asks for, if any. labels: of the job."""
+    """What the table looks at.
+
+    stable, sandbox: maturity of the deciding rule; both false without one. hint: the action that it asks for, if any.
+    labels: of the job.
+    """
 
     type: FailureType
     category: Category
@@ -99,6 +103,7 @@ class PolicyCase:
     node_named: bool
     stable: bool
     hint: Action | None = None
+    sandbox: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -111,6 +116,7 @@ def case_of(diagnosis: Diagnosis, labels: Mapping[str, str] | None = None) -> Po
         confidence=diagnosis.confidence,
         node_named=grounds.node_named,
         stable=grounds.stable,
+        sandbox=grounds.sandbox,
         hint=grounds.hint,
         labels=labels or {},
     )
@@ -236,7 +242,10 @@ def _why_not(when: PolicyCondition, case: PolicyCase) -> str:
             case.confidence >= when.confidence_min,
             f"confidence {case.confidence:.2f} is below {when.confidence_min:.2f}",
         ),
-        (when.maturity is None or case.stable, "the verdict does not come from a stable rule"),
+        (
+            when.maturity is None or (case.stable if when.maturity == "stable" else case.sandbox),
+            f"the verdict does not come from a {when.maturity} rule",
+        ),
         (not when.hinted or case.hint in when.hinted, f"the rule asks for {case.hint or 'nothing'}"),
         *(
             (case.labels.get(label) in values, f"label {label} is {case.labels.get(label, 'not set')}")

@@ -1,6 +1,6 @@
 """How often a verdict of a kind was right on labelled logs: the confidence that a diagnosis states.
 
-The table is data (``rules/calibration.yaml``), made by ``tests/accuracy_bars.py --calibrate`` and stored with its date.
+The table is data (``rules/calibration.yaml``), made by ``python -m tests.calibrate`` and stored with its date.
 """
 
 from typing import Annotated
@@ -9,16 +9,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.model import yaml_loader
 from diagnoser.model.errors import RuleFaults
+from diagnoser.rules.schema import Maturity, Specificity
 
-LEARNED = 0.9
-"""A learned rule says no more than a confirmed incident does: its like was not measured on labelled logs."""
 LEARNED_PREFIX = "learned_"
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class Calibration(BaseModel):
-    """kinds: kind of verdict (see ``kind``) -> share that was right. floor: below it the answer is ``unknown``."""
+    """kinds: kind of verdict (see ``kind``) -> share that was right. floor: below it the answer is ``unknown``.
+
+    sandbox, learned: most that a sandbox rule and a learned rule in force may say: neither was measured on labelled
+    logs, but a learned one has been confirmed.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -26,15 +29,18 @@ class Calibration(BaseModel):
     cases: int
     floor: Probability
     default: Probability
+    sandbox: Probability
+    learned: Probability
     kinds: dict[str, Probability]
 
     def of(self, kind: str) -> float:
         return self.kinds.get(kind, self.default)
 
-
-def bounded(sure: float, decided_by: str) -> float:
-    """``sure``, or less where a learned rule decided."""
-    return min(sure, LEARNED) if decided_by.startswith(f"rule:{LEARNED_PREFIX}") else sure
+    def bounded(self, sure: float, decided_by: str, maturity: Maturity | None) -> float:
+        """``sure``, or less where the rule that decided was not measured."""
+        if decided_by.startswith(f"rule:{LEARNED_PREFIX}"):
+            return min(sure, self.learned)
+        return min(sure, self.sandbox) if maturity is Maturity.SANDBOX else sure
 
 
 def load(path: str, text: str) -> Calibration:
@@ -45,11 +51,10 @@ def load(path: str, text: str) -> Calibration:
     return table
 
 
-def kind(decided_by: str, role: str, specificity: int, rivals: int) -> str:
-    """The bin of a verdict: who decided, in what role, how exact, and whether another root contradicts it.
+def kind(decided_by: str, role: str, specificity: Specificity, rivals: int) -> str:
+    """The bin of a verdict: who decided, in what role, how exactly, and whether another root contradicts it.
 
     rivals: open root candidates of another type.
     """
-    exact = "exact" if specificity >= 60 else "family" if specificity > 30 else "class"
     who = "rule" if decided_by.startswith("rule:") else decided_by.partition(":")[2]
-    return f"{who}.{role}.{exact}.{'contested' if rivals else 'alone'}"
+    return f"{who}.{role}.{specificity.name.lower()}.{'contested' if rivals else 'alone'}"

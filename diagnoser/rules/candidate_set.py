@@ -9,8 +9,6 @@ from diagnoser.rules.schema import Role
 
 SAME_STORY = 40
 """Lines within which two candidates speak of the same event."""
-CLASS = 30
-"""Specificity up to which a rule knows an exception by its class alone."""
 
 
 class RejectionReason(StrEnum):

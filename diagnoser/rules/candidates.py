@@ -6,13 +6,11 @@ from dataclasses import dataclass, replace
 
 from diagnoser.model import Evidence, Stream, Traceback
 from diagnoser.model.taxonomy import Action, FailureType
-from diagnoser.rules import exceptions, keyword_classifier
 from diagnoser.rules.engine import Hit
-from diagnoser.rules.schema import Blame, Maturity, Role
+from diagnoser.rules.exceptions import ExceptionTable
+from diagnoser.rules.keyword_classifier import KeywordClassifier
+from diagnoser.rules.schema import Blame, Maturity, Role, Specificity
 
-_SERIES, _TRACED, _GENERIC, _BARE, _WORDS = 60, 40, 25, 15, 10
-"""Specificity of a break in the loss series, of a traceback's exception, of one whose class says little, of a line that
-names an exception outside of any traceback, of a line that only complains."""
 _LAST_WORDS = 60
 """Lines before the end of a stream in which words alone may count: who goes on for longer has not failed there."""
 _BARE_EXCEPTION = re.compile(
@@ -28,11 +26,20 @@ _IGNORED = ("Exception ignored in", "Error in atexit", "--- Logging error ---")
 
 
 @dataclass(frozen=True, slots=True)
+class Heuristics:
+    """What is asked where no rule knows a line."""
+
+    exceptions: ExceptionTable
+    keywords: KeywordClassifier
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A line that could be the cause.
 
     line: index into ``Evidence.lines``. explains: types, or ``all``. trace: index into ``Evidence.tracebacks`` or -1.
-    raised: the line is an exception as Python or C++ prints it, not a log line that speaks of one.
+    maturity: of the rule, None without one. raised: the line is an exception as Python or C++ prints it, not a log line
+    that speaks of one. control_flow: its class is raised on purpose and handled.
     """
 
     line: int
@@ -40,17 +47,18 @@ class Candidate:
     role: Role
     by: str
     why: str
-    specificity: int
+    specificity: Specificity
     explains: frozenset[str] = frozenset()
     blame: Blame = Blame.NONE
     rank: int | None = None
     node: str | None = None
     gpu: str | None = None
-    stable: bool = False
+    maturity: Maturity | None = None
     action: Action | None = None
     mitigation: str = ""
     trace: int = -1
     raised: bool = False
+    control_flow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,9 @@ class Break:
     why: str
 
 
-def collect(evidence: Evidence, hits: Sequence[Hit], loss: Break | None = None) -> tuple[Candidate, ...]:
+def collect(
+    evidence: Evidence, hits: Sequence[Hit], heuristics: Heuristics, loss: Break | None = None
+) -> tuple[Candidate, ...]:
     """One candidate a line at most, in the order of the lines; where the best rule is benign, a benign one."""
     traces = {trace.raised: number for number, trace in enumerate(evidence.tracebacks)}
     best: dict[int, Candidate] = {}
@@ -71,13 +81,13 @@ def collect(evidence: Evidence, hits: Sequence[Hit], loss: Break | None = None) 
     best = {line: _demoted(one, evidence) for line, one in best.items()}
     if loss is not None:
         best.setdefault(loss.line, _of_loss(evidence, loss))
-    for candidate in (*_of_traces(evidence), *_of_bare_lines(evidence)):
+    for candidate in (*_of_traces(evidence, heuristics.exceptions), *_of_bare_lines(evidence, heuristics.exceptions)):
         best.setdefault(candidate.line, candidate)
-    found = [_asserted(_worded(one, evidence), evidence) for one in best.values()]
+    found = [_asserted(_worded(one, evidence, heuristics.keywords), evidence) for one in best.values()]
     done = max((one.line for one in found if one.type is FailureType.COMPLETED and one.role is Role.ROOT), default=-1)
     if not any(one.role in (Role.ROOT, Role.SYMPTOM) for one in found if one.line > done):
-        found += [one for one in _of_words(evidence, set(best)) if one.line > done]
-    return tuple(sorted(found, key=lambda one: one.line))
+        found += [one for one in _of_words(evidence, set(best), heuristics.keywords) if one.line > done]
+    return tuple(sorted((_classed(one, evidence, heuristics.exceptions) for one in found), key=lambda one: one.line))
 
 
 def _of_rule(hit: Hit, evidence: Evidence, trace: int) -> Candidate:
@@ -94,7 +104,7 @@ def _of_rule(hit: Hit, evidence: Evidence, trace: int) -> Candidate:
         rank=hit.rank if hit.rank is not None else (line.rank if line.rank >= 0 else None),
         node=hit.node,
         gpu=hit.gpu,
-        stable=rule.maturity is Maturity.STABLE,
+        maturity=rule.maturity,
         action=rule.action,
         mitigation=rule.mitigation,
         trace=trace,
@@ -102,17 +112,22 @@ def _of_rule(hit: Hit, evidence: Evidence, trace: int) -> Candidate:
     )
 
 
-def _worded(one: Candidate, evidence: Evidence) -> Candidate:
+def _classed(one: Candidate, evidence: Evidence, table: ExceptionTable) -> Candidate:
+    handled = one.trace >= 0 and table.is_control_flow(evidence.tracebacks[one.trace].exception)
+    return replace(one, control_flow=True) if handled else one
+
+
+def _worded(one: Candidate, evidence: Evidence, keywords: KeywordClassifier) -> Candidate:
     """An exception whose class says nothing is named by its message, where that tells."""
     printed = one.raised or one.by == "heuristic:exception_line"
-    if one.type is not FailureType.RUNTIME_ERROR or one.specificity > _GENERIC or not printed:
+    if one.type is not FailureType.RUNTIME_ERROR or one.specificity > Specificity.CLASS or not printed:
         return one
     trace = evidence.tracebacks[one.trace] if one.trace >= 0 else None
-    kind = keyword_classifier.says(trace.message if trace else evidence.lines[one.line].body)
+    kind = keywords.says(trace.message if trace else evidence.lines[one.line].body)
     return one if kind is None else replace(one, type=kind, by="heuristic:words", mitigation="", action=None)
 
 
-def _of_words(evidence: Evidence, known: Collection[int]) -> list[Candidate]:
+def _of_words(evidence: Evidence, known: Collection[int], keywords: KeywordClassifier) -> list[Candidate]:
     """Lines near the end that complain in words of a failure, for logs in which nothing else was found."""
     found = []
     ends: dict[Stream, int] = {}
@@ -121,11 +136,11 @@ def _of_words(evidence: Evidence, known: Collection[int]) -> list[Candidate]:
     for index, line in enumerate(evidence.lines):
         if index in known or line.number < ends[line.stream] - _LAST_WORDS:
             continue
-        kind = keyword_classifier.complains(line.body)
+        kind = keywords.complains(line.body)
         if kind is not None:
             why = "no rule knows this line; its words speak of it"
             rank = line.rank if line.rank >= 0 else None
-            found.append(Candidate(index, kind, Role.ROOT, "heuristic:words", why, _WORDS, rank=rank))
+            found.append(Candidate(index, kind, Role.ROOT, "heuristic:words", why, Specificity.WORD, rank=rank))
     return found
 
 
@@ -157,29 +172,29 @@ def _of_loss(evidence: Evidence, loss: Break) -> Candidate:
         role=Role.ROOT,
         by="heuristic:loss_series",
         why=loss.why,
-        specificity=_SERIES,
+        specificity=Specificity.MESSAGE,
         rank=rank if rank >= 0 else None,
         mitigation="Go back to the last checkpoint before the break, and skip the batches since then.",
     )
 
 
-def _of_traces(evidence: Evidence) -> Iterator[Candidate]:
+def _of_traces(evidence: Evidence, table: ExceptionTable) -> Iterator[Candidate]:
     for number, trace in enumerate(evidence.tracebacks):
-        reading = exceptions.read(trace.exception, trace.message)
+        reading = table.read(trace.exception, trace.message)
         yield Candidate(
             line=trace.raised,
             type=reading.type,
             role=Role.TEARDOWN if _ending(evidence, trace) else reading.role,
             by="heuristic:exception_class",
             why=f"a traceback ends in {trace.exception}",
-            specificity=_GENERIC if reading.generic else _TRACED,
+            specificity=Specificity.CLASS if reading.generic else Specificity.FAMILY,
             rank=trace.rank if trace.rank >= 0 else None,
             trace=number,
             raised=True,
         )
 
 
-def _of_bare_lines(evidence: Evidence) -> Iterator[Candidate]:
+def _of_bare_lines(evidence: Evidence, table: ExceptionTable) -> Iterator[Candidate]:
     """Exception lines outside of joined tracebacks: cut logs, loggers that print only the last line."""
     traced = {index for trace in evidence.tracebacks for index in trace.lines}
     for index, line in enumerate(evidence.lines):
@@ -187,14 +202,14 @@ def _of_bare_lines(evidence: Evidence) -> Iterator[Candidate]:
             continue
         found = _BARE_EXCEPTION.match(line.body)
         if found:
-            reading = exceptions.read(found["name"], found["message"])
+            reading = table.read(found["name"], found["message"])
             yield Candidate(
                 line=index,
                 type=reading.type,
                 role=reading.role,
                 by="heuristic:exception_line",
                 why=f"a line names {found['name']}",
-                specificity=_BARE,
+                specificity=Specificity.WORD,
                 rank=line.rank if line.rank >= 0 else None,
                 raised=bool(_RAISED.match(line.body)),
             )

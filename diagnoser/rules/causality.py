@@ -10,18 +10,17 @@ from dataclasses import dataclass
 
 from diagnoser.model import Evidence
 from diagnoser.model.taxonomy import Category, FailureType, category_of
-from diagnoser.rules import exceptions
-from diagnoser.rules.candidate_set import CLASS, SAME_STORY, CandidateSet, RejectionReason
+from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
 from diagnoser.rules.candidates import Candidate
 from diagnoser.rules.run_end import settle_attempts, settle_end
-from diagnoser.rules.schema import Blame, Role
+from diagnoser.rules.schema import Blame, Role, Specificity
 
 _REPORTED = 60
 """Lines within which a launcher reports a death that peers have noticed."""
 _HABIT = 3
 """Times that a run has survived an exception before one more of its kind is taken for handled."""
-_AS_EXACT = 20
-"""A raised exception is shown rather than a log line of the same type that is more specific by no more than this."""
+_AS_EXACT = 1
+"""Levels by which a log line of the same type may be more specific than the raised exception that is shown instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def _settle_habits(docket: CandidateSet) -> None:
     """A run that has survived an exception again and again handles it: where nothing else speaks of a failure, the last
     one of them is none either."""
     survived = Counter(_key(one) for one, why in docket.dismissed if why is RejectionReason.RECOVERED)
-    if all(one.specificity <= CLASS and survived[_key(one)] >= _HABIT for one in docket.open):
+    if all(one.specificity <= Specificity.CLASS and survived[_key(one)] >= _HABIT for one in docket.open):
         docket.dismiss(RejectionReason.RECOVERED, lambda _: True)
 
 
@@ -77,7 +76,7 @@ def _settle_chains(docket: CandidateSet, evidence: Evidence) -> None:
     for chain in _chains(evidence):
         members = [one for one in docket.open if one.trace in chain]
         if len(members) > 1:
-            kept = _speaker(sorted(members, key=lambda one: chain.index(one.trace)), evidence)
+            kept = _speaker(sorted(members, key=lambda one: chain.index(one.trace)))
             docket.dismiss(RejectionReason.CHAINED, lambda one, m=members, k=kept: one in m and one is not k)  # type: ignore[misc]
 
 
@@ -95,28 +94,28 @@ def _chains(evidence: Evidence) -> list[list[int]]:
     return chains
 
 
-def _speaker(members: list[Candidate], evidence: Evidence) -> Candidate:
+def _speaker(members: list[Candidate]) -> Candidate:
     """The member that names the cause. ``members``: first cause first, last raised last.
 
     A rule that knows its message wins. The same type all along (an HTTP stack): the last, which names the service.
     Else the first that says something; what Python code raises and handles on purpose (KeyError while filling a cache)
     and what only carries (a refused connection under a storage client) comes after that.
     """
-    known = [one for one in members if one.by.startswith("rule:") and one.specificity > CLASS]
+    known = [one for one in members if one.by.startswith("rule:") and one.specificity > Specificity.CLASS]
     roots = [one for one in known if one.role is Role.ROOT] or [one for one in members if one.role is Role.ROOT]
     roots = roots or members
-    best = max(_telling(one, evidence) for one in roots)
-    roots = [one for one in roots if _telling(one, evidence) == best]
+    best = max(map(_telling, roots))
+    roots = [one for one in roots if _telling(one) == best]
     return roots[-1] if len({one.type for one in roots}) == 1 else roots[0]
 
 
-def _telling(one: Candidate, evidence: Evidence) -> tuple[int, int]:
+def _telling(one: Candidate) -> tuple[int, int]:
     """How much an exception of a chain says: by kind of class, then by the exactness of its rule."""
-    if one.specificity > CLASS and one.by.startswith("rule:"):
+    if one.specificity > Specificity.CLASS and one.by.startswith("rule:"):
         return (1 if one.type is FailureType.CONNECTION_ERROR else 2), one.specificity
     if one.type in (FailureType.RUNTIME_ERROR, FailureType.CONNECTION_ERROR):
         return 0, 0
-    return (1 if exceptions.is_control_flow(evidence.tracebacks[one.trace].exception) else 2), 0
+    return (1 if one.control_flow else 2), 0
 
 
 def _settle_causes(docket: CandidateSet) -> None:
@@ -163,7 +162,7 @@ def _verdict(docket: CandidateSet, evidence: Evidence) -> CausalResult:
     near = [one for one in docket.open if _same_story(first, one, evidence)]
     root = max(near, key=lambda one: (one.specificity, -one.line))
     spoken = [one for one in near if one.type is root.type and one.specificity >= root.specificity - _AS_EXACT]
-    raised = [one for one in spoken if one.raised and one.specificity > CLASS and not _is_none(one)]
+    raised = [one for one in spoken if one.raised and one.specificity > Specificity.CLASS and not _is_none(one)]
     root = root if root.raised or not raised else max(raised, key=lambda one: (one.specificity, -one.line))
     for one in docket.open:
         if one is not root:

@@ -14,7 +14,7 @@ from typing import Any
 import re2
 
 from diagnoser.model import Evidence, Line
-from diagnoser.rules.schema import Near, Rule, RuleSet
+from diagnoser.rules.schema import Near, Role, Rule, RuleSet
 
 _SET_MEMORY = 64 << 20
 """Bytes that the automaton of the anchors may grow to: it is filled only as far as logs need it."""
@@ -50,7 +50,7 @@ class Engine:
         self._set = _literals(anchors)
 
     def match(self, evidence: Evidence) -> tuple[Hit, ...]:
-        """All hits in the order of the lines; on one line the most specific first, then by id."""
+        """All hits in the order of the lines; on one line the most specific first."""
         around = _Around(evidence)
         seen: dict[str, tuple[Hit, ...]] = {}
         hits: list[Hit] = []
@@ -71,7 +71,12 @@ class Engine:
             return ()
         rules = {rule.id: rule for number in anchored for rule in self._owners[number]}
         found = [hit for rule in rules.values() if (hit := _hit(rule, body))]
-        return tuple(sorted(found, key=lambda hit: (-hit.rule.specificity, hit.rule.id)))
+        return tuple(sorted(found, key=_preference))
+
+
+def _preference(hit: Hit) -> tuple[int, bool, str]:
+    """The more specific first; of two alike the benign one, written as an exception to the other; then by id."""
+    return -hit.rule.specificity, hit.rule.role is not Role.BENIGN, hit.rule.id
 
 
 class _Around:

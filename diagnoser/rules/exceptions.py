@@ -1,151 +1,50 @@
-"""What an exception's class says when no rule knows its message: the taxonomy's "exception class rule" as a table."""
+"""What an exception's class says when no rule knows its message: the taxonomy's "exception class rule" as a table,
+``rules/exceptions.yaml``."""
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
+from typing import Annotated, Literal
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from diagnoser.model import yaml_loader
+from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.schema import Role
 
-_T = FailureType
-
-_CLASSES: dict[FailureType, str] = {
-    _T.IMPORT_ERROR: "ImportError ModuleNotFoundError PackageNotFoundError DistributionNotFound VersionConflict",
-    _T.SYNTAX_ERROR: "SyntaxError IndentationError TabError",
-    _T.NAME_ERROR: "NameError UnboundLocalError",
-    _T.ATTRIBUTE_ERROR: "AttributeError FrozenInstanceError",
-    _T.KEY_ERROR: "KeyError",
-    _T.INDEX_ERROR: "IndexError",
-    _T.TYPE_ERROR: "TypeError",
-    _T.VALUE_ERROR: "ValueError UnicodeEncodeError LinAlgError",
-    _T.ZERO_DIVISION_ERROR: "ZeroDivisionError FloatingPointError",
-    _T.ASSERTION_ERROR: "AssertionError",
-    _T.PERMISSION_ERROR: "PermissionError PermissionDeniedError",
-    _T.FILE_NOT_FOUND_ERROR: "FileNotFoundError NoSuchFile",
-    _T.OS_ERROR: "OSError IOError EnvironmentError FileExistsError IsADirectoryError NotADirectoryError "
-    "BlockingIOError InterruptedError ProcessLookupError ChildProcessError SameFileError",
-    _T.HOST_OUT_OF_MEMORY: "MemoryError _ArrayMemoryError bad_alloc",
-    _T.OUT_OF_MEMORY_ERROR: "OutOfMemoryError CUDAOutOfMemoryError ResourceExhaustedError",
-    _T.CALLED_PROCESS_ERROR: "CalledProcessError TimeoutExpired ExecutionError",
-    _T.CONNECTION_ERROR: "ConnectionError ConnectionRefusedError ConnectionResetError ConnectionAbortedError "
-    "BrokenPipeError TimeoutError timeout gaierror herror HTTPError HfHubHTTPError URLError ReadTimeout "
-    "ReadTimeoutError ConnectTimeout ConnectTimeoutError ConnectError ReadError MaxRetryError NewConnectionError "
-    "NameResolutionError ProtocolError RemoteProtocolError RemoteDisconnected SSLError ProxyError IncompleteRead "
-    "ClientConnectorError ServerDisconnectedError ServerTimeoutError ClientPayloadError ClientOSError ConnectException "
-    "ConnectionTimeout UnavailableError DeadlineExceededError ChunkedEncodingError LocalEntryNotFoundError CommError "
-    "RendezvousConnectionError RendezvousTimeoutError RendezvousClosedError RendezvousStateError RendezvousError "
-    "DistNetworkError DistStoreError EtcdException OfflineModeIsEnabled",
-    _T.NCCL_REMOTE_ERROR: "DistBackendError",
-    _T.DATASET_LOADING_ERROR: "JSONDecodeError UnicodeDecodeError ArrowInvalid ArrowTypeError DatasetGenerationError "
-    "DatasetGenerationCastError DataFilesNotFoundError DatasetNotFoundError CastError BadZipFile BadGzipFile "
-    "UnidentifiedImageError ParserWarning EmptyDatasetError SchemaInferenceError NonMatchingSplitsSizesError "
-    "EmptyDataError ExpectedMoreSplits ReaderError DataLossError",
-    _T.MODEL_LOADING_ERROR: "UnpicklingError SafetensorError CheckpointException CheckpointingException "
-    "HeaderTooLarge InvalidHeaderDeserialization",
-    _T.CONFIGURATION_ERROR: "ScannerError ParserError ConstructorError ComposerError YAMLError ConfigAttributeError "
-    "ConfigKeyError ConfigTypeError MissingMandatoryValue ConfigCompositionException MissingConfigException "
-    "MisconfigurationException ConfigurationError ConfigError DeepSpeedConfigError OverrideParseException "
-    "InterpolationKeyError InterpolationResolutionError UnsupportedValueType ReadonlyConfigError "
-    "ValidationError TOMLDecodeError TomlDecodeError NoOptionError NoSectionError",
-    _T.ARGUMENT_ERROR: "ArgumentError ArgumentTypeError UsageError NoSuchOption BadParameter MissingParameter "
-    "UnrecognizedFlagError IllegalFlagValueError HfArgumentParserError",
-    _T.S3_STORAGE_ERROR: "ClientError NoCredentialsError EndpointConnectionError NoSuchKey NoSuchBucket S3Error "
-    "S3UploadFailedError FSTimeoutError ConnectionClosedError RetriesExceededError OSSError ObsError",
-    _T.RUNTIME_ERROR: "RuntimeError NotImplementedError RecursionError XlaRuntimeError StopIteration "
-    "InvalidArgumentError FailedPreconditionError "
-    "InternalTorchDynamoError BackendCompilerFailed InductorError CompilationError TorchRuntimeError Unsupported",
-}
-_SYMPTOMS = frozenset(
-    [
-        "ConnectionResetError",
-        "BrokenPipeError",
-        "ConnectionAbortedError",
-        "DistBackendError",
-        "DistNetworkError",
-        "DistStoreError",
-        "EOFError",
-    ]
-)
-_WRAPPERS = frozenset(
-    [
-        "ChildFailedError",
-        "ProcessRaisedException",
-        "ProcessExitedException",
-        "RayTaskError",
-        "TrainingFailedError",
-        "RemoteError",
-        "WorkerCrashedError",
-        "InstantiationException",
-        "RetryError",
-        "JobException",
-        "BrokenProcessPool",
-        "ExceptionGroup",
-        "DatasetGenerationError",
-        "ActorDiedError",
-    ]
-)
-_TEARDOWN = frozenset(
-    [
-        "SignalException",
-        "KeyboardInterrupt",
-        "SystemExit",
-        "CancelledError",
-        "GeneratorExit",
-        "RendezvousConnectionError",
-        "RendezvousClosedError",
-        "RendezvousGracefulExitError",
-        "Exit",
-    ]
-)
-CONTROL_FLOW = frozenset(
-    ["KeyError", "AttributeError", "IndexError", "StopIteration", "QueueEmpty", "Empty", "LookupError", "ImportError"]
-)
-"""Classes that Python code raises on purpose and handles: before "During handling" they are seldom the cause."""
-_BY_NAME = {name: kind for kind, names in _CLASSES.items() for name in names.split()}
-_SUFFIXES = tuple(
-    (suffix, kind)
-    for suffix, kind in (
-        ("ImportError", _T.IMPORT_ERROR),
-        ("ModuleNotFoundError", _T.IMPORT_ERROR),
-        ("AttributeError", _T.ATTRIBUTE_ERROR),
-        ("KeyError", _T.KEY_ERROR),
-        ("IndexError", _T.INDEX_ERROR),
-        ("TypeError", _T.TYPE_ERROR),
-        ("ValueError", _T.VALUE_ERROR),
-        ("AssertionError", _T.ASSERTION_ERROR),
-        ("PermissionError", _T.PERMISSION_ERROR),
-        ("AccessDenied", _T.PERMISSION_ERROR),
-        ("NotFoundError", _T.FILE_NOT_FOUND_ERROR),
-        ("NotFound", _T.FILE_NOT_FOUND_ERROR),
-        ("MemoryError", _T.HOST_OUT_OF_MEMORY),
-        ("ConnectionError", _T.CONNECTION_ERROR),
-        ("TimeoutError", _T.CONNECTION_ERROR),
-        ("Timeout", _T.CONNECTION_ERROR),
-        ("ConfigError", _T.CONFIGURATION_ERROR),
-        ("ConfigurationError", _T.CONFIGURATION_ERROR),
-        ("ConfigException", _T.CONFIGURATION_ERROR),
-        ("ArgumentError", _T.ARGUMENT_ERROR),
-        ("CheckpointError", _T.MODEL_LOADING_ERROR),
-        ("DatasetError", _T.DATASET_LOADING_ERROR),
-        ("DecodeError", _T.DATASET_LOADING_ERROR),
-        ("IOError", _T.OS_ERROR),
-        ("OSError", _T.OS_ERROR),
-    )
-)
 _ERRNO = re.compile(r"\[Errno (\d+)\]|\bcode: (\d+), kind:")
-_STORES = ("botocore.", "boto3.", "s3fs.", "s3transfer.", "gcsfs.", "oss2.", "minio.", "adlfs.", "google.cloud.storage")
-"""Modules of object store clients: whatever they raise, the store did not do what was asked."""
-_ERRNOS: dict[FailureType, tuple[int, ...]] = {
-    _T.DISK_FULL: (28, 122),
-    _T.FILESYSTEM_ERROR: (5, 30, 107, 108, 116, 117, 121),
-    _T.PERMISSION_ERROR: (1, 13),
-    _T.FILE_NOT_FOUND_ERROR: (2,),
-    _T.HOST_OUT_OF_MEMORY: (12,),
-    _T.CONNECTION_ERROR: (98, 99, 100, 101, 103, 104, 110, 111, 113),
-}
-_BY_ERRNO = {number: kind for kind, numbers in _ERRNOS.items() for number in numbers}
-_PYTHON_COMMAND = re.compile(r"Command '.*?(python|torchrun|deepspeed|accelerate|srun|mpirun|horovodrun|local_rank)")
-_GENERIC = frozenset({"RuntimeError", "Exception", "BaseException", "Error", "SystemError"})
+_LEAST_CUT = 4
+"""Characters that are left of a class's name where a log was cut within it."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Example(_Strict):
+    exception: str
+    message: str
+    type: FailureType
+    role: Role
+
+
+Names = tuple[str, ...]
+
+
+class Table(_Strict):
+    """The file: see the comments at its top."""
+
+    version: Literal[1]
+    classes: dict[FailureType, Names]
+    suffixes: dict[str, FailureType]
+    errnos: dict[FailureType, tuple[int, ...]]
+    modules: dict[FailureType, Names]
+    roles: dict[Role, Names]
+    control_flow: Names
+    uninformative: Names
+    launchers: Names
+    examples: Annotated[tuple[_Example, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,34 +56,63 @@ class ExceptionReading:
     generic: bool = False
 
 
-@lru_cache(maxsize=4096)
-def read(exception: str, message: str) -> ExceptionReading:
-    """exception: dotted class as printed; message: what follows it."""
-    name = exception.rsplit(".", 1)[-1]
-    numbers = _ERRNO.search(message[:200])
-    kind = _BY_ERRNO.get(int(numbers[1] or numbers[2])) if numbers else None
-    kind = kind or (_T.S3_STORAGE_ERROR if exception.startswith(_STORES) else None)
-    kind = kind or _BY_NAME.get(name) or _by_suffix(name) or _by_start(name, message)
-    return ExceptionReading(kind or _T.RUNTIME_ERROR, _role(name, message), name in _GENERIC or kind is None)
+class ExceptionTable:
+    """It keeps no state between exceptions and may be shared by threads."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._types = {name: kind for kind, names in table.classes.items() for name in names}
+        self._errnos = {number: kind for kind, numbers in table.errnos.items() for number in numbers}
+        self._roles = {name: role for role, names in table.roles.items() for name in names}
+
+    def read(self, exception: str, message: str) -> ExceptionReading:
+        """exception: dotted class as printed; message: what follows it."""
+        name = exception.rsplit(".", 1)[-1]
+        numbers = _ERRNO.search(message[:200])
+        kind = self._errnos.get(int(numbers[1] or numbers[2])) if numbers else None
+        kind = kind or self._by_module(exception) or self._types.get(name)
+        kind = kind or self._by_suffix(name) or self._by_start(name, message)
+        generic = name in self._table.uninformative or kind is None
+        return ExceptionReading(kind or FailureType.RUNTIME_ERROR, self._role(name, message), generic)
+
+    def is_control_flow(self, exception: str) -> bool:
+        return exception.rsplit(".", 1)[-1] in self._table.control_flow
+
+    def faults(self, path: str) -> list[Fault]:
+        """Every example of the table that does not hold."""
+        read = [(one, self.read(one.exception, one.message)) for one in self._table.examples]
+        return [
+            Fault(path, 0, f"examples: {one.exception} ({one.message}) reads as {found.type}, {found.role}")
+            for one, found in read
+            if (found.type, found.role) != (one.type, one.role)
+        ]
+
+    def _by_module(self, exception: str) -> FailureType | None:
+        return next((kind for kind, names in self._table.modules.items() if exception.startswith(names)), None)
+
+    def _by_suffix(self, name: str) -> FailureType | None:
+        return next((kind for suffix, kind in self._table.suffixes.items() if name.endswith(suffix)), None)
+
+    def _by_start(self, name: str, message: str) -> FailureType | None:
+        """A log that was cut within the name of the class."""
+        if len(name) < _LEAST_CUT or message.strip():
+            return None
+        kinds = {kind for known, kind in self._types.items() if known.startswith(name)}
+        return kinds.pop() if len(kinds) == 1 else None
+
+    def _role(self, name: str, message: str) -> Role:
+        if name == "CalledProcessError" and self._launcher.match(message):
+            return Role.WRAPPER
+        return self._roles.get(name, Role.ROOT)
+
+    @cached_property
+    def _launcher(self) -> re.Pattern[str]:
+        return re.compile(f"Command '.*?(?:{'|'.join(map(re.escape, self._table.launchers))})")
 
 
-def is_control_flow(exception: str) -> bool:
-    return exception.rsplit(".", 1)[-1] in CONTROL_FLOW
-
-
-def _by_suffix(name: str) -> FailureType | None:
-    return next((kind for suffix, kind in _SUFFIXES if name.endswith(suffix)), None)
-
-
-def _by_start(name: str, message: str) -> FailureType | None:
-    """A log that was cut within the name of the class."""
-    kinds = {kind for known, kind in _BY_NAME.items() if known.startswith(name)} if len(name) > 3 else set()
-    return kinds.pop() if len(kinds) == 1 and not message.strip() else None
-
-
-def _role(name: str, message: str) -> Role:
-    if name in _TEARDOWN:
-        return Role.TEARDOWN
-    if name in _WRAPPERS or (name == "CalledProcessError" and _PYTHON_COMMAND.match(message)):
-        return Role.WRAPPER
-    return Role.SYMPTOM if name in _SYMPTOMS else Role.ROOT
+def load(path: str, text: str) -> ExceptionTable:
+    """Raises RuleFaults with every fault of the file."""
+    table, faults = yaml_loader.read(path, text, Table)
+    if table is None:
+        raise RuleFaults(faults)
+    return ExceptionTable(table)

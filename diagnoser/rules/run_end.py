@@ -6,9 +6,9 @@ from itertools import pairwise
 
 from diagnoser.model import Anchor, Evidence
 from diagnoser.model.taxonomy import Category, FailureType, category_of
-from diagnoser.rules.candidate_set import CLASS, SAME_STORY, CandidateSet, RejectionReason, is_end, is_fault
+from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason, is_end, is_fault
 from diagnoser.rules.candidates import Candidate
-from diagnoser.rules.schema import Role
+from diagnoser.rules.schema import Role, Specificity
 
 _LEAVING = frozenset({FailureType.CONNECTION_ERROR, FailureType.NETWORK_ERROR, FailureType.NCCL_REMOTE_ERROR})
 """What processes print when their peers have left already."""
@@ -94,7 +94,7 @@ def _settle_completed(
         return
     last = done[-1]
     near = any(is_fault(one) and 0 < last.line - one.line <= SAME_STORY for one in docket.open)
-    if last.specificity <= CLASS and near:
+    if last.specificity <= Specificity.CLASS and near:
         docket.dismiss(RejectionReason.VAGUE_END, lambda one: one.type is FailureType.COMPLETED)
     elif diverged or any(_undoes(one, last, evidence, again=went_on(last)) for one in docket.open):
         docket.dismiss(RejectionReason.LATER, lambda one: one.type is FailureType.COMPLETED)

@@ -5,14 +5,14 @@ A rule and its proof are one thing: examples of both kinds are mandatory.
 """
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Literal
 
 import re2
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints
 
 from diagnoser.model import Anchor, yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
@@ -42,8 +42,27 @@ class Blame(StrEnum):
     ALL = "all"  # something shared: storage, a service, the script
 
 
+class Specificity(IntEnum):
+    """How exactly a line names its failure; rule files write the names in lower case."""
+
+    WORD = 1  # words that many failures share, or any exception of a class that says nothing
+    CLASS = 2  # the class of an exception and nothing of its message
+    FAMILY = 3  # one of many messages of one kind
+    MESSAGE = 4  # one message of one program
+    CODE = 5  # a message with an error code or proper name that means this and nothing else
+
+
+def _level(name: object) -> Specificity:
+    levels = {level.name.lower(): level for level in Specificity}
+    if name not in levels:
+        raise ValueError(f"must be one of {', '.join(levels)}")
+    return levels[str(name)]
+
+
 class Maturity(StrEnum):
-    SANDBOX = "sandbox"  # may name a cause; never leads to an automatic action
+    """How far a rule is trusted. It has no default: whoever writes a rule says so."""
+
+    SANDBOX = "sandbox"  # on trial: names a cause with low confidence and leads to no action but a notice
     STABLE = "stable"
 
 
@@ -72,6 +91,15 @@ class Near(_Strict):
     lines: Annotated[int, Field(ge=1, le=1000)] = 50
 
 
+Lists = Mapping[str, tuple[FailureType, ...]]
+"""Named lists of types that ``explains`` may name."""
+
+
+class _ListFile(_Strict):
+    version: Literal[1]
+    lists: dict[Annotated[str, StringConstraints(pattern=r"^[a-z_]+$")], tuple[FailureType, ...]]
+
+
 class Rule(_Strict):
     """One family of messages.
 
@@ -81,8 +109,9 @@ class Rule(_Strict):
     unless: RE2 searched in the same body; one hit vetoes the match.
     frames: RE2; the line must belong to a traceback one of whose ``File "...", line N, in f`` frames matches.
     near, not_near: conditions on the lines around.
-    explains: types that this failure causes elsewhere in the same attempt, or ``all``.
-    specificity: 0..100; of two matches on one line the higher one wins, and of two roots at one time.
+    explains: types that this failure causes elsewhere in the same attempt, or ``all``. In the file also names of the
+        lists of ``explains.yaml``; ``load`` puts their types in their place.
+    specificity: of two matches on one line the more exact one wins, and of two roots at one time.
     action: what to do, when it differs from what the policy table says for the type.
     """
 
@@ -91,7 +120,7 @@ class Rule(_Strict):
     type: FailureType
     role: Role
     blame: Blame = Blame.NONE
-    maturity: Maturity = Maturity.STABLE
+    maturity: Maturity
     anchors: Annotated[tuple[PatternText, ...], Field(min_length=1)]
     patterns: Annotated[tuple[PatternText, ...], Field(min_length=1)]
     unless: tuple[PatternText, ...] = ()
@@ -99,7 +128,9 @@ class Rule(_Strict):
     near: Near | None = None
     not_near: Near | None = None
     explains: tuple[Annotated[FailureType | str, Field(union_mode="left_to_right")], ...] = ()
-    specificity: Annotated[int, Field(ge=0, le=100)] = 50
+    specificity: Annotated[
+        Specificity, BeforeValidator(_level), PlainSerializer(lambda level: level.name.lower(), return_type=str)
+    ]
     action: Action | None = None
     mitigation: PatternText
     reference: str = ""
@@ -108,10 +139,14 @@ class Rule(_Strict):
 
 @dataclass(frozen=True)
 class RuleSet:
-    """All rules, in the order of their ids. ``hash`` names exactly this set; it is stored with every diagnosis."""
+    """All rules, in the order of their ids. ``hash`` names exactly this set; it is stored with every diagnosis.
+
+    lists: what the rules' ``explains`` could name.
+    """
 
     rules: tuple[Rule, ...]
     hash: str
+    lists: Lists = field(default_factory=dict)
 
     @cached_property
     def anchors(self) -> tuple[Anchor, ...]:
@@ -134,8 +169,20 @@ class RuleSet:
         ) + tuple(((), near.patterns, False) for near in nears)
 
 
-def load(files: Mapping[str, str]) -> RuleSet:
+def load_lists(path: str, text: str) -> Lists:
+    """The named lists of ``explains.yaml``. Raises RuleFaults with every fault."""
+    table, faults = yaml_loader.read(path, text, _ListFile)
+    for name in table.lists if table else ():
+        if name == "all" or name in set(FailureType):
+            faults.append(Fault(path, yaml_loader.locate(text, "lists", name), f"'{name}' has a meaning already"))
+    if table is None or faults:
+        raise RuleFaults(faults)
+    return table.lists
+
+
+def load(files: Mapping[str, str], lists: Lists | None = None) -> RuleSet:
     """A rule set from ``<category>/<id>.yaml`` -> text. Raises RuleFaults with every fault of every file."""
+    lists = lists or {}
     rules: dict[str, Rule] = {}
     faults: list[Fault] = []
     for path, text in sorted(files.items()):
@@ -143,24 +190,30 @@ def load(files: Mapping[str, str]) -> RuleSet:
         faults += found
         if rule is None:
             continue
-        faults += _faults(path, text, rule)
+        faults += _faults(path, text, rule, lists)
         if rule.id in rules:
             faults.append(Fault(path, yaml_loader.locate(text, "id"), f"id '{rule.id}' is taken by another rule"))
-        rules[rule.id] = rule
+        rules[rule.id] = rule.model_copy(update={"explains": _expanded(rule.explains, lists)})
     if faults:
         raise RuleFaults(faults)
-    digest = hashlib.sha256("\0".join(f"{path}\0{text}" for path, text in sorted(files.items())).encode())
-    return RuleSet(tuple(rules[key] for key in sorted(rules)), digest.hexdigest()[:16])
+    named = "\0".join(f"{name} {' '.join(kinds)}" for name, kinds in sorted(lists.items()))
+    digest = hashlib.sha256("\0".join([*(f"{path}\0{text}" for path, text in sorted(files.items())), named]).encode())
+    return RuleSet(tuple(rules[key] for key in sorted(rules)), digest.hexdigest()[:16], lists)
+
+
+def _expanded(explains: Iterable[FailureType | str], lists: Lists) -> tuple[FailureType | str, ...]:
+    """Types in place of the lists' names, each once, in order."""
+    return tuple(dict.fromkeys(kind for name in explains for kind in lists.get(name, (name,))))
 
 
 def joined(own: RuleSet, learned: RuleSet) -> RuleSet:
     """Both sets as one, with a name of its own. A learned rule never takes the place of the site's own of that id."""
     rules = {rule.id: rule for rule in (*learned.rules, *own.rules)}
     digest = hashlib.sha256(f"{own.hash}\0{learned.hash}".encode())
-    return RuleSet(tuple(rules[key] for key in sorted(rules)), digest.hexdigest()[:16])
+    return RuleSet(tuple(rules[key] for key in sorted(rules)), digest.hexdigest()[:16], own.lists)
 
 
-def _faults(path: str, text: str, rule: Rule) -> list[Fault]:
+def _faults(path: str, text: str, rule: Rule, lists: Lists) -> list[Fault]:
 
     def at(*where: str | int) -> int:
         return yaml_loader.locate(text, *where)
@@ -169,8 +222,9 @@ def _faults(path: str, text: str, rule: Rule) -> list[Fault]:
     if path != f"{category_of(rule.type)}/{rule.id}.yaml":
         faults.append(Fault(path, at("id"), f"must be named {category_of(rule.type)}/{rule.id}.yaml"))
     for index, kind in enumerate(rule.explains):
-        if kind != "all" and not isinstance(kind, FailureType):
-            faults.append(Fault(path, at("explains", index), f"'{kind}' is not a failure type, nor 'all'"))
+        if not isinstance(kind, FailureType) and kind not in ("all", *lists):
+            known = ", ".join(["'all'", *lists])
+            faults.append(Fault(path, at("explains", index), f"'{kind}' is not a failure type, nor one of {known}"))
     for index, anchor in enumerate(rule.anchors):
         if len(anchor.translate(_DIGITS).strip()) < 3:
             faults.append(Fault(path, at("anchors", index), "must have three characters beside digits"))
@@ -181,14 +235,14 @@ def _pattern_faults(rule: Rule) -> list[tuple[tuple[str | int, ...], str]]:
     lists = {"patterns": rule.patterns, "unless": rule.unless, "frames": rule.frames}
     faults: list[tuple[tuple[str | int, ...], str]] = []
     for name, patterns in lists.items():
-        faults += [((name, i), why) for i, pattern in enumerate(patterns) if (why := _not_re2(pattern))]
+        faults += [((name, i), why) for i, pattern in enumerate(patterns) if (why := not_re2(pattern))]
     for name, near in (("near", rule.near), ("not_near", rule.not_near)):
         patterns = near.patterns if near else ()
-        faults += [((name, "patterns", i), why) for i, pattern in enumerate(patterns) if (why := _not_re2(pattern))]
+        faults += [((name, "patterns", i), why) for i, pattern in enumerate(patterns) if (why := not_re2(pattern))]
     return faults
 
 
-def _not_re2(pattern: str) -> str:
+def not_re2(pattern: str) -> str:
     """Why ``pattern`` is not a usable RE2 expression, or ""."""
     options = re2.Options()
     options.log_errors = False

@@ -41,7 +41,7 @@ def knowledge() -> tuple[Prefilter, FilterSet]:
 def _rules() -> schema.RuleSet:
     folder = ROOT / "rules"
     files = {str(p.relative_to(folder)): p.read_text() for p in folder.glob("*/*.yaml") if p.parent.name != "filters"}
-    return schema.load(files)
+    return schema.load(files, schema.load_lists("explains.yaml", (folder / "explains.yaml").read_text()))
 
 
 def compress(data: bytes) -> Delta:

@@ -245,7 +245,7 @@ async def test_hits_that_a_stable_rule_contradicts_are_wrong(here: Site) -> None
     """The rule on trial would overrule a shipped one that knows another cause."""
     rule = await here.taught()
     known_one = "[rank6]: ValueError: mmap length is greater than file size"
-    text = rule.text.replace("specificity: 60", "specificity: 100")
+    text = rule.text.replace("specificity: message", "specificity: code")
     known = await here.store.learned_rule(rule.id)
     assert known is not None
     await here.store.change_rule(known, replace(known, text=text))

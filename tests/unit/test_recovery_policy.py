@@ -34,7 +34,7 @@ def test_a_named_broken_node_is_cordoned(policy: Policy) -> None:
 
 @pytest.mark.parametrize("weaker", [{"node_named": False}, {"stable": False}, {"confidence": 0.5}])
 def test_nothing_less_than_all_of_it_cordons(policy: Policy, weaker: dict[str, object]) -> None:
-    """Without the node, with a sandbox rule or in doubt, nodes are checked first."""
+    """Without the node, without a rule or in doubt, nodes are checked first."""
     assert policy.advise(replace(GPU_LOST, **weaker)).action is Action.CHECK_AND_RESUBMIT  # type: ignore[arg-type]
 
 
@@ -50,6 +50,14 @@ def test_a_rule_can_ask_for_less_than_the_table(policy: Policy) -> None:
     case = PolicyCase(FailureType.S3_STORAGE_ERROR, Category.INFRASTRUCTURE, 0.9, True, True, Action.NOTIFY_USER)
     assert policy.advise(case).action is Action.NOTIFY_USER
     assert policy.advise(replace(case, hint=None)).action is Action.RESUBMIT
+
+
+@pytest.mark.parametrize("kind", FailureType)
+def test_a_sandbox_rule_moves_nothing(policy: Policy, kind: FailureType) -> None:
+    """Whatever its type, its confidence and the action that it asks for: a person is told, or nobody."""
+    for hint in (None, *Action):
+        case = PolicyCase(kind, category_of(kind), 1.0, node_named=True, stable=False, sandbox=True, hint=hint)
+        assert policy.advise(case).action in (Action.NONE, Action.NOTIFY_USER)
 
 
 def test_every_verdict_has_an_action_and_a_reason(policy: Policy) -> None:

@@ -6,18 +6,18 @@ import pytest
 
 from diagnoser.model import Evidence
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.rules import candidates, causality
+from diagnoser.rules import causality
 from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.candidates import Break, Candidate
 from diagnoser.rules.causality import CausalResult
-from diagnoser.rules.schema import Blame, Role
-from tests.rule_files import engine, log, rule, trace
+from diagnoser.rules.schema import Blame, Role, Specificity
+from tests.rule_files import collect, engine, log, rule, trace
 
 T = FailureType
 
 
 def one(line: int, type: FailureType = T.KEY_ERROR, role: Role = Role.ROOT, **fields: object) -> Candidate:
-    plain: dict[str, object] = {"by": f"rule:{type}", "why": "", "specificity": 50}
+    plain: dict[str, object] = {"by": f"rule:{type}", "why": "", "specificity": Specificity.FAMILY}
     return Candidate(line=line, type=type, role=role, **(plain | fields))  # type: ignore[arg-type]
 
 
@@ -100,13 +100,13 @@ def test_training_that_went_on_clears_an_error() -> None:
 def test_what_was_survived_again_and_again_is_handled() -> None:
     """A worker that logs each sample it cannot read has raised ValueError three times and gone on: the last one is no
     failure either. A failure of another kind, or that an exact rule knows, still is."""
-    handled = [one(line, T.VALUE_ERROR, specificity=25) for line in (10, 20, 30, 390)]
+    handled = [one(line, T.VALUE_ERROR, specificity=Specificity.CLASS) for line in (10, 20, 30, 390)]
     assert decide(*handled, after=(10, 20, 30)).root is None
     twice = decide(*handled[1:], after=(20, 30))
     assert twice.root is not None and twice.root.line == 390
-    other = decide(*handled, one(395, T.KEY_ERROR, specificity=25), after=(10, 20, 30))
+    other = decide(*handled, one(395, T.KEY_ERROR, specificity=Specificity.CLASS), after=(10, 20, 30))
     assert other.root is not None
-    exact = [one(line, T.OUT_OF_MEMORY_ERROR, specificity=80) for line in (10, 20, 30, 390)]
+    exact = [one(line, T.OUT_OF_MEMORY_ERROR, specificity=Specificity.CODE) for line in (10, 20, 30, 390)]
     assert decide(*exact, after=(10, 20, 30)).root is not None
 
 
@@ -121,16 +121,16 @@ def test_wrappers_and_teardown_are_last_resorts() -> None:
 
 def test_the_exact_line_beats_the_vague_one_beside_it() -> None:
     """Within one story the more specific line is shown; far away it is another story and the earlier one counts."""
-    near = decide(one(1, specificity=25), one(10, T.ECC_ERROR, specificity=90))
+    near = decide(one(1, specificity=Specificity.CLASS), one(10, T.ECC_ERROR, specificity=Specificity.CODE))
     assert near.root is not None and near.root.type is T.ECC_ERROR
     assert why(near, 1) is RejectionReason.VAGUE
-    far = decide(one(1, specificity=40), one(300, T.ECC_ERROR, specificity=90))
+    far = decide(one(1, specificity=Specificity.FAMILY), one(300, T.ECC_ERROR, specificity=Specificity.CODE))
     assert far.root is not None and far.root.type is T.KEY_ERROR
 
 
 def test_a_raised_exception_is_shown_before_a_log_line_of_it() -> None:
     """The logger's line and the raised exception say the same: the exception is the root line."""
-    story = decide(one(1, specificity=70), one(4, specificity=60, raised=True))
+    story = decide(one(1, specificity=Specificity.MESSAGE), one(4, specificity=Specificity.MESSAGE, raised=True))
     assert story.root is not None and story.root.line == 4
 
 
@@ -177,7 +177,7 @@ def test_a_cancelled_step_after_completion_was_cancelled() -> None:
 
 def test_a_weak_end_does_not_clear_the_failure_beside_it() -> None:
     """A total time that is printed in a finally block says nothing about success."""
-    story = decide(one(90), one(100, T.COMPLETED, specificity=30))
+    story = decide(one(90), one(100, T.COMPLETED, specificity=Specificity.CLASS))
     assert story.root is not None and story.root.type is T.KEY_ERROR
     assert why(story, 100) is RejectionReason.VAGUE_END
 
@@ -215,7 +215,7 @@ def test_chain_keeps_the_cause_that_says_something() -> None:
     story = decide(*parts, evidence=lines)
     assert story.root is not None and story.root.type is T.S3_STORAGE_ERROR
     lines = log(*("x",) * 40, tracebacks=(trace(5, "KeyError"), trace(15, "PermissionError", cause=0)))
-    parts = one(5, T.KEY_ERROR, trace=0, by="h"), one(15, T.PERMISSION_ERROR, trace=1, by="h")
+    parts = one(5, T.KEY_ERROR, trace=0, by="h", control_flow=True), one(15, T.PERMISSION_ERROR, trace=1, by="h")
     story = decide(*parts, evidence=lines)
     assert story.root is not None and story.root.type is T.PERMISSION_ERROR
     assert why(story, 5) is RejectionReason.CHAINED
@@ -232,25 +232,26 @@ def test_chain_keeps_the_first_of_equals() -> None:
 def test_unknown_exceptions_become_candidates() -> None:
     """Where no rule knows a traceback its class speaks, and a rule on its line goes before the class."""
     evidence = log("Traceback", "  File", "KeyError: 'a'", tracebacks=(trace(2, "KeyError", "'a'"),))
-    (found,) = candidates.collect(evidence, ())
+    (found,) = collect(evidence)
     assert (found.type, found.by, found.line) == (T.KEY_ERROR, "heuristic:exception_class", 2)
+    assert found.control_flow
     made = engine(rule("known", anchors=["KeyError"], patterns=["KeyError"]))
-    (found,) = candidates.collect(evidence, made.match(evidence))
+    (found,) = collect(evidence, made.match(evidence))
     assert (found.by, found.trace) == ("rule:known", 0)
 
 
 def test_benign_rules_clear_their_line() -> None:
     """A line whose best rule is benign is never a root, whatever else matches, and is listed with that reason."""
-    made = engine(rule("calm", role="benign", specificity=90), rule("scare", specificity=10))
+    made = engine(rule("calm", role="benign", specificity="code"), rule("scare", specificity="word"))
     evidence = log("marker ValueError: x")
-    story = decide(*candidates.collect(evidence, made.match(evidence)), evidence=evidence)
+    story = decide(*collect(evidence, made.match(evidence)), evidence=evidence)
     assert story.root is None
     assert why(story, 0) is RejectionReason.BENIGN
 
 
 def test_bare_exception_lines_count_a_little() -> None:
     """A cut log that shows only the exception line still names the class."""
-    (found,) = candidates.collect(log("2026-01-01 ERROR - TypeError: bad operand"), ())
+    (found,) = collect(log("2026-01-01 ERROR - TypeError: bad operand"), ())
     assert (found.type, found.by) == (T.TYPE_ERROR, "heuristic:exception_line")
 
 
@@ -259,20 +260,20 @@ def test_ignored_and_handler_exceptions_are_teardown() -> None:
     ignored = log(
         "Exception ignored in: <f>", "Traceback", "  File", "OSError: x", tracebacks=(trace(3, "OSError", start=1),)
     )
-    assert [found.role for found in candidates.collect(ignored, ())] == [Role.TEARDOWN]
+    assert [found.role for found in collect(ignored, ())] == [Role.TEARDOWN]
 
 
 def test_bare_assertion_points_at_what_it_asserts() -> None:
     """An AssertionError without a message is shown by its assert line."""
     bodies = ("Traceback", '  File "a.py", line 1, in f', "    assert ready", "AssertionError")
     evidence = log(*bodies, tracebacks=(trace(3, "AssertionError", start=0),))
-    (found,) = candidates.collect(evidence, ())
+    (found,) = collect(evidence, ())
     assert (found.line, found.type) == (2, T.ASSERTION_ERROR)
 
 
 def test_a_break_of_the_loss_is_a_candidate() -> None:
     """The place where the series broke competes like any other line."""
-    (found,) = candidates.collect(log("iter 9: loss nan"), (), Break(0, "loss is nan"))
+    (found,) = collect(log("iter 9: loss nan"), (), Break(0, "loss is nan"))
     assert (found.type, found.by) == (T.LOSS_DIVERGENCE, "heuristic:loss_series")
 
 

@@ -9,7 +9,7 @@ from tests.rule_files import engine, log, rule
 
 def test_hits_come_in_the_order_of_lines_and_of_specificity() -> None:
     """Hits follow the lines; on one line the more specific rule is first."""
-    made = engine(rule("broad", specificity=10), rule("exact", specificity=90))
+    made = engine(rule("broad", specificity="word"), rule("exact", specificity="code"))
     hits = made.match(log("nothing", "a marker", "marker again"))
     assert [(hit.line, hit.rule.id) for hit in hits] == [(1, "exact"), (1, "broad"), (2, "exact"), (2, "broad")]
 

@@ -2,42 +2,51 @@
 
 import pytest
 
-from diagnoser.model.taxonomy import FailureType
+from diagnoser.model.errors import RuleFaults
 from diagnoser.rules import exceptions
 from diagnoser.rules.schema import Role
+from tests.rule_files import HEURISTICS
+
+TABLE = """
+version: 1
+classes: {key_error: [KeyError], connection_error: [timeout]}
+suffixes: {IOError: os_error}
+errnos: {disk_full: [28]}
+modules: {s3_storage_error: [botocore.]}
+roles: {teardown: [SystemExit]}
+control_flow: [KeyError]
+uninformative: [Exception]
+launchers: [python]
+examples:
+  - {exception: KeyError, message: x, type: key_error, role: root}
+"""
 
 
-@pytest.mark.parametrize(
-    ("name", "message", "kind"),
-    [
-        ("KeyError", "'weight'", "key_error"),
-        ("ModuleNotFoundError", "No module named 'abc'", "import_error"),
-        ("torch.OutOfMemoryError", "tried", "out_of_memory_error"),
-        ("mylib.errors.ShardNotFoundError", "shard 3", "file_not_found_error"),
-        ("OSError", "[Errno 28] No space left on device: 'a'", "disk_full"),
-        ("OSError", "[Errno 116] Stale file handle", "filesystem_error"),
-        ("OSError", "[Errno 24] Too many open files", "os_error"),
-        ("PermissionError", "[Errno 13] Permission denied: '/x'", "permission_error"),
-        ("SafetensorError", "Error while serializing: IoError(Os { code: 28, kind: StorageFull })", "disk_full"),
-        ("botocore.exceptions.ReadTimeoutError", "Read timeout", "s3_storage_error"),
-        ("requests.exceptions.ConnectionError", "refused", "connection_error"),
-        ("made.up.CoffeeError", "cold", "runtime_error"),
-        ("ZeroDivi", "", "zero_division_error"),
-    ],
-)
-def test_class_and_errno_name_the_type(name: str, message: str, kind: str) -> None:
-    """The class names the type, an errno or a storage client's module more exactly; a cut name is completed."""
-    assert exceptions.read(name, message).type is FailureType(kind)
+def test_the_shipped_table_does_what_its_examples_say() -> None:
+    """Class, errno, module, suffix and a cut name are each proven by an example of the table."""
+    assert HEURISTICS.exceptions.faults("exceptions.yaml") == []
+
+
+def test_errno_outweighs_module_module_class_and_class_suffix() -> None:
+    """The more exact word names the type; a class that nobody knows says next to nothing."""
+    table = exceptions.load("e.yaml", TABLE)
+    assert table.read("botocore.KeyError", "[Errno 28] full").type == "disk_full"
+    assert table.read("botocore.KeyError", "x").type == "s3_storage_error"
+    assert table.read("mine.KeyError", "x").type == "key_error"
+    assert table.read("mine.SlowIOError", "x").type == "os_error"
+    assert table.read("mine.Coffee", "x").generic and not table.read("KeyError", "x").generic
 
 
 def test_launcher_commands_only_carry() -> None:
     """CalledProcessError around a Python launcher is a wrapper, around another command a root."""
-    launcher = exceptions.read("CalledProcessError", "Command '['/usr/bin/python3', 'x.py']' returned 1")
-    tool = exceptions.read("CalledProcessError", "Command '['tar', 'xf', 'x']' returned 2")
-    assert (launcher.role, tool.role) == (Role.WRAPPER, Role.ROOT)
+    table = exceptions.load("e.yaml", TABLE)
+    assert table.read("CalledProcessError", "Command '['/usr/bin/python3', 'x.py']' returned 1").role is Role.WRAPPER
+    assert table.read("CalledProcessError", "Command '['tar', 'xf', 'x']' returned 2").role is Role.ROOT
 
 
-def test_signals_are_teardown_and_lost_peers_symptoms() -> None:
-    """What processes raise because others ended is never a root."""
-    assert exceptions.read("SignalException", "got signal: 15").role is Role.TEARDOWN
-    assert exceptions.read("torch.distributed.DistBackendError", "x").role is Role.SYMPTOM
+def test_an_example_that_does_not_hold_is_told() -> None:
+    """The fault says what was read instead; an unknown type does not load at all."""
+    (fault,) = exceptions.load("e.yaml", TABLE.replace("type: key_error", "type: os_error")).faults("e.yaml")
+    assert "KeyError (x) reads as key_error, root" in fault.message
+    with pytest.raises(RuleFaults):
+        exceptions.load("e.yaml", TABLE.replace("os_error", "bad_luck"))

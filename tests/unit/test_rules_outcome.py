@@ -6,7 +6,13 @@ from diagnoser.model import Event, EventKind, Evidence
 from diagnoser.model.errors import RuleFaults
 from diagnoser.model.taxonomy import FailureType, Outcome
 from diagnoser.rules import calibration, examples, outcome
+from diagnoser.rules.schema import Maturity, Specificity
 from tests.rule_files import engine, log, rule
+
+TABLE = calibration.load(
+    "c.yaml",
+    'made: "2026-01-01"\ncases: 3\nfloor: 0.2\ndefault: 0.7\nsandbox: 0.5\nlearned: 0.9\nkinds: {a.b: 0.95}\n',
+)
 
 
 def test_events_tell_the_end() -> None:
@@ -43,8 +49,15 @@ def test_outcome_follows_type_then_events_then_log() -> None:
 
 def test_confidence_comes_from_the_table() -> None:
     """A kind that was measured has its share, any other the default."""
-    table = calibration.load("c.yaml", 'made: "2026-01-01"\ncases: 3\nfloor: 0.2\ndefault: 0.7\nkinds: {a.b: 0.9}\n')
-    assert (table.of("a.b"), table.of("never.seen")) == (0.9, 0.7)
+    assert (TABLE.of("a.b"), TABLE.of("never.seen")) == (0.95, 0.7)
+
+
+def test_rules_that_were_not_measured_say_less() -> None:
+    """A sandbox rule and a learned rule are capped, a stable rule and a heuristic are not, and nothing is raised."""
+    assert TABLE.bounded(0.95, "rule:mine", Maturity.SANDBOX) == 0.5
+    assert TABLE.bounded(0.95, "rule:learned_x", Maturity.SANDBOX) == 0.9
+    assert TABLE.bounded(0.95, "rule:mine", Maturity.STABLE) == TABLE.bounded(0.95, "heuristic:words", None) == 0.95
+    assert TABLE.bounded(0.3, "rule:mine", Maturity.SANDBOX) == 0.3
 
 
 def test_confidence_table_faults_are_told() -> None:
@@ -55,9 +68,10 @@ def test_confidence_table_faults_are_told() -> None:
 
 
 def test_kind_names_who_decided_and_whether_it_is_contested() -> None:
-    """Rules share bins by role and exactness; a rival of another type makes a verdict contested."""
-    assert calibration.kind("rule:x", "root", 90, 0) == "rule.root.exact.alone"
-    assert calibration.kind("heuristic:exception_class", "root", 25, 1) == "exception_class.root.class.contested"
+    """Rules share bins by role and specificity; a rival of another type makes a verdict contested."""
+    assert calibration.kind("rule:x", "root", Specificity.CODE, 0) == "rule.root.code.alone"
+    heuristic = calibration.kind("heuristic:exception_class", "root", Specificity.CLASS, 1)
+    assert heuristic == "exception_class.root.class.contested"
 
 
 def read(text: bytes) -> Evidence:

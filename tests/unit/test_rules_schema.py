@@ -32,6 +32,21 @@ def test_examples_are_mandatory() -> None:
     assert any("no_match" in fault for fault in faults_of(rule("one", examples={"match": ["marker"]})))
 
 
+def test_maturity_is_mandatory() -> None:
+    """Without it a rule would be trusted by oversight: the fault names file and field."""
+    path, text = rule("one")
+    assert faults_of((path, text.replace("maturity: stable\n", ""))) == ["infrastructure/one.yaml:1: maturity: missing"]
+
+
+def test_specificity_is_one_of_five_names() -> None:
+    """The names are ordered from words to codes; a number is a fault that lists them."""
+    names = ("word", "class", "family", "message", "code")
+    loaded = schema.load(dict(rule(f"r{number}", specificity=name) for number, name in enumerate(names)))
+    levels = [one.specificity for one in loaded.rules]
+    assert levels == sorted(set(levels)) and loaded.rules[0].model_dump(mode="json")["specificity"] == "word"
+    assert faults_of(rule("one", specificity=60))[0].endswith("must be one of word, class, family, message, code")
+
+
 def test_unknown_group_is_told() -> None:
     """A named group that nothing reads is a fault."""
     assert "unknown group 'host'" in faults_of(rule("one", patterns=["(?P<host>marker)"]))[0]
@@ -42,6 +57,15 @@ def test_explains_knows_types_and_all() -> None:
     loaded = schema.load(dict([rule("one", explains=["all", "cuda_error"])]))
     assert [str(kind) for kind in loaded.rules[0].explains] == ["all", "cuda_error"]
     assert "not a failure type" in faults_of(rule("one", explains=["bad_luck"]))[0]
+
+
+def test_explains_may_name_a_list() -> None:
+    """A name of the lists stands for its types, each once, beside types named one by one."""
+    lists = schema.load_lists("explains.yaml", "version: 1\nlists: {peers: [nccl_timeout_error, connection_error]}")
+    loaded = schema.load(dict([rule("one", explains=["cuda_error", "peers", "connection_error"])]), lists)
+    assert [str(kind) for kind in loaded.rules[0].explains] == ["cuda_error", "nccl_timeout_error", "connection_error"]
+    with pytest.raises(RuleFaults, match=r"explains.yaml:2: 'all' has a meaning already"):
+        schema.load_lists("explains.yaml", "version: 1\nlists: {all: [cuda_error]}")
 
 
 def test_hash_names_exactly_the_set() -> None:

@@ -1,5 +1,6 @@
 """What holds for every rule that ships, beside its own examples."""
 
+import re
 from io import BytesIO
 from itertools import cycle
 
@@ -7,8 +8,9 @@ import pytest
 
 from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
-from diagnoser.model.taxonomy import FailureType
-from diagnoser.rules.schema import Match, Rule
+from diagnoser.model.taxonomy import Action, FailureType, category_of
+from diagnoser.recovery.policy import PolicyCase
+from diagnoser.rules.schema import Match, Maturity, Role, Rule
 
 READER = load_analyzer(Settings())
 ENGINE = READER.knowledge.engine
@@ -56,3 +58,25 @@ def test_examples_hold_behind_every_prefix_of_a_launcher(start: int) -> None:
                 wrong.append((rule.id, prefix, text))
         wrong += [(rule.id, prefix, text) for text in rule.examples.no_match if hits(rule, text, prefix)]
     assert wrong == []
+
+
+def may_act(rule: Rule) -> bool:
+    """Whether a verdict by this rule, as sure as can be, can lead to more than a notice."""
+    stable, sandbox = rule.maturity is Maturity.STABLE, rule.maturity is Maturity.SANDBOX
+    kind = category_of(rule.type)
+    cases = [PolicyCase(rule.type, kind, 1.0, named, stable, rule.action, sandbox) for named in (True, False)]
+    actions = {READER.knowledge.policy.advise(case).action for case in cases}
+    return rule.role is not Role.BENIGN and not actions <= {Action.NONE, Action.NOTIFY_USER}
+
+
+def test_rules_that_may_act_are_proven_twice_in_each_direction() -> None:
+    """Who can take a node out or launch a job again has two examples and two counter-examples at least."""
+    acting = [rule for rule in RULES if may_act(rule)]
+    thin = [rule.id for rule in acting if min(len(rule.examples.match), len(rule.examples.no_match)) < 2]
+    assert len(acting) > 100 and thin == []
+
+
+def test_no_pattern_is_made_for_words_that_ran_into_each_other() -> None:
+    """An exception's name glued to the code before it is one garbled sample, not a format."""
+    glued = re.compile(r"\[\)[^\]]*\](?:\(\?:\[\\w\.\]\+\\\.\)\?)?\(?(?:\?:)?[A-Z]\w+(?:Error|Interrupt)")
+    assert [rule.id for rule in RULES if any(glued.search(pattern) for pattern in rule.patterns)] == []

@@ -137,7 +137,7 @@ _CHANGE = answers(400, 401, 403, 404, 409, 413, 503)
 
 @router.post("/rules/{id}/promote", dependencies=WRITE, responses=_CHANGE, summary="Let a rule in shadow decide")
 async def promote(id: RuleId, body: Decision, services: Provided) -> LearnedShape:
-    """It stays in `sandbox`: it names causes, and never leads to an automatic action that needs a stable rule."""
+    """It stays in `sandbox`: it names causes for a person and leads to no action."""
     return of_learned(await changed(services, id, rule_lifecycle.promoted, body.by, body.comment))
 
 

@@ -5,7 +5,7 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-llm demo-slurm run test test-slurm test-kubernetes test-llm system lint types bench fuzz score lock clean
+.PHONY: help setup demo demo-llm demo-slurm run test test-slurm test-kubernetes test-llm system lint types bench fuzz score docs lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ fuzz: $(STAMP)  ## feed the line reader broken lines until something breaks (SEC
 
 score: $(STAMP)  ## score the diagnosis on the labelled logs
 	$(BIN)/python -m tests.accuracy_bars
+
+docs: $(STAMP)  ## write the generated parts of the documents again
+	$(BIN)/python -m tests.generated_docs
 
 lock:  ## resolve the pinned requirement files anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --override requirements/overrides.txt --generate-hashes --no-emit-index-url --no-header --extra kubernetes pyproject.toml -o requirements/runtime.txt

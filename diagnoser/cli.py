@@ -1,4 +1,4 @@
-"""The command line. `main` parses flags; the work is done elsewhere."""
+"""The command line: `main` parses flags, `diagnoser.commands` does the work."""
 
 import asyncio
 import os
@@ -17,13 +17,11 @@ from diagnoser.commands.terminal import complain, out
 from diagnoser.config import settings
 from diagnoser.model.errors import DiagnoserError, RuleFaults
 
-cli = typer.Typer(
-    no_args_is_help=True, help="Names why a training job failed, from its log.", pretty_exceptions_enable=False
-)
+cli = typer.Typer(no_args_is_help=True, help="Find out why a training job failed.", pretty_exceptions_enable=False)
 
 
 def main() -> None:
-    """Errors that a person can act on are one line and exit code 1, never a traceback."""
+    """Prints errors that a person can act on as one line and exits with 1; no traceback."""
     try:
         cli()
     except RuleFaults as faults:

@@ -10,9 +10,9 @@ from diagnoser.model.errors import ModelFailed, ModelFailure
 
 
 class OpenAIEmbedder:
-    """timeout: seconds, for one question; there is another way when it passes, so nothing is tried again.
+    """timeout: seconds for one request. There are no retries: the caller has a fallback.
 
-    mask: takes out of each text what must not leave the site.
+    mask: removes from each text what must not leave the site.
     """
 
     def __init__(self, base_url: str, name: str, api_key: str, timeout: float, mask: Redactor) -> None:

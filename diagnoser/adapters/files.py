@@ -1,4 +1,4 @@
-"""Rules, prompts and policy from the file system: the operator's folder, else what ships with the package."""
+"""Reads rules, prompts and policy from the operator's folder, or else the bundled ones."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def texts(folder: Path, pattern: str) -> dict[str, str]:
 
 
 def text(path: Path) -> str:
-    """The file as text. Raises BadInput when it can not be read."""
+    """The file as text. Raises BadInput when it cannot be read."""
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -1,7 +1,7 @@
-"""One POST to a receiver that an operator named: what counts as delivered, what may be tried again, where it may go.
+"""POSTs to a configured receiver: what counts as delivered, what is retried, which addresses are allowed.
 
-Messages never hold the URL: it can be a secret. Each try uses its own connection, bound to the address that was
-checked, so a name cannot point elsewhere between the check and the connection.
+Error messages never hold the URL: it can be a secret. Each attempt uses a connection of its own to the address that
+was checked, so a name cannot point elsewhere between the check and the connection.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ class Poster:
     allow_private: bool
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> None:
-        """Raises DeliveryError. Redirects are not followed: they could lead to where nobody looked."""
+        """Raises DeliveryError. Redirects are not followed: they could lead to an address that was not checked."""
         hosts = [self.url.host] if self.allow_private else await _public_addresses(self.url)
         self._judge(await self._first_answer(hosts, body, headers))
 
     async def _first_answer(self, hosts: list[str], body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """A host with several addresses is reached when one of them is."""
+        """The first answer of any of the host's addresses."""
         try:
             for host in hosts[:-1]:
                 with suppress(httpx.ConnectError, httpx.ConnectTimeout):
@@ -53,7 +53,7 @@ class Poster:
             raise DeliveryError(f"network: {type(error).__name__}", permanent=False) from error
 
     async def _send(self, host: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """Only status and headers are read: a receiver cannot make us hold a large answer."""
+        """Reads status and headers only, so a receiver cannot fill the memory with a large answer."""
         own = {"content-type": "application/json", "connection": "close", "host": self.url.netloc.decode()}
         request = self.client.build_request(
             "POST",
@@ -88,7 +88,7 @@ def poster(url: str, client: httpx.AsyncClient, clock: Clock, timeout: float, al
 
 
 def create_client() -> httpx.AsyncClient:
-    """For all posters. Proxies of the environment are not used: they would resolve names past the check.
+    """The client of all posters. It ignores proxies of the environment: they would resolve names past the check.
 
     httpx logs every URL at INFO, and an incoming-webhook URL is a secret.
     """
@@ -97,7 +97,7 @@ def create_client() -> httpx.AsyncClient:
 
 
 async def _public_addresses(url: httpx.URL) -> list[str]:
-    """The addresses of the host, in the resolver's order. One that is not public spoils all."""
+    """The addresses of the host, in the resolver's order. Refused if any of them is not public."""
     port = url.port or (443 if url.scheme == "https" else 80)
     try:
         found = await asyncio.get_running_loop().getaddrinfo(url.host, port, type=socket.SOCK_STREAM)
@@ -110,7 +110,7 @@ async def _public_addresses(url: httpx.URL) -> list[str]:
 
 
 def is_public(address: str) -> bool:
-    """Whether ``address`` is out on the Internet, also where an IPv6 form hides an IPv4 address."""
+    """Whether ``address`` is on the public Internet. IPv4 addresses inside IPv6 forms are checked as well."""
     parsed = ip_address(address.partition("%")[0])
     if isinstance(parsed, IPv6Address):
         inner = parsed.ipv4_mapped or parsed.sixtofour or (parsed.teredo or (None, None))[1]

@@ -1,4 +1,4 @@
-"""Log files below one folder, opened so that no path leads out of it: neither ``..`` nor a symbolic link."""
+"""Opens log files below one folder; no path leaves it, neither through ``..`` nor through symbolic links."""
 
 import os
 import stat
@@ -16,13 +16,13 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class LogRoot:
-    """given: the folder as it was named, which paths may begin with. real: the same without symbolic links."""
+    """given: the folder as configured, which paths may begin with. real: the same with symbolic links resolved."""
 
     given: PurePosixPath
     real: PurePosixPath
 
     def open(self, path: str) -> BinaryIO:
-        """A plain file that is not empty, ready to be read. Raises LogRefused."""
+        """A plain, non-empty file, open for reading. Raises LogRefused."""
         parts = self._below(path)
         with ExitStack() as stack:
             try:
@@ -53,7 +53,7 @@ class LogRoot:
 def log_root(folder: Path) -> LogRoot:
     """Raises BadInput when there is no such folder."""
     if not folder.is_absolute() or not folder.is_dir():
-        raise BadInput(f"DIAGNOSER_FT_LAUNCHER_LOG_ROOT: {folder} is no absolute path of a folder")
+        raise BadInput(f"DIAGNOSER_FT_LAUNCHER_LOG_ROOT: {folder} is not the absolute path of a folder")
     return LogRoot(PurePosixPath(os.path.normpath(folder)), PurePosixPath(folder.resolve()))
 
 

@@ -12,7 +12,7 @@ from diagnoser.ports import ModelAnswer, ModelRequest
 
 
 class LocalWakeSignal:
-    """One sleeper: each loop has its own. A call while nobody sleeps makes the next sleep short."""
+    """Wakes one loop. A call while the loop is busy makes its next sleep return at once."""
 
     def __init__(self) -> None:
         self._called = asyncio.Event()
@@ -45,7 +45,7 @@ class RecordingSender:
 
 
 class ScriptedModel:
-    """A language model that gives prepared answers, in order, and notes the questions."""
+    """A language model that gives prepared answers, in order, and records the prompts."""
 
     def __init__(self, answers: Iterable[ModelAnswer | ModelFailed], name: str = "scripted") -> None:
         self.name = name

@@ -22,7 +22,7 @@ _LEAN = frozenset({"maxLength", "minLength", "minimum", "maximum", "maxItems", "
 _DETAIL_CHARS = 4000
 _LIST_SECONDS = 10.0
 _CONTEXT_SECONDS = 2.0
-"""Longest wait for the list of models before a question: it has a deadline, and can be asked without."""
+"""Seconds to wait for the list of models before a question, which can be asked without it."""
 
 Format = Callable[[Mapping[str, object]], dict[str, Any] | None]
 
@@ -37,7 +37,7 @@ def _lean(schema: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _object_with_schema(schema: Mapping[str, object]) -> dict[str, Any]:
-    """How llama.cpp's server wants it."""
+    """The form that llama.cpp's server accepts."""
     return {"type": "json_object", "schema": dict(schema)}
 
 
@@ -90,7 +90,7 @@ class OpenAIModel:
         return self._context or None
 
     async def ping(self) -> str:
-        """What the server offers, in a few words. Raises ModelFailed."""
+        """A short description of what the server offers. Raises ModelFailed."""
         try:
             models = await self._models()
         except openai.NotFoundError:
@@ -166,7 +166,7 @@ def _length(model: Mapping[str, Any]) -> int:
 
 
 def _without(value: Any, names: frozenset[str]) -> Any:
-    """A schema without some of its keywords; a property may well be called like one."""
+    """A schema without some of its keywords; properties of the same name stay."""
     if isinstance(value, list):
         return [_without(item, names) for item in value]
     if not isinstance(value, Mapping):

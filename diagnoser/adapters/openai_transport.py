@@ -1,4 +1,4 @@
-"""What every OpenAI-compatible server has in common: a client whose replies are bounded, and why there is no answer."""
+"""Shared by all OpenAI-compatible servers: a client with bounded replies, and errors mapped to reasons."""
 
 from collections.abc import AsyncIterator
 from typing import cast
@@ -52,7 +52,7 @@ def client(base_url: str, api_key: str, timeout: float) -> AsyncOpenAI:
 
 
 def failure(error: openai.OpenAIError) -> ModelFailed:
-    """The same in our words. Never with the body: a server may echo the prompt, and with it the log."""
+    """The error as a ModelFailed, without the body: a server may echo the prompt, and with it the log."""
     reason = next(reason for kind, reason in _REASONS if isinstance(error, kind))
     return ModelFailed(reason, tell(error), _retry_after(error))
 
@@ -89,7 +89,7 @@ class _Counted(httpx2.AsyncByteStream):
 
 
 def _retry_after(error: openai.OpenAIError) -> float | None:
-    """Seconds; a date is not worth reading here."""
+    """Seconds. Dates are ignored."""
     response = getattr(error, "response", None)
     given = response.headers.get("retry-after", "") if response is not None else ""
     return float(given) if given.isdecimal() else None

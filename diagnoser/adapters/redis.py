@@ -19,7 +19,7 @@ from diagnoser.ports import WakeSignal
 CHANNEL = "diagnoser:wake"
 CONNECT_SECONDS = 3.0
 RETRY_SECONDS = (0.5, 30.0)
-"""Between two tries to reach a Redis that is away: doubles from the first to the second."""
+"""Seconds between attempts to reconnect: doubles from the first to the second."""
 
 log = structlog.get_logger()
 
@@ -32,7 +32,7 @@ class RedisWakeSignals:
     """
 
     def __init__(self, url: str, wakes: Mapping[str, WakeSignal]) -> None:
-        """Raises BadInput for an address that is none."""
+        """Raises BadInput for an invalid URL."""
         try:
             self._redis = Redis.from_url(
                 url,
@@ -51,12 +51,12 @@ class RedisWakeSignals:
         return _SharedWake(self, name, self._wakes[name])
 
     def ring(self, name: str) -> None:
-        """Tell the other replicas, soon: several calls before that are one message."""
+        """Notifies the other replicas soon; several calls before that become one message."""
         self._due.add(name)
         self._rung.set()
 
     async def run(self) -> None:
-        """Carry wake-ups in both directions until cancelled; a Redis that is away is tried again."""
+        """Carries wake-ups in both directions until cancelled; reconnects when Redis is unavailable."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._publish())
             group.create_task(self._keep_listening())
@@ -104,7 +104,7 @@ class RedisWakeSignals:
 
 
 class _SharedWake:
-    """A wake of this process that rings the other processes' too."""
+    """Wakes the loops of this process and of all others."""
 
     def __init__(self, bell: RedisWakeSignals, name: str, local: WakeSignal) -> None:
         self._bell = bell

@@ -10,7 +10,7 @@ TIMEOUT = 10.0
 
 
 class SlackWebhook:
-    """A Sender: the effect's body is the message. Slack has no idempotency key; a crash can post an alert twice."""
+    """A Sender: the effect's body is the message. Slack has no idempotency key, so a crash can post an alert twice."""
 
     def __init__(
         self,

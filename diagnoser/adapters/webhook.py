@@ -1,4 +1,4 @@
-"""Hands recovery plans to the cluster manager's webhook, signed per Standard Webhooks (standardwebhooks.com)."""
+"""Sends recovery plans to the cluster manager's webhook, signed as Standard Webhooks defines."""
 
 from datetime import UTC, datetime
 
@@ -14,7 +14,7 @@ TIMEOUT = 10.0
 
 
 class RecoveryWebhook:
-    """A Sender. ``webhook-id`` is the effect's key: a receiver that has seen it does nothing twice."""
+    """A Sender. ``webhook-id`` is the effect's key, by which a receiver recognises repeats."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class RecoveryWebhook:
         allow_private: bool = False,
         timeout: float = TIMEOUT,
     ) -> None:
-        """secret: ``whsec_`` and base64. Raises BadInput when it is none."""
+        """secret: ``whsec_`` and base64. Raises BadInput for anything else."""
         try:
             self._signer = Webhook(secret)
         except Exception as error:
@@ -35,7 +35,7 @@ class RecoveryWebhook:
         self._poster = poster(url, client, clock, timeout, allow_private)
 
     async def send(self, effect: OutboxMessage) -> None:
-        """Every try is signed anew: receivers refuse old timestamps."""
+        """Signs every attempt again, because receivers refuse old timestamps."""
         now = datetime.fromtimestamp(self._clock(), UTC)
         headers = {
             "webhook-id": effect.key,

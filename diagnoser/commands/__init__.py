@@ -1,1 +1,1 @@
-"""The commands of the command line, a file for each noun. `diagnoser/cli.py` puts them together."""
+"""The commands of the command line, a module for each noun."""

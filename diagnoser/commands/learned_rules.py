@@ -1,4 +1,4 @@
-"""`rules export`: what a service has learned, as rule files."""
+"""`rules export`: write learned rules as rule files."""
 
 import asyncio
 from collections.abc import Iterator
@@ -16,19 +16,19 @@ _PAGE = 500
 
 
 def rules_export(
-    folder: Annotated[Path, typer.Argument(help="Where the files go: <category>/<id>.yaml, as in a folder of rules.")],
-    url: Annotated[
-        str, typer.Option(help="The service, as http://127.0.0.1:8321; else the database of this site.")
+    folder: Annotated[Path, typer.Argument(help="Folder to write <category>/<id>.yaml files to.")],
+    url: Annotated[str, typer.Option(help="Address of the service. Default: the configured database.")] = "",
+    token: Annotated[
+        str, typer.Option(envvar="DIAGNOSER_TOKEN", help="Token of that service with the scope read.")
     ] = "",
-    token: Annotated[str, typer.Option(envvar="DIAGNOSER_TOKEN", help="A read token of that service.")] = "",
-    state: Annotated[LearnedState, typer.Option(help="Rules in this state.")] = LearnedState.ACTIVE,
+    state: Annotated[LearnedState, typer.Option(help="Export rules in this state.")] = LearnedState.ACTIVE,
 ) -> None:
-    """Write learned rules as files that `diagnoser rules test FOLDER` proves, and that a site may keep as its own."""
+    """Write learned rules as rule files, which `diagnoser rules test FOLDER` can test."""
     found = dict(_served(url, token, state)) if url else asyncio.run(_stored(state))
     for path, text in sorted(found.items()):
         target = folder / path
         if not target.resolve().is_relative_to(folder.resolve()):
-            raise BadInput(f"the service names a file outside of the folder: {path!r}")
+            raise BadInput(f"the service returned a path outside the folder: {path!r}")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, "utf-8")
     out.print(f"{len(found)} rules written to {folder}", markup=False, highlight=False)

@@ -1,4 +1,4 @@
-"""Log files as the commands read them: plain, compressed or from a pipe, with a progress bar where it takes long."""
+"""Reads log files for the commands: plain, compressed or from a pipe, with a progress bar for large files."""
 
 import gzip
 import os
@@ -21,7 +21,7 @@ from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Category
 
 BIG = 8 << 20
-"""Bytes from which a file gets a progress bar."""
+"""Bytes; larger files get a progress bar."""
 _UNREADABLE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
 
@@ -62,7 +62,7 @@ def clean_runs(analyzer: LogAnalyzer, given: Sequence[Path]) -> Baseline:
 def node_logs(given: Sequence[str] | None) -> list[tuple[str, Path]]:
     pairs = [(node, Path(file)) for node, _, file in (one.partition("=") for one in given or ())]
     if any(not node or not file.name for node, file in pairs):
-        raise BadInput("--node-log wants NODE=FILE, as in --node-log gpu-17=gpu-17.dmesg")
+        raise BadInput("--node-log needs NODE=FILE, as in --node-log gpu-17=gpu-17.dmesg")
     return pairs
 
 
@@ -77,9 +77,9 @@ def read_nodes(analyzer: LogAnalyzer, evidence: Evidence, nodes: Sequence[tuple[
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """The log and its size on disk (0 when it is not known); compressed files are read as what they hold.
+    """The log, decompressed, and its size on disk in bytes (0: unknown).
 
-    Raises BadInput when it cannot be read, also half way.
+    Raises BadInput when it cannot be read, also when that fails half way.
     """
     if str(path) == "-":
         yield sys.stdin.buffer, 0

@@ -1,4 +1,4 @@
-"""`diagnose`, `explain` and `compress`: what can be said of a log file without a server."""
+"""`diagnose`, `explain` and `compress`: work on log files without a server."""
 
 import time
 from pathlib import Path
@@ -14,10 +14,10 @@ from diagnoser.diagnosis import node_logs
 from diagnoser.model import Facts
 from diagnoser.model.errors import BadInput
 
-Files = Annotated[list[Path], typer.Argument(help="Log files (.gz and .zst too); - is standard input.")]
+Files = Annotated[list[Path], typer.Argument(help="Log files, also .gz and .zst. - is standard input.")]
 NodeLogFiles = Annotated[
     list[str] | None,
-    typer.Option("--node-log", metavar="NODE=FILE", help="The kernel log of a node that the job ran on; repeatable."),
+    typer.Option("--node-log", metavar="NODE=FILE", help="Kernel log of a node that the job ran on. Repeatable."),
 ]
 Baselines = Annotated[
     list[Path] | None,
@@ -32,7 +32,7 @@ Baselines = Annotated[
 def diagnose(
     files: Files, as_json: AsJson = False, node_log: NodeLogFiles = None, clean_logs: Baselines = None
 ) -> None:
-    """Name the root cause of failed runs, from their log files alone."""
+    """Find the root cause of failed runs from their log files."""
     analyzer, failed = load_analyzer(site()), False
     nodes, known = logfile.node_logs(node_log), logfile.clean_runs(analyzer, clean_logs or ())
     for path in files:
@@ -53,7 +53,7 @@ def diagnose(
 def explain_(
     files: Files, as_json: AsJson = False, node_log: NodeLogFiles = None, clean_logs: Baselines = None
 ) -> None:
-    """Tell the diagnosis of a log in full: chain, lines with context, candidates rejected and why."""
+    """Print the full diagnosis of a log: causal chain, lines with context, rejected candidates and why."""
     analyzer, nodes = load_analyzer(site()), logfile.node_logs(node_log)
     known = logfile.clean_runs(analyzer, clean_logs or ())
     for path in files:
@@ -69,11 +69,11 @@ def explain_(
 
 
 def compress(
-    file: Annotated[Path, typer.Argument(help="Log file (.gz and .zst too); - is standard input.")],
+    file: Annotated[Path, typer.Argument(help="Log file, also .gz and .zst. - is standard input.")],
     as_json: AsJson = False,
-    tokens: Annotated[int, typer.Option(help="Size of the view, in tokens of a model.", min=200)] = 8000,
+    tokens: Annotated[int, typer.Option(help="Size of the view, in tokens.", min=200)] = 8000,
 ) -> None:
-    """Print the compressed view of a log: what matters verbatim, the rest as counted templates."""
+    """Print the compressed view of a log: important lines verbatim, the rest as counted templates."""
     analyzer = load_analyzer(site())
     started = time.perf_counter()
     log = logfile.read_log(analyzer, file)

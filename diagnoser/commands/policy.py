@@ -1,4 +1,4 @@
-"""`policy`: what would be done, and why not something else."""
+"""`policy`: which recovery action applies, and why."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,17 +14,19 @@ from diagnoser.commands.terminal import AsJson, out, print_json, site
 from diagnoser.config.loader import load_analyzer
 from diagnoser.recovery.policy import case_of
 
-policy_cli = typer.Typer(no_args_is_help=True, help="Look at the recovery policy.")
+policy_cli = typer.Typer(no_args_is_help=True, help="Explain the recovery policy.")
 
 
 @policy_cli.command(name="explain")
 def policy_explain(
-    what: Annotated[str, typer.Argument(help="A log file, or with --url the id of a stored diagnosis.")],
-    url: Annotated[str, typer.Option(help="The service that stores the diagnosis, as http://127.0.0.1:8321.")] = "",
-    token: Annotated[str, typer.Option(envvar="DIAGNOSER_TOKEN", help="A read token of that service.")] = "",
+    what: Annotated[str, typer.Argument(help="Log file, or with --url the id of a stored diagnosis.")],
+    url: Annotated[str, typer.Option(help="Address of the service, such as http://127.0.0.1:8321.")] = "",
+    token: Annotated[
+        str, typer.Option(envvar="DIAGNOSER_TOKEN", help="Token of that service with the scope read.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Which row of the policy table applies, and why not the rows before it."""
+    """Say which row of the policy table applies, and why the rows before it do not."""
     if url:
         told = fetched(f"{url.rstrip('/')}/api/v1/diagnoses/{quote(what, safe='')}/policy", token)
         rows = [(str(one["row"]), str(one["why_not"])) for one in told["rows"]]

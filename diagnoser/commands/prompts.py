@@ -1,4 +1,4 @@
-"""`prompts`: what a model is asked."""
+"""`prompts`: show what a model is asked."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,15 +13,15 @@ from diagnoser.diagnosis.llm_stage import consultation_input
 from diagnoser.model import Facts
 from diagnoser.model.errors import BadInput
 
-prompts_cli = typer.Typer(no_args_is_help=True, help="Look at the prompts.")
+prompts_cli = typer.Typer(no_args_is_help=True, help="Show prompts.")
 
 
 @prompts_cli.command(name="render")
 def prompts_render(
-    name: Annotated[str, typer.Argument(help="<name>/v<N>, as a folder of prompts has it.")] = "failure_agent/v1",
-    log: Annotated[Path | None, typer.Option(help="Fill it for this log; - is standard input.")] = None,
+    name: Annotated[str, typer.Argument(help="Name and version, as in the folder of prompts.")] = "failure_agent/v1",
+    log: Annotated[Path | None, typer.Option(help="Log to fill the prompt with. - is standard input.")] = None,
 ) -> None:
-    """Show a prompt: its templates, or exactly what a model would get for a log, masked and with its marker."""
+    """Print a prompt: its templates, or with --log exactly what the model would be sent, masked."""
     from diagnoser.config import llm_factory
 
     prompt, chosen = llm_factory.load_prompt(site(), name), site()

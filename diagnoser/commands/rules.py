@@ -1,4 +1,4 @@
-"""`rules`: what the service can recognise, and the proof that it does."""
+"""`rules`: list the diagnosis rules and test them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ from diagnoser.model.taxonomy import Action, FailureType, category_of
 from diagnoser.rules import examples
 from diagnoser.rules.engine import Engine
 
-rules_cli = typer.Typer(no_args_is_help=True, help="Look at the diagnosis rules and prove them.")
+rules_cli = typer.Typer(no_args_is_help=True, help="List diagnosis rules and test them.")
 
 
 @rules_cli.command(name="list")
@@ -21,7 +21,7 @@ def rules_list(
     as_json: AsJson = False,
     kind: Annotated[FailureType | None, typer.Option("--type", help="Only rules of this failure type.")] = None,
 ) -> None:
-    """All rules, by category and type."""
+    """List all rules, by category and type."""
     rules = load_analyzer(site()).knowledge.engine.ruleset.rules
     chosen = sorted((r for r in rules if kind in (None, r.type)), key=lambda r: (category_of(r.type), r.type, r.id))
     if as_json:
@@ -37,14 +37,14 @@ def rules_list(
 
 @rules_cli.command(name="xid")
 def rules_xid(
-    code: Annotated[int | None, typer.Argument(help="An Xid or SXid; all when left out.")] = None,
+    code: Annotated[int | None, typer.Argument(help="An Xid or SXid. Default: all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What NVIDIA's Xid and SXid codes mean, and what follows from them."""
+    """Explain NVIDIA's Xid and SXid codes and the action for each."""
     codes = load_codes(site(), load_analyzer(site()).knowledge.engine.ruleset)
     chosen = [row for row in (*codes.xid, *codes.sxid) if code in (None, row.code)]
     if not chosen:
-        raise BadInput(f"{code} is no public Xid or SXid")
+        raise BadInput(f"{code} is not a public Xid or SXid")
     if as_json:
         for row in chosen:
             print_json(row.model_dump(mode="json"))
@@ -62,10 +62,10 @@ def rules_xid(
 @rules_cli.command(name="test")
 def rules_test(
     folder: Annotated[
-        Path | None, typer.Argument(help="A folder of rules alone, such as an export; else all that this site uses.")
+        Path | None, typer.Argument(help="Folder of rules, such as an export. Default: all rules in use.")
     ] = None,
 ) -> None:
-    """Check every rule's and filter's examples; exit code 1 when one does not hold."""
+    """Test every rule and filter against its own examples. Exits with 1 when one fails."""
     analyzer = load_analyzer(site())
     if folder:
         analyzer, ruleset = load_more(analyzer, folder)

@@ -1,4 +1,4 @@
-"""`score`: the diagnosis scored on labelled logs."""
+"""`score`: score the diagnosis on labelled logs."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -24,10 +24,10 @@ from diagnoser.model.taxonomy import GPU_TIME_SHARE
 
 
 def score(
-    folder: Annotated[Path, typer.Argument(help="Folder with labels.jsonl and one <id>.log a case.")],
+    folder: Annotated[Path, typer.Argument(help="Folder with labels.jsonl and an <id>.log for each label.")],
     as_json: AsJson = False,
-    model: Annotated[bool, typer.Option("--model", help="Also ask the configured model: what does it add?")] = False,
-    spliced: Annotated[Path | None, typer.Option(help="Put each case at the end of this healthy log first.")] = None,
+    model: Annotated[bool, typer.Option("--model", help="Compare with what the configured model adds.")] = False,
+    spliced: Annotated[Path | None, typer.Option(help="Healthy log to put in front of each case.")] = None,
 ) -> None:
     """Score the diagnosis on labelled logs."""
     labels = [scoring.label_of(orjson.loads(line)) for line in files.text(folder / "labels.jsonl").splitlines()]
@@ -49,7 +49,7 @@ def score(
 def _cases(
     analyzer: LogAnalyzer, folder: Path, labels: Sequence[scoring.Label], healthy: Path | None
 ) -> Iterator[tuple[Diagnosis, int]]:
-    """The diagnosis of each case, and how many lines stand before it. The healthy log is compressed only once."""
+    """The diagnosis of each case and the number of lines in front of it. The healthy log is compressed once."""
     before, shift = [], 0
     if healthy:
         with logfile.opened(healthy) as (log, size), logfile.bar(healthy, size) as told:

@@ -1,4 +1,4 @@
-"""Commands that ask a running service."""
+"""Requests to a running service."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from diagnoser.model.errors import BadInput
 
 
 def fetched(address: str, token: str) -> dict[str, Any]:
-    """The JSON object at an address of the API. Raises BadInput with what the service says."""
+    """The JSON object at an address of the API. Raises BadInput with the error of the service."""
     import httpx  # the other commands start without it
 
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -14,7 +14,7 @@ def fetched(address: str, token: str) -> dict[str, Any]:
         answer = httpx.get(address, headers=headers, timeout=10.0)
         told: dict[str, Any] = answer.json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        raise BadInput(f"{address} does not answer as this service does: {type(error).__name__}") from None
+        raise BadInput(f"{address}: no answer from a diagnoser service ({type(error).__name__})") from None
     if answer.status_code != httpx.codes.OK:
         raise BadInput(f"{address}: {told.get('detail') or answer.reason_phrase}")
     return told

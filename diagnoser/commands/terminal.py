@@ -1,4 +1,4 @@
-"""What all commands share: the two consoles, the options they have in common, and how they print and complain."""
+"""What all commands share: the consoles, common options, and how results and errors are printed."""
 
 import os
 import sys
@@ -14,16 +14,16 @@ from diagnoser.config.settings import Settings
 out = Console()
 err = Console(stderr=True)
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 
 
 def site() -> Settings:
-    """The settings of the environment. Raises BadInput with every fault."""
+    """The settings of the environment. Raises BadInput, which lists every fault."""
     return settings.load(os.environ)
 
 
 def complain(text: str) -> None:
-    """One line, however narrow the terminal: it may be read by a program."""
+    """One line on standard error, unwrapped: a program may read it."""
     err.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""Who may come in: the tokens of the settings, and the address that the service listens on."""
+"""Authentication settings: bearer tokens, and the address that the service may listen on without them."""
 
 import ipaddress
 
@@ -10,7 +10,7 @@ SECRET_LENGTH = 16
 
 
 def tokens(settings: Settings) -> tuple[Token, ...]:
-    """The bearer tokens of the settings. Raises BadInput for one without a scope, or that is too short."""
+    """The bearer tokens of the settings. Raises BadInput for a token without a scope or with a short secret."""
     given = [part.strip() for part in settings.tokens.get_secret_value().split(",") if part.strip()]
     found = []
     for number, entry in enumerate(given, 1):
@@ -25,10 +25,12 @@ def tokens(settings: Settings) -> tuple[Token, ...]:
 
 
 def check_bind_address(settings: Settings) -> None:
-    """Raises BadInput when strangers could come in."""
+    """Raises BadInput when the service would listen beyond loopback without tokens."""
     try:
         loopback = ipaddress.ip_address(settings.host).is_loopback
     except ValueError:
         loopback = settings.host == "localhost"
     if not loopback and not tokens(settings):
-        raise BadInput(f"listening on {settings.host} needs DIAGNOSER_TOKENS: anybody there could send and read logs")
+        raise BadInput(
+            f"listening on {settings.host} needs DIAGNOSER_TOKENS: without tokens anybody could send and read logs"
+        )

@@ -1,4 +1,4 @@
-"""Metrics, on a registry that is passed in; label values come from closed lists and exist at zero from the start."""
+"""Metrics and logging set-up. Metrics live on a registry that is passed in; label values come from closed lists."""
 
 from collections.abc import Iterable
 from itertools import product
@@ -39,73 +39,81 @@ class RequestCounts(Protocol):
 
 
 class Metrics:
-    """All figures that the service shows at /metrics; every series exists at zero from the start."""
+    """Everything that the service shows at /metrics. Every series exists at zero from the start."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
         self.bytes = Counter("diagnoser_ingested_bytes", "Bytes of log text committed", registry=registry)
-        self.lines = Counter(
-            "diagnoser_ingested_lines", "Log lines by what became of them", ["result"], registry=registry
-        )
+        self.lines = Counter("diagnoser_ingested_lines", "Log lines by result", ["result"], registry=registry)
         self.commits_failed = Counter("diagnoser_commits_failed", "Group commits that failed", registry=registry)
         self.diagnoses = Counter("diagnoser_diagnoses", "Diagnoses stored", ["outcome", "type"], registry=registry)
         self.diagnosis_seconds = Histogram(
-            "diagnoser_diagnosis_duration_seconds", "From claim to stored verdict", registry=registry
+            "diagnoser_diagnosis_duration_seconds",
+            "Seconds from claiming an attempt to its stored verdict",
+            registry=registry,
         )
         self.outbox_deliveries = Counter(
-            "diagnoser_outbox_deliveries", "Effects by kind and result", ["kind", "result"], registry=registry
+            "diagnoser_outbox_deliveries", "Attempts to deliver plans and alerts", ["kind", "result"], registry=registry
         )
         self.model_failures = Counter(
-            "diagnoser_llm_failures", "Questions to the model without a usable answer", ["reason"], registry=registry
+            "diagnoser_llm_failures",
+            "Consultations of the model without a usable answer",
+            ["reason"],
+            registry=registry,
         )
-        self.model_calls = Counter("diagnoser_llm_requests", "Questions sent to the model", registry=registry)
+        self.model_calls = Counter("diagnoser_llm_requests", "Requests sent to the model", registry=registry)
         self.model_tokens = Counter(
             "diagnoser_llm_tokens", "Tokens read and written by the model", ["direction"], registry=registry
         )
         self.embedding_failures = Counter(
             "diagnoser_embedding_failures",
-            "Questions to the embedding server without vectors",
+            "Requests to the embedding server that gave no vectors",
             ["reason"],
             registry=registry,
         )
         self.feedback = Counter(
-            "diagnoser_feedback", "What people said, by the type of the verdict", ["verdict", "type"], registry=registry
+            "diagnoser_feedback",
+            "Feedback by people, by the type of the original verdict",
+            ["verdict", "type"],
+            registry=registry,
         )
         self.plan_transitions = Counter(
             "diagnoser_plan_transitions",
-            "Times a plan came to stand for a reason, also when nothing is done",
+            "Changes of a plan by reason, including plans that do nothing",
             ["reason"],
             registry=registry,
         )
         self.learned = Counter(
             "diagnoser_learned_rule_transitions",
-            "Learned diagnosis rules by the state they came into",
+            "Learned diagnosis rules by the state they entered",
             ["state"],
             registry=registry,
         )
         self.cut_lines = Counter(
-            "diagnoser_compressor_truncated_lines", "Lines so long that their middle was cut", registry=registry
+            "diagnoser_compressor_truncated_lines", "Lines that were too long and lost their middle", registry=registry
         )
         self.cut_bytes = Counter(
             "diagnoser_compressor_truncated_bytes",
-            "Bytes cut from the middle of long lines, or painted over by progress bars",
+            "Bytes cut from the middle of long lines, or overwritten by progress bars",
             ["how"],
             registry=registry,
         )
         self.caps = Counter(
             "diagnoser_compressor_limit_reached",
-            "Commits, and verdicts on whole logs, that reached a bound of what is held of an attempt",
+            "Commits and verdicts that reached a limit of what is kept of an attempt",
             ["cap", "of"],
             registry=registry,
         )
-        limits = Gauge("diagnoser_compressor_limit", "Bounds of what is held of an attempt", ["cap"], registry=registry)
+        limits = Gauge("diagnoser_compressor_limit", "Limits of what is kept of an attempt", ["cap"], registry=registry)
         for cap in Cap:
             limits.labels(cap).set(CompressorLimits().of(cap))
         limits.labels("cached_shapes").set(template_cache.MOST)
         Gauge(
-            "diagnoser_compressor_cached_templates", "Shapes of lines that this process remembers", registry=registry
+            "diagnoser_compressor_cached_templates", "Line shapes in the cache of this process", registry=registry
         ).set_function(template_cache.held)
-        self.up = Gauge("diagnoser_start_time_seconds", "When this process started", registry=registry)
+        self.up = Gauge(
+            "diagnoser_start_time_seconds", "Start of this process, in seconds since the epoch", registry=registry
+        )
         self._begin_at_zero()
 
     def _begin_at_zero(self) -> None:

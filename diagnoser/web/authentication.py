@@ -1,7 +1,7 @@
-"""Static bearer tokens, each with a scope. No tokens configured means that everybody who can connect may do everything.
+"""Static bearer tokens, each with a scope. Without tokens, everybody who can connect may do everything.
 
-A browser shows a token as the password of Basic authentication. Since a browser adds that to any request, also to one
-that a foreign page caused, it only reads, and presses the buttons of our own pages (see ``forms``).
+Browsers send a token as the password of Basic authentication. They add it to every request, including those that a
+foreign page triggers, so it is good for reading and for the buttons of our own pages only (see ``forms``).
 """
 
 import base64
@@ -18,7 +18,7 @@ from diagnoser.web.dependencies import AppDependencies, Scope, Token
 
 FOREIGN = frozenset({"cross-site", "same-site"})
 
-bearer = HTTPBearer(auto_error=False, description="A token of the settings; only where tokens are configured")
+bearer = HTTPBearer(auto_error=False, description="A token of DIAGNOSER_TOKENS; not needed if none is configured")
 
 
 def services_of(request: Request) -> AppDependencies:
@@ -35,12 +35,12 @@ def may_read(request: Request, services: Provided) -> None:
 
 
 def may_write(request: Request, services: Provided) -> None:
-    """Raises Denied or OutOfScope. A page of another site never writes, also where no tokens are configured."""
+    """Raises Denied or OutOfScope; always for a page of another site, even without tokens."""
     _check_change(request, services, Scope.WRITE)
 
 
 def may_execute(request: Request, services: Provided) -> None:
-    """The same for what agents do."""
+    """As ``may_write``, for what agents do. Raises Denied or OutOfScope."""
     _check_change(request, services, Scope.EXECUTE)
 
 
@@ -50,14 +50,14 @@ WRITE = [Security(bearer), Depends(may_write)]
 
 
 def check(header: str, tokens: Sequence[Token], needed: Scope) -> None:
-    """Is there a token for this in the Authorization header? Raises Denied or OutOfScope."""
+    """Checks that the Authorization header holds a token for this. Raises Denied or OutOfScope."""
     token = holder(header, tokens, needed)
     if token and needed is not Scope.READ and not header.lower().startswith("bearer "):
         raise OutOfScope(f"This needs a bearer token with the scope '{needed}'.")
 
 
 def holder(header: str, tokens: Sequence[Token], needed: Scope) -> Token | None:
-    """The token of the Authorization header, as bearer or as password; None where none is configured.
+    """The token of the Authorization header, as bearer or as password; None if no tokens are configured.
 
     Raises Denied or OutOfScope.
     """
@@ -82,7 +82,7 @@ def _check_change(request: Request, services: AppDependencies, needed: Scope) ->
 
 
 def _find(shown: str, tokens: Sequence[Token]) -> Token | None:
-    """Compares with every token in constant time, so that the time taken tells nothing."""
+    """Compares with every token in constant time, so that timing reveals nothing."""
     found = None
     for token in tokens:
         if hmac.compare_digest(token.secret.encode(), shown.encode()):

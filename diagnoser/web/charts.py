@@ -1,4 +1,4 @@
-"""Small plots of what a training run printed about itself, drawn here as SVG: no script, no text of the log."""
+"""Small SVG charts of the series that a training run printed. They contain no script and no log text."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -29,7 +29,7 @@ class Curve:
 
 
 def curves(progress: Iterable[Progress]) -> list[Curve]:
-    """What of the training series can be drawn: at least two points."""
+    """The series with at least two points."""
     train = [point for point in progress if point.stage is Stage.TRAIN]
     found = []
     for name, value in _SERIES:
@@ -81,6 +81,6 @@ def _panel(curve: Curve, top: int) -> str:
 
 
 def _scale(low: float, high: float) -> Callable[[float], float]:
-    """Where a value stands between two others, 0 to 1; infinite ones at the ends."""
+    """Position of a value between two others, 0 to 1; infinite values at the ends."""
     width = high - low or 1.0
     return lambda value: min(1.0, max(0.0, (value - low) / width)) if math.isfinite(value) else 0.0

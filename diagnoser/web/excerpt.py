@@ -1,4 +1,4 @@
-"""The part of the log that a diagnosis talks about: cited lines with the kept lines around them."""
+"""The part of the log that a diagnosis refers to: cited lines with the kept lines around them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ SYMPTOMS_SHOWN = 8
 
 
 class LineRole(StrEnum):
-    """What a line is to the verdict; the first one that holds."""
+    """Role of a line in the verdict; the first that applies."""
 
     ROOT = "root"
     EVIDENCE = "evidence"

@@ -1,7 +1,7 @@
-"""Buttons on pages: plain HTML forms that change something, and what keeps other sites from pressing them.
+"""Plain HTML forms behind the buttons of pages, protected against requests from other sites.
 
-A browser sends along a page's password (Basic authentication) also with requests that a foreign page causes. So a form
-counts only when the browser itself says that it comes from a page of this service: by Sec-Fetch-Site, or where that is
+A browser adds the password (Basic authentication) to requests that a foreign page triggers as well. So a form is
+accepted only when the browser states that it comes from a page of this service: by Sec-Fetch-Site, or where that is
 not sent (plain HTTP on a name that is not localhost) by Origin.
 """
 
@@ -31,7 +31,7 @@ class Form:
 
 
 async def pressed(request: Request, services: Provided) -> Form:
-    """Raises OutOfScope for a form of another site or a token that only reads, Denied without one, BadInput."""
+    """Raises OutOfScope for a form of another site or a read-only token, Denied without a token, BadInput."""
     _check_origin(request)
     token = holder(request.headers.get("authorization", ""), services.config.tokens, Scope.WRITE)
     return Form(_fields(await request.body()), token.name if token else NOBODY)

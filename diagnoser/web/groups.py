@@ -1,4 +1,4 @@
-"""Findings that read the same, told once: a failure of one rank shows as the same line on hundreds."""
+"""Groups findings that read the same: one failure often prints the same line on hundreds of ranks."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ class DiagnosisGroup:
 
 
 def followed(verdict: Diagnosis) -> list[DiagnosisGroup]:
-    """What the root brought about, by type, in the order of the log."""
+    """Symptoms of the root cause by type, in the order of the log."""
     return _grouped(verdict.symptoms)
 
 
 def not_it(verdict: Diagnosis) -> list[DiagnosisGroup]:
-    """What else could have been the root, by type and reason; symptoms are not told a second time."""
+    """Rejected candidates by type and reason, without the symptoms."""
     symptoms = {(one.line, one.text) for one in verdict.symptoms}
     return _grouped(one for one in verdict.rejected if (one.line, one.text) not in symptoms)
 

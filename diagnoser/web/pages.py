@@ -1,4 +1,4 @@
-"""Draws pages: the template engine, its filters, and the page of an error."""
+"""Renders pages: the template engine, its filters, and the error page."""
 
 import hashlib
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ TEMPLATES = HERE / "templates"
 
 
 class Pages:
-    """The templates, compiled once. Everything that a log said goes through autoescape: no template marks text safe."""
+    """The templates, compiled once. All log text is autoescaped: no template marks text as safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -42,7 +42,7 @@ class Pages:
 
 
 class _Versions:
-    """Name of a static file -> its URL with a mark of its content, so that browsers never show an old one."""
+    """Name of a static file -> its URL with a hash of its content, so that browsers never show an old version."""
 
     def __init__(self) -> None:
         self._urls: Mapping[str, str] = {

@@ -20,7 +20,7 @@ ErrorPage = Callable[[Request, "Problem"], Response]
 
 
 class FieldProblem(BaseModel):
-    """One thing that is wrong with the request."""
+    """One fault of the request."""
 
     where: str = Field(description="The field, with its place: `query.limit`, `body.time`")
     message: str
@@ -48,7 +48,7 @@ def answers(*statuses: int) -> dict[int | str, dict[str, object]]:
 
 
 def install(app: FastAPI, page: ErrorPage) -> None:
-    """Put the handlers on the app. ``page`` draws an error for a person."""
+    """Registers the error handlers on the app. ``page`` renders an error for a person."""
 
     def answer(request: Request, problem: Problem, headers: dict[str, str] | None = None) -> Response:
         response = page(request, problem) if _is_page(request) else _as_json(problem)

@@ -1,4 +1,4 @@
-"""The page of recovery: what waits for a person, breakers, nodes, dead letters; and the buttons for them."""
+"""The recovery page: plans that wait for approval, breakers, nodes and dead letters, with their buttons."""
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import RedirectResponse, Response
@@ -55,5 +55,5 @@ async def retry(key: MessageKey, form: Pressed, services: Provided) -> Response:
 
 
 def _to(page: str) -> Response:
-    """The browser asks for the page anew, so that a reload does not press again."""
+    """Redirects to the page, so that a reload does not repeat the action."""
     return RedirectResponse(page, status_code=303)

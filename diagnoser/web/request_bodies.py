@@ -1,6 +1,6 @@
-"""Reads bodies under three bounds: bytes on the wire, bytes after decompression, and bytes of all bodies at once.
+"""Reads request bodies within three limits: bytes sent, bytes decompressed, and bytes of all bodies together.
 
-No decoder is ever asked for more than the bound, so that a small body that unpacks to gigabytes costs no memory.
+No decoder may return more than the limit at once, so a small body that unpacks to gigabytes costs no memory.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class _Load:
 
 
 class Bodies:
-    """Reads the bodies of all requests, and counts what they hold together: many at once cannot fill the memory."""
+    """Reads the bodies of all requests and limits their total size in memory."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits

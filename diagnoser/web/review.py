@@ -1,4 +1,4 @@
-"""Pages on which people confirm or correct a verdict, and search the log of an attempt."""
+"""Pages to confirm or correct a verdict and to search the log of an attempt."""
 
 from fastapi import APIRouter, Depends
 from fastapi.exceptions import RequestValidationError
@@ -20,7 +20,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.post("/diagnoses/{id}/feedback")
 async def say(id: DiagnosisId, form: Pressed, services: Provided) -> Response:
-    """Store it, then back to the diagnosis: a reload does not say it again."""
+    """Stores the feedback, then redirects to the diagnosis, so that a reload does not repeat it."""
     await store_feedback(services, id, _read(form))
     return RedirectResponse(f"/diagnoses/{id}#feedback", status_code=303)
 
@@ -32,7 +32,7 @@ async def search(id: JobPath, number: AttemptPath, services: Provided, pages: Dr
 
 
 def _read(form: Form) -> NewFeedback:
-    """A form sends fields that are empty: they say nothing. Raises RequestValidationError."""
+    """Reads a form; empty fields count as absent. Raises RequestValidationError."""
     given = {name: form.text(name) for name in FIELDS if form.text(name)}
     try:
         return NewFeedback.model_validate({**given, "by": form.by})

@@ -1,4 +1,4 @@
-"""The page of learned rules: how each was tested, what it did, and the buttons of people."""
+"""The page of learned rules: how each was tested, what it did, and the buttons to decide."""
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import RedirectResponse, Response
@@ -39,7 +39,7 @@ async def rules_page(services: Provided, pages: Drawn) -> Response:
 
 @router.post("/rules/{id}/decide")
 async def decide(id: RuleId, form: Pressed, services: Provided) -> Response:
-    """Then back to the list, so that a reload does not press again."""
+    """Decides, then redirects to the list, so that a reload does not repeat it."""
     move = MOVES.get(form.text("decision"))
     if move is None:
         raise BadInput("the decision must be promote, retire or restore")

@@ -1,4 +1,4 @@
-"""The plots of an attempt: what its log says about loss, gradient norm and speed."""
+"""The charts of an attempt: loss, gradient norm and speed as its log prints them."""
 
 from fastapi import APIRouter, Depends, Response
 
@@ -13,7 +13,7 @@ router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
 
 @router.get("/jobs/{id}/attempts/{number}/series.svg")
 async def series(id: JobPath, number: int, services: Provided) -> Response:
-    """An image; empty where the log prints no series."""
+    """An SVG image; empty if the log prints no series."""
     key = AttemptKey(id, number)
     if all(attempt.key != key for attempt in await services.store.attempts(id)):
         raise NotFound(f"no attempt {number} of {id!r}")

@@ -1,4 +1,4 @@
-"""Builds the HTTP application from what it is given."""
+"""Builds the HTTP application."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -31,7 +31,7 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
 }
 
-ABOUT = """Training logs stream in; a root cause, the rank and node that failed first, and what to do come out.
+ABOUT = """Takes in training logs and answers with the root cause, the rank and node that failed first, and what to do.
 
 Errors are `application/problem+json` (RFC 9457). Times in requests are seconds since the epoch or ISO 8601."""
 
@@ -70,7 +70,7 @@ def create(services: AppDependencies) -> FastAPI:
 
 
 class SecurityHeaders:
-    """Adds ``HEADERS`` to every answer. Plain ASGI, so that streams pass through as they are."""
+    """Adds ``HEADERS`` to every answer. Plain ASGI, so that streams are not buffered."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -87,9 +87,9 @@ class SecurityHeaders:
 
 
 class BodyBound:
-    """Stops reading a body at ``BODY_LIMIT_BYTES``, except on routes that count for themselves.
+    """Stops reading a body at ``BODY_LIMIT_BYTES``, except on routes with a limit of their own.
 
-    (The framework's own bound answers in plain text and passes by the headers above.)
+    The framework's own limit would answer in plain text and without the headers above.
     """
 
     def __init__(self, app: ASGIApp, unbounded: frozenset[str]) -> None:

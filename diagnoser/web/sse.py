@@ -22,7 +22,7 @@ router = APIRouter(tags=["diagnoses"], dependencies=READ)
 
 
 class News(BaseModel):
-    """A diagnosis that is new since the last look."""
+    """A diagnosis stored since the last poll."""
 
     id: str
     job: str
@@ -33,9 +33,9 @@ class News(BaseModel):
     url: str
 
 
-@router.get("/live", response_class=EventSourceResponse, summary="New diagnoses as they come")
+@router.get("/live", response_class=EventSourceResponse, summary="Stream new diagnoses")
 async def live(services: Provided) -> AsyncIterator[ServerSentEvent]:
-    """One event `diagnosis` each, from now on. A look at the list tells what came while nobody listened."""
+    """Server-sent events, one `diagnosis` each, from now on. Earlier ones are in the list of diagnoses."""
     yield ServerSentEvent(comment="listening", retry=RETRY_MILLISECONDS)
     looked, seen = services.clock(), None
     while not services.stopping.is_set():
@@ -50,7 +50,7 @@ async def live(services: Provided) -> AsyncIterator[ServerSentEvent]:
 
 
 async def _since(services: AppDependencies, since: float) -> list[DiagnosisRecord] | None:
-    """Newest first; None while the database does not answer: the stream outlives that."""
+    """Newest first; None while the database is unavailable, which does not end the stream."""
     try:
         return await services.store.diagnoses(DiagnosisFilter(since=since), "", NEWS_LIMIT)
     except Unavailable:

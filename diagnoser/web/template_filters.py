@@ -1,4 +1,4 @@
-"""How values read for a person: names in words, times, sizes, and log text with nothing hidden in it."""
+"""Formats values for people: names, times, sizes, and log text without invisible characters."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -84,7 +84,7 @@ _VISIBLE = {
 
 
 def visible(text: str) -> str:
-    """Log text with control characters and changes of direction shown instead of obeyed."""
+    """Log text with control and text-direction characters made visible."""
     return text.translate(_VISIBLE)
 
 
@@ -125,12 +125,12 @@ def decider(decided_by: str) -> tuple[str, str]:
 
 
 def reason(text: str) -> str:
-    """A reason of a closed list in words; any other text as it is."""
+    """A reason from a closed list in words; any other text unchanged."""
     return name(text) if text.replace("_", "").isalnum() and text.islower() else text
 
 
 def percent(share: float) -> str:
-    """Only what is certain reads as 100 %."""
+    """A share as a percentage; only 1.0 reads as 100 %."""
     return f"{round(share * 100) if share >= 1 else min(round(share * 100), 99)}\u2009%"
 
 
@@ -173,7 +173,7 @@ def ago(seconds: float, now: float) -> str:
 
 
 def summary(verdict: Diagnosis) -> str:
-    """One sentence: how it ended, what kind of fault, where, and how sure."""
+    """One sentence: how the attempt ended, what kind of fault, and where."""
     text = _ENDINGS[verdict.outcome]
     if verdict.category is Category.NONE:
         return text + "."

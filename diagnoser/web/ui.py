@@ -38,7 +38,7 @@ Drawn = Annotated[Pages, Depends(pages_of)]
 @router.get("/")
 @router.get("/diagnoses")
 async def index(request: Request, services: Provided, pages: Drawn) -> Response:
-    """The list. A form sends fields that are empty: they mean no filter."""
+    """The list of diagnoses. Empty form fields mean no filter."""
     given = {name: value for name, value in request.query_params.items() if value}
     now = services.clock()
     records, after = await page(services.store, _query(given, now), now)
@@ -89,7 +89,7 @@ async def job(id: JobPath, services: Provided, pages: Drawn) -> Response:
 
 @router.get("/docs")
 async def docs(request: Request, pages: Drawn) -> Response:
-    """The API as its OpenAPI document describes it, drawn without any script."""
+    """The API as its OpenAPI document describes it, rendered without any script."""
     return pages.draw("docs.html", api=request.app.openapi())
 
 
@@ -104,7 +104,7 @@ def _query(given: dict[str, str], now: float) -> DiagnosisQuery:
 
 
 def _root_anchor(shown: Sequence[Excerpt]) -> str:
-    """Where on the page the root line stands among its neighbours."""
+    """Anchor of the root line on the page."""
     places = (
         f"s{shelf}-{row.number}" for shelf, one in enumerate(shown, 1) for row in one.rows if row.role is LineRole.ROOT
     )

@@ -1,4 +1,4 @@
-"""The README's commands do what it says."""
+"""The commands that README.md and docs/ show do what they say."""
 
 import json
 import os
@@ -13,13 +13,16 @@ import pytest
 from tests.e2e.service import service
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text("utf-8")
 BIN = Path(sys.executable).parent
 
 
-def block(heading: str) -> str:
-    """The first bash block under a heading."""
-    found = re.search(r"```bash\n(.*?)```", README.split(heading)[1], re.DOTALL)
+def page(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+def block(name: str, heading: str) -> str:
+    """The first bash block under a heading of a page."""
+    found = re.search(r"```bash\n(.*?)```", page(name).split(f"\n{heading}\n")[1], re.DOTALL)
     assert found is not None
     return found[1]
 
@@ -37,7 +40,7 @@ def test_the_five_curls(tmp_path: Path) -> None:
     with service(tmp_path) as running:
         running.start()
         script = (
-            block("## The API in five curls")
+            block("docs/api.md", "## Five curls")
             .replace("http://127.0.0.1:8321", running.url)
             .replace("curl -sS", "curl -sSf")
         )
@@ -63,7 +66,7 @@ def test_the_command_line(tmp_path: Path) -> None:
         "recovery": "cordon_and_resubmit",
     }
     (tmp_path / "DIR" / "labels.jsonl").write_text(json.dumps(label) + "\n")
-    for line in block("## From the command line").splitlines():
+    for line in block("docs/command-line.md", "## Without a server").splitlines():
         done = bash(line, tmp_path)
         assert done.returncode == 0, (line, done.stderr)
         assert done.stdout.strip(), line
@@ -74,10 +77,31 @@ def test_the_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
     demo = [sys.executable, str(ROOT / "deploy" / "demo" / "demo.py"), "--exit"]
     done = subprocess.run(demo, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    shown, printed = (re.search(r"╭─ Diagnosis of.*?╯", text, re.DOTALL) for text in (README, done.stdout))
+    shown, printed = (re.search(r"╭─ Diagnosis of.*?╯", text, re.DOTALL) for text in (page("README.md"), done.stdout))
     assert shown is not None
     assert printed is not None
     assert _without_page(printed[0]) == _without_page(shown[0])
+
+
+def test_the_quick_start_on_a_laptop() -> None:
+    """The first `diagnoser diagnose` of the README, run in a checkout, names the cause of the demo's log."""
+    shown = re.search(r"^\.venv/bin/(diagnoser diagnose .*?) +#", block("README.md", "### On a laptop"), re.MULTILINE)
+    assert shown is not None
+    done = bash(shown[1], ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "ecc error" in done.stdout
+
+
+def test_rules_are_exported_and_tested_as_the_docs_say(tmp_path: Path) -> None:
+    """What a fresh service has learned is an empty folder, and that passes the test of rules."""
+    with service(tmp_path) as running:
+        running.start()
+        exported, tested = block("docs/rules.md", "## Learned rules").splitlines()
+        (tmp_path / "learned").mkdir()
+        done = bash(exported.replace("http://127.0.0.1:8321", running.url), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "0 rules written" in done.stdout
+    assert bash(tested, tmp_path).returncode == 0
 
 
 def _without_page(box: str) -> list[str]:

@@ -53,5 +53,5 @@ def test_secrets_do_not_show() -> None:
 
 
 def test_every_setting_is_described() -> None:
-    """Each field carries the sentence that the README's table shows."""
+    """Each field carries the sentence that docs/configuration.md shows."""
     assert [name for name, field in Settings.model_fields.items() if not field.description] == []

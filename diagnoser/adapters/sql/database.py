@@ -19,7 +19,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from diagnoser.model.errors import BadInput, Conflict, DiagnoserError, Unavailable
 
 BUSY_SECONDS = 10.0
-"""How long a statement waits for another process's lock before it gives up."""
+"""Seconds that a statement waits for another process's lock."""
 
 Insert = postgresql.Insert | sqlite.Insert
 
@@ -121,7 +121,7 @@ def _is_bad_value(error: BaseException) -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    """What the driver said, without the statement and its values: those may hold log text."""
+    """The driver's message without the statement and its values, which may hold log text."""
     origin = getattr(error, "orig", None) or error
     return f"database: {type(origin).__name__}: {origin}".splitlines()[0]
 

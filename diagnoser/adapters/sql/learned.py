@@ -71,7 +71,7 @@ class LearnedRuleRows(Database):
             if not done.rowcount:
                 if await _find(connection, before.id) is None:
                     raise NotFound(f"there is no rule {before.id!r}")
-                raise Conflict(f"rule {before.id!r} was changed by somebody else")
+                raise Conflict(f"rule {before.id!r} was changed in the meantime")
         return stored
 
     async def claim_rules(self, now: float, lease: float, limit: int) -> list[LearnedRule]:

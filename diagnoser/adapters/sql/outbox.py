@@ -61,7 +61,7 @@ class OutboxRows(Database):
             if row is None:
                 raise NotFound(f"there is no effect {key!r}")
             if row["state"] not in GIVEN_UP:
-                raise Conflict(f"effect {key} is {row['state']}: only one that was given up can be tried again")
+                raise Conflict(f"effect {key} is {row['state']}: only a dead or expired one can be retried")
             values = {"state": "pending", "due": now, "expires": max(row["expires"], expires), "error": ""}
             await connection.execute(update(effects).where(effects.c.key == key).values(values))
             return codec.effect_record_of((await connection.execute(mine)).mappings().one())

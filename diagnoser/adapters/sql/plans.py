@@ -18,7 +18,7 @@ from diagnoser.recovery.plan_states import RUNNABLE, claim, claimable
 DAY = 86_400.0
 PAST_DAYS = 7
 PAST_LIMIT = 2_000
-"""Plans that a decision looks at, the newest first."""
+"""Number of plans that a decision considers, the newest first."""
 
 
 class PlanRows(NodeRows):
@@ -52,7 +52,7 @@ class PlanRows(NodeRows):
             return await self._apply(connection, codec.plan_of(body), now, transition, alone)
 
     async def claim_plan(self, executor: str, cluster: str, now: float, lease: float) -> Plan | None:
-        """A cheap look first: executors ask again and again, and mostly there is nothing."""
+        """Checks cheaply first: executors poll, and mostly there is nothing to claim."""
         due = select(plans.c.body).where(_is_claimable(cluster, now)).order_by(plans.c.created, plans.c.id).limit(20)
         async with self.reading() as connection:
             if (await connection.execute(due.limit(1))).first() is None:

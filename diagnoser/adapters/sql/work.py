@@ -16,7 +16,7 @@ from diagnoser.model.errors import Conflict
 from diagnoser.ports import Claim, DiagnosisRecord, PlanTransition, Timing
 
 _FORGOTTEN = 86_400.0
-"""Seconds of silence after which nobody waits for a run any more."""
+"""Seconds without lines after which a run counts as abandoned."""
 
 
 class WorkRows(PlanRows):
@@ -134,7 +134,7 @@ def _is_due(now: float, timing: Timing) -> ColumnElement[bool]:
 
 
 def _is_told() -> ColumnElement[bool]:
-    """The log holds a fatal line, and there is no verdict yet."""
+    """The log holds a fatal line that has no verdict yet."""
     return and_(attempts.c.fatal.is_not(None), attempts.c.diagnosed == 0)
 
 
@@ -144,7 +144,7 @@ async def _claim(connection: AsyncConnection, row: RowMapping, until: float) -> 
     await connection.execute(mine.values(token=token, lease=until, tries=attempts.c.tries + 1))
     job, told = await find_job(connection, key.job), await find_events(connection, [key])
     if job is None:
-        raise Conflict(f"job {key.job} went away")
+        raise Conflict(f"job {key.job} no longer exists")
     return Claim(codec.attempt_of(row, told[key]), job, token, row["tries"] + 1)
 
 
@@ -156,7 +156,7 @@ def _held(claim: Claim) -> Update:
 
 
 async def _hold(connection: AsyncConnection, claim: Claim, values: dict[str, Any]) -> None:
-    """Change the claimed attempt; the proof that it is still ours is the token."""
+    """Changes the claimed attempt; the token proves that the claim still holds."""
     done = await connection.execute(_held(claim).values(values))
     if not done.rowcount:
         raise Conflict(f"the lease on {claim.attempt.key.job}/{claim.attempt.key.number} was lost")

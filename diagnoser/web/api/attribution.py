@@ -36,7 +36,7 @@ LogPath = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class Submission(BaseModel):
-    """Names of users, jobs and cycles are taken, and not needed. Fields of later versions are ignored."""
+    """Names of users, jobs and cycles are accepted and not used. Unknown fields of later versions are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -77,9 +77,9 @@ class Result(BaseModel):
     recommendation: Recommended
 
 
-@router.post("/logs", dependencies=READ, response_model=Submitted, summary="A log to be watched")
+@router.post("/logs", dependencies=READ, response_model=Submitted, summary="ft_launcher: submit a log file")
 async def submit(body: Submission, services: Provided) -> Submitted | JSONResponse:
-    """With `analysis_intent: terminal` its job has failed, and it is read now."""
+    """With `analysis_intent: terminal` the job has failed, and its log is analysed now."""
     try:
         _of(services.attribution).submit(body.log_path, terminal=body.analysis_intent == "terminal")
     except LogRefused as refused:
@@ -87,7 +87,7 @@ async def submit(body: Submission, services: Provided) -> Submitted | JSONRespon
     return Submitted(normalized_path=body.log_path)
 
 
-@router.get("/logs", dependencies=READ, response_model=Result, summary="Should the job start again")
+@router.get("/logs", dependencies=READ, response_model=Result, summary="ft_launcher: whether to restart the job")
 async def result(services: Provided, log_path: Annotated[LogPath, Query()], wait: bool = True) -> Result | JSONResponse:
     """`recommendation.action`: STOP, RESTART, CONTINUE or UNKNOWN. `wait=false` answers at once; ask again until
     `status` is `completed`."""
@@ -101,7 +101,7 @@ async def result(services: Provided, log_path: Annotated[LogPath, Query()], wait
     return _result(diagnosis)
 
 
-@router.get("/healthz", summary="Does the process answer, in the words of an attribution service")
+@router.get("/healthz", summary="ft_launcher: liveness")
 async def healthz() -> dict[str, str]:
     return {"status": "ok"}
 

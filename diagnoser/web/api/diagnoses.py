@@ -1,4 +1,4 @@
-"""Verdicts go out."""
+"""Routes that list and show diagnoses."""
 
 from typing import Annotated
 
@@ -24,7 +24,7 @@ DiagnosisId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description
 
 
 class DiagnosisQuery(BaseModel):
-    """All that are given must hold."""
+    """Filters; all that are given must match."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -34,7 +34,7 @@ class DiagnosisQuery(BaseModel):
     job: JobId | None = None
     node: Node | None = Field(None, description="Node of the root cause or among the suspects")
     since: TimeField | None = Field(None, description="Seconds since the epoch or ISO 8601")
-    q: Search = Field("", description="Text in the job, the type, the root line, the evidence or the advice")
+    q: Search = Field("", description="Text in the job, type, root line, evidence or advice")
     cursor: str = Field("", max_length=64, description="`next` of the page before")
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
@@ -59,7 +59,7 @@ async def index(query: Annotated[DiagnosisQuery, Query()], services: Provided) -
 
 @router.get("/diagnoses/{id}", responses=answers(400, 401, 404, 503), summary="One diagnosis")
 async def show(id: DiagnosisId, services: Provided) -> DiagnosisShape:
-    """One diagnosis, also one that a later one replaced."""
+    """One diagnosis, even if a later one replaced it."""
     return of_diagnosis(await find(services.store, id), services.config.base_url)
 
 
@@ -71,7 +71,7 @@ class RowVerdict(BaseModel):
 
 
 class PolicyShape(BaseModel):
-    """rows: up to the one that applies now. advice: what is stored with the diagnosis. plan: how that plan stands."""
+    """rows: up to the one that applies now. advice: as stored with the diagnosis. plan: its current state."""
 
     rows: list[RowVerdict]
     action: Action
@@ -79,9 +79,11 @@ class PolicyShape(BaseModel):
     plan: PlanShape | None
 
 
-@router.get("/diagnoses/{id}/policy", responses=answers(400, 401, 404, 503), summary="Why this action")
+@router.get(
+    "/diagnoses/{id}/policy", responses=answers(400, 401, 404, 503), summary="Explain the action of a diagnosis"
+)
 async def explain(id: DiagnosisId, services: Provided) -> PolicyShape:
-    """Which row of the policy table applies to the diagnosis, and why not the rows before it."""
+    """Which row of the policy table applies to the diagnosis, and why the rows before it do not."""
     record = await find(services.store, id)
     job = await services.store.job(record.attempt.job)
     case, policy = case_of(record.diagnosis, job.labels if job else {}), services.plans.commands.policy
@@ -94,7 +96,7 @@ async def explain(id: DiagnosisId, services: Provided) -> PolicyShape:
 
 
 async def page(store: Store, query: DiagnosisQuery, now: float) -> tuple[list[DiagnosisRecord], str | None]:
-    """One page and the cursor of the next one. Asks for one more than it shows, to know whether there is one."""
+    """One page and the cursor of the next one, None on the last page."""
     records = await store.diagnoses(query.where(now), query.cursor, query.limit + 1)
     shown = records[: query.limit]
     return shown, shown[-1].id if len(records) > query.limit else None

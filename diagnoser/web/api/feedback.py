@@ -1,4 +1,4 @@
-"""People say what they think of a verdict; the service says what it has seen before, and finds lines by words."""
+"""Routes for feedback on a diagnosis, similar incidents, and search in the log of an attempt."""
 
 from typing import Annotated
 
@@ -25,7 +25,7 @@ router = APIRouter(tags=["feedback"])
 
 
 class NewFeedback(BaseModel):
-    """``confirmed``: the verdict is right. ``corrected``: say what is, at least one of type, root_line and node."""
+    """``confirmed``: the verdict is right. ``corrected``: at least one of type, root_line, node is given."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -55,13 +55,13 @@ class SimilarShape(BaseModel):
 
 
 class SimilarList(BaseModel):
-    """The nearest first."""
+    """The most similar first."""
 
     items: list[SimilarShape]
 
 
 class FoundShape(BaseModel):
-    """A kept line, or (count > 1) the shape of routine lines with its first occurrence. score: 0 to 1."""
+    """A kept line, or (count > 1) a template of routine lines with its first occurrence. score: 0 to 1."""
 
     source: str
     node: str
@@ -74,13 +74,13 @@ class FoundShape(BaseModel):
 
 
 class FoundList(BaseModel):
-    """The best first."""
+    """The best match first."""
 
     items: list[FoundShape]
 
 
 AttemptPath = Annotated[int, Path(ge=1, lt=1 << 31, description="Number of the attempt")]
-Words = Annotated[str, Query(min_length=1, max_length=200, description="Words; they need not be exact")]
+Words = Annotated[str, Query(min_length=1, max_length=200, description="Words to search for; they need not be exact")]
 
 
 @router.post(
@@ -90,7 +90,7 @@ Words = Annotated[str, Query(min_length=1, max_length=200, description="Words; t
     summary="Confirm or correct a diagnosis",
 )
 async def say(id: DiagnosisId, body: NewFeedback, services: Provided) -> DiagnosisShape:
-    """The newest word counts; earlier ones stay as history. The machine's own verdict is kept as it was."""
+    """The newest feedback counts; earlier feedback is kept. The original verdict does not change."""
     return of_diagnosis(await store_feedback(services, id, body), services.config.base_url)
 
 
@@ -103,7 +103,7 @@ async def say(id: DiagnosisId, body: NewFeedback, services: Provided) -> Diagnos
 async def similar(
     id: DiagnosisId, services: Provided, limit: Annotated[int, Query(ge=1, le=SHOWN_LIMIT)] = SHOWN
 ) -> SimilarList:
-    """Failures of other attempts whose cause a person confirmed."""
+    """The most similar failures of other attempts whose cause is confirmed."""
     found = await services.incidents.similar(await find(services.store, id), limit)
     return SimilarList(items=[of_similar(one, services.config.base_url) for one in found])
 
@@ -121,7 +121,7 @@ async def search(
     services: Provided,
     limit: Annotated[int, Query(ge=1, le=FOUND_LIMIT)] = FOUND,
 ) -> FoundList:
-    """Kept lines and shapes of routine lines that speak of ``q``."""
+    """Kept lines and templates of routine lines that match the words of ``q``."""
     return FoundList(items=[of_found(one) for one in await find_lines(services, AttemptKey(id, number), q, limit)])
 
 
@@ -175,6 +175,6 @@ def _check(given: NewFeedback, record: DiagnosisRecord) -> None:
     """Raises BadInput where the parts contradict each other."""
     what = given.type or given.root_line or given.node
     if given.verdict is FeedbackVerdict.CORRECTED and not what:
-        raise BadInput("a correction says what is right: type, root_line or node")
+        raise BadInput("a correction needs at least one of type, root_line and node")
     if given.verdict is FeedbackVerdict.CONFIRMED and given.type not in (None, record.diagnosis.type):
         raise BadInput(f"the verdict is {record.diagnosis.type}: to name another type, send verdict 'corrected'")

@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, what does it count."""
+"""Liveness, readiness and metrics."""
 
 import asyncio
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class Readiness(BaseModel):
     parts: dict[str, PartHealth]
 
 
-@router.get("/livez", summary="Does the process answer")
+@router.get("/livez", summary="Liveness")
 async def livez() -> Alive:
     return Alive()
 
@@ -39,7 +39,7 @@ async def livez() -> Alive:
     "/readyz", summary="Do all parts work", responses={503: {"model": Readiness, "description": "A part does not work"}}
 )
 async def readyz(services: Provided, response: Response) -> Readiness:
-    """Asks the database and all other parts; 503 when one does not work that is needed, or while the service stops."""
+    """Checks the database and all other parts. 503 when a required part fails, or during shutdown."""
     needed = _checks(services)
     names, checks = zip(*{**services.health.optional, **needed}.items(), strict=True)
     parts = dict(zip(names, await asyncio.gather(*map(_ask, checks)), strict=True))
@@ -48,7 +48,7 @@ async def readyz(services: Provided, response: Response) -> Readiness:
     return Readiness(ready=ready, parts=parts)
 
 
-@router.get("/metrics", dependencies=READ, summary="Figures for Prometheus", response_class=Response)
+@router.get("/metrics", dependencies=READ, summary="Metrics in Prometheus format", response_class=Response)
 async def metrics(services: Provided) -> Response:
     return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 

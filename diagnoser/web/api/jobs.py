@@ -1,4 +1,4 @@
-"""Jobs are registered, and what happens to them is reported."""
+"""Routes to register jobs and report their events."""
 
 from typing import Annotated
 
@@ -23,7 +23,7 @@ Long = Annotated[str, Field(max_length=2000)]
 
 
 class NewJob(BaseModel):
-    """A job as its launcher knows it. What is left out stays as it is stored."""
+    """A job as its launcher knows it. Fields that are left out keep their stored value."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -50,10 +50,10 @@ class NewEvent(BaseModel):
     code: int | None = Field(None, ge=-(1 << 31), lt=1 << 32, description="Exit code")
     signal: int | None = Field(None, ge=1, le=64, description="Signal that ended the process")
     step: int | None = Field(None, ge=0, lt=1 << 62, description="Training step")
-    path: Long = Field("", description="Of the checkpoint")
+    path: Long = Field("", description="Path of the checkpoint")
     node: Node | None = None
     rank: int | None = Field(None, ge=0, lt=1 << 31)
-    reason: Long = Field("", description="In the scheduler's own words: TIMEOUT, NODE_FAIL, OOMKilled")
+    reason: Long = Field("", description="The scheduler's reason, verbatim: TIMEOUT, NODE_FAIL, OOMKilled")
 
     @model_validator(mode="after")
     def _ends_belong_to_exit(self) -> "NewEvent":
@@ -62,7 +62,7 @@ class NewEvent(BaseModel):
         return self
 
     def event(self, now: float) -> Event:
-        """A clock that runs ahead counts as now: the end of an attempt in the future would put off its diagnosis."""
+        """A time in the future becomes now: an end in the future would delay the diagnosis."""
         fields = self.model_dump(exclude={"attempt", "time", "node"})
         return Event(time=min(moment(self.time, now), now), node=self.node or "", **fields)
 
@@ -82,7 +82,7 @@ class Noted(BaseModel):
     summary="Register a job",
 )
 async def register(body: NewJob, services: Provided) -> JobShape:
-    """Registering is optional (logs make their job appear) and may be repeated: given fields win."""
+    """Optional: a job also appears with its first log line. May be repeated; given fields replace stored ones."""
     job = await services.store.register(Job(created=services.clock(), **body.model_dump()))
     return of_job(job, services.config.base_url)
 
@@ -91,7 +91,7 @@ async def register(body: NewJob, services: Provided) -> JobShape:
     "/jobs/{id}/events",
     dependencies=EXECUTE,
     responses=answers(400, 401, 403, 413, 503),
-    summary="Report what happened to a job",
+    summary="Report an event of a job",
 )
 async def report(id: JobPath, body: NewEvent, services: Provided) -> Noted:
     """Exit, cancelled and preempted end the attempt; its diagnosis follows shortly after."""

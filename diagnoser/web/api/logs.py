@@ -1,4 +1,4 @@
-"""Logs come in."""
+"""The route that takes in logs."""
 
 from dataclasses import asdict
 from email.message import Message
@@ -25,7 +25,7 @@ LINE_NUMBER_LIMIT = 1 << 53
 
 
 class LogQuery(BaseModel):
-    """What holds for every line of the body that does not say otherwise."""
+    """Defaults for every line of the body that does not name its own."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -38,12 +38,12 @@ class LogQuery(BaseModel):
     attempt: int | None = Field(None, ge=1, lt=1 << 31, description="Launch of the job; the latest one by default")
     node: Node | None = Field(None, description="Where the lines were printed")
     rank: int | None = Field(None, ge=0, lt=1 << 31, description="Which rank printed the lines")
-    source: Source = Field("stdout", description="Which of the node's or rank's streams")
+    source: Source = Field("stdout", description="Name of the stream")
     offset: int | None = Field(
         None,
         ge=0,
         lt=LINE_NUMBER_LIMIT,
-        description="Lines of the stream before this body. With it, a body that is sent again counts once",
+        description="Number of lines of the stream before this body; with it, a body that is sent again counts once",
     )
 
     def defaults(self) -> RecordDefaults:
@@ -77,16 +77,16 @@ BODY = {
     dependencies=EXECUTE,
     openapi_extra=BODY,
     responses={
-        200: {"model": IngestReceipt, "description": "Committed, but not all of it as it was sent: the receipt tells"},
+        200: {"model": IngestReceipt, "description": "Committed, but not all of it as sent: see the receipt"},
         204: {"description": "All lines are committed"},
         **answers(400, 401, 403, 413, 415, 503),
     },
     summary="Send lines of a log",
 )
 async def send_logs(request: Request, query: Annotated[LogQuery, Query()], services: Provided) -> Response:
-    """An answer of 2xx means that the lines are committed. On 503 nothing was: send the same again.
+    """2xx means that the lines are committed. On 503 none of them is: send the same body again.
 
-    Records that cannot be used are left out, counted and told; the others of the body are taken.
+    Unusable records are skipped, and counted in the receipt; the rest of the body is accepted.
     """
     kind = _format(request.headers.get("content-type", ""))
     if kind == "text" and not query.defaults().target.job:

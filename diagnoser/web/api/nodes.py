@@ -1,4 +1,4 @@
-"""Nodes and what happened to them, and the breakers."""
+"""Routes for node events and breakers."""
 
 from typing import Annotated
 
@@ -39,9 +39,14 @@ class NewNodeEvent(BaseModel):
     time: TimeField | None = Field(None, description="Seconds since the epoch or ISO 8601; now by default")
 
 
-@router.post("/nodes/{node}/events", dependencies=EXECUTE, responses=answers(400, 401, 403, 503))
+@router.post(
+    "/nodes/{node}/events",
+    dependencies=EXECUTE,
+    responses=answers(400, 401, 403, 503),
+    summary="Report an event of a node",
+)
 async def report(node: NodePath, body: NewNodeEvent, services: Provided) -> NodeShape:
-    """What a person did to a node is respected: plans leave the node alone. It is kept as feedback on ours."""
+    """Acts of people are respected: plans leave such a node alone. They also count as feedback on earlier plans."""
     now = services.clock()
     mark = NodeEvent(
         body.cluster or DEFAULT_CLUSTER,
@@ -57,20 +62,25 @@ async def report(node: NodePath, body: NewNodeEvent, services: Provided) -> Node
     return of_node(noted)
 
 
-@router.get("/nodes", dependencies=READ, responses=answers(400, 401, 503), summary="Nodes that something happened to")
+@router.get("/nodes", dependencies=READ, responses=answers(400, 401, 503), summary="List nodes with their last event")
 async def index(services: Provided, cluster: ClusterField = "") -> list[NodeShape]:
     return [of_node(mark) for mark in await services.store.node_marks(cluster)]
 
 
-@router.get("/breakers", dependencies=READ, responses=answers(400, 401, 503), summary="Breakers")
+@router.get("/breakers", dependencies=READ, responses=answers(400, 401, 503), summary="List breakers")
 async def breakers(services: Provided) -> list[BreakerShape]:
-    """A tripped breaker lets plans that take out nodes act only after approval."""
+    """While a breaker is tripped, plans that cordon nodes need approval."""
     return [of_breaker(state) for state in await services.store.breakers()]
 
 
-@router.post("/breakers/{cluster}/reset", dependencies=WRITE, responses=answers(400, 401, 403, 404, 503))
+@router.post(
+    "/breakers/{cluster}/reset",
+    dependencies=WRITE,
+    responses=answers(400, 401, 403, 404, 503),
+    summary="Reset a breaker",
+)
 async def reset(cluster: ClusterPath, body: Decision, services: Provided) -> BreakerShape:
-    """Let plans act by themselves again. The comment is needed."""
+    """Let plans that cordon nodes act without approval again. Needs a comment."""
     return of_breaker(await reset_breaker(services, cluster, body.by, body.comment))
 
 
@@ -86,6 +96,6 @@ async def _hold_plans(services: AppDependencies, mark: NodeEvent, now: float) ->
 async def reset_breaker(services: AppDependencies, scope: str, by: str, comment: str) -> BreakerState:
     """Raises NotFound, and BadInput without a comment: the next one to look wants to know why it is safe again."""
     if not comment.strip():
-        raise BadInput("resetting a breaker needs a comment: why may nodes be taken out again?")
+        raise BadInput("resetting a breaker needs a comment that says why it is safe")
     state = BreakerState(scope, False, services.clock(), comment, by)
     return await services.store.reset_breaker(state)

@@ -1,4 +1,4 @@
-"""What leaves the service, and what could not."""
+"""Routes of the outbox: what was sent, and what could not be."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -15,7 +15,7 @@ from diagnoser.web.problems import answers
 
 PAGE, PAGE_LIMIT = 50, 200
 RETRY_LIFE = 3600.0
-"""Seconds that a person's retry gives an effect at the least."""
+"""Seconds before expiry that a retry by a person grants at least."""
 
 router = APIRouter(tags=["recovery"])
 
@@ -49,16 +49,21 @@ class MessagePage(BaseModel):
     next: str | None
 
 
-@router.get("/effects", dependencies=READ, responses=answers(400, 401, 503), summary="Alerts and plans on their way")
+@router.get("/effects", dependencies=READ, responses=answers(400, 401, 503), summary="List outgoing plans and alerts")
 async def index(query: Annotated[MessageQuery, Query()], services: Provided) -> MessagePage:
-    """By key. `state=dead` are the dead letters."""
+    """Ordered by key. `state=dead` lists the dead letters."""
     found = await services.store.effects_in(query.state or "", query.after, query.limit + 1)
     shown = found[: query.limit]
     after = shown[-1].effect.key if len(found) > query.limit else None
     return MessagePage(items=[of_message(record) for record in shown], next=after)
 
 
-@router.post("/effects/{key}/retry", dependencies=WRITE, responses=answers(400, 401, 403, 404, 409, 503))
+@router.post(
+    "/effects/{key}/retry",
+    dependencies=WRITE,
+    responses=answers(400, 401, 403, 404, 409, 503),
+    summary="Send a dead or expired message again",
+)
 async def retry(key: MessageKey, services: Provided) -> MessageSchema:
     """Try a dead or expired effect again. 409 for one that is pending or sent."""
     return of_message(await retry_message(services, key))

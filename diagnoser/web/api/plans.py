@@ -22,7 +22,7 @@ from diagnoser.web.problems import answers
 PAGE, PAGE_LIMIT = 50, 200
 WAIT_LIMIT = 30.0
 LOOK_SECONDS = 0.25
-"""How often a waiting claim looks again."""
+"""Seconds between two polls of a waiting claim."""
 STEPS_LIMIT = 200
 
 router = APIRouter(tags=["recovery"])
@@ -67,7 +67,7 @@ class ClaimRequest(_Body):
 
 
 class Claimed(BaseModel):
-    """A plan with the token that proves the claim. Without a report the claim ends after ``lease_seconds``."""
+    """A plan with the token of the claim. Without a report the claim ends after ``lease_seconds``."""
 
     plan: PlanShape
     token: str
@@ -122,7 +122,7 @@ class ResultsBody(_Body):
 
 
 class CheckVerdictSchema(BaseModel):
-    """faulty: to be drained. stragglers: slow, but they work. shared_cause: every group failed, nobody is drained."""
+    """faulty: to be drained. stragglers: slow but working. shared_cause: every group failed, no node is drained."""
 
     faulty: tuple[str, ...]
     stragglers: tuple[str, ...]
@@ -153,15 +153,25 @@ async def show(id: PlanId, services: Provided) -> PlanShape:
     return of_plan(await find(services, id))
 
 
-@router.post("/plans/{id}/approve", dependencies=WRITE, responses=answers(400, 401, 403, 404, 409, 503))
+@router.post(
+    "/plans/{id}/approve",
+    dependencies=WRITE,
+    responses=answers(400, 401, 403, 404, 409, 503),
+    summary="Approve a plan",
+)
 async def approve(id: PlanId, body: Decision, services: Provided) -> PlanShape:
-    """Let a waiting plan act. 409 when it does not wait (any more)."""
+    """Lets a waiting plan act. 409 when the plan is not waiting."""
     return of_plan(await approve_plan(services, id, body.by, body.comment))
 
 
-@router.post("/plans/{id}/refuse", dependencies=WRITE, responses=answers(400, 401, 403, 404, 409, 503))
+@router.post(
+    "/plans/{id}/refuse",
+    dependencies=WRITE,
+    responses=answers(400, 401, 403, 404, 409, 503),
+    summary="Refuse a plan",
+)
 async def refuse(id: PlanId, body: Decision, services: Provided) -> PlanShape:
-    """Say no to a waiting plan. 409 when it does not wait (any more)."""
+    """Ends a waiting plan without acting. 409 when the plan is not waiting."""
     return of_plan(await refuse_plan(services, id, body.by, body.comment))
 
 
@@ -170,10 +180,10 @@ async def refuse(id: PlanId, body: Decision, services: Provided) -> PlanShape:
     dependencies=EXECUTE,
     response_model=Claimed,
     responses={204: {"description": "There is no plan to carry out"}, **answers(400, 401, 403, 503)},
-    summary="Take up the oldest plan",
+    summary="Claim the oldest open plan",
 )
 async def claim(body: ClaimRequest, request: Request, services: Provided) -> Claimed | Response:
-    """One executor at a time holds a plan. A plan whose lease ran out is given out again, with its steps so far."""
+    """One executor at a time holds a plan. When its lease expires it is handed out again, with its steps so far."""
     cluster, lease = body.cluster or DEFAULT_CLUSTER, services.plans.commands.lease
 
     async def look() -> Plan | None:
@@ -185,9 +195,14 @@ async def claim(body: ClaimRequest, request: Request, services: Provided) -> Cla
     return Claimed(plan=of_plan(plan), token=plan.lease.token, lease_seconds=lease)
 
 
-@router.post("/plans/{id}/report", dependencies=EXECUTE, responses=answers(400, 401, 403, 404, 409, 503))
+@router.post(
+    "/plans/{id}/report",
+    dependencies=EXECUTE,
+    responses=answers(400, 401, 403, 404, 409, 503),
+    summary="Report progress or the end of a plan",
+)
 async def report(id: PlanId, body: ReportBody, services: Provided) -> PlanShape:
-    """Progress renews the lease; `reached` and `not_reached` end the plan. The same report again changes nothing."""
+    """Progress renews the lease; `reached` and `not_reached` end the plan. A repeated report changes nothing."""
     now = services.clock()
     return of_plan(await services.plans.change(id, now, services.plans.commands.report(body.report(), now)))
 
@@ -197,10 +212,10 @@ async def report(id: PlanId, body: ReportBody, services: Provided) -> PlanShape:
     dependencies=EXECUTE,
     response_model_exclude_none=True,
     responses=answers(400, 401, 403, 404, 409, 503),
-    summary="The next round of the node check",
+    summary="Get the next round of the node check",
 )
 async def check_next(id: PlanId, body: CheckRequest, services: Provided) -> CheckRound:
-    """Begins the check when it has not begun. Asking again gives the same answer."""
+    """Starts the check if needed. Repeating the request returns the same answer."""
     plan, now = await find(services, id), services.clock()
     nodes = body.nodes or _nodes_of(await services.store.job(plan.job))
     return _round(
@@ -213,11 +228,11 @@ async def check_next(id: PlanId, body: CheckRequest, services: Provided) -> Chec
     dependencies=EXECUTE,
     response_model_exclude_none=True,
     responses=answers(400, 401, 403, 404, 409, 503),
-    summary="Results of a round of the node check",
+    summary="Send results of a round of the node check",
 )
 async def check_results(id: PlanId, body: ResultsBody, services: Provided) -> CheckRound:
-    """Answers with what is next, as `check/next` does. The first result of a group counts. When the verdict names more
-    nodes than the breaker lets go, the plan waits for a person and the token is void."""
+    """Returns what is next, as `check/next` does. The first result of a group counts. If the verdict names more nodes
+    than the breaker allows, the plan waits for approval and the token becomes invalid."""
     now, results = services.clock(), [one.result() for one in body.results]
     rule = services.plans.commands.check_results(body.token, body.round, results, now)
     return _round(await services.plans.change(id, now, rule, alone=False), services)
@@ -266,7 +281,7 @@ async def _wait_for(
     stopping: asyncio.Event,
     gone: Callable[[], Awaitable[bool]],
 ) -> Plan | None:
-    """Look again and again. Nothing is claimed for a caller who has gone."""
+    """Polls until the deadline. Claims nothing for a caller that has disconnected."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while (plan := await look()) is None:

@@ -34,7 +34,7 @@ class RuleQuery(BaseModel):
 
 
 class GateShape(BaseModel):
-    """One test of a proposed rule, with what was looked at and found."""
+    """One test of a proposed rule with its result."""
 
     name: str
     passed: bool
@@ -124,9 +124,9 @@ async def index(query: Annotated[RuleQuery, Query()], services: Provided) -> Lea
     return LearnedPage(items=[of_learned(rule) for rule in shown], next=after)
 
 
-@router.get("/rules/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="A learned rule")
+@router.get("/rules/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One learned rule")
 async def one(id: RuleId, services: Provided) -> LearnedDetail:
-    """With the newest attempts in which it hit."""
+    """The rule with the newest attempts in which it hit."""
     rule = await find(services, id)
     hits = [_of_hit(hit) for hit in await services.store.rule_hits(id, HITS)]
     return LearnedDetail(**of_learned(rule).model_dump(), hits=hits)
@@ -135,21 +135,21 @@ async def one(id: RuleId, services: Provided) -> LearnedDetail:
 _CHANGE = answers(400, 401, 403, 404, 409, 413, 503)
 
 
-@router.post("/rules/{id}/promote", dependencies=WRITE, responses=_CHANGE, summary="Let a rule in shadow decide")
+@router.post("/rules/{id}/promote", dependencies=WRITE, responses=_CHANGE, summary="Promote a rule from shadow")
 async def promote(id: RuleId, body: Decision, services: Provided) -> LearnedShape:
     """It stays in `sandbox`: it names causes for a person and leads to no action."""
     return of_learned(await changed(services, id, rule_lifecycle.promoted, body.by, body.comment))
 
 
-@router.post("/rules/{id}/retire", dependencies=WRITE, responses=_CHANGE, summary="Take a rule out of use")
+@router.post("/rules/{id}/retire", dependencies=WRITE, responses=_CHANGE, summary="Retire a rule")
 async def retire(id: RuleId, body: Decision, services: Provided) -> LearnedShape:
-    """From shadow or from force. Every replica drops it before its next diagnosis."""
+    """From shadow or from active use. Every replica drops the rule before its next diagnosis."""
     return of_learned(await changed(services, id, rule_lifecycle.retired, body.by, body.comment))
 
 
-@router.post("/rules/{id}/restore", dependencies=WRITE, responses=_CHANGE, summary="Undo a retirement")
+@router.post("/rules/{id}/restore", dependencies=WRITE, responses=_CHANGE, summary="Restore a retired rule")
 async def restore(id: RuleId, body: Decision, services: Provided) -> LearnedShape:
-    """The rule passes the gates again, and is then in shadow."""
+    """The rule has to pass the tests again and then runs in shadow."""
     return of_learned(await changed(services, id, rule_lifecycle.restored, body.by, body.comment))
 
 

@@ -1,4 +1,4 @@
-"""What the API answers with. The nouns of the model are shown as they are; times become ISO 8601."""
+"""Bodies of the API's answers. The model's classes are shown as they are; times become ISO 8601."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -54,7 +54,7 @@ class StepShape(BaseModel):
 
 
 class RollbackShape(BaseModel):
-    """Where a diverged run should go on, and the steps whose data batches are left out (both included)."""
+    """Checkpoint to continue from, and the steps whose data batches to skip (both ends included)."""
 
     checkpoint: str
     step: int | None
@@ -63,8 +63,8 @@ class RollbackShape(BaseModel):
 
 
 class PlanShape(BaseModel):
-    """What was planned after the failure, and how far that went. ``reason``: why it stands as it does, of a closed
-    list; ``row``: the row of the policy table."""
+    """A recovery plan and its progress. ``reason``: why it is in its state, from a closed list; ``row``: the row of
+    the policy table."""
 
     id: str
     key: str
@@ -89,7 +89,7 @@ class PlanShape(BaseModel):
 
 
 class NodeShape(BaseModel):
-    """The last thing that happened to a node. feedback: what a person's act says about ours."""
+    """The last event of a node. feedback: what a person's act says about an earlier plan."""
 
     cluster: str
     node: str
@@ -111,7 +111,7 @@ class BreakerShape(BaseModel):
 
 
 class FeedbackShape(BaseModel):
-    """What a person said about a diagnosis; null is where the machine was right, or nobody said."""
+    """Feedback of a person on a diagnosis; null: the original value stands."""
 
     id: str
     time: datetime
@@ -126,9 +126,8 @@ class FeedbackShape(BaseModel):
 class DiagnosisShape(BaseModel):
     """The verdict on one attempt. ``current`` is false once a later one of the same attempt replaced it.
 
-    ``correction``: what a person put in the place of the machine's verdict, which stays as it was. ``feedback``: all
-    that was said, the newest first. ``new_lines``: those that no clean run of the job family printed, where such runs
-    are known.
+    ``correction``: what a person says is right; the verdict itself stays as it was. ``feedback``: everything that
+    people said, the newest first.
     """
 
     id: str
@@ -171,7 +170,7 @@ class DiagnosisPage(BaseModel):
 
 
 class EventShape(BaseModel):
-    """Something that the launcher or scheduler reported."""
+    """An event that the launcher or scheduler reported."""
 
     kind: EventKind
     time: datetime
@@ -210,7 +209,7 @@ class JobShape(BaseModel):
 
 
 class JobPage(JobShape):
-    """A job with its attempts, the first one first, each with its current diagnosis."""
+    """A job with its attempts, oldest first, each with its current diagnosis."""
 
     attempts: list[AttemptShape]
 

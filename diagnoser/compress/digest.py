@@ -1,6 +1,7 @@
 """The digest: what a merged delta shows, a pure function of it."""
 
-from collections.abc import Iterator
+from bisect import bisect
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from diagnoser.compress import progress, stacks, templates, times, tracebacks
@@ -195,15 +196,27 @@ class Digest:
         )
 
     def first_line(self, shape: int) -> Line:
-        """The first line of a shape: as it was kept, else by its sample."""
+        """The first line of a shape: as it was kept, else by its sample, at the time of the kept line before it."""
         stat = self.delta.shapes[shape]
         number, stream = stat.first
-        sample = DeltaRow(number, stat.first_text, "")
-        return self._places.get(stat.first) or self._line(sample, stream, Mark.CONTEXT, times.LogClock(self._year))
+        if kept := self._places.get(stat.first):
+            return kept
+        kept_of_stream = self._times.get(stream, [(0, 0.0)])
+        before = kept_of_stream[max(bisect(kept_of_stream, (number, 0.0)) - 1, 0)]
+        sample = DeltaRow(number, stat.first_text, "", received=before[1])
+        return self._line(sample, stream, Mark.CONTEXT, times.LogClock(self._year))
 
     @cached_property
     def _places(self) -> dict[LinePosition, Line]:
         return {(line.number, line.stream): line for line in self.lines}
+
+    @cached_property
+    def _times(self) -> dict[Stream, list[tuple[int, float]]]:
+        """(number, time) of the kept lines of each stream, by number."""
+        found: dict[Stream, list[tuple[int, float]]] = {}
+        for line in sorted(self.lines, key=lambda line: line.number):
+            found.setdefault(line.stream, []).append((line.number, line.time))
+        return found
 
     def render(self, budget_tokens: int, diff: Diff = NO_DIFF) -> str:
         """The numbered view for a model or a person, within about ``budget_tokens``: first what is new."""
@@ -215,17 +228,10 @@ class Digest:
         lines = self._viewed(diff)
         return dict(zip(numbers(lines), lines, strict=True))
 
-    def _viewed(self, diff: Diff) -> tuple[Line, ...]:
-        """Kept lines, and the samples of new shapes of which none was kept, behind the line before in their stream."""
-        missing = [one.line for one in diff.new if (one.line.number, one.line.stream) not in self._places]
-        if not missing:
-            return self.lines
-        at = {line: index for index, line in enumerate(self.lines)}
-        order = {line: (at[line], 0) for line in self.lines}
-        for line in missing:
-            before = [one for one in self.lines if one.stream == line.stream and one.number < line.number]
-            order[line] = (at[before[-1]] if before else -1, line.number)
-        return tuple(sorted(order, key=order.__getitem__))
+    def _viewed(self, diff: Diff) -> Sequence[Line]:
+        """Kept lines, and the samples of new shapes of which none was kept."""
+        samples = [one.line for one in diff.new if (one.line.number, one.line.stream) not in self._places]
+        return sorted((*self.lines, *samples), key=lambda line: (line.time, line.stream, line.number))
 
 
 def digest(delta: Delta) -> Digest:

@@ -53,15 +53,12 @@ _UNEASY = re.compile(
 """Words that are no trouble by themselves, and yet nothing that a model decides about."""
 
 
-class ProposedFilter(StrictAnswer):
-    group: Annotated[int, Field(ge=1, le=GROUPS_MAX)]
-    pattern: Annotated[str, StringConstraints(min_length=1, max_length=400)]
-
-
 class FilterProposals(StrictAnswer):
-    """What the model answers."""
+    """What the model answers: patterns."""
 
-    filters: Annotated[tuple[ProposedFilter, ...], Field(max_length=2 * GROUPS_MAX)]
+    filters: Annotated[
+        tuple[Annotated[str, StringConstraints(min_length=1, max_length=400)], ...], Field(max_length=2 * GROUPS_MAX)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +200,7 @@ def variables(groups: Sequence[Sequence[Variant]], marker: str, alias: str) -> d
 def _proposals(answer: FilterProposals | BaseException) -> list[str]:
     """Patterns of an answer, none where the model gave no usable one; any other fault is raised."""
     if isinstance(answer, FilterProposals):
-        return [one.pattern for one in answer.filters]
+        return list(answer.filters)
     if isinstance(answer, ModelFailed):
         return []
     raise answer

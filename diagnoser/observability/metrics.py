@@ -1,4 +1,4 @@
-"""Metrics and logging set-up. Metrics live on a registry that is passed in; label values come from closed lists."""
+"""Metrics, on a registry that is passed in. Label values come from closed lists."""
 
 from collections.abc import Iterable
 from itertools import product
@@ -95,19 +95,21 @@ class Metrics:
         self.cut_bytes = Counter(
             "diagnoser_compressor_truncated_bytes",
             "Bytes cut from the middle of long lines, or overwritten by progress bars",
-            ["how"],
+            ["cause"],
             registry=registry,
         )
         self.caps = Counter(
             "diagnoser_compressor_limit_reached",
             "Commits and verdicts that reached a limit of what is kept of an attempt",
-            ["cap", "of"],
+            ["limit", "stage"],
             registry=registry,
         )
-        limits = Gauge("diagnoser_compressor_limit", "Limits of what is kept of an attempt", ["cap"], registry=registry)
+        limits = Gauge(
+            "diagnoser_compressor_limit", "Limits of what is kept of an attempt", ["limit"], registry=registry
+        )
         for cap in Cap:
             limits.labels(cap).set(CompressorLimits().of(cap))
-        limits.labels("cached_shapes").set(template_cache.MOST)
+        limits.labels("cached_templates").set(template_cache.MOST)
         Gauge(
             "diagnoser_compressor_cached_templates", "Line shapes in the cache of this process", registry=registry
         ).set_function(template_cache.held)
@@ -118,11 +120,11 @@ class Metrics:
 
     def _begin_at_zero(self) -> None:
         known: tuple[tuple[Counter, tuple[Iterable[str], ...]], ...] = (
-            (self.lines, (("taken", "duplicate", "rejected", "cut"),)),
+            (self.lines, (("accepted", "duplicate", "rejected", "cut"),)),
             (self.diagnoses, (Outcome, FailureType)),
             (self.feedback, (FeedbackVerdict, FailureType)),
             (self.outbox_deliveries, (MessageKind, DELIVERY_RESULTS)),
-            (self.cut_bytes, (("middle", "painted"),)),
+            (self.cut_bytes, (("line_too_long", "carriage_return"),)),
             (self.caps, (Cap, ("commit", "verdict"))),
             (self.plan_transitions, (PlanReason,)),
             (self.model_failures, (ModelFailure,)),
@@ -136,7 +138,7 @@ class Metrics:
 
     def observe_ingest(self, receipt: RequestCounts, size: int) -> None:
         self.bytes.inc(size)
-        self.lines.labels("taken").inc(receipt.lines)
+        self.lines.labels("accepted").inc(receipt.lines)
         self.lines.labels("duplicate").inc(receipt.duplicates)
         self.lines.labels("rejected").inc(receipt.rejected)
         self.lines.labels("cut").inc(receipt.cut)
@@ -145,8 +147,8 @@ class Metrics:
         """What a commit did not keep."""
         for one in losses:
             self.cut_lines.inc(one.cut_lines)
-            self.cut_bytes.labels("middle").inc(one.cut_bytes)
-            self.cut_bytes.labels("painted").inc(one.painted)
+            self.cut_bytes.labels("line_too_long").inc(one.cut_bytes)
+            self.cut_bytes.labels("carriage_return").inc(one.painted)
             for cap in one.caps:
                 self.caps.labels(cap, "commit").inc()
 

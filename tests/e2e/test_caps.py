@@ -34,6 +34,6 @@ def test_caps_and_cuts_are_counted(tmp_path: Path) -> None:
         assert float(metrics[f'diagnoser_compressor_limit_reached_total{{cap="nodes",of="{of}"}}']) == 0
     assert float(metrics["diagnoser_compressor_truncated_lines_total"]) == 1
     assert float(metrics['diagnoser_compressor_truncated_bytes_total{how="middle"}']) > 990_000
-    assert float(metrics['diagnoser_compressor_truncated_bytes_total{how="painted"}']) > 3_000
+    assert float(metrics['diagnoser_compressor_truncated_bytes_total{cause="carriage_return"}']) > 3_000
     assert float(metrics['diagnoser_compressor_limit{cap="shapes"}']) == 4096
     assert float(metrics["diagnoser_compressor_cached_templates"]) > 0

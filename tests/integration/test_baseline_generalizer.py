@@ -50,7 +50,7 @@ ROUTINE = "loading the tokenizer of the mix\nmounted the shards of the mix\n"
 
 
 def answer(*patterns: str) -> Reply:
-    return Reply(json.dumps({"filters": [{"group": 1, "pattern": pattern} for pattern in patterns]}))
+    return Reply(json.dumps({"filters": patterns}))
 
 
 def says(*patterns: str) -> Say:

@@ -27,6 +27,7 @@ from diagnoser.model import (
     Stream,
 )
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.rules.schema import Match, Role
 from tests import accuracy_bars
 
 ROUTINE = "loading the tokenizer of the mix\nmounted the shards of the mix\nwarming up the kernels\n"
@@ -42,7 +43,7 @@ def analyzer() -> LogAnalyzer:
 
 def delta(analyzer: LogAnalyzer, log: str, stream: Stream | None = None) -> Delta:
     compressor = analyzer.compressor()
-    compressor.feed(LineBlock(stream or Stream(), log.encode()))
+    compressor.feed(LineBlock(stream or Stream(), log.encode(), received=1000.0))
     return compressor.take()
 
 
@@ -200,6 +201,8 @@ def test_new_lines_come_first_in_the_view_of_a_model(analyzer: LogAnalyzer) -> N
     lines, numbers = shown(read, Facts(baseline=known), 2000)
     at = lines.index("## In none of 3 clean runs of this job family")
     assert lines[at + 1 : at + 4] == [f"3001| {NEW.strip()}", "6005| QuiltError: seam 4 is open", ""]
+    found = analyzer.diagnose_attempt(read, Facts(baseline=known))
+    assert [one.line for one in found.new_lines] == [3001, 6005]
     assert (numbers[3001], numbers[6005]) == (NEW.strip(), "QuiltError: seam 4 is open")
     assert not any("stitched patch" in line for line in lines[at + 4 : lines.index("## Lines")])
 
@@ -241,6 +244,6 @@ def test_no_filter_hides_what_a_rule_is_proven_by(analyzer: LogAnalyzer) -> None
 
 def anchored(analyzer: LogAnalyzer) -> Sequence[str]:
     """One-line examples of root rules."""
-    rules = [one for one in analyzer.knowledge.engine.ruleset.rules if one.role == "root"]
-    texts = [str(getattr(one, "text", one)) for rule in rules for one in rule.examples.match[:1]]
+    rules = [one for one in analyzer.knowledge.engine.ruleset.rules if one.role is Role.ROOT]
+    texts = [one.text if isinstance(one, Match) else one for rule in rules for one in rule.examples.match[:1]]
     return [text for text in texts if "\n" not in text]

@@ -1,14 +1,15 @@
 """The pages as they leave the server: what they say, and that nothing of a log becomes markup."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from diagnoser.model import AttemptKey, Event, EventKind, Line, Stream
+from diagnoser.model import AttemptKey, Event, EventKind, EvidenceLine, Line, Stream
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.web.pages import STATIC, TEMPLATES
-from tests.serving import ECC, NOW, UNSURE, StoredLogs, fill, save, serving, verdict
+from tests.serving import ECC, HOSTILE, NOW, UNSURE, StoredLogs, fill, save, serving, verdict
 
 
 async def test_an_empty_list_tells_how_to_begin(tmp_path: Path) -> None:
@@ -89,6 +90,26 @@ async def test_older_pages_keep_the_filters(tmp_path: Path) -> None:
     assert 'rel="next"' not in second
     assert "data-live" in first
     assert "data-live" not in second
+
+
+async def test_new_lines_are_open_where_the_failure_is_unknown(tmp_path: Path) -> None:
+    """With their numbers, as text; on the page of a known failure on demand; without a baseline not at all."""
+    why = "in none of 5 clean runs"
+    new = (EvidenceLine(4, HOSTILE, why), EvidenceLine(9, "seam open", why, source="stderr"))
+    async with serving(tmp_path) as web:
+        pages = {}
+        shown = {"a": replace(UNSURE, new_lines=new), "b": replace(ECC, new_lines=new), "c": ECC}
+        for at, (job, found) in enumerate(shown.items()):
+            record = await save(web.store, job, found, created=NOW + at)
+            pages[job] = (await web.client.get(f"/diagnoses/{record.id}")).text
+    unknown = pages["a"][pages["a"].index('id="new-lines"') :]
+    assert "<details open><summary>2 lines that clean runs" in unknown
+    assert '<span class="no">4</span><code>&lt;script&gt;' in unknown and "<script>fetch" not in unknown
+    assert (
+        '<span class="no">9</span><code>seam open</code><span class="note">in none of 5 clean runs, stderr' in unknown
+    )
+    assert "<details><summary>2 lines that clean runs" in pages["b"]
+    assert "new-lines" not in pages["c"]
 
 
 async def test_the_verdict_comes_first(tmp_path: Path) -> None:

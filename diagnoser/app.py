@@ -43,7 +43,6 @@ from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
 from diagnoser.ports import Sender, Timing, WakeSignal
-from diagnoser.recovery.policy import Policy
 from diagnoser.web.dependencies import AppDependencies, HealthCheck, HealthChecks, RequestLimits, WebConfig
 from diagnoser.web.server import create
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
@@ -96,7 +95,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
             generalizer = llm_factory.baseline_generalizer(settings, store, context, registry, model, metrics)
             context = replace(context, recorded=generalizer.note)
         incidents = llm_factory.incidents(settings, store, logs, policy, metrics, stack)
-        planner = _planner(settings, policy, senders)
+        planner = _planner(settings, analyzer, senders)
         plans = PlanService(store, PlanCommands(policy, planner, settings.plan_lease_seconds), metrics, wakes.outbox)
         history = ReplayHistory(store, logs)
 
@@ -185,9 +184,9 @@ def _senders(settings: Settings, client: httpx.AsyncClient) -> dict[MessageKind,
     return senders
 
 
-def _planner(settings: Settings, policy: Policy, senders: dict[MessageKind, Sender]) -> DecisionPlanner:
+def _planner(settings: Settings, analyzer: LogAnalyzer, senders: dict[MessageKind, Sender]) -> DecisionPlanner:
     return DecisionPlanner(
-        policy=policy,
+        policy=analyzer.knowledge.policy,
         make_id=make_id,
         mode=None if settings.recovery_mode == "policy" else Mode(settings.recovery_mode),
         webhook=MessageKind.RECOVERY in senders,
@@ -259,7 +258,7 @@ def _attribution(settings: Settings, registry: RuleRegistry, stack: AsyncExitSta
 
     def analyse(log: BinaryIO) -> Diagnosis:
         analyzer = registry.analyzer
-        return analyzer.diagnose(analyzer.read(log).evidence, Facts())
+        return analyzer.diagnose_with_node_logs(analyzer.read(log).evidence, Facts())
 
     attribution = LogAttribution(log_root(settings.ft_launcher_log_root).open, analyse)
     stack.push_async_callback(attribution.close)

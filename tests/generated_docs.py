@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser.cli import cli
 from diagnoser.config.settings import PREFIX, SECRETS, Settings
+from diagnoser.model.access import Scope, Token
 from diagnoser.observability.metrics import Metrics
-from diagnoser.web.dependencies import Scope, Token
 from tests import architecture_map
 from tests.serving import serving
 

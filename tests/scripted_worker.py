@@ -21,7 +21,7 @@ class Bystander:
     async def refresh(self) -> bool:
         return False
 
-    async def diagnose(self, log: AttemptLog, facts: Facts) -> Diagnosis:
+    async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis:
         raise NotImplementedError
 
     async def facts(self, claim: Claim, log: AttemptLog) -> Facts:

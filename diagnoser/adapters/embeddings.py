@@ -1,29 +1,28 @@
 """Vectors of text from any server that speaks ``/v1/embeddings``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import openai
 
 from diagnoser.adapters import openai_transport
-from diagnoser.llm.redact import Redactor
 from diagnoser.model.errors import ModelFailed, ModelFailure
 
 
 class OpenAIEmbedder:
     """timeout: seconds for one request. There are no retries: the caller has a fallback.
 
-    mask: removes from each text what must not leave the site.
+    redact: removes from each text what must not leave the site.
     """
 
-    def __init__(self, base_url: str, name: str, api_key: str, timeout: float, mask: Redactor) -> None:
+    def __init__(self, base_url: str, name: str, api_key: str, timeout: float, redact: Callable[[str], str]) -> None:
         self.name = name
-        self._mask = mask
+        self._redact = redact
         self._client = openai_transport.client(base_url, api_key, timeout)
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Raises ModelFailed."""
         try:
-            masked = list(map(self._mask, texts))
+            masked = list(map(self._redact, texts))
             reply = await self._client.embeddings.create(model=self.name, input=masked, encoding_format="float")
             found = [[float(value) for value in one.embedding] for one in reply.data]
         except openai.OpenAIError as error:

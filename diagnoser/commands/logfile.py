@@ -37,7 +37,7 @@ def diagnosis(
     """nodes: name and log of nodes that the job ran on. known: clean runs of the same job. Raises BadInput."""
     log = read_log(analyzer, path)
     facts = Facts(node_logs=read_nodes(analyzer, log.evidence, nodes), baseline=known or Baseline())
-    return analyzer.diagnose_attempt(log, facts)
+    return analyzer.analyze(log, facts)
 
 
 def clean_runs(analyzer: LogAnalyzer, given: Sequence[Path]) -> Baseline:
@@ -49,7 +49,7 @@ def clean_runs(analyzer: LogAnalyzer, given: Sequence[Path]) -> Baseline:
     runs = []
     for file in (file for file in files if not file.is_dir()):
         log = read_log(analyzer, file)
-        verdict = analyzer.diagnose(log.evidence, Facts())
+        verdict = analyzer.diagnose_with_node_logs(log.evidence, Facts())
         if verdict.category not in (Category.NONE, Category.UNKNOWN):
             complain(f"diagnoser: {file} is no clean run ({verdict.type}), so it is left out of the baseline")
         elif run := baseline.clean_run(log.delta, str(file), Baseline()):

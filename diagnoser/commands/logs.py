@@ -60,7 +60,7 @@ def explain_(
         log = logfile.read_log(analyzer, path)
         evidence = log.evidence
         logs = logfile.read_nodes(analyzer, evidence, nodes)
-        diagnosis = analyzer.diagnose_attempt(log, Facts(node_logs=logs, baseline=known))
+        diagnosis = analyzer.analyze(log, Facts(node_logs=logs, baseline=known))
         kept = [*evidence.lines, *(line for node, parts in logs.items() for line in node_logs.kept(node, parts))]
         if as_json:
             print_json({"file": str(path), **explain.explained(diagnosis, kept)})

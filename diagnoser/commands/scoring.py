@@ -58,7 +58,7 @@ def _cases(
     for label in track(labels, description=f"Diagnosing {len(labels)} logs", console=err, transient=True):
         with logfile.opened(folder / f"{label.id}.log") as (log, _):
             tail, _ = analyzer.delta(log, shift + 1)
-        yield analyzer.diagnose(AttemptLog.from_deltas([*before, tail]).evidence, Facts()), shift
+        yield analyzer.diagnose_with_node_logs(AttemptLog.from_deltas([*before, tail]).evidence, Facts()), shift
 
 
 def _try_model(analyzer: LogAnalyzer, folder: Path, labels: Sequence[scoring.Label], as_json: bool) -> None:

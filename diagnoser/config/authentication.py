@@ -3,8 +3,8 @@
 import ipaddress
 
 from diagnoser.config.settings import Settings
+from diagnoser.model.access import Scope, Token
 from diagnoser.model.errors import BadInput
-from diagnoser.web.dependencies import Scope, Token
 
 SECRET_LENGTH = 16
 

@@ -95,8 +95,8 @@ def incidents(
     """What people confirmed, with the embedding server where there is one."""
     embedder = None
     if settings.embedding_url:
-        key, mask = settings.llm_api_key.get_secret_value(), load_outbound_redactor(settings)
-        embedder = OpenAIEmbedder(settings.embedding_url, settings.embedding_model, key, EMBED_SECONDS, mask)
+        key, redactor = settings.llm_api_key.get_secret_value(), load_outbound_redactor(settings)
+        embedder = OpenAIEmbedder(settings.embedding_url, settings.embedding_model, key, EMBED_SECONDS, redact)
         stack.push_async_callback(embedder.close)
     return Incidents(store, logs, policy, metrics, embedder)
 

@@ -32,7 +32,7 @@ class LogAnalyzer:
     def compressor(self) -> Compressor:
         return Compressor(self.gate, self.filters)
 
-    def diagnose_attempt(self, log: AttemptLog, facts: Facts, now: float | None = None) -> Diagnosis:
+    def analyze(self, log: AttemptLog, facts: Facts, now: float | None = None) -> Diagnosis:
         """The verdict on an attempt, held against the clean runs of its job family where there are some.
 
         now: seconds since the epoch, by the service's clock, while the attempt may still be running; None for a log
@@ -41,12 +41,12 @@ class LogAnalyzer:
         if now is not None:
             ended = any(event.kind in ENDS for event in facts.events)
             now = None if ended else _by_the_log(log.evidence, facts.failed[1], now)
-        verdict = self.diagnose(log.evidence, facts, now)
+        verdict = self.diagnose_with_node_logs(log.evidence, facts, now)
         return baseline.apply_baseline(
-            verdict, log.digest, facts.baseline, lambda part: self.diagnose(part, facts, now)
+            verdict, log.digest, facts.baseline, lambda part: self.diagnose_with_node_logs(part, facts, now)
         )
 
-    def diagnose(self, evidence: Evidence, facts: Facts, now: float | None = None) -> Diagnosis:
+    def diagnose_with_node_logs(self, evidence: Evidence, facts: Facts, now: float | None = None) -> Diagnosis:
         """The verdict on an attempt, with what the logs of its nodes say about the time of its failure."""
         alone = pipeline.diagnose(evidence, facts, self.knowledge, now)
         said = (line for node, parts in facts.node_logs.items() for line in node_logs.lines(node, parts))

@@ -169,7 +169,7 @@ class RuleLifecycle:
         if ruleset is None:
             return (first,), None
         analyzer, (one,) = self._shelf.analyzer, ruleset.rules
-        told = analyzer.with_rules(ruleset).diagnose(case.evidence, case.facts)
+        told = analyzer.with_rules(ruleset).diagnose_with_node_logs(case.evidence, case.facts)
         return (
             first,
             validation.specific(one, root.body),
@@ -186,7 +186,7 @@ class RuleLifecycle:
         changed = analyzer.with_rules(ruleset)
 
         def diagnose(one: LabelledCase, with_rule: bool) -> Diagnosis:
-            return (changed if with_rule else analyzer).diagnose(one.evidence, one.facts)
+            return (changed if with_rule else analyzer).diagnose_with_node_logs(one.evidence, one.facts)
 
         history = RuleHistory(rule, diagnose)
         take = {

@@ -105,9 +105,9 @@ class RuleRegistry:
     def compressor(self) -> Compressor:
         return self.analyzer.compressor()
 
-    async def diagnose(self, log: AttemptLog, facts: Facts) -> Diagnosis:
+    async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis:
         """By the rules that are in use when the diagnosis begins."""
-        return await asyncio.to_thread(self.analyzer.diagnose_attempt, log, facts, self._clock())
+        return await asyncio.to_thread(self.analyzer.analyze, log, facts, self._clock())
 
     async def _load(self) -> list[LearnedRule]:
         found: list[LearnedRule] = []

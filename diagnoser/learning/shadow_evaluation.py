@@ -120,7 +120,7 @@ def _would(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog, fac
         return
     evidence = log.evidence
     for rule in {hit.rule.id: hit.rule for hit in snapshot.trial.match(evidence)}.values():
-        told = snapshot.analyzer.with_rules(RuleSet((rule,), rule.id)).diagnose(evidence, facts)
+        told = snapshot.analyzer.with_rules(RuleSet((rule,), rule.id)).diagnose_with_node_logs(evidence, facts)
         if told.decided_by == f"rule:{rule.id}":
             hit = RuleHit(rule.id, record.attempt, record.created, record.id)
             yield replace(hit, verdict=HitVerdict.WRONG) if _contradicts(record.diagnosis, told) else hit

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from diagnoser.model.errors import DiagnoserError, Unavailable
-from diagnoser.ports import Clock
 
 FRESH = 15.0
 """Seconds for which an answer counts."""
@@ -15,7 +14,7 @@ PATIENCE = 0.5
 class CachedHealthCheck:
     """Call it for a few words of detail; raises DiagnoserError while the part does not work."""
 
-    def __init__(self, ping: Callable[[], Awaitable[str]], clock: Clock) -> None:
+    def __init__(self, ping: Callable[[], Awaitable[str]], clock: Callable[[], float]) -> None:
         self._ping = ping
         self._clock = clock
         self._asked = -FRESH

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 import orjson
 
-from diagnoser.llm.redact import Redactor
 from diagnoser.model import (
     ClusterHistory,
     Diagnosis,
@@ -55,7 +54,7 @@ class DecisionPlanner:
     webhook: bool
     chat: bool
     base_url: str
-    redact: Redactor
+    redact: Callable[[str], str]
 
     def decide(self, claim: Claim, diagnosis: Diagnosis, now: float) -> Decision:
         """What is stored and sent for a verdict."""
@@ -124,7 +123,7 @@ class DecisionPlanner:
         )
 
 
-def _recovery(plan: Plan, record: DiagnosisRecord, redact: Redactor) -> OutboxMessage:
+def _recovery(plan: Plan, record: DiagnosisRecord, redact: Callable[[str], str]) -> OutboxMessage:
     """The body that the cluster's side gets: an event as the Standard Webhooks scheme shapes it."""
     found = record.diagnosis
     body = {

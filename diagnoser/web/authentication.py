@@ -13,8 +13,9 @@ from typing import Annotated
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPBearer
 
+from diagnoser.model.access import Scope, Token
 from diagnoser.model.errors import Denied, OutOfScope
-from diagnoser.web.dependencies import AppDependencies, Scope, Token
+from diagnoser.web.dependencies import AppDependencies
 
 FOREIGN = frozenset({"cross-site", "same-site"})
 

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Protocol
 
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.service import IngestReceipt
 from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.model import AttemptKey, Line, Progress
+from diagnoser.model.access import Token
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Clock, DiagnosisRecord, Store, WakeSignal
@@ -23,31 +23,6 @@ class LogIngest(Protocol):
     """``ingest.service.IngestService``."""
 
     async def accept(self, body: bytes, format: str, defaults: RecordDefaults, received: float) -> IngestReceipt: ...
-
-
-class Scope(StrEnum):
-    """What a token may do. Each includes those before it.
-
-    execute: what an agent needs: ship logs, tell of jobs and nodes, carry out plans. write: also decide, as a person
-    does: approve and refuse plans, reset breakers, say whether a verdict is right.
-    """
-
-    READ = "read"
-    EXECUTE = "execute"
-    WRITE = "write"
-
-    def covers(self, needed: "Scope") -> bool:
-        order = tuple(Scope)
-        return order.index(self) >= order.index(needed)
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """``name`` tells tokens apart in logs; ``secret`` is what the caller shows."""
-
-    name: str
-    secret: str = field(repr=False)
-    scope: Scope
 
 
 @dataclass(frozen=True, slots=True)

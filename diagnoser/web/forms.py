@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from fastapi import Depends, Request
 
+from diagnoser.model.access import Scope
 from diagnoser.model.errors import BadInput, OutOfScope
 from diagnoser.web.authentication import Provided, holder
-from diagnoser.web.dependencies import Scope
 
 FIELD_LENGTH = 2000
 FIELDS_LIMIT = 10

@@ -13,13 +13,13 @@ from typing import Protocol
 import structlog
 
 from diagnoser.compress import AttemptLog
+from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.model import AttemptKey, Diagnosis, Facts
 from diagnoser.model.errors import Conflict, Unavailable
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.planner import Decision
 from diagnoser.ports import Claim, Clock, DiagnosisRecord, Timing, WakeSignal, WorkStore
-from diagnoser.retrieval.incidents import LogLoader
 
 SLEEP_MIN = 0.02
 """Seconds of the shortest sleep: another replica may hold what is due."""
@@ -41,7 +41,7 @@ class Analysis(Protocol):
     async def refresh(self) -> bool:
         """Take over rules that were learned or changed, by any replica."""
 
-    async def diagnose(self, log: AttemptLog, facts: Facts) -> Diagnosis: ...
+    async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis: ...
 
 
 class IncidentMatcher(Protocol):
@@ -123,7 +123,7 @@ class Worker:
         self,
         *,
         store: WorkStore,
-        logs: LogLoader,
+        logs: AttemptLogs,
         context: Context,
         analysis: Analysis,
         incidents: IncidentMatcher,
@@ -201,7 +201,7 @@ class Worker:
         key = claim.attempt.key
         try:
             async with self._renewed_lease(claim):
-                result = await self._diagnose(claim)
+                result = await self._process(claim)
             self._log_result(key, result)
         except Conflict:
             self._log_result(key, ClaimResult.OVERTAKEN)
@@ -211,12 +211,12 @@ class Worker:
             self._log_result(key, ClaimResult.DIAGNOSIS_FAILED, error)
             await self._put_off(claim)
 
-    async def _diagnose(self, claim: Claim) -> ClaimResult:
+    async def _process(self, claim: Claim) -> ClaimResult:
         """HOT PATH 2, from the stored log to the verdict that is published, and to what is learned from it."""
         started, key = self._clock(), claim.attempt.key
         log = await self._logs.load(key)
         facts = await self._context.facts(claim, log)
-        diagnosis = await self._analysis.diagnose(log, facts)
+        diagnosis = await self._analysis.analyze(log, facts)
         if is_sound(claim, diagnosis):
             await self._store.release(claim, self._next_look(claim))
             return ClaimResult.SOUND

@@ -57,4 +57,4 @@ def test_rules(benchmark: BenchmarkFixture) -> None:
 
 def test_diagnosis(benchmark: BenchmarkFixture) -> None:
     """Evidence -> verdict."""
-    assert benchmark(READER.diagnose, EVIDENCE, Facts()).compression == EVIDENCE.compression
+    assert benchmark(READER.diagnose_with_node_logs, EVIDENCE, Facts()).compression == EVIDENCE.compression

@@ -41,10 +41,10 @@ def learned(analyzer: LogAnalyzer, label: Label, evidence: Evidence) -> Learned 
     root = next((line.number for line in evidence.lines if line.number in label.root_lines), None)
     if root is None or category_of(kind) in (Category.NONE, Category.UNKNOWN):
         return None
-    known = analyzer.diagnose(evidence, Facts()).decided_by
+    known = analyzer.diagnose_with_node_logs(evidence, Facts()).decided_by
     left = _with(analyzer, [rule for rule in analyzer.knowledge.engine.ruleset.rules if f"rule:{rule.id}" != known])
     said = Feedback("", "", 0.0, FeedbackVerdict.CORRECTED, "label", kind, root)
-    verdict = left.diagnose(evidence, Facts())
+    verdict = left.diagnose_with_node_logs(evidence, Facts())
     case = LabelledCase(DiagnosisRecord("", AttemptKey("j"), 1, 0.0, True, verdict, None, (said,)), Facts(), evidence)
     line = rule_context.root_of(case)
     assert line is not None, "a kept line has that number"
@@ -56,7 +56,7 @@ def learned(analyzer: LogAnalyzer, label: Label, evidence: Evidence) -> Learned 
     if ruleset is None or not validation.specific(ruleset.rules[0], line.body).passed:
         return Learned(label, None)
     (rule,) = ruleset.rules
-    told = _with(left, [*left.knowledge.engine.ruleset.rules, rule]).diagnose(evidence, Facts())
+    told = _with(left, [*left.knowledge.engine.ruleset.rules, rule]).diagnose_with_node_logs(evidence, Facts())
     return Learned(label, rule, told.decided_by == "rule:learned_it")
 
 

@@ -89,7 +89,7 @@ def test_no_healthy_log_is_called_failed(analyzer: LogAnalyzer) -> None:
     wrong = {}
     for path in sorted((CORPUS / "normal").glob("*.log")):
         with path.open("rb") as log:
-            found = analyzer.diagnose(analyzer.read(log).evidence, Facts())
+            found = analyzer.diagnose_with_node_logs(analyzer.read(log).evidence, Facts())
         if found.category not in ("none", "unknown") and path.name not in FAILED_INSIDE:
             wrong[path.name] = (found.type, found.decided_by)
     assert wrong == {}

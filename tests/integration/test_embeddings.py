@@ -34,7 +34,7 @@ def vectors(*rows: list[float]) -> Reply:
 
 async def embed(reply: Reply) -> list[list[float]]:
     with model_server(in_turn(reply)) as server:
-        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=0.5 if reply.wait else 60.0, mask=redact)
+        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=0.5 if reply.wait else 60.0, redact=redact)
         try:
             return await embedder.embed(["a line"])
         finally:
@@ -44,7 +44,7 @@ async def embed(reply: Reply) -> list[list[float]]:
 async def test_no_secret_reaches_the_server() -> None:
     """An embedding model is a model: what it gets is masked like any other text that leaves."""
     with model_server(in_turn(vectors([1.0]))) as server:
-        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=60.0, mask=redact)
+        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=60.0, redact=redact)
         await embedder.embed(["login of mia.k@lab.example with hf_QwErTyUiOpAsDfGhJkLz failed"])
         await embedder.close()
     assert server.asked[0]["input"] == ["login of <e-mail> with <token> failed"]
@@ -92,7 +92,7 @@ async def confirmed_then_asked(folder: Path, *replies: Reply) -> tuple[list[Any]
     store = await open_store(f"sqlite:///{folder}/test.db")
     table = policy.load("policy.yaml", text(bundled("rules") / "policy.yaml"))
     with model_server(in_turn(*replies)) as server:
-        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=60.0, mask=redact)
+        embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=60.0, redact=redact)
         incidents = Incidents(store, cast(LogLoader, Logs()), table, metrics, embedder)
         try:
             first = await _saved(store, AttemptKey("one"))

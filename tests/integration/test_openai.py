@@ -63,7 +63,7 @@ async def chat(url: str) -> object:
 
 
 async def embedding(url: str) -> object:
-    embedder = OpenAIEmbedder(url, "scripted", "", timeout=60.0, mask=redact)
+    embedder = OpenAIEmbedder(url, "scripted", "", timeout=60.0, redact=redact)
     try:
         return await embedder.embed(["a line"])
     finally:

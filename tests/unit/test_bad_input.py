@@ -20,7 +20,7 @@ def analyzer() -> LogAnalyzer:
 
 def diagnose(analyzer: LogAnalyzer, log: str | bytes) -> Diagnosis:
     data = log.encode() if isinstance(log, str) else log
-    return analyzer.diagnose(analyzer.read(io.BytesIO(data)).evidence, Facts())
+    return analyzer.diagnose_with_node_logs(analyzer.read(io.BytesIO(data)).evidence, Facts())
 
 
 def steps(first: int, last: int) -> str:

@@ -62,7 +62,7 @@ def new(analyzer: LogAnalyzer, log: str, known: Baseline) -> list[str]:
 
 
 def verdict_on(analyzer: LogAnalyzer, log: str, known: Baseline) -> Diagnosis:
-    return analyzer.diagnose_attempt(AttemptLog(delta(analyzer, log)), Facts(baseline=known))
+    return analyzer.analyze(AttemptLog(delta(analyzer, log)), Facts(baseline=known))
 
 
 def test_what_can_be_a_failure_is_never_known(analyzer: LogAnalyzer) -> None:
@@ -144,7 +144,7 @@ def test_a_guess_at_a_known_line_is_taken_back(analyzer: LogAnalyzer) -> None:
     digest = compress.digest(delta(analyzer, ROUTINE + quiet))
     evidence = digest.evidence
     root = next(line for line in evidence.lines if line.text == quiet.strip())
-    plain = analyzer.diagnose(evidence, Facts())
+    plain = analyzer.diagnose_with_node_logs(evidence, Facts())
     cause = RootCause(root.number, root.text)
     guess = Diagnosis(
         Outcome.FAILED, Category.INFRASTRUCTURE, FailureType.NODE_FAILURE, 0.5, "heuristic:words", root_cause=cause
@@ -201,7 +201,7 @@ def test_new_lines_come_first_in_the_view_of_a_model(analyzer: LogAnalyzer) -> N
     lines, numbers = shown(read, Facts(baseline=known), 2000)
     at = lines.index("## In none of 3 clean runs of this job family")
     assert lines[at + 1 : at + 4] == [f"3001| {NEW.strip()}", "6005| QuiltError: seam 4 is open", ""]
-    found = analyzer.diagnose_attempt(read, Facts(baseline=known))
+    found = analyzer.analyze(read, Facts(baseline=known))
     assert [one.line for one in found.new_lines] == [3001, 6005]
     assert (numbers[3001], numbers[6005]) == (NEW.strip(), "QuiltError: seam 4 is open")
     assert not any("stitched patch" in line for line in lines[at + 4 : lines.index("## Lines")])

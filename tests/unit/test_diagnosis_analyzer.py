@@ -33,7 +33,7 @@ def running(zone: int) -> bytes:
 
 def outcome(zone: int, silent: float) -> Outcome:
     log, facts = AttemptLog.from_deltas([running(zone)]), Facts(failed=(RECEIVED, RECEIVED))
-    return ANALYZER.diagnose_attempt(log, facts, RECEIVED + silent).outcome
+    return ANALYZER.analyze(log, facts, RECEIVED + silent).outcome
 
 
 def test_a_run_that_stopped_stepping_hangs() -> None:
@@ -67,7 +67,7 @@ async def test_how_similar_incidents_were_found_is_noted() -> None:
             return SimilarIncidents(("told",), ("by hashed words",))
 
     log = AttemptLog.from_deltas([running(0)])
-    verdict = ANALYZER.diagnose_attempt(log, Facts(), RECEIVED)
+    verdict = ANALYZER.analyze(log, Facts(), RECEIVED)
     record = DiagnosisRecord("d", AttemptKey("j"), 1, 0.0, True, verdict)
     stage = LLMStage(cast(FailureAgent, Echo()), cast(Incidents, Remembered()))
     better = await stage.run(record, log, Facts())

@@ -120,12 +120,14 @@ def test_joining_keeps_tracebacks_together(analyzer: LogAnalyzer) -> None:
 
 def diagnose(analyzer: LogAnalyzer, log: str, node: str, failed: tuple[float, float] = (0.0, 0.0)) -> Diagnosis:
     part = analyzer.node_log("n44", io.BytesIO(node.encode()), NOON)
-    return analyzer.diagnose(analyzer.evidence_of(log.encode()), Facts(node_logs={"n44": [part]}, failed=failed))
+    return analyzer.diagnose_with_node_logs(
+        analyzer.evidence_of(log.encode()), Facts(node_logs={"n44": [part]}, failed=failed)
+    )
 
 
 def test_a_lost_gpu_behind_a_timeout_is_the_cause(analyzer: LogAnalyzer) -> None:
     """The job says only that it waited; the kernel of the node says why, and that node is taken out."""
-    alone = analyzer.diagnose(analyzer.evidence_of(TIMEOUT.encode()), Facts())
+    alone = analyzer.diagnose_with_node_logs(analyzer.evidence_of(TIMEOUT.encode()), Facts())
     found = diagnose(
         analyzer, TIMEOUT, f"Mar  1 10:55:00 n44 kernel: usb 1-1: new device\nMar  1 10:55:01 n44 kernel: {XID}\n"
     )

@@ -14,9 +14,9 @@ from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
 from diagnoser.integrations.ft_launcher import LogAttribution, Recommendation, recommend
 from diagnoser.model import Advice, DecisionBasis, Diagnosis, Facts
+from diagnoser.model.access import Scope, Token
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
-from diagnoser.web.dependencies import Scope, Token
 from tests.contract.records import diagnosis
 from tests.serving import Web, serving
 
@@ -38,7 +38,7 @@ def root(tmp_path: Path) -> Path:
 async def web(root: Path, tmp_path: Path) -> AsyncIterator[Web]:
     analyzer = load_analyzer(Settings())
     attribution = LogAttribution(
-        log_root(root).open, lambda log: analyzer.diagnose(analyzer.read(log).evidence, Facts())
+        log_root(root).open, lambda log: analyzer.diagnose_with_node_logs(analyzer.read(log).evidence, Facts())
     )
     async with serving(tmp_path, attribution=attribution) as found:
         yield found

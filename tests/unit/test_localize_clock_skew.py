@@ -42,7 +42,7 @@ def test_the_first_failure_is_the_first_by_true_time(analyzer: LogAnalyzer) -> N
     wrong = run(analyzer, {0: 0.0, 1: -30.0, 2: 0.0, 3: 0.0}, ends)
     first = next(line for line in wrong.lines if "Error" in line.body)
     assert first.rank == 1, "the printed times mislead"
-    told = analyzer.diagnose(wrong, Facts())
+    told = analyzer.diagnose_with_node_logs(wrong, Facts())
     assert (told.type, told.root_cause and told.root_cause.rank) == (FailureType.KEY_ERROR, 0)
 
 

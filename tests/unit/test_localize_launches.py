@@ -20,7 +20,7 @@ def analyzer() -> LogAnalyzer:
 
 
 def diagnose(analyzer: LogAnalyzer, *parts: str) -> Diagnosis:
-    return analyzer.diagnose(read(analyzer, *parts), Facts())
+    return analyzer.diagnose_with_node_logs(read(analyzer, *parts), Facts())
 
 
 def read(analyzer: LogAnalyzer, *parts: str) -> Evidence:

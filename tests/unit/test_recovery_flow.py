@@ -58,7 +58,7 @@ class Site(Bystander):
             plans=PlanService(store, self.commands, self.metrics, outbox),
         )
 
-    async def diagnose(self, log: AttemptLog, facts: Facts) -> Diagnosis:
+    async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis:
         return self.verdict
 
     async def run(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:

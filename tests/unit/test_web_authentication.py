@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from diagnoser.model.access import Scope, Token
 from diagnoser.model.errors import Denied, OutOfScope
 from diagnoser.web.authentication import check
-from diagnoser.web.dependencies import Scope, Token
 from tests.serving import serving
 
 TOKENS = (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from diagnoser.model import BreakerState, MessageKind, Mode, OutboxMessage, PlanState, TransitionResult
-from diagnoser.web.dependencies import Scope, Token
+from diagnoser.model.access import Scope, Token
 from tests.serving import NOW, Web, serving
 from tests.unit.test_web_plans import claim, planned, post
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from diagnoser.model import Author, LearnedRule, LearnedState, RuleHit, ValidationResult
-from diagnoser.web.dependencies import Scope, Token
+from diagnoser.model.access import Scope, Token
 from tests.serving import ECC, HOSTILE, NOW, Web, save, serving
 
 SAME = {"sec-fetch-site": "same-origin", "content-type": "application/x-www-form-urlencoded"}

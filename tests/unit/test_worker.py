@@ -54,7 +54,7 @@ class Bench(Bystander):
     def clock(self) -> float:
         return self.now
 
-    async def diagnose(self, log: AttemptLog, facts: Facts) -> Diagnosis:
+    async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis:
         self.seen.append((texts(log), facts))
         verdict = self.verdicts.pop(0) if self.verdicts else diagnosis()
         if isinstance(verdict, Exception):
@@ -249,7 +249,7 @@ async def test_the_lease_is_kept_while_a_diagnosis_takes_its_time(store: SqlStor
         await extended.wait()
         return diagnosis()
 
-    bench.diagnose = slow  # type: ignore[method-assign]
+    bench.analyze = slow  # type: ignore[method-assign]
     assert await bench.worker.step() == 1
     assert len(await bench.found()) == 1
 

@@ -1,0 +1,29 @@
+"""Who may do what: bearer tokens and their scopes."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Scope(StrEnum):
+    """What a token may do. Each includes those before it.
+
+    execute: what an agent needs: ship logs, tell of jobs and nodes, carry out plans. write: also decide, as a person
+    does: approve and refuse plans, reset breakers, say whether a verdict is right.
+    """
+
+    READ = "read"
+    EXECUTE = "execute"
+    WRITE = "write"
+
+    def covers(self, needed: "Scope") -> bool:
+        order = tuple(Scope)
+        return order.index(self) >= order.index(needed)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """``name`` tells tokens apart in logs; ``secret`` is what the caller shows."""
+
+    name: str
+    secret: str = field(repr=False)
+    scope: Scope

@@ -97,7 +97,7 @@ def verdicts(analyzer: LogAnalyzer, folder: str, ids: Collection[str] = ()) -> I
         if ids and label.id not in ids:
             continue
         evidence = analyzer.read(BytesIO((CORPUS / folder / f"{label.id}.log").read_bytes())).evidence
-        yield scoring.judge(label, pipeline.diagnose(evidence, Facts(), analyzer.knowledge))
+        yield scoring.score_case(label, pipeline.diagnose(evidence, Facts(), analyzer.knowledge))
 
 
 def healthy_log(folder: Path) -> Path:
@@ -121,7 +121,7 @@ def spliced(
         with (CORPUS / folder / f"{label.id}.log").open("rb") as log:
             tail, _ = analyzer.delta(log, shift + 1)
         evidence = AttemptLog.from_deltas([head, tail]).evidence
-        yield scoring.judge(label, pipeline.diagnose(evidence, Facts(), analyzer.knowledge), shift)
+        yield scoring.score_case(label, pipeline.diagnose(evidence, Facts(), analyzer.knowledge), shift)
 
 
 def share(folder: str, one_in: int) -> set[str]:

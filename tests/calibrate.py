@@ -90,7 +90,7 @@ def _again(
 
 def _sample(knowledge: RuleKnowledge, label: Label, evidence: Evidence) -> _Sample:
     diagnosis = pipeline.diagnose(evidence, Facts(), knowledge)
-    return _Sample(label, _Recording.asked[-1], diagnosis.decided_by, scoring.judge(label, diagnosis).type)
+    return _Sample(label, _Recording.asked[-1], diagnosis.decided_by, scoring.score_case(label, diagnosis).type)
 
 
 def _table(date: str, cases: int, samples: list[_Sample]) -> dict[str, object]:

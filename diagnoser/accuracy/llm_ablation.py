@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from diagnoser.accuracy.scoring import AccuracyReport, Label, ScoredVerdict, judge, report
+from diagnoser.accuracy.scoring import AccuracyReport, Label, ScoredVerdict, report, score_case
 from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger, Need, need
 from diagnoser.failure_agent.consultation import AblationSwitches, ConsultationInput
 from diagnoser.llm.guard import SpendingLimits
@@ -61,13 +61,13 @@ class IncidentMemory:
         """The verdict with that of a confirmed incident which is the same failure."""
         if not case.is_undecided:
             return case.diagnosis
-        sign = signature.of(case.subject.log, case.diagnosis)
+        sign = signature.signature_of(case.subject.log, case.diagnosis)
         nearest = self._index.nearest(signature.vector(sign), incidents.RIVALS)
-        return incidents.settle(case.diagnosis, _key(case), sign, nearest, self._policy)
+        return incidents.adopt_incident(case.diagnosis, _key(case), sign, nearest, self._policy)
 
     def similar(self, case: AblationCase) -> tuple[str, ...]:
         """Similar incidents, in words for a model."""
-        sign = signature.of(case.subject.log, case.diagnosis)
+        sign = signature.signature_of(case.subject.log, case.diagnosis)
         near = self._index.nearest(signature.vector(sign), incidents.RIVALS)
         others = [one for one in near if one.incident.attempt != _key(case) and one.score >= incidents.ALIKE]
         return tuple(incidents.describe(one) for one in others[: incidents.TOLD])
@@ -83,7 +83,7 @@ def _confirmed_incident(case: AblationCase) -> Incident:
         type=FailureType(case.label.type),
         verdict=FeedbackVerdict.CONFIRMED,
         by="label",
-        signature=signature.of(case.subject.log, case.diagnosis),
+        signature=signature.signature_of(case.subject.log, case.diagnosis),
     )
 
 
@@ -179,7 +179,7 @@ async def _verdict(
 
 
 def _result(name: str, stage_verdicts: Sequence[_StageVerdict], prices: SpendingLimits) -> AblationResult:
-    scored = [(verdict, judge(verdict.case.label, verdict.diagnosis)) for verdict in stage_verdicts]
+    scored = [(verdict, score_case(verdict.case.label, verdict.diagnosis)) for verdict in stage_verdicts]
     uses = [verdict.diagnosis.model for verdict in stage_verdicts if verdict.diagnosis.model]
     tokens_in, tokens_out = sum(use.tokens_in for use in uses), sum(use.tokens_out for use in uses)
     return AblationResult(

@@ -97,7 +97,7 @@ class AccuracyReport:
     misses: tuple[ScoredVerdict, ...] = field(default=(), repr=False)
 
 
-def judge(label: Label, diagnosis: Diagnosis, shift: int = 0) -> ScoredVerdict:
+def score_case(label: Label, diagnosis: Diagnosis, shift: int = 0) -> ScoredVerdict:
     """shift: lines of a healthy log that were put before the case."""
     category = diagnosis.category == label.category
     type_ = diagnosis.type == label.type

@@ -10,7 +10,7 @@ import openai
 from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
 
 from diagnoser.adapters import openai_transport
-from diagnoser.adapters.openai_transport import failure, tell
+from diagnoser.adapters.openai_transport import describe_error, failure
 from diagnoser.model.errors import ModelFailed, ModelFailure
 from diagnoser.ports import ModelAnswer, ModelRequest
 
@@ -135,10 +135,10 @@ class OpenAIModel:
     def _failure(self, error: openai.OpenAIError, used: int) -> ModelFailed:
         status, said = getattr(error, "status_code", None), str(error)[:_DETAIL_CHARS].lower()
         if status in _REFUSING and any(word in said for word in _LENGTH_WORDS):
-            return ModelFailed(ModelFailure.CONTEXT_TOO_SMALL, tell(error))
+            return ModelFailed(ModelFailure.CONTEXT_TOO_SMALL, describe_error(error))
         if status in _REFUSING and used + 1 < len(FORMATS) and any(word in said for word in _FORMAT_WORDS):
             self._format = max(self._format, used + 1)
-            return ModelFailed(ModelFailure.FORMAT_REFUSED, tell(error))
+            return ModelFailed(ModelFailure.FORMAT_REFUSED, describe_error(error))
         return failure(error)
 
     def _answer(self, reply: object) -> ModelAnswer:

@@ -54,10 +54,10 @@ def client(base_url: str, api_key: str, timeout: float) -> AsyncOpenAI:
 def failure(error: openai.OpenAIError) -> ModelFailed:
     """The error as a ModelFailed, without the body: a server may echo the prompt, and with it the log."""
     reason = next(reason for kind, reason in _REASONS if isinstance(error, kind))
-    return ModelFailed(reason, tell(error), _retry_after(error))
+    return ModelFailed(reason, describe_error(error), _retry_after(error))
 
 
-def tell(error: openai.OpenAIError) -> str:
+def describe_error(error: openai.OpenAIError) -> str:
     """The kind of an error, without its body."""
     if isinstance(error, ReplyTooLong):
         return str(error)

@@ -61,7 +61,7 @@ def explain_(
         evidence = log.evidence
         logs = logfile.read_nodes(analyzer, evidence, nodes)
         diagnosis = analyzer.analyze(log, Facts(node_logs=logs, baseline=known))
-        kept = [*evidence.lines, *(line for node, parts in logs.items() for line in node_logs.kept(node, parts))]
+        kept = [*evidence.lines, *(line for node, parts in logs.items() for line in node_logs.kept_lines(node, parts))]
         if as_json:
             print_json({"file": str(path), **explain.explained(diagnosis, kept)})
         else:

@@ -36,7 +36,7 @@ def score(
         _try_model(analyzer, folder, labels, as_json)
         return
     verdicts = [
-        scoring.judge(label, *diagnosed)
+        scoring.score_case(label, *diagnosed)
         for label, diagnosed in zip(labels, _cases(analyzer, folder, labels, spliced), strict=True)
     ]
     report = scoring.report(verdicts, {str(kind): share for kind, share in GPU_TIME_SHARE.items()})

@@ -8,8 +8,8 @@ from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.limits import CompressorLimits
 from diagnoser.compress.lines import read_prefix
 from diagnoser.compress.prefilter import Prefilter
-from diagnoser.compress.retention import CandidateRow, RetentionPolicy, row
-from diagnoser.compress.sampling import settle
+from diagnoser.compress.retention import CandidateRow, RetentionPolicy, delta_row
+from diagnoser.compress.sampling import apply_limits
 from diagnoser.compress.template_cache import shapes
 from diagnoser.compress.tokenized_chunk import TokenizedChunk
 from diagnoser.model import LineBlock, Stream
@@ -55,7 +55,7 @@ class Compressor:
         delta, self._delta = self._delta, Delta(self._limits)
         self._seen.clear()
         self._settled = 0
-        return settle(delta)
+        return apply_limits(delta)
 
     def _chunk(self, block: LineBlock) -> None:
         cut = TokenizedChunk(block, self._shapes)
@@ -73,7 +73,7 @@ class Compressor:
         if delta.size > 2 * self._settled + 8192:
             self._write_out()
             self._seen.clear()
-            settle(delta)
+            apply_limits(delta)
             self._settled = delta.size
 
     def _speakers(self, stream: Stream, cut: TokenizedChunk, share: StreamDelta) -> None:
@@ -105,7 +105,7 @@ class Compressor:
         """Put into the delta what is cheaper to gather over many chunks: speakers of shapes, last words of voices."""
         for stream, lasts in self._lasts.items():
             rows = self._delta.share(stream).rows
-            rows.update((said[0], row(said)) for said in lasts.values() if said[0] not in rows)
+            rows.update((said[0], delta_row(said)) for said in lasts.values() if said[0] not in rows)
         self._lasts.clear()
         for key, codes in self._codes.items():
             stat = self._delta.shapes.get(key)

@@ -27,13 +27,13 @@ CandidateRow = tuple[int, bytes, CachedTemplate, str, float, float]
 """A line that may become a row: number, line, shape, voice, time, received."""
 
 
-def row(said: CandidateRow) -> DeltaRow:
+def delta_row(said: CandidateRow) -> DeltaRow:
     number, line, shape, voice, time, received = said
-    kind, mark = judge(shape, line)
+    kind, mark = flags_and_signature(shape, line)
     return DeltaRow(number, line, voice, kind, mark, time, received)
 
 
-def judge(shape: CachedTemplate, line: bytes) -> tuple[int, int]:
+def flags_and_signature(shape: CachedTemplate, line: bytes) -> tuple[int, int]:
     """(kind, signature) of a line; the signature is 0 when the line does not matter by itself."""
     if not shape.watch and not shape.tokens:
         return shape.kind, shape.mark
@@ -84,7 +84,7 @@ class RetentionPolicy:
                 kinds[shape.mark] = shape.kind
                 continue
             for index in indices:
-                kind, mark = judge(shape, self._cut.lines[index])
+                kind, mark = flags_and_signature(shape, self._cut.lines[index])
                 if mark:
                     groups.setdefault(mark, []).append(index)
                     kinds[mark] = kind
@@ -140,7 +140,7 @@ class RetentionPolicy:
         """A row is the same whatever it is kept for, so that rows from different splits agree."""
         number = self._block.first + index
         if number not in self._share.rows:
-            self._share.rows[number] = row(self._said(index))
+            self._share.rows[number] = delta_row(self._said(index))
 
     def _said(self, index: int) -> CandidateRow:
         block, cut = self._block, self._cut

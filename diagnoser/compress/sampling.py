@@ -80,7 +80,7 @@ class Chosen:
                 yield near
 
 
-def settle(delta: Delta) -> Delta:
+def apply_limits(delta: Delta) -> Delta:
     """Bring a delta back under its bounds, in place. Does not change what any later merge will give."""
     limits = delta.limits
     if len(delta.shapes) > limits.shapes:
@@ -107,7 +107,7 @@ def merge(deltas: Iterable[Delta], limits: CompressorLimits | None = None) -> De
     merged = Delta(limits or CompressorLimits())
     for delta in deltas:
         merged.add(delta)
-    return settle(merged)
+    return apply_limits(merged)
 
 
 def _edges(share: StreamDelta, window: int) -> set[int]:

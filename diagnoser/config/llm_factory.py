@@ -96,7 +96,7 @@ def incidents(
     embedder = None
     if settings.embedding_url:
         key, redactor = settings.llm_api_key.get_secret_value(), load_outbound_redactor(settings)
-        embedder = OpenAIEmbedder(settings.embedding_url, settings.embedding_model, key, EMBED_SECONDS, redact)
+        embedder = OpenAIEmbedder(settings.embedding_url, settings.embedding_model, key, EMBED_SECONDS, redactor)
         stack.push_async_callback(embedder.close)
     return Incidents(store, logs, policy, metrics, embedder)
 

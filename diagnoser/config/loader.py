@@ -12,7 +12,7 @@ from diagnoser.rules import calibration, exceptions, keyword_classifier, schema,
 from diagnoser.rules.candidates import Heuristics
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.schema import RuleSet
-from diagnoser.rules.xid import Codes
+from diagnoser.rules.xid import XidTable
 
 
 def load_analyzer(settings: Settings) -> LogAnalyzer:
@@ -56,7 +56,7 @@ def load_more(analyzer: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet
     return analyzer.with_rules(ruleset), ruleset
 
 
-def load_codes(settings: Settings, rules: RuleSet) -> Codes:
+def load_codes(settings: Settings, rules: RuleSet) -> XidTable:
     """The table of Xid and SXid codes of this site. Raises RuleFaults, BadInput."""
     folder = settings.rules_dir or files.bundled("rules")
     return xid.load("xid.yaml", files.text(folder / "xid.yaml"), rules)

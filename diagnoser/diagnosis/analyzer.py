@@ -49,18 +49,18 @@ class LogAnalyzer:
     def diagnose_with_node_logs(self, evidence: Evidence, facts: Facts, now: float | None = None) -> Diagnosis:
         """The verdict on an attempt, with what the logs of its nodes say about the time of its failure."""
         alone = pipeline.diagnose(evidence, facts, self.knowledge, now)
-        said = (line for node, parts in facts.node_logs.items() for line in node_logs.lines(node, parts))
-        near = node_logs.near(evidence, said, facts.failed)
+        said = (line for node, parts in facts.node_logs.items() for line in node_logs.fault_lines(node, parts))
+        near = node_logs.lines_near_failure(evidence, said, facts.failed)
         if not near:
             return alone
         joined = pipeline.diagnose(node_logs.join(evidence, near), facts, self.knowledge, now)
-        return node_logs.settle(alone, joined, near)
+        return node_logs.choose_verdict(alone, joined, near)
 
     def node_log(self, node: str, log: BinaryIO, near: float) -> bytes:
         """A node's own log from a file. near: a time of about then, for formats without a year."""
         compressor = self.compressor()
         for block in _blocks(log):
-            compressor.feed(node_logs.timed(replace(block, stream=Stream("kernel", node)), near))
+            compressor.feed(node_logs.with_printed_times(replace(block, stream=Stream("kernel", node)), near))
         return compress.to_bytes(compressor.take())
 
     def read(self, log: BinaryIO, on_bytes: Callable[[int], None] = lambda _: None) -> AttemptLog:

@@ -67,7 +67,7 @@ class DiagnosisContext:
         if cause is None or cause.source not in NODE_SOURCES or not cause.node or job is None:
             return []
         logs = await self._node_logs(job, [cause.node], record.created - _DAY)
-        return await asyncio.to_thread(node_logs.kept, cause.node, logs.get(cause.node, []))
+        return await asyncio.to_thread(node_logs.kept_lines, cause.node, logs.get(cause.node, []))
 
     async def record_baseline(self, claim: Claim, verdict: Diagnosis, log: AttemptLog) -> None:
         """Remember what the run printed, when it is a clean one."""
@@ -82,7 +82,7 @@ class DiagnosisContext:
     async def store_run(self, job: Job, run: CleanRun) -> None:
         """As the newest word about the family's baseline, in the place of an earlier one about the same run."""
         now = self.clock()
-        at = AttemptKey(clean_runs_id(job), node_logs.part(now))
+        at = AttemptKey(clean_runs_id(job), node_logs.hour_of(now))
         await self.store.append([Append(at, await asyncio.to_thread(baseline.to_bytes, run), now, {}, False)])
 
     async def baseline(self, job: Job) -> Baseline:
@@ -90,7 +90,7 @@ class DiagnosisContext:
         if not self.baseline_days:
             return Baseline()
         family = clean_runs_id(job)
-        least = node_logs.part(self.clock() - self.baseline_days * 86_400.0)
+        least = node_logs.hour_of(self.clock() - self.baseline_days * 86_400.0)
         stored = await self.store.node_parts([family], least, newest=_RECORDS)
         return await asyncio.to_thread(baseline.load, stored.get(family, []))
 
@@ -98,7 +98,7 @@ class DiagnosisContext:
         """A shipper that names no cluster is heard by the jobs of every cluster."""
         of = {node: {node_log_id(job.cluster, node), node_log_id("", node)} for node in nodes}
         ids = sorted(set().union(*of.values()))
-        parts = await self.store.node_parts(ids, node_logs.part(since - node_logs.BEFORE - node_logs.STALL))
+        parts = await self.store.node_parts(ids, node_logs.hour_of(since - node_logs.BEFORE - node_logs.STALL))
         found = {node: [data for log in sorted(logs) for data in parts.get(log, ())] for node, logs in of.items()}
         return {node: data for node, data in found.items() if data}
 

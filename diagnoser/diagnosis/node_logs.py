@@ -37,18 +37,18 @@ _DAY = 86_400.0
 _YEAR = 366 * _DAY
 
 
-def part(received: float) -> int:
+def hour_of(received: float) -> int:
     """Number of the part to which lines belong that arrive at ``received``."""
     return max(1, int(received // PART))
 
 
-def dated(block: LineBlock) -> LineBlock:
+def with_times(block: LineBlock) -> LineBlock:
     """The block with a time for each line: that of its record, its own, by its uptime, else that of arrival."""
-    lines = block.data.removesuffix(b"\n").split(b"\n")
-    given = block.times or (math.nan,) * len(lines)
-    ups = [float(found[1]) if (found := _UPTIME.match(line)) else math.nan for line in lines]
+    fault_lines = block.data.removesuffix(b"\n").split(b"\n")
+    given = block.times or (math.nan,) * len(fault_lines)
+    ups = [float(found[1]) if (found := _UPTIME.match(line)) else math.nan for line in fault_lines]
     newest = next((up for up in reversed(ups) if not math.isnan(up)), 0.0)
-    own = [_own(line.decode("utf-8", "replace"), block.received) for line in lines]
+    own = [_own(line.decode("utf-8", "replace"), block.received) for line in fault_lines]
     zone = _zone([time for time, naive in own if naive], block.received)
     times = tuple(
         time if not math.isnan(time) else _time(said + zone * naive, newest - up, block.received)
@@ -57,9 +57,9 @@ def dated(block: LineBlock) -> LineBlock:
     return replace(block, times=times)
 
 
-def _own(text: str, near: float) -> tuple[float, bool]:
+def _own(text: str, lines_near_failure: float) -> tuple[float, bool]:
     """The time that a line prints (0.0 when none), and whether it leaves open in which zone."""
-    time = told(text, near)
+    time = printed_time(text, lines_near_failure)
     return time, bool(time) and not (_ZONED.search(text[:80]) or _UTC.search(text[:80]))
 
 
@@ -74,11 +74,11 @@ def _zone(naive: Sequence[float], received: float) -> float:
     return zone if abs(lag - zone) <= _SENT and 3600.0 <= abs(zone) < _ZONES else 0.0
 
 
-def timed(block: LineBlock, near: float) -> LineBlock:
+def with_printed_times(block: LineBlock, lines_near_failure: float) -> LineBlock:
     """The block with the times that its lines print; a line without one has that of the line before, or none."""
     times, last = [], 0.0
     for line in block.data.removesuffix(b"\n").split(b"\n"):
-        last = told(line.decode("utf-8", "replace"), near) or last
+        last = printed_time(line.decode("utf-8", "replace"), lines_near_failure) or last
         times.append(last)
     return replace(block, times=tuple(times))
 
@@ -90,11 +90,11 @@ def _time(own: float, age: float, received: float) -> float:
     return received - age if age > 0 else received
 
 
-def told(text: str, near: float) -> float:
+def printed_time(text: str, lines_near_failure: float) -> float:
     """The time that a line prints, 0.0 when none. near: a time of about then, for formats without a year."""
-    year = datetime.fromtimestamp(max(0.0, near), UTC).year
+    year = datetime.fromtimestamp(max(0.0, lines_near_failure), UTC).year
     time = read_time(text, year)
-    if time > near + 2 * _DAY and str(year) not in text[:40]:
+    if time > lines_near_failure + 2 * _DAY and str(year) not in text[:40]:
         time = read_time(text, year - 1)
     if time and (zone := _ZONED.search(text[:80])):
         offset = int(zone[2]) * 3600 + int(zone[3]) * 60
@@ -102,12 +102,12 @@ def told(text: str, near: float) -> float:
     return time
 
 
-def lines(node: str, parts: Iterable[bytes]) -> list[Line]:
+def fault_lines(node: str, parts: Iterable[bytes]) -> list[Line]:
     """The lines that a rule knows, of one node's log, under the name that the job has for the node."""
-    return [line for line in kept(node, parts) if line.mark is Mark.ANCHOR]
+    return [line for line in kept_lines(node, parts) if line.mark is Mark.ANCHOR]
 
 
-def kept(node: str, parts: Iterable[bytes]) -> list[Line]:
+def kept_lines(node: str, parts: Iterable[bytes]) -> list[Line]:
     """All lines that were kept of one node's log."""
     delta = compress.merge(map(compress.from_bytes, parts))
     return [
@@ -117,7 +117,7 @@ def kept(node: str, parts: Iterable[bytes]) -> list[Line]:
     ]
 
 
-def near(evidence: Evidence, found: Iterable[Line], failed: tuple[float, float]) -> list[Line]:
+def lines_near_failure(evidence: Evidence, found: Iterable[Line], failed: tuple[float, float]) -> list[Line]:
     """Lines of node logs from about the time of the failure, dated by the attempt's own clock.
 
     failed: first sign and end of the failure as the service saw them; zeros: only the log's own times count.
@@ -168,19 +168,19 @@ def join(evidence: Evidence, found: Sequence[Line]) -> Evidence:
 def without(evidence: Evidence, index: int) -> Evidence:
     """The evidence without one line that is part of no traceback."""
     moved = {old: old - (old > index) for old in range(len(evidence.lines))}
-    kept = evidence.lines[:index] + evidence.lines[index + 1 :]
+    kept_lines = evidence.lines[:index] + evidence.lines[index + 1 :]
     traces = tuple(_moved(trace, moved) for trace in evidence.tracebacks)
     whole = [stack for stack in evidence.stacks if index not in stack.lines]
     linked = len(whole) == len(evidence.stacks)
     stacks = tuple(_moved(stack if linked else replace(stack, cause=-1), moved) for stack in whole)
-    return replace(evidence, lines=kept, tracebacks=traces, stacks=stacks)
+    return replace(evidence, lines=kept_lines, tracebacks=traces, stacks=stacks)
 
 
 def _moved(trace: _T, moved: Mapping[int, int]) -> _T:
     return replace(trace, lines=tuple(moved[index] for index in trace.lines), raised=moved[trace.raised])
 
 
-def settle(alone: Diagnosis, joined: Diagnosis, found: Sequence[Line]) -> Diagnosis:
+def choose_verdict(alone: Diagnosis, joined: Diagnosis, found: Sequence[Line]) -> Diagnosis:
     """Which of two verdicts stands: that of the attempt's log alone, or the one with what its nodes say.
 
     A fault of a machine can be behind a lost connection, never behind a typing error. What a node's log says about

@@ -93,7 +93,7 @@ def build_diagnosis(
         kind, sure = _T.UNKNOWN, min(sure, calibration.floor)
     shown = root if root and (kind is root.type or kind is _T.UNKNOWN) else None
     return Diagnosis(
-        outcome=outcome.settle(said, shown.type if shown else kind, hung=hung, completed=_completed(story)),
+        outcome=outcome.decide_outcome(said, shown.type if shown else kind, hung=hung, completed=_completed(story)),
         category=category_of(kind),
         type=kind,
         confidence=sure,

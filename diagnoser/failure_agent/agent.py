@@ -153,7 +153,7 @@ class FailureAgent:
         return _with_notes(
             replace(
                 diagnosis,
-                outcome=outcome.settle(known_outcome, answer.type, hung=False, completed=False),
+                outcome=outcome.decide_outcome(known_outcome, answer.type, hung=False, completed=False),
                 category=answer.category,
                 type=answer.type,
                 confidence=confidence,

@@ -103,7 +103,7 @@ class Consultation:
         answers: list[Checked] = []
         failures: list[ModelFailed] = []
         samples = 0
-        while more := vote.wanted(answers, samples) if with_vote else 1 - samples:
+        while more := vote.answers_wanted(answers, samples) if with_vote else 1 - samples:
             for result in await asyncio.gather(*(self._sample(asked, context) for _ in range(more))):
                 if isinstance(result, Checked):
                     answers.append(result)

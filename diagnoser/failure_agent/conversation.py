@@ -7,11 +7,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
-
-from pydantic import BaseModel
+from typing import Any, Generic
 
 from diagnoser.llm import answer
+from diagnoser.llm.answer import AnswerT
 from diagnoser.llm.prompt import Prompt, tokens_of
 from diagnoser.model import Author
 from diagnoser.model.errors import ModelFailed, ModelFailure
@@ -22,8 +21,6 @@ RETRY_AFTER_MAX_SECONDS = 5.0
 _REPAIR_CHARS = 2000
 # The guard refused these before they reached the server.
 _NOT_SENT = frozenset({ModelFailure.BREAKER_OPEN, ModelFailure.BUDGET_SPENT})
-
-AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)

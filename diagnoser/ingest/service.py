@@ -165,7 +165,7 @@ class IngestService:
     async def _attempts(self, group: Sequence[_Pending]) -> dict[Target, AttemptKey]:
         targets = {target for pending in group for target in pending.batch.blocks}
         latest = {job: await self._store.current_attempt(job) for job in {t.job for t in targets if t.attempt is None}}
-        part = node_logs.part(max(pending.received for pending in group))
+        part = node_logs.hour_of(max(pending.received for pending in group))
         latest = {job: max(number, part) if _is_node(job) else number for job, number in latest.items()}
         return {t: AttemptKey(t.job, latest[t.job] if t.attempt is None else t.attempt) for t in targets}
 
@@ -198,7 +198,7 @@ class IngestService:
                     key, _share(self._compressor(), pending.received, cursors.get(key, {}))
                 )
                 share.received = max(share.received, pending.received)
-                for block in map(node_logs.dated, blocks) if _is_node(key.job) else blocks:
+                for block in map(node_logs.with_times, blocks) if _is_node(key.job) else blocks:
                     offered += block.data.count(b"\n") + (not block.data.endswith(b"\n"))
                     taken += _take(share, block, cursors.get(key, {}).get(block.stream, Cursor()))
                     cut += _too_long(block.data)

@@ -23,7 +23,7 @@ from diagnoser.diagnosis.baseline import RUNS_NEEDED
 from diagnoser.diagnosis.context import DiagnosisContext, clean_runs_id
 from diagnoser.failure_agent.conversation import Conversation, ConversationLimits, build_question
 from diagnoser.learning.replay_history import ReplayStore
-from diagnoser.learning.rule_context import shown
+from diagnoser.learning.rule_context import hidden
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.llm.answer import StrictAnswer
 from diagnoser.llm.prompt import Prompt
@@ -138,7 +138,7 @@ class BaselineGeneralizer:
         conversation = Conversation(config.model, ConversationLimits(config.deadline_seconds, CALLS_MAX))
         nodes = {*job.nodes, *job.rank_nodes.values()}
         pseudonyms = Pseudonymizer(config.redact, nodes, "\n".join(text for group in groups for text in group))
-        lines = [[Variant(text, shown(text, pseudonyms)) for text in group] for group in groups]
+        lines = [[Variant(text, hidden(text, pseudonyms)) for text in group] for group in groups]
         asked = variables(lines, f"LOG-{config.token()}", pseudonyms.hosts.prefix)
         question = build_question(config.prompt, asked, FilterProposals)
         try:

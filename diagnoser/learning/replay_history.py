@@ -11,7 +11,7 @@ from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.baseline import RUNS_NEEDED
 from diagnoser.diagnosis.context import clean_runs_id
-from diagnoser.learning.rule_context import LabelledCase, known
+from diagnoser.learning.rule_context import LabelledCase, known_type
 from diagnoser.model import AttemptKey, Facts, Job, Line
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, FeedbackStore, JobStore, LogStore, ReadStore, RuleStore
@@ -41,7 +41,7 @@ class ReplayHistory:
     store: ReplayStore
     logs: AttemptLogs
 
-    async def of(self, record: DiagnosisRecord) -> LabelledCase:
+    async def case_of(self, record: DiagnosisRecord) -> LabelledCase:
         """The case of a diagnosis, without the logs of its nodes."""
         job = await self.store.job(record.attempt.job) or Job(record.attempt.job)
         attempts = await self.store.attempts(record.attempt.job)
@@ -53,7 +53,7 @@ class ReplayHistory:
     async def completed(self, limit: int) -> list[LabelledCase]:
         """The newest attempts that completed."""
         where = DiagnosisFilter(outcome=str(Outcome.COMPLETED))
-        return [await self.of(record) for record in await self.store.diagnoses(where, "", limit)]
+        return [await self.case_of(record) for record in await self.store.diagnoses(where, "", limit)]
 
     async def history(self, kind: FailureType, own: AttemptKey) -> AsyncIterator[tuple[ReplayGroup, LabelledCase]]:
         """What a rule for ``kind`` is held against, without the attempt that it is learned from."""
@@ -63,14 +63,14 @@ class ReplayHistory:
             part = _part(record, kind)
             if record.attempt == own or part is None or not left[part]:
                 continue
-            seen[known(record)] += 1
-            if part is ReplayGroup.OTHER_TYPE and seen[known(record)] > _OF_TYPE:
+            seen[known_type(record)] += 1
+            if part is ReplayGroup.OTHER_TYPE and seen[known_type(record)] > _OF_TYPE:
                 continue
             left[part] -= 1
-            yield part, await self.of(record)
+            yield part, await self.case_of(record)
         async for record in self._confirmed():
             if record.attempt != own:
-                yield ReplayGroup.CONFIRMED, await self.of(record)
+                yield ReplayGroup.CONFIRMED, await self.case_of(record)
 
     async def in_clean_runs(self, case: LabelledCase, root: Line) -> bool:
         """Whether clean runs of the job's family print lines like ``root`` (where such runs are remembered)."""
@@ -90,13 +90,13 @@ class ReplayHistory:
     async def _confirmed(self) -> AsyncIterator[DiagnosisRecord]:
         for one in await self.store.confirmed(CONFIRMED):
             record = await self.store.diagnosis(one)
-            if record and category_of(known(record)) is not Category.UNKNOWN:
+            if record and category_of(known_type(record)) is not Category.UNKNOWN:
                 yield record
 
 
 def _part(record: DiagnosisRecord, kind: FailureType) -> ReplayGroup | None:
     """A model's word, and that of an incident, are no proof that an attempt is of another type."""
-    verdict, cause = record.diagnosis, known(record)
+    verdict, cause = record.diagnosis, known_type(record)
     if verdict.outcome is Outcome.COMPLETED and cause is FailureType.COMPLETED:
         return ReplayGroup.COMPLETED
     proven = bool(record.feedback) or verdict.decided_by.startswith(("rule:", "heuristic:"))

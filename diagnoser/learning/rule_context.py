@@ -36,8 +36,8 @@ class LabelledCase:
     evidence: Evidence
 
     @property
-    def known(self) -> FailureType:
-        return known(self.record)
+    def known_type(self) -> FailureType:
+        return known_type(self.record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class RuleContext:
     alias: str
 
 
-def known(record: DiagnosisRecord) -> FailureType:
+def known_type(record: DiagnosisRecord) -> FailureType:
     """The cause as people named it last, else the machine's verdict."""
     feedback = feedback_on(record)
     return feedback.type if feedback and feedback.type else record.diagnosis.type
@@ -89,17 +89,17 @@ def _only_complaint(evidence: Evidence) -> Line | None:
 def from_case(case: LabelledCase, root: Line, healthy: Iterable[str], redact: Redactor) -> RuleContext:
     """healthy: pseudonymized lines, in any order; the most alike to the root line are kept."""
     pseudonyms = _pseudonymizer(case, redact)
-    line = shown(root.body, pseudonyms)
+    line = hidden(root.body, pseudonyms)
     diagnosis, feedback = case.record.diagnosis, feedback_on(case.record)
     advice = feedback.comment if feedback and feedback.comment else diagnosis.mitigation
     return RuleContext(
-        type=case.known,
+        type=case.known_type,
         line=line,
-        around=tuple(shown(one.body, pseudonyms) for one in _around(case.evidence.lines, root)),
+        around=tuple(hidden(one.body, pseudonyms) for one in _around(case.evidence.lines, root)),
         healthy=nearest(line, (*healthy, *routine(case, redact, root))),
-        explains=_explains(diagnosis, case.known, root),
+        explains=_explains(diagnosis, case.known_type, root),
         blame=_blame(case, root),
-        mitigation=shown(advice, pseudonyms)[:_MENDED],
+        mitigation=hidden(advice, pseudonyms)[:_MENDED],
         alias=pseudonyms.hosts.prefix,
     )
 
@@ -108,7 +108,7 @@ def routine(case: LabelledCase, redact: Redactor, root: Line | None = None) -> l
     """Lines that this run printed again and again, pseudonymized; of a failed run those of the time before its root."""
     pseudonyms = _pseudonymizer(case, redact)
     templates = (one for one in case.evidence.templates if root is None or _was_before(one, root))
-    return [shown(sample, pseudonyms) for template in templates for sample in template.samples[:1]]
+    return [hidden(sample, pseudonyms) for template in templates for sample in template.samples[:1]]
 
 
 def _was_before(template: Template, root: Line) -> bool:
@@ -116,7 +116,7 @@ def _was_before(template: Template, root: Line) -> bool:
     return template.count >= _ROUTINE and stream == root.stream and last < root.number
 
 
-def shown(text: str, pseudonyms: Pseudonymizer) -> str:
+def hidden(text: str, pseudonyms: Pseudonymizer) -> str:
     """``text`` pseudonymized, with placeholders that are one word each. What only looks like a host is none as well.
 
     Masked before it is cut: half a secret has not its shape.
@@ -172,5 +172,5 @@ def _blame(case: LabelledCase, root: Line) -> Blame:
     named = feedback.node if feedback else None
     node = named or next((suspect.node for suspect in case.record.diagnosis.nodes[:1]), None)
     own = root.node or case.facts.job.rank_nodes.get(root.rank) or case.evidence.rank_nodes.get(root.rank)
-    infrastructure = category_of(case.known) is Category.INFRASTRUCTURE
+    infrastructure = category_of(case.known_type) is Category.INFRASTRUCTURE
     return Blame.SELF if infrastructure and own and own == node else Blame.NONE

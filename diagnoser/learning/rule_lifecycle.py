@@ -104,7 +104,7 @@ class RuleLifecycle:
         record = await self._store.diagnosis(rule.source)
         if record is None:
             return self._refused(rule, "the diagnosis that it is learned from is gone")
-        case = await self._cases.of(record)
+        case = await self._cases.case_of(record)
         root = rule_context.root_of(case)
         if root is None:
             return self._refused(rule, "no kept line is known to show the cause: say its number with the feedback")

@@ -39,11 +39,11 @@ class RuleSnapshot:
         return tuple(rule for rule in self.rules if rule.state is state)
 
 
-Build = Callable[[LogAnalyzer, int, Sequence[LearnedRule]], RuleSnapshot]
+BuildSnapshot = Callable[[LogAnalyzer, int, Sequence[LearnedRule]], RuleSnapshot]
 """The site's own reader, revision and rules -> what is used from now on. Runs in a thread."""
 
 
-def snapshot(base: LogAnalyzer, revision: int, rules: Sequence[LearnedRule]) -> RuleSnapshot:
+def build_snapshot(base: LogAnalyzer, revision: int, rules: Sequence[LearnedRule]) -> RuleSnapshot:
     """A rule that this version of the code cannot read is left out, with a warning: the others go on."""
     held = RuleSnapshot(revision, tuple(rules), base, Engine(RuleSet((), "")))
     active = read(held.of(LearnedState.ACTIVE))
@@ -77,7 +77,9 @@ def _path(text: str) -> str:
 class RuleRegistry:
     """One a process. ``reader`` is what reads logs now; ask for it each time, and use one for one piece of work."""
 
-    def __init__(self, base: LogAnalyzer, store: RuleStore, clock: Clock, build: Build = snapshot) -> None:
+    def __init__(
+        self, base: LogAnalyzer, store: RuleStore, clock: Clock, build: BuildSnapshot = build_snapshot
+    ) -> None:
         self.base = base
         self._clock = clock
         self._store = store

@@ -12,7 +12,7 @@ import structlog
 
 from diagnoser.compress import AttemptLog
 from diagnoser.learning.replay_history import ReplayStore
-from diagnoser.learning.rule_context import known
+from diagnoser.learning.rule_context import known_type
 from diagnoser.learning.rule_registry import RuleRegistry, RuleSnapshot
 from diagnoser.model import (
     AttemptKey,
@@ -57,7 +57,7 @@ class ShadowEvaluator:
 
     async def observe(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> None:
         try:
-            if hits := await asyncio.to_thread(found, self.registry.snapshot, record, log, facts):
+            if hits := await asyncio.to_thread(learned_rule_hits, self.registry.snapshot, record, log, facts):
                 await self.store.note_hits(hits)
                 await self._settle(record)
         except Exception as error:
@@ -67,7 +67,7 @@ class ShadowEvaluator:
         """A person may have spoken already: about an earlier diagnosis of the attempt, or just now."""
         told = await self.store.diagnosis(record.id)
         if told and told.feedback:
-            await self.store.settle_hits(record.attempt, known(told))
+            await self.store.judge_hits(record.attempt, known_type(told))
 
     async def _confirm(self, claim: Claim, record: DiagnosisRecord) -> None:
         """A plan that acted on a cause, after which the training came further than before, confirms that cause."""
@@ -104,7 +104,7 @@ def proves(plan: Plan, claim: Claim, record: DiagnosisRecord) -> bool:
     return verdict.outcome is Outcome.COMPLETED or retry_history.further(far, plan.progress)
 
 
-def found(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> list[RuleHit]:
+def learned_rule_hits(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> list[RuleHit]:
     """Learned rules that decided this attempt, or would have."""
     return [*_decided(snapshot, record), *_would(snapshot, record, log, facts)]
 

@@ -166,7 +166,7 @@ class RuleHistory:
         before, after = self.diagnose(case, False), self.diagnose(case, True)
         if (before.type, before.root_cause) == (after.type, after.root_cause):
             return
-        if before.type is not case.known and after.type is case.known:
+        if before.type is not case.known_type and after.type is case.known_type:
             self.improved += 1
             return
         self._fail(ValidationCheck.REPLAY, f"{_name(case)} would become {after.type} instead of {before.type}")
@@ -190,7 +190,7 @@ class RuleHistory:
 
 
 def _name(case: LabelledCase) -> str:
-    return f"{case.record.attempt.job}/{case.record.attempt.number} ({case.known})"
+    return f"{case.record.attempt.job}/{case.record.attempt.number} ({case.known_type})"
 
 
 def passed(gates: Sequence[ValidationResult]) -> bool:

@@ -19,7 +19,7 @@ def agreed(answers: Sequence[Checked]) -> tuple[Checked, ...]:
     return ()
 
 
-def wanted(answers: Sequence[Checked], asked: int) -> int:
+def answers_wanted(answers: Sequence[Checked], asked: int) -> int:
     """How many more samples to ask for: 0 once two agree, or when two can not agree any more."""
     if agreed(answers):
         return 0

@@ -6,7 +6,7 @@ Rules, Filter Rules and the policy table share this discipline: a person mends a
 from typing import TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from diagnoser.model.errors import Fault
 
@@ -14,6 +14,12 @@ from diagnoser.model.errors import Fault
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+class StrictModel(BaseModel):
+    """The base of everything that is read from a site's files: a name that nobody knows is a fault."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def read(path: str, text: str, shape: type[Model]) -> tuple[Model | None, list[Fault]]:

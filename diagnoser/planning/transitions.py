@@ -164,7 +164,7 @@ class PlanCommands:
     def _within_breaker(self, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
         if not plan.nodes or plan.history[-1].state is not PlanState.SENT:
             return TransitionResult(plan)
-        trip = breaker.judge(self.policy.table.breaker.limits(), plan, plan.nodes, history, now)
+        trip = breaker.decide_trip(self.policy.table.breaker.limits(), plan, plan.nodes, history, now)
         tripped = history.open & set(breaker.scopes(plan))
         if trip is None and not tripped:
             return TransitionResult(plan)

@@ -57,7 +57,7 @@ class RuleStore(Protocol):
     async def note_hits(self, hits: Sequence[RuleHit]) -> None:
         """One row a rule and attempt: a later one takes its place, but a verdict that is known stays."""
 
-    async def settle_hits(self, attempt: AttemptKey, type: str) -> list[str]:
+    async def judge_hits(self, attempt: AttemptKey, type: str) -> list[str]:
         """The cause of an attempt became known: rules that hit there were right if they are of this type, else
         wrong. Ids of those that were right."""
 

@@ -9,18 +9,18 @@ from diagnoser.model import OutboxMessage
 
 @dataclass(frozen=True, slots=True)
 class DueMessage:
-    """A lease on an effect. tries: how often it was claimed for sending, this time included."""
+    """A lease on a message. tries: how often it was claimed for sending, this time included."""
 
-    effect: OutboxMessage
+    message: OutboxMessage
     tries: int
     token: str
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxRecord:
-    """How an effect stands. state: pending, sent, dead (gave up), expired."""
+    """How a message stands. state: pending, sent, dead (gave up), expired."""
 
-    effect: OutboxMessage
+    message: OutboxMessage
     state: str
     tries: int
     due: float
@@ -28,16 +28,16 @@ class OutboxRecord:
 
 
 class OutboxStore(Protocol):
-    async def claim_effects(self, now: float, lease: float, limit: int) -> list[DueMessage]: ...
+    async def claim_messages(self, now: float, lease: float, limit: int) -> list[DueMessage]: ...
 
-    async def settle_effect(self, due: DueMessage, state: str, *, retry_at: float = 0.0, error: str = "") -> None:
+    async def record_delivery(self, due: DueMessage, state: str, *, retry_at: float = 0.0, error: str = "") -> None:
         """state: ``sent``, ``dead``, ``expired``, ``pending`` with ``retry_at`` after a try that failed, or
         ``deferred``: pending with ``retry_at``, and nothing was tried. Ignored when the lease was lost."""
 
-    async def effects(self, keys: Sequence[str] | None = None) -> list[OutboxRecord]: ...
+    async def messages(self, keys: Sequence[str] | None = None) -> list[OutboxRecord]: ...
 
-    async def effects_in(self, state: str, after: str, limit: int) -> list[OutboxRecord]:
+    async def messages_in(self, state: str, after: str, limit: int) -> list[OutboxRecord]:
         """By key; ``after`` is the last key of the page before, "" for the first page. state: "" for all."""
 
-    async def retry_effect(self, key: str, now: float, expires: float) -> OutboxRecord:
-        """Make a dead or expired effect due again, until ``expires`` at the least. Raises NotFound, Conflict."""
+    async def retry_message(self, key: str, now: float, expires: float) -> OutboxRecord:
+        """Make a dead or expired message due again, until ``expires`` at the least. Raises NotFound, Conflict."""

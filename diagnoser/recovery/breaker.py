@@ -34,7 +34,7 @@ def scopes(plan: Plan) -> tuple[str, ...]:
     return (plan.cluster, f"{plan.cluster}:{plan.partition}") if plan.partition else (plan.cluster,)
 
 
-def judge(
+def decide_trip(
     limits: BreakerLimits, plan: Plan, nodes: Collection[str], situation: ClusterHistory, now: float
 ) -> BreakerState | None:
     """The breaker that trips when ``plan`` takes these nodes out too; None when it may. A tripped one is not judged

@@ -146,7 +146,7 @@ def _within_breaker(plan: Plan, case: _Case) -> tuple[Plan, BreakerState | None]
     if tripped:
         return _waits(plan, _R.BREAKER, f"the breaker of {', '.join(sorted(tripped))} is open", case.now), None
     limits = case.policy.table.breaker.limits()
-    trip = breaker.judge(limits, plan, plan.nodes, case.situation, case.now) if plan.nodes else None
+    trip = breaker.decide_trip(limits, plan, plan.nodes, case.situation, case.now) if plan.nodes else None
     return (_waits(plan, _R.BREAKER, trip.reason, case.now), trip) if trip else (plan, None)
 
 

@@ -5,20 +5,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from diagnoser.model import Advice, AttemptKey, Diagnosis, Mode, Plan, PlanReason, PlanState, yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.taxonomy import Action, Category, FailureType
+from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.recovery.breaker import BreakerLimits
 from diagnoser.recovery.plan_states import RUNNABLE
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PolicyCondition(_Strict):
+class PolicyCondition(StrictModel):
     """Conditions of a row; an absent one holds."""
 
     types: tuple[FailureType, ...] = ()
@@ -27,14 +24,14 @@ class PolicyCondition(_Strict):
     confidence_min: Annotated[float, Field(ge=0, le=1)] = 0.0
     maturity: Literal["sandbox", "stable"] | None = None
     hinted: tuple[Action, ...] = ()
-    labels: dict[str, tuple[str, ...]] = {}
+    labels: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
 _Minutes = Annotated[float, Field(ge=0)]
 _Share = Annotated[float, Field(gt=0, le=1)]
 
 
-class PolicyRow(_Strict):
+class PolicyRow(StrictModel):
     id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")]
     when: PolicyCondition
     action: Action | Literal["hinted"]
@@ -43,7 +40,7 @@ class PolicyRow(_Strict):
     cool_down_minutes: _Minutes | None = None
 
 
-class PolicyDefaults(_Strict):
+class PolicyDefaults(StrictModel):
     """What holds for rows that do not say otherwise."""
 
     mode: Mode = Mode.OBSERVE
@@ -52,7 +49,7 @@ class PolicyDefaults(_Strict):
     cool_down_minutes: _Minutes = 0
 
 
-class RetryPolicy(_Strict):
+class RetryPolicy(StrictModel):
     """Rails on launching again."""
 
     node_evictions: Annotated[int, Field(ge=1)] = 2
@@ -61,7 +58,7 @@ class RetryPolicy(_Strict):
     person_hours: Annotated[float, Field(ge=0)] = 24
 
 
-class BreakerPolicy(_Strict):
+class BreakerPolicy(StrictModel):
     """Rails on taking nodes out."""
 
     share_per_hour: _Share = 0.02
@@ -74,13 +71,13 @@ class BreakerPolicy(_Strict):
         return BreakerLimits(self.share_per_hour, self.share_per_day, self.least, self.most, self.healthy_share)
 
 
-class NodeCheckPolicy(_Strict):
+class NodeCheckPolicy(StrictModel):
     """How long one all-gather of the node check may take."""
 
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 180
 
 
-class PolicyTable(_Strict):
+class PolicyTable(StrictModel):
     version: Literal[1]
     defaults: PolicyDefaults
     ledger: RetryPolicy = RetryPolicy()

@@ -94,16 +94,16 @@ class Incidents:
     async def learn(self, record: DiagnosisRecord, said: Feedback) -> None:
         """Store what a person said about a diagnosis, and that a rule is wanted for it. Raises NotFound."""
         made = await self._made(record, said)
-        await self._store.add_feedback(said, made, rule_requests.wanted(record, made))
+        await self._store.add_feedback(said, made, rule_requests.rule_wanted(record, made))
         self._metrics.observe_feedback(record.diagnosis.type, said.verdict)
 
     async def confirm(self, record: DiagnosisRecord, by: str, now: float) -> bool:
         """The same where not a person but what happened next confirms the verdict; False when it was known."""
         made = await self._made(record, Feedback("", record.id, now, FeedbackVerdict.CONFIRMED, by))
-        return await self._store.add_incident(made, rule_requests.wanted(record, made))
+        return await self._store.add_incident(made, rule_requests.rule_wanted(record, made))
 
     async def _made(self, record: DiagnosisRecord, said: Feedback) -> Incident:
-        sign = signature.of(await self.evidence(record.attempt), record.diagnosis)
+        sign = signature.signature_of(await self.evidence(record.attempt), record.diagnosis)
         vectors = {hashing.NAME: hashing.packed(signature.vector(sign))}
         given = await self._embedded(sign)
         if self._embedder and given is not None and not isinstance(given, ModelFailure):
@@ -119,7 +119,7 @@ class Incidents:
         await self._refresh()
         if not len(self._memory.index):
             return [], None
-        sign = signature.of(await self.evidence(record.attempt), record.diagnosis)
+        sign = signature.signature_of(await self.evidence(record.attempt), record.diagnosis)
         wanted = limit + RIVALS
         found: dict[str, Similar] = {}
         failure = None
@@ -151,8 +151,8 @@ class Incidents:
             await self._refresh()
             if not len(self._memory.index):
                 return diagnosis
-            sign = signature.of(await asyncio.to_thread(lambda: log.evidence), diagnosis)
-            return settle(diagnosis, attempt, sign, await self._nearest(sign, RIVALS), self._policy)
+            sign = signature.signature_of(await asyncio.to_thread(lambda: log.evidence), diagnosis)
+            return adopt_incident(diagnosis, attempt, sign, await self._nearest(sign, RIVALS), self._policy)
         except DiagnoserError as error:
             structlog.get_logger().warning("incidents_away", error=str(error))
             return diagnosis
@@ -220,7 +220,7 @@ def incident(record: DiagnosisRecord, said: Feedback) -> Incident:
     )
 
 
-def settle(
+def adopt_incident(
     diagnosis: Diagnosis,
     attempt: AttemptKey,
     sign: Signature,
@@ -252,7 +252,7 @@ def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
     named = category is Category.INFRASTRUCTURE and suspect_nodes.named(diagnosis.nodes)
     decided = replace(
         diagnosis,
-        outcome=outcome.settle(told, known.type, hung=False, completed=False),
+        outcome=outcome.decide_outcome(told, known.type, hung=False, completed=False),
         category=category,
         type=known.type,
         confidence=round(SURE * best.score, 3),

@@ -10,7 +10,7 @@ from diagnoser.rules.calibration import LEARNED_PREFIX
 _NEVER = frozenset({Category.NONE, Category.UNKNOWN})
 
 
-def wanted(record: DiagnosisRecord, incident: Incident) -> LearnedRule | None:
+def rule_wanted(record: DiagnosisRecord, incident: Incident) -> LearnedRule | None:
     """The rule that is to be written, still without its text; None where a rule would teach nothing.
 
     That is where a rule was right, and where an exception's own class names a fault of the script. The id is made from

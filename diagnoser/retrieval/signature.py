@@ -33,7 +33,7 @@ fatal critical exception raised runtimeerror subprocess calledprocesserror retur
 COMMON = frozenset(_COMMON_WORDS.split())
 
 
-def of(evidence: Evidence, diagnosis: Diagnosis) -> Signature:
+def signature_of(evidence: Evidence, diagnosis: Diagnosis) -> Signature:
     """The signature of a diagnosed failure; empty where its log complains of nothing.
 
     A failure that rules decided is known by its root. Any other by all that complains, whoever named it afterwards: so

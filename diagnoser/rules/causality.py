@@ -12,7 +12,7 @@ from diagnoser.model import Evidence
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
 from diagnoser.rules.candidates import Candidate
-from diagnoser.rules.run_end import settle_attempts, settle_end
+from diagnoser.rules.run_end import resolve_attempts, resolve_end
 from diagnoser.rules.schema import Blame, Role, Specificity
 
 _REPORTED = 60
@@ -46,38 +46,40 @@ def decide(
     """recovered: whether training went on after the candidate's line. begins: where later launches begin.
     diverged: the loss series broke for good.
     """
-    docket = CandidateSet(candidates)
-    docket.dismiss(RejectionReason.BENIGN, lambda one: one.role is Role.BENIGN)
-    settle_attempts(docket, evidence)
-    docket.dismiss(RejectionReason.RECOVERED, lambda one: category_of(one.type) is not Category.NONE and recovered(one))
-    _settle_habits(docket)
-    settle_end(docket, evidence, recovered, begins, diverged=diverged)
-    _settle_chains(docket, evidence)
-    docket.dismiss(RejectionReason.TEARDOWN, lambda one: one.role is Role.TEARDOWN, keep_last=True)
-    docket.dismiss(RejectionReason.WRAPPER, lambda one: one.role is Role.WRAPPER, keep_last=True)
-    _settle_causes(docket)
-    return _verdict(docket, evidence)
+    candidate_set = CandidateSet(candidates)
+    candidate_set.dismiss(RejectionReason.BENIGN, lambda one: one.role is Role.BENIGN)
+    resolve_attempts(candidate_set, evidence)
+    candidate_set.dismiss(
+        RejectionReason.RECOVERED, lambda one: category_of(one.type) is not Category.NONE and recovered(one)
+    )
+    _dismiss_habits(candidate_set)
+    resolve_end(candidate_set, evidence, recovered, begins, diverged=diverged)
+    _settle_chains(candidate_set, evidence)
+    candidate_set.dismiss(RejectionReason.TEARDOWN, lambda one: one.role is Role.TEARDOWN, keep_last=True)
+    candidate_set.dismiss(RejectionReason.WRAPPER, lambda one: one.role is Role.WRAPPER, keep_last=True)
+    _settle_causes(candidate_set)
+    return _verdict(candidate_set, evidence)
 
 
-def _settle_habits(docket: CandidateSet) -> None:
+def _dismiss_habits(candidate_set: CandidateSet) -> None:
     """A run that has survived an exception again and again handles it: where nothing else speaks of a failure, the last
     one of them is none either."""
-    survived = Counter(_key(one) for one, why in docket.dismissed if why is RejectionReason.RECOVERED)
-    if all(one.specificity <= Specificity.CLASS and survived[_key(one)] >= _HABIT for one in docket.open):
-        docket.dismiss(RejectionReason.RECOVERED, lambda _: True)
+    survived = Counter(_key(one) for one, why in candidate_set.dismissed if why is RejectionReason.RECOVERED)
+    if all(one.specificity <= Specificity.CLASS and survived[_key(one)] >= _HABIT for one in candidate_set.open):
+        candidate_set.dismiss(RejectionReason.RECOVERED, lambda _: True)
 
 
 def _key(one: Candidate) -> tuple[str, FailureType, Role]:
     return one.by, one.type, one.role
 
 
-def _settle_chains(docket: CandidateSet, evidence: Evidence) -> None:
+def _settle_chains(candidate_set: CandidateSet, evidence: Evidence) -> None:
     """Of exceptions raised from or while handling one another, keep the one that says what went wrong."""
     for chain in _chains(evidence):
-        members = [one for one in docket.open if one.trace in chain]
+        members = [one for one in candidate_set.open if one.trace in chain]
         if len(members) > 1:
             kept = _speaker(sorted(members, key=lambda one: chain.index(one.trace)))
-            docket.dismiss(RejectionReason.CHAINED, lambda one, m=members, k=kept: one in m and one is not k)  # type: ignore[misc]
+            candidate_set.dismiss(RejectionReason.CHAINED, lambda one, m=members, k=kept: one in m and one is not k)  # type: ignore[misc]
 
 
 def _chains(evidence: Evidence) -> list[list[int]]:
@@ -118,13 +120,13 @@ def _telling(one: Candidate) -> tuple[int, int]:
     return (1 if one.control_flow else 2), 0
 
 
-def _settle_causes(docket: CandidateSet) -> None:
+def _settle_causes(candidate_set: CandidateSet) -> None:
     """Roots explain symptoms; a root also explains the types it lists, a symptom only those after it."""
-    docket.dismiss(RejectionReason.TEARDOWN, _is_told, keep_last=True)
-    if any(one.role is Role.ROOT for one in docket.open):
-        docket.dismiss(RejectionReason.EXPLAINED, lambda one: one.role is Role.SYMPTOM)
-    causes = list(docket.open)
-    docket.dismiss(
+    candidate_set.dismiss(RejectionReason.TEARDOWN, _is_told, keep_last=True)
+    if any(one.role is Role.ROOT for one in candidate_set.open):
+        candidate_set.dismiss(RejectionReason.EXPLAINED, lambda one: one.role is Role.SYMPTOM)
+    causes = list(candidate_set.open)
+    candidate_set.dismiss(
         RejectionReason.EXPLAINED, lambda one: any(_explains(other, one) for other in causes), keep_last=True
     )
 
@@ -155,19 +157,19 @@ def _covers(cause: Candidate, other: Candidate) -> bool:
     return "all" in cause.explains or other.type in cause.explains
 
 
-def _verdict(docket: CandidateSet, evidence: Evidence) -> CausalResult:
-    if not docket.open:
-        return CausalResult(None, tuple(docket.dismissed))
-    first = docket.open[0]
-    near = [one for one in docket.open if _same_story(first, one, evidence)]
+def _verdict(candidate_set: CandidateSet, evidence: Evidence) -> CausalResult:
+    if not candidate_set.open:
+        return CausalResult(None, tuple(candidate_set.dismissed))
+    first = candidate_set.open[0]
+    near = [one for one in candidate_set.open if _same_story(first, one, evidence)]
     root = max(near, key=lambda one: (one.specificity, -one.line))
     spoken = [one for one in near if one.type is root.type and one.specificity >= root.specificity - _AS_EXACT]
     raised = [one for one in spoken if one.raised and one.specificity > Specificity.CLASS and not _is_none(one)]
     root = root if root.raised or not raised else max(raised, key=lambda one: (one.specificity, -one.line))
-    for one in docket.open:
+    for one in candidate_set.open:
         if one is not root:
-            docket.dismissed.append((one, _why_later(root, one)))
-    return CausalResult(root, tuple(sorted(docket.dismissed, key=lambda pair: pair[0].line)))
+            candidate_set.dismissed.append((one, _why_later(root, one)))
+    return CausalResult(root, tuple(sorted(candidate_set.dismissed, key=lambda pair: pair[0].line)))
 
 
 def _same_story(first: Candidate, other: Candidate, evidence: Evidence) -> bool:

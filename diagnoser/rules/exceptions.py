@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from diagnoser.model import yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.taxonomy import FailureType
+from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.schema import Role
 
 _ERRNO = re.compile(r"\[Errno (\d+)\]|\bcode: (\d+), kind:")
@@ -18,11 +19,7 @@ _LEAST_CUT = 4
 """Characters that are left of a class's name where a log was cut within it."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Example(_Strict):
+class _Example(StrictModel):
     exception: str
     message: str
     type: FailureType
@@ -32,7 +29,7 @@ class _Example(_Strict):
 Names = tuple[str, ...]
 
 
-class Table(_Strict):
+class ExceptionRows(StrictModel):
     """The file: see the comments at its top."""
 
     version: Literal[1]
@@ -59,7 +56,7 @@ class ExceptionReading:
 class ExceptionTable:
     """It keeps no state between exceptions and may be shared by threads."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: ExceptionRows) -> None:
         self._table = table
         self._types = {name: kind for kind, names in table.classes.items() for name in names}
         self._errnos = {number: kind for kind, numbers in table.errnos.items() for number in numbers}
@@ -112,7 +109,7 @@ class ExceptionTable:
 
 def load(path: str, text: str) -> ExceptionTable:
     """Raises RuleFaults with every fault of the file."""
-    table, faults = yaml_loader.read(path, text, Table)
+    table, faults = yaml_loader.read(path, text, ExceptionRows)
     if table is None:
         raise RuleFaults(faults)
     return ExceptionTable(table)

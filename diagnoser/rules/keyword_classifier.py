@@ -11,48 +11,45 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import re2
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from diagnoser.model import yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.taxonomy import FailureType
+from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.schema import PatternText, not_re2
 
 _LONGEST = 2048
 """Characters of a line that are read."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Examples(_Strict):
+class _Examples(StrictModel):
     match: Annotated[tuple[PatternText, ...], Field(min_length=1)]
     no_match: Annotated[tuple[PatternText, ...], Field(min_length=1)]
 
 
-class _Calm(_Strict):
+class _Calm(StrictModel):
     patterns: Annotated[tuple[PatternText, ...], Field(min_length=1)]
     examples: _Examples
 
 
-class _Entry(_Calm):
+class _KeywordEntry(_Calm):
     type: FailureType
 
 
-class Table(_Strict):
+class KeywordRows(StrictModel):
     """The file: see the comments at its top."""
 
     version: Literal[1]
     trouble: PatternText
     calm: _Calm
-    keywords: Annotated[tuple[_Entry, ...], Field(min_length=1)]
+    keywords: Annotated[tuple[_KeywordEntry, ...], Field(min_length=1)]
 
 
 class KeywordClassifier:
     """A compiled table. It keeps no state between lines and may be shared by threads."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: KeywordRows) -> None:
         self._table = table
 
     def says(self, text: str) -> FailureType | None:
@@ -100,7 +97,7 @@ class KeywordClassifier:
 
 def load(path: str, text: str) -> KeywordClassifier:
     """Raises RuleFaults with every fault of the file."""
-    table, faults = yaml_loader.read(path, text, Table)
+    table, faults = yaml_loader.read(path, text, KeywordRows)
     if table is not None:
         for name, entry in (("calm", table.calm), *enumerate(table.keywords)):
             at = yaml_loader.locate(text, *(("calm",) if name == "calm" else ("keywords", name)))
@@ -110,7 +107,7 @@ def load(path: str, text: str) -> KeywordClassifier:
     return KeywordClassifier(table)
 
 
-def _pattern(table: Table, text: str) -> str:
+def _pattern(table: KeywordRows, text: str) -> str:
     return text.replace("{trouble}", table.trouble)
 
 

@@ -27,7 +27,7 @@ def reported(events: Iterable[Event]) -> Outcome | None:
     return None
 
 
-def settle(told: Outcome | None, root: FailureType, *, hung: bool, completed: bool) -> Outcome:
+def decide_outcome(told: Outcome | None, root: FailureType, *, hung: bool, completed: bool) -> Outcome:
     """told: by events. root: its type, ``unknown`` without one. completed: the log says that the run got to its end."""
     if root in _TOLD:
         return _TOLD[root]

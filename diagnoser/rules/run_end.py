@@ -22,17 +22,17 @@ ANCHORS = tuple(
 """What the compressor must let through for this module, beside the rules' anchors."""
 
 
-def settle_attempts(docket: CandidateSet, evidence: Evidence) -> None:
+def resolve_attempts(candidate_set: CandidateSet, evidence: Evidence) -> None:
     """Two launches in one log: what failed before the last launch belongs to the one before, if the last failed too.
 
     Restarts inside a launch (torchelastic) are no new launch: there later failures often bury the first.
     """
     launches = _launches(evidence)
-    faults = [one.line for one in docket.open if is_fault(one)]
-    ends = [one.line for one in docket.open if is_end(one)]
+    faults = [one.line for one in candidate_set.open if is_fault(one)]
+    ends = [one.line for one in candidate_set.open if is_end(one)]
     for before, launch in reversed(list(pairwise(launches))):
         if any(before < line < launch for line in faults + ends) and any(line > launch for line in faults):
-            docket.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda one, at=launch: one.line < at)  # type: ignore[misc]
+            candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda one, at=launch: one.line < at)  # type: ignore[misc]
             return
 
 
@@ -42,8 +42,8 @@ def _launches(evidence: Evidence) -> list[int]:
     return [index for index, words in said if words == said[0][1]]
 
 
-def settle_end(
-    docket: CandidateSet,
+def resolve_end(
+    candidate_set: CandidateSet,
     evidence: Evidence,
     went_on: Callable[[Candidate], bool],
     begins: Sequence[int],
@@ -55,52 +55,52 @@ def settle_end(
     A job that hangs after a failure is ended by somebody: then the failure before the end is the cause.
     begins: lines at which later launches begin: what comes after one is none of the business of an end before it.
     """
-    _settle_older(docket, begins)
-    _settle_completed(docket, evidence, went_on, diverged=diverged)
-    told = [one for one in docket.open if is_end(one) and one.type is not FailureType.COMPLETED]
+    _resolve_older_ends(candidate_set, begins)
+    _resolve_completed(candidate_set, evidence, went_on, diverged=diverged)
+    told = [one for one in candidate_set.open if is_end(one) and one.type is not FailureType.COMPLETED]
     if not told:
         return
     first, last = told[0], told[-1]
-    if any(one.line < first.line and _outweighs(one, first) for one in docket.open):
-        docket.dismiss(RejectionReason.LATER, lambda one: one in told)
-    elif went_on(last) and any(one.line > last.line and is_fault(one) for one in docket.open):
-        docket.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda one: one.line <= last.line)
+    if any(one.line < first.line and _outweighs(one, first) for one in candidate_set.open):
+        candidate_set.dismiss(RejectionReason.LATER, lambda one: one in told)
+    elif went_on(last) and any(one.line > last.line and is_fault(one) for one in candidate_set.open):
+        candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda one: one.line <= last.line)
     else:
-        docket.dismiss(RejectionReason.EXPLAINED, lambda one: one.line > first.line)
+        candidate_set.dismiss(RejectionReason.EXPLAINED, lambda one: one.line > first.line)
 
 
-def _settle_older(docket: CandidateSet, begins: Sequence[int]) -> None:
+def _resolve_older_ends(candidate_set: CandidateSet, begins: Sequence[int]) -> None:
     """A run that ended, and another one launched in the same log: what the later one says of its end counts.
 
     A job that was taken off its nodes and then got to its end in the same log stays known for the former.
     """
     for launch, begin in reversed(list(pairwise([0, *begins]))):
-        before = {one.type for one in docket.open if launch <= one.line < begin and is_end(one)}
-        after = {one.type for one in docket.open if one.line >= begin and one.role in (Role.ROOT, Role.SYMPTOM)}
+        before = {one.type for one in candidate_set.open if launch <= one.line < begin and is_end(one)}
+        after = {one.type for one in candidate_set.open if one.line >= begin and one.role in (Role.ROOT, Role.SYMPTOM)}
         if before and after - ({FailureType.COMPLETED} - before):
-            docket.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda one, at=begin: one.line < at)  # type: ignore[misc]
+            candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda one, at=begin: one.line < at)  # type: ignore[misc]
             return
 
 
-def _settle_completed(
-    docket: CandidateSet, evidence: Evidence, went_on: Callable[[Candidate], bool], *, diverged: bool
+def _resolve_completed(
+    candidate_set: CandidateSet, evidence: Evidence, went_on: Callable[[Candidate], bool], *, diverged: bool
 ) -> None:
-    done = [one for one in docket.open if is_end(one) and one.type is FailureType.COMPLETED]
+    done = [one for one in candidate_set.open if is_end(one) and one.type is FailureType.COMPLETED]
     passed = [one.line for one in done if went_on(one)]
-    if passed and any(one.line > passed[-1] and one.role in (Role.ROOT, Role.SYMPTOM) for one in docket.open):
-        docket.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda one: one.line <= passed[-1])
+    if passed and any(one.line > passed[-1] and one.role in (Role.ROOT, Role.SYMPTOM) for one in candidate_set.open):
+        candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda one: one.line <= passed[-1])
         done = [one for one in done if one.line > passed[-1]]
     if not done:
         return
     last = done[-1]
-    near = any(is_fault(one) and 0 < last.line - one.line <= SAME_STORY for one in docket.open)
+    near = any(is_fault(one) and 0 < last.line - one.line <= SAME_STORY for one in candidate_set.open)
     if last.specificity <= Specificity.CLASS and near:
-        docket.dismiss(RejectionReason.VAGUE_END, lambda one: one.type is FailureType.COMPLETED)
-    elif diverged or any(_undoes(one, last, evidence, again=went_on(last)) for one in docket.open):
-        docket.dismiss(RejectionReason.LATER, lambda one: one.type is FailureType.COMPLETED)
-        docket.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda one: one.line < last.line and not diverged)
+        candidate_set.dismiss(RejectionReason.VAGUE_END, lambda one: one.type is FailureType.COMPLETED)
+    elif diverged or any(_undoes(one, last, evidence, again=went_on(last)) for one in candidate_set.open):
+        candidate_set.dismiss(RejectionReason.LATER, lambda one: one.type is FailureType.COMPLETED)
+        candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda one: one.line < last.line and not diverged)
     else:
-        docket.dismiss(RejectionReason.FINISHED, lambda one: not is_end(one))
+        candidate_set.dismiss(RejectionReason.FINISHED, lambda one: not is_end(one))
 
 
 def _undoes(one: Candidate, end: Candidate, evidence: Evidence, *, again: bool) -> bool:

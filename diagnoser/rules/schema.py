@@ -12,11 +12,12 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 import re2
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints
+from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints
 
 from diagnoser.model import Anchor, yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.taxonomy import Action, FailureType, category_of
+from diagnoser.model.yaml_loader import StrictModel
 
 PatternText = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 _DIGITS = str.maketrans("", "", "0123456789")
@@ -66,11 +67,7 @@ class Maturity(StrEnum):
     STABLE = "stable"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Match(_Strict):
+class Match(StrictModel):
     """A log excerpt (one or more lines) in which the rule must hit, and what it must extract."""
 
     text: PatternText
@@ -79,12 +76,12 @@ class Match(_Strict):
     gpu: str | None = None
 
 
-class RuleExamples(_Strict):
+class RuleExamples(StrictModel):
     match: Annotated[tuple[PatternText | Match, ...], Field(min_length=1)]
     no_match: Annotated[tuple[PatternText, ...], Field(min_length=1)]
 
 
-class Near(_Strict):
+class Near(StrictModel):
     """A condition on the surroundings: some kept line within ``lines`` lines before or after matches a pattern."""
 
     patterns: Annotated[tuple[PatternText, ...], Field(min_length=1)]
@@ -95,12 +92,12 @@ Lists = Mapping[str, tuple[FailureType, ...]]
 """Named lists of types that ``explains`` may name."""
 
 
-class _ListFile(_Strict):
+class _ListFile(StrictModel):
     version: Literal[1]
     lists: dict[Annotated[str, StringConstraints(pattern=r"^[a-z_]+$")], tuple[FailureType, ...]]
 
 
-class Rule(_Strict):
+class Rule(StrictModel):
     """One family of messages.
 
     anchors: literals; a line that lacks all of them can not match (the compressor's gate looks at them).

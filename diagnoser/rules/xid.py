@@ -2,19 +2,16 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from diagnoser.model import yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.taxonomy import Action, FailureType
+from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.schema import Blame, RuleSet
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Code(_Strict):
+class XidCode(StrictModel):
     """One code. action: at its first occurrence. repeated: when the same GPU shows it again within a day.
 
     says_nothing_alone: the code only accompanies another event. rule: the diagnosis rule whose pattern knows it.
@@ -32,18 +29,18 @@ class Code(_Strict):
     repeated: Action | None = None
 
 
-class Codes(_Strict):
+class XidTable(StrictModel):
     """SXid codes have five digits, Xid codes at most three: one number names one code."""
 
     version: Literal[1]
     references: tuple[str, ...]
-    xid: tuple[Code, ...]
-    sxid: tuple[Code, ...]
+    xid: tuple[XidCode, ...]
+    sxid: tuple[XidCode, ...]
 
 
-def load(path: str, text: str, rules: RuleSet) -> Codes:
+def load(path: str, text: str, rules: RuleSet) -> XidTable:
     """Raises RuleFaults with every fault: shape, a code that stands twice, a rule that does not exist."""
-    codes, faults = yaml_loader.read(path, text, Codes)
+    codes, faults = yaml_loader.read(path, text, XidTable)
     if codes is not None:
         faults += _faults(path, text, codes, {rule.id: rule.type for rule in rules.rules})
     if codes is None or faults:
@@ -51,7 +48,7 @@ def load(path: str, text: str, rules: RuleSet) -> Codes:
     return codes
 
 
-def _faults(path: str, text: str, codes: Codes, rules: dict[str, FailureType]) -> list[Fault]:
+def _faults(path: str, text: str, codes: XidTable, rules: dict[str, FailureType]) -> list[Fault]:
     faults, seen = [], set[int]()
     for part, rows in (("xid", codes.xid), ("sxid", codes.sxid)):
         for index, row in enumerate(rows):
@@ -61,7 +58,7 @@ def _faults(path: str, text: str, codes: Codes, rules: dict[str, FailureType]) -
     return faults
 
 
-def _wrong(row: Code, seen: set[int], rules: dict[str, FailureType]) -> list[str]:
+def _wrong(row: XidCode, seen: set[int], rules: dict[str, FailureType]) -> list[str]:
     wrong = [f"code {row.code} appears twice"] if row.code in seen else []
     if row.rule and row.rule not in rules:
         wrong.append(f"code {row.code}: no rule '{row.rule}'")

@@ -27,7 +27,7 @@ async def recovery_page(services: Provided, pages: Drawn) -> Response:
         breakers=await store.breakers(),
         nodes=(await store.node_marks(""))[: 4 * SHOWN],
         plans=await store.plans(PlanFilter(), "", SHOWN),
-        dead=await store.effects_in("dead", "", SHOWN),
+        dead=await store.messages_in("dead", "", SHOWN),
     )
 
 

@@ -81,7 +81,7 @@ class Maintenance:
 
     async def _drop_old_parts(self) -> None:
         """Logs of nodes are kept for a time only; there is something to drop once an hour."""
-        newest = node_logs.part(self._clock())
+        newest = node_logs.hour_of(self._clock())
         if newest > self._swept:
             await self._store.drop_parts(NODE_LOG, newest - self._config.node_log_hours)
             await self._store.drop_parts(CLEAN_RUNS, newest - self._config.baseline_hours)

@@ -122,23 +122,23 @@ class Outbox:
 
     async def step(self) -> int:
         """One round over what is due: the number of effects that were handled. Raises Unavailable."""
-        due = await self._store.claim_effects(self._clock(), self._pace.lease, self._pace.at_once)
+        due = await self._store.claim_messages(self._clock(), self._pace.lease, self._pace.at_once)
         await asyncio.gather(*(self._handle(one) for one in due))
         return len(due)
 
     async def _handle(self, due: DueMessage) -> None:
         now = self._clock()
-        wait = self._spacing.wait(due.effect, now) if due.effect.expires > now else 0.0
+        wait = self._spacing.wait(due.message, now) if due.message.expires > now else 0.0
         if wait:
             with suppress(Unavailable):
-                await self._store.settle_effect(due, "deferred", retry_at=min(now + wait, due.effect.expires))
+                await self._store.record_delivery(due, "deferred", retry_at=min(now + wait, due.message.expires))
             return
-        result = await self._try(due.effect)
+        result = await self._try(due.message)
         try:
             retry_at = self._retry_at(due, result) if result.state == "pending" else 0.0
-            await self._store.settle_effect(due, result.state, retry_at=retry_at, error=result.error)
+            await self._store.record_delivery(due, result.state, retry_at=retry_at, error=result.error)
         except Unavailable as error:  # the lease ends by itself, then the effect is sent again
-            self._log.warning("effect_unsettled", key=due.effect.key, error=str(error))
+            self._log.warning("effect_unsettled", key=due.message.key, error=str(error))
             return
         self._tell(due, result)
 
@@ -165,15 +165,15 @@ class Outbox:
         """Never before the receiver wants it, never after the expiry: that is when it is given up."""
         longest = min(self._pace.longest, self._pace.first * 2.0 ** min(due.tries, 60))
         wait = max(self._rng.uniform(0.0, longest), result.retry_after or 0.0)
-        return min(self._clock() + wait, due.effect.expires)
+        return min(self._clock() + wait, due.message.expires)
 
     def _tell(self, due: DueMessage, result: _Result) -> None:
-        self._metrics.outbox_deliveries.labels(due.effect.kind, result.label).inc()
+        self._metrics.outbox_deliveries.labels(due.message.kind, result.label).inc()
         level = self._log.info if result.state == "sent" else self._log.warning
         level(
             "effect_handled",
-            key=due.effect.key,
-            kind=due.effect.kind.value,
+            key=due.message.key,
+            kind=due.message.kind.value,
             state=result.state,
             reason=result.reason.value,
             tries=due.tries,

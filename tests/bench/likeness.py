@@ -61,7 +61,7 @@ def known(analyzer: LogAnalyzer, folders: Sequence[str], healthy: Path | None = 
             if category_of(FailureType(label.type)) in (Category.NONE, Category.UNKNOWN):
                 continue
             log = (CORPUS / folder / f"{label.id}.log").read_bytes()
-            yield Known(label, signature.of(_behind(analyzer, head, shift, log), UNDECIDED))
+            yield Known(label, signature.signature_of(_behind(analyzer, head, shift, log), UNDECIDED))
 
 
 def rates(cases: Sequence[Known], policy: Policy, *, alone: bool = False) -> list[Rate]:
@@ -83,7 +83,7 @@ def rates(cases: Sequence[Known], policy: Policy, *, alone: bool = False) -> lis
 
 
 def _settled(one: Known, nearest: Sequence[Similar], policy: Policy, least: float) -> Diagnosis:
-    return incidents.settle(UNDECIDED, AttemptKey(one.label.id), one.sign, nearest, policy, least)
+    return incidents.adopt_incident(UNDECIDED, AttemptKey(one.label.id), one.sign, nearest, policy, least)
 
 
 def _alike(one: Known, nearest: Sequence[Similar], least: float) -> Diagnosis:

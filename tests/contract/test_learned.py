@@ -102,8 +102,8 @@ async def test_a_hit_counts_once_for_an_attempt(store: Store, second: Store) -> 
     await store.append([append(OTHER)])
     await store.propose(RULE)
     await store.note_hits([HIT, replace(HIT, attempt=OTHER)])
-    assert await store.settle_hits(KEY, "gpu_lost") == [RULE.id]
-    assert await store.settle_hits(OTHER, "ecc_error") == []
+    assert await store.judge_hits(KEY, "gpu_lost") == [RULE.id]
+    assert await store.judge_hits(OTHER, "ecc_error") == []
     await second.note_hits([replace(HIT, time=300.0)])
     found = await second.learned_rule(RULE.id)
     assert found is not None and found.counts == Counts(2, 1, 1)

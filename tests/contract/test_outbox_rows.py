@@ -14,14 +14,14 @@ async def put(store: Store, *effects: OutboxMessage) -> None:
 
 
 async def claim(store: Store, now: float = 300.0, lease: float = 60.0, limit: int = 10) -> list[DueMessage]:
-    return await store.claim_effects(now, lease, limit)
+    return await store.claim_messages(now, lease, limit)
 
 
 async def test_an_effect_comes_back_as_it_was_given(store: Store) -> None:
     """Key, kind, target, body and times survive; the first claim is the first try."""
     await put(store, effect())
     (due,) = await claim(store)
-    assert due.effect == effect()
+    assert due.message == effect()
     assert due.tries == 1
 
 
@@ -29,7 +29,7 @@ async def test_an_effect_is_claimed_by_one_sender(store: Store, second: Store) -
     """Replicas that claim at once share the effects."""
     await put(store, *(effect(f"key-{number:02}") for number in range(20)))
     rounds = await asyncio.gather(*(claim(one, limit=6) for one in (store, second, store, second)))
-    assert sorted(due.effect.key for dues in rounds for due in dues) == [f"key-{number:02}" for number in range(20)]
+    assert sorted(due.message.key for dues in rounds for due in dues) == [f"key-{number:02}" for number in range(20)]
 
 
 async def test_an_effect_is_free_again_when_its_lease_ends(store: Store) -> None:
@@ -39,10 +39,10 @@ async def test_an_effect_is_free_again_when_its_lease_ends(store: Store) -> None
     assert await claim(store, 359.0) == []
     (alive,) = await claim(store, 360.0)
     assert alive.tries == 2
-    await store.settle_effect(dead, "dead", error="late report")
-    assert [one.state for one in await store.effects()] == ["pending"]
-    await store.settle_effect(alive, "sent")
-    (only,) = await store.effects()
+    await store.record_delivery(dead, "dead", error="late report")
+    assert [one.state for one in await store.messages()] == ["pending"]
+    await store.record_delivery(alive, "sent")
+    (only,) = await store.messages()
     assert (only.state, only.tries, only.error) == ("sent", 2, "")
 
 
@@ -50,9 +50,9 @@ async def test_a_retry_waits_until_its_time(store: Store) -> None:
     """A pending effect is due at the time that was set, with its error kept."""
     await put(store, effect())
     (due,) = await claim(store)
-    await store.settle_effect(due, "pending", retry_at=500.0, error="HTTP 503")
+    await store.record_delivery(due, "pending", retry_at=500.0, error="HTTP 503")
     assert await claim(store, 499.0) == []
-    (standing,) = await store.effects()
+    (standing,) = await store.messages()
     assert (standing.state, standing.due, standing.error) == ("pending", 500.0, "HTTP 503")
     assert len(await claim(store, 500.0)) == 1
 
@@ -61,13 +61,13 @@ async def test_a_settled_effect_is_never_due(store: Store) -> None:
     """Sent, dead and expired are ends."""
     await put(store, effect("a"), effect("b"), effect("c"))
     for due, state in zip(await claim(store), ("sent", "dead", "expired"), strict=True):
-        await store.settle_effect(due, state)
+        await store.record_delivery(due, state)
     assert await claim(store, 1e9) == []
-    assert [(one.state, one.tries) for one in await store.effects()] == [("sent", 1), ("dead", 1), ("expired", 0)]
+    assert [(one.state, one.tries) for one in await store.messages()] == [("sent", 1), ("dead", 1), ("expired", 0)]
 
 
 async def test_effects_can_be_asked_for_by_key(store: Store) -> None:
     """Keys that do not exist are left out."""
     await put(store, effect("a"), effect("b"))
-    assert [one.effect.key for one in await store.effects(["b", "zzz"])] == ["b"]
-    assert await store.effects([]) == []
+    assert [one.message.key for one in await store.messages(["b", "zzz"])] == ["b"]
+    assert await store.messages([]) == []

@@ -113,7 +113,7 @@ async def test_changes_at_once_are_decided_one_after_the_other(store: Store, sec
     )
     assert sum(isinstance(one, TransitionResult) for one in tries) == 1
     assert sum(isinstance(one, Conflict) for one in tries) == 7
-    assert [one.effect.key for one in await store.effects()] == ["told"]
+    assert [one.message.key for one in await store.messages()] == ["told"]
 
 
 async def test_decisions_of_a_cluster_see_each_other(store: Store, second: Store) -> None:
@@ -207,17 +207,17 @@ async def test_effects_are_paged_and_tried_again(store: Store) -> None:
     await put(store, acting())
     made = tuple(effect(key, created=NOW, expires=NOW + 10) for key in "abc")
     await store.change_plan(acting().id, NOW, lambda given, _: TransitionResult(given, messages=made))
-    for due, state in zip(await store.claim_effects(NOW, 60.0, 3), ("dead", "dead", "sent"), strict=True):
-        await store.settle_effect(due, state, error="HTTP 410" if state == "dead" else "")
-    assert [one.effect.key for one in await store.effects_in("dead", "", 1)] == ["a"]
-    assert [one.effect.key for one in await store.effects_in("dead", "a", 9)] == ["b"]
-    again = await store.retry_effect("a", NOW + 20, NOW + 3600)
-    assert (again.state, again.effect.expires, again.error) == ("pending", NOW + 3600, "")
-    assert [one.effect.key for one in await store.claim_effects(NOW + 20, 60.0, 9)] == ["a"]
+    for due, state in zip(await store.claim_messages(NOW, 60.0, 3), ("dead", "dead", "sent"), strict=True):
+        await store.record_delivery(due, state, error="HTTP 410" if state == "dead" else "")
+    assert [one.message.key for one in await store.messages_in("dead", "", 1)] == ["a"]
+    assert [one.message.key for one in await store.messages_in("dead", "a", 9)] == ["b"]
+    again = await store.retry_message("a", NOW + 20, NOW + 3600)
+    assert (again.state, again.message.expires, again.error) == ("pending", NOW + 3600, "")
+    assert [one.message.key for one in await store.claim_messages(NOW + 20, 60.0, 9)] == ["a"]
     with pytest.raises(Conflict):
-        await store.retry_effect("c", NOW, NOW)
+        await store.retry_message("c", NOW, NOW)
     with pytest.raises(NotFound):
-        await store.retry_effect("z", NOW, NOW)
+        await store.retry_message("z", NOW, NOW)
 
 
 async def test_plans_of_the_first_schema_can_be_found_by_id(url: str) -> None:

@@ -187,7 +187,7 @@ async def test_a_save_stores_diagnosis_plan_and_effects(store: Store) -> None:
     found = await store.diagnosis("01")
     assert found is not None
     assert found == replace(record("01", claim), plan=plan())
-    assert [one.effect.key for one in await store.effects()] == ["a", "b"]
+    assert [one.message.key for one in await store.messages()] == ["a", "b"]
 
 
 async def test_a_save_that_fails_at_its_last_row_leaves_nothing(store: Store) -> None:
@@ -198,7 +198,7 @@ async def test_a_save_that_fails_at_its_last_row_leaves_nothing(store: Store) ->
     with pytest.raises((DiagnoserError, ValueError)):
         await store.save_diagnosis(claim, record("01", claim), plan(), [effect("a"), unstorable])
     assert await store.diagnoses(EVERYTHING, "", 10) == []
-    assert await store.effects() == []
+    assert await store.messages() == []
     assert (await store.attempts(KEY.job))[0].diagnosed == 0
     await store.save_diagnosis(claim, record("01", claim), plan(), [effect("a")])
 
@@ -208,15 +208,15 @@ async def test_a_plan_and_an_effect_that_exist_are_left_as_they_are(store: Store
     await more(store, 100.0, fatal=True)
     claim = await the_claim(store)
     await store.save_diagnosis(claim, record("01", claim), plan(id="plan-1"), [effect(created=200.0)])
-    (sent,) = await store.claim_effects(300.0, 60.0, 5)
-    await store.settle_effect(sent, "sent")
+    (sent,) = await store.claim_messages(300.0, 60.0, 5)
+    await store.record_delivery(sent, "sent")
     await more(store, 300.0)
     again = await the_claim(store)
     await store.save_diagnosis(again, record("02", again), plan(id="plan-2"), [effect(created=400.0)])
     found = await store.diagnosis("02")
     assert found is not None and found.plan is not None and found.plan.id == "plan-1"
-    (only,) = await store.effects()
-    assert (only.state, only.effect.created) == ("sent", 200.0)
+    (only,) = await store.messages()
+    assert (only.state, only.message.created) == ("sent", 200.0)
 
 
 async def test_a_released_attempt_waits_for_news(store: Store) -> None:
@@ -266,7 +266,7 @@ async def test_a_better_diagnosis_takes_the_place_of_the_current_one(store: Stor
     assert await store.replace_diagnosis("01", better, plan(), [effect("late")])
     found = await store.diagnoses(EVERYTHING, "", 10)
     assert [(one.id, one.current) for one in found] == [("02", True), ("01", False)]
-    assert [one.effect.key for one in await store.effects()] == ["late"]
+    assert [one.message.key for one in await store.messages()] == ["late"]
 
 
 async def test_a_better_diagnosis_that_comes_too_late_stores_nothing(store: Store) -> None:
@@ -278,7 +278,7 @@ async def test_a_better_diagnosis_that_comes_too_late_stores_nothing(store: Stor
     await saved(store, await the_claim(store), "02")
     assert not await store.replace_diagnosis("01", record("03", claim), plan(), [effect("late")])
     assert [one.id for one in await store.diagnoses(EVERYTHING, "", 10)] == ["02", "01"]
-    assert await store.effects() == []
+    assert await store.messages() == []
 
 
 async def test_a_run_that_fell_silent_is_claimed_until_it_is_forgotten(store: Store) -> None:

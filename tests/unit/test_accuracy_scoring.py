@@ -35,16 +35,16 @@ def changed(**fields: object) -> Diagnosis:
 
 def test_a_right_diagnosis_is_right_everywhere() -> None:
     """Every measure that applies holds and no fault is counted."""
-    found = scoring.judge(LABEL, RIGHT)
+    found = scoring.score_case(LABEL, RIGHT)
     assert all((found.category, found.type, found.action, found.root, found.root_top3, found.rank, found.node))
     assert not any((found.false_cordon, found.wrong_node_cordon, found.false_alarm, found.false_stop))
 
 
 def test_root_line_counts_by_number_or_text() -> None:
     """The number may be shifted by a healthy log before it; the same words on another line are as good."""
-    assert scoring.judge(LABEL, changed(root_cause=RootCause(107, "other")), shift=100).root
-    assert scoring.judge(LABEL, changed(root_cause=RootCause(9, "  Xid  48 here"))).root
-    assert not scoring.judge(LABEL, changed(root_cause=RootCause(8, "other"))).root
+    assert scoring.score_case(LABEL, changed(root_cause=RootCause(107, "other")), shift=100).root
+    assert scoring.score_case(LABEL, changed(root_cause=RootCause(9, "  Xid  48 here"))).root
+    assert not scoring.score_case(LABEL, changed(root_cause=RootCause(8, "other"))).root
 
 
 def test_top3_looks_at_evidence_and_rejected() -> None:
@@ -54,7 +54,7 @@ def test_top3_looks_at_evidence_and_rejected() -> None:
         evidence=(EvidenceLine(2, "y", ""),),
         rejected=(Rejected(7, "z", FailureType.ECC_ERROR, ""),),
     )
-    found = scoring.judge(LABEL, near)
+    found = scoring.score_case(LABEL, near)
     assert (found.root, found.root_top3) == (False, True)
 
 
@@ -62,8 +62,8 @@ def test_abstaining_is_right_where_the_log_cannot_show_it() -> None:
     """With an invisible type ``unknown`` is right, and wrong otherwise."""
     unknown = changed(type=FailureType.UNKNOWN, category=Category.UNKNOWN)
     hidden = Label("a", "infrastructure", "network_error", (), "", "resubmit", type_visible=False)
-    assert scoring.judge(hidden, unknown).type
-    assert not scoring.judge(LABEL, unknown).type
+    assert scoring.score_case(hidden, unknown).type
+    assert not scoring.score_case(LABEL, unknown).type
 
 
 def test_harm_is_counted() -> None:
@@ -72,10 +72,10 @@ def test_harm_is_counted() -> None:
     sound = Label("a", "none", "completed", (), "", "none")
     other = changed(nodes=(Suspect("n9", 0.9, ""),), root_cause=None)
     stop = changed(recovery=Advice(Action.NOTIFY_USER, ""))
-    assert scoring.judge(script, RIGHT).false_cordon
-    assert scoring.judge(sound, RIGHT).false_alarm
-    assert scoring.judge(LABEL, other).wrong_node_cordon
-    assert scoring.judge(LABEL, stop).false_stop
+    assert scoring.score_case(script, RIGHT).false_cordon
+    assert scoring.score_case(sound, RIGHT).false_alarm
+    assert scoring.score_case(LABEL, other).wrong_node_cordon
+    assert scoring.score_case(LABEL, stop).false_stop
 
 
 def test_calibration_error_is_zero_only_when_confidence_is_earned() -> None:
@@ -87,8 +87,8 @@ def test_calibration_error_is_zero_only_when_confidence_is_earned() -> None:
 
 def test_report_counts_and_repeats() -> None:
     """Shares, confusion and per-type counts agree, and the same seed gives the same interval."""
-    wrong = scoring.judge(LABEL, changed(type=FailureType.GPU_LOST))
-    right = scoring.judge(LABEL, RIGHT)
+    wrong = scoring.score_case(LABEL, changed(type=FailureType.GPU_LOST))
+    right = scoring.score_case(LABEL, RIGHT)
     report = scoring.report([right, right, wrong], {"ecc_error": 10.0}, seed=3)
     assert report.shares["type"] == pytest.approx(2 / 3)
     assert report.by_type == {"ecc_error": (2, 3)}
@@ -100,14 +100,14 @@ def test_report_counts_and_repeats() -> None:
 
 def test_nodes_are_scored_over_all_and_over_those_that_a_log_can_show() -> None:
     """A case in which no line shows the cause counts for all, and not for the attributable ones."""
-    hidden = scoring.judge(replace(LABEL, silent=True), changed(nodes=(), root_cause=None))
-    report = scoring.report([scoring.judge(LABEL, RIGHT), hidden], {})
+    hidden = scoring.score_case(replace(LABEL, silent=True), changed(nodes=(), root_cause=None))
+    report = scoring.report([scoring.score_case(LABEL, RIGHT), hidden], {})
     assert (report.shares["node"], report.shares["node_attributable"]) == (0.5, 1.0)
 
 
 def test_figures_may_fall_by_two_points_or_one_case() -> None:
     """What is lost behind a healthy log is named when it is more than that."""
-    right, wrong = scoring.judge(LABEL, RIGHT), scoring.judge(LABEL, changed(type=FailureType.GPU_LOST))
+    right, wrong = scoring.score_case(LABEL, RIGHT), scoring.score_case(LABEL, changed(type=FailureType.GPU_LOST))
     alone = scoring.report([right] * 20, {})
     assert accuracy_bars.lost(alone, scoring.report([right] * 19 + [wrong], {})) == []
     (fall,) = accuracy_bars.lost(alone, scoring.report([right] * 18 + [wrong] * 2, {}))
@@ -116,7 +116,7 @@ def test_figures_may_fall_by_two_points_or_one_case() -> None:
 
 def test_bars_name_what_is_below() -> None:
     """A figure below its bar is named with its folder; a measure without cases holds."""
-    report = scoring.report([scoring.judge(LABEL, changed(type=FailureType.GPU_LOST))], {})
+    report = scoring.report([scoring.score_case(LABEL, changed(type=FailureType.GPU_LOST))], {})
     assert any("dev: type is not at least 0.92" in line for line in accuracy_bars.below({"dev": report}))
     assert accuracy_bars.Bar("rank", 0.95).holds(scoring.report([], {}))
 
@@ -156,4 +156,4 @@ def test_labels_are_read() -> None:
         {"id": "a", "category": "script", "type": "key_error", "root_lines": [3], "recovery": "notify_user"}
     )
     assert label == Label("a", "script", "key_error", (3,), "", "notify_user")
-    assert isinstance(scoring.judge(label, RIGHT), ScoredVerdict)
+    assert isinstance(scoring.score_case(label, RIGHT), ScoredVerdict)

@@ -29,7 +29,7 @@ def analyzer() -> LogAnalyzer:
 
 
 def times(text: str, received: float = NOON, given: tuple[float, ...] | None = None) -> tuple[float, ...]:
-    found = node_logs.dated(LineBlock(Stream("kernel", "n1"), text.encode(), 1, given, received)).times
+    found = node_logs.with_times(LineBlock(Stream("kernel", "n1"), text.encode(), 1, given, received)).times
     assert found is not None
     return found
 
@@ -85,27 +85,27 @@ def line(time: float, number: int = 1, node: str = "n1", source: str = "kernel")
 def test_only_lines_around_the_failure_join() -> None:
     """Ten minutes before to five minutes after; a line without a time joins, for who sent it meant this job."""
     found = [line(NOON - 601), line(NOON - 599), line(NOON + 299), line(NOON + 301), line(0.0)]
-    joined = node_logs.near(Evidence(), found, (NOON, NOON))
+    joined = node_logs.lines_near_failure(Evidence(), found, (NOON, NOON))
     assert [one.time for one in joined] == [NOON - 599, NOON + 299, 0.0]
 
 
 def test_the_wait_of_a_collective_belongs_to_the_failure() -> None:
     """A watchdog that fires half an hour after the last step: the fault of that time joins."""
     stalled = Evidence(progress=(Progress(1, 0, NOON - 1800, step=7),))
-    assert node_logs.near(stalled, [line(NOON - 1750)], (NOON, NOON))
-    assert not node_logs.near(Evidence(), [line(NOON - 1750)], (NOON, NOON))
+    assert node_logs.lines_near_failure(stalled, [line(NOON - 1750)], (NOON, NOON))
+    assert not node_logs.lines_near_failure(Evidence(), [line(NOON - 1750)], (NOON, NOON))
 
 
 def test_what_the_job_outlived_does_not_join() -> None:
     """Steps after a node's complaint show that this job did not die of it."""
     steps = tuple(Progress(number, 0, NOON - 300 + number, step=number) for number in range(9))
-    assert not node_logs.near(Evidence(progress=steps), [line(NOON - 400)], (NOON, NOON))
+    assert not node_logs.lines_near_failure(Evidence(progress=steps), [line(NOON - 400)], (NOON, NOON))
 
 
 def test_a_log_in_local_time_is_joined_by_arrival() -> None:
     """The job's own lines may be hours off: what joins is put in their order, by their clock."""
     local = Evidence(lines=(Line(Stream(), 1, "x", "x", time=NOON + 8 * 3600 - 4),))
-    (found,) = node_logs.near(local, [line(NOON - 30)], (NOON, NOON))
+    (found,) = node_logs.lines_near_failure(local, [line(NOON - 30)], (NOON, NOON))
     assert found.time == NOON + 8 * 3600 - 30
 
 

@@ -95,8 +95,8 @@ def test_counter_examples_are_the_healthy_lines_that_look_most_alike() -> None:
 def test_text_for_a_rule_names_no_secret_and_no_host() -> None:
     """Known nodes by aliases; what only looks like a host as well; placeholders are one word."""
     hidden = Pseudonymizer(redact, ["gpu-017"])
-    told = rule_context.shown("gpu-017 asked db-14.corp, 10.0.0.9, https://a:b@c/d and mia@corp.com", hidden)
-    cut = rule_context.shown("x" * (rule_context.LONGEST - 20) + " hf_aBcDeFgHiJkLmNoPqRsTuVwX", hidden)
+    told = rule_context.hidden("gpu-017 asked db-14.corp, 10.0.0.9, https://a:b@c/d and mia@corp.com", hidden)
+    cut = rule_context.hidden("x" * (rule_context.LONGEST - 20) + " hf_aBcDeFgHiJkLmNoPqRsTuVwX", hidden)
     assert "hf_" not in cut and len(cut) <= rule_context.LONGEST
     assert told == "host-1 asked host-0, host-2, https://<url-password>c/d and <e-mail>"
 

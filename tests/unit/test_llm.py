@@ -151,9 +151,14 @@ def test_two_of_three_decide() -> None:
     three = evidence.check(said(type="network_error"), SCENE)
     assert vote.agreed([one, two]) == ()
     assert vote.agreed([one, two, one]) == (one, one)
-    wanted = [vote.wanted([], 0), vote.wanted([one], 2), vote.wanted([one, two], 2), vote.wanted([], 2)]
+    wanted = [
+        vote.answers_wanted([], 0),
+        vote.answers_wanted([one], 2),
+        vote.answers_wanted([one, two], 2),
+        vote.answers_wanted([], 2),
+    ]
     assert wanted == [2, 1, 1, 0]
-    assert vote.wanted([one, one], 2) == vote.wanted([one, two, three], 3) == 0
+    assert vote.answers_wanted([one, one], 2) == vote.answers_wanted([one, two, three], 3) == 0
     assert vote.split([one, three]) == "gpu_lost on gpu-1; network_error on gpu-1"
 
 

@@ -76,7 +76,7 @@ class Site(Bystander):
         return (await self.store.plans(PlanFilter(), "", 100))[::-1]
 
     async def sent(self, kind: str) -> list[str]:
-        return [one.effect.key for one in await self.store.effects() if one.effect.kind == kind]
+        return [one.message.key for one in await self.store.messages() if one.message.kind == kind]
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ async def test_a_diverged_run_is_told_where_to_go_on(store: SqlStore) -> None:
     await site.fail()
     (made,) = await site.plans()
     assert made.rollback == back
-    (webhook,) = [one.effect for one in await store.effects() if one.effect.kind == "recovery"]
+    (webhook,) = [one.message for one in await store.messages() if one.message.kind == "recovery"]
     assert orjson.loads(webhook.body)["data"]["rollback"] == {
         "checkpoint": "/ckpt/1500",
         "step": 1500,

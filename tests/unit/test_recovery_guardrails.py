@@ -268,23 +268,23 @@ def test_the_breaker_counts_within_its_windows(fleet: int, taken: int, ago: floa
     """2 % an hour, 5 % a day, at least one, at most twenty."""
     past = tuple(replace(done(n, ago), drained=(f"d{n}",)) for n in range(1, taken + 1))
     situation = ClusterHistory(past=past, fleet={"east": fleet})
-    assert (breaker.judge(LIMITS, plan(), ("n1",), situation, NOW) is not None) == trips
+    assert (breaker.decide_trip(LIMITS, plan(), ("n1",), situation, NOW) is not None) == trips
 
 
 def test_the_breaker_counts_plans_under_way_and_partitions() -> None:
     """Two plans decided at once are both seen; a partition trips though the cluster is large."""
     under_way = replace(plan(8), nodes=("n5",), partition="gpu")
     situation = ClusterHistory(past=(under_way,), fleet={"east": 1000, "east:gpu": 8})
-    found = breaker.judge(LIMITS, plan(partition="gpu"), ("n1",), situation, NOW)
+    found = breaker.decide_trip(LIMITS, plan(partition="gpu"), ("n1",), situation, NOW)
     assert found is not None and found.scope == "east:gpu"
 
 
 def test_the_only_node_of_a_fleet_may_be_taken_out() -> None:
     """A share of one node means nothing; of two nodes one is half and may go, of which the second stays."""
-    assert breaker.judge(LIMITS, plan(), ("n1",), ClusterHistory(fleet={"east": 1}), NOW) is None
-    assert breaker.judge(LIMITS, plan(), ("n1",), ClusterHistory(fleet={"east": 2}), NOW) is None
+    assert breaker.decide_trip(LIMITS, plan(), ("n1",), ClusterHistory(fleet={"east": 1}), NOW) is None
+    assert breaker.decide_trip(LIMITS, plan(), ("n1",), ClusterHistory(fleet={"east": 2}), NOW) is None
     down = {"n2": NodeEvent("east", "n2", NodeEventKind.DOWN, NodeActor.DIAGNOSER, NOW)}
-    found = breaker.judge(LIMITS, plan(), ("n1",), ClusterHistory(fleet={"east": 2}, marks=down), NOW)
+    found = breaker.decide_trip(LIMITS, plan(), ("n1",), ClusterHistory(fleet={"east": 2}, marks=down), NOW)
     assert found is not None and "0 of 2 nodes would stay in service" in found.reason
 
 
@@ -292,7 +292,7 @@ def test_half_of_the_nodes_stay_in_service() -> None:
     """Nodes that are down for whatever reason count."""
     marks = {f"m{n}": NodeEvent("east", f"m{n}", NodeEventKind.DOWN, NodeActor.DIAGNOSER, NOW) for n in range(5)}
     situation = ClusterHistory(marks=marks, fleet={"east": 10})
-    found = breaker.judge(LIMITS, plan(), ("n1",), situation, NOW)
+    found = breaker.decide_trip(LIMITS, plan(), ("n1",), situation, NOW)
     assert found is not None and "4 of 10 nodes would stay in service" in found.reason
 
 

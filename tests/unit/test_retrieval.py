@@ -39,7 +39,7 @@ def known(id: str = "i1", kind: FailureType = FailureType.DATASET_LOADING_ERROR,
 
 
 def settled(*near: Similar, sign: Signature = SIGN, diagnosis: Diagnosis = UNDECIDED) -> Diagnosis:
-    return incidents.settle(diagnosis, HERE, sign, near, POLICY)
+    return incidents.adopt_incident(diagnosis, HERE, sign, near, POLICY)
 
 
 def log(*texts: str, mark: Mark = Mark.SEVERITY) -> Evidence:
@@ -153,15 +153,15 @@ def test_the_signature_is_the_same_before_and_after_a_person_spoke() -> None:
     """What is known by its complaints stays so when a model or an incident decided."""
     evidence = log("feeder: snapshot 4 differs from the manifest", "stitching failed after 9 patches")
     later = replace(UNDECIDED, type=FailureType.KEY_ERROR, category=Category.SCRIPT, decided_by="llm:some-model")
-    assert signature.of(evidence, UNDECIDED) == signature.of(evidence, later)
-    assert "snapshot # differs" in signature.of(evidence, UNDECIDED).message
+    assert signature.signature_of(evidence, UNDECIDED) == signature.signature_of(evidence, later)
+    assert "snapshot # differs" in signature.signature_of(evidence, UNDECIDED).message
 
 
 def test_a_cause_among_hundred_complaints_tells_two_failures_apart() -> None:
     """Of many complaining lines only some are stored; the others count all the same: one of them may be the cause."""
     common = [f"warning: {a}{b} is stale" for a in "abcdefghij" for b in "klmnopqrst"]
     one, other = ([*common[:50], f"feeder: the {it} broke", *common[50:]] for it in ("needle", "thimble"))
-    signs = [signature.of(log(*lines), UNDECIDED) for lines in (one, other, one)]
+    signs = [signature.signature_of(log(*lines), UNDECIDED) for lines in (one, other, one)]
     assert all(len(sign.message) < 2_000 for sign in signs)
     assert [signature.is_same(signs[0], sign) for sign in signs] == [True, False, True]
 
@@ -169,7 +169,7 @@ def test_a_cause_among_hundred_complaints_tells_two_failures_apart() -> None:
 def test_banners_are_no_signature() -> None:
     """A log in which nothing complains has none, so that silent ends are never taken for one another."""
     quiet = log("loading the tokenizer of the quilt", "building the index of patches", mark=Mark.NOVEL)
-    assert signature.of(quiet, UNDECIDED).text == ""
+    assert signature.signature_of(quiet, UNDECIDED).text == ""
 
 
 def test_incidents_are_told_to_a_model_without_hosts_and_paths() -> None:

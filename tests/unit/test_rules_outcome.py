@@ -37,7 +37,7 @@ def test_outcome_follows_type_then_events_then_log() -> None:
     """A verdict of category none is its own outcome; else events, a completed log, a hang, a root."""
 
     def settle(told: Outcome | None, root: str, **state: bool) -> Outcome:
-        return outcome.settle(told, FailureType(root), **({"hung": False, "completed": False} | state))
+        return outcome.decide_outcome(told, FailureType(root), **({"hung": False, "completed": False} | state))
 
     assert settle(Outcome.FAILED, "time_limit") is Outcome.TIME_LIMIT
     assert settle(Outcome.FAILED, "key_error") is Outcome.FAILED

@@ -7,7 +7,7 @@ from diagnoser.config.settings import Settings
 from diagnoser.model import Evidence, Line, Stream
 from diagnoser.model.errors import RuleFaults
 from diagnoser.rules import xid
-from diagnoser.rules.xid import Codes
+from diagnoser.rules.xid import XidTable
 
 READER = load_analyzer(Settings())
 ENGINE = READER.knowledge.engine
@@ -82,6 +82,6 @@ def test_faults_of_the_table_are_told_together() -> None:
 
 def test_numbers_are_unique_over_both_tables() -> None:
     """One number names one code."""
-    assert isinstance(CODES, Codes)
+    assert isinstance(CODES, XidTable)
     numbers = [row.code for row in (*CODES.xid, *CODES.sxid)]
     assert len(numbers) == len(set(numbers))

@@ -195,8 +195,8 @@ async def test_an_end_that_was_not_reached_alerts(web: Web) -> None:
     told = {"token": (await claim(web))["token"], "state": "not_reached", "detail": "node hgx-04 is unknown"}
     for _ in range(2):
         await post(web, "/plans/plan-j/report", told)
-    (alert,) = await web.store.effects()
-    assert b"node hgx-04 is unknown" in alert.effect.body
+    (alert,) = await web.store.messages()
+    assert b"node hgx-04 is unknown" in alert.message.body
 
 
 async def test_a_waiting_claim_gets_a_plan_that_comes(web: Web) -> None:
@@ -351,4 +351,4 @@ async def test_a_plan_that_has_not_begun_leaves_a_person_s_node_alone(web: Web) 
     assert {job: one["state"] for job, one in states.items()} == {"begun": "sent", "open": "held", "asked": "held"}
     assert states["open"]["reason"] == "person_handles_node"
     assert (await post(web, "/plans/claim", {"executor": "x"})).status_code == 204
-    assert len(await web.store.effects()) == 2
+    assert len(await web.store.messages()) == 2

@@ -113,8 +113,8 @@ async def test_the_page_shows_all_of_recovery(web: Web) -> None:
     trip = BreakerState("default", True, NOW, "3 nodes would be taken out")
     dead = OutboxMessage("letter", MessageKind.SLACK, "slack", b"{}", NOW, NOW + 60)
     await web.store.change_plan("plan-j", NOW, lambda plan, _: TransitionResult(plan, trips=(trip,), messages=(dead,)))
-    for due in await web.store.claim_effects(NOW, 60.0, 10):
-        await web.store.settle_effect(due, "dead", error="HTTP 410")
+    for due in await web.store.claim_messages(NOW, 60.0, 10):
+        await web.store.record_delivery(due, "dead", error="HTTP 410")
     page = (await web.client.get("/recovery")).text
     for text in ("tripped: plans need approval", "3 nodes would be taken out", "hgx-04", "HTTP 410"):
         assert text in page
@@ -127,7 +127,7 @@ async def test_the_page_shows_all_of_recovery(web: Web) -> None:
     retry = await web.client.post("/recovery/effects/letter/retry", headers=SAME)
     assert (reset.status_code, retry.status_code) == (303, 303)
     assert "tripped" not in (await web.client.get("/recovery")).text
-    assert [one.effect.key for one in await web.store.effects_in("pending", "", 10)] == ["letter"]
+    assert [one.message.key for one in await web.store.messages_in("pending", "", 10)] == ["letter"]
 
 
 async def test_dead_letters_over_the_api(web: Web) -> None:
@@ -135,8 +135,8 @@ async def test_dead_letters_over_the_api(web: Web) -> None:
     await planned(web)
     letter = OutboxMessage("letter", MessageKind.SLACK, "slack", b"{}", NOW, NOW + 60)
     await web.store.change_plan("plan-j", NOW, lambda plan, _: TransitionResult(plan, messages=(letter,)))
-    (due,) = await web.store.claim_effects(NOW, 60.0, 10)
-    await web.store.settle_effect(due, "dead", error="HTTP 410")
+    (due,) = await web.store.claim_messages(NOW, 60.0, 10)
+    await web.store.record_delivery(due, "dead", error="HTTP 410")
     listed = (await web.client.get("/api/v1/effects?state=dead")).json()
     assert [(one["key"], one["error"], one["tries"]) for one in listed["items"]] == [("letter", "HTTP 410", 1)]
     again = await web.client.post("/api/v1/effects/letter/retry")

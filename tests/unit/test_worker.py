@@ -109,7 +109,7 @@ async def test_a_due_attempt_is_diagnosed_and_saved_with_what_follows(store: Sql
     assert facts == Facts(Job(KEY.job, cluster="east", created=50.0), 1, (ended,))
     (record,) = await bench.found()
     assert (record.diagnosis, record.plan, record.revision) == (diagnosis(), plan(), 3)
-    assert len(await store.effects()) == 1
+    assert len(await store.messages()) == 1
     await asyncio.wait_for(bench.outbox.wait(3600.0), 60.0)
     labels = {"outcome": "failed", "type": "gpu_lost"}
     assert bench.metrics.registry.get_sample_value("diagnoser_diagnoses_total", labels) == 1
@@ -205,10 +205,10 @@ async def test_a_worker_that_is_cancelled_half_way_leaves_nothing_behind(store: 
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     store.save_diagnosis = save  # type: ignore[method-assign]
-    assert (await bench.found(), await store.effects()) == ([], [])
+    assert (await bench.found(), await store.messages()) == ([], [])
     bench.now += CONFIG.lease
     assert await bench.worker.step() == 1
-    assert (len(await bench.found()), len(await store.effects())) == (1, 1)
+    assert (len(await bench.found()), len(await store.messages())) == (1, 1)
 
 
 async def test_a_worker_that_was_overtaken_saves_nothing(store: SqlStore) -> None:
@@ -367,7 +367,7 @@ async def test_without_a_better_verdict_the_first_one_stands(store: SqlStore, an
     await bench.worker.step()
     await bench.worker.finish()
     assert [(found.id, found.current) for found in await bench.found()] == [("01", True)]
-    assert len(await store.effects()) == 1
+    assert len(await store.messages()) == 1
 
 
 async def test_a_better_verdict_on_old_lines_is_dropped(store: SqlStore) -> None:

@@ -74,7 +74,7 @@ def outbox(
 
 
 async def only(store: SqlStore) -> OutboxRecord:
-    (found,) = await store.effects()
+    (found,) = await store.messages()
     return found
 
 
@@ -108,7 +108,7 @@ async def test_the_wait_is_drawn_from_the_whole_range(store: SqlStore) -> None:
     """Full jitter: effects that failed together do not come back together."""
     await put(store, *(effect(f"key-{number}", expires=1e9) for number in range(16)))
     await outbox(store, RecordingSender([DOWN] * 16), Time(), random.Random(7)).step()
-    waits = sorted(found.due - 300.0 for found in await store.effects())
+    waits = sorted(found.due - 300.0 for found in await store.messages())
     assert len(set(waits)) == 16
     assert waits[0] < 0.5 < 1.5 < waits[-1] <= 2.0
 
@@ -171,7 +171,7 @@ async def test_a_sender_with_a_fault_does_not_stop_the_others(store: SqlStore) -
     await put(store, effect("bad"), effect("good"))
     sender = Faulty()
     await outbox(store, sender, Time()).step()
-    assert {found.effect.key: found.state for found in await store.effects()} == {"bad": "pending", "good": "sent"}
+    assert {found.message.key: found.state for found in await store.messages()} == {"bad": "pending", "good": "sent"}
 
 
 async def test_a_receiver_that_never_answers_is_tried_again(store: SqlStore) -> None:
@@ -192,14 +192,14 @@ async def test_an_effect_whose_record_failed_is_sent_again_under_its_key(store: 
     await put(store, effect())
     sender, clock = RecordingSender(), Time()
     box = outbox(store, sender, clock)
-    settle = store.settle_effect
+    settle = store.record_delivery
 
     async def away(*arguments: object, **named: object) -> None:
         raise Unavailable("database away")
 
-    store.settle_effect = away  # type: ignore[method-assign]
+    store.record_delivery = away  # type: ignore[method-assign]
     await box.step()
-    store.settle_effect = settle  # type: ignore[method-assign]
+    store.record_delivery = settle  # type: ignore[method-assign]
     assert await box.step() == 0
     clock.now += PACE.lease
     assert await box.step() == 1
@@ -242,10 +242,10 @@ async def test_every_effect_arrives_at_a_receiver_that_fails_three_times_in_ten(
     with running(receiver):
         sender = RecoveryWebhook(receiver.url, SECRET, client, time.time, allow_private=True)
         box = outbox(store, sender, time.time, random.Random(3), OutboxConfig(first=0.001, longest=0.01))
-        while any(found.state == "pending" for found in await store.effects()):
+        while any(found.state == "pending" for found in await store.messages()):
             await box.step()
     await client.aclose()
-    assert {found.state for found in await store.effects()} == {"sent"}
+    assert {found.state for found in await store.messages()} == {"sent"}
     assert Flaky.faults == []
     assert sorted(headers["webhook-id"] for headers, _ in receiver.requests) == keys
     assert Flaky.failed > 20
@@ -264,4 +264,4 @@ async def test_sends_to_one_target_keep_their_distance(store: SqlStore) -> None:
         counts.append(len(sender.sent))
         clock.now += 0.5
     assert counts == [2, 3, 4, 5, 6, 7]
-    assert {one.tries for one in await store.effects()} == {1}
+    assert {one.tries for one in await store.messages()} == {1}

@@ -46,7 +46,7 @@ class FeedbackRows(LearnedRuleRows):
     async def _learned(self, connection: AsyncConnection, incident: Incident, wanted: LearnedRule | None) -> None:
         """The cause is known now: who had it right, and what rule would know it next time."""
         known = incident.type is not FailureType.UNKNOWN
-        right = await self.settle_in(connection, incident.attempt, incident.type) if known else []
+        right = await self.judge_hits_in(connection, incident.attempt, incident.type) if known else []
         if wanted and not right:
             await self.propose_in(connection, wanted)
 

@@ -97,11 +97,11 @@ class LearnedRuleRows(Database):
                     new.on_conflict_do_update(index_elements=["rule", "job", "attempt"], set_=changed)
                 )
 
-    async def settle_hits(self, attempt: AttemptKey, type: str) -> list[str]:
+    async def judge_hits(self, attempt: AttemptKey, type: str) -> list[str]:
         async with self.writing() as connection:
-            return await self.settle_in(connection, attempt, type)
+            return await self.judge_hits_in(connection, attempt, type)
 
-    async def settle_in(self, connection: AsyncConnection, attempt: AttemptKey, type: str) -> list[str]:
+    async def judge_hits_in(self, connection: AsyncConnection, attempt: AttemptKey, type: str) -> list[str]:
         """The same within a transaction that stores why it is known."""
         here = and_(rule_hits.c.job == attempt.job, rule_hits.c.attempt == attempt.number)
         hit = select(learned_rules).where(learned_rules.c.id.in_(select(rule_hits.c.rule).where(here)))

@@ -18,7 +18,7 @@ GIVEN_UP = frozenset({"dead", "expired"})
 class OutboxRows(Database):
     """``ports.OutboxStore``."""
 
-    async def claim_effects(self, now: float, lease: float, limit: int) -> list[DueMessage]:
+    async def claim_messages(self, now: float, lease: float, limit: int) -> list[DueMessage]:
         due = select(effects).where(effects.c.state == "pending", effects.c.due <= now, effects.c.lease <= now)
         due = due.order_by(effects.c.due, effects.c.key).limit(limit).with_for_update(skip_locked=True)
         token = secrets.token_hex(16)
@@ -29,32 +29,32 @@ class OutboxRows(Database):
                 await connection.execute(mine.values(token=token, lease=now + lease, tries=effects.c.tries + 1))
         return [DueMessage(codec.effect_of(row), row["tries"] + 1, token) for row in rows]
 
-    async def settle_effect(self, due: DueMessage, state: str, *, retry_at: float = 0.0, error: str = "") -> None:
+    async def record_delivery(self, due: DueMessage, state: str, *, retry_at: float = 0.0, error: str = "") -> None:
         values: dict[str, Any] = {"state": state, "due": retry_at or effects.c.due, "error": error}
         values |= {"token": "", "lease": 0.0}
         if state in ("expired", "deferred"):  # the claim was not a try
             values["tries"] = effects.c.tries - 1
         if state == "deferred":
             values["state"] = "pending"
-        mine = update(effects).where(effects.c.key == due.effect.key, effects.c.token == due.token)
+        mine = update(effects).where(effects.c.key == due.message.key, effects.c.token == due.token)
         async with self.writing() as connection:
             await connection.execute(mine.values(values))
 
-    async def effects(self, keys: Sequence[str] | None = None) -> list[OutboxRecord]:
+    async def messages(self, keys: Sequence[str] | None = None) -> list[OutboxRecord]:
         found = select(effects).order_by(effects.c.created, effects.c.key)
         if keys is not None:
             found = found.where(effects.c.key.in_(keys))
         async with self.reading() as connection:
             return [codec.effect_record_of(row) for row in (await connection.execute(found)).mappings()]
 
-    async def effects_in(self, state: str, after: str, limit: int) -> list[OutboxRecord]:
+    async def messages_in(self, state: str, after: str, limit: int) -> list[OutboxRecord]:
         found = select(effects).where(effects.c.key > after).order_by(effects.c.key).limit(limit)
         if state:
             found = found.where(effects.c.state == state)
         async with self.reading() as connection:
             return [codec.effect_record_of(row) for row in (await connection.execute(found)).mappings()]
 
-    async def retry_effect(self, key: str, now: float, expires: float) -> OutboxRecord:
+    async def retry_message(self, key: str, now: float, expires: float) -> OutboxRecord:
         mine = select(effects).where(effects.c.key == key)
         async with self.writing() as connection:
             row = (await connection.execute(mine.with_for_update())).mappings().first()

@@ -10,7 +10,7 @@ from diagnoser.model.errors import BadInput
 from diagnoser.ports import PlanFilter
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.params import Node, TimeField, moment
-from diagnoser.web.api.plans import ClusterField, Comment, Decision
+from diagnoser.web.api.plans import ClusterField, Comment, DecisionBody
 from diagnoser.web.api.schemas import BreakerShape, NodeShape, of_breaker, of_node
 from diagnoser.web.authentication import EXECUTE, READ, WRITE, Provided
 from diagnoser.web.dependencies import AppDependencies
@@ -79,7 +79,7 @@ async def breakers(services: Provided) -> list[BreakerShape]:
     responses=answers(400, 401, 403, 404, 503),
     summary="Reset a breaker",
 )
-async def reset(cluster: ClusterPath, body: Decision, services: Provided) -> BreakerShape:
+async def reset(cluster: ClusterPath, body: DecisionBody, services: Provided) -> BreakerShape:
     """Let plans that cordon nodes act without approval again. Needs a comment."""
     return of_breaker(await reset_breaker(services, cluster, body.by, body.comment))
 

@@ -52,9 +52,9 @@ class MessagePage(BaseModel):
 @router.get("/effects", dependencies=READ, responses=answers(400, 401, 503), summary="List outgoing plans and alerts")
 async def index(query: Annotated[MessageQuery, Query()], services: Provided) -> MessagePage:
     """Ordered by key. `state=dead` lists the dead letters."""
-    found = await services.store.effects_in(query.state or "", query.after, query.limit + 1)
+    found = await services.store.messages_in(query.state or "", query.after, query.limit + 1)
     shown = found[: query.limit]
-    after = shown[-1].effect.key if len(found) > query.limit else None
+    after = shown[-1].message.key if len(found) > query.limit else None
     return MessagePage(items=[of_message(record) for record in shown], next=after)
 
 
@@ -72,13 +72,13 @@ async def retry(key: MessageKey, services: Provided) -> MessageSchema:
 async def retry_message(services: AppDependencies, key: str) -> OutboxRecord:
     """Raises NotFound, Conflict."""
     now = services.clock()
-    record = await services.store.retry_effect(key, now, now + RETRY_LIFE)
+    record = await services.store.retry_message(key, now, now + RETRY_LIFE)
     services.plans.outbox.notify()
     return record
 
 
 def of_message(record: OutboxRecord) -> MessageSchema:
-    effect = record.effect
+    effect = record.message
     return MessageSchema(
         key=effect.key,
         kind=effect.kind,

@@ -53,7 +53,7 @@ class PlanPage(BaseModel):
     next: str | None
 
 
-class Decision(_Body):
+class DecisionBody(_Body):
     """Who decides, and why."""
 
     by: Who
@@ -159,7 +159,7 @@ async def show(id: PlanId, services: Provided) -> PlanShape:
     responses=answers(400, 401, 403, 404, 409, 503),
     summary="Approve a plan",
 )
-async def approve(id: PlanId, body: Decision, services: Provided) -> PlanShape:
+async def approve(id: PlanId, body: DecisionBody, services: Provided) -> PlanShape:
     """Lets a waiting plan act. 409 when the plan is not waiting."""
     return of_plan(await approve_plan(services, id, body.by, body.comment))
 
@@ -170,7 +170,7 @@ async def approve(id: PlanId, body: Decision, services: Provided) -> PlanShape:
     responses=answers(400, 401, 403, 404, 409, 503),
     summary="Refuse a plan",
 )
-async def refuse(id: PlanId, body: Decision, services: Provided) -> PlanShape:
+async def refuse(id: PlanId, body: DecisionBody, services: Provided) -> PlanShape:
     """Ends a waiting plan without acting. 409 when the plan is not waiting."""
     return of_plan(await refuse_plan(services, id, body.by, body.comment))
 

@@ -12,7 +12,7 @@ from diagnoser.model import HitVerdict, LearnedRule, LearnedState, RuleHit
 from diagnoser.model.errors import NotFound
 from diagnoser.ports import LearnedRuleQuery
 from diagnoser.web.api.params import utc
-from diagnoser.web.api.plans import Decision
+from diagnoser.web.api.plans import DecisionBody
 from diagnoser.web.authentication import READ, WRITE, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
@@ -136,19 +136,19 @@ _CHANGE = answers(400, 401, 403, 404, 409, 413, 503)
 
 
 @router.post("/rules/{id}/promote", dependencies=WRITE, responses=_CHANGE, summary="Promote a rule from shadow")
-async def promote(id: RuleId, body: Decision, services: Provided) -> LearnedShape:
+async def promote(id: RuleId, body: DecisionBody, services: Provided) -> LearnedShape:
     """It stays in `sandbox`: it names causes for a person and leads to no action."""
     return of_learned(await changed(services, id, rule_lifecycle.promoted, body.by, body.comment))
 
 
 @router.post("/rules/{id}/retire", dependencies=WRITE, responses=_CHANGE, summary="Retire a rule")
-async def retire(id: RuleId, body: Decision, services: Provided) -> LearnedShape:
+async def retire(id: RuleId, body: DecisionBody, services: Provided) -> LearnedShape:
     """From shadow or from active use. Every replica drops the rule before its next diagnosis."""
     return of_learned(await changed(services, id, rule_lifecycle.retired, body.by, body.comment))
 
 
 @router.post("/rules/{id}/restore", dependencies=WRITE, responses=_CHANGE, summary="Restore a retired rule")
-async def restore(id: RuleId, body: Decision, services: Provided) -> LearnedShape:
+async def restore(id: RuleId, body: DecisionBody, services: Provided) -> LearnedShape:
     """The rule has to pass the tests again and then runs in shadow."""
     return of_learned(await changed(services, id, rule_lifecycle.restored, body.by, body.comment))
 

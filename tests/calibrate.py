@@ -32,6 +32,8 @@ FLOOR, FEW, HEURISTIC, NOTHING, SANDBOX, LEARNED = 0.3, 8, 0.7, 0.1, 0.5, 0.9
 """Confidence below which the answer is unknown; how many cases of the prior smooth a kind that was seldom seen;
 the priors of heuristics and of verdicts that nothing was found; what a sandbox rule (untested: even odds) and a learned
 one (as much as a confirmed incident) may say at most."""
+MOST_SURE = 0.99
+"""Some hundred logs do not prove more."""
 HEAD = "# Share of right verdicts by kind of verdict on the labelled logs; made by `python -m tests.calibrate`.\n"
 
 
@@ -107,7 +109,7 @@ def _table(date: str, cases: int, samples: list[_Sample]) -> dict[str, object]:
         "sandbox": SANDBOX,
         "learned": LEARNED,
         "kinds": {
-            kind: round(_smoothed(right, priors.get(re.split(r"[._]", kind)[0], HEURISTIC)), 3)
+            kind: min(MOST_SURE, round(_smoothed(right, priors.get(re.split(r"[._]", kind)[0], HEURISTIC)), 3))
             for kind, right in sorted(kinds.items())
         },
     }

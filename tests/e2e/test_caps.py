@@ -30,10 +30,10 @@ def test_caps_and_cuts_are_counted(tmp_path: Path) -> None:
     assert "stdout prints about" in found["left_out"]["why"]
     assert "painted over" in found["left_out"]["why"]
     for of in ("commit", "verdict"):
-        assert float(metrics[f'diagnoser_compressor_limit_reached_total{{cap="shapes",of="{of}"}}']) >= 1
-        assert float(metrics[f'diagnoser_compressor_limit_reached_total{{cap="nodes",of="{of}"}}']) == 0
+        assert float(metrics[f'diagnoser_compressor_limit_reached_total{{limit="shapes",stage="{of}"}}']) >= 1
+        assert float(metrics[f'diagnoser_compressor_limit_reached_total{{limit="nodes",stage="{of}"}}']) == 0
     assert float(metrics["diagnoser_compressor_truncated_lines_total"]) == 1
-    assert float(metrics['diagnoser_compressor_truncated_bytes_total{how="middle"}']) > 990_000
+    assert float(metrics['diagnoser_compressor_truncated_bytes_total{cause="line_too_long"}']) > 990_000
     assert float(metrics['diagnoser_compressor_truncated_bytes_total{cause="carriage_return"}']) > 3_000
-    assert float(metrics['diagnoser_compressor_limit{cap="shapes"}']) == 4096
+    assert float(metrics['diagnoser_compressor_limit{limit="shapes"}']) == 4096
     assert float(metrics["diagnoser_compressor_cached_templates"]) > 0

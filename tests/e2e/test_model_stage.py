@@ -157,6 +157,6 @@ def test_what_rules_decide_is_no_question(tmp_path: Path) -> None:
         send(client, DEMO, 0, len(DEMO))
         client.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 1}).raise_for_status()
         found = diagnosis_of(client)
-        until(lambda: "not_enriched" in running.log(), "the end of the enrichment")
+        until(lambda: "llm_not_asked" in running.log(), "the end of the model stage")
     assert found["type"] == "ecc_error"
     assert server.asked == []

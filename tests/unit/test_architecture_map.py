@@ -1,8 +1,12 @@
 """The map reads the package as it is."""
 
+import re
 from pathlib import Path
 
 from tests import architecture_map
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 
 
 def package(root: Path, files: dict[str, str]) -> Path:
@@ -48,3 +52,16 @@ def test_no_import_points_up() -> None:
     depth = {name: number for number, row in enumerate(architecture_map.layers()) for name in row}
     graph = architecture_map.imports()
     assert [(name, one) for name, below in graph.items() for one in below if depth[one] <= depth[name]] == []
+
+
+def test_the_path_names_files_and_functions_that_exist() -> None:
+    """The steps of "Follow a line, a verdict and a plan" name files of the package, and what is defined there."""
+    path = PAGE.split("## Follow a line")[1].split("## The map")[0]
+    steps = [line.split(" | ")[1] for line in path.splitlines() if line.startswith("| ")]
+    root = ROOT / "diagnoser"
+    sources = {str(file.relative_to(root)): file.read_text("utf-8") for file in root.rglob("*.py")}
+    defined = set(re.findall(r"^ *(?:async )?(?:def|class) (\w+)", "\n".join(sources.values()), re.MULTILINE))
+    named = [name for step in steps for name in re.findall(r"`([\w./]+)`", step)]
+    assert len(named) > 50
+    assert [name for name in named if name.endswith(".py") and name not in sources] == []
+    assert [name for name in named if not name.endswith(".py") and not set(name.split(".")) <= defined] == []

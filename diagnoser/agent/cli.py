@@ -15,32 +15,40 @@ import typer
 
 from diagnoser.model.errors import BadInput
 
-agent_cli = typer.Typer(no_args_is_help=True, help="Run beside the scheduler: find jobs, carry out plans.")
+agent_cli = typer.Typer(
+    no_args_is_help=True, help="Run beside a scheduler: report jobs, ship their logs, carry out plans."
+)
 
 STATE = Path("/var/lib/diagnoser-agent")
 CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,99}")
 
-_Server = Annotated[str, typer.Option(help="The service, such as http://diagnoser:8321.")]
-_ClusterName = Annotated[str, typer.Option(help="Name of the cluster, as plans and jobs carry it.")]
+_Server = Annotated[str, typer.Option(help="Address of the service, such as http://diagnoser:8321.")]
+_ClusterName = Annotated[str, typer.Option(help="Name of the cluster; part of every job id.")]
 _Token = Annotated[
     str,
     typer.Option(
         envvar="DIAGNOSER_AGENT_TOKEN", help="Token of the service with the scope execute.", show_default=False
     ),
 ]
-_Poll = Annotated[float, typer.Option(help="Longest time between two looks, in seconds.", min=0.2, max=300)]
-_Logs = Annotated[bool, typer.Option(help="Ship the jobs' logs.")]
-_State = Annotated[Path, typer.Option(help="Folder for what must survive a restart.")]
-_DryRun = Annotated[bool, typer.Option(help="Change nothing on the cluster; say what would be done.")]
+_Poll = Annotated[
+    float, typer.Option(help="Longest interval between two polls of the scheduler, in seconds.", min=0.2, max=300)
+]
+_Logs = Annotated[bool, typer.Option(help="Ship the logs of jobs.")]
+_State = Annotated[Path, typer.Option(help="Folder for state that must survive a restart.")]
+_DryRun = Annotated[bool, typer.Option(help="Change nothing on the cluster; log what would be done.")]
 _JsonLog = Annotated[bool, typer.Option(help="Write the agent's own log as JSON.")]
 _Listen = Annotated[
-    str, typer.Option(help="host:port for the service's signed webhook, instead of a long poll for plans.")
+    str,
+    typer.Option(help="host:port on which to receive the service's signed webhook, instead of long polling for plans."),
 ]
 _Secret = Annotated[
-    str, typer.Option(envvar="DIAGNOSER_AGENT_WEBHOOK_SECRET", help="Of that webhook.", show_default=False)
+    str,
+    typer.Option(envvar="DIAGNOSER_AGENT_WEBHOOK_SECRET", help="Signing secret of that webhook.", show_default=False),
 ]
-_Context = Annotated[str, typer.Option(help="Context of the kubeconfig. Inside a pod the service account is used.")]
-_Nodes = Annotated[list[str], typer.Argument(help="Nodes to give back to the cluster.")]
+_Context = Annotated[
+    str, typer.Option(help="Context of the kubeconfig. In a pod, the service account is used instead.")
+]
+_Nodes = Annotated[list[str], typer.Argument(help="Nodes to put back into service.")]
 
 
 @agent_cli.command(name="slurm")
@@ -50,16 +58,20 @@ def slurm(
     token: _Token = "",
     poll: _Poll = 2.0,
     logs: _Logs = True,
-    check: Annotated[str, typer.Option(help="Program of the node check, as the nodes call it; empty: none.")] = "",
+    check: Annotated[str, typer.Option(help="Command of the node check, as the nodes run it. Empty: no check.")] = "",
     state: _State = STATE,
     dry_run: _DryRun = False,
     json_log: _JsonLog = False,
     listen: _Listen = "",
     secret: _Secret = "",
-    rest: Annotated[str, typer.Option(help="slurmrestd, such as http://slurm:6820, to read jobs and nodes.")] = "",
-    rest_token_file: Annotated[Path | None, typer.Option(help="File with its JWT. Default: SLURM_JWT.")] = None,
+    rest: Annotated[
+        str, typer.Option(help="Address of slurmrestd, such as http://slurm:6820, to read jobs and nodes from.")
+    ] = "",
+    rest_token_file: Annotated[
+        Path | None, typer.Option(help="File with the JWT for slurmrestd. Default: SLURM_JWT.")
+    ] = None,
 ) -> None:
-    """Watch a Slurm cluster and carry out its plans. Runs as root or SlurmUser on a host with Slurm's commands."""
+    """Report the jobs of a Slurm cluster and carry out plans. Run as root or SlurmUser where Slurm's commands are."""
     from diagnoser.agent.runtime import AgentOptions
     from diagnoser.agent.slurm import rest as slurmrestd
     from diagnoser.agent.slurm.agent import run
@@ -76,14 +88,12 @@ def kubernetes(
     server: _Server,
     cluster: _ClusterName,
     token: _Token = "",
-    namespace: Annotated[
-        list[str] | None, typer.Option(help="Namespace to look at; repeat it for more. Default: all.")
-    ] = None,
+    namespace: Annotated[list[str] | None, typer.Option(help="Namespace to watch. Repeatable. Default: all.")] = None,
     context: _Context = "",
     poll: _Poll = 2.0,
     logs: _Logs = True,
     check: Annotated[
-        Path | None, typer.Option(help="File with the program of the node check (deploy/checks/allgather.py).")
+        Path | None, typer.Option(help="File with the node check program (deploy/checks/allgather.py).")
     ] = None,
     state: _State = STATE,
     dry_run: _DryRun = False,
@@ -91,10 +101,10 @@ def kubernetes(
     listen: _Listen = "",
     secret: _Secret = "",
 ) -> None:
-    """Watch a Kubernetes cluster and carry out its plans.
+    """Report the workloads of a Kubernetes cluster and carry out plans.
 
-    Looked after are JobSets, PyTorchJobs, RayJobs, Jobs that ask for GPUs, and what has the label diagnoser.io/watch:
-    "true"; never what says "false". deploy/kubernetes has the manifests, with the least rights that it needs.
+    Watches JobSets, PyTorchJobs, RayJobs and Jobs that request GPUs. The label diagnoser.io/watch adds ("true") or
+    excludes ("false") a workload. Manifests with the least privileges needed are in deploy/kubernetes.
     """
     with _kubernetes_client():
         from diagnoser.agent.kubernetes.agent import run
@@ -111,7 +121,7 @@ def kubernetes(
 
 @agent_cli.command(name="kubernetes-uncordon")
 def kubernetes_uncordon(nodes: _Nodes, context: _Context = "") -> None:
-    """Uncordon nodes that were cordoned by a plan; a node that somebody else cordoned is left alone."""
+    """Uncordon nodes that a plan cordoned. Nodes that somebody else cordoned are left alone."""
     with _kubernetes_client():
         from diagnoser.agent.kubernetes.agent import uncordon
 
@@ -120,7 +130,7 @@ def kubernetes_uncordon(nodes: _Nodes, context: _Context = "") -> None:
 
 @agent_cli.command(name="slurm-resume")
 def slurm_resume(nodes: _Nodes) -> None:
-    """Resume nodes that were drained by a plan; a node that somebody else drained is left alone."""
+    """Resume nodes that a plan drained. Nodes that somebody else drained are left alone."""
     from diagnoser.agent.slurm.agent import resume
 
     typer.echo("\n".join(asyncio.run(resume(nodes))))

@@ -74,7 +74,7 @@ def loop(client: httpx.Client, url: str) -> None:
         console.print(f"{job}: {found['type']}, decided by {found['decided_by']}")
 
     console.rule("1. No rule knows this failure: the model is asked", align="left")
-    first = fail(client, RUNS[0], enriched=True)
+    first = fail(client, RUNS[0], after_model=True)
     show(first, calls(client), url)
     asked = calls(client)
 
@@ -99,14 +99,14 @@ def loop(client: httpx.Client, url: str) -> None:
         raise SystemExit(f"the learned rule did not decide: {last['decided_by']}, {calls(client) - asked:g} questions")
 
 
-def fail(client: httpx.Client, given: dict[str, Any], *, enriched: bool = False) -> dict[str, Any]:
+def fail(client: httpx.Client, given: dict[str, Any], *, after_model: bool = False) -> dict[str, Any]:
     """A job that fails in the same way each time, on another rank and with other numbers: its diagnosis."""
     end = [f"{given['rank']}: " + LINE.format(**given), "srun: job step done, 8 tasks"]
-    return run(client, given["job"], end, 1, first=given["path"], enriched=enriched)
+    return run(client, given["job"], end, 1, first=given["path"], after_model=after_model)
 
 
 def run(
-    client: httpx.Client, job: str, end: list[str], code: int, *, first: int = 0, enriched: bool = False
+    client: httpx.Client, job: str, end: list[str], code: int, *, first: int = 0, after_model: bool = False
 ) -> dict[str, Any]:
     """Eight ranks that train for a while and end: the diagnosis. first: number of the first node."""
     steps = [
@@ -120,13 +120,13 @@ def run(
     client.post("/api/v1/jobs", json=registered).raise_for_status()
     send(client, lines, 0, len(lines), job=job)
     client.post(f"/api/v1/jobs/{job}/events", json={"kind": "exit", "code": code}).raise_for_status()
-    return until(lambda: diagnosis(client, job, enriched), "a diagnosis")
+    return until(lambda: diagnosis(client, job, after_model), "a diagnosis")
 
 
-def diagnosis(client: httpx.Client, job: str, enriched: bool) -> dict[str, Any] | None:
+def diagnosis(client: httpx.Client, job: str, after_model: bool) -> dict[str, Any] | None:
     items = client.get("/api/v1/diagnoses", params={"job": job}).raise_for_status().json()["items"]
     found = client.get(f"/api/v1/diagnoses/{items[0]['id']}").raise_for_status().json() if items else None
-    return found if found and (found["model"] or not enriched) else None
+    return found if found and (found["model"] or not after_model) else None
 
 
 def say(client: httpx.Client, found: dict[str, Any]) -> str:

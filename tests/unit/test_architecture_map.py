@@ -65,3 +65,17 @@ def test_the_path_names_files_and_functions_that_exist() -> None:
     assert len(named) > 50
     assert [name for name in named if name.endswith(".py") and name not in sources] == []
     assert [name for name in named if not name.endswith(".py") and not set(name.split(".")) <= defined] == []
+
+
+def test_the_path_through_the_code_names_what_stands_in_each_file() -> None:
+    """Each file in "file by file" exists, and so does each class, method and function beside it."""
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    section = page.split("file by file")[1].split("\n## ")[0]
+    sources = {path: path.read_text("utf-8") for path in (ROOT / "diagnoser").rglob("*.py")}
+    defined = set(re.findall(r"^ *(?:async )?(?:def|class) (\w+)", "\n".join(sources.values()), re.MULTILINE))
+    terms = [term for row in re.findall(r"^\|.*\|$", section, re.MULTILINE) for term in re.findall(r"`([^`]+)`", row)]
+    files = [term for term in terms if term.endswith(".py")]
+    names = {part for term in terms if re.fullmatch(r"[\w.]+", term) and term not in files for part in term.split(".")}
+    assert len(files) > 20 and len(names) > 20
+    assert [file for file in files if not (ROOT / "diagnoser" / file).is_file()] == []
+    assert names - defined == set()

@@ -76,73 +76,83 @@ async def serve(settings: Settings) -> None:
 @asynccontextmanager
 async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[FastAPI]:
     """The application with its loops running around it; everything is closed at the end."""
-    analyzer, clock, metrics = load_analyzer(settings), time.time, Metrics(CollectorRegistry())
-    metrics.up.set(clock())
-    policy = analyzer.knowledge.policy
     async with AsyncExitStack() as stack:
-        store = await open_store(settings.database_url)
-        stack.push_async_callback(store.close)
-        senders = _senders(settings, await stack.enter_async_context(create_client()))
-        endpoint = llm_factory.connected(settings, stack)
-        model = llm_factory.guarded(settings, endpoint) if endpoint else None
-        wakes = _wake_signals(settings, stack)
-
-        logs = AttemptLogs(store)
-        registry = RuleRegistry(analyzer, store, clock)
-        await registry.refresh()
-        context, generalizer = DiagnosisContext(store, logs, clock, settings.baseline_retention_days), None
-        if model and settings.filter_learning_enabled:
-            generalizer = llm_factory.baseline_generalizer(settings, store, context, registry, model, metrics)
-            context = replace(context, recorded=generalizer.note)
-        incidents = llm_factory.incidents(settings, store, logs, policy, metrics, stack)
-        planner = _planner(settings, analyzer, senders)
-        plans = PlanService(store, PlanCommands(policy, planner, settings.plan_lease_seconds), metrics, wakes.outbox)
-        history = ReplayHistory(store, logs)
-
-        ingest = IngestService(store, registry.compressor, metrics, pending_limit=settings.max_buffered_bytes)
-        worker = Worker(
-            store=store,
-            logs=logs,
-            context=context,
-            analysis=registry,
-            incidents=incidents,
-            planner=planner,
-            shadow=ShadowEvaluator(store, registry, incidents),
-            llm_stage=llm_factory.llm_stage(settings, model, policy, incidents, metrics),
-            maintenance=Maintenance(store, plans, clock, _retention(settings)),
-            clock=clock,
-            attempts_due=wakes.attempts,
-            outbox=wakes.outbox,
-            metrics=metrics,
-            config=_worker_config(settings),
-        )
-        jitter = Random()  # noqa: S311 - not a secret
-        outbox = Outbox(store, senders, clock, wakes.outbox, jitter, metrics, _outbox_config(settings))
-        rule_lifecycle = llm_factory.rule_lifecycle(settings, history, registry, model, metrics)
-
-        dependencies = AppDependencies(
-            store=store,
-            ingest=ingest,
-            plans=plans,
-            incidents=incidents,
-            logs=context,
-            metrics=metrics,
-            clock=clock,
-            make_id=make_id,
-            attempts_due=wakes.attempts,
-            stopping=stopping,
-            config=_web_config(settings),
-            health=HealthChecks(optional={**wakes.health, **llm_factory.health_check(endpoint, stack)}),
-            attribution=_attribution(settings, registry, stack),
-        )
-        _log_startup(settings, analyzer, senders)
+        dependencies, loops = await _compose(settings, stopping, stack)
         async with asyncio.TaskGroup() as group:
-            runs = [ingest.run(), worker.run(), outbox.run(), rule_lifecycle.run(), *wakes.loops]
-            runs += [generalizer.run()] if generalizer else []
-            loops = [group.create_task(run) for run in runs]
+            tasks = [group.create_task(loop) for loop in loops]
             yield create(dependencies)
-            for loop in loops:
-                loop.cancel()
+            for task in tasks:
+                task.cancel()
+
+
+async def _compose(
+    settings: Settings, stopping: asyncio.Event, stack: AsyncExitStack
+) -> tuple[AppDependencies, list[Coroutine[None, None, None]]]:
+    """Every part of the service, made once and straight down, and the loops that must run."""
+    analyzer, clock, metrics = load_analyzer(settings), time.time, Metrics(CollectorRegistry())
+    policy = analyzer.knowledge.policy
+    metrics.up.set(clock())
+
+    # the world
+    store = await open_store(settings.database_url)
+    stack.push_async_callback(store.close)
+    senders = _senders(settings, await stack.enter_async_context(create_client()))
+    endpoint = llm_factory.connected(settings, stack)
+    model = llm_factory.guarded(settings, endpoint) if endpoint else None
+    wakes = _wake_signals(settings, stack)
+
+    # reading logs
+    logs = AttemptLogs(store)
+    registry = RuleRegistry(analyzer, store, clock)
+    await registry.refresh()
+    ingest = IngestService(store, registry.compressor, metrics, pending_limit=settings.max_buffered_bytes)
+    context, generalizer = DiagnosisContext(store, logs, clock, settings.baseline_retention_days), None
+    if model and settings.filter_learning_enabled:
+        generalizer = llm_factory.baseline_generalizer(settings, store, context, registry, model, metrics)
+        context = replace(context, recorded=generalizer.note)
+
+    # deciding, and learning from it
+    incidents = llm_factory.incidents(settings, store, logs, policy, metrics, stack)
+    planner = _planner(settings, analyzer, senders)
+    plans = PlanService(store, PlanCommands(policy, planner, settings.plan_lease_seconds), metrics, wakes.outbox)
+    lifecycle = llm_factory.rule_lifecycle(settings, ReplayHistory(store, logs), registry, model, metrics)
+
+    worker = Worker(
+        store=store,
+        logs=logs,
+        context=context,
+        analysis=registry,
+        incidents=incidents,
+        planner=planner,
+        shadow=ShadowEvaluator(store, registry, incidents),
+        llm_stage=llm_factory.llm_stage(settings, model, policy, incidents, metrics),
+        maintenance=Maintenance(store, plans, clock, _retention(settings)),
+        clock=clock,
+        attempts_due=wakes.attempts,
+        outbox=wakes.outbox,
+        metrics=metrics,
+        config=_worker_config(settings),
+    )
+    jitter = Random()  # noqa: S311 - not a secret
+    outbox = Outbox(store, senders, clock, wakes.outbox, jitter, metrics, _outbox_config(settings))
+    dependencies = AppDependencies(
+        store=store,
+        ingest=ingest,
+        plans=plans,
+        incidents=incidents,
+        logs=context,
+        metrics=metrics,
+        clock=clock,
+        make_id=make_id,
+        attempts_due=wakes.attempts,
+        stopping=stopping,
+        config=_web_config(settings),
+        health=HealthChecks(optional={**wakes.health, **llm_factory.health_check(endpoint, stack)}),
+        attribution=_attribution(settings, registry, stack),
+    )
+    _log_startup(settings, analyzer, senders)
+    loops = [ingest.run(), worker.run(), outbox.run(), lifecycle.run(), *wakes.loops]
+    return dependencies, loops + ([generalizer.run()] if generalizer else [])
 
 
 class _UvicornServer(uvicorn.Server):

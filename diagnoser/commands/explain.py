@@ -1,4 +1,4 @@
-"""`diagnoser explain`: a diagnosis told to a person: verdict, chain, lines with context, what was rejected and why."""
+"""`diagnoser explain`: a diagnosis for a person: verdict, chain, lines with context, what was rejected and why."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -82,7 +82,7 @@ def _chain(found: Diagnosis) -> Iterable[Text]:
 
 def _new_lines(found: Diagnosis) -> Iterable[Text]:
     if found.new_lines:
-        yield _heading("New against clean runs")
+        yield _heading("Not in clean runs")
     width = max((len(str(one.line)) for one in found.new_lines), default=0)
     for why, group in groupby(found.new_lines, key=lambda one: one.why):
         for one in group:
@@ -130,7 +130,7 @@ def _rejected(found: Diagnosis) -> Iterable[Text]:
 
 def _aside(found: Diagnosis) -> Iterable[Text]:
     """Notes, how far training came, and what nobody sees here."""
-    yield _heading("Besides")
+    yield _heading("Notes")
     for note in found.notes:
         yield Text(f"  {_plain(note)}")
     if found.step is not None:

@@ -24,7 +24,7 @@ Baselines = Annotated[
     typer.Option(
         "--baseline",
         metavar="FILE|DIR",
-        help="Logs of clean runs of this job: new lines come first; repeatable.",
+        help="Logs of clean runs of this job. Lines that none of them has come first. Repeatable.",
     ),
 ]
 

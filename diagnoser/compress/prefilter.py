@@ -1,4 +1,4 @@
-"""The door that no line of interest to a rule may miss.
+"""The gate that no line of interest to a rule may miss.
 
 Two looks. The first is at the blurred line, once for all lines of the same blur: does it carry a rule's anchor? Only
 then the patterns of that rule are tried, blurred as well. A pattern that asks for certain digits (an Xid code, an

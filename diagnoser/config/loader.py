@@ -44,7 +44,7 @@ def _heuristics(folder: Path) -> Heuristics:
 
 
 def load_more(analyzer: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet]:
-    """A folder of further rules: the reader with them, and they alone. Its Filter Rules are checked as well.
+    """A folder of further rules: the analyzer with them, and they alone. Its Filter Rules are checked as well.
 
     Raises RuleFaults, BadInput.
     """

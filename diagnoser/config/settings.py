@@ -69,8 +69,8 @@ class Settings(BaseSettings):
     )
     baseline_retention_days: Annotated[int, Field(ge=0)] = Field(
         30,
-        description="For so many days the clean runs of a job family are remembered: lines that none of them printed "
-        "are shown first; 0: off.",
+        description="Days that clean runs of a job family are remembered. Lines that none of them printed are shown "
+        "first. 0: off.",
     )
     claim_lease_seconds: Seconds = Field(
         60.0, description="Seconds that a replica may hold work before another replica takes it over."
@@ -124,7 +124,7 @@ class Settings(BaseSettings):
     )
     filter_learning_enabled: bool = Field(
         True,
-        description="Where a model is configured, let it generalise lines that clean runs word differently each time.",
+        description="Let a configured model generalise lines that each clean run words differently.",
     )
     redact_file: Path | None = Field(
         None,

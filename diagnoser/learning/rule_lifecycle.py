@@ -67,7 +67,7 @@ class RuleLifecycle:
             try:
                 await self.step()
             except Unavailable as error:
-                self._log.warning("school_waits", error=str(error))
+                self._log.warning("rule_learning_waits", error=str(error))
             await asyncio.sleep(self._terms.poll)
 
     async def step(self) -> int:

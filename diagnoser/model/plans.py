@@ -22,7 +22,7 @@ class PlanState(StrEnum):
     SENT = "sent"  # handed to the outbox, and free to be claimed by an executor
     REACHED = "reached"
     NOT_REACHED = "not_reached"
-    HELD = "held"  # the rails keep it from acting; the reason says which
+    HELD = "held"  # a guardrail keeps it from acting; the reason says which
     SUPERSEDED = "superseded"  # a later diagnosis of the same failure planned something else
     REFUSED = "refused"
     EXPIRED = "expired"
@@ -195,7 +195,7 @@ class BreakerState:
 
 @dataclass(frozen=True, slots=True)
 class ClusterHistory:
-    """What the rails look at when they decide about a plan; read under the lock of its cluster.
+    """What the guardrails look at when they decide about a plan; read under the lock of its cluster.
 
     past: plans of the cluster's last day, of the same failure, and of the same attempt; oldest first. marks: the last
     event of each node that has one. fleet: scope -> number of nodes that are known. open: tripped scopes.

@@ -104,7 +104,7 @@ class PlanCommands:
         return transition
 
     def check_results(self, token: str, round: int, results: Sequence[PairResult], now: float) -> PlanTransition:
-        """Take over results; the verdict names the plan's nodes, unless the rails say no."""
+        """Take over results; the verdict names the plan's nodes, unless a guardrail says no."""
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             plan = self._at_work(plan, token, now)
@@ -144,7 +144,6 @@ class PlanCommands:
 
     def _at_work(self, plan: Plan, token: str, now: float) -> Plan:
         """The plan with its lease renewed. Raises Conflict when the token does not hold it."""
-        plan = plan
         plan_states.prove(plan, token)
         return plan_states.progress(plan, (), drained=(), requeued="", until=now + self.lease)
 

@@ -1,6 +1,6 @@
-"""Settles a new plan against everything that happened before: the ledger, people's own acts, and the breaker.
+"""Holds a new plan against everything that happened before: retry history, acts of people, and the breaker.
 
-A rail only ever makes a plan more careful. Each one that speaks leaves its reason on the plan.
+A guardrail only ever makes a plan more careful. Each one that applies leaves its reason on the plan.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class _Case:
 
 
 _Rail = Callable[[Plan, _Case], Plan | None]
-"""The plan as it must be instead, or None when this rail has nothing against it."""
+"""The plan as it must be instead, or None when this guardrail has nothing against it."""
 
 
 def apply_guardrails(policy: Policy, plan: Plan, situation: ClusterHistory, now: float) -> TransitionResult:

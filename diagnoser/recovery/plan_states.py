@@ -28,7 +28,7 @@ _TOO_LATE = {
     PlanState.REFUSED: "it has been refused",
     PlanState.EXPIRED: "it has expired",
     PlanState.SUPERSEDED: "a later diagnosis took its place",
-    PlanState.HELD: "the rails hold it",
+    PlanState.HELD: "a guardrail holds it",
     PlanState.ADVISED: "it is advice only",
 }
 

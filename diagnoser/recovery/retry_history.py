@@ -1,4 +1,4 @@
-"""The retry ledger: what happened to a job family with the same failure before, and how far each launch came."""
+"""Retry history: what happened to a job family with the same failure before, and how far each launch came."""
 
 import hashlib
 import re

@@ -23,7 +23,7 @@ ACTIONS = {
     Action.CHECK_AND_RESUBMIT: "Find the faulty node, cordon it, resubmit",
     Action.RESUBMIT: "Resubmit",
     Action.ROLLBACK_AND_RESUBMIT: "Go back to an earlier checkpoint and resubmit",
-    Action.NOTIFY_USER: "Tell the owner",
+    Action.NOTIFY_USER: "Notify the owner",
     Action.NONE: "Nothing to do",
 }
 
@@ -32,7 +32,7 @@ ACTIONS_SHORT = {
     Action.CHECK_AND_RESUBMIT: "Check nodes, resubmit",
     Action.RESUBMIT: "Resubmit",
     Action.ROLLBACK_AND_RESUBMIT: "Roll back, resubmit",
-    Action.NOTIFY_USER: "Tell the owner",
+    Action.NOTIFY_USER: "Notify the owner",
     Action.NONE: "Nothing",
 }
 
@@ -41,9 +41,9 @@ PLAN_STATES = {
     PlanState.WAITING: "waits for approval",
     PlanState.SENT: "to be carried out",
     PlanState.REACHED: "carried out",
-    PlanState.NOT_REACHED: "tried, and not reached",
-    PlanState.HELD: "held back",
-    PlanState.SUPERSEDED: "a later diagnosis took its place",
+    PlanState.NOT_REACHED: "tried, not reached",
+    PlanState.HELD: "held for a person",
+    PlanState.SUPERSEDED: "replaced by a later diagnosis",
     PlanState.REFUSED: "refused",
     PlanState.EXPIRED: "expired",
 }
@@ -51,7 +51,7 @@ PLAN_STATES = {
 MODES = {
     Mode.OBSERVE: "observe",
     Mode.APPROVE: "act after approval",
-    Mode.ACT: "act by itself",
+    Mode.ACT: "act without approval",
 }
 
 _DECIDERS = {"rule": "rule", "llm": "language model", "incident": "similar incident", "heuristic": "heuristic"}

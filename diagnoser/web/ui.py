@@ -106,6 +106,6 @@ def _query(given: dict[str, str], now: float) -> DiagnosisQuery:
 def _root_anchor(shown: Sequence[Excerpt]) -> str:
     """Anchor of the root line on the page."""
     places = (
-        f"s{shelf}-{row.number}" for shelf, one in enumerate(shown, 1) for row in one.rows if row.role is LineRole.ROOT
+        f"s{place}-{row.number}" for place, one in enumerate(shown, 1) for row in one.rows if row.role is LineRole.ROOT
     )
     return next(places, "")

@@ -232,7 +232,7 @@ def test_explain_tells_what_is_new(analyzer: LogAnalyzer) -> None:
     found = verdict_on(analyzer, ROUTINE + NEW, clean(analyzer, 4))
     explain.explain(console, "job.log", found, ())
     text = console.export_text()
-    assert f"New against clean runs\n + 4 {NEW}     ^ in none of 4 clean runs\n" in text
+    assert f"Not in clean runs\n + 4 {NEW}     ^ in none of 4 clean runs\n" in text
 
 
 def test_no_filter_hides_what_a_rule_is_proven_by(analyzer: LogAnalyzer) -> None:

@@ -45,7 +45,7 @@ def test_the_whole_story_is_told(real: tuple[Diagnosis, tuple[Line, ...]]) -> No
     assert "key error" in text and "notify_user" in text
     assert ">> 37 KeyError: 'code'" in text
     assert '   33   File "/srv/job/train.py", line 80, in <module>' in text
-    assert text.index("Chain") < text.index("Evidence") < text.index("Besides")
+    assert text.index("Chain") < text.index("Evidence") < text.index("Notes")
     assert "read 38 lines" in text
 
 

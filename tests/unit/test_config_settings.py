@@ -20,7 +20,7 @@ def test_defaults_are_safe() -> None:
 def test_an_unknown_name_stops_the_start_and_suggests() -> None:
     """A typo is told with the nearest name instead of being ignored."""
     with pytest.raises(BadInput, match="did you mean DIAGNOSER_FATAL_DEBOUNCE_SECONDS"):
-        load({"DIAGNOSER_SETTEL_SECONDS": "3"})
+        load({"DIAGNOSER_FATAL_DEBOUNSE_SECONDS": "3"})
 
 
 def test_all_faults_are_told_at_once() -> None:

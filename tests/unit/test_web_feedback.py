@@ -84,7 +84,7 @@ async def test_a_form_corrects_and_the_page_shows_it_first(web: Web) -> None:
     answer = await web.client.post(f"/diagnoses/{made}/feedback", content=form, headers=SAME)
     assert (answer.status_code, answer.headers["location"]) == (303, f"/diagnoses/{made}#feedback")
     page = (await web.client.get(f"/diagnoses/{made}")).text
-    assert page.index("<h1>GPU lost</h1>") < page.index("The service had said:") < page.index("<h2>ECC error</h2>")
+    assert page.index("<h1>GPU lost</h1>") < page.index("Original verdict:") < page.index("<h2>ECC error</h2>")
     assert "<b>loose" not in page and "loose" in page
     assert "not ECC error" in (await web.client.get("/")).text
 

@@ -116,7 +116,7 @@ async def test_the_page_shows_all_of_recovery(web: Web) -> None:
     for due in await web.store.claim_messages(NOW, 60.0, 10):
         await web.store.record_delivery(due, "dead", error="HTTP 410")
     page = (await web.client.get("/recovery")).text
-    for text in ("tripped: plans need approval", "3 nodes would be taken out", "hgx-04", "HTTP 410"):
+    for text in ("tripped: cordons need approval", "3 nodes would be taken out", "hgx-04", "HTTP 410"):
         assert text in page
     plan = (await web.client.get("/api/v1/plans/plan-j")).json()
     verdict = (await web.client.get(f"/diagnoses/{plan['diagnosis']}j")).text

@@ -96,9 +96,9 @@ async def test_the_page_shows_everything_as_text(web: Web) -> None:
 
 
 async def test_an_empty_page_says_how_rules_come(tmp_path: Path) -> None:
-    """Nothing was learned yet."""
+    """The page says so when nothing was learned yet."""
     async with serving(tmp_path) as web:
-        assert "Nothing was learned yet" in (await web.client.get("/rules")).text
+        assert "No rules learned yet" in (await web.client.get("/rules")).text
 
 
 async def test_the_buttons_of_the_page_decide(web: Web) -> None:

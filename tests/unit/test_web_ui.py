@@ -127,10 +127,10 @@ async def test_the_verdict_comes_first(tmp_path: Path) -> None:
         "the kernel log of this node names the GPU",
         "<h2>Evidence</h2>",
         "Xid 94 reports a contained",
-        "<h2>What followed from it</h2>",
-        "<h2>What it is not</h2>",
+        "<h2>Symptoms</h2>",
+        "<h2>Rejected causes</h2>",
         "a warning that healthy runs print as well",
-        "<h2>How it was read</h2>",
+        "<h2>How it was diagnosed</h2>",
         "52.5 times smaller",
         "routine progress lines",
         "5d2f9c01ab77",
@@ -184,7 +184,7 @@ async def test_a_replaced_diagnosis_says_so(tmp_path: Path) -> None:
         old = await save(web.store, "j", verdict(FailureType.UNKNOWN), created=NOW - 100)
         await save(web.store, "j", ECC, created=NOW)
         page = (await web.client.get(f"/diagnoses/{old.id}")).text
-    assert "A later diagnosis of this attempt took the place of this one" in page
+    assert "A later diagnosis of this attempt replaced this one" in page
 
 
 async def test_the_page_of_a_job_is_a_timeline(tmp_path: Path) -> None:
@@ -205,8 +205,8 @@ async def test_attempts_without_a_verdict(tmp_path: Path) -> None:
         await web.store.add_event(AttemptKey("runs"), Event(EventKind.STARTED, NOW - 60))
         await web.store.add_event(AttemptKey("ended"), Event(EventKind.EXIT, NOW - 1, code=1))
         pages = [(await web.client.get(f"/jobs/{job}")).text for job in ("new", "runs", "ended")]
-    assert "No attempt has begun yet" in pages[0]
-    assert "Running as far as the service knows" in pages[1]
+    assert "No attempt has started yet" in pages[0]
+    assert "Running, as far as the service knows" in pages[1]
     assert "not diagnosed yet" in pages[2]
 
 

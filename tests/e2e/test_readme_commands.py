@@ -55,6 +55,9 @@ def test_the_command_line(tmp_path: Path) -> None:
     shutil.copy(ROOT / "deploy" / "demo" / "train.log", tmp_path / "train.log")
     (tmp_path / "DIR").mkdir()
     shutil.copy(ROOT / "deploy" / "demo" / "train.log", tmp_path / "DIR" / "case.log")
+    (tmp_path / "clean-logs").mkdir()
+    healthy = (tmp_path / "train.log").read_text("utf-8").splitlines(keepends=True)[:100]
+    (tmp_path / "clean-logs" / "run.log").write_text("".join(healthy), "utf-8")
     label = {
         "id": "case",
         "category": "infrastructure",

@@ -11,20 +11,20 @@ from diagnoser.model.errors import ModelFailed, ModelFailure
 from diagnoser.model.taxonomy import FailureType, category_of
 
 QUOTE_LENGTH = 4
-"""Bytes that a quote needs at least: less proves nothing."""
+"""Fewest bytes of a quote: a shorter one proves nothing."""
 _RUN = 7
 _WORD = re.compile(r"[\w-]+")
 _LINK = re.compile(r"(?i)\b(?:[a-z][a-z0-9+.-]{1,15}://|www\.)\S+")
 DOUBT = 0.8
-"""What is left of the confidence for each claim that does not hold."""
+"""Factor on the confidence for each claim that does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckContext:
-    """What claims are held against.
+    """What claims are checked against.
 
-    lines: number shown to the model -> line. nodes, ranks: those of the job, by their true names; ranks empty when
-    nothing is known of them. instructions: what the model was told, which it must not repeat.
+    lines: number shown to the model -> line. nodes, ranks: those of the job, by their true names; ranks is empty when
+    none are known. instructions: what the model was told, which it must not repeat.
     """
 
     lines: Mapping[int, Line]
@@ -81,7 +81,7 @@ def accept_unchecked(answer: Answer, context: CheckContext) -> Checked:
 
 
 def names_cause(answer: Answer) -> bool:
-    """Whether it says what happened; also that somebody or a limit ended the run."""
+    """Whether it says what happened; that a person or a limit ended the run counts too."""
     return answer.type is not FailureType.UNKNOWN
 
 
@@ -91,7 +91,7 @@ def _proven_lines(answer: Answer, context: CheckContext) -> tuple[Line, ...]:
 
 
 def _says(line: Line, quote: str, pseudonyms: Pseudonymizer) -> bool:
-    """The model saw the line pseudonymized, so the quote is held against that as well."""
+    """The model saw the line pseudonymized, so the quote may come from that form too."""
     words = _words(quote)
     texts = (line.text, pseudonyms.hide(line.text))
     return len(words.encode()) >= QUOTE_LENGTH and any(words in _words(text) for text in texts)
@@ -111,16 +111,16 @@ def _for_people(text: str, context: CheckContext) -> str:
 
 
 def without_links(text: str) -> str:
-    """``text`` with nothing in it that a page or a chat makes clickable."""
+    """``text`` without anything that a page or a chat would make clickable."""
     return _LINK.sub("<link>", text)
 
 
 def _repeats(text: str, instructions: str) -> bool:
-    """Whether some words in a row are those of the instructions."""
+    """Whether ``_RUN`` words in a row are copied from the instructions."""
     own = _runs(instructions)
     return any(run in own for run in _runs(text))
 
 
 def _runs(text: str) -> set[str]:
     words = _WORD.findall(text.lower())
-    return {" ".join(words[at : at + _RUN]) for at in range(len(words) - _RUN + 1)}
+    return {" ".join(words[start : start + _RUN]) for start in range(len(words) - _RUN + 1)}

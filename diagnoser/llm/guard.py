@@ -21,7 +21,7 @@ class SpendingLimits:
 
 @dataclass(slots=True)
 class Entry:
-    """One question. Until its answer is there it counts with all that it may cost."""
+    """One question. Until the answer arrives it counts at the most that it may cost."""
 
     time: float
     tokens: int
@@ -29,26 +29,26 @@ class Entry:
 
 
 class TokenBudget:
-    """Tokens and cost within the last hour, over all questions that were asked and those under way."""
+    """Tokens and cost within the last hour, for questions that were answered and those still open."""
 
     def __init__(self, limits: SpendingLimits) -> None:
         self._limits = limits
         self._entries: deque[Entry] = deque()
 
     def reserve(self, now: float, tokens_in: int, tokens_out: int) -> Entry | None:
-        """Room for a question of that size, None when the hour has none left."""
+        """Reserves room for a question of that size; None when the hour has none left."""
         while self._entries and self._entries[0].time <= now - HOUR:
             self._entries.popleft()
         entry = Entry(now, tokens_in + tokens_out, self._limits.cost_of(tokens_in, tokens_out))
-        tokens = sum(one.tokens for one in self._entries) + entry.tokens
-        cost = sum(one.cost for one in self._entries) + entry.cost
+        tokens = sum(earlier.tokens for earlier in self._entries) + entry.tokens
+        cost = sum(earlier.cost for earlier in self._entries) + entry.cost
         if 0 < self._limits.tokens < tokens or 0 < self._limits.cost < cost:
             return None
         self._entries.append(entry)
         return entry
 
     def settle(self, entry: Entry, tokens_in: int, tokens_out: int) -> None:
-        """The question cost this much."""
+        """Replaces the reservation by what the question really cost."""
         entry.tokens, entry.cost = tokens_in + tokens_out, self._limits.cost_of(tokens_in, tokens_out)
 
 
@@ -58,7 +58,7 @@ class LLMCircuitBreaker:
     def __init__(self, failures: int, rest: float) -> None:
         self._failures = failures
         self._rest = rest
-        self._row = 0
+        self._consecutive = 0
         self._closed_from = 0.0
         self._trying = False
 
@@ -66,10 +66,10 @@ class LLMCircuitBreaker:
         return now < self._closed_from
 
     def admits(self, now: float) -> bool:
-        """Whether a question may be asked; who is admitted must tell the end with ``succeeded`` or ``failed``."""
+        """Whether a question may be asked; the caller must report how it ended with ``succeeded`` or ``failed``."""
         if self.rests(now):
             return False
-        if self._row < self._failures:
+        if self._consecutive < self._failures:
             return True
         if self._trying:
             return False
@@ -77,12 +77,12 @@ class LLMCircuitBreaker:
         return True
 
     def succeeded(self) -> None:
-        self._row, self._trying = 0, False
+        self._consecutive, self._trying = 0, False
 
     def failed(self, now: float, rest: float | None = None) -> None:
-        """rest: what the server itself asked for, in seconds; counts from the first failure on."""
-        self._row, self._trying = self._row + 1, False
+        """rest: seconds that the server itself asked for; honoured from the first failure on."""
+        self._consecutive, self._trying = self._consecutive + 1, False
         if rest is not None:
             self._closed_from = max(self._closed_from, now + rest)
-        if self._row >= self._failures:
+        if self._consecutive >= self._failures:
             self._closed_from = max(self._closed_from, now + self._rest)

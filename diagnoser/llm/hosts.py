@@ -19,28 +19,28 @@ _NO_HOST = frozenset({"0.0.0.0", "127.0.0.1", "255.255.255.255"})  # noqa: S104 
 
 
 class HostMap:
-    """nodes: all that the job is known to have. text: what will be shown, so that no alias is a word of it.
+    """nodes: every known node of the job. text: what will be shown, so that no alias clashes with a word in it.
 
     prefix: what every alias begins with.
     """
 
     def __init__(self, nodes: Iterable[str], text: str = "") -> None:
         names = sorted({node for node in nodes if node and not node.isdecimal()})
-        free = chain(("host-", "machine-"), (f"host{number}-" for number in count()))
-        self.prefix = next(word for word in free if word not in text and not any(word in name for name in names))
+        prefixes = chain(("host-", "machine-"), (f"host{number}-" for number in count()))
+        self.prefix = next(word for word in prefixes if word not in text and not any(word in name for name in names))
         self._aliases = {name: f"{self.prefix}{number}" for number, name in enumerate(names, 1)}
         self._shown = re.compile(rf"{re.escape(self.prefix)}\d+(?!\d)")
 
     def hide(self, text: str) -> str:
         """``text`` with aliases for nodes and addresses."""
         if self._aliases:
-            text = _WORD.sub(lambda found: self._name(found.group()), text)
-        return str(_ADDRESS.sub(lambda found: self._address(found.group()), text))
+            text = _WORD.sub(lambda match: self._name(match.group()), text)
+        return str(_ADDRESS.sub(lambda match: self._address(match.group()), text))
 
     def show(self, text: str) -> str:
-        """``text`` of the model with the true names; an alias that was never given stays as it is."""
+        """``text`` of the model with the true names; an alias that was never handed out stays as it is."""
         names = {alias: name for name, alias in self._aliases.items()}
-        return self._shown.sub(lambda found: names.get(found.group(), found.group()), text)
+        return self._shown.sub(lambda match: names.get(match.group(), match.group()), text)
 
     def _name(self, word: str) -> str:
         """A word whose first labels are a node's name: what follows is the site's domain."""
@@ -59,4 +59,4 @@ class HostMap:
 
 def without_addresses(text: str) -> str:
     """``text`` as it may leave the site: a chat or a receiver of webhooks has no use for addresses in log lines."""
-    return str(_ADDRESS.sub(lambda found: found.group() if found.group() in _NO_HOST else "<address>", text))
+    return str(_ADDRESS.sub(lambda match: match.group() if match.group() in _NO_HOST else "<address>", text))

@@ -66,27 +66,27 @@ def load(folder: str, files: Mapping[str, str]) -> Prompt:
     faults = [Fault(f"{folder}/{part}", 0, "missing") for part in PARTS if part not in files]
     if faults:
         raise RuleFaults(faults)
-    found, faults = yaml_loader.read(f"{folder}/meta.yaml", files["meta.yaml"], Meta)
+    prompt_meta, faults = yaml_loader.read(f"{folder}/meta.yaml", files["meta.yaml"], Meta)
     for part in PARTS[1:]:
-        faults += _template_faults(f"{folder}/{part}", files[part], found.variables if found else None)
+        faults += _template_faults(f"{folder}/{part}", files[part], prompt_meta.variables if prompt_meta else None)
     faults += _template_faults(f"{folder}/{REPAIR}", files.get(REPAIR, ""), ("fault",))
-    if found and folder != f"{found.name}/v{found.version}":
-        faults.append(Fault(f"{folder}/meta.yaml", 0, f"belongs in {found.name}/v{found.version}"))
-    if found is None or faults:
+    if prompt_meta and folder != f"{prompt_meta.name}/v{prompt_meta.version}":
+        faults.append(Fault(f"{folder}/meta.yaml", 0, f"belongs in {prompt_meta.name}/v{prompt_meta.version}"))
+    if prompt_meta is None or faults:
         raise RuleFaults(faults)
     parts = (*PARTS, REPAIR) if REPAIR in files else PARTS
     digest = hashlib.sha256("\0".join(files[part] for part in parts).encode()).hexdigest()[:16]
-    return Prompt(found, files["system.j2"], files["user.j2"], files.get(REPAIR, ""), digest)
+    return Prompt(prompt_meta, files["system.j2"], files["user.j2"], files.get(REPAIR, ""), digest)
 
 
 def _fill(part: str, variables: Mapping[str, Any]) -> str:
     return _ENVIRONMENT.from_string(part).render(variables)
 
 
-def _template_faults(path: str, text: str, listed: Collection[str] | None) -> list[Fault]:
+def _template_faults(path: str, text: str, declared: Collection[str] | None) -> list[Fault]:
     try:
         used = meta.find_undeclared_variables(_ENVIRONMENT.parse(text))
     except TemplateError as error:
         return [Fault(path, getattr(error, "lineno", 0) or 0, str(error))]
-    unknown = used - set(listed) if listed is not None else set()
+    unknown = used - set(declared) if declared is not None else set()
     return [Fault(path, 0, f"uses '{name}', which meta.yaml does not list") for name in sorted(unknown)]

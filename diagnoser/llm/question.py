@@ -23,43 +23,43 @@ def variables(
         "facts": pseudonyms.hide(_facts(facts)),
         "view": delimited("\n".join(map(pseudonyms.hide, keyless(view.text.split("\n")))), marker),
         "candidates": _candidates(diagnosis, view),
-        "incidents": [delimited(pseudonyms.hide(told), marker) for told in incidents[:_INCIDENTS]],
+        "incidents": [delimited(pseudonyms.hide(incident), marker) for incident in incidents[:_INCIDENTS]],
     }
 
 
 def nodes_of(log: Evidence, facts: Facts) -> frozenset[str]:
-    """Every node that the job is known to have."""
+    """Every known node of the job."""
     seen = {line.node for line in log.lines if line.node}
     return frozenset({*facts.job.nodes, *facts.job.rank_nodes.values(), *log.rank_nodes.values(), *seen})
 
 
 def ranks_of(log: Evidence, facts: Facts) -> frozenset[int]:
-    """Every rank that the job is known to have; empty when nothing is known."""
+    """Every known rank of the job; empty when none is known."""
     seen = {line.rank for line in log.lines if line.rank >= 0}
     return frozenset({*facts.job.rank_nodes, *log.rank_nodes, *log.ranks, *seen})
 
 
 def types() -> Mapping[str, list[str]]:
     """The closed list by category."""
-    listed: dict[str, list[str]] = {}
+    by_category: dict[str, list[str]] = {}
     for kind in FailureType:
-        listed.setdefault(str(category_of(kind)), []).append(str(kind))
-    return listed
+        by_category.setdefault(str(category_of(kind)), []).append(str(kind))
+    return by_category
 
 
 def _facts(facts: Facts) -> str:
     nodes = len(facts.job.nodes) or "an unknown number of"
-    known = f"framework {facts.job.framework[:_NAME_CHARS] or 'unknown'}, {nodes} nodes, attempt {facts.attempt}"
-    ended = [f"{event.kind} {event.code if event.code is not None else ''}".strip() for event in facts.events]
-    return f"{known}; the launcher reported: {', '.join(ended[-3:])}" if ended else known
+    summary = f"framework {facts.job.framework[:_NAME_CHARS] or 'unknown'}, {nodes} nodes, attempt {facts.attempt}"
+    ends = [f"{event.kind} {event.code if event.code is not None else ''}".strip() for event in facts.events]
+    return f"{summary}; the launcher reported: {', '.join(ends[-3:])}" if ends else summary
 
 
 def _candidates(diagnosis: Diagnosis, view: LogView) -> list[dict[str, object]]:
     """Lines that the rules weighed, by their numbers in the view."""
     numbers = {(line.number, line.text): number for number, line in view.lines.items()}
-    found = [(numbers.get((one.line, one.text)), one) for one in diagnosis.rejected]
-    rest = ((number, one.type, one.why) for number, one in found)
+    numbered = [(numbers.get((rejected.line, rejected.text)), rejected) for rejected in diagnosis.rejected]
+    rest = ((number, rejected.type, rejected.why) for number, rejected in numbered)
     root = diagnosis.root_cause
     first = (numbers.get((root.line, root.text)) if root else None, diagnosis.type, "the rules' choice")
-    shown = [one for one in (first, *rest) if one[0] is not None]
-    return [{"line": number, "type": str(kind), "why": why} for number, kind, why in shown[:_CANDIDATES]]
+    in_view = [candidate for candidate in (first, *rest) if candidate[0] is not None]
+    return [{"line": number, "type": str(kind), "why": why} for number, kind, why in in_view[:_CANDIDATES]]

@@ -34,12 +34,12 @@ _KEY_LINE = re.compile(r"((?:.*[|\]:] )?)[A-Za-z0-9+/]{1,80}={0,2}\s*")
 
 
 class Redactor:
-    """Masks the known kinds of secrets, and what this site adds."""
+    """Masks the known kinds of secrets, and the patterns that this site adds."""
 
     def __init__(self, extra: Sequence[str] = (), *, addresses: bool = False) -> None:
-        """extra: RE2 patterns. addresses: of the network, masked as well. Raises re2.error for one that is none."""
-        known = [(re2.compile(pattern), _mark(name, pattern)) for name, pattern in PATTERNS.items()]
-        self._rules: list[tuple[Any, str]] = [(re2.compile(pattern), "<redacted>") for pattern in extra] + known
+        """extra: RE2 patterns. addresses: whether to mask network addresses too. Raises re2.error for a bad pattern."""
+        built_in = [(re2.compile(pattern), _mark(name, pattern)) for name, pattern in PATTERNS.items()]
+        self._rules: list[tuple[Any, str]] = [(re2.compile(pattern), "<redacted>") for pattern in extra] + built_in
         self._addresses = addresses
 
     def __call__(self, text: str) -> str:
@@ -50,12 +50,12 @@ class Redactor:
 
 
 def keyless(lines: Iterable[str]) -> Iterator[str]:
-    """The lines without those of key blocks, each of which may be too short to look like one by itself."""
+    """The lines with key blocks masked; a single line of a block may be too short to be recognised by itself."""
     inside = False
     for line in lines:
-        within = inside and _KEY_LINE.fullmatch(line)
-        inside = ("PRIVATE KEY-----" in line and "-----BEGIN" in line) or bool(within)
-        yield f"{within[1]}<private key>" if within else line
+        key_line = inside and _KEY_LINE.fullmatch(line)
+        inside = ("PRIVATE KEY-----" in line and "-----BEGIN" in line) or bool(key_line)
+        yield f"{key_line[1]}<private key>" if key_line else line
 
 
 def load(path: str, text: str, *, addresses: bool = False) -> Redactor:
@@ -85,4 +85,4 @@ def _mark(name: str, pattern: str) -> str:
 
 
 redact = Redactor()
-"""For text that leaves where a site adds no patterns."""
+"""For outgoing text where a site adds no patterns."""

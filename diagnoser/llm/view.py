@@ -24,7 +24,7 @@ class Pseudonymizer:
     """How text of a site is shown to a model, and the model's text to the site."""
 
     def __init__(self, redact: Redactor, nodes: Iterable[str], text: str = "") -> None:
-        """nodes: that the job is known to have. text: what will be shown, so that no alias is a word of it."""
+        """nodes: known nodes of the job. text: what will be shown, so that no alias clashes with a word in it."""
         self.redact = redact
         self.hosts = HostMap(nodes, text)
 
@@ -37,7 +37,7 @@ class Pseudonymizer:
 
 
 def plain(text: str) -> str:
-    """One line: without what a reader takes for a new one, and without signs that nobody sees."""
+    """One line: without characters that a reader takes for a line break, and without invisible ones."""
     return text.translate(_CONTROLS)
 
 

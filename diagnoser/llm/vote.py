@@ -5,22 +5,22 @@ from collections.abc import Sequence
 from diagnoser.llm.evidence import Checked
 
 SAMPLES = 3
-"""Answers that are asked for at most."""
+"""Most answers that are asked for."""
 AGREE = 2
 """Answers that must name the same type and node."""
 
 
 def agreed(answers: Sequence[Checked]) -> tuple[Checked, ...]:
-    """The answers that name the same type and node, the first pair that does; () while there is none."""
-    for one in answers:
-        same = tuple(other for other in answers if _claim(other) == _claim(one))
-        if len(same) >= AGREE:
-            return same
+    """The answers to the first claim (type and node) that enough of them share; () while there is none."""
+    for answer in answers:
+        agreeing = tuple(other for other in answers if _claim(other) == _claim(answer))
+        if len(agreeing) >= AGREE:
+            return agreeing
     return ()
 
 
 def answers_wanted(answers: Sequence[Checked], asked: int) -> int:
-    """How many more samples to ask for: 0 once two agree, or when two can not agree any more."""
+    """How many more samples to ask for: 0 once two agree, or when two can no longer agree."""
     if agreed(answers):
         return 0
     if not asked:
@@ -31,7 +31,7 @@ def answers_wanted(answers: Sequence[Checked], asked: int) -> int:
 
 def split(answers: Sequence[Checked]) -> str:
     """What the answers say, for the person who has to decide: ``gpu_lost on gpu-3; network_error``."""
-    claims = dict.fromkeys(_claim(one) for one in answers)
+    claims = dict.fromkeys(_claim(answer) for answer in answers)
     return "; ".join(f"{kind} on {node}" if node else str(kind) for kind, node in claims)
 
 

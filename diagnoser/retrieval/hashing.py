@@ -20,7 +20,7 @@ DIMENSIONS = 256
 NAME = f"hashing-{DIMENSIONS}"
 _LETTERS = 4
 _LONG = 24
-"""Letters of a word that its groups are made of; machines make words without end."""
+"""Letters of a word that are cut into groups: generated names can be endless."""
 
 Vector = NDArray[np.float32]
 
@@ -54,16 +54,16 @@ def normalised(text: str, names: Sequence[str] = ()) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text as they count; punctuation does not."""
+    """The words of a text in small letters, without punctuation."""
     return _WORD.findall(text.casefold())
 
 
 def features(text: str) -> Counter[str]:
     """Words, pairs of neighbours and letter groups of a text -> how often."""
-    found = words(text)
-    counted = Counter(found)
-    counted.update(f"{one} {two}" for one, two in pairwise(found))
-    counted.update(group for word in found for group in _groups(word))
+    tokens = words(text)
+    counted = Counter(tokens)
+    counted.update(f"{first} {second}" for first, second in pairwise(tokens))
+    counted.update(group for word in tokens for group in _groups(word))
     return counted
 
 
@@ -82,14 +82,14 @@ def vector(parts: Mapping[str, tuple[str, float]]) -> Vector:
     return unit(total)
 
 
-def unit(given: Vector) -> Vector:
+def unit(values: Vector) -> Vector:
     """The same direction at length 1; zeros stay zeros."""
-    length = float(np.linalg.norm(given))
-    return given / np.float32(length) if length > 0 else given
+    length = float(np.linalg.norm(values))
+    return values / np.float32(length) if length > 0 else values
 
 
-def packed(given: Vector | Sequence[float]) -> bytes:
-    return np.asarray(given, "<f4").tobytes()
+def packed(values: Vector | Sequence[float]) -> bytes:
+    return np.asarray(values, "<f4").tobytes()
 
 
 def unpacked(data: bytes) -> Vector:
@@ -103,7 +103,7 @@ def _place(feature: str) -> tuple[int, float]:
 
 
 def _groups(word: str) -> Iterator[str]:
-    """Letter groups survive a spelling that changed a little, and names that were put together."""
+    """Letter groups match slightly different spellings, and compound names."""
     marked = f"^{word[:_LONG]}$"
     if len(marked) > _LETTERS + 2:
-        yield from ("^" + marked[at : at + _LETTERS] for at in range(len(marked) - _LETTERS + 1))
+        yield from ("^" + marked[start : start + _LETTERS] for start in range(len(marked) - _LETTERS + 1))

@@ -31,20 +31,20 @@ from diagnoser.retrieval.search import SearchResult
 from diagnoser.rules import outcome
 
 SAME = 0.92
-"""From here on two failures may be one. A message of a dozen words in which one word differs lies below. Likeness alone
-is no proof (``tests.bench.likeness``): every line must have its like, too.
+"""From this likeness on two failures may be the same; messages of a dozen words that differ in one word lie below.
+Likeness alone is no proof (``tests.bench.likeness``): every line must have a counterpart, too.
 """
 ALIKE = 0.5
 """Below this an incident is not worth showing."""
 SURE = 0.9
-"""Confidence of a verdict that is another one's: people err, and causes change under the same words."""
+"""Confidence of an adopted verdict: people err, and the same words may come from another cause."""
 SHOWN = 5
 TOLD = 3
 RIVALS = 8
-"""Nearest incidents that are looked at for one that is the same failure, and for others that contradict it."""
+"""Nearest incidents that are searched for the same failure, and for verdicts that contradict it."""
 _PAGE = 1_000
 _LATE = 300.0
-"""Seconds by which the row of another replica may come late, by its clock and its transaction."""
+"""Seconds by which another replica's row may show up late, because of its clock or an open transaction."""
 _CHARS = 300
 _OPEN = frozenset({Outcome.FAILED, Outcome.HUNG, Outcome.UNKNOWN})
 
@@ -57,7 +57,7 @@ class LogLoader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SimilarIncidents:
-    """What a model is told of similar incidents. notes: what people should know about how they were found."""
+    """Similar incidents as text for a model. notes: for people, how the incidents were found."""
 
     incidents: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -91,50 +91,50 @@ class Incidents:
         self._memory = _Memory(Index(), Index())
         self._turn = asyncio.Lock()
 
-    async def learn(self, record: DiagnosisRecord, said: Feedback) -> None:
-        """Store what a person said about a diagnosis, and that a rule is wanted for it. Raises NotFound."""
-        made = await self._made(record, said)
-        await self._store.add_feedback(said, made, rule_requests.rule_wanted(record, made))
-        self._metrics.observe_feedback(record.diagnosis.type, said.verdict)
+    async def learn(self, record: DiagnosisRecord, feedback: Feedback) -> None:
+        """Store a person's feedback on a diagnosis, and a request for a rule where one would help. Raises NotFound."""
+        incident = await self._incident_of(record, feedback)
+        await self._store.add_feedback(feedback, incident, rule_requests.rule_wanted(record, incident))
+        self._metrics.observe_feedback(record.diagnosis.type, feedback.verdict)
 
     async def confirm(self, record: DiagnosisRecord, by: str, now: float) -> bool:
-        """The same where not a person but what happened next confirms the verdict; False when it was known."""
-        made = await self._made(record, Feedback("", record.id, now, FeedbackVerdict.CONFIRMED, by))
-        return await self._store.add_incident(made, rule_requests.rule_wanted(record, made))
+        """The same where the next launch, not a person, confirms the verdict; False when it was known already."""
+        incident = await self._incident_of(record, Feedback("", record.id, now, FeedbackVerdict.CONFIRMED, by))
+        return await self._store.add_incident(incident, rule_requests.rule_wanted(record, incident))
 
-    async def _made(self, record: DiagnosisRecord, said: Feedback) -> Incident:
+    async def _incident_of(self, record: DiagnosisRecord, feedback: Feedback) -> Incident:
         sign = signature.signature_of(await self.evidence(record.attempt), record.diagnosis)
         vectors = {hashing.NAME: hashing.packed(signature.vector(sign))}
-        given = await self._embedded(sign)
-        if self._embedder and given is not None and not isinstance(given, ModelFailure):
-            vectors[self._embedder.name] = hashing.packed(given)
-        return replace(incident(record, said), signature=sign, vectors=vectors)
+        embedding = await self._embedded(sign)
+        if self._embedder and embedding is not None and not isinstance(embedding, ModelFailure):
+            vectors[self._embedder.name] = hashing.packed(embedding)
+        return replace(incident(record, feedback), signature=sign, vectors=vectors)
 
     async def similar(self, record: DiagnosisRecord, limit: int = SHOWN) -> list[Similar]:
         """The nearest confirmed incidents of other attempts, the nearest first."""
         return (await self._similar(record, limit))[0]
 
     async def _similar(self, record: DiagnosisRecord, limit: int) -> tuple[list[Similar], ModelFailure | None]:
-        """The same, and why the embedding model had no part in it where it should have."""
+        """The same, and why the embedding model was not used although it is configured."""
         await self._refresh()
         if not len(self._memory.index):
             return [], None
         sign = signature.signature_of(await self.evidence(record.attempt), record.diagnosis)
-        wanted = limit + RIVALS
-        found: dict[str, Similar] = {}
+        count = limit + RIVALS
+        by_id: dict[str, Similar] = {}
         failure = None
         if len(self._memory.embedded):
-            given = await self._embedded(sign)
-            failure = given if isinstance(given, ModelFailure) else None
-            if given is not None and not isinstance(given, ModelFailure):
-                found = {one.incident.diagnosis: one for one in self._memory.embedded.nearest(given, wanted)}
-        for one in await self._nearest(sign, wanted):
-            found.setdefault(one.incident.diagnosis, one)
-        others = [one for one in found.values() if one.incident.attempt != record.attempt and one.score >= ALIKE]
-        return sorted(others, key=lambda one: (-one.score, one.incident.diagnosis))[:limit], failure
+            embedding = await self._embedded(sign)
+            failure = embedding if isinstance(embedding, ModelFailure) else None
+            if embedding is not None and not isinstance(embedding, ModelFailure):
+                by_id = {near.incident.diagnosis: near for near in self._memory.embedded.nearest(embedding, count)}
+        for near in await self._nearest(sign, count):
+            by_id.setdefault(near.incident.diagnosis, near)
+        others = [near for near in by_id.values() if near.incident.attempt != record.attempt and near.score >= ALIKE]
+        return sorted(others, key=lambda near: (-near.score, near.incident.diagnosis))[:limit], failure
 
     async def describe_similar(self, record: DiagnosisRecord) -> SimilarIncidents:
-        """The same for a model: in words, without hosts, paths and numbers. Nothing when the store does not answer."""
+        """The same as text for a model, without hosts, paths and numbers. Empty when the store does not answer."""
         try:
             near, failure = await self._similar(record, TOLD)
         except DiagnoserError as error:
@@ -174,49 +174,49 @@ class Incidents:
         async with self._turn:
             since, after = memory.newest - _LATE, ""
             while page := await self._store.incidents(since, after, _PAGE):
-                for one in page:
-                    self._remember(one)
+                for incident in page:
+                    self._remember(incident)
                 after = page[-1].diagnosis
 
-    def _remember(self, one: Incident) -> None:
+    def _remember(self, incident: Incident) -> None:
         memory = self._memory
-        memory.newest = max(memory.newest, one.changed)
+        memory.newest = max(memory.newest, incident.changed)
         names = (hashing.NAME, self._embedder.name if self._embedder else "")
         for index, name in zip((memory.index, memory.embedded), names, strict=True):
-            if one.type is FailureType.UNKNOWN or name not in one.vectors:
-                index.drop(one.diagnosis)
+            if incident.type is FailureType.UNKNOWN or name not in incident.vectors:
+                index.drop(incident.diagnosis)
             else:
-                index.put(one, hashing.unpacked(one.vectors[name]))
+                index.put(incident, hashing.unpacked(incident.vectors[name]))
 
     async def _embedded(self, sign: Signature) -> hashing.Vector | ModelFailure | None:
-        """By the configured model; None where there is none. Where it gives no answer hashed words do as well."""
+        """By the configured model; None where there is none. When it fails, callers fall back on hashed words."""
         if self._embedder is None or not sign.text:
             return None
         try:
-            (given,) = await self._embedder.embed([sign.text])
+            (embedding,) = await self._embedder.embed([sign.text])
         except (ModelFailed, ValueError) as error:
             structlog.get_logger().warning("embedding_failed", error=str(error), instead=hashing.NAME)
             reason = error.reason if isinstance(error, ModelFailed) else ModelFailure.MALFORMED
             self._metrics.observe_embedding_failure(reason)
             return reason
-        return hashing.unpacked(hashing.packed(given))
+        return hashing.unpacked(hashing.packed(embedding))
 
 
-def incident(record: DiagnosisRecord, said: Feedback) -> Incident:
-    """What is learned from a word about a diagnosis, still without signature and vectors."""
-    found = record.diagnosis
+def incident(record: DiagnosisRecord, feedback: Feedback) -> Incident:
+    """What is learned from feedback on a diagnosis, still without signature and vectors."""
+    diagnosis = record.diagnosis
     return Incident(
         diagnosis=record.id,
         attempt=record.attempt,
         created=record.created,
-        changed=said.created,
-        type=said.type or found.type,
-        verdict=said.verdict,
-        by=said.by,
+        changed=feedback.created,
+        type=feedback.type or diagnosis.type,
+        verdict=feedback.verdict,
+        by=feedback.by,
         signature=Signature(),
-        line=found.root_cause.text[:_CHARS] if found.root_cause else "",
+        line=diagnosis.root_cause.text[:_CHARS] if diagnosis.root_cause else "",
         done=_done(record),
-        comment=said.comment,
+        comment=feedback.comment,
     )
 
 
@@ -228,56 +228,56 @@ def adopt_incident(
     policy: Policy,
     least: float = SAME,
 ) -> Diagnosis:
-    """An undecided diagnosis with the verdict of the incident that is the same failure, if all that are agree.
+    """An undecided diagnosis with the verdict of the incident that is the same failure, if all such incidents agree.
 
-    least: likeness from which on an incident is looked at.
+    least: lowest likeness at which an incident is considered.
     """
-    near = [one for one in nearest if one.score >= least and one.incident.attempt != attempt]
-    same = [one for one in near if signature.is_same(sign, one.incident.signature)]
+    near = [similar for similar in nearest if similar.score >= least and similar.incident.attempt != attempt]
+    same = [similar for similar in near if signature.is_same(sign, similar.incident.signature)]
     if not same or not signature.is_telling(sign):
         return diagnosis
-    best, kinds = same[0], {one.incident.type for one in same}
-    if len(kinds) > 1:
-        told = ", ".join(sorted(kinds))
-        return _noted(diagnosis, f"needs review: people named different causes for the same failure: {told}")
+    best, types = same[0], {similar.incident.type for similar in same}
+    if len(types) > 1:
+        causes = ", ".join(sorted(types))
+        return _noted(diagnosis, f"needs review: people named different causes for the same failure: {causes}")
     if category_of(best.incident.type) is Category.NONE:
         return diagnosis
     return _decided(diagnosis, best, policy)
 
 
 def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
-    """The action is the policy table's, for a verdict that comes from no stable rule."""
-    known, category = best.incident, category_of(best.incident.type)
-    told = None if diagnosis.outcome is Outcome.UNKNOWN else diagnosis.outcome
-    named = category is Category.INFRASTRUCTURE and suspect_nodes.named(diagnosis.nodes)
+    """The policy table chooses the action, as for any verdict that no stable rule made."""
+    confirmed, category = best.incident, category_of(best.incident.type)
+    known_outcome = None if diagnosis.outcome is Outcome.UNKNOWN else diagnosis.outcome
+    node_named = category is Category.INFRASTRUCTURE and suspect_nodes.named(diagnosis.nodes)
     decided = replace(
         diagnosis,
-        outcome=outcome.decide_outcome(told, known.type, hung=False, completed=False),
+        outcome=outcome.decide_outcome(known_outcome, confirmed.type, hung=False, completed=False),
         category=category,
-        type=known.type,
+        type=confirmed.type,
         confidence=round(SURE * best.score, 3),
-        decided_by=f"incident:{known.diagnosis}",
+        decided_by=f"incident:{confirmed.diagnosis}",
         nodes=diagnosis.nodes if category is Category.INFRASTRUCTURE else (),
-        mitigation=known.comment or diagnosis.mitigation,
-        grounds=DecisionBasis(node_named=named),
+        mitigation=confirmed.comment or diagnosis.mitigation,
+        grounds=DecisionBasis(node_named=node_named),
     )
     decided = replace(decided, recovery=policy.advise(case_of(decided)))
-    how = "confirmed" if known.verdict is FeedbackVerdict.CONFIRMED else "named"
-    return _noted(decided, f"the same failure as in {known.attempt.job}, whose cause was {how} by {known.by}")
+    how = "confirmed" if confirmed.verdict is FeedbackVerdict.CONFIRMED else "named"
+    return _noted(decided, f"the same failure as in {confirmed.attempt.job}, whose cause was {how} by {confirmed.by}")
 
 
-def describe(one: Similar) -> str:
-    known = one.incident
+def describe(similar: Similar) -> str:
+    incident = similar.incident
     parts = [
-        f"a person said {known.type} (alike {one.score:.2f})",
-        hashing.normalised(known.signature.message)[:_CHARS],
+        f"a person said {incident.type} (alike {similar.score:.2f})",
+        hashing.normalised(incident.signature.message)[:_CHARS],
     ]
-    parts += [hashing.normalised(known.comment)[:_CHARS]]
+    parts += [hashing.normalised(incident.comment)[:_CHARS]]
     return "; ".join(part for part in parts if part)
 
 
 def _done(record: DiagnosisRecord) -> str:
-    """What was done, as far as the service knows."""
+    """What was done about it, as far as the service knows."""
     advised = str(record.diagnosis.recovery.action).replace("_", " ")
     return f"{str(record.plan.action).replace('_', ' ')}: {record.plan.state}" if record.plan else f"advised: {advised}"
 

@@ -9,7 +9,7 @@ _FIRST = 64
 
 
 class Index:
-    """Vectors of length 1 by incident. A vector of another size than the first one is left out."""
+    """Vectors of length 1 by incident. A vector whose size differs from the first one's is ignored."""
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
@@ -20,7 +20,7 @@ class Index:
         return len(self._incidents)
 
     def put(self, incident: Incident, vector: Vector) -> None:
-        """Add, or take the place of what is there for the same diagnosis."""
+        """Add, or replace the entry of the same diagnosis."""
         if not self._incidents:
             self._matrix = np.zeros((_FIRST, len(vector)), np.float32)
         if len(vector) != self._matrix.shape[1]:
@@ -34,7 +34,7 @@ class Index:
         self._matrix[row] = unit(vector)
 
     def drop(self, diagnosis: str) -> None:
-        """The last row takes the place of the one that goes."""
+        """The last row moves into the freed place, so that the matrix has no holes."""
         row = self._rows.pop(diagnosis, None)
         if row is None:
             return
@@ -50,5 +50,5 @@ class Index:
             return []
         scores = self._matrix[:count] @ unit(vector)
         best = np.argpartition(-scores, min(limit, count) - 1)[:limit] if limit < count else np.arange(count)
-        found = [Similar(self._incidents[row], round(min(1.0, float(scores[row])), 4)) for row in best]
-        return sorted(found, key=lambda one: (-one.score, one.incident.diagnosis))
+        similar = [Similar(self._incidents[row], round(min(1.0, float(scores[row])), 4)) for row in best]
+        return sorted(similar, key=lambda incident: (-incident.score, incident.incident.diagnosis))

@@ -11,13 +11,13 @@ _NEVER = frozenset({Category.NONE, Category.UNKNOWN})
 
 
 def rule_wanted(record: DiagnosisRecord, incident: Incident) -> LearnedRule | None:
-    """The rule that is to be written, still without its text; None where a rule would teach nothing.
+    """The rule to be written, still without its text; None where a rule would add nothing.
 
-    That is where a rule was right, and where an exception's own class names a fault of the script. The id is made from
-    what the rule is learned from, so that the same lesson is learned once.
+    That is where a rule was right, or the class of an exception already names a fault of the script. The id is derived
+    from the incident and its type, so that the same rule is requested only once.
     """
     category = category_of(incident.type)
-    if category in _NEVER or _knew(record, incident, category):
+    if category in _NEVER or _known_already(record, incident, category):
         return None
     digest = hashlib.sha256(f"{incident.diagnosis}\0{incident.type}".encode()).hexdigest()
     rule = LearnedRule(
@@ -30,7 +30,7 @@ def rule_wanted(record: DiagnosisRecord, incident: Incident) -> LearnedRule | No
     return rule.moved(LearnedState.PROPOSED, by=incident.by, why=f"{incident.verdict} the cause", now=incident.changed)
 
 
-def _knew(record: DiagnosisRecord, incident: Incident, category: Category) -> bool:
+def _known_already(record: DiagnosisRecord, incident: Incident, category: Category) -> bool:
     verdict = record.diagnosis
     if verdict.type is not incident.type:
         return False

@@ -7,7 +7,7 @@ term: log lines are short, and a cut-off word must not push a line down.
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnoser.model import Evidence, Stream
 from diagnoser.retrieval import hashing
@@ -34,21 +34,22 @@ class SearchResult:
 
 def find(evidence: Evidence, query: str, limit: int) -> list[SearchResult]:
     """The best lines and templates for a query, the best first, then in order of the log."""
-    wanted = hashing.features(query)
+    query_features = hashing.features(query)
     texts = list(_texts(evidence))[:_LINES]
-    held = [wanted.keys() & hashing.features(found.text[:_CHARS]).keys() for found in texts]
-    weights = _weights(wanted, held)
+    overlaps = [query_features.keys() & hashing.features(result.text[:_CHARS]).keys() for result in texts]
+    weights = _weights(query_features, overlaps)
     total = sum(weights.values()) or 1.0
     scored = [
-        (round(sum(weights[one] for one in has) / total, 4), found) for found, has in zip(texts, held, strict=True)
+        (round(sum(weights[feature] for feature in overlap) / total, 4), result)
+        for result, overlap in zip(texts, overlaps, strict=True)
     ]
     best = sorted((pair for pair in scored if pair[0] >= _LEAST), key=lambda pair: -pair[0])[:limit]
-    return [_scored(found, score) for score, found in best]
+    return [replace(result, score=score) for score, result in best]
 
 
-def _weights(wanted: Counter[str], held: Sequence[Iterable[str]]) -> dict[str, float]:
-    often = Counter(feature for has in held for feature in has)
-    return {one: math.log(1 + len(held) / (1 + often[one])) * _part(one) for one in wanted}
+def _weights(query_features: Counter[str], overlaps: Sequence[Iterable[str]]) -> dict[str, float]:
+    frequency = Counter(feature for overlap in overlaps for feature in overlap)
+    return {name: math.log(1 + len(overlaps) / (1 + frequency[name])) * _part(name) for name in query_features}
 
 
 def _part(feature: str) -> float:
@@ -62,9 +63,5 @@ def _texts(evidence: Evidence) -> Iterable[SearchResult]:
             continue
         seen.add(line.body)
         yield SearchResult(line.stream, line.number, line.text, 0.0, rank=line.rank)
-    for one in evidence.templates:
-        yield SearchResult(one.first[0], one.first[1], one.text, 0.0, one.count, is_template=True)
-
-
-def _scored(found: SearchResult, score: float) -> SearchResult:
-    return SearchResult(found.stream, found.line, found.text, score, found.count, found.rank, found.is_template)
+    for template in evidence.templates:
+        yield SearchResult(template.first[0], template.first[1], template.text, 0.0, template.count, is_template=True)

@@ -9,15 +9,15 @@ from diagnoser.retrieval.hashing import Vector
 
 _WEIGHTS = {"message": 1.0, "frames": 0.5, "chain": 0.3}
 _COMPLAINTS = 40
-"""Complaining lines that an undecided failure is known by: the first and the last ones."""
+"""Most complaining lines in the signature of an undecided failure: the first and the last ones."""
 _LIKE, _ODD = 0.85, 8
-"""Likeness of two lines that say the same, and how many lines may be worded a little differently."""
+"""Likeness from which two lines say the same, and how many lines may be worded slightly differently."""
 _FRAMES = 3
 _CHARS = 600
 _TELLING = 4
-"""Words of its own that a message must have before it can be told from others."""
+"""Words of its own that a message needs to be told apart from others."""
 _LETTERS = str.maketrans("0123456789", "ghijklmnop")
-"""A digest without digits is one word that shares nothing with another one."""
+"""Digits of a digest become letters: it is then one word, which shares nothing with another digest."""
 _FRAME = re.compile(r'File "(?:[^"]*/)?([^"/]+)", line \d+, in (\S+)')
 
 # What launchers and schedulers say about any failure.
@@ -36,29 +36,29 @@ COMMON = frozenset(_COMMON_WORDS.split())
 def signature_of(evidence: Evidence, diagnosis: Diagnosis) -> Signature:
     """The signature of a diagnosed failure; empty where its log complains of nothing.
 
-    A failure that rules decided is known by its root. Any other by all that complains, whoever named it afterwards: so
-    the same failure is the same before and after a model or a person spoke.
+    A failure that rules decided is known by its root. Any other is known by all its complaining lines, no
+    matter who named it later, so that its signature stays the same after a model or a person decided.
     """
     names = sorted({*evidence.rank_nodes.values(), *(line.node for line in evidence.lines if line.node)})
     decided = diagnosis.decided_by.startswith(("rule:", "heuristic:")) and diagnosis.type != "unknown"
     root = _root(evidence, diagnosis) if decided else None
-    told = [root.body] if root else [line.body for line in complaints(evidence)]
-    seen = _bounded(list(dict.fromkeys(filter(None, (hashing.normalised(text[:_CHARS], names) for text in told)))))
+    texts = [root.body] if root else [line.body for line in complaints(evidence)]
+    lines = _bounded(list(dict.fromkeys(filter(None, (hashing.normalised(text[:_CHARS], names) for text in texts)))))
     types = dict.fromkeys([*([diagnosis.type] if root else []), *(symptom.type for symptom in diagnosis.symptoms)])
-    return Signature("\n".join(seen), " ".join(types), " ".join(_frames(evidence, root)))
+    return Signature("\n".join(lines), " ".join(types), " ".join(_frames(evidence, root)))
 
 
 def is_same(one: Signature, other: Signature) -> bool:
-    """Whether every line of each message has its like in the other: one line that differs may be the cause."""
+    """Whether every line of each message has a counterpart in the other: one line that differs may be the cause."""
     mine, theirs = set(one.message.split("\n")), set(other.message.split("\n"))
     return _covered(mine - theirs, theirs) and _covered(theirs - mine, mine)
 
 
-def _covered(odd: set[str], lines: set[str]) -> bool:
-    if len(odd) > _ODD:
+def _covered(unmatched: set[str], lines: set[str]) -> bool:
+    if len(unmatched) > _ODD:
         return False
-    known = [_line(text) for text in lines]
-    return all(max((float(_line(text) @ line) for line in known), default=0.0) >= _LIKE for text in odd)
+    vectors = [_line(text) for text in lines]
+    return all(max((float(_line(text) @ line) for line in vectors), default=0.0) >= _LIKE for text in unmatched)
 
 
 def _line(text: str) -> Vector:
@@ -72,47 +72,47 @@ def vector(signature: Signature) -> Vector:
 
 def is_telling(signature: Signature) -> bool:
     """Whether the message says something that not every failure says."""
-    said = {word for word in hashing.words(signature.message) if word not in COMMON and word.isalpha()}
-    return len(said) >= _TELLING
+    own_words = {word for word in hashing.words(signature.message) if word not in COMMON and word.isalpha()}
+    return len(own_words) >= _TELLING
 
 
 def _root(evidence: Evidence, diagnosis: Diagnosis) -> Line | None:
     """The kept line of the root cause, which carries no prefixes."""
     root = diagnosis.root_cause
-    same = (
+    matching = (
         line
         for line in evidence.lines
         if root and (line.number, line.stream.source, line.text) == (root.line, root.source, root.text)
     )
-    return next(same, None)
+    return next(matching, None)
 
 
 def complaints(evidence: Evidence) -> list[Line]:
-    """Lines that complain, the first of each shape; also rare ones that came when the training had gone on.
+    """Lines that complain, the first of each shape; also rare lines that were printed after the training made progress.
 
     A rare line before that is most often a banner, which every launch of the job prints.
     """
-    found: dict[str, Line] = {}
-    trained = max((point.line for point in evidence.progress), default=0)
+    by_shape: dict[str, Line] = {}
+    last_step_line = max((point.line for point in evidence.progress), default=0)
     for line in evidence.lines:
-        rare = line.mark is Mark.NOVEL and 0 < trained < line.number
+        rare = line.mark is Mark.NOVEL and 0 < last_step_line < line.number
         if (rare or line.mark >= Mark.SEVERITY) and not _FRAME.search(line.body):
-            found.setdefault(hashing.normalised(line.body[:_CHARS]), line)
-    return list(found.values())
+            by_shape.setdefault(hashing.normalised(line.body[:_CHARS]), line)
+    return list(by_shape.values())
 
 
 def _bounded(lines: list[str]) -> list[str]:
-    """The first and the last ones; a word that stands for exactly those between, for one of them may be the cause."""
+    """The first and the last ones, and a digest of those between: one of them may be the cause."""
     half = _COMPLAINTS // 2
     if len(lines) <= _COMPLAINTS:
         return lines
-    between = hashlib.sha256("\n".join(sorted(lines[half:-half])).encode("utf-8", "replace")).hexdigest()
-    return [*lines[:half], between.translate(_LETTERS), *lines[-half:]]
+    digest = hashlib.sha256("\n".join(sorted(lines[half:-half])).encode("utf-8", "replace")).hexdigest()
+    return [*lines[:half], digest.translate(_LETTERS), *lines[-half:]]
 
 
 def _frames(evidence: Evidence, root: Line | None) -> list[str]:
     """File and function of the innermost frames, innermost first, of the root's traceback or else of the last one."""
     of_root = [trace for trace in evidence.tracebacks if root and evidence.lines[trace.raised] is root]
     traces: list[Traceback] = of_root or list(evidence.tracebacks[-1:] if root is None else ())
-    found = [_FRAME.search(frame) for trace in traces[:1] for frame in trace.frames[::-1]]
-    return [f"{frame[1]}:{frame[2]}" for frame in found if frame][:_FRAMES]
+    matches = [_FRAME.search(frame) for trace in traces[:1] for frame in trace.frames[::-1]]
+    return [f"{match[1]}:{match[2]}" for match in matches if match][:_FRAMES]

@@ -53,7 +53,7 @@ class Need(StrEnum):
 def need(diagnosis: Diagnosis, when: LLMTrigger) -> Need | None:
     """What to ask the model about a verdict, None for nothing: where nothing failed, or the rules are sure.
 
-    Nor where a confirmed incident decided: a person's word about the same failure is not put to the vote.
+    Nor where a confirmed incident decided: a person named that cause, and a model does not overrule a person.
     """
     if when is LLMTrigger.NEVER or diagnosis.outcome not in _FAILED or diagnosis.category is Category.NONE:
         return None
@@ -99,7 +99,7 @@ class FailureAgent:
         return need(diagnosis, self._when)
 
     async def consult(self, subject: ConsultationInput, wanted: Need) -> Diagnosis:
-        """The diagnosis with the model's part in it; with its failure noted when it had no usable answer."""
+        """The diagnosis with the model's answer merged in, or with the reason why there is no usable answer."""
         consultation, started = Consultation(self._model, subject, self._config), self._clock()
         answers: tuple[Checked, ...] = ()
         failure: ModelFailed | None = None
@@ -190,7 +190,7 @@ def _remarks(answer: Answer) -> list[str]:
 
 
 def _picks_rival(diagnosis: Diagnosis, best: Checked) -> bool:
-    """Between causes that the rules could not tell apart: the model picks one of them, by its line."""
+    """Whether the model picks a cause that the rules set aside, and cites that cause's line."""
     cited = {(line.number, line.text) for line in best.lines}
     return any(rival.type is best.answer.type and (rival.line, rival.text) in cited for rival in diagnosis.rejected)
 

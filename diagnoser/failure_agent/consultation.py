@@ -27,12 +27,12 @@ CALLS_MAX = 5
 TOKENS_MAX = 40_000
 """Tokens of one consultation, read and written."""
 LOG_TOKENS_MIN = 300
-"""Tokens of log below which there is nothing to read."""
+"""Fewest tokens of log that are worth asking about."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsultationInput:
-    """What is asked about. view: size in tokens -> what the model may read. incidents: similar ones, in words."""
+    """What to ask about. view: size in tokens -> what the model may read. incidents: similar ones, as text."""
 
     diagnosis: Diagnosis
     log: Evidence
@@ -87,7 +87,7 @@ class Consultation:
             return await self._agree(log_tokens // 2)
 
     async def _log_tokens(self) -> int:
-        """Tokens for the view: what is wanted, or what the server has room for beside prompt and answer."""
+        """Tokens for the view: the configured size, or what fits the server's context beside prompt and answer."""
         context_length = await self._model.context()
         if context_length is None:
             return self._config.log_tokens
@@ -127,7 +127,7 @@ class Consultation:
 def prepare(
     subject: ConsultationInput, config: ConsultationConfig, log_tokens: int
 ) -> tuple[Question[Answer], CheckContext]:
-    """The question, and what its answer is held against. log_tokens: size of the view."""
+    """The question, and what its answer is checked against. log_tokens: size of the view."""
     view = subject.view(log_tokens)
     nodes, ranks = question.nodes_of(subject.log, subject.facts), question.ranks_of(subject.log, subject.facts)
     pseudonyms = Pseudonymizer(config.redact, nodes, view.text)

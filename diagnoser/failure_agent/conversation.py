@@ -63,7 +63,7 @@ class UsageCounter:
 
 
 class Conversation:
-    """All questions about one matter. Several may be asked at the same time; they share the limits."""
+    """All questions about one matter. Questions may run in parallel; they share the limits."""
 
     def __init__(self, model: LanguageModel, limits: ConversationLimits) -> None:
         self.usage = UsageCounter(model.name)
@@ -81,7 +81,7 @@ class Conversation:
             raise ModelFailed(ModelFailure.TIMEOUT, f"no usable answer within {seconds:g} s") from None
 
     async def ask(self, question: Question[AnswerT], check: Callable[[AnswerT], str] | None = None) -> AnswerT:
-        """A usable answer; the model is told once what is wrong with an unusable one. Raises ModelFailed.
+        """A usable answer; for an unusable one the model gets one chance to repair it. Raises ModelFailed.
 
         check: why a parsed answer cannot be used, "" where it can. Runs in a thread.
         """
@@ -99,7 +99,7 @@ class Conversation:
     def author(self, *prompts: Prompt) -> Author:
         """The model as the author of what it was asked to write, at the cost so far."""
         usage = self.usage
-        labels, hashes = " ".join(one.label for one in prompts), " ".join(one.hash for one in prompts)
+        labels, hashes = " ".join(prompt.label for prompt in prompts), " ".join(prompt.hash for prompt in prompts)
         return Author(
             f"llm:{usage.model}",
             usage.model,
@@ -112,7 +112,7 @@ class Conversation:
         )
 
     async def _send(self, request: ModelRequest) -> ModelAnswer:
-        """Sent again where the server only wants another answer format, or to be asked a little later."""
+        """Sends again where the server only wants another answer format, or a short wait."""
         last: ModelFailed | None = None
         while (exceeded := self._exceeded(request)) is None:
             try:
@@ -158,8 +158,8 @@ def request_tokens(request: ModelRequest) -> int:
 
 async def _usable(text: str, answer_type: type[AnswerT], check: Callable[[AnswerT], str] | None) -> AnswerT:
     parsed = answer.parse(text, answer_type)
-    if check and (why := await asyncio.to_thread(check, parsed)):
-        raise ModelFailed(ModelFailure.MALFORMED, why)
+    if check and (reason := await asyncio.to_thread(check, parsed)):
+        raise ModelFailed(ModelFailure.MALFORMED, reason)
     return parsed
 
 

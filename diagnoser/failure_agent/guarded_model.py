@@ -7,8 +7,8 @@ from diagnoser.llm.prompt import tokens_of
 from diagnoser.model.errors import ModelFailed, ModelFailure
 from diagnoser.ports import LanguageModel, ModelAnswer, ModelRequest
 
-# Failures that speak of the server and not of the question: these open the breaker.
-_OF_SERVER = frozenset(
+# Failures of the server, not of the question: only these count for the breaker.
+_SERVER_FAILURES = frozenset(
     {
         ModelFailure.UNAVAILABLE,
         ModelFailure.TIMEOUT,
@@ -35,7 +35,7 @@ class GuardedModel:
         return None if self._breaker.rests(self._clock()) else await self._model.context()
 
     async def ask(self, request: ModelRequest) -> ModelAnswer:
-        """Raises ModelFailed, also without asking."""
+        """Raises ModelFailed, also where the guard does not let the request through."""
         size = tokens_of(request.system) + tokens_of(request.user)
         entry = self._budget.reserve(self._clock(), size, request.max_tokens)
         if entry is None:
@@ -47,17 +47,17 @@ class GuardedModel:
             answer = await self._model.ask(request)
         except ModelFailed as failure:
             self._budget.settle(entry, size if failure.reason is ModelFailure.MALFORMED else 0, 0)
-            self._tell(failure)
+            self._record(failure)
             raise
-        except BaseException:  # not waited for any longer: what was reserved may well be what it cost
+        except BaseException:  # cancelled: the server may have done the work, so the reservation stays
             self._breaker.failed(self._clock())
             raise
         self._breaker.succeeded()
         self._budget.settle(entry, answer.tokens_in or size, answer.tokens_out or tokens_of(answer.text))
         return answer
 
-    def _tell(self, failure: ModelFailed) -> None:
-        if failure.reason in _OF_SERVER:
+    def _record(self, failure: ModelFailed) -> None:
+        if failure.reason in _SERVER_FAILURES:
             self._breaker.failed(self._clock(), failure.retry_after)
         else:
             self._breaker.succeeded()

@@ -37,20 +37,20 @@ from diagnoser.ports import Clock, DiagnosisFilter, LanguageModel
 from diagnoser.rules.schema import Match, Role, RuleSet
 
 SAMPLES, AGREEING = 3, 2
-"""Answers that are asked for, and how many must match a line."""
+"""Answers that are asked for, and how many of them must cover a line."""
 CALLS_MAX = 9
 ASK_AGAIN_SECONDS = 86_400.0
-"""Between two questions about one family: what clean runs print has an end, and so has what a model may cost."""
+"""Shortest time between two questions about one family: bounds what the model costs."""
 FILTERS_MAX, GROUPS_MAX, VARIANTS_MAX, WAITING_MAX = 50, 12, 4, 200
 ROOTS_MAX = 1000
-"""Stored verdicts, and incidents, whose root lines a filter is held against."""
+"""Stored verdicts, and as many incidents, whose root lines no filter may match."""
 _WORD = re.compile(r"[^\W\d_]+")
 _OPEN = re.compile(r"\.[*+]|\[\\s\\S\][*+]|\.\{\d*,\d*\}")
 _UNEASY = re.compile(
     r"(?i)retr(?:y|ies)|again|slow|stall|delay|wait|late\b|skip|drop|discard|reduc|degrad|throttl|fall.?back|evict|restart"
     r"|recover|overflow|grow|leak|pressure|limit|exceed|exhaust|insufficient|unhandled|weird|odd\b|bad\b|wrong|mismatch"
 )
-"""Words that are no trouble by themselves, and yet nothing that a model decides about."""
+"""Words that are no failure by themselves, but too telling to let a model filter them out."""
 
 
 class FilterProposals(StrictAnswer):
@@ -74,7 +74,7 @@ class FilterLearningConfig:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A line that one clean run worded in its own way: as it came, and as the model sees it."""
+    """A line that one clean run worded in its own way. raw: as printed. text: as the model sees it."""
 
     raw: str
     text: str
@@ -102,12 +102,12 @@ class BaselineGeneralizer:
         self._log = structlog.get_logger()
 
     def note(self, job: Job) -> None:
-        """A clean run of the job was recorded: its family is looked at when there is time."""
+        """A clean run of the job was recorded: queue its family."""
         with suppress(asyncio.QueueFull):
             self._waiting.put_nowait(job)
 
     async def run(self) -> None:
-        """Until it is cancelled. A family that cannot be worked on is looked at after its next clean run."""
+        """Until it is cancelled. A family that fails is tried again after its next clean run."""
         while True:
             job = await self._waiting.get()
             try:
@@ -117,23 +117,25 @@ class BaselineGeneralizer:
 
     async def generalize(self, job: Job) -> None:
         """Replay the filters of the job's family and, once a day at most, ask for more. Raises Unavailable."""
-        known = await self._context.baseline(job)
-        if len(known.runs) < RUNS_NEEDED:
+        history = await self._context.baseline(job)
+        if len(history.runs) < RUNS_NEEDED:
             return
-        newest, now, protected = known.runs[-1], self._clock(), await self._protected_lines()
-        kept = tuple(one for one in known.filters if not _matches_any(one.pattern, protected))
-        groups = await asyncio.to_thread(variants, replace(known, filters=kept), self._rules.analyzer.knowledge.anchors)
+        newest, now, protected = history.runs[-1], self._clock(), await self._protected_lines()
+        safe = tuple(old for old in history.filters if not _matches_any(old.pattern, protected))
+        anchors = self._rules.analyzer.knowledge.anchors
+        groups = await asyncio.to_thread(variants, replace(history, filters=safe), anchors)
         learned: list[LearnedFilter] = []
-        asked = max(run.asked for run in known.runs)
+        asked = max(run.asked for run in history.runs)
         if groups and now - asked >= ASK_AGAIN_SECONDS:
             learned, asked = await self._ask(job, groups, protected), now
-        filters = tuple(dict.fromkeys((*kept, *learned)))[-FILTERS_MAX:]
-        if (filters, asked) != (known.filters, newest.asked):
+        filters = tuple(dict.fromkeys((*safe, *learned)))[-FILTERS_MAX:]
+        if (filters, asked) != (history.filters, newest.asked):
             await self._context.store_run(job, replace(newest, filters=filters, asked=asked))
-            self._log.info("baseline_generalized", family=clean_runs_id(job), filters=[one.pattern for one in filters])
+            patterns = [learned_filter.pattern for learned_filter in filters]
+            self._log.info("baseline_generalized", family=clean_runs_id(job), filters=patterns)
 
     async def _ask(self, job: Job, groups: Sequence[Sequence[str]], protected: Sequence[str]) -> list[LearnedFilter]:
-        """Filters that stand every test; none where the model gave no usable answer."""
+        """Filters that pass every test; none where the model gave no usable answer."""
         config = self._config
         conversation = Conversation(config.model, ConversationLimits(config.deadline_seconds, CALLS_MAX))
         nodes = {*job.nodes, *job.rank_nodes.values()}
@@ -145,7 +147,7 @@ class BaselineGeneralizer:
             async with conversation.deadline():
                 asking = (conversation.ask(question) for _ in range(SAMPLES))
                 answers = await asyncio.gather(*asking, return_exceptions=True)
-            patterns = agreed([_proposals(one) for one in answers], [one for group in lines for one in group])
+            patterns = agreed(list(map(_proposals, answers)), [variant for group in lines for variant in group])
         except ModelFailed as failure:
             self._log.warning("baseline_not_generalized", family=clean_runs_id(job), reason=str(failure))
             patterns = []
@@ -155,44 +157,46 @@ class BaselineGeneralizer:
         return [LearnedFilter(pattern, author.model, author.prompt_hash) for pattern in safe]
 
     async def _protected_lines(self) -> list[str]:
-        """Messages that no filter may match: what rules are proven by, and root lines of verdicts and incidents."""
+        """Messages that no filter may match: examples of rules, and root lines of verdicts and incidents."""
         records = await self._store.diagnoses(DiagnosisFilter(), "", ROOTS_MAX)
-        failed = [one.diagnosis for one in records if one.diagnosis.category is not Category.NONE]
-        lines = [one.root_cause.text for one in failed if one.root_cause]
+        failures = [record.diagnosis for record in records if record.diagnosis.category is not Category.NONE]
+        lines = [diagnosis.root_cause.text for diagnosis in failures if diagnosis.root_cause]
         incidents = await self._store.incidents(0.0, "", ROOTS_MAX)
-        lines += [text for one in incidents for text in (one.line, *one.signature.message.split("\n")) if text]
+        texts = (text for known in incidents for text in (known.line, *known.signature.message.split("\n")))
+        lines += filter(None, texts)
         roots = [body_of(text.encode("utf-8", "replace"))[1].decode("utf-8", "replace") for text in lines]
         return roots + examples(self._rules.analyzer.knowledge.engine.ruleset)
 
 
 def examples(ruleset: RuleSet) -> list[str]:
-    """Lines that the rules of failures are proven by."""
-    rules = [one for one in ruleset.rules if one.role is not Role.BENIGN and category_of(one.type) is not Category.NONE]
-    texts = [one.text if isinstance(one, Match) else one for rule in rules for one in rule.examples.match]
+    """Example lines of the rules for failures."""
+    rules = [rule for rule in ruleset.rules if rule.role is not Role.BENIGN]
+    matches = [text for rule in rules if category_of(rule.type) is not Category.NONE for text in rule.examples.match]
+    texts = [match.text if isinstance(match, Match) else match for match in matches]
     return [line for text in texts for line in text.split("\n")]
 
 
-def variants(known: Baseline, anchors: Sequence[Anchor]) -> list[list[str]]:
-    """Messages of several clean runs that Drain3 takes for one, the largest groups first, without what could matter."""
+def variants(history: Baseline, anchors: Sequence[Anchor]) -> list[list[str]]:
+    """Messages of several clean runs, as Drain3 groups them, largest first, without lines that could matter."""
     printed = [
         (run.name, text)
-        for run in known.runs
+        for run in history.runs
         for text in run.unmatched
-        if not baseline.matches(known.filters, text)
+        if not baseline.matches(history.filters, text)
         and not _UNEASY.search(text)
         and not any(anchor.text in text for anchor in anchors)
     ]
     groups = templates.group([(text, 0) for _, text in printed])
-    of_several = [one for one in groups if len({printed[index][0] for index in one.members}) > 1]
-    largest = sorted(of_several, key=lambda one: -len(one.members))[:GROUPS_MAX]
-    return [[printed[index][1] for index in one.members[-VARIANTS_MAX:]] for one in largest]
+    across_runs = [group for group in groups if len({printed[index][0] for index in group.members}) > 1]
+    largest = sorted(across_runs, key=lambda group: -len(group.members))[:GROUPS_MAX]
+    return [[printed[index][1] for index in group.members[-VARIANTS_MAX:]] for group in largest]
 
 
 def variables(groups: Sequence[Sequence[Variant]], marker: str, alias: str) -> dict[str, Any]:
-    """marker: stands around what programs printed, and nowhere in it. alias: what machines are called."""
+    """marker: stands around what programs printed, and nowhere in it. alias: prefix of machine names."""
     return {
         "marker": marker,
-        "groups": [[delimited(one.text, marker) for one in group] for group in groups],
+        "groups": [[delimited(variant.text, marker) for variant in group] for group in groups],
         "alias": alias,
     }
 
@@ -207,16 +211,17 @@ def _proposals(answer: FilterProposals | BaseException) -> list[str]:
 
 
 def agreed(answers: Sequence[Sequence[str]], lines: Sequence[Variant]) -> list[str]:
-    """Usable patterns of which every line that they match is matched by ``AGREEING`` answers."""
+    """Usable patterns; every line that one matches must be matched by ``AGREEING`` answers."""
     usable = [[text for text in answer if not fault(text, lines)] for answer in answers]
-    support = Counter(number for answer in usable for number in {n for text in answer for n in _matched(text, lines)})
-    every = dict.fromkeys(text for answer in usable for text in answer)
-    return [text for text in every if all(support[number] >= AGREEING for number in _matched(text, lines))]
+    matched = [{line for text in answer for line in _matched(text, lines)} for answer in usable]
+    support = Counter(line for numbers in matched for line in numbers)
+    proposed = dict.fromkeys(text for answer in usable for text in answer)
+    return [text for text in proposed if all(support[line] >= AGREEING for line in _matched(text, lines))]
 
 
 def fault(pattern: str, lines: Sequence[Variant]) -> str:
-    """Why a pattern cannot be used, "" where it can. It must ask for words of its lines: two of them, and one in the
-    second half where it takes anything."""
+    """Why a pattern cannot be used, "" where it can. It must require two words of its lines, and one of them in the
+    second half if it has a wildcard."""
     try:
         compiled = re2.compile(pattern, _options())
     except re2.error as error:
@@ -233,18 +238,18 @@ def fault(pattern: str, lines: Sequence[Variant]) -> str:
     return ""
 
 
-def _only(line: str, kept: Sequence[re.Match[str]]) -> str:
-    """The line with all letters but those of the kept words made meaningless."""
-    spans = [word.span() for word in kept]
+def _only(line: str, words: Sequence[re.Match[str]]) -> str:
+    """The line with every letter outside the given words replaced by q."""
+    spans = [word.span() for word in words]
     return "".join(
-        char if not char.isalpha() or any(low <= at < high for low, high in spans) else "q"
-        for at, char in enumerate(line)
+        char if not char.isalpha() or any(low <= index < high for low, high in spans) else "q"
+        for index, char in enumerate(line)
     )
 
 
 def _matched(pattern: str, lines: Sequence[Variant]) -> list[int]:
     compiled = re2.compile(pattern, _options())
-    return [number for number, one in enumerate(lines) if compiled.search(one.raw) and compiled.search(one.text)]
+    return [number for number, line in enumerate(lines) if compiled.search(line.raw) and compiled.search(line.text)]
 
 
 def _matches_any(pattern: str, texts: Sequence[str]) -> bool:

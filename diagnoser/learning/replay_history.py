@@ -17,10 +17,10 @@ from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, FeedbackStore, JobStore, LogStore, ReadStore, RuleStore
 
 RECENT, HEALTHY, OTHERS, CONFIRMED = 1000, 200, 200, 300
-"""Newest attempts that are looked through; of these so many completed ones and ones of other types are read, and so
-many confirmed cases."""
+"""Newest attempts that are scanned; how many completed ones and ones of other types are read from them; and how many
+confirmed cases are read."""
 _OF_TYPE = 20
-"""Attempts of one other type: a flood of one failure must not hide the rest."""
+"""Most attempts of any one other type: a flood of one failure must not hide the rest."""
 _PAGE = 200
 
 
@@ -29,7 +29,7 @@ class ReplayStore(RuleStore, FeedbackStore, ReadStore, JobStore, LogStore, Proto
 
 
 class ReplayGroup(Enum):
-    """What a stored attempt is good for."""
+    """Which check a stored attempt serves."""
 
     COMPLETED = auto()
     OTHER_TYPE = auto()
@@ -45,7 +45,7 @@ class ReplayHistory:
         """The case of a diagnosis, without the logs of its nodes."""
         job = await self.store.job(record.attempt.job) or Job(record.attempt.job)
         attempts = await self.store.attempts(record.attempt.job)
-        events = next((one.events for one in attempts if one.key == record.attempt), ())
+        events = next((attempt.events for attempt in attempts if attempt.key == record.attempt), ())
         facts = Facts(job, record.attempt.number, events)
         log = await self.logs.load(record.attempt)
         return LabelledCase(record, facts, await asyncio.to_thread(lambda: log.evidence))
@@ -56,28 +56,28 @@ class ReplayHistory:
         return [await self.case_of(record) for record in await self.store.diagnoses(where, "", limit)]
 
     async def history(self, kind: FailureType, own: AttemptKey) -> AsyncIterator[tuple[ReplayGroup, LabelledCase]]:
-        """What a rule for ``kind`` is held against, without the attempt that it is learned from."""
-        left = {ReplayGroup.COMPLETED: HEALTHY, ReplayGroup.OTHER_TYPE: OTHERS}
+        """What a rule for ``kind`` is replayed on, without the attempt that it is learned from."""
+        remaining = {ReplayGroup.COMPLETED: HEALTHY, ReplayGroup.OTHER_TYPE: OTHERS}
         seen: Counter[FailureType] = Counter()
         async for record in self._recent():
-            part = _part(record, kind)
-            if record.attempt == own or part is None or not left[part]:
+            group = _group_of(record, kind)
+            if record.attempt == own or group is None or not remaining[group]:
                 continue
             seen[known_type(record)] += 1
-            if part is ReplayGroup.OTHER_TYPE and seen[known_type(record)] > _OF_TYPE:
+            if group is ReplayGroup.OTHER_TYPE and seen[known_type(record)] > _OF_TYPE:
                 continue
-            left[part] -= 1
-            yield part, await self.case_of(record)
+            remaining[group] -= 1
+            yield group, await self.case_of(record)
         async for record in self._confirmed():
             if record.attempt != own:
                 yield ReplayGroup.CONFIRMED, await self.case_of(record)
 
     async def in_clean_runs(self, case: LabelledCase, root: Line) -> bool:
-        """Whether clean runs of the job's family print lines like ``root`` (where such runs are remembered)."""
+        """Whether clean runs of the job's family print lines like ``root`` (where such runs are stored)."""
         family = clean_runs_id(case.facts.job)
         stored = (await self.store.node_parts([family], 0, newest=baseline.KEPT)).get(family, [])
         log = await self.logs.load(case.record.attempt)
-        return await asyncio.to_thread(_is_known, log, stored, root)
+        return await asyncio.to_thread(_printed_by_clean_runs, log, stored, root)
 
     async def _recent(self) -> AsyncIterator[DiagnosisRecord]:
         after, count = "", 0
@@ -88,14 +88,14 @@ class ReplayHistory:
             after = page[-1].id
 
     async def _confirmed(self) -> AsyncIterator[DiagnosisRecord]:
-        for one in await self.store.confirmed(CONFIRMED):
-            record = await self.store.diagnosis(one)
+        for diagnosis in await self.store.confirmed(CONFIRMED):
+            record = await self.store.diagnosis(diagnosis)
             if record and category_of(known_type(record)) is not Category.UNKNOWN:
                 yield record
 
 
-def _part(record: DiagnosisRecord, kind: FailureType) -> ReplayGroup | None:
-    """A model's word, and that of an incident, are no proof that an attempt is of another type."""
+def _group_of(record: DiagnosisRecord, kind: FailureType) -> ReplayGroup | None:
+    """A verdict of a model or an incident does not prove that an attempt is of another type."""
     verdict, cause = record.diagnosis, known_type(record)
     if verdict.outcome is Outcome.COMPLETED and cause is FailureType.COMPLETED:
         return ReplayGroup.COMPLETED
@@ -105,6 +105,6 @@ def _part(record: DiagnosisRecord, kind: FailureType) -> ReplayGroup | None:
     return ReplayGroup.OTHER_TYPE
 
 
-def _is_known(log: AttemptLog, stored: Sequence[bytes], root: Line) -> bool:
+def _printed_by_clean_runs(log: AttemptLog, stored: Sequence[bytes], root: Line) -> bool:
     diff = baseline.diff(log.digest, baseline.load(stored))
     return diff.runs >= RUNS_NEEDED and (root.number, root.stream) in diff.known

@@ -29,7 +29,7 @@ _FOLLOWED = frozenset({"explained by the root", "came after the root"})
 
 @dataclass(frozen=True, slots=True)
 class LabelledCase:
-    """A stored attempt. known: what is known of its cause: a person's word, else the machine's."""
+    """A stored attempt. known_type: its cause by a person's feedback, else by the verdict."""
 
     record: DiagnosisRecord
     facts: Facts
@@ -44,7 +44,7 @@ class LabelledCase:
 class RuleContext:
     """What a rule is written from; all text is pseudonymized. healthy: lines of logs in which nothing was wrong.
 
-    around: lines just before and after the root, in their order. alias: how machines are called.
+    around: lines just before and after the root, in their order. alias: prefix of machine names.
     """
 
     type: FailureType
@@ -58,14 +58,14 @@ class RuleContext:
 
 
 def known_type(record: DiagnosisRecord) -> FailureType:
-    """The cause as people named it last, else the machine's verdict."""
+    """The cause as people named it last, else by the verdict."""
     feedback = feedback_on(record)
     return feedback.type if feedback and feedback.type else record.diagnosis.type
 
 
 def root_of(case: LabelledCase) -> Line | None:
-    """The kept line that shows the cause: the one that a person named, else the machine's, else the only one that
-    complains of something of its own."""
+    """The kept line that shows the cause: the one that a person named, else the verdict's, else the only complaint
+    that says something specific."""
     feedback, root = feedback_on(case.record), case.record.diagnosis.root_cause
     lines = case.evidence.lines
     if feedback and feedback.root_line:
@@ -74,7 +74,7 @@ def root_of(case: LabelledCase) -> Line | None:
     if root is None:
         return _only_complaint(case.evidence)
     place = root.line, root.source
-    return next((one for one in lines if (one.number, one.stream.source) == place and one.text == root.text), None)
+    return next((line for line in lines if (line.number, line.stream.source, line.text) == (*place, root.text)), None)
 
 
 def _only_complaint(evidence: Evidence) -> Line | None:
@@ -87,7 +87,7 @@ def _only_complaint(evidence: Evidence) -> Line | None:
 
 
 def from_case(case: LabelledCase, root: Line, healthy: Iterable[str], redact: Redactor) -> RuleContext:
-    """healthy: pseudonymized lines, in any order; the most alike to the root line are kept."""
+    """healthy: pseudonymized lines, in any order; those most like the root line are kept."""
     pseudonyms = _pseudonymizer(case, redact)
     line = hidden(root.body, pseudonyms)
     diagnosis, feedback = case.record.diagnosis, feedback_on(case.record)
@@ -95,7 +95,7 @@ def from_case(case: LabelledCase, root: Line, healthy: Iterable[str], redact: Re
     return RuleContext(
         type=case.known_type,
         line=line,
-        around=tuple(hidden(one.body, pseudonyms) for one in _around(case.evidence.lines, root)),
+        around=tuple(hidden(neighbour.body, pseudonyms) for neighbour in _around(case.evidence.lines, root)),
         healthy=nearest(line, (*healthy, *routine(case, redact, root))),
         explains=_explains(diagnosis, case.known_type, root),
         blame=_blame(case, root),
@@ -105,9 +105,9 @@ def from_case(case: LabelledCase, root: Line, healthy: Iterable[str], redact: Re
 
 
 def routine(case: LabelledCase, redact: Redactor, root: Line | None = None) -> list[str]:
-    """Lines that this run printed again and again, pseudonymized; of a failed run those of the time before its root."""
+    """Lines that this run printed repeatedly, pseudonymized; of a failed run only those before its root."""
     pseudonyms = _pseudonymizer(case, redact)
-    templates = (one for one in case.evidence.templates if root is None or _was_before(one, root))
+    templates = [template for template in case.evidence.templates if root is None or _was_before(template, root)]
     return [hidden(sample, pseudonyms) for template in templates for sample in template.samples[:1]]
 
 
@@ -117,13 +117,13 @@ def _was_before(template: Template, root: Line) -> bool:
 
 
 def hidden(text: str, pseudonyms: Pseudonymizer) -> str:
-    """``text`` pseudonymized, with placeholders that are one word each. What only looks like a host is none as well.
+    """``text`` pseudonymized, with placeholders that are one word each. What only looks like a host is masked too.
 
-    Masked before it is cut: half a secret has not its shape.
+    Masked before it is cut: half a secret no longer looks like one.
     """
-    hidden = _PLACEHOLDER.sub(lambda found: found.group().replace(" ", "-"), pseudonyms.hide(text))
+    masked = _PLACEHOLDER.sub(lambda match: match.group().replace(" ", "-"), pseudonyms.hide(text))
     prefix = pseudonyms.hosts.prefix
-    return _HOST.sub(lambda found: _alias(found.group(), prefix), hidden)[:LONGEST].strip()
+    return _HOST.sub(lambda match: _alias(match.group(), prefix), masked)[:LONGEST].strip()
 
 
 def _alias(word: str, prefix: str) -> str:
@@ -131,15 +131,15 @@ def _alias(word: str, prefix: str) -> str:
 
 
 def nearest(line: str, others: Iterable[str], most: int = 3) -> tuple[str, ...]:
-    """Of the other lines those that look most like ``line``, the nearest first, without repetitions."""
-    mine = _vector(line)
-    found = {hashing.normalised(text): text for text in others if text.strip() and text != line}
-    ranked = sorted(found.values(), key=lambda text: (-float(_vector(text) @ mine), text))
+    """The other lines that look most like ``line``, the nearest first, without repetitions."""
+    own_vector = _vector(line)
+    by_shape = {hashing.normalised(text): text for text in others if text.strip() and text != line}
+    ranked = sorted(by_shape.values(), key=lambda text: (-float(_vector(text) @ own_vector), text))
     return tuple(ranked[:most])
 
 
 def feedback_on(record: DiagnosisRecord) -> Feedback | None:
-    """What people said last."""
+    """The latest feedback."""
     return record.feedback[0] if record.feedback else None
 
 
@@ -152,14 +152,14 @@ def _pseudonymizer(case: LabelledCase, redact: Redactor) -> Pseudonymizer:
 
 
 def _around(lines: Sequence[Line], root: Line) -> list[Line]:
-    near = [one for one in lines if one.stream == root.stream and abs(one.number - root.number) <= 10 and one != root]
-    return near[:20]
+    same_stream = (line for line in lines if line.stream == root.stream and line != root)
+    return [line for line in same_stream if abs(line.number - root.number) <= 10][:20]
 
 
 def _explains(diagnosis: Diagnosis, own: FailureType, root: Line) -> tuple[FailureType, ...]:
     """Types that came with this failure, after its root."""
-    followed = [one.type for one in diagnosis.symptoms]
-    followed += [one.type for one in diagnosis.rejected if one.why in _FOLLOWED and one.line > root.number]
+    followed = [symptom.type for symptom in diagnosis.symptoms]
+    followed += [rival.type for rival in diagnosis.rejected if rival.why in _FOLLOWED and rival.line > root.number]
     if diagnosis.root_cause and diagnosis.root_cause.line > root.number:
         followed.append(diagnosis.type)
     failures = (kind for kind in followed if category_of(kind) not in (Category.NONE, Category.UNKNOWN))
@@ -167,7 +167,7 @@ def _explains(diagnosis: Diagnosis, own: FailureType, root: Line) -> tuple[Failu
 
 
 def _blame(case: LabelledCase, root: Line) -> Blame:
-    """The line speaks of the rank that prints it only where that rank's node is known to be the culprit."""
+    """The line blames the rank that prints it only where that rank's node is known to be the culprit."""
     feedback = feedback_on(case.record)
     named = feedback.node if feedback else None
     node = named or next((suspect.node for suspect in case.record.diagnosis.nodes[:1]), None)

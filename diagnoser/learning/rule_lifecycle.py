@@ -23,8 +23,8 @@ from diagnoser.ports import Clock, LearnedRuleQuery
 from diagnoser.rules.schema import RuleSet
 
 US = "diagnoser"
-_MODELS = 3
-"""Completed attempts from which counter-examples are taken."""
+_COMPLETED_READ = 3
+"""Completed attempts that counter-examples are read from."""
 _HITS = 200
 
 
@@ -51,35 +51,35 @@ class RuleLifecycle:
         metrics: Metrics,
         rule_writer: LLMRuleWriter | None = None,
     ) -> None:
-        """rule_writer: the model that writes rules; without one the shape of the line does."""
+        """rule_writer: the model that writes rules; without one rules come from the shape of the line."""
         self._cases = cases
         self._store = cases.store
-        self._shelf = registry
+        self._registry = registry
         self._clock = clock
-        self._terms = terms
+        self._config = terms
         self._metrics = metrics
         self._rule_writer = rule_writer
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
-        """Until it is cancelled. A database that is away is waited for."""
+        """Until it is cancelled; waits while the database is away."""
         while True:
             try:
                 await self.step()
             except Unavailable as error:
                 self._log.warning("rule_learning_waits", error=str(error))
-            await asyncio.sleep(self._terms.poll)
+            await asyncio.sleep(self._config.poll)
 
     async def step(self) -> int:
-        """One step on each rule that waits for one, and promotions: the number of rules that changed."""
+        """One step on a waiting rule, then promotions and retirements. Returns how many rules changed."""
         waiting = LearnedRuleQuery((LearnedState.PROPOSED,))
         changed = 0
         if await self._store.learned(waiting, "", 1):
-            for rule in await self._store.claim_rules(self._clock(), self._terms.lease, 1):
-                changed += await self._tried(rule)
+            for rule in await self._store.claim_rules(self._clock(), self._config.lease, 1):
+                changed += await self._try_step(rule)
         return changed + await self._judge()
 
-    async def _tried(self, rule: LearnedRule) -> bool:
+    async def _try_step(self, rule: LearnedRule) -> bool:
         try:
             after = await self._next(rule)
             await self._store.change_rule(rule, after)
@@ -87,13 +87,13 @@ class RuleLifecycle:
             return False
         except Unavailable:
             raise
-        except Exception as error:  # one rule that cannot be worked on must not stop the others; its lease is the wait
+        except Exception as error:  # one bad rule must not stop the others; it is retried when its lease runs out
             self._log.error("rule_failed", rule=rule.id, error_class=type(error).__name__, exc_info=error)
             return False
-        self._tell(rule, after)
+        self._announce(rule, after)
         return True
 
-    def _tell(self, before: LearnedRule, after: LearnedRule) -> None:
+    def _announce(self, before: LearnedRule, after: LearnedRule) -> None:
         why = after.history[-1].why if after.state is not before.state else "written"
         self._log.info("rule_handled", rule=after.id, state=str(after.state), why=why)
         if after.state is not before.state:
@@ -108,94 +108,94 @@ class RuleLifecycle:
         root = rule_context.root_of(case)
         if root is None:
             return self._refused(rule, "no kept line is known to show the cause: say its number with the feedback")
-        return await (self._tested(rule, case, root) if rule.text else self._written(rule, case, root))
+        return await (self._test(rule, case, root) if rule.text else self._write(rule, case, root))
 
-    async def _written(self, rule: LearnedRule, case: LabelledCase, root: Line) -> LearnedRule:
-        if other := await self._known(rule, case, root):
+    async def _write(self, rule: LearnedRule, case: LabelledCase, root: Line) -> LearnedRule:
+        if other := await self._already_known(rule, case, root):
             return self._refused(rule, f"{other} knows this failure already")
-        given = await self._lesson(case, root)
+        context = await self._rule_context(case, root)
 
         def sound(text: str) -> str:
-            """The tests that need no history."""
-            found = self._quick(rule, text, case, root)[0]
-            return "; ".join(f"{gate.name}: {gate.reason}" for gate in found if not gate.passed)
+            """What is wrong with the text, as far as no history is needed to tell."""
+            results = self._quick_checks(rule, text, case, root)[0]
+            return "; ".join(f"{gate.name}: {gate.reason}" for gate in results if not gate.passed)
 
-        text, author = await writer.write(self._rule_writer, rule.id, given, sound)
+        text, author = await writer.write(self._rule_writer, rule.id, context, sound)
         self._metrics.observe_rule_writing(author.calls, author)
         if not text:
             return self._refused(replace(rule, author=author), "the line says no more than any failure does")
         return replace(rule, text=text, author=author, changed=self._clock())
 
-    async def _lesson(self, case: LabelledCase, root: Line) -> rule_context.RuleContext:
-        mask = self._terms.mask
-        healthy = [text for one in await self._cases.completed(_MODELS) for text in rule_context.routine(one, mask)]
+    async def _rule_context(self, case: LabelledCase, root: Line) -> rule_context.RuleContext:
+        mask = self._config.mask
+        completed = await self._cases.completed(_COMPLETED_READ)
+        healthy = [text for healthy_case in completed for text in rule_context.routine(healthy_case, mask)]
         return rule_context.from_case(case, root, healthy, mask)
 
-    async def _known(self, rule: LearnedRule, case: LabelledCase, root: Line) -> str:
+    async def _already_known(self, rule: LearnedRule, case: LabelledCase, root: Line) -> str:
         """The learned rule that recognises this root line as the same type, if one does."""
-        held = await self._store.learned(LearnedRuleQuery(LOADED), "", 1000)
-        for other in held:
-            found = rule_registry.read([other]).rules
-            if other.type == rule.type and found and root.text in validation.hits(found[0], case.evidence):
+        for other in await self._store.learned(LearnedRuleQuery(LOADED), "", 1000):
+            rules = rule_registry.read([other]).rules
+            if other.type == rule.type and rules and root.text in validation.hits(rules[0], case.evidence):
                 return other.id
         return ""
 
-    async def _tested(self, rule: LearnedRule, case: LabelledCase, root: Line) -> LearnedRule:
-        found, ruleset = await asyncio.to_thread(self._quick, rule, rule.text, case, root)
-        if validation.passed(found) and ruleset:
-            found += await self._long(ruleset, case, root)
-        tested = replace(rule, gates=validation.masked(found, self._terms.mask))
-        if validation.passed(found):
+    async def _test(self, rule: LearnedRule, case: LabelledCase, root: Line) -> LearnedRule:
+        results, ruleset = await asyncio.to_thread(self._quick_checks, rule, rule.text, case, root)
+        if validation.passed(results) and ruleset:
+            results += await self._history_checks(ruleset, case, root)
+        tested = replace(rule, gates=validation.masked(results, self._config.mask))
+        if validation.passed(results):
             return tested.moved(LearnedState.SHADOW, by=US, why="passed every gate", now=self._clock())
-        return await self._failed(tested, case, root)
+        return await self._fall_back(tested, case, root)
 
-    async def _failed(self, rule: LearnedRule, case: LabelledCase, root: Line) -> LearnedRule:
-        """A model's rule that a gate refused: the shape of the line has a try."""
+    async def _fall_back(self, rule: LearnedRule, case: LabelledCase, root: Line) -> LearnedRule:
+        """A gate refused a model's rule: try one made from the shape of the line."""
         why = next(f"{gate.name}: {gate.reason}" for gate in rule.gates if not gate.passed)
-        given = await self._lesson(case, root)
-        draft = template_rules.from_shape(given) if rule.author.name != writer.TEMPLATE else None
+        context = await self._rule_context(case, root)
+        draft = template_rules.from_shape(context) if rule.author.name != writer.TEMPLATE else None
         if draft is None:
             return self._refused(rule, why)
         author = replace(rule.author, name=writer.TEMPLATE, failure=f"the model's rule was refused: {why}"[:300])
-        text = template_rules.rule_text(rule.id, given, draft)
-        again = replace(rule, text=text, author=author)
-        return again.moved(LearnedState.PROPOSED, by=US, why=author.failure, now=self._clock())
+        text = template_rules.rule_text(rule.id, context, draft)
+        retry = replace(rule, text=text, author=author)
+        return retry.moved(LearnedState.PROPOSED, by=US, why=author.failure, now=self._clock())
 
-    def _quick(
+    def _quick_checks(
         self, rule: LearnedRule, text: str, case: LabelledCase, root: Line
     ) -> tuple[tuple[ValidationResult, ...], RuleSet | None]:
-        """What the rule itself and its own case say."""
-        first, ruleset = validation.compiles(rule.id, text, rule.type)
+        """Gates that need only the rule and its own case."""
+        compiled, ruleset = validation.compiles(rule.id, text, rule.type)
         if ruleset is None:
-            return (first,), None
-        analyzer, (one,) = self._shelf.analyzer, ruleset.rules
-        told = analyzer.with_rules(ruleset).diagnose_with_node_logs(case.evidence, case.facts)
+            return (compiled,), None
+        analyzer, (parsed,) = self._registry.analyzer, ruleset.rules
+        verdict = analyzer.with_rules(ruleset).diagnose_with_node_logs(case.evidence, case.facts)
         return (
-            first,
-            validation.specific(one, root.body),
+            compiled,
+            validation.specific(parsed, root.body),
             validation.its_examples(ruleset, analyzer),
-            validation.own_case(one, root, told),
+            validation.own_case(parsed, root, verdict),
         ), ruleset
 
-    async def _long(self, ruleset: RuleSet, case: LabelledCase, root: Line) -> tuple[ValidationResult, ...]:
-        """What other rules' examples and the stored history say."""
-        analyzer, (rule,) = self._shelf.analyzer, ruleset.rules
+    async def _history_checks(self, ruleset: RuleSet, case: LabelledCase, root: Line) -> tuple[ValidationResult, ...]:
+        """Gates that need other rules' examples and the stored history."""
+        analyzer, (rule,) = self._registry.analyzer, ruleset.rules
         shipped = validation.shipped_examples(
             rule, await asyncio.to_thread(validation.foreign_examples, analyzer, rule)
         )
-        changed = analyzer.with_rules(ruleset)
+        extended = analyzer.with_rules(ruleset)
 
-        def diagnose(one: LabelledCase, with_rule: bool) -> Diagnosis:
-            return (changed if with_rule else analyzer).diagnose_with_node_logs(one.evidence, one.facts)
+        def diagnose(replayed: LabelledCase, with_rule: bool) -> Diagnosis:
+            return (extended if with_rule else analyzer).diagnose_with_node_logs(replayed.evidence, replayed.facts)
 
         history = RuleHistory(rule, diagnose)
-        take = {
+        collect = {
             ReplayGroup.COMPLETED: history.completed,
             ReplayGroup.OTHER_TYPE: history.of_other_type,
             ReplayGroup.CONFIRMED: history.a_confirmed,
         }
-        async for part, other in self._cases.history(FailureType(rule.type), case.record.attempt):
-            await asyncio.to_thread(take[part], other)
+        async for group, other in self._cases.history(FailureType(rule.type), case.record.attempt):
+            await asyncio.to_thread(collect[group], other)
         if await self._cases.in_clean_runs(case, root):
             history.against = {validation.ValidationCheck.HEALTHY: "clean runs of this job family print such a line"}
         return (shipped, *history.gates())
@@ -204,18 +204,18 @@ class RuleLifecycle:
         """Promote what proved itself in shadow; retire what a person found wrong in force."""
         changed = 0
         for rule in await self._store.learned(LearnedRuleQuery(LOADED), "", 1000):
-            after = await self._judged(rule)
+            after = await self._verdict_on(rule)
             if after:
                 try:
                     await self._store.change_rule(rule, after)
                 except (Conflict, NotFound):
                     continue
-                self._tell(rule, after)
+                self._announce(rule, after)
                 changed += 1
         return changed
 
-    async def _judged(self, rule: LearnedRule) -> LearnedRule | None:
-        counts, enough = rule.counts, self._terms.promote_after
+    async def _verdict_on(self, rule: LearnedRule) -> LearnedRule | None:
+        counts, enough = rule.counts, self._config.promote_after
         if rule.state is LearnedState.SHADOW and enough and counts.confirmed >= enough and not counts.wrong:
             why = f"{counts.confirmed} confirmed hits in shadow, none wrong"
             return rule.moved(LearnedState.ACTIVE, by=US, why=why, now=self._clock())
@@ -228,7 +228,7 @@ class RuleLifecycle:
         return None
 
     def _refused(self, rule: LearnedRule, why: str) -> LearnedRule:
-        return rule.moved(LearnedState.REFUSED, by=US, why=self._terms.mask(why), now=self._clock())
+        return rule.moved(LearnedState.REFUSED, by=US, why=self._config.mask(why), now=self._clock())
 
 
 def _wrong_since(hit: RuleHit, since: float) -> bool:
@@ -236,26 +236,26 @@ def _wrong_since(hit: RuleHit, since: float) -> bool:
 
 
 def promoted(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
-    """A person lets the rule decide. Raises Conflict where it is not on trial."""
+    """A person lets the rule decide. Raises Conflict unless it is in shadow."""
     if rule.state is not LearnedState.SHADOW:
         raise Conflict(f"rule {rule.id} is {rule.state}: only a rule in shadow can be promoted")
     return rule.moved(LearnedState.ACTIVE, by=by, why=why or "promoted by a person", now=now)
 
 
 def retired(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
-    """Raises Conflict where there is nothing to take back."""
+    """A person withdraws the rule. Raises Conflict unless it is in shadow or in force."""
     if rule.state not in LOADED:
         raise Conflict(f"rule {rule.id} is {rule.state}: only a rule in shadow or in force can be retired")
     return rule.moved(LearnedState.RETIRED, by=by, why=why or "retired by a person", now=now)
 
 
 def restored(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
-    """Undo: the rule passes the gates again, as history has gone on, and is then in shadow. Raises Conflict."""
+    """Undo: the rule must pass the gates again, because history has grown, and is then in shadow. Raises Conflict."""
     if rule.state is not LearnedState.RETIRED or not rule.text:
         raise Conflict(f"rule {rule.id} is {rule.state}: only a rule that was retired can be brought back")
     return rule.moved(LearnedState.PROPOSED, by=by, why=why or "brought back by a person", now=now)
 
 
 def file_of(rule: LearnedRule) -> str:
-    """Where the rule stands in a folder of rules."""
+    """Path of the rule in a folder of rules."""
     return f"{category_of(FailureType(rule.type))}/{rule.id}.yaml"

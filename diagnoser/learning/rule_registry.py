@@ -25,7 +25,7 @@ _PAGE = 500
 
 @dataclass(frozen=True)
 class RuleSnapshot:
-    """One state of the shelf. rules: those in shadow and active, by id. reader: with the active ones.
+    """One state of the rules. rules: those in shadow and active, by id. analyzer: with the active ones.
 
     trial: knows only the rules in shadow.
     """
@@ -40,15 +40,15 @@ class RuleSnapshot:
 
 
 BuildSnapshot = Callable[[LogAnalyzer, int, Sequence[LearnedRule]], RuleSnapshot]
-"""The site's own reader, revision and rules -> what is used from now on. Runs in a thread."""
+"""The site's own analyzer, revision and rules -> the snapshot used from now on. Runs in a thread."""
 
 
 def build_snapshot(base: LogAnalyzer, revision: int, rules: Sequence[LearnedRule]) -> RuleSnapshot:
     """A rule that this version of the code cannot read is left out, with a warning: the others go on."""
-    held = RuleSnapshot(revision, tuple(rules), base, Engine(RuleSet((), "")))
-    active = read(held.of(LearnedState.ACTIVE))
+    snapshot = RuleSnapshot(revision, tuple(rules), base, Engine(RuleSet((), "")))
+    active = read(snapshot.of(LearnedState.ACTIVE))
     analyzer = base.with_rules(active) if active.rules else base
-    return RuleSnapshot(revision, held.rules, analyzer, Engine(read(held.of(LearnedState.SHADOW))))
+    return RuleSnapshot(revision, snapshot.rules, analyzer, Engine(read(snapshot.of(LearnedState.SHADOW))))
 
 
 def read(rules: Sequence[LearnedRule]) -> RuleSet:
@@ -56,8 +56,8 @@ def read(rules: Sequence[LearnedRule]) -> RuleSet:
     sound: dict[str, str] = {}
     for rule in rules:
         try:
-            (found,) = parse(rule.text).rules
-            sound[path_of(found)] = rule.text
+            (parsed,) = parse(rule.text).rules
+            sound[path_of(parsed)] = rule.text
         except RuleFaults as faults:
             structlog.get_logger().warning("learned_rule_unreadable", rule=rule.id, faults=str(faults))
     return schema.load(sound)
@@ -69,13 +69,13 @@ def parse(text: str) -> RuleSet:
 
 
 def _path(text: str) -> str:
-    """Where the rule must stand. For a text that is no rule any path does: its faults are told anyway."""
+    """The path that the rule must have. For a text that is no rule any path does: its faults are reported anyway."""
     rule, _ = yaml_loader.read("rule.yaml", text, Rule)
     return path_of(rule) if rule else "rule.yaml"
 
 
 class RuleRegistry:
-    """One a process. ``reader`` is what reads logs now; ask for it each time, and use one for one piece of work."""
+    """One a process. ``analyzer`` changes when rules do: read it once per piece of work and do not keep it."""
 
     def __init__(
         self, base: LogAnalyzer, store: RuleStore, clock: Clock, build: BuildSnapshot = build_snapshot
@@ -92,7 +92,7 @@ class RuleRegistry:
         return self.snapshot.analyzer
 
     async def refresh(self) -> bool:
-        """Take over what changed; whether something did. Raises Unavailable."""
+        """Load the rules if they changed; returns whether they did. Raises Unavailable."""
         if await self._store.rules_revision() == self.snapshot.revision:
             return False
         async with self._turn:
@@ -108,13 +108,13 @@ class RuleRegistry:
         return self.analyzer.compressor()
 
     async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis:
-        """By the rules that are in use when the diagnosis begins."""
+        """Uses the rules that are in force when the diagnosis begins."""
         return await asyncio.to_thread(self.analyzer.analyze, log, facts, self._clock())
 
     async def _load(self) -> list[LearnedRule]:
-        found: list[LearnedRule] = []
-        where, after = LearnedRuleQuery(LOADED), ""
-        while page := await self._store.learned(where, after, _PAGE):
-            found += page
+        rules: list[LearnedRule] = []
+        query, after = LearnedRuleQuery(LOADED), ""
+        while page := await self._store.learned(query, after, _PAGE):
+            rules += page
             after = page[-1].id
-        return found
+        return rules

@@ -1,6 +1,6 @@
 """Looks at every verdict: what it proves about an earlier recovery, and which learned rules hit or would have.
 
-None of it holds a verdict up: what fails here is told in the log and left out.
+None of it delays a verdict: a failure here is logged and skipped.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class PlanningStore(ReplayStore, RecoveryStore, Protocol):
 
 @dataclass(frozen=True)
 class ShadowEvaluator:
-    """As the worker wants it: ``confirm_from_recovery`` before a verdict is saved, ``observe`` when it is published."""
+    """Called by the worker: ``confirm_from_recovery`` before a verdict is saved, ``observe`` when it is published."""
 
     store: PlanningStore
     registry: RuleRegistry
@@ -64,16 +64,16 @@ class ShadowEvaluator:
             structlog.get_logger().error("shadow_evaluation_failed", job=record.attempt.job, exc_info=error)
 
     async def _settle(self, record: DiagnosisRecord) -> None:
-        """A person may have spoken already: about an earlier diagnosis of the attempt, or just now."""
-        told = await self.store.diagnosis(record.id)
-        if told and told.feedback:
-            await self.store.judge_hits(record.attempt, known_type(told))
+        """Feedback may exist already: on an earlier diagnosis of the attempt, or given just now."""
+        current = await self.store.diagnosis(record.id)
+        if current and current.feedback:
+            await self.store.judge_hits(record.attempt, known_type(current))
 
     async def _confirm(self, claim: Claim, record: DiagnosisRecord) -> None:
         """A plan that acted on a cause, after which the training came further than before, confirms that cause."""
         plans = await self.store.plans(PlanFilter(job=record.attempt.job), "", _PLANS)
         plans += await self.store.plans(PlanFilter(PlanState.REACHED.value), "", _PLANS)
-        plan = next((one for one in plans if is_before(one, record.attempt)), None)
+        plan = next((candidate for candidate in plans if is_before(candidate, record.attempt)), None)
         if plan is None or not proves(plan, claim, record):
             return
         earlier = await self.store.diagnosis(plan.diagnosis)
@@ -100,13 +100,13 @@ def proves(plan: Plan, claim: Claim, record: DiagnosisRecord) -> bool:
     verdict = record.diagnosis
     if retry_history.fingerprint(verdict) == plan.fingerprint:
         return False
-    far = retry_history.progress(verdict, claim.attempt)
-    return verdict.outcome is Outcome.COMPLETED or retry_history.further(far, plan.progress)
+    reached = retry_history.progress(verdict, claim.attempt)
+    return verdict.outcome is Outcome.COMPLETED or retry_history.further(reached, plan.progress)
 
 
 def learned_rule_hits(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> list[RuleHit]:
     """Learned rules that decided this attempt, or would have."""
-    return [*_decided(snapshot, record), *_would(snapshot, record, log, facts)]
+    return [*_decided(snapshot, record), *_would_decide(snapshot, record, log, facts)]
 
 
 def _decided(snapshot: RuleSnapshot, record: DiagnosisRecord) -> Iterator[RuleHit]:
@@ -115,17 +115,17 @@ def _decided(snapshot: RuleSnapshot, record: DiagnosisRecord) -> Iterator[RuleHi
             yield RuleHit(rule.id, record.attempt, record.created, record.id, active=True)
 
 
-def _would(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Iterator[RuleHit]:
+def _would_decide(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Iterator[RuleHit]:
     if not snapshot.trial.ruleset.rules:
         return
     evidence = log.evidence
     for rule in {hit.rule.id: hit.rule for hit in snapshot.trial.match(evidence)}.values():
-        told = snapshot.analyzer.with_rules(RuleSet((rule,), rule.id)).diagnose_with_node_logs(evidence, facts)
-        if told.decided_by == f"rule:{rule.id}":
+        shadow = snapshot.analyzer.with_rules(RuleSet((rule,), rule.id)).diagnose_with_node_logs(evidence, facts)
+        if shadow.decided_by == f"rule:{rule.id}":
             hit = RuleHit(rule.id, record.attempt, record.created, record.id)
-            yield replace(hit, verdict=HitVerdict.WRONG) if _contradicts(record.diagnosis, told) else hit
+            yield replace(hit, verdict=HitVerdict.WRONG) if _contradicts(record.diagnosis, shadow) else hit
 
 
-def _contradicts(verdict: Diagnosis, told: Diagnosis) -> bool:
-    """A rule that is in force, and stable, knows another cause."""
-    return verdict.grounds.stable and verdict.decided_by.startswith("rule:") and verdict.type is not told.type
+def _contradicts(verdict: Diagnosis, shadow: Diagnosis) -> bool:
+    """Whether a stable rule in force decided for another cause."""
+    return verdict.grounds.stable and verdict.decided_by.startswith("rule:") and verdict.type is not shadow.type

@@ -32,7 +32,7 @@ _VARYING: tuple[tuple[str, str], ...] = (
 )
 _SPLIT = re.compile("|".join(f"({pattern})" for pattern, _ in _VARYING))
 _CODED = re.compile(r"(?i)(?:errno|error|err|code|status|s?xid|signal|exit|rc|ret|returned)[ :=(#\[]*$")
-"""Before a number that says what went wrong: it stays."""
+"""Words before a number that says what went wrong: such a number stays in the pattern."""
 _SPECIAL = re.compile(r"([\\.^$|()\[\]{}*+?])")
 _WORD = re.compile(r"[^\W\d_]+")
 
@@ -49,11 +49,11 @@ class RuleDraft:
 
 
 def from_shape(context: RuleContext) -> RuleDraft | None:
-    """None where the line says no more than any failure does."""
+    """None where the line says nothing specific."""
     parts = _parts(context.line[:_LENGTH])
     anchor = max((_anchor(text) for text, wild in parts if not wild), key=worth, default="")
-    said = Signature(" ".join(text for text, wild in parts if not wild))
-    if len(anchor) < _LEAST_ANCHOR or not worth(anchor)[0] or not signature.is_telling(said):
+    literals = Signature(" ".join(text for text, wild in parts if not wild))
+    if len(anchor) < _LEAST_ANCHOR or not worth(anchor)[0] or not signature.is_telling(literals):
         return None
     pattern = "".join(wild or _literal(text) for text, wild in parts)
     title = " ".join("".join("..." if wild else text for text, wild in parts).split())
@@ -77,14 +77,14 @@ def rule_text(id: str, context: RuleContext, draft: RuleDraft) -> str:
         "mitigation": draft.mitigation or f"A person named this line as the cause ({context.type}): look at it first.",
         "examples": {"match": [context.line], "no_match": list(_counter_examples(context, draft.patterns))},
     }
-    kept = {name: value for name, value in rule.items() if value not in ([], "")}
-    return str(yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=110))
+    fields = {name: value for name, value in rule.items() if value not in ([], "")}
+    return str(yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=110))
 
 
 def _counter_examples(context: RuleContext, patterns: Sequence[str]) -> tuple[str, ...]:
-    """Healthy lines that look alike and do not match. One that does match is left to the gates, which look at all."""
-    found = tuple(text for text in context.healthy if not any(_hits(pattern, text) for pattern in patterns))
-    return found or (_FALLBACK,)
+    """Healthy lines that look alike and do not match. One that does match is not hidden here: the gates report it."""
+    unmatched = tuple(text for text in context.healthy if not any(_hits(pattern, text) for pattern in patterns))
+    return unmatched or (_FALLBACK,)
 
 
 def _hits(pattern: str, text: str) -> bool:
@@ -100,33 +100,33 @@ def _parts(line: str) -> list[tuple[str, str]]:
     """(text, what takes its place or "" where it stays), without what varies at both ends."""
     parts: list[tuple[str, str]] = []
     end = 0
-    for found in _SPLIT.finditer(line):
-        if found.lastindex == len(_VARYING) and _CODED.search(line[: found.start()]):
+    for match in _SPLIT.finditer(line):
+        if match.lastindex == len(_VARYING) and _CODED.search(line[: match.start()]):
             continue
-        if found.start() > end:
-            parts.append((line[end : found.start()], ""))
-        parts.append((found.group(), _VARYING[(found.lastindex or 1) - 1][1]))
-        end = found.end()
+        if match.start() > end:
+            parts.append((line[end : match.start()], ""))
+        parts.append((match.group(), _VARYING[(match.lastindex or 1) - 1][1]))
+        end = match.end()
     parts.append((line[end:], ""))
-    said = [number for number, (text, wild) in enumerate(parts) if not wild and _WORD.search(text)]
-    kept = parts[said[0] : said[-1] + 1] if said else []
-    if kept:
-        kept[0] = (kept[0][0].lstrip(" ])>}:-|,."), kept[0][1])
-        kept[-1] = (kept[-1][0].rstrip(" [(<{:-|,"), kept[-1][1])
-    return kept
+    worded = [number for number, (text, wild) in enumerate(parts) if not wild and _WORD.search(text)]
+    core = parts[worded[0] : worded[-1] + 1] if worded else []
+    if core:
+        core[0] = (core[0][0].lstrip(" ])>}:-|,."), core[0][1])
+        core[-1] = (core[-1][0].rstrip(" [(<{:-|,"), core[-1][1])
+    return core
 
 
 def _anchor(text: str) -> str:
-    """Of a literal piece what every line must hold: on one line, without digits, whole words."""
+    """The part of a literal piece that every line must contain: without digits, in whole words."""
     pieces = [piece.strip() for piece in re.split(r"\d+|\s{2,}", text)]
     best = max(pieces, key=worth)
     return best if len(best) <= _ANCHOR else best[:_ANCHOR].rpartition(" ")[0] or best[:_ANCHOR]
 
 
 def worth(text: str) -> tuple[int, int]:
-    """How much an anchor tells: words that not every failure says, then its length."""
-    told = [word for word in _WORD.findall(text.casefold()) if len(word) > 2 and word not in signature.COMMON]
-    return len(told), len(text)
+    """How specific an anchor is: words that not every failure prints, then its length."""
+    own_words = [word for word in _WORD.findall(text.casefold()) if len(word) > 2 and word not in signature.COMMON]
+    return len(own_words), len(text)
 
 
 def _literal(text: str) -> str:

@@ -34,7 +34,7 @@ class ValidationCheck(StrEnum):
 
 
 def compiles(id: str, text: str, kind: str) -> tuple[ValidationResult, RuleSet | None]:
-    """The rule file is one of ours, and claims no more than a learned rule may."""
+    """The rule file is valid, and claims no more than a learned rule may."""
     try:
         ruleset = rule_registry.parse(text)
     except RuleFaults as faults:
@@ -56,15 +56,15 @@ def _overreach(rule: Rule, id: str, kind: str) -> Iterator[str]:
 
 
 def specific(rule: Rule, line: str) -> ValidationResult:
-    """The words decide: of the line with only its anchors left, nothing may be recognised unless they tell enough."""
+    """The words must decide: on a line reduced to an anchor the rule must not hit, unless the anchor says enough."""
     vague = [text for text in rule.anchors if not template_rules.worth(text)[0]]
     if vague:
         return ValidationResult(
             ValidationCheck.SPECIFIC, False, f"the anchor {vague[0]!r} has only words that any failure prints"
         )
     for anchor in rule.anchors:
-        said = signature.is_telling(Signature(anchor))
-        if not said and _hits(Engine(RuleSet((rule,), "")), (_only(anchor, line),)):
+        telling = signature.is_telling(Signature(anchor))
+        if not telling and _hits(Engine(RuleSet((rule,), "")), (_only(anchor, line),)):
             return ValidationResult(
                 ValidationCheck.SPECIFIC, False, f"the pattern takes any line that holds {anchor!r}"
             )
@@ -72,7 +72,7 @@ def specific(rule: Rule, line: str) -> ValidationResult:
 
 
 def _only(anchor: str, line: str) -> str:
-    """The line with every other word made meaningless; the anchor where it was, or alone."""
+    """The line with every letter outside the anchor replaced by q; the anchor alone where the line lacks it."""
     head, _, tail = line.partition(anchor)
     return _blank(head) + anchor + _blank(tail)
 
@@ -82,26 +82,26 @@ def _blank(text: str) -> str:
 
 
 def its_examples(ruleset: RuleSet, analyzer: LogAnalyzer) -> ValidationResult:
-    """The rule proves itself as every rule file does, through the compressor with its anchors at the gate."""
+    """The rule passes its own examples as every rule file must, after the compressor ran with the rule's anchors."""
     faults = check(Engine(ruleset), analyzer.with_rules(ruleset).evidence_of)
     why = "; ".join(fault.message for fault in faults)
     return ValidationResult(ValidationCheck.EXAMPLES, not faults, why or "all examples hold")
 
 
-def own_case(rule: Rule, root: Line, told: Diagnosis) -> ValidationResult:
-    """told: the verdict on its own case with the rule in force."""
-    right = told.type is rule.type and told.decided_by == f"rule:{rule.id}"
-    at_root = told.root_cause is not None and told.root_cause.line == root.number
+def own_case(rule: Rule, root: Line, verdict: Diagnosis) -> ValidationResult:
+    """verdict: on the rule's own case, with the rule in force."""
+    right = verdict.type is rule.type and verdict.decided_by == f"rule:{rule.id}"
+    at_root = verdict.root_cause is not None and verdict.root_cause.line == root.number
     if right and at_root:
         return ValidationResult(ValidationCheck.OWN_CASE, True, f"decides its case by line {root.number}")
-    where = f" at line {told.root_cause.line}" if told.root_cause else ""
+    where = f" at line {verdict.root_cause.line}" if verdict.root_cause else ""
     return ValidationResult(
-        ValidationCheck.OWN_CASE, False, f"its case is decided by {told.decided_by} as {told.type}{where}"
+        ValidationCheck.OWN_CASE, False, f"its case is decided by {verdict.decided_by} as {verdict.type}{where}"
     )
 
 
 def shipped_examples(rule: Rule, bodies: Sequence[tuple[str, Evidence]]) -> ValidationResult:
-    """bodies: examples that other rules and filters are proven by, with the name of their rule."""
+    """bodies: examples of other rules and filters, each with the id of its rule."""
     engine = Engine(RuleSet((rule,), ""))
     for name, evidence in bodies:
         if engine.match(evidence):
@@ -110,19 +110,19 @@ def shipped_examples(rule: Rule, bodies: Sequence[tuple[str, Evidence]]) -> Vali
 
 
 def foreign_examples(analyzer: LogAnalyzer, rule: Rule) -> list[tuple[str, Evidence]]:
-    """What the site's rules are proven by and this one must not hit: counter-examples, and other types' examples."""
-    found = []
+    """Examples of the site's rules that this one must not hit: counter-examples, and examples of other types."""
+    cases = []
     for other in analyzer.knowledge.engine.ruleset.rules:
         texts = list(other.examples.no_match)
         if other.type is not rule.type or other.role is Role.BENIGN:
-            texts += [one.text if isinstance(one, Match) else one for one in other.examples.match]
-        found += [(other.id, _evidence(text.split("\n"))) for text in texts]
-    return found
+            texts += [example.text if isinstance(example, Match) else example for example in other.examples.match]
+        cases += [(other.id, _evidence(text.split("\n"))) for text in texts]
+    return cases
 
 
 def hits(rule: Rule, evidence: Evidence) -> list[str]:
-    """Lines of a log that the rule takes, routine ones (which are kept as samples) included."""
-    samples = _evidence([sample for one in evidence.templates for sample in (one.text, *one.samples)])
+    """Lines of a log that the rule hits, including routine ones, of which only samples are kept."""
+    samples = _evidence([sample for template in evidence.templates for sample in (template.text, *template.samples)])
     engine = Engine(RuleSet((rule,), ""))
     return [evidence.lines[hit.line].text for hit in engine.match(evidence)] + _hits(
         engine, [line.body for line in samples.lines]
@@ -140,7 +140,7 @@ def _evidence(texts: Sequence[str]) -> Evidence:
 
 @dataclass(slots=True)
 class RuleHistory:
-    """What the stored attempts say about a rule, collected one by one. Bounds: how many there were to look at."""
+    """Counts what a rule does to stored attempts, one by one."""
 
     rule: Rule
     diagnose: Callable[[LabelledCase, bool], Diagnosis]
@@ -152,14 +152,14 @@ class RuleHistory:
 
     def completed(self, case: LabelledCase) -> None:
         self.healthy += 1
-        self._held(ValidationCheck.HEALTHY, case)
+        self._expect_no_hit(ValidationCheck.HEALTHY, case)
 
     def of_other_type(self, case: LabelledCase) -> None:
         self.others += 1
-        self._held(ValidationCheck.OTHERS, case)
+        self._expect_no_hit(ValidationCheck.OTHERS, case)
 
     def a_confirmed(self, case: LabelledCase) -> None:
-        """The verdict with and without the rule; only that it becomes the confirmed one is a change for the better."""
+        """The verdict with and without the rule; a change counts as good only if it yields the confirmed type."""
         self.confirmed += 1
         if not hits(self.rule, case.evidence):
             return
@@ -173,20 +173,20 @@ class RuleHistory:
 
     def gates(self) -> tuple[ValidationResult, ...]:
         better = f", {self.improved} become right" if self.improved else ""
-        found = {
+        passes = {
             ValidationCheck.HEALTHY: f"no hit in {self.healthy} completed attempts",
             ValidationCheck.OTHERS: f"no hit in {self.others} attempts of other types",
             ValidationCheck.REPLAY: f"no verdict of {self.confirmed} confirmed cases gets worse{better}",
         }
         against = self.against or {}
-        return tuple(ValidationResult(test, test not in against, against.get(test, why)) for test, why in found.items())
+        return tuple(ValidationResult(gate, gate not in against, against.get(gate, passes[gate])) for gate in passes)
 
-    def _held(self, test: ValidationCheck, case: LabelledCase) -> None:
-        if found := hits(self.rule, case.evidence):
-            self._fail(test, f"hits {_name(case)}: {found[0][:_SHOWN]}")
+    def _expect_no_hit(self, gate: ValidationCheck, case: LabelledCase) -> None:
+        if lines := hits(self.rule, case.evidence):
+            self._fail(gate, f"hits {_name(case)}: {lines[0][:_SHOWN]}")
 
-    def _fail(self, test: ValidationCheck, why: str) -> None:
-        self.against = {test: why} | (self.against or {})
+    def _fail(self, gate: ValidationCheck, reason: str) -> None:
+        self.against = {gate: reason} | (self.against or {})
 
 
 def _name(case: LabelledCase) -> str:

@@ -33,7 +33,7 @@ class ClaimedPlan:
 @dataclass(frozen=True, slots=True)
 class ApiClient:
     """pause: how to sleep. Every call raises Unavailable when the service did not answer after some tries, Conflict
-    when somebody else was first, Denied for a wrong token, and BadInput for what it will never take."""
+    when somebody else was first, Denied for a wrong token, and BadInput for what it will never accept."""
 
     client: httpx.AsyncClient
     pause: Callable[[float], Any] = asyncio.sleep
@@ -79,8 +79,8 @@ class ApiClient:
         answer = await self._call("POST", "/plans/claim", json=body, timeout=wait + REQUEST_SECONDS)
         if answer.status_code == 204:
             return None
-        found = answer.json()
-        return ClaimedPlan(found["plan"], found["token"], _seconds_left(found["plan"], answer.headers.get("date", "")))
+        claim, date = answer.json(), answer.headers.get("date", "")
+        return ClaimedPlan(claim["plan"], claim["token"], _seconds_left(claim["plan"], date))
 
     async def report(self, plan: str, report: Mapping[str, Any]) -> None:
         await self._call("POST", f"/plans/{plan}/report", json=report)
@@ -104,7 +104,7 @@ class ApiClient:
         return answer
 
     async def _call(self, method: str, path: str, **request: Any) -> httpx.Response:
-        """Tries again, later each time, where another try can help."""
+        """Retries with growing pauses where another try can help."""
         wait = FIRST_WAIT
         for attempt in range(1, TRIES + 1):
             answer = await self._once(method, path, request)
@@ -125,7 +125,7 @@ class ApiClient:
 
 
 def connect(url: str, token: str) -> httpx.AsyncClient:
-    """HTTP for ``ApiClient``. Raises BadInput for an address that cannot be meant."""
+    """HTTP for ``ApiClient``. Raises BadInput for an unusable address."""
     parsed = httpx.URL(url)
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise BadInput("the server's address must start with http:// or https:// and name a host")
@@ -149,8 +149,8 @@ def _retry_after(answer: httpx.Response | str) -> float:
 
 
 def _seconds_left(plan: Mapping[str, Any], date: str) -> float:
-    """Seconds until the plan expires: both times are of the service's clock, so that ours may be wrong. Only where a
-    proxy has taken the answer's date away is it ours that counts."""
+    """Seconds until the plan expires. Both times come from the service's clock, so ours may be wrong; only where a
+    proxy has stripped the answer's date does ours count."""
     try:
         now = parsedate_to_datetime(date)
     except ValueError:

@@ -7,7 +7,7 @@ from diagnoser.agent.state_file import JobCheckpoint
 
 Body = dict[str, object]
 STOPPED = 1
-"""Exit code of a launch that failed, or was stopped because something did, where nobody saw a code."""
+"""Exit code of a launch that failed, or was stopped because something did, when no code was seen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ class Command:
 
     @property
     def line(self) -> str:
-        shown = self.note or (orjson.dumps(self.body).decode() if self.body else "")
-        return f"{shlex.join(self.words)} {shown}".rstrip()
+        details = self.note or (orjson.dumps(self.body).decode() if self.body else "")
+        return f"{shlex.join(self.words)} {details}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class CommandAttempt:
 
     @property
     def settled(self) -> bool:
-        """Whether another try could not go differently."""
+        """Whether another try would end the same way."""
         return self.code is not None and not self.passing
 
 
@@ -86,12 +86,12 @@ class Attempts(tuple[CommandAttempt, ...]):
     """What was run for a plan, oldest first."""
 
     def succeeded(self, command: Command) -> bool:
-        return any(one.command == command and one.code == 0 for one in self)
+        return any(attempt.command == command and attempt.code == 0 for attempt in self)
 
     def refusal(self, command: Command) -> CommandAttempt | None:
         """The answer that refused the command for good."""
-        same = (one for one in self if one.command.words == command.words and one.settled)
-        return next((one for one in same if one.code != 0), None)
+        same = (attempt for attempt in self if attempt.command.words == command.words and attempt.settled)
+        return next((attempt for attempt in same if attempt.code != 0), None)
 
     def unless_refused(self, command: Command, fault: str) -> Run | Done:
         refused = self.refusal(command)
@@ -134,8 +134,8 @@ class NodeControl(Protocol):
 class Cluster(NodeControl, Protocol[S]):
     """What carrying out a plan takes. S: a job as this scheduler shows it.
 
-    ``hold``, ``relaunch`` and ``put_back`` say what is next. They are pure, and have no memory: what was done before is
-    seen in ``S``, so that another agent can go on from there. ``attempts`` only tells what this one was answered.
+    ``hold``, ``relaunch`` and ``put_back`` say what is next. They are pure, and have no memory: what was done before
+    shows in ``S``, so that another agent can go on from there. ``attempts`` only holds the answers that this agent got.
     """
 
     @property
@@ -157,7 +157,7 @@ class Cluster(NodeControl, Protocol[S]):
         """Towards ``Done``: the job runs again without ``spec.nodes``, with ``spec.variables``."""
 
     def put_back(self, spec: PlanSpec, state: S, attempts: Attempts) -> NextStep:
-        """Towards ``Done``: a job that was held runs again as it was, because nobody carries its plan out any more."""
+        """Towards ``Done``: a job that was held runs again unchanged, because nobody carries out its plan any more."""
 
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
         """One round of the node check. Raises Unavailable when a group could not be started."""
@@ -187,7 +187,7 @@ class JobSource(Protocol[J]):
         """Until something may have changed, at most so long."""
 
     async def look(self, state: AgentState) -> ClusterSnapshot[J]:
-        """Jobs that run, and those known before, also when they are no more. Raises Unavailable."""
+        """Running jobs, and those known before even if they are gone. Raises Unavailable."""
 
     async def meet(self, job: J) -> JobCheckpoint | None:
         """Where to begin with a job that is not known; None when there is nothing to tell yet. Raises Unavailable."""

@@ -18,11 +18,11 @@ from diagnoser.model.taxonomy import Action
 HEARTBEAT_SECONDS = 15.0
 LOOK_SECONDS = 0.5
 UNCLEAR_SECONDS = 2.0
-"""Wait before the look after a command that got no answer: it may be under way yet."""
+"""Wait before the look after a command that got no answer: it may still be under way."""
 PATIENCE_SECONDS = 300.0
 """How long the cluster may be away, or make no progress, before a plan counts as not reached."""
 HELD_PATIENCE_SECONDS = 1800.0
-"""The same while nobody else would launch the job again."""
+"""The same for a held job, which nobody else would launch again."""
 PERSON_SECONDS = 5.0
 LET_GO = frozenset({"refused", "expired", "superseded", "held"})
 """States of a plan after which nobody will launch its job again."""
@@ -65,7 +65,7 @@ class Executor(Generic[S]):
     dry: bool = False
 
     async def carry_out(self, claimed: ClaimedPlan) -> Done | None:
-        """Reports how it ended; None when the plan is ours no more. Raises Unavailable when the service is away: the
+        """Reports how it ended; None when the plan is no longer ours. Raises Unavailable when the service is away: the
         lease then runs out, and whoever takes over goes on from what the cluster shows."""
         plan = claimed.plan
         try:
@@ -81,7 +81,7 @@ class Executor(Generic[S]):
         return end
 
     async def _keeping_lease(self, claimed: ClaimedPlan, work: Coroutine[Any, Any, T]) -> T:
-        """The result of the work, which is stopped as soon as the plan is somebody else's. Raises Conflict or NotFound
+        """The result of the work, which is cancelled as soon as somebody else has the plan. Raises Conflict or NotFound
         then."""
         tasks = task, heartbeat = asyncio.create_task(work), asyncio.create_task(self._heartbeat(claimed))
         try:
@@ -210,17 +210,17 @@ class Executor(Generic[S]):
         try:
             answer = await self.client.check(plan, token)
             while "verdict" not in answer:
-                done = await self.cluster.check(execution.spec, answer)
-                await self._report(claimed, "progress", steps=self._steps(done.attempts))
-                answer = await self.client.checked(plan, token, answer["round"], done.results)
+                results = await self.cluster.check(execution.spec, answer)
+                await self._report(claimed, "progress", steps=self._steps(results.attempts))
+                answer = await self.client.checked(plan, token, answer["round"], results.results)
         except (BadInput, Denied, Unavailable) as error:
             return (), f"the nodes were not checked: {error}", False
         verdict = answer["verdict"]
         return tuple(verdict["faulty"]), f"node check: {verdict['reason']}", True
 
     async def _let_go(self, claimed: ClaimedPlan) -> None:
-        """The guardrails may want a person's word after a check. Should that be no, the job that was held runs again
-        as it was."""
+        """The guardrails may ask a person after a check. If the person refuses, the job that was held runs again
+        unchanged."""
         while (state := (await self.client.plan(claimed.plan["id"]))["state"]) == "waiting":
             await self.client.pause(PERSON_SECONDS)
         if state not in LET_GO:
@@ -237,15 +237,15 @@ class Executor(Generic[S]):
 
     def _steps(self, attempts: Iterable[CommandAttempt]) -> list[dict[str, object]]:
         return [
-            {"command": one.command.line[:10_000], "exit_code": one.code, "output": one.output, "time": self.now()}
-            for one in attempts
+            {"command": run.command.line[:10_000], "exit_code": run.code, "output": run.output, "time": self.now()}
+            for run in attempts
         ]
 
 
 def cordon_step(
     cluster: Cluster[S], spec: PlanSpec, nodes: Mapping[str, NodeRecord], attempts: Attempts
 ) -> Run | Done | None:
-    """Take the plan's nodes out; None when they are. A node that is cordoned already is left as it is."""
+    """Take the plan's nodes out; None when all are out. A node that is cordoned already is left as it is."""
     unknown = [name for name in spec.nodes if name not in nodes]
     if unknown:
         return Done(False, f"the cluster has no node {', '.join(unknown)}; nothing was done")
@@ -260,9 +260,9 @@ def cordon_step(
 
 
 def _drained(spec: PlanSpec, nodes: Mapping[str, NodeRecord]) -> tuple[str, ...]:
-    """Also where the report of that was lost."""
-    known = (nodes[name] for name in spec.nodes if name in nodes)
-    return tuple(node.name for node in known if node.cordoned and node.reason == spec.reason)
+    """Read from the cluster, so that it also holds where a report was lost."""
+    existing = (nodes[name] for name in spec.nodes if name in nodes)
+    return tuple(node.name for node in existing if node.cordoned and node.reason == spec.reason)
 
 
 class _GaveUp(DiagnoserError):

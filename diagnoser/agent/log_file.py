@@ -14,8 +14,8 @@ SEAM_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """body: whole lines. first: number of lines before it. offset: where the next chunk begins. anew: the file had been
-    cut or replaced, so that it is read from its beginning."""
+    """body: whole lines. first: number of lines before it. offset: where the next chunk begins. anew: the file was
+    truncated or replaced, so it is read from its beginning."""
 
     body: bytes
     first: int
@@ -26,7 +26,7 @@ class LogChunk:
 def read_chunk(
     path: str, offset: LogOffset, uid: int, *, rest: bool = False, limit: int = CHUNK_BYTES
 ) -> LogChunk | None:
-    """The next whole lines, None when there is none. rest: take a last line without its end too.
+    """The next whole lines, None when there are none. rest: also take a last line without a line break.
 
     uid: who must own the file. A job may name any path as its output, and this may run as root. Raises BadInput for a
     file that is not the owner's or not a plain file, OSError when it cannot be read.
@@ -64,7 +64,7 @@ def _seam(handle: int, place: int) -> int:
 
 
 def _whole(data: bytes, rest: bool, limit: int) -> bytes:
-    """Up to the last line's end. A line longer than a chunk is handed on in parts; each part counts as a line."""
+    """Up to the last line's end. A line longer than a chunk is sent in parts; each part counts as a line."""
     end = data.rfind(b"\n") + 1
     if end and (len(data) == limit or not rest):
         return data[:end]

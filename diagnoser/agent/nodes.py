@@ -33,7 +33,7 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """How a node was when it was last told about. kind: up, cordoned or down. ours: the cordon was."""
+    """A node as it was last reported. kind: up, cordoned or down. ours: the cordon was."""
 
     kind: str = "up"
     ours: bool = False
@@ -49,7 +49,7 @@ def node_status(node: NodeRecord) -> NodeStatus:
 def node_events(
     before: Mapping[str, NodeStatus], nodes: Iterable[NodeRecord]
 ) -> Iterator[tuple[NodeRecord, NodeStatus, dict[str, object] | None]]:
-    """(node, how it is now, event) for each that changed. A cordon of ours is no event: it is told with its plan."""
+    """(node, how it is now, event) for each that changed. Our own cordon is no event: the plan reports it."""
     for node in nodes:
         old, new = before.get(node.name, NodeStatus()), node_status(node)
         if old == new:

@@ -47,10 +47,10 @@ class Observer(Generic[J]):
             await self.source.wait(poll)
 
     async def poll_once(self) -> None:
-        """One look at everything. Raises Unavailable when the cluster or the service is away; what was told until then
-        is not told again."""
+        """One look at everything. Raises Unavailable when the cluster or the service is away; what was sent until then
+        is not sent again."""
         snapshot = await self.source.look(self.state)
-        self.state.jobs = {key: one for key, one in self.state.jobs.items() if key in snapshot.jobs}
+        self.state.jobs = {key: checkpoint for key, checkpoint in self.state.jobs.items() if key in snapshot.jobs}
         away = await self._tell_nodes(snapshot.nodes.values())
         turn = asyncio.Semaphore(JOBS_AT_ONCE)
 
@@ -59,7 +59,7 @@ class Observer(Generic[J]):
                 await self._follow(key, snapshot)
 
         outcomes = await asyncio.gather(*map(follow, snapshot.jobs), return_exceptions=True)
-        failures = [*away, *(one for one in outcomes if one is not None)]
+        failures = [*away, *(outcome for outcome in outcomes if outcome is not None)]
         if not failures:
             self.state.time = snapshot.time
         self._save()
@@ -67,7 +67,7 @@ class Observer(Generic[J]):
             raise failures[0]
 
     async def _follow(self, key: str, snapshot: ClusterSnapshot[J]) -> None:
-        """Keeps the state true after each thing told."""
+        """Updates the state after each report, so that a retry does not repeat it."""
         job, jobs = snapshot.jobs[key], self.state.jobs
         if key not in jobs:
             checkpoint = await self.source.meet(job)
@@ -84,7 +84,7 @@ class Observer(Generic[J]):
         await self.source.ship(job, after, rest=False)
 
     async def _tell(self, job: str, change: JobRegistration | LifecycleEvent) -> None:
-        """What the service will never take is passed over. Raises Unavailable."""
+        """Skips what the service will never accept. Raises Unavailable."""
         try:
             if isinstance(change, JobRegistration):
                 await self.client.register(change.body)
@@ -97,7 +97,7 @@ class Observer(Generic[J]):
             log.warning("job_refused", job=job, why=str(error))
 
     async def _tell_nodes(self, nodes: Iterable[NodeRecord]) -> list[Unavailable]:
-        """What could not be told now is told at the next look."""
+        """What could not be sent now is sent at the next look."""
         current = list(nodes)
         names, away = {node.name for node in current}, list[Unavailable]()
         self.state.nodes = {name: status for name, status in self.state.nodes.items() if name in names}

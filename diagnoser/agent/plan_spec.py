@@ -39,7 +39,7 @@ class PlanSpec:
 
     @property
     def reason(self) -> str:
-        """Why its nodes are taken out. It names the plan: whoever takes over sees what was done for it."""
+        """Why its nodes are taken out. It names the plan: whoever takes over sees which plan a cordon belongs to."""
         return f"{OURS}{self.id}: {self.failure_type}"
 
 
@@ -62,10 +62,10 @@ def parse_plan(
 
 def _variables(plan: Mapping[str, Any], value: re.Pattern[str]) -> tuple[tuple[str, str], ...]:
     rollback = plan.get("rollback") or {}
-    given = {name: str(rollback[name]) for name in ROLLBACK_VARIABLES if rollback.get(name) not in (None, "")}
-    for name, text in given.items():
+    values = {name: str(rollback[name]) for name in ROLLBACK_VARIABLES if rollback.get(name) not in (None, "")}
+    for name, text in values.items():
         if not value.fullmatch(text):
             raise BadInput(f"the rollback's {name} has characters that an environment variable may not have here")
-    if not given:
+    if not values:
         raise BadInput("the plan says to roll back, but not to where")
-    return tuple((ROLLBACK_VARIABLES[name], text) for name, text in given.items())
+    return tuple((ROLLBACK_VARIABLES[name], text) for name, text in values.items())

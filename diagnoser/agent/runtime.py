@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """What the agents of all schedulers are told. poll: longest time between two looks, in seconds. state: folder.
+    """Options that the agents of all schedulers share. poll: longest time between two looks, in seconds. state: folder.
 
     listen: address for the service's signed webhook, instead of a long poll. secret: of that webhook.
     """
@@ -110,7 +110,7 @@ async def _take_plans(executor: Executor[S], group: asyncio.TaskGroup, woken: as
             continue
         turn.release()
         if woken:
-            with suppress(TimeoutError):  # a delivery may get lost: now and then it is asked without one
+            with suppress(TimeoutError):  # a delivery may get lost: ask without one now and then
                 async with asyncio.timeout(WEBHOOK_SECONDS):
                     await woken.wait()
             woken.clear()

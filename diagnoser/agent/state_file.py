@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class LogOffset:
-    """How far a log has been sent. lines: so many.
+    """How far a log has been sent. lines: number sent.
 
     A file: inode: which one it was (0: none yet). position: in bytes. seam: checksum of the bytes just before it; a
     file that was cut and has grown past it since differs there. attempt: whose lines were read last. first: none of
@@ -75,7 +75,7 @@ _STATE = TypeAdapter(AgentState)
 
 
 def load(path: Path, now: float) -> AgentState:
-    """A file that is absent or cannot be read is an agent that begins now."""
+    """A missing or unreadable file gives the state of an agent that starts now."""
     try:
         return decode(path.read_bytes())
     except FileNotFoundError:
@@ -97,7 +97,7 @@ def encode(state: AgentState) -> bytes:
 
 
 def decode(data: bytes) -> AgentState:
-    """Raises ValueError for anything else than what ``encode`` gave."""
+    """Raises ValueError for anything that ``encode`` did not write."""
     state = _STATE.validate_json(data)
     if state.version != VERSION:
         raise ValueError(f"version {state.version}")

@@ -36,7 +36,7 @@ async def run(options: AgentOptions, namespaces: Sequence[str] = (), context: st
             launch_of, clock = source.launch_of, time.monotonic
             return KubernetesCluster(api, by, options.cluster, cache, program, launch_of, clock), source
 
-        await run_agent(options, "kubernetes", build, *(one.follow for one in watched))
+        await run_agent(options, "kubernetes", build, *(reflector.follow for reflector in watched))
 
 
 async def uncordon(context: str, nodes: Sequence[str]) -> list[str]:
@@ -50,14 +50,14 @@ def reflectors(api: Kube, cache: InformerCache, namespaces: Sequence[str]) -> li
     def keep(item: Object) -> None:
         """An event that the server has forgotten is still one that happened."""
 
-    found = [Reflector(api, "/api/v1/nodes", cache.put_node, cache.drop_node)]
+    lists = [Reflector(api, "/api/v1/nodes", cache.put_node, cache.drop_node)]
     for namespace in namespaces or ("",):
         where = f"/api/v1/namespaces/{namespace}" if namespace else "/api/v1"
-        found.append(Reflector(api, f"{where}/pods", cache.put_pod, cache.drop_pod))
-        found.append(Reflector(api, f"{where}/events", cache.put_event, keep))
+        lists.append(Reflector(api, f"{where}/pods", cache.put_pod, cache.drop_pod))
+        lists.append(Reflector(api, f"{where}/events", cache.put_event, keep))
         for kind in KINDS.values():
             put, drop = partial(cache.put_workload, kind), partial(cache.drop_workload, kind)
-            found.append(Reflector(api, kind.path(namespace), put, drop))
+            lists.append(Reflector(api, kind.path(namespace), put, drop))
     if namespaces and "default" not in namespaces:  # where events about nodes lie
-        found.append(Reflector(api, "/api/v1/namespaces/default/events", cache.put_event, keep))
-    return found
+        lists.append(Reflector(api, "/api/v1/namespaces/default/events", cache.put_event, keep))
+    return lists

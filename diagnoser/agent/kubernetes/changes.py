@@ -36,36 +36,36 @@ class WorkloadView:
 
 def runs_of(pods: Collection[PodRecord]) -> tuple[ContainerRun, ...]:
     """All runs, oldest first. One that is being deleted from a node that is lost will not end by itself."""
-    found: list[ContainerRun] = []
+    runs: list[ContainerRun] = []
     for pod in pods:
         end = ContainerExit(None, "NodeLost") if pod.leaving and pod.lost else None
-        found += [replace(run, ended=run.ended or end) for run in pod.runs]
-    return tuple(sorted(found, key=lambda run: (run.created, run.pod, run.restarts)))
+        runs += [replace(run, ended=run.ended or end) for run in pod.runs]
+    return tuple(sorted(runs, key=lambda run: (run.created, run.pod, run.restarts)))
 
 
 def diff(view: WorkloadView, before: JobCheckpoint, cluster: str) -> tuple[JobCheckpoint, Changes]:
-    """The workload as it is known from now on, and what to tell."""
+    """The workload's new checkpoint, and what to report."""
     changes: Changes = []
-    known, every = before, runs_of(view.pods)
+    checkpoint, all_runs = before, runs_of(view.pods)
     if view.workload is None:
-        if known.started and not known.ended:
-            body: Body = {"kind": "cancelled", "attempt": known.attempt, "reason": "Deleted", "time": view.now}
-            known = replace(known, ended=True)
-            changes.append((LifecycleEvent(known.attempt, body, ends=True), known))
-        return known, changes
+        if checkpoint.started and not checkpoint.ended:
+            body: Body = {"kind": "cancelled", "attempt": checkpoint.attempt, "reason": "Deleted", "time": view.now}
+            checkpoint = replace(checkpoint, ended=True)
+            changes.append((LifecycleEvent(checkpoint.attempt, body, ends=True), checkpoint))
+        return checkpoint, changes
     while True:
-        if known.ended:
-            after = _next_launch(every, known)
+        if checkpoint.ended:
+            after = _next_launch(all_runs, checkpoint)
             if after is None:
-                return known, changes
-            known = after
-        runs = tuple(run for run in every if run.key not in known.past)
-        known = _joined(view.workload, runs, known, cluster, changes)
-        end = _end(view, view.workload, runs, known)
+                return checkpoint, changes
+            checkpoint = after
+        runs = tuple(run for run in all_runs if run.key not in checkpoint.past)
+        checkpoint = _joined(view.workload, runs, checkpoint, cluster, changes)
+        end = _end(view, view.workload, runs, checkpoint)
         if end is None:
-            return known, changes
-        known = replace(known, ended=True)
-        changes.append((end, known))
+            return checkpoint, changes
+        checkpoint = replace(checkpoint, ended=True)
+        changes.append((end, checkpoint))
 
 
 def first_failure(runs: Collection[ContainerRun]) -> ContainerRun | None:
@@ -119,8 +119,8 @@ def _end(
     failure, how = first_failure(members), work.end[0]
     if not known.started or not (how or failure):
         return None
-    at = failure.ended.time if failure and failure.ended else work.ended
-    since = view.now - at
+    end_time = failure.ended.time if failure and failure.ended else work.ended
+    since = view.now - end_time
     over = bool(how) or len(members) < len(runs) or all(run.ended for run in members) or since > SETTLE_SECONDS
     if not over or (since <= 2 * SETTLE_SECONDS and any(run.ended and view.unread(run) for run in members)):
         return None
@@ -146,7 +146,7 @@ def _failed(run: ContainerRun, members: Collection[ContainerRun], known: JobChec
         body |= {"signal": ended.signal} if ended.signal else {"code": ended.code or STOPPED}
     body |= {"node": run.node} if run.node else {}
     body |= {"rank": run.rank} if run.rank >= 0 else {}
-    lines = tuple(line for one in members if (line := _line(one)))
+    lines = tuple(line for member in members if (line := _line(member)))
     return LifecycleEvent(known.attempt, body, ends=True, lines=lines)
 
 

@@ -49,7 +49,7 @@ class PodCheck:
         try:
             return await group.run(float(self.round["timeout_seconds"]))
         finally:
-            for pod in group.made:
+            for pod in group.created:
                 await group.ask(request("DELETE", self.ref.core("pods", pod), {"gracePeriodSeconds": 0}))
 
 
@@ -60,25 +60,25 @@ class _PodGroup:
     name: str
     nodes: tuple[str, ...]
     attempts: list[CommandAttempt]
-    made: list[str] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
 
     async def run(self, seconds: float) -> tuple[bool, str, float]:
         """The first pod's address is where the others meet it. Raises Unavailable."""
         first = await self._make(0, "$(POD_IP)", seconds)
         [pod] = await self._until(lambda pods: bool(pods[0].get("podIP")) or _failed(pods), [first], "start")
         address = str(pod.get("podIP") or "gone")
-        every = [first, *[await self._make(place, address, seconds) for place in range(1, len(self.nodes))]]
-        await self._until(lambda pods: all(pod.get("phase") in ("Running", *_ENDED) for pod in pods), every, "start")
+        all_pods = [first, *[await self._make(place, address, seconds) for place in range(1, len(self.nodes))]]
+        await self._until(lambda pods: all(pod.get("phase") in ("Running", *_ENDED) for pod in pods), all_pods, "start")
         started = self.check.clock()
         pods = await self._until(
-            lambda pods: _failed(pods) or all(pod.get("phase") in _ENDED for pod in pods), every, "", seconds + 10
+            lambda pods: _failed(pods) or all(pod.get("phase") in _ENDED for pod in pods), all_pods, "", seconds + 10
         )
-        took = self.check.clock() - started
-        bad = [name for name, pod in zip(every, pods, strict=True) if pod.get("phase") != "Succeeded"]
-        return not bad, await self._log((bad or every)[0]), took
+        elapsed = self.check.clock() - started
+        failed = [name for name, pod in zip(all_pods, pods, strict=True) if pod.get("phase") != "Succeeded"]
+        return not failed, await self._log((failed or all_pods)[0]), elapsed
 
     async def _make(self, place: int, address: str, seconds: float) -> str:
-        """Idempotent by the pod's name: who takes over finds it."""
+        """Idempotent by the pod's name: an agent that takes over finds the pod."""
         name, node, ref = f"{self.name}-{place}", self.nodes[place], self.check.ref
         meta = {"name": name, "namespace": ref.namespace, "labels": dict(names.MANAGED)}
         meta["annotations"] = {names.PLAN: self.check.spec.id}
@@ -87,7 +87,7 @@ class _PodGroup:
         attempt = await self.ask(request("POST", ref.core("pods"), pod, f"({name} on {node})"))
         if attempt.code not in (0, 409):
             raise Unavailable(f"the check of {', '.join(self.nodes)} could not be started: {attempt.output}")
-        self.made.append(name)
+        self.created.append(name)
         return name
 
     async def _until(
@@ -96,10 +96,10 @@ class _PodGroup:
         """The pods' status once it holds, or when the time is over. what: raises Unavailable then, "" for not to."""
         deadline = self.check.clock() + seconds
         while True:
-            found = [await self._status(name) for name in pods]
+            statuses = [await self._status(name) for name in pods]
             late = self.check.clock() > deadline
-            if holds(found) or (late and not what):
-                return found
+            if holds(statuses) or (late and not what):
+                return statuses
             if late:
                 raise Unavailable(f"the check of {', '.join(self.nodes)} did not {what} within {seconds:.0f} s")
             await asyncio.sleep(LOOK_SECONDS)
@@ -129,13 +129,13 @@ def _base(ref: WorkloadRef, stored: Mapping[str, Any]) -> Object:
     """What all pods of the check have in common. Raises Unavailable without a workload to take it from."""
     if not stored:
         raise Unavailable("the copy of the workload is gone")
-    found = templates(ref.kind, orjson.loads(stored["data"][COPY_KEY]))
-    if not found:
+    pod_templates = templates(ref.kind, orjson.loads(stored["data"][COPY_KEY]))
+    if not pod_templates:
         raise Unavailable("the workload has no pods of its own to take an image from")
-    spec = found[-1]["spec"]
+    spec = pod_templates[-1]["spec"]
     main = spec["containers"][0]
-    taken = {name: main[name] for name in ("image", "imagePullPolicy", "resources", "securityContext") if name in main}
-    variables = [one for one in main.get("env") or () if _VARIABLES.match(one["name"])]
+    copied = {name: main[name] for name in ("image", "imagePullPolicy", "resources", "securityContext") if name in main}
+    variables = [variable for variable in main.get("env") or () if _VARIABLES.match(variable["name"])]
     own = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     mount = {"name": "shm", "mountPath": SHARED_MEMORY}
     return {
@@ -143,13 +143,13 @@ def _base(ref: WorkloadRef, stored: Mapping[str, Any]) -> Object:
         "tolerations": [*(spec.get("tolerations") or ()), CORDONED],
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
-        "containers": [{"name": "check", **taken, "env": [own, *variables], "volumeMounts": [mount]}],
+        "containers": [{"name": "check", **copied, "env": [own, *variables], "volumeMounts": [mount]}],
         "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
     }
 
 
 def _bound_to(node: str, base: Object, command: Sequence[str]) -> Object:
-    """By the scheduler, which knows whether the devices are free."""
+    """By affinity, not nodeName: the scheduler knows whether the devices are free."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     return {**base, "affinity": affinity, "containers": [{**base["containers"][0], "command": list(command)}]}

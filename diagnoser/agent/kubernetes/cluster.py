@@ -31,8 +31,8 @@ class KubernetesNodes:
 
     async def nodes(self, given: Collection[str]) -> Mapping[str, NodeRecord]:
         """Raises BadInput for what cannot be a node's name."""
-        found = await asyncio.gather(*(self.kube.get(f"{_NODES}/{names.valid(name, 'node')}") for name in given))
-        return {node.name: node for node in map(parsing.node, filter(None, found))}
+        objects = await asyncio.gather(*(self.kube.get(f"{_NODES}/{names.valid(name, 'node')}") for name in given))
+        return {node.name: node for node in map(parsing.node, filter(None, objects))}
 
     def cordon(self, spec: PlanSpec, node: NodeRecord) -> Command:
         return self._patch(node, {names.PLAN: spec.id, names.REASON: spec.reason, names.BY: self.by}, True)

@@ -98,16 +98,16 @@ class InformerCache:
         """Pods of each workload, those that are gone among them."""
         rays = (work for work in self.works.values() if work.word == RAYJOB.word and work.cluster)
         owners = {("raycluster", work.namespace, work.cluster): work.key for work in rays}
-        found: dict[Key, list[PodRecord]] = {}
+        by_key: dict[Key, list[PodRecord]] = {}
         for pod in (*self.gone.values(), *self.pods.values()):
-            lost = replace(pod, lost=True) if self._lost(pod.node) else pod
-            found.setdefault(owners.get(pod.owner, pod.owner), []).append(lost)
-        return found
+            record = replace(pod, lost=True) if self._lost(pod.node) else pod
+            by_key.setdefault(owners.get(pod.owner, pod.owner), []).append(record)
+        return by_key
 
     def _lost(self, node: str) -> bool:
         return node in self.nodes and not self.nodes[node].up
 
 
-def _bound(found: dict[str, Any]) -> None:
-    while len(found) > GONE_KEPT:
-        found.pop(next(iter(found)))
+def _bound(entries: dict[str, Any]) -> None:
+    while len(entries) > GONE_KEPT:
+        entries.pop(next(iter(entries)))

@@ -71,7 +71,7 @@ def templates(kind: WorkloadKind, found: Mapping[str, Any]) -> list[Object]:
     if kind is JOB:
         return [spec["template"]]
     if kind is JOBSET:
-        return [one["template"]["spec"]["template"] for one in spec.get("replicatedJobs") or ()]
+        return [job["template"]["spec"]["template"] for job in spec.get("replicatedJobs") or ()]
     if kind is PYTORCHJOB:
         replicas = spec.get("pytorchReplicaSpecs") or {}
         return [replicas[name]["template"] for name in sorted(replicas)]
@@ -89,7 +89,8 @@ def ending(kind: WorkloadKind, found: Mapping[str, Any]) -> tuple[str, str]:
             return "done", word
         over = word in ("FAILED", "STOPPED") or status.get("jobDeploymentStatus") == "Failed"
         return ("failed", str(status.get("reason") or status.get("message") or word)) if over else ("", "")
-    for one in status.get("conditions") or ():
-        if one.get("status") == "True" and one.get("type") in (kind.done, kind.failed):
-            return ("done" if one["type"] == kind.done else "failed"), str(one.get("reason") or one["type"])
+    for condition in status.get("conditions") or ():
+        if condition.get("status") == "True" and condition.get("type") in (kind.done, kind.failed):
+            word = "done" if condition["type"] == kind.done else "failed"
+            return word, str(condition.get("reason") or condition["type"])
     return "", ""

@@ -73,8 +73,8 @@ class Kube:
         """A list in pieces, so that a large one never lies in memory at once. Raises Gone when it must begin anew."""
         after = ""
         while True:
-            given = {**(query or {}), "limit": str(PAGE), **({"continue": after} if after else {})}
-            answer = await self.ask("GET", path, query=given)
+            page_query = {**(query or {}), "limit": str(PAGE), **({"continue": after} if after else {})}
+            answer = await self.ask("GET", path, query=page_query)
             if answer.code == 410:
                 raise Gone(answer.message)
             if answer.code == 404:
@@ -136,7 +136,7 @@ async def connect(context: str = "") -> AsyncIterator[Kube]:
 
     Raises Denied without credentials, Unavailable when the server does not answer.
     """
-    with warnings.catch_warnings(record=True) as warned:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             api = await kr8s.asyncio.api(context=context or None)
@@ -144,8 +144,8 @@ async def connect(context: str = "") -> AsyncIterator[Kube]:
             raise Denied(f"no credentials for a Kubernetes API server: {error}") from None
         except (httpx.TransportError, kr8s.APITimeoutError, kr8s.ServerError) as error:
             raise Unavailable(f"the API server does not answer: {str(error) or type(error).__name__}") from None
-    for one in warned:
-        log.warning("kubernetes_client", why=str(one.message))
+    for warning in caught:
+        log.warning("kubernetes_client", why=str(warning.message))
     async with httpx.AsyncClient(
         base_url=api.auth.server,
         verify=await api.auth.ssl_context(),  # type: ignore[no-untyped-call]
@@ -165,7 +165,7 @@ def _body(path: str, answer: ApiResponse) -> dict[str, Any]:
 
 def _json(content: bytes) -> Mapping[str, Any]:
     try:
-        found = orjson.loads(content)
+        body = orjson.loads(content)
     except orjson.JSONDecodeError:
         return {"message": content[:500].decode("utf-8", "replace")}
-    return found if isinstance(found, dict) else {"message": str(found)[:500]}
+    return body if isinstance(body, dict) else {"message": str(body)[:500]}

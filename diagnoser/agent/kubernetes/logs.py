@@ -95,14 +95,14 @@ class LogFollower:
                 run = self.runs[key]
                 try:
                     async with self.turn:
-                        there = await self._read(run, target)
+                        exists = await self._read(run, target)
                     wait, failures = AGAIN_SECONDS, 0
                     self.failing.discard(key)
                 except (Unavailable, OutOfScope) as error:
                     log.warning("log_waits", pod=run.pod, why=str(error), again_in=wait)
-                    there, wait, failures = True, min(2 * wait, LONGEST_WAIT), failures + 1
+                    exists, wait, failures = True, min(2 * wait, LONGEST_WAIT), failures + 1
                     self.failing.add(key)
-                if not there or (run.over and failures in (0, TRIES)):
+                if not exists or (run.over and failures in (0, TRIES)):
                     break
                 await self._pause(key, wait)
             self.offsets[key] = replace(self.offsets.get(key, LogOffset()), done=True)
@@ -113,10 +113,10 @@ class LogFollower:
 
     async def _pause(self, key: str, seconds: float) -> None:
         """Shorter when the run ends meanwhile: its last lines are awaited."""
-        was = self.runs[key].over
+        was_over = self.runs[key].over
         for _ in range(int(seconds / 0.1)):
             await asyncio.sleep(0.1)
-            if self.runs[key].over and not was:
+            if self.runs[key].over and not was_over:
                 return
 
     async def _read(self, run: ContainerRun, target: LogTarget) -> bool:

@@ -109,7 +109,8 @@ class Workload:
 def node(found: Mapping[str, Any]) -> NodeRecord:
     """Its reason is that of our marks, else why it is not ready."""
     meta, status = found["metadata"], found.get("status") or {}
-    ready = next((one for one in status.get("conditions") or () if one.get("type") == "Ready"), {"status": "True"})
+    conditions = status.get("conditions") or ()
+    ready = next((condition for condition in conditions if condition.get("type") == "Ready"), {"status": "True"})
     up = ready.get("status") == "True"
     fault = "" if up else f"{ready.get('reason', '')}: {ready.get('message', '')}"[:TEXT_LENGTH].strip(": ")
     return NodeRecord(
@@ -179,8 +180,8 @@ def _chosen(kind: WorkloadKind, found: Mapping[str, Any], marks: Mapping[str, st
         return str(marks[names.WATCH]).lower() == "true"
     if kind is not JOB:
         return True
-    owned = any(one.get("kind") in _OWNERS for one in found["metadata"].get("ownerReferences") or ())
-    return not owned and any(ranks.gpus(one.get("spec") or {}) for one in templates(kind, found))
+    owned = any(owner.get("kind") in _OWNERS for owner in found["metadata"].get("ownerReferences") or ())
+    return not owned and any(ranks.gpus(template.get("spec") or {}) for template in templates(kind, found))
 
 
 def _owner(meta: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -190,8 +191,8 @@ def _owner(meta: Mapping[str, Any]) -> tuple[str, str] | None:
         return JOBSET.word, name
     if name := labels.get("ray.io/cluster"):
         return _RAY_CLUSTER, name
-    owners = (one for one in meta.get("ownerReferences") or () if one.get("kind") in (JOB.name, PYTORCHJOB.name))
-    return next(((_OWNERS[one["kind"]], one["name"]) for one in owners), None)
+    owners = (owner for owner in meta.get("ownerReferences") or () if owner.get("kind") in (JOB.name, PYTORCHJOB.name))
+    return next(((_OWNERS[owner["kind"]], owner["name"]) for owner in owners), None)
 
 
 def _runs(record: PodRecord, found: Mapping[str, Any]) -> tuple[ContainerRun, ...]:
@@ -201,21 +202,22 @@ def _runs(record: PodRecord, found: Mapping[str, Any]) -> tuple[ContainerRun, ..
     if not containers:
         return ()
     name = containers[0]["name"]
-    shown: Mapping[str, Any] = next(
-        (one for one in status.get("containerStatuses") or () if one.get("name") == name), {}
+    container: Mapping[str, Any] = next(
+        (entry for entry in status.get("containerStatuses") or () if entry.get("name") == name), {}
     )
-    restarts, made = int(shown.get("restartCount") or 0), seconds(found["metadata"].get("creationTimestamp"))
-    now = ContainerRun(record.uid, restarts, record.namespace, record.name, name, record.node, record.place, made)
+    restarts, created = int(container.get("restartCount") or 0), seconds(found["metadata"].get("creationTimestamp"))
+    now = ContainerRun(record.uid, restarts, record.namespace, record.name, name, record.node, record.place, created)
     runs = []
-    state, last = shown.get("state") or {}, (shown.get("lastState") or {}).get("terminated")
-    if last and restarts:
-        before = replace(now, restarts=restarts - 1, before=True, started=seconds(last.get("startedAt")) or made)
-        ended = _ended(last)
+    state, previous = container.get("state") or {}, (container.get("lastState") or {}).get("terminated")
+    if previous and restarts:
+        before = replace(now, restarts=restarts - 1, before=True, started=seconds(previous.get("startedAt")) or created)
+        ended = _ended(previous)
         runs.append(replace(before, ended=ended))
-        now = replace(now, created=max(made, ended.time + 1.0))  # times are of whole seconds
-    running, over = state.get("running"), state.get("terminated")
-    started = seconds((running or over or {}).get("startedAt"))
-    return (*runs, replace(now, started=started or (made if over else 0.0), ended=_end(over, status, now, running)))
+        now = replace(now, created=max(created, ended.time + 1.0))  # times are of whole seconds
+    running, terminated = state.get("running"), state.get("terminated")
+    started = seconds((running or terminated or {}).get("startedAt"))
+    present_end = _end(terminated, status, now, running)
+    return (*runs, replace(now, started=started or (created if terminated else 0.0), ended=present_end))
 
 
 def _end(
@@ -245,17 +247,18 @@ def _ended(found: Mapping[str, Any]) -> ContainerExit:
 def _disruption(status: Mapping[str, Any]) -> str:
     """Why the cluster itself took the pod away."""
     conditions = status.get("conditions") or ()
-    found = (one for one in conditions if one.get("type") == "DisruptionTarget" and one.get("status") == "True")
-    return next((str(one.get("reason") or "") for one in found), "")
+    targets = (condition for condition in conditions if condition.get("type") == "DisruptionTarget")
+    return next((str(target.get("reason") or "") for target in targets if target.get("status") == "True"), "")
 
 
 def _last_change(status: Mapping[str, Any]) -> float:
-    return max((seconds(one.get("lastTransitionTime")) for one in status.get("conditions") or ()), default=0.0)
+    times = (condition.get("lastTransitionTime") for condition in status.get("conditions") or ())
+    return max(map(seconds, times), default=0.0)
 
 
 def _labels(meta: Mapping[str, Any]) -> dict[str, str]:
     """The workload's own labels, by their last word, for the policy and the ledgers."""
-    given = {name: value for name, value in (meta.get("labels") or {}).items() if name not in restart.JOBS_OWN}
-    found = {name.rpartition("/")[2]: str(value)[:LABEL_LENGTH] for name, value in list(given.items())[:LABELS]}
-    queue = str(given.get(QUEUE) or "")
-    return {**({"partition": queue} if queue else {}), **{name: value for name, value in found.items() if value}}
+    own = {name: value for name, value in (meta.get("labels") or {}).items() if name not in restart.JOBS_OWN}
+    shortened = {name.rpartition("/")[2]: str(value)[:LABEL_LENGTH] for name, value in list(own.items())[:LABELS]}
+    queue = str(own.get(QUEUE) or "")
+    return {**({"partition": queue} if queue else {}), **{name: value for name, value in shortened.items() if value}}

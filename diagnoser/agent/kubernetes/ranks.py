@@ -36,12 +36,12 @@ def place(pod: Mapping[str, Any]) -> tuple[int, int] | None:
 
 def gpus(spec: Mapping[str, Any]) -> int:
     """Of all containers of a pod."""
-    found = 0
+    total = 0
     for container in spec.get("containers") or ():
-        wanted = container.get("resources") or {}
-        limits = {**(wanted.get("requests") or {}), **(wanted.get("limits") or {})}
-        found += sum(int(count) for name, count in limits.items() if name.endswith("/gpu") and str(count).isdecimal())
-    return found
+        resources = container.get("resources") or {}
+        limits = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+        total += sum(int(count) for name, count in limits.items() if name.endswith("/gpu") and str(count).isdecimal())
+    return total
 
 
 def _by_controller(marks: Mapping[str, Any]) -> int | None:
@@ -61,9 +61,10 @@ def _by_controller(marks: Mapping[str, Any]) -> int | None:
 def _variables(spec: Mapping[str, Any]) -> dict[str, str]:
     """Those of the first container that hold their value themselves."""
     containers: list[dict[str, Any]] = spec.get("containers") or [{}]
-    return {one["name"]: str(one.get("value", "")) for one in containers[0].get("env") or () if "name" in one}
+    env = containers[0].get("env") or ()
+    return {variable["name"]: str(variable.get("value", "")) for variable in env if "name" in variable}
 
 
-def _number(found: Mapping[str, Any], wanted: tuple[str, ...]) -> int | None:
-    values = (str(found.get(name, "")) for name in wanted)
+def _number(values_by_name: Mapping[str, Any], candidates: tuple[str, ...]) -> int | None:
+    values = (str(values_by_name.get(name, "")) for name in candidates)
     return next((int(value) for value in values if value.isdecimal() and int(value) <= MOST), None)

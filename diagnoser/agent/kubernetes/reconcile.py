@@ -129,7 +129,7 @@ def _forget_lost(state: WorkloadState, attempts: Attempts) -> Run | None:
     for pod in state.pods:
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
         command = request("DELETE", state.ref.core("pods", pod.name), options, "(its node is lost)")
-        tried = any(one.command == command and one.code not in BUSY for one in attempts)
+        tried = any(attempt.command == command and attempt.code not in BUSY for attempt in attempts)
         if pod.leaving and pod.lost and not tried:
             return Run(command)
     return None
@@ -139,12 +139,12 @@ def _create(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextSte
     assert state.stored is not None, "the caller has looked"
     ref, stored = state.ref, orjson.loads(state.stored["data"][COPY_KEY])
     number = int(_annotations(state.stored)[names.ATTEMPT]) + 1
-    new = restart.launched_again(
+    body = restart.launched_again(
         ref.kind, stored, plan=spec.id, attempt=number, without=spec.nodes, variables=spec.variables
     )
     without = f" without {', '.join(spec.nodes)}" if spec.nodes else ""
-    given = "".join(f" {name}={value}" for name, value in spec.variables)
-    command = request("POST", ref.kind.path(ref.namespace), new, f"({ref.name}, launch {number}{without}{given})")
+    env = "".join(f" {name}={value}" for name, value in spec.variables)
+    command = request("POST", ref.kind.path(ref.namespace), body, f"({ref.name}, launch {number}{without}{env})")
     return attempts.unless_refused(command, f"the workload could not be made anew (a copy is in {copy_name(spec)})")
 
 
@@ -173,7 +173,7 @@ def _evict(ref: WorkloadRef, pod: PodRecord, attempts: Attempts) -> NextStep:
         body = {"apiVersion": version, "kind": "Eviction", "metadata": meta, "deleteOptions": options}
         ways.append(request("POST", f"{path}/eviction", body, f"({version})"))
     for way in (*ways, request("DELETE", path, options)):
-        answer = next((one for one in reversed(attempts) if one.command == way), None)
+        answer = next((attempt for attempt in reversed(attempts) if attempt.command == way), None)
         if answer is None or answer.code == 429:  # a disruption budget says not yet
             return Run(way)
         if answer.code == 0:

@@ -115,10 +115,10 @@ class Reflector:
 
 def _event(line: bytes) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = orjson.loads(line)
+        event: dict[str, Any] = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise Unavailable(f"the watch gave a line that is not JSON: {error}") from None
-    return found
+    return event
 
 
 def _identity(item: Mapping[str, Any]) -> dict[str, Any]:

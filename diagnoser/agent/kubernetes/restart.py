@@ -69,6 +69,6 @@ def _keep_off(spec: Object, node: str) -> None:
 
 def _set_variables(container: Object, variables: Mapping[str, str]) -> None:
     """``$(NAME)`` would be read as a reference to another variable: the dollar is doubled."""
-    others = [one for one in container.get("env") or () if one.get("name") not in variables]
-    given = [{"name": name, "value": value.replace("$(", "$$(")} for name, value in variables.items()]
-    container["env"] = [*others, *given]
+    others = [variable for variable in container.get("env") or () if variable.get("name") not in variables]
+    ours = [{"name": name, "value": value.replace("$(", "$$(")} for name, value in variables.items()]
+    container["env"] = [*others, *ours]

@@ -54,7 +54,7 @@ class KubernetesSource:
 
     async def look(self, state: AgentState) -> ClusterSnapshot[WorkloadView]:
         """Once everything has been listed: a workload without its pods would look as if it had none."""
-        await asyncio.gather(*(one.ready.wait() for one in self.reflectors))
+        await asyncio.gather(*(reflector.ready.wait() for reflector in self.reflectors))
         await self._tell_notes()
         pods, now, works = self.cache.by_workload(), self.now(), list(self.cache.works.values())
         self._tidy(pods)
@@ -81,8 +81,8 @@ class KubernetesSource:
 
     async def launch_of(self, work: Workload) -> int:
         """Number of the workload's present launch. Raises Unavailable."""
-        known = self.state.jobs.get(work.uid)
-        return (known or await self._checkpoint(work)).attempt
+        checkpoint = self.state.jobs.get(work.uid)
+        return (checkpoint or await self._checkpoint(work)).attempt
 
     def diff(
         self, job: WorkloadView, nodes: Mapping[str, NodeRecord], before: JobCheckpoint
@@ -97,13 +97,13 @@ class KubernetesSource:
         job = names.job_id(self.cluster, work.word, work.namespace, work.name)
         if work.attempt:
             return JobCheckpoint(job, work.attempt)
-        known = await self.client.job(job) or {}
-        last = max((int(one["number"]) for one in known.get("attempts") or ()), default=0)
-        same = (known.get("labels") or {}).get("uid") == work.uid
+        stored_job = await self.client.job(job) or {}
+        last = max((int(attempt["number"]) for attempt in stored_job.get("attempts") or ()), default=0)
+        same = (stored_job.get("labels") or {}).get("uid") == work.uid
         return JobCheckpoint(job, last if last and same else last + 1)
 
     async def _tell_notes(self) -> None:
-        """What could not be told now is told at the next look."""
+        """What could not be sent now is sent at the next look."""
         while self.cache.notes:
             name, line = self.cache.notes[0]
             try:
@@ -134,17 +134,17 @@ class KubernetesSource:
 
     def _tidy(self, pods: Mapping[Key, Collection[PodRecord]]) -> None:
         """Forgets deleted pods whose launch is over, and how far the logs of what cannot be seen were read."""
-        for key, some in pods.items():
-            for pod in some:
+        for key, workload_pods in pods.items():
+            for pod in workload_pods:
                 if pod.gone and self._is_told(key, pod):
                     self.cache.gone.pop(pod.uid, None)
-        every = (*self.cache.pods.values(), *self.cache.gone.values())
-        self.logs.forget({run.key for pod in every for run in pod.runs})
+        all_pods = (*self.cache.pods.values(), *self.cache.gone.values())
+        self.logs.forget({run.key for pod in all_pods for run in pod.runs})
 
     def _is_told(self, key: Key, pod: PodRecord) -> bool:
         work = self.cache.works.get(key)
-        known = self.state.jobs.get(work.uid) if work else None
-        if known is None:
+        checkpoint = self.state.jobs.get(work.uid) if work else None
+        if checkpoint is None:
             return True
         keys = {run.key for run in pod.runs}
-        return bool(keys & set(known.past)) or (known.ended and bool(keys & set(known.members)))
+        return bool(keys & set(checkpoint.past)) or (checkpoint.ended and bool(keys & set(checkpoint.members)))

@@ -23,23 +23,23 @@ def concerns(job: JobRecord, known: bool, since: float) -> bool:
 def diff(
     job: JobRecord, nodes: Mapping[str, NodeRecord], before: JobCheckpoint, cluster: str
 ) -> tuple[JobCheckpoint, Changes]:
-    """The job as it is known from now on, and what to tell."""
+    """The job's new checkpoint, and what to report."""
     changes: Changes = []
-    known = before
-    if known.attempt < job.attempt:
-        if known.started and not known.ended:
-            known = replace(known, ended=True)
-            changes.append((_unseen_end(known, nodes), known))
-        known = JobCheckpoint(known.job, job.attempt)
-    if not known.started and (job.runs or job.finished) and job.nodes:
-        changes.append((_registration(job, cluster, known.job), known))
-        known = replace(known, started=True, nodes=job.nodes, output=job.output, uid=job.uid)
+    checkpoint = before
+    if checkpoint.attempt < job.attempt:
+        if checkpoint.started and not checkpoint.ended:
+            checkpoint = replace(checkpoint, ended=True)
+            changes.append((_unseen_end(checkpoint, nodes), checkpoint))
+        checkpoint = JobCheckpoint(checkpoint.job, job.attempt)
+    if not checkpoint.started and (job.runs or job.finished) and job.nodes:
+        changes.append((_registration(job, cluster, checkpoint.job), checkpoint))
+        checkpoint = replace(checkpoint, started=True, nodes=job.nodes, output=job.output, uid=job.uid)
         body: Body = {"kind": "started", "attempt": job.attempt, **_time(job.started)}
-        changes.append((LifecycleEvent(job.attempt, body), known))
-    if job.finished and known.started and not known.ended:
-        known = replace(known, ended=True)
-        changes.append((_end(job, nodes), known))
-    return known, changes
+        changes.append((LifecycleEvent(job.attempt, body), checkpoint))
+    if job.finished and checkpoint.started and not checkpoint.ended:
+        checkpoint = replace(checkpoint, ended=True)
+        changes.append((_end(job, nodes), checkpoint))
+    return checkpoint, changes
 
 
 def forgotten(known: JobCheckpoint, accounted: JobRecord) -> JobRecord:

@@ -55,8 +55,8 @@ class SlurmCluster:
     async def job(self, spec: PlanSpec) -> SlurmState:
         jobs, number = await self.slurm.jobs(), reconcile.job_number(self.name, spec.job)
         job, mark = jobs.get(number), reconcile.comment(spec)
-        copies = (one for one in jobs.values() if one.comment == mark and one.number != number)
-        copy = next((one for one in copies if job is None or one.uid == job.uid), None)
+        copies = (candidate for candidate in jobs.values() if candidate.comment == mark and candidate.number != number)
+        copy = next((candidate for candidate in copies if job is None or candidate.uid == job.uid), None)
         return SlurmState(job, copy, self.user, str(self.folder / f"{number}.sh"))
 
     def cordon(self, spec: PlanSpec, node: NodeRecord) -> Command:
@@ -73,8 +73,8 @@ class SlurmCluster:
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
         name = reconcile.reservation(spec)
         nodes, reserved = await asyncio.gather(self.nodes(), self.run(scontrol("show", "reservation", name)))
-        kept = name if reserved.code == 0 else ""
-        check = SrunCheck(self.slurm.runner, self.program, nodes, float(round["timeout_seconds"]), kept)
+        reservation = name if reserved.code == 0 else ""
+        check = SrunCheck(self.slurm.runner, self.program, nodes, float(round["timeout_seconds"]), reservation)
         return await node_check.run_groups(round["pairs"], nodes, check.run)
 
     async def free(self, spec: PlanSpec) -> None:

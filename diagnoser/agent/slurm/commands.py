@@ -42,25 +42,25 @@ Runner = Callable[[Sequence[str], float], Awaitable[CommandResult]]
 
 async def run(words: Sequence[str], seconds: float) -> CommandResult:
     """A child process that is ended after ``seconds``: politely first, because srun then ends its tasks."""
-    given = tuple(words)
+    argv = tuple(words)
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
     pipe = asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(
-            *given, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
+            *argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
         )
     except OSError as error:
-        return CommandResult(given, ABSENT, error=f"{given[0]}: {error.strerror or error}")
+        return CommandResult(argv, ABSENT, error=f"{argv[0]}: {error.strerror or error}")
     communication = asyncio.ensure_future(process.communicate())
     try:
         output, errors = await asyncio.wait_for(asyncio.shield(communication), seconds)
     except TimeoutError:
-        output, errors = await _ended(process, communication)
-        return CommandResult(given, None, _text(output), f"{_text(errors)}\nno answer within {seconds:.0f} s")
+        output, errors = await _stop(process, communication)
+        return CommandResult(argv, None, _text(output), f"{_text(errors)}\nno answer within {seconds:.0f} s")
     except asyncio.CancelledError:
-        await _ended(process, communication)
+        await _stop(process, communication)
         raise
-    return CommandResult(given, process.returncode, _text(output), _text(errors))
+    return CommandResult(argv, process.returncode, _text(output), _text(errors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Slurm:
         return result.output
 
 
-async def _ended(
+async def _stop(
     process: asyncio.subprocess.Process, communication: "asyncio.Future[tuple[bytes, bytes]]"
 ) -> tuple[bytes, bytes]:
     with suppress(ProcessLookupError):

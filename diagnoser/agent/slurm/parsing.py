@@ -207,16 +207,16 @@ def _ending(value: Any) -> tuple[int, int]:
 
 
 def _gpus(row: Mapping[str, Any]) -> int:
-    found = re.search(r"gres/gpu(?::[^=,:]+)?[=:](\d+)", _text(row, "tres_alloc_str") or _text(row, "tres_req_str"))
+    match = re.search(r"gres/gpu(?::[^=,:]+)?[=:](\d+)", _text(row, "tres_alloc_str") or _text(row, "tres_req_str"))
     nodes = _number(row.get("node_count"))
-    return int(found[1]) // nodes if found and nodes else 0
+    return int(match[1]) // nodes if match and nodes else 0
 
 
 def _output(row: Mapping[str, Any], nodes: Sequence[str]) -> str:
     """Path of the standard output; "" when its pattern holds something that cannot be told from here."""
     array = _number(row.get("array_job_id"))
     number, task = str(_number(row["job_id"])), str(_number(row.get("array_task_id")))
-    known = {
+    values = {
         "%": "%",
         **dict.fromkeys("jJ", number),
         "A": str(array) if array else number,
@@ -231,9 +231,9 @@ def _output(row: Mapping[str, Any], nodes: Sequence[str]) -> str:
     parts = re.split(r"%(\d*)(.)", pattern)
     path = parts[0]
     for width, letter, rest in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-        if letter not in known:
+        if letter not in values:
             return ""
-        path += known[letter].zfill(int(width[:2] or 0)) + rest
+        path += values[letter].zfill(int(width[:2] or 0)) + rest
     if not path.startswith("/"):
         path = f"{_text(row, 'current_working_directory')}/{path}"
     return path if path.startswith("/") and "\0" not in path else ""
@@ -258,13 +258,13 @@ def _rest_node(row: Mapping[str, Any]) -> NodeRecord:
 
 def _node_record(name: str, state: str, states: set[str], reason: str, address: str, gres: str) -> NodeRecord:
     """state: as Slurm writes it, with a star behind for a node that does not answer; the reason says so only later."""
-    shown = reason or ("Not responding" if "*" in state else "")
+    cause = reason or ("Not responding" if "*" in state else "")
     return NodeRecord(
         name=valid_node(name),
         up="*" not in state and states.isdisjoint({"DOWN", "FAIL"}),
         cordoned="DRAIN" in states,
         reason=_WHEN.sub("", reason.strip()),
-        record=f"NodeName={name} State={state} Reason={shown}".rstrip(),
+        record=f"NodeName={name} State={state} Reason={cause}".rstrip(),
         address=address,
         gpus=sum(int(count) for count in re.findall(r"\bgpu:(?:[^:,()]+:)?(\d+)", gres)),
     )
@@ -272,11 +272,11 @@ def _node_record(name: str, state: str, states: set[str], reason: str, address: 
 
 def _numbers(ranges: str) -> list[str]:
     """``01-03,7`` -> 01, 02, 03, 7."""
-    found: list[str] = []
+    numbers: list[str] = []
     for part in ranges.split(","):
         low, _, high = part.partition("-")
         first, last = int(low), int(high or low)
         if last - first > NODES_LIMIT:
             raise BadInput(f"a list of more than {NODES_LIMIT} nodes")
-        found += [str(number).zfill(len(low)) for number in range(first, last + 1)]
-    return found
+        numbers += [str(number).zfill(len(low)) for number in range(first, last + 1)]
+    return numbers

@@ -75,13 +75,13 @@ def hold(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
             return Held()
         return attempts.unless_refused(command, "Slurm refused to hold the job")
     reserve = _reserve(spec, job, state.user)
-    if job.nodes and not any(one.command == reserve for one in attempts):
+    if job.nodes and not any(attempt.command == reserve for attempt in attempts):
         return Run(reserve)
     command = scontrol("requeuehold", number)
     if attempts.refusal(command) and job.finished and not job.completing:
         return Held()  # it is out of the way, and can only be submitted anew
     step = attempts.unless_refused(command, "Slurm refused to requeue the job")
-    return step if isinstance(step, Done) else _nothing_but_wait(spec, job, attempts, command) or step
+    return step if isinstance(step, Done) else _wait_or_done(spec, job, attempts, command) or step
 
 
 def relaunch(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
@@ -102,10 +102,10 @@ def relaunch(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
     if not job.batch:
         return Done(False, "the job is no batch job: Slurm has no script to launch again")
     command = scontrol("requeue", str(job.number))
-    held = scontrol("requeuehold", str(job.number))
-    if spec.variables or attempts.refusal(command) or attempts.refusal(held):
+    hold_command = scontrol("requeuehold", str(job.number))
+    if spec.variables or attempts.refusal(command) or attempts.refusal(hold_command):
         return _resubmit(spec, job, attempts, state.script)
-    return _nothing_but_wait(spec, job, attempts, command) or Run(command)
+    return _wait_or_done(spec, job, attempts, command) or Run(command)
 
 
 def put_back(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
@@ -123,13 +123,13 @@ def _forgotten(spec: PlanSpec) -> Done:
 
 
 def _reserve(spec: PlanSpec, job: JobRecord, user: str) -> Command:
-    """It ends by itself, should nobody be left to end it."""
+    """It expires by itself, in case no agent is left to delete it."""
     where = (f"reservationname={reservation(spec)}", f"nodes={','.join(job.nodes)}")
     how = ("starttime=now", f"duration={RESERVED_MINUTES}", f"users={user}", "flags=ignore_jobs")
     return scontrol("create", "reservation", *where, *how)
 
 
-def _nothing_but_wait(spec: PlanSpec, job: JobRecord, attempts: Attempts, command: Command) -> NextStep | None:
+def _wait_or_done(spec: PlanSpec, job: JobRecord, attempts: Attempts, command: Command) -> NextStep | None:
     """None when the job may be requeued now."""
     if attempts.succeeded(command):
         return Wait("Slurm requeues the job")
@@ -147,7 +147,7 @@ def _after_requeue(spec: PlanSpec, job: JobRecord, attempts: Attempts) -> NextSt
     was_held = job.held and job.state == "PENDING" and spec.action is Action.CHECK_AND_RESUBMIT
     if was_held and not attempts.succeeded(command):
         return attempts.unless_refused(command, "Slurm refused to release the job")
-    ours = any(one.code == 0 and one.command.words[1] in ("requeue", "requeuehold") for one in attempts)
+    ours = any(attempt.code == 0 and attempt.command.words[1] in ("requeue", "requeuehold") for attempt in attempts)
     how = "requeued" if ours else "found"
     return Done(True, f"launch {job.attempt} {how}: {job.state.lower()}", spec.job)
 
@@ -156,8 +156,8 @@ def _resubmit(spec: PlanSpec, job: JobRecord, attempts: Attempts, script: str) -
     for command in (scontrol("write", "batch_script", str(job.number), script), _sbatch(spec, job, script)):
         refused = attempts.refusal(command)
         if refused:
-            before = [one.output for one in attempts if one.code and one != refused]
-            return Done(False, "; ".join(("Slurm refused to submit the job anew", refused.output, *before)))
+            earlier = [attempt.output for attempt in attempts if attempt.code and attempt != refused]
+            return Done(False, "; ".join(("Slurm refused to submit the job anew", refused.output, *earlier)))
         if not attempts.succeeded(command):
             return Run(command)
     return Wait("Slurm lists the new job")
@@ -186,5 +186,5 @@ def _sbatch(spec: PlanSpec, job: JobRecord, script: str) -> Command:
         "comment": comment(spec),
         "export": ",".join(f"{name}={value}" for name, value in ((PLAN_VARIABLE, spec.id), *spec.variables)),
     }
-    given = [f"--{name}={value}" for name, value in options.items() if value]
-    return Command(("sbatch", "--parsable", "--requeue", *given, script))
+    arguments = [f"--{name}={value}" for name, value in options.items() if value]
+    return Command(("sbatch", "--parsable", "--requeue", *arguments, script))

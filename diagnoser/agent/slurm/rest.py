@@ -117,10 +117,10 @@ async def connect(client: httpx.AsyncClient, headers: Callable[[], dict[str, str
         paths = ()
     if answer.status_code in (401, 403):
         raise Denied("slurmrestd refuses the token")
-    found = [int(match[1]) for path in paths if (match := _JOBS.fullmatch(path))]
-    if not found:
+    versions = [int(match[1]) for path in paths if (match := _JOBS.fullmatch(path))]
+    if not versions:
         raise BadInput("no slurmrestd that tells of jobs: start it with -s openapi/v0.0.38, or openapi/slurmctld")
-    return RestClient(client, f"v0.0.{max(found)}", headers)
+    return RestClient(client, f"v0.0.{max(versions)}", headers)
 
 
 def credentials(user: str, path: Path | None, given: str) -> Callable[[], dict[str, str]]:
@@ -142,6 +142,6 @@ def _errors(answer: httpx.Response) -> str:
     """The daemon's errors, in its words."""
     try:
         errors = answer.json().get("errors") or []
-        return "; ".join(str(one.get("error") or one.get("description") or one) for one in errors)
+        return "; ".join(str(error.get("error") or error.get("description") or error) for error in errors)
     except (ValueError, AttributeError):
         return answer.text[:200] if not answer.is_success else ""

@@ -45,17 +45,17 @@ class SlurmSource:
     async def look(self, state: AgentState) -> ClusterSnapshot[JobRecord]:
         now = self.now()
         listed, nodes = await asyncio.gather(self.slurm.jobs(), self.slurm.nodes())
-        found = {str(number): job for number, job in listed.items()}
-        jobs = {key: job for key, job in found.items() if changes.concerns(job, key in state.jobs, state.time)}
-        for key, known in state.jobs.items():
-            if key not in found and known.started and not known.ended:
-                jobs[key] = changes.forgotten(known, await self.slurm.ended(int(key)))
+        by_key = {str(number): job for number, job in listed.items()}
+        jobs = {key: job for key, job in by_key.items() if changes.concerns(job, key in state.jobs, state.time)}
+        for key, checkpoint in state.jobs.items():
+            if key not in by_key and checkpoint.started and not checkpoint.ended:
+                jobs[key] = changes.forgotten(checkpoint, await self.slurm.ended(int(key)))
         state.logs = {key: offset for key, offset in state.logs.items() if key in jobs}
         return ClusterSnapshot(jobs, nodes, now)
 
     async def meet(self, job: JobRecord) -> JobCheckpoint:
         """The log of a job that was requeued before may hold the lines of earlier launches, which nobody can tell apart
-        now: only what comes from now on is this launch's for sure."""
+        now: only what comes from now on surely belongs to this launch."""
         if self.logs and job.restarts and job.output:
             try:
                 end = log_file.end_of(job.output, job.uid)

@@ -123,11 +123,8 @@ def hidden(text: str, pseudonyms: Pseudonymizer) -> str:
     """
     masked = _PLACEHOLDER.sub(lambda match: match.group().replace(" ", "-"), pseudonyms.hide(text))
     prefix = pseudonyms.hosts.prefix
-    return _HOST.sub(lambda match: _alias(match.group(), prefix), masked)[:LONGEST].strip()
-
-
-def _alias(word: str, prefix: str) -> str:
-    return word if word.startswith(prefix) else f"{prefix}0"
+    aliased = _HOST.sub(lambda match: match[0] if match[0].startswith(prefix) else f"{prefix}0", masked)
+    return aliased[:LONGEST].strip()
 
 
 def nearest(line: str, others: Iterable[str], most: int = 3) -> tuple[str, ...]:

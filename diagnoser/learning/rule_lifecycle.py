@@ -15,7 +15,7 @@ from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.rule_writer import LLMRuleWriter
 from diagnoser.learning.validation import RuleHistory
 from diagnoser.llm.redact import Redactor
-from diagnoser.model import LOADED, Diagnosis, HitVerdict, LearnedRule, LearnedState, Line, RuleHit, ValidationResult
+from diagnoser.model import LOADED, Diagnosis, HitVerdict, LearnedRule, LearnedState, Line, ValidationResult
 from diagnoser.model.errors import Conflict, NotFound, Unavailable
 from diagnoser.model.taxonomy import FailureType, category_of
 from diagnoser.observability.metrics import Metrics
@@ -221,7 +221,8 @@ class RuleLifecycle:
             return rule.moved(LearnedState.ACTIVE, by=US, why=why, now=self._clock())
         if rule.state is LearnedState.ACTIVE and counts.wrong:
             since = max(turn.time for turn in rule.history if turn.state is LearnedState.ACTIVE)
-            wrong = [hit for hit in await self._store.rule_hits(rule.id, _HITS) if _wrong_since(hit, since)]
+            hits = await self._store.rule_hits(rule.id, _HITS)
+            wrong = [hit for hit in hits if hit.active and hit.verdict is HitVerdict.WRONG and hit.time >= since]
             if wrong:
                 why = f"a person named another cause for {wrong[0].attempt.job}/{wrong[0].attempt.number}"
                 return rule.moved(LearnedState.RETIRED, by=US, why=why, now=self._clock())
@@ -229,10 +230,6 @@ class RuleLifecycle:
 
     def _refused(self, rule: LearnedRule, why: str) -> LearnedRule:
         return rule.moved(LearnedState.REFUSED, by=US, why=self._config.mask(why), now=self._clock())
-
-
-def _wrong_since(hit: RuleHit, since: float) -> bool:
-    return hit.active and hit.verdict is HitVerdict.WRONG and hit.time >= since
 
 
 def promoted(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:

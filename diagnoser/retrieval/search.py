@@ -49,11 +49,8 @@ def find(evidence: Evidence, query: str, limit: int) -> list[SearchResult]:
 
 def _weights(query_features: Counter[str], overlaps: Sequence[Iterable[str]]) -> dict[str, float]:
     frequency = Counter(feature for overlap in overlaps for feature in overlap)
-    return {name: math.log(1 + len(overlaps) / (1 + frequency[name])) * _part(name) for name in query_features}
-
-
-def _part(feature: str) -> float:
-    return _LETTERS_WEIGH if feature.startswith("^") else 1.0
+    rarity = {name: math.log(1 + len(overlaps) / (1 + frequency[name])) for name in query_features}
+    return {name: rarity[name] * (_LETTERS_WEIGH if name.startswith("^") else 1.0) for name in rarity}
 
 
 def _texts(evidence: Evidence) -> Iterable[SearchResult]:

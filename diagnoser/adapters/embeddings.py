@@ -24,14 +24,14 @@ class OpenAIEmbedder:
         try:
             masked = list(map(self._redact, texts))
             reply = await self._client.embeddings.create(model=self.name, input=masked, encoding_format="float")
-            found = [[float(value) for value in one.embedding] for one in reply.data]
+            vectors = [[float(number) for number in item.embedding] for item in reply.data]
         except openai.OpenAIError as error:
             raise openai_transport.failure(error) from None
         except (ValueError, TypeError, AttributeError):  # the client does not validate what a gateway answers
             raise ModelFailed(ModelFailure.MALFORMED, "the server's reply holds no vectors") from None
-        if len(found) != len(texts) or not all(found):
-            raise ModelFailed(ModelFailure.MALFORMED, f"{len(found)} vectors for {len(texts)} texts")
-        return found
+        if len(vectors) != len(texts) or not all(vectors):
+            raise ModelFailed(ModelFailure.MALFORMED, f"{len(vectors)} vectors for {len(texts)} texts")
+        return vectors
 
     async def close(self) -> None:
         await self._client.close()

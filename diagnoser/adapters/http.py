@@ -54,12 +54,12 @@ class Poster:
 
     async def _send(self, host: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         """Reads status and headers only, so a receiver cannot fill the memory with a large answer."""
-        own = {"content-type": "application/json", "connection": "close", "host": self.url.netloc.decode()}
+        defaults = {"content-type": "application/json", "connection": "close", "host": self.url.netloc.decode()}
         request = self.client.build_request(
             "POST",
             self.url.copy_with(host=host),
             content=body,
-            headers={**own, **headers},
+            headers={**defaults, **headers},
             timeout=self.timeout,
             extensions={"sni_hostname": self.url.host},  # the certificate must be that of the name
         )
@@ -71,9 +71,9 @@ class Poster:
         status = response.status_code
         if 200 <= status < 300:
             return
-        again = status in _TEMPORARY or status >= 500
-        wish = _seconds(response.headers.get("retry-after", ""), self.clock()) if again else None
-        raise DeliveryError(f"HTTP {status}", permanent=not again, retry_after=wish)
+        retry = status in _TEMPORARY or status >= 500
+        retry_after = _seconds(response.headers.get("retry-after", ""), self.clock()) if retry else None
+        raise DeliveryError(f"HTTP {status}", permanent=not retry, retry_after=retry_after)
 
 
 def poster(url: str, client: httpx.AsyncClient, clock: Clock, timeout: float, allow_private: bool) -> Poster:
@@ -100,10 +100,10 @@ async def _public_addresses(url: httpx.URL) -> list[str]:
     """The addresses of the host, in the resolver's order. Refused if any of them is not public."""
     port = url.port or (443 if url.scheme == "https" else 80)
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(url.host, port, type=socket.SOCK_STREAM)
+        entries = await asyncio.get_running_loop().getaddrinfo(url.host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise DeliveryError(f"the host has no address: {type(error).__name__}", permanent=False) from error
-    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
     if not all(is_public(address) for address in addresses):
         raise DeliveryError("the host has a private address; that needs allow_private_targets", permanent=True)
     return addresses
@@ -121,12 +121,12 @@ def is_public(address: str) -> bool:
     return parsed.is_global and not parsed.is_multicast
 
 
-def _seconds(wish: str, now: float) -> float | None:
+def _seconds(header: str, now: float) -> float | None:
     """``Retry-After`` is a number of seconds or a date (RFC 9110, 10.2.3)."""
-    if wish.isdecimal():
-        return float(wish)
+    if header.isdecimal():
+        return float(header)
     try:
-        date = parsedate_to_datetime(wish)
+        date = parsedate_to_datetime(header)
     except ValueError:
         return None
     return max(0.0, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now)

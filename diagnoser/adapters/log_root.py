@@ -26,9 +26,9 @@ class LogRoot:
         parts = self._below(path)
         with ExitStack() as stack:
             try:
-                folder = _held(stack, os.open(self.real, _FOLDER))
+                folder = _close_with(stack, os.open(self.real, _FOLDER))
                 for name in parts[:-1]:
-                    folder = _held(stack, os.open(name, _FOLDER, dir_fd=folder))
+                    folder = _close_with(stack, os.open(name, _FOLDER, dir_fd=folder))
                 handle = os.open(parts[-1], _FILE, dir_fd=folder)
             except OSError as error:
                 raise _refused(error) from None
@@ -43,11 +43,11 @@ class LogRoot:
         """The parts of the path below the folder."""
         if not path.startswith("/") or "\0" in path or len(path) > PATH_LENGTH:
             raise LogRefused(LogRefusal.INVALID_PATH, "log_path must be an absolute path")
-        asked = PurePosixPath(path)
-        root = next((one for one in (self.given, self.real) if asked.is_relative_to(one) and asked != one), None)
-        if root is None or ".." in asked.parts:
+        target = PurePosixPath(path)
+        root = next((base for base in (self.given, self.real) if target.is_relative_to(base) and target != base), None)
+        if root is None or ".." in target.parts:
             raise LogRefused(LogRefusal.OUTSIDE_ROOT, "log_path is not below the folder that this service may read")
-        return asked.relative_to(root).parts
+        return target.relative_to(root).parts
 
 
 def log_root(folder: Path) -> LogRoot:
@@ -57,7 +57,7 @@ def log_root(folder: Path) -> LogRoot:
     return LogRoot(PurePosixPath(os.path.normpath(folder)), PurePosixPath(folder.resolve()))
 
 
-def _held(stack: ExitStack, handle: int) -> int:
+def _close_with(stack: ExitStack, handle: int) -> int:
     stack.callback(os.close, handle)
     return handle
 

@@ -1,6 +1,6 @@
-"""Twins of the ports for one process: the real ``Wake`` of a single replica, and scripted ends for tests and demos.
+"""In-memory ports: the real ``WakeSignal`` of a single replica, and scripted peers for tests and demos.
 
-The twin of the store is the SQL store on a temporary SQLite file: one code, nothing to drift.
+The in-memory store is the SQL store on a temporary SQLite file, so the two cannot drift apart.
 """
 
 import asyncio

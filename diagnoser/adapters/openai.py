@@ -15,14 +15,14 @@ from diagnoser.model.errors import ModelFailed, ModelFailure
 from diagnoser.ports import ModelAnswer, ModelRequest
 
 _REFUSING = frozenset({400, 422, 500, 501})
-# Words of an error that speaks of the answer's format, and of the length of the question.
+# Fragments of error messages about the answer's format, and about a prompt that is too long.
 _FORMAT_WORDS = ("response_format", "json_schema", "json_object", "grammar", "guided", "structured output")
 _LENGTH_WORDS = ("context length", "context_length", "context size", "context window", "maximum context", "n_ctx")
 _LEAN = frozenset({"maxLength", "minLength", "minimum", "maximum", "maxItems", "minItems", "pattern", "title"})
 _DETAIL_CHARS = 4000
 _LIST_SECONDS = 10.0
 _CONTEXT_SECONDS = 2.0
-"""Seconds to wait for the list of models before a question, which can be asked without it."""
+"""Seconds to wait for the list of models before a question; the question does not depend on it."""
 
 Format = Callable[[Mapping[str, object]], dict[str, Any] | None]
 
@@ -32,7 +32,7 @@ def _schema(schema: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _lean(schema: Mapping[str, object]) -> dict[str, Any]:
-    """Without bounds, which some servers do not take in a schema."""
+    """Without bounds, which some servers do not accept in a schema."""
     return _schema(_without(schema, _LEAN))
 
 
@@ -50,7 +50,7 @@ def _free(schema: Mapping[str, object]) -> None:
 
 
 FORMATS: tuple[Format, ...] = (_schema, _lean, _object_with_schema, _object, _free)
-"""Ways to ask for JSON, the strictest first. A server that refuses one is asked in the next way from then on."""
+"""Ways to ask for JSON, the strictest first. Once a server refuses one, the next is used."""
 
 
 class OpenAIModel:
@@ -67,26 +67,26 @@ class OpenAIModel:
     async def ask(self, request: ModelRequest) -> ModelAnswer:
         """Raises ModelFailed; ``answer_format_refused`` when the same question can be asked again in another way."""
         async with AsyncExitStack() as stack:
-            if not self._settled:  # one question at a time finds out how this server wants to be asked
+            if not self._settled:  # one request at a time finds the format this server accepts
                 await stack.enter_async_context(self._settling)
-            used = self._format
+            index = self._format
             try:
-                reply = await self._create(request, FORMATS[used])
+                reply = await self._create(request, FORMATS[index])
             except openai.OpenAIError as error:
-                raise self._failure(error, used) from None
-            except ValueError:  # the client lets a body that is no JSON through as it fails
+                raise self._failure(error, index) from None
+            except ValueError:  # the client does not wrap JSON errors
                 raise ModelFailed(ModelFailure.MALFORMED, "the server's reply is not JSON") from None
             self._settled = True
         return self._answer(reply)
 
     async def context(self) -> int | None:
-        """What ``/v1/models`` says; asked until the server has said something."""
+        """The context length from ``/v1/models``; asked again until the server answers."""
         if self._context is None:
             try:
                 models = await self._models(_CONTEXT_SECONDS)
             except (openai.OpenAIError, ValueError):
                 return None
-            self._context = next((_length(one) for one in models if one.get("id") == self.name), 0)
+            self._context = next((_length(model) for model in models if model.get("id") == self.name), 0)
         return self._context or None
 
     async def ping(self) -> str:
@@ -99,16 +99,16 @@ class OpenAIModel:
             raise self._failure(error, len(FORMATS)) from None
         except ValueError:
             raise ModelFailed(ModelFailure.UNAVAILABLE, "the server's reply is not JSON") from None
-        if models and self.name not in {one.get("id") for one in models}:
+        if models and self.name not in {model.get("id") for model in models}:
             raise ModelFailed(ModelFailure.NOT_FOUND, f"the server offers no model called {self.name}")
         return f"{self.name} answers"
 
     async def _models(self, seconds: float = _LIST_SECONDS) -> list[dict[str, Any]]:
-        """Raises openai.OpenAIError, ValueError. Read by hand: the client takes any body for a list of models."""
+        """Raises openai.OpenAIError, ValueError. Parsed by hand: the client accepts any body as a list of models."""
         reply = await self._client.get("/models", cast_to=httpx2.Response, options={"timeout": seconds})
         body = reply.json()
         listed = body.get("data") if isinstance(body, dict) else None
-        return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
     async def close(self) -> None:
         await self._client.close()
@@ -121,46 +121,46 @@ class OpenAIModel:
         if request.repair:
             answer, complaint = request.repair
             messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": complaint}]
-        wanted = form(request.schema)
-        extra: dict[str, Any] = {"response_format": wanted} if wanted else {}
-        found: ChatCompletion = await self._client.chat.completions.create(
+        response_format = form(request.schema)
+        extra: dict[str, Any] = {"response_format": response_format} if response_format else {}
+        completion: ChatCompletion = await self._client.chat.completions.create(
             model=self.name,
             messages=messages,
             max_tokens=request.max_tokens,
             temperature=request.temperature,
             **extra,
         )
-        return found
+        return completion
 
-    def _failure(self, error: openai.OpenAIError, used: int) -> ModelFailed:
-        status, said = getattr(error, "status_code", None), str(error)[:_DETAIL_CHARS].lower()
-        if status in _REFUSING and any(word in said for word in _LENGTH_WORDS):
+    def _failure(self, error: openai.OpenAIError, index: int) -> ModelFailed:
+        status, detail = getattr(error, "status_code", None), str(error)[:_DETAIL_CHARS].lower()
+        if status in _REFUSING and any(word in detail for word in _LENGTH_WORDS):
             return ModelFailed(ModelFailure.CONTEXT_TOO_SMALL, describe_error(error))
-        if status in _REFUSING and used + 1 < len(FORMATS) and any(word in said for word in _FORMAT_WORDS):
-            self._format = max(self._format, used + 1)
+        if status in _REFUSING and index + 1 < len(FORMATS) and any(word in detail for word in _FORMAT_WORDS):
+            self._format = max(self._format, index + 1)
             return ModelFailed(ModelFailure.FORMAT_REFUSED, describe_error(error))
         return failure(error)
 
     def _answer(self, reply: object) -> ModelAnswer:
         """The client does not validate: a gateway may leave out any part, or send something else."""
         choices, usage, model = (getattr(reply, name, None) for name in ("choices", "usage", "model"))
-        first = choices[0] if isinstance(choices, list) and choices else None
-        text = getattr(getattr(first, "message", None), "content", None)
-        read, written = (getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens"))
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        text = getattr(getattr(choice, "message", None), "content", None)
+        tokens_in, tokens_out = (getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens"))
         return ModelAnswer(
             text if isinstance(text, str) else "",
             model if isinstance(model, str) and model else self.name,
-            read if isinstance(read, int) else 0,
-            written if isinstance(written, int) else 0,
+            tokens_in if isinstance(tokens_in, int) else 0,
+            tokens_out if isinstance(tokens_out, int) else 0,
         )
 
 
 def _length(model: Mapping[str, Any]) -> int:
     """vLLM says ``max_model_len``; llama.cpp and others have their own names for it."""
-    more = model.get("meta")
-    told = {**model, **(more if isinstance(more, dict) else {})}
+    meta = model.get("meta")
+    fields = {**model, **(meta if isinstance(meta, dict) else {})}
     for name in ("max_model_len", "context_length", "context_window", "n_ctx"):
-        if isinstance(length := told.get(name), int) and length > 0:
+        if isinstance(length := fields.get(name), int) and length > 0:
             return length
     return 0
 
@@ -171,5 +171,5 @@ def _without(value: Any, names: frozenset[str]) -> Any:
         return [_without(item, names) for item in value]
     if not isinstance(value, Mapping):
         return value
-    kept = {key: item for key, item in value.items() if key not in names or isinstance(item, Mapping)}
-    return {key: _without(item, names) for key, item in kept.items()}
+    trimmed = {key: item for key, item in value.items() if key not in names or isinstance(item, Mapping)}
+    return {key: _without(item, names) for key, item in trimmed.items()}

@@ -18,11 +18,11 @@ models up to a megabyte.
 class ReplyTooLong(openai.OpenAIError):
     """A reply over ``REPLY_BYTES``, or one that could become so when it is unpacked.
 
-    One of the client's own errors, because those are what it lets through.
+    Derives from the client's own error class, because the client passes those through unchanged.
     """
 
 
-# What the client raises -> why there is no answer. The first row that fits decides.
+# What the client raises -> why there is no answer. The first matching row decides.
 _REASONS: tuple[tuple[type[Exception], ModelFailure], ...] = (
     (openai.APITimeoutError, ModelFailure.TIMEOUT),
     (openai.APIConnectionError, ModelFailure.UNAVAILABLE),
@@ -39,7 +39,7 @@ _REASONS: tuple[tuple[type[Exception], ModelFailure], ...] = (
 def client(base_url: str, api_key: str, timeout: float) -> AsyncOpenAI:
     """timeout: seconds, for one question. Nothing is tried again here: the callers have deadlines.
 
-    A server that needs no key still wants the header. Replies come as they are, so that their length is the true one.
+    A server that needs no key still wants the header. Replies are uncompressed, so that the size limit holds.
     """
     return AsyncOpenAI(
         base_url=base_url,
@@ -66,7 +66,7 @@ def describe_error(error: openai.OpenAIError) -> str:
 
 
 async def _bound(response: httpx2.Response) -> None:
-    """Called when the headers are there and nothing of the body is."""
+    """Called after the headers and before the body."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise ReplyTooLong("the server's reply is packed, and nobody asked for that")
     response.stream = _Counted(cast(httpx2.AsyncByteStream, response.stream))
@@ -78,11 +78,11 @@ class _Counted(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
-        async for part in self._stream:
-            size += len(part)
+        async for chunk in self._stream:
+            size += len(chunk)
             if size > REPLY_BYTES:
                 raise ReplyTooLong(f"the server's reply has more than {REPLY_BYTES >> 20} MB")
-            yield part
+            yield chunk
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -91,5 +91,5 @@ class _Counted(httpx2.AsyncByteStream):
 def _retry_after(error: openai.OpenAIError) -> float | None:
     """Seconds. Dates are ignored."""
     response = getattr(error, "response", None)
-    given = response.headers.get("retry-after", "") if response is not None else ""
-    return float(given) if given.isdecimal() else None
+    header = response.headers.get("retry-after", "") if response is not None else ""
+    return float(header) if header.isdecimal() else None

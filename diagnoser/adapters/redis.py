@@ -1,6 +1,6 @@
 """Wake-ups between replicas, over Redis publish/subscribe.
 
-The database stays the only queue: its claims are leased and swept, so two of them would be two truths. Redis only says
+The database stays the only queue: a second one would be a second source of truth. Redis only says
 *when* to look. Without it each loop looks every half second; with it the replica that commits wakes the others at once.
 A lost Redis, or a lost message, costs that half second and nothing else.
 """

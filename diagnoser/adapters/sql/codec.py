@@ -222,12 +222,12 @@ def incident_of(row: RowMapping) -> Incident:
 
 
 def _vectors(data: bytes) -> dict[str, bytes]:
-    found, at = {}, 0
-    while at < len(data):
-        start = data.index(b"\n", at) + 1
-        name, _, size = data[at : start - 1].decode().rpartition("\0")
-        found[name], at = data[start : start + int(size)], start + int(size)
-    return found
+    vectors, position = {}, 0
+    while position < len(data):
+        start = data.index(b"\n", position) + 1
+        name, _, size = data[position : start - 1].decode().rpartition("\0")
+        vectors[name], position = data[start : start + int(size)], start + int(size)
+    return vectors
 
 
 def searched(text: str) -> str:
@@ -238,5 +238,5 @@ def searched(text: str) -> str:
 def _search_text(record: DiagnosisRecord) -> str:
     diagnosis, root = record.diagnosis, record.diagnosis.root_cause
     parts = [record.attempt.job, diagnosis.type.value, diagnosis.decided_by, root.text if root else ""]
-    parts += [diagnosis.mitigation, *(cited.text for cited in diagnosis.evidence)]
+    parts += [diagnosis.mitigation, *(evidence.text for evidence in diagnosis.evidence)]
     return "\n".join(parts)

@@ -1,4 +1,4 @@
-"""What people say about diagnoses, and the incidents that are learned from it."""
+"""Feedback on diagnoses, and the incidents learned from it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,46 +29,46 @@ class FeedbackRows(LearnedRuleRows):
             await connection.execute(feedback.insert(), codec.feedback_row(given))
             await connection.execute(new.on_conflict_do_update(index_elements=["diagnosis"], set_=changed))
             await self.withdraw_in(connection, incident)
-            await self._learned(connection, incident, wanted)
+            await self._learn_from(connection, incident, wanted)
 
     async def add_incident(self, incident: Incident, wanted: LearnedRule | None = None) -> bool:
         async with self.writing() as connection:
             new = await self.insert_new(connection, incidents, [codec.incident_row(incident)])
             if new:
-                await self._learned(connection, incident, wanted)
+                await self._learn_from(connection, incident, wanted)
             return bool(new)
 
     async def confirmed(self, limit: int) -> list[str]:
         newest = select(incidents.c.diagnosis).order_by(incidents.c.changed.desc(), incidents.c.diagnosis).limit(limit)
         async with self.reading() as connection:
-            return [str(one) for one in (await connection.execute(newest)).scalars()]
+            return [str(key) for key in (await connection.execute(newest)).scalars()]
 
-    async def _learned(self, connection: AsyncConnection, incident: Incident, wanted: LearnedRule | None) -> None:
-        """The cause is known now: who had it right, and what rule would know it next time."""
+    async def _learn_from(self, connection: AsyncConnection, incident: Incident, proposal: LearnedRule | None) -> None:
+        """Judge the rules that hit by the confirmed cause, and propose a rule if none had it right."""
         known = incident.type is not FailureType.UNKNOWN
         right = await self.judge_hits_in(connection, incident.attempt, incident.type) if known else []
-        if wanted and not right:
-            await self.propose_in(connection, wanted)
+        if proposal and not right:
+            await self.propose_in(connection, proposal)
 
     async def incidents(self, since: float, after: str, limit: int) -> list[Incident]:
-        found = select(incidents).where(incidents.c.changed >= since, incidents.c.diagnosis > after)
+        query = select(incidents).where(incidents.c.changed >= since, incidents.c.diagnosis > after)
         async with self.reading() as connection:
-            rows = await connection.execute(found.order_by(incidents.c.diagnosis).limit(limit))
+            rows = await connection.execute(query.order_by(incidents.c.diagnosis).limit(limit))
             return [codec.incident_of(row) for row in rows.mappings()]
 
 
 async def find_feedback(
     connection: AsyncConnection, records: Sequence[DiagnosisRecord]
 ) -> dict[str, tuple[Feedback, ...]]:
-    """Diagnosis -> what was said about it, and about earlier diagnoses of the same attempt, the newest first."""
+    """Diagnosis id -> feedback on it and on earlier diagnoses of the same attempt, newest first."""
     keys = {(record.attempt.job, record.attempt.number) for record in records}
     about = (diagnoses.c.id, diagnoses.c.job, diagnoses.c.attempt, diagnoses.c.type)
-    found = select(feedback.c.body, *about).join(diagnoses, feedback.c.diagnosis == diagnoses.c.id)
-    mine = found.where(tuple_(diagnoses.c.job, diagnoses.c.attempt).in_(keys)).order_by(feedback.c.id.desc())
+    query = select(feedback.c.body, *about).join(diagnoses, feedback.c.diagnosis == diagnoses.c.id)
+    mine = query.where(tuple_(diagnoses.c.job, diagnoses.c.attempt).in_(keys)).order_by(feedback.c.id.desc())
     rows = (await connection.execute(mine)).mappings().all()
     return {
         record.id: tuple(
-            _carried(codec.feedback_of(row["body"]), FailureType(row["type"]), record)
+            _for_attempt(codec.feedback_of(row["body"]), FailureType(row["type"]), record)
             for row in rows
             if (row["job"], row["attempt"]) == (record.attempt.job, record.attempt.number) and row["id"] <= record.id
         )
@@ -76,8 +76,8 @@ async def find_feedback(
     }
 
 
-def _carried(said: Feedback, about: FailureType, record: DiagnosisRecord) -> Feedback:
-    """A word holds for the attempt: what was confirmed corrects a later diagnosis that says something else."""
-    if said.verdict is FeedbackVerdict.CONFIRMED and about is not record.diagnosis.type:
-        return replace(said, verdict=FeedbackVerdict.CORRECTED, type=said.type or about)
-    return said
+def _for_attempt(entry: Feedback, about: FailureType, record: DiagnosisRecord) -> Feedback:
+    """Feedback holds for the attempt: a confirmed cause corrects a later diagnosis that names another one."""
+    if entry.verdict is FeedbackVerdict.CONFIRMED and about is not record.diagnosis.type:
+        return replace(entry, verdict=FeedbackVerdict.CORRECTED, type=entry.type or about)
+    return entry

@@ -31,30 +31,30 @@ class JobRows(LogRows):
 
     async def add_event(self, attempt: AttemptKey, event: Event) -> None:
         """A heartbeat is stored but is no news for a diagnosis: the revision stays."""
-        empty = _touched(attempt, event) | {"revision": 0, "ended": None}
+        empty = _attempt_row(attempt, event) | {"revision": 0, "ended": None}
         async with self.writing() as connection:
             await self.create_jobs(connection, {attempt.job: event.time})
             await self.insert_new(connection, attempts, [empty])
             new = await self.insert_new(connection, events, [codec.event_row(attempt, event)])
             if new and event.kind is not EventKind.HEARTBEAT:
-                await self.touch(connection, [_touched(attempt, event)])
+                await self.touch(connection, [_attempt_row(attempt, event)])
 
     async def job(self, id: str) -> Job | None:
         async with self.reading() as connection:
             return await find_job(connection, id)
 
     async def attempts(self, job: str) -> list[Attempt]:
-        found = select(attempts).where(attempts.c.job == job).order_by(attempts.c.number)
+        query = select(attempts).where(attempts.c.job == job).order_by(attempts.c.number)
         async with self.reading() as connection:
-            rows = (await connection.execute(found)).mappings().all()
-            told = await find_events(connection, [AttemptKey(job, row["number"]) for row in rows])
-        return [codec.attempt_of(row, told[AttemptKey(job, row["number"])]) for row in rows]
+            rows = (await connection.execute(query)).mappings().all()
+            by_attempt = await find_events(connection, [AttemptKey(job, row["number"]) for row in rows])
+        return [codec.attempt_of(row, by_attempt[AttemptKey(job, row["number"])]) for row in rows]
 
-    async def _know_nodes(self, connection: AsyncConnection, given: Job, merged: Job) -> None:
-        """The breaker's shares are of the nodes that jobs ran on. The partition is the one that a job named last."""
-        names = sorted({*given.nodes, *given.rank_nodes.values()})
-        cluster, part = merged.cluster or DEFAULT_CLUSTER, merged.labels.get("partition", "")
-        rows = [{"cluster": cluster, "node": node, "partition": part} for node in names]
+    async def _know_nodes(self, connection: AsyncConnection, job: Job, merged: Job) -> None:
+        """Breaker limits are shares of the nodes that jobs ran on. A node's partition is that of its latest job."""
+        names = sorted({*job.nodes, *job.rank_nodes.values()})
+        cluster, partition = merged.cluster or DEFAULT_CLUSTER, merged.labels.get("partition", "")
+        rows = [{"cluster": cluster, "node": node, "partition": partition} for node in names]
         new = self.insert(nodes)
         for start in range(0, len(rows), _CHUNK):
             chunk = new.values(rows[start : start + _CHUNK])
@@ -69,23 +69,23 @@ async def find_job(connection: AsyncConnection, id: str) -> Job | None:
 
 async def find_events(connection: AsyncConnection, keys: Sequence[AttemptKey]) -> dict[AttemptKey, tuple[Event, ...]]:
     """The events of each attempt, in order of time."""
-    wanted = [(key.job, key.number) for key in keys]
-    found = select(events).where(tuple_(events.c.job, events.c.attempt).in_(wanted))
-    told: dict[AttemptKey, tuple[Event, ...]] = dict.fromkeys(keys, ())
-    for row in (await connection.execute(found.order_by(events.c.time, events.c.digest))).mappings():
-        told[AttemptKey(row["job"], row["attempt"])] += (codec.event_of(row["body"]),)
-    return told
+    pairs = [(key.job, key.number) for key in keys]
+    query = select(events).where(tuple_(events.c.job, events.c.attempt).in_(pairs))
+    by_attempt: dict[AttemptKey, tuple[Event, ...]] = dict.fromkeys(keys, ())
+    for row in (await connection.execute(query.order_by(events.c.time, events.c.digest))).mappings():
+        by_attempt[AttemptKey(row["job"], row["attempt"])] += (codec.event_of(row["body"]),)
+    return by_attempt
 
 
-def completed(stored: Job, given: Job) -> Job:
-    """Given fields win, empty ones leave what is stored. A job stays as old as it was."""
-    news = {field.name: getattr(given, field.name) for field in fields(Job) if getattr(given, field.name)}
+def completed(stored: Job, new: Job) -> Job:
+    """Non-empty fields of ``new`` replace stored ones; the creation time stays."""
+    changes = {field.name: getattr(new, field.name) for field in fields(Job) if getattr(new, field.name)}
     if stored.created:
-        news["created"] = stored.created
-    return replace(stored, **news)
+        changes["created"] = stored.created
+    return replace(stored, **changes)
 
 
-def _touched(attempt: AttemptKey, event: Event) -> dict[str, Any]:
+def _attempt_row(attempt: AttemptKey, event: Event) -> dict[str, Any]:
     return {
         "job": attempt.job,
         "number": attempt.number,

@@ -26,7 +26,7 @@ from diagnoser.ports import LearnedRuleQuery
 
 _RULE = TypeAdapter(LearnedRule)
 _NAME = "learned_rules"
-_SAME = ("id", "state", "source", "created", "version")
+_COLUMNS = ("id", "state", "source", "created", "version")
 
 
 class LearnedRuleRows(Database):
@@ -34,17 +34,17 @@ class LearnedRuleRows(Database):
 
     async def rules_revision(self) -> int:
         async with self.reading() as connection:
-            found = await connection.execute(select(revisions.c.value).where(revisions.c.name == _NAME))
-            return int(found.scalar() or 0)
+            result = await connection.execute(select(revisions.c.value).where(revisions.c.name == _NAME))
+            return int(result.scalar() or 0)
 
     async def learned(self, where: LearnedRuleQuery, after: str, limit: int) -> list[LearnedRule]:
         row = learned_rules.c
-        found = _with_counts().where(*_conditions(where)).order_by(row.created.desc(), row.id.desc()).limit(limit)
+        query = _with_counts().where(*_conditions(where)).order_by(row.created.desc(), row.id.desc()).limit(limit)
         if after:
-            last = select(row.created).where(row.id == after).scalar_subquery()
-            found = found.where(or_(row.created < last, and_(row.created == last, row.id < after)))
+            boundary = select(row.created).where(row.id == after).scalar_subquery()
+            query = query.where(or_(row.created < boundary, and_(row.created == boundary, row.id < after)))
         async with self.reading() as connection:
-            return [_rule_of(one) for one in (await connection.execute(found)).mappings()]
+            return [_rule_of(record) for record in (await connection.execute(query)).mappings()]
 
     async def learned_rule(self, id: str) -> LearnedRule | None:
         async with self.reading() as connection:
@@ -55,20 +55,20 @@ class LearnedRuleRows(Database):
             return await self.propose_in(connection, rule)
 
     async def propose_in(self, connection: AsyncConnection, rule: LearnedRule) -> bool:
-        """The same within a transaction that stores what the rule is learned from."""
+        """As ``propose``, within the transaction that stores what the rule is learned from."""
         new = await self.insert_new(connection, learned_rules, [_row(rule) | {"lease": 0.0}])
         if new:
             await self._count_up(connection)
         return bool(new)
 
     async def change_rule(self, before: LearnedRule, after: LearnedRule) -> LearnedRule:
-        """The counter is locked first: changes come one after the other, and their numbers in order of commits."""
+        """Locks the counter first, so that changes are serialized and revisions follow commit order."""
         stored = replace(after, version=before.version + 1, counts=before.counts)
         mine = and_(learned_rules.c.id == before.id, learned_rules.c.version == before.version)
         async with self.writing() as connection:
             await self._count_up(connection)
-            done = await connection.execute(update(learned_rules).where(mine).values(_row(stored) | {"lease": 0.0}))
-            if not done.rowcount:
+            result = await connection.execute(update(learned_rules).where(mine).values(_row(stored) | {"lease": 0.0}))
+            if not result.rowcount:
                 if await _find(connection, before.id) is None:
                     raise NotFound(f"there is no rule {before.id!r}")
                 raise Conflict(f"rule {before.id!r} was changed in the meantime")
@@ -77,9 +77,9 @@ class LearnedRuleRows(Database):
     async def claim_rules(self, now: float, lease: float, limit: int) -> list[LearnedRule]:
         row = learned_rules.c
         free = and_(row.state == LearnedState.PROPOSED, row.lease <= now)
-        found = select(row.id, row.version).where(free).order_by(row.created, row.id).limit(limit)
+        query = select(row.id, row.version).where(free).order_by(row.created, row.id).limit(limit)
         async with self.writing() as connection:
-            due = (await connection.execute(found.with_for_update(skip_locked=True))).all()
+            due = (await connection.execute(query.with_for_update(skip_locked=True))).all()
             for key, version in due:
                 mine = update(learned_rules).where(row.id == key)
                 await connection.execute(mine.values(lease=now + lease, version=version + 1))
@@ -87,7 +87,7 @@ class LearnedRuleRows(Database):
 
     async def note_hits(self, hits: Sequence[RuleHit]) -> None:
         async with self.writing() as connection:
-            for hit in sorted(hits, key=lambda one: (one.rule, one.attempt)):
+            for hit in sorted(hits, key=lambda hit: (hit.rule, hit.attempt)):
                 new = self.insert(rule_hits).values(_hit_row(hit))
                 changed: dict[str, Any] = {name: new.excluded[name] for name in ("time", "diagnosis", "active")}
                 changed["verdict"] = case(
@@ -102,38 +102,38 @@ class LearnedRuleRows(Database):
             return await self.judge_hits_in(connection, attempt, type)
 
     async def judge_hits_in(self, connection: AsyncConnection, attempt: AttemptKey, type: str) -> list[str]:
-        """The same within a transaction that stores why it is known."""
-        here = and_(rule_hits.c.job == attempt.job, rule_hits.c.attempt == attempt.number)
-        hit = select(learned_rules).where(learned_rules.c.id.in_(select(rule_hits.c.rule).where(here)))
-        rules = [_RULE.validate_json(row["body"]) for row in (await connection.execute(hit)).mappings()]
+        """As ``judge_hits``, within the transaction that stores the confirmed cause."""
+        of_attempt = and_(rule_hits.c.job == attempt.job, rule_hits.c.attempt == attempt.number)
+        query = select(learned_rules).where(learned_rules.c.id.in_(select(rule_hits.c.rule).where(of_attempt)))
+        rules = [_RULE.validate_json(row["body"]) for row in (await connection.execute(query)).mappings()]
         for rule in rules:
             verdict = HitVerdict.CONFIRMED if rule.type == type else HitVerdict.WRONG
             await connection.execute(
-                update(rule_hits).where(here, rule_hits.c.rule == rule.id).values(verdict=verdict.value)
+                update(rule_hits).where(of_attempt, rule_hits.c.rule == rule.id).values(verdict=verdict.value)
             )
         return [rule.id for rule in rules if rule.type == type]
 
     async def withdraw_in(self, connection: AsyncConnection, incident: Incident) -> None:
-        """Retire what was learned from this diagnosis as another cause: the person thought again."""
+        """Retire rules learned from this diagnosis for another cause: its feedback was corrected."""
         row = learned_rules.c
         live = [str(state) for state in (LearnedState.PROPOSED, *LOADED)]
         mine = and_(row.source == incident.diagnosis, row.state.in_(live))
-        found = (await connection.execute(select(row.body, row.version).where(mine))).mappings().all()
-        for one in found:
-            rule = replace(_RULE.validate_json(one["body"]), version=one["version"])
+        rows = (await connection.execute(select(row.body, row.version).where(mine))).mappings().all()
+        for stored in rows:
+            rule = replace(_RULE.validate_json(stored["body"]), version=stored["version"])
             if rule.type == incident.type:
                 continue
             why = f"the cause was corrected to {incident.type}"
-            gone = rule.moved(LearnedState.RETIRED, by=incident.by, why=why, now=incident.changed)
-            values = _row(replace(gone, version=rule.version + 1)) | {"lease": 0.0}
+            retired = rule.moved(LearnedState.RETIRED, by=incident.by, why=why, now=incident.changed)
+            values = _row(replace(retired, version=rule.version + 1)) | {"lease": 0.0}
             await self._count_up(connection)
             await connection.execute(update(learned_rules).where(row.id == rule.id).values(values))
 
     async def rule_hits(self, rule: str, limit: int) -> list[RuleHit]:
-        found = select(rule_hits).where(rule_hits.c.rule == rule)
+        query = select(rule_hits).where(rule_hits.c.rule == rule)
         order = (rule_hits.c.time.desc(), rule_hits.c.job, rule_hits.c.attempt)
         async with self.reading() as connection:
-            return [_hit_of(row) for row in (await connection.execute(found.order_by(*order).limit(limit))).mappings()]
+            return [_hit_of(row) for row in (await connection.execute(query.order_by(*order).limit(limit))).mappings()]
 
     async def _count_up(self, connection: AsyncConnection) -> None:
         new = self.insert(revisions).values(name=_NAME, value=1)
@@ -151,21 +151,21 @@ def _conditions(where: LearnedRuleQuery) -> Iterable[ColumnElement[bool]]:
 
 def _with_counts() -> Select[Any]:
     hit, row = rule_hits.c, learned_rules.c
-    counted = [
+    counts = [
         func.count(hit.rule).label("hits"),
-        *(func.count(case((hit.verdict == one.value, 1))).label(one.value) for one in HitVerdict),
+        *(func.count(case((hit.verdict == verdict.value, 1))).label(verdict.value) for verdict in HitVerdict),
     ]
-    return select(row.body, row.version, *counted).outerjoin(rule_hits, hit.rule == row.id).group_by(row.id)
+    return select(row.body, row.version, *counts).outerjoin(rule_hits, hit.rule == row.id).group_by(row.id)
 
 
 async def _find(connection: AsyncConnection, id: str) -> LearnedRule | None:
-    found = (await connection.execute(_with_counts().where(learned_rules.c.id == id))).mappings().first()
-    return _rule_of(found) if found else None
+    row = (await connection.execute(_with_counts().where(learned_rules.c.id == id))).mappings().first()
+    return _rule_of(row) if row else None
 
 
 def _row(rule: LearnedRule) -> dict[str, Any]:
     body = _RULE.dump_python(replace(rule, counts=Counts()), mode="json") | {"kind": "diagnosis"}  # as older code reads
-    return {name: getattr(rule, name) for name in _SAME} | {"body": json.dumps(body)}
+    return {name: getattr(rule, name) for name in _COLUMNS} | {"body": json.dumps(body)}
 
 
 def _rule_of(row: RowMapping) -> LearnedRule:
@@ -174,8 +174,8 @@ def _rule_of(row: RowMapping) -> LearnedRule:
 
 
 def _hit_row(hit: RuleHit) -> dict[str, Any]:
-    same = {name: getattr(hit, name) for name in ("rule", "time", "diagnosis", "active")}
-    return same | {"job": hit.attempt.job, "attempt": hit.attempt.number, "verdict": hit.verdict.value}
+    values = {name: getattr(hit, name) for name in ("rule", "time", "diagnosis", "active")}
+    return values | {"job": hit.attempt.job, "attempt": hit.attempt.number, "verdict": hit.verdict.value}
 
 
 def _hit_of(row: RowMapping) -> RuleHit:

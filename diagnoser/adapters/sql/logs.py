@@ -27,24 +27,24 @@ class LogRows(Database):
             return await _cursors(connection, attempts)
 
     async def append(self, appends: Sequence[Append]) -> None:
-        """The rows of all attempts are locked first, in one order: what is read after that cannot move."""
+        """Locks the rows of all attempts first, in one order, so that cursors read after that cannot change."""
         if not appends:
             return
-        ordered = sorted(appends, key=lambda one: one.attempt)
+        ordered = sorted(appends, key=lambda append: append.attempt)
         async with self.writing() as connection:
-            await self.create_jobs(connection, {one.attempt.job: one.received for one in ordered})
-            await self.touch(connection, [_touched(one) for one in ordered])
-            stored = await _cursors(connection, [one.attempt for one in ordered])
-            await self._write_cursors(connection, _moved(ordered, stored))
-            await connection.execute(deltas.insert(), [_delta_row(one.attempt, one.delta) for one in ordered])
+            await self.create_jobs(connection, {append.attempt.job: append.received for append in ordered})
+            await self.touch(connection, [_attempt_row(append) for append in ordered])
+            stored = await _cursors(connection, [append.attempt for append in ordered])
+            await self._write_cursors(connection, _cursor_rows(ordered, stored))
+            await connection.execute(deltas.insert(), [_delta_row(append.attempt, append.delta) for append in ordered])
 
     async def deltas(self, attempt: AttemptKey) -> list[StoredDelta]:
-        found = select(deltas.c.id, deltas.c.data).where(_is(attempt)).order_by(deltas.c.id)
+        query = select(deltas.c.id, deltas.c.data).where(_is(attempt)).order_by(deltas.c.id)
         async with self.reading() as connection:
-            return [StoredDelta(row.id, bytes(row.data)) for row in await connection.execute(found)]
+            return [StoredDelta(row.id, bytes(row.data)) for row in await connection.execute(query)]
 
     async def compact(self, attempt: AttemptKey, merged: bytes, replaced: Sequence[int]) -> bool:
-        """Who deletes all of ``replaced`` wins; the loser finds some gone and undoes its own deletes."""
+        """Of two callers the one that deletes all of ``replaced`` wins; the other finds rows missing and rolls back."""
         try:
             async with self.writing() as connection:
                 await self._swap(connection, attempt, merged, sorted(set(replaced)))
@@ -53,9 +53,9 @@ class LogRows(Database):
         return True
 
     async def crowded(self, more_than: int, limit: int) -> list[AttemptKey]:
-        found = select(attempts.c.job, attempts.c.number).where(attempts.c.deltas > more_than)
+        query = select(attempts.c.job, attempts.c.number).where(attempts.c.deltas > more_than)
         async with self.reading() as connection:
-            rows = await connection.execute(found.order_by(attempts.c.deltas.desc()).limit(limit))
+            rows = await connection.execute(query.order_by(attempts.c.deltas.desc()).limit(limit))
             return [AttemptKey(row.job, row.number) for row in rows]
 
     async def current_attempt(self, job: str) -> int:
@@ -63,9 +63,9 @@ class LogRows(Database):
         async with self.reading() as connection:
             return (await connection.execute(newest)).scalar() or 1
 
-    async def create_jobs(self, connection: AsyncConnection, seen: dict[str, float]) -> None:
-        """Jobs appear by themselves. seen: id -> when."""
-        rows = [{"id": job, "body": codec.job_text(Job(job, created=when))} for job, when in sorted(seen.items())]
+    async def create_jobs(self, connection: AsyncConnection, first_seen: dict[str, float]) -> None:
+        """Creates the jobs that nobody registered. first_seen: job id -> time."""
+        rows = [{"id": job, "body": codec.job_text(Job(job, created=time))} for job, time in sorted(first_seen.items())]
         await self.insert_new(connection, jobs, rows)
 
     async def touch(self, connection: AsyncConnection, rows: Sequence[dict[str, Any]]) -> None:
@@ -101,39 +101,39 @@ class LogRows(Database):
         fewer = update(attempts).where(attempts.c.job == attempt.job, attempts.c.number == attempt.number)
         await connection.execute(fewer.values(deltas=attempts.c.deltas + 1 - len(replaced)))
         for start in range(0, len(replaced), _CHUNK):
-            part = replaced[start : start + _CHUNK]
-            gone = await connection.execute(delete(deltas).where(_is(attempt), deltas.c.id.in_(part)))
-            if gone.rowcount != len(part):
+            chunk = replaced[start : start + _CHUNK]
+            deleted = await connection.execute(delete(deltas).where(_is(attempt), deltas.c.id.in_(chunk)))
+            if deleted.rowcount != len(chunk):
                 raise _Gone
         await connection.execute(deltas.insert(), _delta_row(attempt, merged))
 
 
 class _Gone(Exception):
-    """A delta that was to be replaced is not there any more."""
+    """A delta to be replaced no longer exists."""
 
 
 async def _cursors(connection: AsyncConnection, keys: Iterable[AttemptKey]) -> _CursorRows:
-    found: _CursorRows = {key: {} for key in keys}
-    wanted = [(key.job, key.number) for key in found]
-    for start in range(0, len(wanted), _CHUNK):
-        part = wanted[start : start + _CHUNK]
-        query = select(streams).where(tuple_(streams.c.job, streams.c.attempt).in_(part))
+    cursors: _CursorRows = {key: {} for key in keys}
+    pairs = [(key.job, key.number) for key in cursors]
+    for start in range(0, len(pairs), _CHUNK):
+        chunk = pairs[start : start + _CHUNK]
+        query = select(streams).where(tuple_(streams.c.job, streams.c.attempt).in_(chunk))
         for row in (await connection.execute(query)).mappings():
             stream, cursor = codec.cursor_of(row)
-            found[AttemptKey(row["job"], row["attempt"])][stream] = cursor
-    return found
+            cursors[AttemptKey(row["job"], row["attempt"])][stream] = cursor
+    return cursors
 
 
-def _moved(appends: Sequence[Append], stored: _CursorRows) -> list[dict[str, Any]]:
+def _cursor_rows(appends: Sequence[Append], stored: _CursorRows) -> list[dict[str, Any]]:
     """The new cursor rows. Raises Conflict when a cursor is not at the version that the caller read."""
     rows: dict[tuple[AttemptKey, Stream], dict[str, Any]] = {}
-    for one in appends:
-        for stream, (version, covered) in one.cursors.items():
-            known = stored[one.attempt]
-            if known.get(stream, Cursor()).version != version:
-                raise Conflict(f"stream {stream.source} of {one.attempt.job}/{one.attempt.number} has moved on")
-            known[stream] = Cursor(covered, version + 1)
-            rows[one.attempt, stream] = _cursor_row(one.attempt, stream, known[stream])
+    for append in appends:
+        for stream, (version, covered) in append.cursors.items():
+            cursors = stored[append.attempt]
+            if cursors.get(stream, Cursor()).version != version:
+                raise Conflict(f"stream {stream.source} of {append.attempt.job}/{append.attempt.number} has moved on")
+            cursors[stream] = Cursor(covered, version + 1)
+            rows[append.attempt, stream] = _cursor_row(append.attempt, stream, cursors[stream])
     return list(rows.values())
 
 
@@ -149,18 +149,18 @@ def _cursor_row(attempt: AttemptKey, stream: Stream, cursor: Cursor) -> dict[str
     }
 
 
-def _touched(one: Append) -> dict[str, Any]:
-    fatal = one.fatal and not one.attempt.job.startswith(NODE_LOG)  # a node's log is never due by itself
+def _attempt_row(append: Append) -> dict[str, Any]:
+    fatal = append.fatal and not append.attempt.job.startswith(NODE_LOG)  # a node's log is never due by itself
     return {
-        "job": one.attempt.job,
-        "number": one.attempt.number,
-        "opened": one.received,
-        "last_line": one.received,
-        "fatal": one.received if fatal else None,
+        "job": append.attempt.job,
+        "number": append.attempt.number,
+        "opened": append.received,
+        "last_line": append.received,
+        "fatal": append.received if fatal else None,
         "fatal_revision": 1 if fatal else 0,
         "ended": None,
         "revision": 1,
-        "dirty": one.received,
+        "dirty": append.received,
         "deltas": 1,
     }
 

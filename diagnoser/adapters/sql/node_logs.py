@@ -15,33 +15,33 @@ class NodeLogRows(Database):
     """The node logs of ``ports.LogStore``."""
 
     async def node_parts(self, logs: Sequence[str], least: int, newest: int | None = None) -> dict[str, list[bytes]]:
-        found: dict[str, list[bytes]] = {}
+        parts: dict[str, list[bytes]] = {}
         async with self.reading() as connection:
             for start in range(0, len(logs), _CHUNK):
                 mine = and_(deltas.c.job.in_(logs[start : start + _CHUNK]), deltas.c.attempt >= least)
-                last = select(deltas.c.job, deltas.c.data).where(mine).order_by(deltas.c.id.desc()).limit(newest)
-                for row in reversed((await connection.execute(last)).all()):
-                    found.setdefault(row.job, []).append(bytes(row.data))
-        return found
+                query = select(deltas.c.job, deltas.c.data).where(mine).order_by(deltas.c.id.desc()).limit(newest)
+                for row in reversed((await connection.execute(query)).all()):
+                    parts.setdefault(row.job, []).append(bytes(row.data))
+        return parts
 
     async def revisit(self, log: str, since: float, now: float) -> int:
-        """By the streams that name the node, and by the registration, where host names may be short or full."""
+        """Finds attempts by streams that name the node, and by registration, where host names may be short or full."""
         node = log.rpartition("/")[2]
         spoke = exists().where(
             streams.c.job == attempts.c.job,
             streams.c.attempt == attempts.c.number,
             or_(streams.c.node == node, streams.c.node.startswith(f"{node}.", autoescape=True)),
         )
-        named = exists().where(
+        registered = exists().where(
             jobs.c.id == attempts.c.job,
             or_(*(jobs.c.body.contains(f'"{node}{end}', autoescape=True) for end in ('"', "."))),
         )
-        done = and_(attempts.c.diagnosed > 0, attempts.c.revision == attempts.c.diagnosed)
+        diagnosed = and_(attempts.c.diagnosed > 0, attempts.c.revision == attempts.c.diagnosed)
         recent = func.coalesce(attempts.c.ended, attempts.c.fatal) >= since
-        others = attempts.c.job.not_like(f"{NODE_LOG}%")
-        again = update(attempts).where(recent, done, others, or_(spoke, named))
+        is_job = attempts.c.job.not_like(f"{NODE_LOG}%")
+        bump = update(attempts).where(recent, diagnosed, is_job, or_(spoke, registered))
         async with self.writing() as connection:
-            return (await connection.execute(again.values(revision=attempts.c.revision + 1, dirty=now))).rowcount
+            return (await connection.execute(bump.values(revision=attempts.c.revision + 1, dirty=now))).rowcount
 
     async def drop_parts(self, kind: str, below: int) -> int:
         old = and_(attempts.c.job.startswith(kind, autoescape=True), attempts.c.number < below)

@@ -23,9 +23,9 @@ class NodeRows(JobRows):
             return await self.marks(connection, cluster)
 
     async def breakers(self) -> list[BreakerState]:
-        found = select(breakers.c.body).order_by(breakers.c.scope)
+        query = select(breakers.c.body).order_by(breakers.c.scope)
         async with self.reading() as connection:
-            return [codec.breaker_of(body) for body in (await connection.execute(found)).scalars()]
+            return [codec.breaker_of(body) for body in (await connection.execute(query)).scalars()]
 
     async def reset_breaker(self, state: BreakerState) -> BreakerState:
         mine = breakers.c.scope == state.scope
@@ -41,16 +41,16 @@ class NodeRows(JobRows):
         await self.insert_new(connection, nodes, [{"cluster": mark.cluster, "node": mark.node}])
         mine = (nodes.c.cluster == mark.cluster) & (nodes.c.node == mark.node)
         body = (await connection.execute(select(nodes.c.body).where(mine).with_for_update())).scalar_one()
-        before = codec.mark_of(body) if body else None
-        told = with_feedback(before, mark)
-        row = codec.mark_row(told)
+        previous = codec.mark_of(body) if body else None
+        event = with_feedback(previous, mark)
+        row = codec.mark_row(event)
         await self.insert_new(connection, node_events, [row])
-        if before is None or before.time <= told.time:
+        if previous is None or previous.time <= event.time:
             await connection.execute(update(nodes).where(mine).values(body=row["body"]))
-        return told
+        return event
 
     async def marks(self, connection: AsyncConnection, cluster: str) -> list[NodeEvent]:
-        found = select(nodes.c.body).where(nodes.c.body != "").order_by(nodes.c.cluster, nodes.c.node)
+        query = select(nodes.c.body).where(nodes.c.body != "").order_by(nodes.c.cluster, nodes.c.node)
         if cluster:
-            found = found.where(nodes.c.cluster == cluster)
-        return [codec.mark_of(body) for body in (await connection.execute(found)).scalars()]
+            query = query.where(nodes.c.cluster == cluster)
+        return [codec.mark_of(body) for body in (await connection.execute(query)).scalars()]

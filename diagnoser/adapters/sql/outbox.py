@@ -41,18 +41,18 @@ class OutboxRows(Database):
             await connection.execute(mine.values(values))
 
     async def messages(self, keys: Sequence[str] | None = None) -> list[OutboxRecord]:
-        found = select(effects).order_by(effects.c.created, effects.c.key)
+        query = select(effects).order_by(effects.c.created, effects.c.key)
         if keys is not None:
-            found = found.where(effects.c.key.in_(keys))
+            query = query.where(effects.c.key.in_(keys))
         async with self.reading() as connection:
-            return [codec.effect_record_of(row) for row in (await connection.execute(found)).mappings()]
+            return [codec.effect_record_of(row) for row in (await connection.execute(query)).mappings()]
 
     async def messages_in(self, state: str, after: str, limit: int) -> list[OutboxRecord]:
-        found = select(effects).where(effects.c.key > after).order_by(effects.c.key).limit(limit)
+        query = select(effects).where(effects.c.key > after).order_by(effects.c.key).limit(limit)
         if state:
-            found = found.where(effects.c.state == state)
+            query = query.where(effects.c.state == state)
         async with self.reading() as connection:
-            return [codec.effect_record_of(row) for row in (await connection.execute(found)).mappings()]
+            return [codec.effect_record_of(row) for row in (await connection.execute(query)).mappings()]
 
     async def retry_message(self, key: str, now: float, expires: float) -> OutboxRecord:
         mine = select(effects).where(effects.c.key == key)

@@ -25,15 +25,15 @@ class PlanRows(NodeRows):
     """The plans of ``ports.RecoveryStore``."""
 
     async def plans(self, where: PlanFilter, after: str, limit: int) -> list[Plan]:
-        found = select(plans.c.body).order_by(plans.c.id.desc()).limit(limit)
+        query = select(plans.c.body).order_by(plans.c.id.desc()).limit(limit)
         if where.state:
-            found = found.where(plans.c.state == where.state)
+            query = query.where(plans.c.state == where.state)
         if where.job:
-            found = found.where(plans.c.job == where.job)
+            query = query.where(plans.c.job == where.job)
         if after:
-            found = found.where(plans.c.id < after)
+            query = query.where(plans.c.id < after)
         async with self.reading() as connection:
-            return [codec.plan_of(body) for body in (await connection.execute(found)).scalars()]
+            return [codec.plan_of(body) for body in (await connection.execute(query)).scalars()]
 
     async def plan(self, id: str) -> Plan | None:
         async with self.reading() as connection:
@@ -53,27 +53,27 @@ class PlanRows(NodeRows):
 
     async def claim_plan(self, executor: str, cluster: str, now: float, lease: float) -> Plan | None:
         """Checks cheaply first: executors poll, and mostly there is nothing to claim."""
-        due = select(plans.c.body).where(_is_claimable(cluster, now)).order_by(plans.c.created, plans.c.id).limit(20)
+        query = select(plans.c.body).where(_is_claimable(cluster, now)).order_by(plans.c.created, plans.c.id).limit(20)
         async with self.reading() as connection:
-            if (await connection.execute(due.limit(1))).first() is None:
+            if (await connection.execute(query.limit(1))).first() is None:
                 return None
         async with self.writing() as connection:
-            found = (await connection.execute(due.with_for_update(skip_locked=True))).scalars().all()
-            plan = next((one for one in map(codec.plan_of, found) if claimable(one, now)), None)
+            bodies = (await connection.execute(query.with_for_update(skip_locked=True))).scalars().all()
+            plan = next((candidate for candidate in map(codec.plan_of, bodies) if claimable(candidate, now)), None)
             if plan is None:
                 return None
-            held = claim(plan, executor=executor, token=secrets.token_urlsafe(24), until=now + lease, now=now)
-            await _write(connection, held)
-        return held
+            claimed = claim(plan, executor=executor, token=secrets.token_urlsafe(24), until=now + lease, now=now)
+            await _write(connection, claimed)
+        return claimed
 
     async def expired_plans(self, now: float, limit: int) -> list[str]:
         waits = or_(
             plans.c.state == PlanState.WAITING.value,
             and_(plans.c.state == PlanState.SENT.value, plans.c.action.in_(sorted(RUNNABLE))),
         )
-        over = and_(waits, plans.c.expires <= now, plans.c.lease <= now)
+        expired = and_(waits, plans.c.expires <= now, plans.c.lease <= now)
         async with self.reading() as connection:
-            return list((await connection.execute(select(plans.c.id).where(over).limit(limit))).scalars())
+            return list((await connection.execute(select(plans.c.id).where(expired).limit(limit))).scalars())
 
     async def decide(
         self, connection: AsyncConnection, plan: Plan, now: float, transition: PlanTransition
@@ -86,11 +86,11 @@ class PlanRows(NodeRows):
         self, connection: AsyncConnection, plan: Plan, now: float, transition: PlanTransition, alone: bool = False
     ) -> TransitionResult:
         result = transition(plan, ClusterHistory() if alone else await self._history(connection, plan, now))
-        for one in (*result.others, *((result.plan,) if result.plan else ())):
-            await self._put(connection, one)
+        for changed in (*result.others, *((result.plan,) if result.plan else ())):
+            await self._put(connection, changed)
         await self._trip(connection, plan.cluster, result.trips)
-        for mark in sorted(result.node_events, key=lambda one: one.node):  # rows are locked in one order
-            await self.mark(connection, mark)
+        for event in sorted(result.node_events, key=lambda event: event.node):  # rows are locked in one order
+            await self.mark(connection, event)
         await self.send(connection, result.messages)
         return replace(result, before=plan)
 
@@ -98,7 +98,7 @@ class PlanRows(NodeRows):
         await self.insert_new(connection, effects, [codec.effect_row(effect) for effect in outgoing])
 
     async def _lock(self, connection: AsyncConnection, cluster: str) -> None:
-        """The row of the whole cluster; it is made when it is first needed."""
+        """The row of the whole cluster; it is created on first use."""
         new = codec.breaker_row(BreakerState(cluster, False, 0.0), cluster)
         await self.insert_new(connection, breakers, [new])
         await connection.execute(select(breakers.c.scope).where(breakers.c.scope == cluster).with_for_update())
@@ -111,22 +111,22 @@ class PlanRows(NodeRows):
             and_(row.cluster == plan.cluster, alike),
             and_(row.job == plan.job, row.attempt == plan.attempt),
         )
-        found = select(row.body).where(near, row.id != plan.id).order_by(row.created.desc(), row.id.desc())
-        past = [codec.plan_of(body) for body in (await connection.execute(found.limit(PAST_LIMIT))).scalars()]
-        open_ = select(breakers.c.scope).where(breakers.c.cluster == plan.cluster, breakers.c.tripped)
+        query = select(row.body).where(near, row.id != plan.id).order_by(row.created.desc(), row.id.desc())
+        past = [codec.plan_of(body) for body in (await connection.execute(query.limit(PAST_LIMIT))).scalars()]
+        tripped = select(breakers.c.scope).where(breakers.c.cluster == plan.cluster, breakers.c.tripped)
         return ClusterHistory(
             past=tuple(past[::-1]),
             marks={mark.node: mark for mark in await self.marks(connection, plan.cluster)},
             fleet=await self._fleet(connection, plan.cluster),
-            open=frozenset((await connection.execute(open_)).scalars()),
+            open=frozenset((await connection.execute(tripped)).scalars()),
         )
 
     async def _fleet(self, connection: AsyncConnection, cluster: str) -> dict[str, int]:
-        """Scope -> nodes that are known: of the cluster, and of each of its partitions."""
+        """Scope -> number of known nodes, for the cluster and for each of its partitions."""
         counts = select(nodes.c.partition, func.count()).where(nodes.c.cluster == cluster).group_by(nodes.c.partition)
-        by_part: dict[str, int] = {row[0]: row[1] for row in await connection.execute(counts)}
-        return {f"{cluster}:{part}": count for part, count in by_part.items() if part} | {
-            cluster: sum(by_part.values())
+        by_partition: dict[str, int] = {row[0]: row[1] for row in await connection.execute(counts)}
+        return {f"{cluster}:{partition}": count for partition, count in by_partition.items() if partition} | {
+            cluster: sum(by_partition.values())
         }
 
     async def _put(self, connection: AsyncConnection, plan: Plan) -> None:
@@ -137,8 +137,8 @@ class PlanRows(NodeRows):
         for state in trips:
             row = codec.breaker_row(state, cluster)
             changes = {"tripped": row["tripped"], "body": row["body"]}
-            put = self.insert(breakers).values(row).on_conflict_do_update(index_elements=["scope"], set_=changes)
-            await connection.execute(put)
+            upsert = self.insert(breakers).values(row).on_conflict_do_update(index_elements=["scope"], set_=changes)
+            await connection.execute(upsert)
 
 
 def _is_claimable(cluster: str, now: float) -> ColumnElement[bool]:

@@ -25,11 +25,11 @@ class QueryRows(Database):
 
     async def diagnoses(self, where: DiagnosisFilter, after: str, limit: int) -> list[DiagnosisRecord]:
         """Ids sort by time, so an id is the cursor: rows that come later never shift a page."""
-        found = _records().where(*_conditions(where)).order_by(diagnoses.c.id.desc()).limit(limit)
+        query = _records().where(*_conditions(where)).order_by(diagnoses.c.id.desc()).limit(limit)
         if after:
-            found = found.where(diagnoses.c.id < after)
+            query = query.where(diagnoses.c.id < after)
         async with self.reading() as connection:
-            return await _with_feedback(connection, (await connection.execute(found)).mappings())
+            return await _with_feedback(connection, (await connection.execute(query)).mappings())
 
     async def diagnosis(self, id: str) -> DiagnosisRecord | None:
         async with self.reading() as connection:
@@ -39,9 +39,9 @@ class QueryRows(Database):
     async def ping(self) -> None:
         self._head = self._head or head()
         async with self.reading() as connection:
-            found = (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar()
-        if found != self._head:
-            raise Unavailable(f"the database has schema {found}, this code needs {self._head}")
+            version = (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar()
+        if version != self._head:
+            raise Unavailable(f"the database has schema {version}, this code needs {self._head}")
 
 
 def _records() -> Select[Any]:
@@ -50,19 +50,19 @@ def _records() -> Select[Any]:
 
 async def _with_feedback(connection: AsyncConnection, rows: Iterable[RowMapping]) -> list[DiagnosisRecord]:
     records = [codec.record_of(row) for row in rows]
-    told = await find_feedback(connection, records)
-    return [replace(record, feedback=told[record.id]) for record in records]
+    feedback = await find_feedback(connection, records)
+    return [replace(record, feedback=feedback[record.id]) for record in records]
 
 
 def _conditions(where: DiagnosisFilter) -> list[ColumnElement[bool]]:
-    found = [diagnoses.c[name] == getattr(where, name) for name in _EQUAL if getattr(where, name)]
+    conditions = [diagnoses.c[name] == getattr(where, name) for name in _EQUAL if getattr(where, name)]
     if where.current_only:
-        found.append(diagnoses.c.current)
+        conditions.append(diagnoses.c.current)
     if where.since:
-        found.append(diagnoses.c.created >= where.since)
+        conditions.append(diagnoses.c.created >= where.since)
     if where.node:
-        named = select(diagnosis_nodes.c.diagnosis).where(diagnosis_nodes.c.node == where.node)
-        found.append(diagnoses.c.id.in_(named))
+        on_node = select(diagnosis_nodes.c.diagnosis).where(diagnosis_nodes.c.node == where.node)
+        conditions.append(diagnoses.c.id.in_(on_node))
     if where.text:
-        found.append(diagnoses.c.search.contains(codec.searched(where.text), autoescape=True))
-    return found
+        conditions.append(diagnoses.c.search.contains(codec.searched(where.text), autoescape=True))
+    return conditions

@@ -31,24 +31,24 @@ class WorkRows(PlanRows):
     async def next_end(self, timing: Timing) -> float | None:
         row = attempts.c
         newest = case((row.last_line > row.ended, row.last_line), else_=row.ended)
-        wait = case((_is_told(), timing.exit_grace_after_fatal), else_=timing.exit_grace)
-        found = select(func.min(newest + wait)).where(IS_OPEN, row.ended.is_not(None), row.token == "")
+        wait = case((_awaits_verdict(), timing.exit_grace_after_fatal), else_=timing.exit_grace)
+        query = select(func.min(newest + wait)).where(IS_OPEN, row.ended.is_not(None), row.token == "")
         async with self.reading() as connection:
-            due: float | None = (await connection.execute(found)).scalar()
+            due: float | None = (await connection.execute(query)).scalar()
         return due
 
     async def claim_silent(self, now: float, silent: float, lease: float, limit: int) -> list[Claim]:
-        """Reads all running attempts: for now and then, not for each round."""
+        """Reads all running attempts, so call it now and then, not every round."""
         row = attempts.c
         runs = and_(row.revision > row.diagnosed, row.fatal.is_(None), row.ended.is_(None), row.job.not_like("~%"))
         quiet = and_(row.last_line <= now - silent, row.last_line > now - _FORGOTTEN)
-        found = select(attempts).where(runs, quiet, row.lease <= now).order_by(row.last_line).limit(limit)
-        return await self._claimed(found, now + lease)
+        query = select(attempts).where(runs, quiet, row.lease <= now).order_by(row.last_line).limit(limit)
+        return await self._claimed(query, now + lease)
 
-    async def _claimed(self, found: Select[Any], until: float) -> list[Claim]:
+    async def _claimed(self, query: Select[Any], until: float) -> list[Claim]:
         """The rows are locked while they are claimed; other workers skip them instead of waiting."""
         async with self.writing() as connection:
-            locked = found.with_for_update(skip_locked=True, key_share=True)
+            locked = query.with_for_update(skip_locked=True, key_share=True)
             rows = (await connection.execute(locked)).mappings().all()
             return [await _claim(connection, row, until) for row in rows]
 
@@ -61,7 +61,7 @@ class WorkRows(PlanRows):
         transition: PlanTransition | None = None,
     ) -> TransitionResult:
         async with self.writing() as connection:
-            await _hold(connection, claim, _diagnosed(claim, record))
+            await _change_claimed(connection, claim, _diagnosed_values(claim, record))
             return await self._store(connection, record, plan, effects, transition)
 
     async def replace_diagnosis(
@@ -75,8 +75,8 @@ class WorkRows(PlanRows):
         """The row that is replaced is the lock."""
         is_current = and_(diagnoses.c.id == replaced, diagnoses.c.current)
         async with self.writing() as connection:
-            held = await connection.execute(update(diagnoses).where(is_current).values(current=False))
-            if not held.rowcount:
+            result = await connection.execute(update(diagnoses).where(is_current).values(current=False))
+            if not result.rowcount:
                 return None
             return await self._store(connection, record, plan, effects, transition)
 
@@ -84,11 +84,11 @@ class WorkRows(PlanRows):
         no_news = attempts.c.fatal_revision <= claim.attempt.revision
         values = {"fatal": case((no_news, None), else_=attempts.c.last_line), "token": "", "lease": until, "tries": 0}
         async with self.writing() as connection:
-            await connection.execute(_held(claim).values(values))
+            await connection.execute(_update_claimed(claim).values(values))
 
     async def extend(self, claim: Claim, until: float) -> None:
         async with self.writing() as connection:
-            await _hold(connection, claim, {"lease": until})
+            await _change_claimed(connection, claim, {"lease": until})
 
     async def _store(
         self,
@@ -121,7 +121,7 @@ def _is_due(now: float, timing: Timing) -> ColumnElement[bool]:
     row = attempts.c
     ended = or_(
         and_(
-            _is_told(),
+            _awaits_verdict(),
             row.ended <= now - timing.exit_grace_after_fatal,
             row.last_line <= now - timing.exit_grace_after_fatal,
         ),
@@ -133,7 +133,7 @@ def _is_due(now: float, timing: Timing) -> ColumnElement[bool]:
     return or_(ended, and_(row.fatal.is_not(None), or_(quiet, overdue)))
 
 
-def _is_told() -> ColumnElement[bool]:
+def _awaits_verdict() -> ColumnElement[bool]:
     """The log holds a fatal line that has no verdict yet."""
     return and_(attempts.c.fatal.is_not(None), attempts.c.diagnosed == 0)
 
@@ -142,26 +142,26 @@ async def _claim(connection: AsyncConnection, row: RowMapping, until: float) -> 
     key, token = AttemptKey(row["job"], row["number"]), secrets.token_hex(16)
     mine = update(attempts).where(attempts.c.job == key.job, attempts.c.number == key.number)
     await connection.execute(mine.values(token=token, lease=until, tries=attempts.c.tries + 1))
-    job, told = await find_job(connection, key.job), await find_events(connection, [key])
+    job, events = await find_job(connection, key.job), await find_events(connection, [key])
     if job is None:
         raise Conflict(f"job {key.job} no longer exists")
-    return Claim(codec.attempt_of(row, told[key]), job, token, row["tries"] + 1)
+    return Claim(codec.attempt_of(row, events[key]), job, token, row["tries"] + 1)
 
 
-def _held(claim: Claim) -> Update:
+def _update_claimed(claim: Claim) -> Update:
     key = claim.attempt.key
     return update(attempts).where(
         attempts.c.job == key.job, attempts.c.number == key.number, attempts.c.token == claim.token
     )
 
 
-async def _hold(connection: AsyncConnection, claim: Claim, values: dict[str, Any]) -> None:
-    """Changes the claimed attempt; the token proves that the claim still holds."""
-    done = await connection.execute(_held(claim).values(values))
-    if not done.rowcount:
+async def _change_claimed(connection: AsyncConnection, claim: Claim, values: dict[str, Any]) -> None:
+    """Raises Conflict when another worker has claimed the attempt since: its token is a different one."""
+    result = await connection.execute(_update_claimed(claim).values(values))
+    if not result.rowcount:
         raise Conflict(f"the lease on {claim.attempt.key.job}/{claim.attempt.key.number} was lost")
 
 
-def _diagnosed(claim: Claim, record: DiagnosisRecord) -> dict[str, Any]:
-    read = claim.attempt.revision
-    return {"diagnosed": read, "dirty": record.created, "token": "", "lease": 0.0, "tries": 0}
+def _diagnosed_values(claim: Claim, record: DiagnosisRecord) -> dict[str, Any]:
+    revision = claim.attempt.revision
+    return {"diagnosed": revision, "dirty": record.created, "token": "", "lease": 0.0, "tries": 0}

@@ -1,4 +1,4 @@
-"""The schema's history, shipped inside the package, and the way it is brought up to date at every start."""
+"""The schema's history, shipped inside the package, and the upgrade that runs at every start."""
 
 from importlib import resources
 
@@ -16,11 +16,11 @@ _LOCK = 0x6469_6167  # any number that is the same in every replica
 
 def config(connection: Connection | None = None) -> Config:
     """Alembic's settings, without a file: ``connection`` is what the scripts run on."""
-    made = Config()
-    made.set_main_option("script_location", str(resources.files(__name__)).replace("%", "%%"))
-    made.set_main_option("path_separator", "os")
-    made.attributes["connection"] = connection
-    return made
+    settings = Config()
+    settings.set_main_option("script_location", str(resources.files(__name__)).replace("%", "%%"))
+    settings.set_main_option("path_separator", "os")
+    settings.attributes["connection"] = connection
+    return settings
 
 
 def head() -> str:

@@ -33,8 +33,8 @@ def _fill() -> None:
     plans = sa.table("plans", *(sa.column(name) for name in ("key", "body", "id", "action", "created", "expires")))
     connection = op.get_bind()
     for key, body in connection.execute(sa.select(plans.c.key, plans.c.body)).all():
-        told = json.loads(body)
-        values = {name: told[name] for name in ("id", "action", "created", "expires")}
+        plan = json.loads(body)
+        values = {name: plan[name] for name in ("id", "action", "created", "expires")}
         connection.execute(sa.update(plans).where(plans.c.key == key).values(values))
 
 

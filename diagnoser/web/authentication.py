@@ -65,10 +65,10 @@ def holder(header: str, tokens: Sequence[Token], needed: Scope) -> Token | None:
     if not tokens:
         return None
     scheme, _, value = header.partition(" ")
-    shown = value.strip() if scheme.lower() == "bearer" else _password(value) if scheme.lower() == "basic" else ""
-    if not shown:
+    secret = value.strip() if scheme.lower() == "bearer" else _password(value) if scheme.lower() == "basic" else ""
+    if not secret:
         raise Denied("This needs a token: send it as 'Authorization: Bearer <token>'.")
-    token = _find(shown, tokens)
+    token = _find(secret, tokens)
     if token is None:
         raise Denied("The token is not known.")
     if not token.scope.covers(needed):
@@ -82,17 +82,17 @@ def _check_change(request: Request, services: AppDependencies, needed: Scope) ->
     check(request.headers.get("authorization", ""), services.config.tokens, needed)
 
 
-def _find(shown: str, tokens: Sequence[Token]) -> Token | None:
+def _find(secret: str, tokens: Sequence[Token]) -> Token | None:
     """Compares with every token in constant time, so that timing reveals nothing."""
-    found = None
+    match = None
     for token in tokens:
-        if hmac.compare_digest(token.secret.encode(), shown.encode()):
-            found = token
-    return found
+        if hmac.compare_digest(token.secret.encode(), secret.encode()):
+            match = token
+    return match
 
 
-def _password(value: str) -> str:
+def _password(encoded: str) -> str:
     try:
-        return base64.b64decode(value, validate=True).decode().partition(":")[2]
+        return base64.b64decode(encoded, validate=True).decode().partition(":")[2]
     except (binascii.Error, UnicodeDecodeError):
         return ""

@@ -32,22 +32,20 @@ def curves(progress: Iterable[Progress]) -> list[Curve]:
     """The series with at least two points."""
     train = [point for point in progress if point.stage is Stage.TRAIN]
     found = []
-    for name, value in _SERIES:
-        told = [(point, value(point)) for point in train]
-        stepped = [
-            (point.step, told_value) for point, told_value in told if point.step is not None and told_value is not None
-        ]
-        lined = [(point.line, told_value) for point, told_value in told if told_value is not None]
-        points, over = (stepped, "step") if len(stepped) * 2 > len(lined) else (lined, "line")
+    for name, measure in _SERIES:
+        values = [(point, measure(point)) for point in train]
+        by_step = [(point.step, value) for point, value in values if point.step is not None and value is not None]
+        by_line = [(point.line, value) for point, value in values if value is not None]
+        points, over = (by_step, "step") if len(by_step) * 2 > len(by_line) else (by_line, "line")
         if len(points) > 1:
             found.append(Curve(name, over, tuple(sorted(points, key=lambda pair: pair[0]))))
     return found
 
 
-def svg(drawn: Sequence[Curve]) -> str:
+def svg(series: Sequence[Curve]) -> str:
     """All curves below one another."""
-    height = max(1, len(drawn)) * HEIGHT
-    panels = "".join(_panel(curve, number * HEIGHT) for number, curve in enumerate(drawn))
+    height = max(1, len(series)) * HEIGHT
+    panels = "".join(_panel(curve, number * HEIGHT) for number, curve in enumerate(series))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         f'font-family="sans-serif" font-size="11" fill="{_INK}">{panels}</svg>'

@@ -1,4 +1,4 @@
-"""What the web ring needs from the rest of the service, handed over as one value."""
+"""What the web package needs from the rest of the service, passed in as one value."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from diagnoser.ports import Clock, DiagnosisRecord, Store, WakeSignal
 from diagnoser.retrieval.incidents import Incidents
 
 HealthCheck = Callable[[], Awaitable[str]]
-"""Asks a part whether it works: returns a few words of detail, raises DiagnoserError when it does not."""
+"""Checks one part of the service: returns a short detail, raises DiagnoserError when it does not work."""
 
 
 class LogIngest(Protocol):
@@ -41,7 +41,7 @@ class LogQueries(Protocol):
     """``diagnosis.context.DiagnosisContext``: what pages show of stored logs."""
 
     async def kept_lines(self, record: DiagnosisRecord) -> Sequence[Line]:
-        """Of the attempt, and of the node's log that the root line comes from: the context of cited lines."""
+        """Kept lines of the attempt, and of the node log that the root line comes from: the context of cited lines."""
 
     async def progress(self, key: AttemptKey) -> Sequence[Progress]:
         """What the log of an attempt says about its training, step by step."""
@@ -61,7 +61,7 @@ class WebConfig:
 
 @dataclass(frozen=True, slots=True)
 class HealthChecks:
-    """What /readyz asks beside the store. optional: parts that it tells of, and that the service is ready without."""
+    """Checks of /readyz besides the store. optional: reported, but not needed for readiness."""
 
     required: Mapping[str, HealthCheck] = field(default_factory=dict)
     optional: Mapping[str, HealthCheck] = field(default_factory=dict)
@@ -69,8 +69,8 @@ class HealthChecks:
 
 @dataclass(frozen=True, slots=True)
 class AppDependencies:
-    """attempts_due: told when an event has arrived. stopping: set when the process begins to stop, so that live streams
-    end. attribution: log files that launchers ask about. make_id: time -> an id that sorts by time.
+    """attempts_due: notified when an event has arrived. stopping: set when the process begins to stop, which ends live
+    streams. attribution: analysis of log files on request. make_id: time -> an id that sorts by time.
     """
 
     store: Store

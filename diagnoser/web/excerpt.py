@@ -53,8 +53,8 @@ def excerpts(verdict: Diagnosis, kept: Sequence[Line] = ()) -> list[Excerpt]:
     for cite in _cited(verdict):
         stream = _stream_of(cite, by_stream)
         rows = streams.setdefault(stream, {})
-        known = rows.get(cite.row.number)
-        if known is None or known.role is LineRole.CONTEXT:
+        row = rows.get(cite.row.number)
+        if row is None or row.role is LineRole.CONTEXT:
             rows[cite.row.number] = cite.row
         for line in _near(by_stream.get(stream, []), cite.row):
             rows.setdefault(line.number, ExcerptRow(line.number, line.text, rank=line.rank))
@@ -65,30 +65,31 @@ def _cited(verdict: Diagnosis) -> Iterator[_Cite]:
     """Cited lines, those that matter most first."""
     root = verdict.root_cause
     if root is not None:
-        why = next((one.why for one in verdict.evidence if (one.source, one.line) == (root.source, root.line)), "")
+        at_root = (item.why for item in verdict.evidence if (item.source, item.line) == (root.source, root.line))
+        why = next(at_root, "")
         rank = -1 if root.rank is None else root.rank
         yield _Cite(root.source, ExcerptRow(root.line, root.text, LineRole.ROOT, why, rank))
-    for one in verdict.evidence:
-        rank = -1 if one.rank is None else one.rank
-        yield _Cite(one.source, ExcerptRow(one.line, one.text, LineRole.EVIDENCE, one.why, rank))
+    for item in verdict.evidence:
+        rank = -1 if item.rank is None else item.rank
+        yield _Cite(item.source, ExcerptRow(item.line, item.text, LineRole.EVIDENCE, item.why, rank))
     for symptom in verdict.symptoms[:SYMPTOMS_SHOWN]:
         yield _Cite(symptom.source, ExcerptRow(symptom.line, symptom.text, LineRole.SYMPTOM, symptom.type))
 
 
 def _stream_of(cite: _Cite, kept: dict[Stream, list[Line]]) -> Stream:
-    """Which stream a cited line is of: several nodes may each have a ``stdout`` with such a number."""
-    found = [
+    """The stream of a cited line: several nodes may each have a ``stdout`` with that line number."""
+    matches = [
         (line.text == cite.row.text, stream)
         for stream, lines in kept.items()
         if stream.source == cite.source
         for line in lines
         if line.number == cite.row.number
     ]
-    return max(found, default=(False, Stream(cite.source)), key=lambda pair: pair[0])[1]
+    return max(matches, default=(False, Stream(cite.source)), key=lambda pair: pair[0])[1]
 
 
 def _near(lines: Sequence[Line], cited: ExcerptRow) -> list[Line]:
-    """Kept lines before and after the cited one; those far from it in the log are no context."""
+    """Kept lines before and after the cited one, without those too far from it to be context."""
     around = AROUND_SYMPTOM if cited.role is LineRole.SYMPTOM else AROUND
     before = [line for line in lines if line.number < cited.number][-around:]
     after = [line for line in lines if line.number > cited.number][:around]
@@ -97,8 +98,8 @@ def _near(lines: Sequence[Line], cited: ExcerptRow) -> list[Line]:
 
 def _finished(rows: Iterable[ExcerptRow]) -> Iterator[ExcerptRow]:
     """In order, with the gaps counted; in a run of symptoms of one type only the first one names it."""
-    last = ExcerptRow(0, "")
+    previous = ExcerptRow(0, "")
     for row in sorted(rows, key=lambda row: row.number):
-        same = row.role is last.role is LineRole.SYMPTOM and row.note == last.note
-        yield replace(row, gap=row.number - last.number - 1, note="" if same else row.note)
-        last = row
+        repeated = row.role is previous.role is LineRole.SYMPTOM and row.note == previous.note
+        yield replace(row, gap=row.number - previous.number - 1, note="" if repeated else row.note)
+        previous = row

@@ -50,10 +50,10 @@ def _check_origin(request: Request) -> None:
 
 def _fields(body: bytes) -> dict[str, str]:
     try:
-        found = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_LIMIT)
+        fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_LIMIT)
     except (ValueError, UnicodeDecodeError):
         raise BadInput("the form cannot be read") from None
-    return {name: _clean(values[0]) for name, values in found.items()}
+    return {name: _clean(values[0]) for name, values in fields.items()}
 
 
 def _clean(text: str) -> str:

@@ -27,27 +27,27 @@ def followed(verdict: Diagnosis) -> list[DiagnosisGroup]:
 
 def not_it(verdict: Diagnosis) -> list[DiagnosisGroup]:
     """Rejected candidates by type and reason, without the symptoms."""
-    symptoms = {(one.line, one.text) for one in verdict.symptoms}
-    return _grouped(one for one in verdict.rejected if (one.line, one.text) not in symptoms)
+    symptoms = {(finding.line, finding.text) for finding in verdict.symptoms}
+    return _grouped(finding for finding in verdict.rejected if (finding.line, finding.text) not in symptoms)
 
 
 def ranges(numbers: Iterable[int]) -> str:
     """``1, 2, 3, 7`` -> ``1-3, 7`` (with an en dash), cut after ``RANGES_SHOWN``."""
-    found: list[tuple[int, int]] = []
+    runs: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
-        if found and found[-1][1] == number - 1:
-            found[-1] = (found[-1][0], number)
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = (runs[-1][0], number)
         else:
-            found.append((number, number))
-    shown = [f"{low}" if low == high else f"{low}\u2013{high}" for low, high in found[:RANGES_SHOWN]]
-    return ", ".join(shown) + (f" and {len(found) - RANGES_SHOWN} more" if len(found) > RANGES_SHOWN else "")
+            runs.append((number, number))
+    labels = [f"{low}" if low == high else f"{low}\u2013{high}" for low, high in runs[:RANGES_SHOWN]]
+    return ", ".join(labels) + (f" and {len(runs) - RANGES_SHOWN} more" if len(runs) > RANGES_SHOWN else "")
 
 
-def _grouped(found: Iterable[Symptom | Rejected]) -> list[DiagnosisGroup]:
+def _grouped(findings: Iterable[Symptom | Rejected]) -> list[DiagnosisGroup]:
     groups: dict[tuple[FailureType, str], list[Symptom | Rejected]] = {}
-    for one in sorted(found, key=lambda one: one.line):
-        groups.setdefault((one.type, one.why if isinstance(one, Rejected) else ""), []).append(one)
+    for finding in sorted(findings, key=lambda finding: finding.line):
+        groups.setdefault((finding.type, finding.why if isinstance(finding, Rejected) else ""), []).append(finding)
     return [
-        DiagnosisGroup(kind, len(members), ranges(one.line for one in members), members[0].text, why)
+        DiagnosisGroup(kind, len(members), ranges(finding.line for finding in members), members[0].text, why)
         for (kind, why), members in groups.items()
     ]

@@ -98,9 +98,9 @@ def _headers(request: Request, error: DiagnoserError) -> dict[str, str]:
 
 
 def _invalid(faults: Sequence[dict[str, object]]) -> Problem:
-    found = [FieldProblem(where=_where(fault), message=_message(fault)) for fault in faults]
-    told = "; ".join(f"{one.where}: {one.message}" for one in found[:3])
-    return Problem(title="Bad input", status=400, detail=told, errors=found)
+    problems = [FieldProblem(where=_where(fault), message=_message(fault)) for fault in faults]
+    detail = "; ".join(f"{problem.where}: {problem.message}" for problem in problems[:3])
+    return Problem(title="Bad input", status=400, detail=detail, errors=problems)
 
 
 def _where(fault: dict[str, object]) -> str:

@@ -118,18 +118,18 @@ def unzstd(raw: bytes, limit: int) -> bytes:
 
 def _unpack(raw: bytes, limit: int, begin: Callable[[], _Member], step: int) -> bytes:
     """Feeds slices of ``step`` bytes, so that what one call can return is bounded: 1032 times that for gzip, 32 KiB
-    times that for zstd. A body of countless empty members would cost time without end: their number is bounded too.
+    times that for zstd. The number of members is bounded too, because empty ones would cost unbounded time.
     """
     parts: list[bytes] = []
-    size = at = members = 0
+    size = position = members = 0
     member = None
-    while at < len(raw):
+    while position < len(raw):
         if member is None or member.eof:
             member, members = begin(), members + 1
             if members > MEMBERS_LIMIT:
                 raise Undecodable(f"the body has more than {MEMBERS_LIMIT} compressed parts")
-        parts.append(member.decompress(raw[at : at + step]))
-        at = min(at + step, len(raw)) - len(member.unused_data)
+        parts.append(member.decompress(raw[position : position + step]))
+        position = min(position + step, len(raw)) - len(member.unused_data)
         size += len(parts[-1])
         if size > limit:
             raise _too_large(limit)
@@ -140,26 +140,26 @@ def _unpack(raw: bytes, limit: int, begin: Callable[[], _Member], step: int) -> 
 
 def unsnappy(raw: bytes, limit: int) -> bytes:
     """Snappy in either of its forms: one block (as Prometheus and Loki clients send it) or framed."""
-    framed = raw.startswith(SNAPPY_FRAMED)
+    is_framed = raw.startswith(SNAPPY_FRAMED)
     try:
-        size = _framed_size(raw) if framed else cramjam.snappy.decompress_raw_len(raw)
+        size = _framed_size(raw) if is_framed else cramjam.snappy.decompress_raw_len(raw)
         if size > limit:
             raise _too_large(limit)
-        return bytes(cramjam.snappy.decompress(raw) if framed else cramjam.snappy.decompress_raw(raw))
+        return bytes(cramjam.snappy.decompress(raw) if is_framed else cramjam.snappy.decompress_raw(raw))
     except cramjam.DecompressionError as error:
         raise Undecodable(f"the body is not snappy: {error}") from None
 
 
 def _framed_size(raw: bytes) -> int:
-    """What the chunks of a framed body say they unpack to (type, 3 bytes of length, 4 of checksum, data)."""
-    size, at = 0, 0
-    while at + 4 <= len(raw):
-        length = int.from_bytes(raw[at + 1 : at + 4], "little")
-        if raw[at] == SNAPPY_COMPRESSED:
-            size += cramjam.snappy.decompress_raw_len(raw[at + 8 : at + 4 + length])
-        elif raw[at] == SNAPPY_PLAIN:
+    """Size the chunk headers of a framed body declare (type, 3 bytes of length, 4 of checksum, data)."""
+    size, position = 0, 0
+    while position + 4 <= len(raw):
+        length = int.from_bytes(raw[position + 1 : position + 4], "little")
+        if raw[position] == SNAPPY_COMPRESSED:
+            size += cramjam.snappy.decompress_raw_len(raw[position + 8 : position + 4 + length])
+        elif raw[position] == SNAPPY_PLAIN:
             size += length - 4
-        at += 4 + length
+        position += 4 + length
     return size
 
 

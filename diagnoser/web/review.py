@@ -27,14 +27,14 @@ async def say(id: DiagnosisId, form: Pressed, services: Provided) -> Response:
 
 @router.get("/jobs/{id}/attempts/{number}/search", dependencies=[Depends(may_read)])
 async def search(id: JobPath, number: AttemptPath, services: Provided, pages: Drawn, q: Search = "") -> Response:
-    found = await find_lines(services, AttemptKey(id, number), q, FOUND) if q.strip() else []
-    return pages.draw("search.html", job=id, number=number, q=q, found=found)
+    results = await find_lines(services, AttemptKey(id, number), q, FOUND) if q.strip() else []
+    return pages.draw("search.html", job=id, number=number, q=q, found=results)
 
 
 def _read(form: Form) -> NewFeedback:
     """Reads a form; empty fields count as absent. Raises RequestValidationError."""
-    given = {name: form.text(name) for name in FIELDS if form.text(name)}
+    fields = {name: form.text(name) for name in FIELDS if form.text(name)}
     try:
-        return NewFeedback.model_validate({**given, "by": form.by})
+        return NewFeedback.model_validate({**fields, "by": form.by})
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from None

@@ -54,8 +54,8 @@ def create(services: AppDependencies) -> FastAPI:
     app.add_middleware(BodyBound, unbounded=frozenset({f"{API}/logs"}))
     app.add_middleware(SecurityHeaders)
     problems.install(app, pages.error)
-    for router in (logs.router, jobs.router, diagnoses.router, sse.router, plans.router, nodes.router, outbox.router):
-        app.include_router(router, prefix=API)
+    for part in (logs.router, jobs.router, diagnoses.router, sse.router, plans.router, nodes.router, outbox.router):
+        app.include_router(part, prefix=API)
     app.include_router(feedback.router, prefix=API)
     app.include_router(rules_api.router, prefix=API)
     app.include_router(attribution.router)
@@ -97,18 +97,18 @@ class BodyBound:
         self.unbounded = unbounded
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        read = 0
+        size = 0
 
         async def counted() -> Message:
-            nonlocal read
+            nonlocal size
             message = await receive()
-            read += len(message.get("body", b""))
-            if read > BODY_LIMIT_BYTES:
+            size += len(message.get("body", b""))
+            if size > BODY_LIMIT_BYTES:
                 raise HTTPException(413)
             return message
 
-        bounded = scope["type"] == "http" and scope["path"] not in self.unbounded
-        await self.app(scope, counted if bounded else receive, send)
+        is_bounded = scope["type"] == "http" and scope["path"] not in self.unbounded
+        await self.app(scope, counted if is_bounded else receive, send)
 
 
 def _describe(app: FastAPI) -> dict[str, Any]:
@@ -120,8 +120,8 @@ def _describe(app: FastAPI) -> dict[str, Any]:
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
-        described = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas |= {**described.pop("$defs"), "Problem": described}
+        schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= {**schema.pop("$defs"), "Problem": schema}
         for path in document["paths"].values():
             for operation in path.values():
                 operation["responses"].pop("422", None)

@@ -37,15 +37,15 @@ class News(BaseModel):
 async def live(services: Provided) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events, one `diagnosis` each, from now on. Earlier ones are in the list of diagnoses."""
     yield ServerSentEvent(comment="listening", retry=RETRY_MILLISECONDS)
-    looked, seen = services.clock(), None
+    last_poll, known_ids = services.clock(), None
     while not services.stopping.is_set():
         now = services.clock()
-        records = await _since(services, looked - OVERLAP_SECONDS)
+        records = await _since(services, last_poll - OVERLAP_SECONDS)
         if records is not None:
             for record in reversed(records):
-                if seen is not None and record.id not in seen:
+                if known_ids is not None and record.id not in known_ids:
                     yield ServerSentEvent(event="diagnosis", id=record.id, data=_news(record, services.config.base_url))
-            looked, seen = now, {record.id for record in records}
+            last_poll, known_ids = now, {record.id for record in records}
         await _pause(services.stopping)
 
 

@@ -120,8 +120,8 @@ def mode(value: Mode) -> str:
 
 def decider(decided_by: str) -> tuple[str, str]:
     """``rule:xid_79`` -> (``rule``, ``xid_79``)."""
-    kind, _, which = decided_by.partition(":")
-    return _DECIDERS.get(kind, kind), which
+    kind, _, detail = decided_by.partition(":")
+    return _DECIDERS.get(kind, kind), detail
 
 
 def reason(text: str) -> str:
@@ -154,22 +154,22 @@ def iso(seconds: float) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """A duration in its largest unit and the next smaller one: ``2 h 5 min``."""
-    left = max(0.0, seconds)
-    first = next((place for place, (unit, _) in enumerate(_UNITS) if left >= unit), len(_UNITS) - 1)
+    """A duration in its two largest units: ``2 h 5 min``."""
+    rest = max(0.0, seconds)
+    largest = next((place for place, (unit, _) in enumerate(_UNITS) if rest >= unit), len(_UNITS) - 1)
     parts: list[str] = []
-    for unit, label in _UNITS[first : first + 2]:
-        count, left = divmod(left, unit)
+    for unit, label in _UNITS[largest : largest + 2]:
+        count, rest = divmod(rest, unit)
         if count or not parts:
             parts.append(f"{count:.0f}\u00a0{label}")
     return " ".join(parts)
 
 
 def ago(seconds: float, now: float) -> str:
-    passed = now - seconds
-    if passed < 0:
-        return f"in {_largest(-passed)}"
-    return "just now" if passed < 5 else f"{_largest(passed)} ago"
+    age = now - seconds
+    if age < 0:
+        return f"in {_largest(-age)}"
+    return "just now" if age < 5 else f"{_largest(age)} ago"
 
 
 def summary(verdict: Diagnosis) -> str:
@@ -191,7 +191,7 @@ def _place(verdict: Diagnosis) -> str:
         f"node {root.node}" if root.node else "",
         f"GPU {root.gpu}" if root.gpu else "",
     ]
-    return ", ".join(part for part in parts if part)
+    return ", ".join(label for label in parts if label)
 
 
 def _largest(seconds: float) -> str:

@@ -39,15 +39,15 @@ Drawn = Annotated[Pages, Depends(pages_of)]
 @router.get("/diagnoses")
 async def index(request: Request, services: Provided, pages: Drawn) -> Response:
     """The list of diagnoses. Empty form fields mean no filter."""
-    given = {name: value for name, value in request.query_params.items() if value}
+    params = {name: value for name, value in request.query_params.items() if value}
     now = services.clock()
-    records, after = await page(services.store, _query(given, now), now)
-    filters = {name: given[name] for name in FILTERS if name in given}
+    records, after = await page(services.store, _query(params, now), now)
+    filters = {name: params[name] for name in FILTERS if name in params}
     return pages.draw(
         "index.html",
         records=records,
         filters=filters,
-        first_page="cursor" not in given,
+        first_page="cursor" not in params,
         first_url="/?" + urlencode(filters),
         next_url="/?" + urlencode(filters | {"cursor": after}) if after else "",
         categories=list(Category),
@@ -61,14 +61,14 @@ async def index(request: Request, services: Provided, pages: Drawn) -> Response:
 @router.get("/diagnoses/{id}")
 async def diagnosis(id: DiagnosisId, services: Provided, pages: Drawn) -> Response:
     record = await find(services.store, id)
-    kept = await services.logs.kept_lines(record)
-    shown = excerpts(record.diagnosis, kept)
+    lines = await services.logs.kept_lines(record)
+    sections = excerpts(record.diagnosis, lines)
     return pages.draw(
         "diagnosis.html",
         record=record,
         verdict=record.diagnosis,
-        excerpts=shown,
-        root_anchor=_root_anchor(shown),
+        excerpts=sections,
+        root_anchor=_root_anchor(sections),
         followed=followed(record.diagnosis),
         not_it=not_it(record.diagnosis),
         similar=await services.incidents.similar(record),
@@ -79,12 +79,12 @@ async def diagnosis(id: DiagnosisId, services: Provided, pages: Drawn) -> Respon
 
 @router.get("/jobs/{id}")
 async def job(id: JobPath, services: Provided, pages: Drawn) -> Response:
-    found = await services.store.job(id)
-    if found is None:
+    record = await services.store.job(id)
+    if record is None:
         raise NotFound(f"no job is called {id!r}")
     attempts = await services.store.attempts(id)
     records = await latest(services.store, id)
-    return pages.draw("job.html", job=found, attempts=attempts[::-1], records=records)
+    return pages.draw("job.html", job=record, attempts=attempts[::-1], records=records)
 
 
 @router.get("/docs")
@@ -93,19 +93,18 @@ async def docs(request: Request, pages: Drawn) -> Response:
     return pages.draw("docs.html", api=request.app.openapi())
 
 
-def _query(given: dict[str, str], now: float) -> DiagnosisQuery:
-    names = {name: value for name, value in given.items() if name in DiagnosisQuery.model_fields}
-    if given.get("within") in WITHIN:
-        names["since"] = str(now - WITHIN[given["within"]])
+def _query(params: dict[str, str], now: float) -> DiagnosisQuery:
+    names = {name: value for name, value in params.items() if name in DiagnosisQuery.model_fields}
+    if params.get("within") in WITHIN:
+        names["since"] = str(now - WITHIN[params["within"]])
     try:
         return DiagnosisQuery.model_validate(names)
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from None
 
 
-def _root_anchor(shown: Sequence[Excerpt]) -> str:
+def _root_anchor(excerpts: Sequence[Excerpt]) -> str:
     """Anchor of the root line on the page."""
-    places = (
-        f"s{place}-{row.number}" for place, one in enumerate(shown, 1) for row in one.rows if row.role is LineRole.ROOT
-    )
-    return next(places, "")
+    numbered = enumerate(excerpts, 1)
+    anchors = (f"s{n}-{row.number}" for n, excerpt in numbered for row in excerpt.rows if row.role is LineRole.ROOT)
+    return next(anchors, "")

@@ -48,8 +48,8 @@ class Submission(BaseModel):
 
     @field_validator("analysis_intent", mode="before")
     @classmethod
-    def _any_case(cls, given: object) -> object:
-        return given.strip().lower() if isinstance(given, str) else given
+    def _any_case(cls, value: object) -> object:
+        return value.strip().lower() if isinstance(value, str) else value
 
 
 class Submitted(BaseModel):
@@ -96,8 +96,8 @@ async def result(services: Provided, log_path: Annotated[LogPath, Query()], wait
     except LogRefused as refused:
         return _refusal(refused)
     if diagnosis is None:
-        waits = Recommended(action=Recommendation.UNKNOWN, reason="", source=SOURCE)
-        return Result(result={}, status=progress, recommendation=waits)
+        pending = Recommended(action=Recommendation.UNKNOWN, reason="", source=SOURCE)
+        return Result(result={}, status=progress, recommendation=pending)
     return _result(diagnosis)
 
 
@@ -143,7 +143,7 @@ def _why(diagnosis: Diagnosis) -> str:
 
 
 def _verdict(diagnosis: Diagnosis) -> dict[str, Any]:
-    """What this service says in its own words, for those who look."""
+    """The verdict in this service's own fields, which the launcher ignores."""
     root = diagnosis.root_cause
     return {
         "outcome": diagnosis.outcome,

@@ -98,8 +98,8 @@ async def explain(id: DiagnosisId, services: Provided) -> PolicyShape:
 async def page(store: Store, query: DiagnosisQuery, now: float) -> tuple[list[DiagnosisRecord], str | None]:
     """One page and the cursor of the next one, None on the last page."""
     records = await store.diagnoses(query.where(now), query.cursor, query.limit + 1)
-    shown = records[: query.limit]
-    return shown, shown[-1].id if len(records) > query.limit else None
+    items = records[: query.limit]
+    return items, items[-1].id if len(records) > query.limit else None
 
 
 async def find(store: Store, id: str) -> DiagnosisRecord:

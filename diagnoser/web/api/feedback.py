@@ -104,8 +104,8 @@ async def similar(
     id: DiagnosisId, services: Provided, limit: Annotated[int, Query(ge=1, le=SHOWN_LIMIT)] = SHOWN
 ) -> SimilarList:
     """The most similar failures of other attempts whose cause is confirmed."""
-    found = await services.incidents.similar(await find(services.store, id), limit)
-    return SimilarList(items=[of_similar(one, services.config.base_url) for one in found])
+    incidents = await services.incidents.similar(await find(services.store, id), limit)
+    return SimilarList(items=[of_similar(incident, services.config.base_url) for incident in incidents])
 
 
 @router.get(
@@ -122,59 +122,59 @@ async def search(
     limit: Annotated[int, Query(ge=1, le=FOUND_LIMIT)] = FOUND,
 ) -> FoundList:
     """Kept lines and templates of routine lines that match the words of ``q``."""
-    return FoundList(items=[of_found(one) for one in await find_lines(services, AttemptKey(id, number), q, limit)])
+    return FoundList(items=[of_found(match) for match in await find_lines(services, AttemptKey(id, number), q, limit)])
 
 
-async def store_feedback(services: AppDependencies, id: str, given: NewFeedback) -> DiagnosisRecord:
-    """The diagnosis with what was said. Raises NotFound, BadInput."""
+async def store_feedback(services: AppDependencies, id: str, body: NewFeedback) -> DiagnosisRecord:
+    """The diagnosis with the new feedback. Raises NotFound, BadInput."""
     record, now = await find(services.store, id), services.clock()
-    _check(given, record)
-    said = Feedback(
+    _check(body, record)
+    feedback = Feedback(
         id=services.make_id(now),
         diagnosis=id,
         created=now,
-        comment=given.comment.replace("\0", ""),
-        **given.model_dump(exclude={"comment"}),
+        comment=body.comment.replace("\0", ""),
+        **body.model_dump(exclude={"comment"}),
     )
-    await services.incidents.learn(record, said)
+    await services.incidents.learn(record, feedback)
     return await find(services.store, id)
 
 
 async def find_lines(services: AppDependencies, attempt: AttemptKey, words: str, limit: int) -> list[SearchResult]:
     """Raises NotFound."""
-    known = await services.store.attempts(attempt.job)
-    if attempt not in {one.key for one in known}:
+    attempts = await services.store.attempts(attempt.job)
+    if attempt not in {stored.key for stored in attempts}:
         raise NotFound(f"job {attempt.job!r} has no attempt {attempt.number}")
     return await services.incidents.search(attempt, words, limit)
 
 
-def of_similar(one: Similar, base_url: str) -> SimilarShape:
-    known = one.incident
+def of_similar(match: Similar, base_url: str) -> SimilarShape:
+    incident = match.incident
     return SimilarShape(
-        id=known.diagnosis,
-        url=f"{base_url}/diagnoses/{known.diagnosis}",
-        job=known.attempt.job,
-        attempt=known.attempt.number,
-        score=one.score,
-        category=category_of(known.type),
-        **{name: getattr(known, name) for name in ("type", "verdict", "by", "line", "done", "comment")},
+        id=incident.diagnosis,
+        url=f"{base_url}/diagnoses/{incident.diagnosis}",
+        job=incident.attempt.job,
+        attempt=incident.attempt.number,
+        score=match.score,
+        category=category_of(incident.type),
+        **{name: getattr(incident, name) for name in ("type", "verdict", "by", "line", "done", "comment")},
     )
 
 
-def of_found(found: SearchResult) -> FoundShape:
-    same = ("line", "text", "count", "is_template", "score")
+def of_found(match: SearchResult) -> FoundShape:
+    names = ("line", "text", "count", "is_template", "score")
     return FoundShape(
-        source=found.stream.source,
-        node=found.stream.node,
-        rank=found.rank if found.rank >= 0 else None,
-        **{name: getattr(found, name) for name in same},
+        source=match.stream.source,
+        node=match.stream.node,
+        rank=match.rank if match.rank >= 0 else None,
+        **{name: getattr(match, name) for name in names},
     )
 
 
-def _check(given: NewFeedback, record: DiagnosisRecord) -> None:
+def _check(body: NewFeedback, record: DiagnosisRecord) -> None:
     """Raises BadInput where the parts contradict each other."""
-    what = given.type or given.root_line or given.node
-    if given.verdict is FeedbackVerdict.CORRECTED and not what:
+    correction = body.type or body.root_line or body.node
+    if body.verdict is FeedbackVerdict.CORRECTED and not correction:
         raise BadInput("a correction needs at least one of type, root_line and node")
-    if given.verdict is FeedbackVerdict.CONFIRMED and given.type not in (None, record.diagnosis.type):
+    if body.verdict is FeedbackVerdict.CONFIRMED and body.type not in (None, record.diagnosis.type):
         raise BadInput(f"the verdict is {record.diagnosis.type}: to name another type, send verdict 'corrected'")

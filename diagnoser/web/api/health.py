@@ -40,10 +40,10 @@ async def livez() -> Alive:
 )
 async def readyz(services: Provided, response: Response) -> Readiness:
     """Checks the database and all other parts. 503 when a required part fails, or during shutdown."""
-    needed = _checks(services)
-    names, checks = zip(*{**services.health.optional, **needed}.items(), strict=True)
+    required = _checks(services)
+    names, checks = zip(*{**services.health.optional, **required}.items(), strict=True)
     parts = dict(zip(names, await asyncio.gather(*map(_ask, checks)), strict=True))
-    ready = all(parts[name].ready for name in needed)
+    ready = all(parts[name].ready for name in required)
     response.status_code = 200 if ready else 503
     return Readiness(ready=ready, parts=parts)
 

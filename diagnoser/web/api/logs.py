@@ -48,8 +48,8 @@ class LogQuery(BaseModel):
 
     def defaults(self) -> RecordDefaults:
         stream = Stream(self.source, self.node or "", -1 if self.rank is None else self.rank)
-        first = None if self.offset is None else self.offset + 1
-        return RecordDefaults(self.job or "", self.attempt, stream, first, self.cluster or "")
+        first_line = None if self.offset is None else self.offset + 1
+        return RecordDefaults(self.job or "", self.attempt, stream, first_line, self.cluster or "")
 
 
 BODY = {

@@ -17,7 +17,7 @@ from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
 
 OPEN_PLANS = 1000
-"""Plans looked at when a person takes a node in hand."""
+"""Plans checked when a person starts to work on a node."""
 
 router = APIRouter(tags=["recovery"])
 
@@ -56,10 +56,10 @@ async def report(node: NodePath, body: NewNodeEvent, services: Provided) -> Node
         min(moment(body.time, now), now),
         body.reason.replace("\0", ""),
     )
-    noted = await services.store.note_node(mark)
+    stored = await services.store.note_node(mark)
     if mark.by is NodeActor.PERSON and mark.kind is not NodeEventKind.DOWN:
         await _hold_plans(services, mark, now)
-    return of_node(noted)
+    return of_node(stored)
 
 
 @router.get("/nodes", dependencies=READ, responses=answers(400, 401, 503), summary="List nodes with their last event")
@@ -94,7 +94,7 @@ async def _hold_plans(services: AppDependencies, mark: NodeEvent, now: float) ->
 
 
 async def reset_breaker(services: AppDependencies, scope: str, by: str, comment: str) -> BreakerState:
-    """Raises NotFound, and BadInput without a comment: the next one to look wants to know why it is safe again."""
+    """Raises NotFound, and BadInput without a comment: whoever looks next must see why it is safe again."""
     if not comment.strip():
         raise BadInput("resetting a breaker needs a comment that says why it is safe")
     state = BreakerState(scope, False, services.clock(), comment, by)

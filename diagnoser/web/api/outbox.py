@@ -52,10 +52,10 @@ class MessagePage(BaseModel):
 @router.get("/effects", dependencies=READ, responses=answers(400, 401, 503), summary="List outgoing plans and alerts")
 async def index(query: Annotated[MessageQuery, Query()], services: Provided) -> MessagePage:
     """Ordered by key. `state=dead` lists the dead letters."""
-    found = await services.store.messages_in(query.state or "", query.after, query.limit + 1)
-    shown = found[: query.limit]
-    after = shown[-1].message.key if len(found) > query.limit else None
-    return MessagePage(items=[of_message(record) for record in shown], next=after)
+    records = await services.store.messages_in(query.state or "", query.after, query.limit + 1)
+    items = records[: query.limit]
+    after = items[-1].message.key if len(records) > query.limit else None
+    return MessagePage(items=[of_message(record) for record in items], next=after)
 
 
 @router.post(

@@ -1,4 +1,4 @@
-"""What the fields of requests may hold."""
+"""Types of request fields, with their bounds."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ AHEAD = timedelta(days=1).total_seconds()
 
 
 def moment(given: TimeField | None, now: float) -> float:
-    """Seconds since the epoch; ``now`` when nothing is given. Raises BadInput for a time that cannot be meant."""
+    """Seconds since the epoch; ``now`` when ``given`` is None. Raises BadInput for an implausible time."""
     if given is None:
         return now
     seconds = _seconds(given)
@@ -36,7 +36,7 @@ def utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _seconds(given: TimeField) -> float:
-    if isinstance(given, datetime):
-        return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
-    return float(given)
+def _seconds(value: TimeField) -> float:
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+    return float(value)

@@ -142,10 +142,10 @@ class CheckRound(BaseModel):
 @router.get("/plans", dependencies=READ, responses=answers(400, 401, 503), summary="List plans")
 async def index(query: Annotated[PlanQuery, Query()], services: Provided) -> PlanPage:
     where = PlanFilter(query.state.value if query.state else "", query.job or "")
-    found = await services.store.plans(where, query.after, query.limit + 1)
-    shown = found[: query.limit]
-    after = shown[-1].id if len(found) > query.limit else None
-    return PlanPage(items=[of_plan(plan) for plan in shown], next=after)
+    plans = await services.store.plans(where, query.after, query.limit + 1)
+    items = plans[: query.limit]
+    after = items[-1].id if len(plans) > query.limit else None
+    return PlanPage(items=[of_plan(plan) for plan in items], next=after)
 
 
 @router.get("/plans/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One plan")
@@ -233,7 +233,7 @@ async def check_next(id: PlanId, body: CheckRequest, services: Provided) -> Chec
 async def check_results(id: PlanId, body: ResultsBody, services: Provided) -> CheckRound:
     """Returns what is next, as `check/next` does. The first result of a group counts. If the verdict names more nodes
     than the breaker allows, the plan waits for approval and the token becomes invalid."""
-    now, results = services.clock(), [one.result() for one in body.results]
+    now, results = services.clock(), [result.result() for result in body.results]
     rule = services.plans.commands.check_results(body.token, body.round, results, now)
     return _round(await services.plans.change(id, now, rule, alone=False), services)
 
@@ -268,9 +268,9 @@ def _round(plan: Plan, services: AppDependencies) -> CheckRound:
     check, limit = plan.check, services.plans.commands.policy.table.check.timeout_seconds
     if check is None:
         raise NotFound(f"plan {plan.id} has no node check")
-    found = check.verdict
-    verdict = found and CheckVerdictSchema(
-        faulty=found.faulty, stragglers=found.stragglers, shared_cause=found.shared_cause, reason=found.reason
+    outcome = check.verdict
+    verdict = outcome and CheckVerdictSchema(
+        faulty=outcome.faulty, stragglers=outcome.stragglers, shared_cause=outcome.shared_cause, reason=outcome.reason
     )
     return CheckRound(round=check.round, pairs=node_check.todo(check), timeout_seconds=limit, verdict=verdict)
 
@@ -285,8 +285,8 @@ async def _wait_for(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while (plan := await look()) is None:
-        left = deadline - loop.time()
-        if left <= 0 or stopping.is_set() or await gone():
+        remaining = deadline - loop.time()
+        if remaining <= 0 or stopping.is_set() or await gone():
             return None
-        await asyncio.sleep(min(LOOK_SECONDS, left))
+        await asyncio.sleep(min(LOOK_SECONDS, remaining))
     return plan

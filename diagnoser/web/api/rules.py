@@ -1,4 +1,4 @@
-"""Rules that the service learned: people read them, let them decide, and take them back."""
+"""Routes of learned rules: people read, promote, retire and restore them."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -118,10 +118,10 @@ class LearnedPage(BaseModel):
 @router.get("/rules", dependencies=READ, responses=answers(400, 401, 503), summary="List learned rules")
 async def index(query: Annotated[RuleQuery, Query()], services: Provided) -> LearnedPage:
     where = LearnedRuleQuery((query.state,) if query.state else ())
-    found = await services.store.learned(where, query.after, query.limit + 1)
-    shown = found[: query.limit]
-    after = shown[-1].id if len(found) > query.limit else None
-    return LearnedPage(items=[of_learned(rule) for rule in shown], next=after)
+    rules = await services.store.learned(where, query.after, query.limit + 1)
+    items = rules[: query.limit]
+    after = items[-1].id if len(rules) > query.limit else None
+    return LearnedPage(items=[of_learned(rule) for rule in items], next=after)
 
 
 @router.get("/rules/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One learned rule")
@@ -171,7 +171,7 @@ async def find(services: AppDependencies, id: str) -> LearnedRule:
 
 
 def of_learned(rule: LearnedRule) -> LearnedShape:
-    same = ("id", "state", "type", "source", "by", "text")
+    names = ("id", "state", "type", "source", "by", "text")
     return LearnedShape(
         created=utc(rule.created),
         changed=utc(rule.changed or rule.created),
@@ -180,19 +180,19 @@ def of_learned(rule: LearnedRule) -> LearnedShape:
         gates=[GateShape(**_fields(gate, GateShape)) for gate in rule.gates],
         history=[TurnShape(time=utc(turn.time), state=turn.state, by=turn.by, why=turn.why) for turn in rule.history],
         counts=CountsShape(**_fields(rule.counts, CountsShape)),
-        **{name: getattr(rule, name) for name in same},
+        **{name: getattr(rule, name) for name in names},
     )
 
 
 def _of_hit(hit: RuleHit) -> HitShape:
-    same = ("diagnosis", "verdict", "active")
+    names = ("diagnosis", "verdict", "active")
     return HitShape(
         job=hit.attempt.job,
         attempt=hit.attempt.number,
         time=utc(hit.time),
-        **{name: getattr(hit, name) for name in same},
+        **{name: getattr(hit, name) for name in names},
     )
 
 
-def _fields(given: object, shape: type[BaseModel]) -> dict[str, object]:
-    return {name: getattr(given, name) for name in shape.model_fields}
+def _fields(source: object, shape: type[BaseModel]) -> dict[str, object]:
+    return {name: getattr(source, name) for name in shape.model_fields}

@@ -215,7 +215,7 @@ class JobPage(JobShape):
 
 
 def of_diagnosis(record: DiagnosisRecord, base_url: str) -> DiagnosisShape:
-    verdict, said = record.diagnosis, [of_feedback(one) for one in record.feedback]
+    verdict, feedback = record.diagnosis, [of_feedback(entry) for entry in record.feedback]
     return DiagnosisShape(
         id=record.id,
         job=record.attempt.job,
@@ -223,17 +223,17 @@ def of_diagnosis(record: DiagnosisRecord, base_url: str) -> DiagnosisShape:
         created=utc(record.created),
         current=record.current,
         url=f"{base_url}/diagnoses/{record.id}",
-        correction=said[0] if said and said[0].verdict is FeedbackVerdict.CORRECTED else None,
-        feedback=said,
+        correction=feedback[0] if feedback and feedback[0].verdict is FeedbackVerdict.CORRECTED else None,
+        feedback=feedback,
         plan=of_plan(record.plan) if record.plan else None,
         rollback=_rollback(verdict.rollback),
         **{name: getattr(verdict, name) for name in verdict.__slots__ if name != "rollback"},
     )
 
 
-def of_feedback(said: Feedback) -> FeedbackShape:
-    same = ("id", "by", "verdict", "type", "root_line", "node", "comment")
-    return FeedbackShape(time=utc(said.created), **{name: getattr(said, name) for name in same})
+def of_feedback(feedback: Feedback) -> FeedbackShape:
+    names = ("id", "by", "verdict", "type", "root_line", "node", "comment")
+    return FeedbackShape(time=utc(feedback.created), **{name: getattr(feedback, name) for name in names})
 
 
 def of_event(event: Event) -> EventShape:
@@ -269,8 +269,8 @@ def _attempt(attempt: Attempt, record: DiagnosisRecord | None, base_url: str) ->
 
 
 def of_plan(plan: Plan) -> PlanShape:
-    same = ("id", "key", "job", "attempt", "cluster", "action", "nodes", "mode", "state", "reason", "row", "diagnosis")
-    fields = {name: getattr(plan, name) for name in (*same, "drained", "requeued")}
+    names = ("id", "key", "job", "attempt", "cluster", "action", "nodes", "mode", "state", "reason", "row", "diagnosis")
+    fields = {name: getattr(plan, name) for name in (*names, "drained", "requeued")}
     return PlanShape(
         created=utc(plan.created),
         expires=utc(plan.expires),
@@ -292,8 +292,8 @@ def of_breaker(state: BreakerState) -> BreakerShape:
     return BreakerShape(time=_maybe(state.time), **fields)
 
 
-def _rollback(back: Rollback | None) -> RollbackShape | None:
-    return RollbackShape(**{name: getattr(back, name) for name in back.__slots__}) if back else None
+def _rollback(rollback: Rollback | None) -> RollbackShape | None:
+    return RollbackShape(**{name: getattr(rollback, name) for name in rollback.__slots__}) if rollback else None
 
 
 def _maybe(seconds: float | None) -> datetime | None:

@@ -1,4 +1,4 @@
-"""`diagnoser explain`: a diagnosis for a person: verdict, chain, lines with context, what was rejected and why."""
+"""`diagnoser explain`: a diagnosis for people: verdict, chain, lines with context, what was rejected and why."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -15,90 +15,90 @@ from diagnoser.web.excerpt import Excerpt, ExcerptRow, LineRole, excerpts
 _STYLES = {LineRole.ROOT: "bold red", LineRole.EVIDENCE: "bold", LineRole.SYMPTOM: "yellow", LineRole.CONTEXT: "dim"}
 _SIGNS = {LineRole.ROOT: ">>", LineRole.EVIDENCE: " >", LineRole.SYMPTOM: " ~", LineRole.CONTEXT: "  "}
 _SHOWN = 160
-"""Characters of a line where it is only named; in its context it is shown whole."""
+"""Characters of a line in a list; in its context it is shown whole."""
 _LISTED = 4
-"""Rejected lines that are named for each reason."""
+"""Rejected lines listed for each reason."""
 
 
-def explained(found: Diagnosis, kept: Sequence[Line]) -> dict[str, Any]:
+def explained(verdict: Diagnosis, kept: Sequence[Line]) -> dict[str, Any]:
     """What `explain --json` prints: the contract of `diagnose`, and ``context``, the lines around those it cites."""
-    return {**contract(found), "context": [asdict(one) for one in excerpts(found, kept)]}
+    return {**contract(verdict), "context": [asdict(excerpt) for excerpt in excerpts(verdict, kept)]}
 
 
-def explain(console: Console, name: str, found: Diagnosis, kept: Sequence[Line]) -> None:
+def explain(console: Console, name: str, verdict: Diagnosis, kept: Sequence[Line]) -> None:
     """kept: all lines that the compressor kept. No line is folded, so that a pipe gets each as one line."""
     parts = (
-        _verdict(name, found),
-        _chain(found),
-        _new_lines(found),
-        _context(excerpts(found, kept)),
-        _rejected(found),
-        _aside(found),
+        _verdict(name, verdict),
+        _chain(verdict),
+        _new_lines(verdict),
+        _context(excerpts(verdict, kept)),
+        _rejected(verdict),
+        _aside(verdict),
     )
     for part in parts:
         for line in part:
             console.print(line, soft_wrap=True, highlight=False)
 
 
-def _verdict(name: str, found: Diagnosis) -> Iterable[Text]:
-    colour = COLOURS[found.category]
+def _verdict(name: str, verdict: Diagnosis) -> Iterable[Text]:
+    colour = COLOURS[verdict.category]
     yield Text.assemble((_plain(name), "bold"))
     yield Text.assemble(
         "  ",
-        (found.type.replace("_", " "), f"bold {colour}"),
-        f"  ({found.category}, {found.outcome}), {found.confidence:.0%} sure, decided by {found.decided_by}",
+        (verdict.type.replace("_", " "), f"bold {colour}"),
+        f"  ({verdict.category}, {verdict.outcome}), {verdict.confidence:.0%} sure, decided by {verdict.decided_by}",
     )
-    if found.root_cause and (where := _where(found.root_cause)):
+    if verdict.root_cause and (where := _where(verdict.root_cause)):
         yield Text(f"  {where}")
-    for suspect in found.nodes:
+    for suspect in verdict.nodes:
         yield Text(f"  suspect {_plain(suspect.node)} ({suspect.score:.2f}): {_plain(suspect.why)}")
-    yield Text.assemble("  ", ("action ", "bold"), f"{found.recovery.action} ({_plain(found.recovery.reason)})")
-    yield Text.assemble("  ", ("what to do ", "bold"), _plain(found.mitigation))
+    yield Text.assemble("  ", ("action ", "bold"), f"{verdict.recovery.action} ({_plain(verdict.recovery.reason)})")
+    yield Text.assemble("  ", ("what to do ", "bold"), _plain(verdict.mitigation))
 
 
 def _where(root: RootCause) -> str:
-    named = (("rank", root.rank), ("node", root.node), ("gpu", root.gpu))
-    return ", ".join(f"{name} {_plain(str(value))}" for name, value in named if value is not None)
+    places = (("rank", root.rank), ("node", root.node), ("gpu", root.gpu))
+    return ", ".join(f"{name} {_plain(str(value))}" for name, value in places if value is not None)
 
 
-def _chain(found: Diagnosis) -> Iterable[Text]:
-    """The root, then what follows from it, types in the order in which they first show."""
+def _chain(verdict: Diagnosis) -> Iterable[Text]:
+    """The root, then its consequences by type, in the order in which each type first appears."""
     yield _heading("Chain")
-    root = found.root_cause
+    root = verdict.root_cause
     if root is None:
         yield Text("  no line shows a cause")
         return
-    yield Text.assemble("  ", (f"{_place(root.source, root.line)} {found.type}", "bold red"))
+    yield Text.assemble("  ", (f"{_place(root.source, root.line)} {verdict.type}", "bold red"))
     kinds: dict[str, list[Symptom]] = {}
-    for symptom in found.symptoms:
+    for symptom in verdict.symptoms:
         kinds.setdefault(symptom.type, []).append(symptom)
-    for kind, same in kinds.items():
-        more = f", and {len(same) - 1} more" if len(same) > 1 else ""
-        head = f"    -> {_place(same[0].source, same[0].line)} {kind}{more}: "
-        yield Text.assemble((head, "yellow"), _short(same[0].text))
+    for kind, group in kinds.items():
+        more = f", and {len(group) - 1} more" if len(group) > 1 else ""
+        head = f"    -> {_place(group[0].source, group[0].line)} {kind}{more}: "
+        yield Text.assemble((head, "yellow"), _short(group[0].text))
     if not kinds:
         yield Text("    -> nothing else in the log is its consequence")
 
 
-def _new_lines(found: Diagnosis) -> Iterable[Text]:
-    if found.new_lines:
-        yield _heading("Not in clean runs")
-    width = max((len(str(one.line)) for one in found.new_lines), default=0)
-    for why, group in groupby(found.new_lines, key=lambda one: one.why):
-        for one in group:
-            yield Text.assemble((f" + {one.line:>{width}} ", "cyan"), _short(one.text))
+def _new_lines(verdict: Diagnosis) -> Iterable[Text]:
+    if verdict.new_lines:
+        yield _heading("New against clean runs")
+    width = max((len(str(line.line)) for line in verdict.new_lines), default=0)
+    for why, group in groupby(verdict.new_lines, key=lambda line: line.why):
+        for line in group:
+            yield Text.assemble((f" + {line.line:>{width}} ", "cyan"), _short(line.text))
         yield Text(f"   {'':{width}} ^ {why}", style="italic")
 
 
-def _context(shown: Sequence[Excerpt]) -> Iterable[Text]:
-    if shown:
+def _context(excerpts: Sequence[Excerpt]) -> Iterable[Text]:
+    if excerpts:
         yield _heading("Evidence")
-    for one in shown:
-        node = f" of {_plain(one.stream.node)}" if one.stream.node else ""
-        if len(shown) > 1 or node:
-            yield Text(f"  {_plain(one.stream.source)}{node}", style="underline")
-        width = max(len(str(row.number)) for row in one.rows)
-        for row in one.rows:
+    for excerpt in excerpts:
+        node = f" of {_plain(excerpt.stream.node)}" if excerpt.stream.node else ""
+        if len(excerpts) > 1 or node:
+            yield Text(f"  {_plain(excerpt.stream.source)}{node}", style="underline")
+        width = max(len(str(row.number)) for row in excerpt.rows)
+        for row in excerpt.rows:
             yield from _row(row, width)
 
 
@@ -113,37 +113,37 @@ def _row(row: ExcerptRow, width: int) -> Iterable[Text]:
         yield Text(f"   {'':{width}} ^ {_plain(row.note)}", style="italic")
 
 
-def _rejected(found: Diagnosis) -> Iterable[Text]:
-    """Candidates that are not the cause, by reason; the consequences of the cause stand in the chain."""
-    chained = {(one.line, one.text) for one in found.symptoms}
-    others = [one for one in found.rejected if (one.line, one.text) not in chained]
+def _rejected(verdict: Diagnosis) -> Iterable[Text]:
+    """Candidates that are not the cause, by reason; consequences of the cause are in the chain."""
+    consequences = {(item.line, item.text) for item in verdict.symptoms}
+    others = [item for item in verdict.rejected if (item.line, item.text) not in consequences]
     if others:
         yield _heading("Not the cause")
-    for why, group in groupby(sorted(others, key=lambda one: (one.why, one.line)), key=lambda one: one.why):
-        same = list(group)
+    for why, group in groupby(sorted(others, key=lambda item: (item.why, item.line)), key=lambda item: item.why):
+        items = list(group)
         yield Text(f"  {_plain(why)}:", style="italic")
-        for one in same[:_LISTED]:
-            yield Text.assemble((f"    {one.line} {one.type}: ", "dim"), _short(one.text))
-        if len(same) > _LISTED:
-            yield Text(f"    and {len(same) - _LISTED} more", style="dim")
+        for item in items[:_LISTED]:
+            yield Text.assemble((f"    {item.line} {item.type}: ", "dim"), _short(item.text))
+        if len(items) > _LISTED:
+            yield Text(f"    and {len(items) - _LISTED} more", style="dim")
 
 
-def _aside(found: Diagnosis) -> Iterable[Text]:
-    """Notes, how far training came, and what nobody sees here."""
-    yield _heading("Notes")
-    for note in found.notes:
+def _aside(verdict: Diagnosis) -> Iterable[Text]:
+    """Notes, the last step, the rollback, and how many lines were not shown."""
+    yield _heading("Besides")
+    for note in verdict.notes:
         yield Text(f"  {_plain(note)}")
-    if found.step is not None:
-        yield Text(f"  last training step in the log: {found.step}")
-    if back := found.rollback:
+    if verdict.step is not None:
+        yield Text(f"  last training step in the log: {verdict.step}")
+    if rollback := verdict.rollback:
         yield Text(
-            f"  go back to {_plain(back.checkpoint) or 'the last checkpoint before the break'}, "
-            f"skip the batches of steps {back.skip_from}..{back.skip_to}"
+            f"  go back to {_plain(rollback.checkpoint) or 'the last checkpoint before the break'}, "
+            f"skip the batches of steps {rollback.skip_from}..{rollback.skip_to}"
         )
-    figures = found.compression
+    figures = verdict.compression
     yield Text(f"  read {figures.lines_in:,} lines, kept {figures.lines_out:,}")
-    if found.left_out.lines:
-        yield Text(f"  left out {found.left_out.lines:,} lines: {_plain(found.left_out.why)}")
+    if verdict.left_out.lines:
+        yield Text(f"  left out {verdict.left_out.lines:,} lines: {_plain(verdict.left_out.why)}")
 
 
 def _heading(text: str) -> Text:

@@ -24,14 +24,14 @@ def rules_export(
     state: Annotated[LearnedState, typer.Option(help="Export rules in this state.")] = LearnedState.ACTIVE,
 ) -> None:
     """Write learned rules as rule files, which `diagnoser rules test FOLDER` can test."""
-    found = dict(_served(url, token, state)) if url else asyncio.run(_stored(state))
-    for path, text in sorted(found.items()):
+    files = dict(_served(url, token, state)) if url else asyncio.run(_stored(state))
+    for path, text in sorted(files.items()):
         target = folder / path
         if not target.resolve().is_relative_to(folder.resolve()):
             raise BadInput(f"the service returned a path outside the folder: {path!r}")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, "utf-8")
-    out.print(f"{len(found)} rules written to {folder}", markup=False, highlight=False)
+    out.print(f"{len(files)} rules written to {folder}", markup=False, highlight=False)
 
 
 def _served(url: str, token: str, state: LearnedState) -> Iterator[tuple[str, str]]:
@@ -51,12 +51,12 @@ async def _stored(state: LearnedState) -> dict[str, str]:
     from diagnoser.ports import LearnedRuleQuery
 
     store = await open_store(site().database_url)
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     try:
         after = ""
         while page := await store.learned(LearnedRuleQuery((state,)), after, _PAGE):
-            found |= {file_of(rule): rule.text for rule in page if rule.text}
+            files |= {file_of(rule): rule.text for rule in page if rule.text}
             after = page[-1].id
     finally:
         await store.close()
-    return found
+    return files

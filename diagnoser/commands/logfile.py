@@ -27,8 +27,8 @@ _UNREADABLE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
 def read_log(analyzer: LogAnalyzer, path: Path, quiet: bool = False) -> AttemptLog:
     """Raises BadInput when it cannot be read."""
-    with opened(path) as (log, size), bar(path, 0 if quiet else size) as told:
-        return analyzer.read(log, told)
+    with opened(path) as (log, size), bar(path, 0 if quiet else size) as on_bytes:
+        return analyzer.read(log, on_bytes)
 
 
 def diagnosis(
@@ -40,12 +40,12 @@ def diagnosis(
     return analyzer.analyze(log, facts)
 
 
-def clean_runs(analyzer: LogAnalyzer, given: Sequence[Path]) -> Baseline:
-    """The baseline of log files, or of all files in folders. A log that shows a failure is told of and left out.
+def clean_runs(analyzer: LogAnalyzer, paths: Sequence[Path]) -> Baseline:
+    """The baseline of log files, or of all files in folders. A log that shows a failure is reported and left out.
 
     Raises BadInput.
     """
-    files = [file for path in given for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
     runs = []
     for file in (file for file in files if not file.is_dir()):
         log = read_log(analyzer, file)
@@ -54,32 +54,32 @@ def clean_runs(analyzer: LogAnalyzer, given: Sequence[Path]) -> Baseline:
             complain(f"diagnoser: {file} is no clean run ({verdict.type}), so it is left out of the baseline")
         elif run := baseline.clean_run(log.delta, str(file), Baseline()):
             runs.append(run)
-    if given and not runs:
+    if paths and not runs:
         raise BadInput("--baseline names no clean run")
     return Baseline(tuple(runs))
 
 
-def node_logs(given: Sequence[str] | None) -> list[tuple[str, Path]]:
-    pairs = [(node, Path(file)) for node, _, file in (one.partition("=") for one in given or ())]
+def node_logs(options: Sequence[str] | None) -> list[tuple[str, Path]]:
+    pairs = [(node, Path(file)) for node, _, file in (option.partition("=") for option in options or ())]
     if any(not node or not file.name for node, file in pairs):
         raise BadInput("--node-log needs NODE=FILE, as in --node-log gpu-17=gpu-17.dmesg")
     return pairs
 
 
 def read_nodes(analyzer: LogAnalyzer, evidence: Evidence, nodes: Sequence[tuple[str, Path]]) -> dict[str, list[bytes]]:
-    """Their formats without a year are read as of the time of the job's log."""
-    near, found = max((line.time for line in evidence.lines), default=0.0), dict[str, list[bytes]]()
+    """Time stamps without a year take it from the job's log."""
+    near, logs = max((line.time for line in evidence.lines), default=0.0), dict[str, list[bytes]]()
     for node, path in nodes:
         with opened(path) as (log, _):
-            found.setdefault(node, []).append(analyzer.node_log(node, log, near))
-    return found
+            logs.setdefault(node, []).append(analyzer.node_log(node, log, near))
+    return logs
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     """The log, decompressed, and its size on disk in bytes (0: unknown).
 
-    Raises BadInput when it cannot be read, also when that fails half way.
+    Raises BadInput when it cannot be read, also when reading fails half way.
     """
     if str(path) == "-":
         yield sys.stdin.buffer, 0
@@ -101,7 +101,7 @@ def _plain(raw: BinaryIO) -> tuple[BinaryIO, int]:
 
 
 @contextmanager
-def bar(path: Path, size: int) -> Iterator[render.Told]:
+def bar(path: Path, size: int) -> Iterator[render.OnBytes]:
     """A progress bar on standard error, for large files on a terminal."""
     if size < BIG or not err.is_terminal:
         yield lambda _: None

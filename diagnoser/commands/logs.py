@@ -34,10 +34,10 @@ def diagnose(
 ) -> None:
     """Find the root cause of failed runs from their log files."""
     analyzer, failed = load_analyzer(site()), False
-    nodes, known = logfile.node_logs(node_log), logfile.clean_runs(analyzer, clean_logs or ())
+    nodes, baseline = logfile.node_logs(node_log), logfile.clean_runs(analyzer, clean_logs or ())
     for path in files:
         try:
-            diagnosis = logfile.diagnosis(analyzer, path, nodes, known)
+            diagnosis = logfile.diagnosis(analyzer, path, nodes, baseline)
         except BadInput as error:
             complain(f"diagnoser: {error}")
             failed = True
@@ -55,12 +55,12 @@ def explain_(
 ) -> None:
     """Print the full diagnosis of a log: causal chain, lines with context, rejected candidates and why."""
     analyzer, nodes = load_analyzer(site()), logfile.node_logs(node_log)
-    known = logfile.clean_runs(analyzer, clean_logs or ())
+    baseline = logfile.clean_runs(analyzer, clean_logs or ())
     for path in files:
         log = logfile.read_log(analyzer, path)
         evidence = log.evidence
         logs = logfile.read_nodes(analyzer, evidence, nodes)
-        diagnosis = analyzer.analyze(log, Facts(node_logs=logs, baseline=known))
+        diagnosis = analyzer.analyze(log, Facts(node_logs=logs, baseline=baseline))
         kept = [*evidence.lines, *(line for node, parts in logs.items() for line in node_logs.kept_lines(node, parts))]
         if as_json:
             print_json({"file": str(path), **explain.explained(diagnosis, kept)})

@@ -28,9 +28,9 @@ def policy_explain(
 ) -> None:
     """Say which row of the policy table applies, and why the rows before it do not."""
     if url:
-        told = fetched(f"{url.rstrip('/')}/api/v1/diagnoses/{quote(what, safe='')}/policy", token)
-        rows = [(str(one["row"]), str(one["why_not"])) for one in told["rows"]]
-        action, plan = str(told["action"]), told["plan"]
+        answer = fetched(f"{url.rstrip('/')}/api/v1/diagnoses/{quote(what, safe='')}/policy", token)
+        rows = [(str(row["row"]), str(row["why_not"])) for row in answer["rows"]]
+        action, plan = str(answer["action"]), answer["plan"]
     else:
         analyzer, plan = load_analyzer(site()), None
         case, policy = case_of(logfile.diagnosis(analyzer, Path(what))), analyzer.knowledge.policy

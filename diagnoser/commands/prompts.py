@@ -24,22 +24,22 @@ def prompts_render(
     """Print a prompt: its templates, or with --log exactly what the model would be sent, masked."""
     from diagnoser.config import llm_factory
 
-    prompt, chosen = llm_factory.load_prompt(site(), name), site()
+    prompt, settings = llm_factory.load_prompt(site(), name), site()
     system, user = prompt.system, prompt.user
     if log:
-        analyzer = load_analyzer(chosen)
+        analyzer = load_analyzer(settings)
         log_read = logfile.read_log(analyzer, log)
         diagnosis = pipeline.diagnose(log_read.evidence, Facts(), analyzer.knowledge)
         if prompt.meta.name == "rule_writer":
-            request = llm_factory.render_rule_prompt(chosen, prompt, log_read.evidence, diagnosis)
+            request = llm_factory.render_rule_prompt(settings, prompt, log_read.evidence, diagnosis)
         elif prompt.meta.name == "failure_agent":
             request = llm_factory.render_failure_prompt(
-                chosen, prompt, consultation_input(diagnosis, log_read, Facts())
+                settings, prompt, consultation_input(diagnosis, log_read, Facts())
             )
         else:
             raise BadInput(f"{name} cannot be filled from a log alone")
         system, user = request.system, request.user
     err.print(f"{prompt.label} {prompt.hash}", style="dim", highlight=False)
-    for part, text in (("system", system), ("user", user)):
-        out.print(f"--- {part}", style="bold", highlight=False)
+    for role, text in (("system", system), ("user", user)):
+        out.print(f"--- {role}", style="bold", highlight=False)
         out.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from diagnoser.accuracy.scoring import AccuracyReport
 from diagnoser.model import Compression, Diagnosis
 from diagnoser.model.taxonomy import Category
 
-Told = Callable[[int], None]
+OnBytes = Callable[[int], None]
 COLOURS = {
     Category.INFRASTRUCTURE: "red",
     Category.FRAMEWORK: "yellow",
@@ -30,40 +30,40 @@ def plain(value: Any) -> dict[str, Any]:
 
 
 def contract(diagnosis: Diagnosis) -> dict[str, Any]:
-    """The fixed contract of `diagnose --json`; what it does not name comes behind it."""
+    """The fixed contract of `diagnose --json`; fields outside the contract come after it."""
     return plain(diagnosis)
 
 
-def diagnosis(console: Console, name: str, found: Diagnosis) -> None:
-    colour = COLOURS[found.category]
-    head = Text.assemble((found.type.replace("_", " "), f"bold {colour}"), f"  {found.category}, {found.outcome}, ")
-    head.append(f"{found.confidence:.0%} sure")
-    console.print(Panel(Group(head, _body(found)), title=name, title_align="left", border_style=colour))
+def diagnosis(console: Console, name: str, verdict: Diagnosis) -> None:
+    colour = COLOURS[verdict.category]
+    head = Text.assemble((verdict.type.replace("_", " "), f"bold {colour}"), f"  {verdict.category}, ")
+    head.append(f"{verdict.outcome}, {verdict.confidence:.0%} sure")
+    console.print(Panel(Group(head, _body(verdict)), title=name, title_align="left", border_style=colour))
 
 
-def _body(found: Diagnosis) -> Table:
+def _body(verdict: Diagnosis) -> Table:
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="bold", no_wrap=True)
     rows.add_column(overflow="fold")
-    root = found.root_cause
+    root = verdict.root_cause
     if root:
         rows.add_row("root line", Text(f"{root.line}: {root.text}"))
         for key, value in (("rank", root.rank), ("node", root.node), ("gpu", root.gpu)):
             if value is not None:
                 rows.add_row(key, Text(str(value)))
-    for suspect in found.nodes[:3]:
+    for suspect in verdict.nodes[:3]:
         rows.add_row("suspect", Text(f"{suspect.node} ({suspect.score:.2f}) {suspect.why}"))
-    for symptom in found.symptoms[:3]:
+    for symptom in verdict.symptoms[:3]:
         rows.add_row("symptom", Text(f"{symptom.line}: {symptom.text[:160]}"))
-    if len(found.symptoms) > 3:
-        rows.add_row("", Text(f"and {len(found.symptoms) - 3} more"))
-    rows.add_row("action", Text(f"{found.recovery.action} ({found.recovery.reason})"))
-    rows.add_row("what to do", Text(found.mitigation))
-    for note in found.notes:
+    if len(verdict.symptoms) > 3:
+        rows.add_row("", Text(f"and {len(verdict.symptoms) - 3} more"))
+    rows.add_row("action", Text(f"{verdict.recovery.action} ({verdict.recovery.reason})"))
+    rows.add_row("what to do", Text(verdict.mitigation))
+    for note in verdict.notes:
         rows.add_row("note", Text(note))
-    rows.add_row("decided by", Text(found.decided_by))
-    if found.left_out.lines:
-        rows.add_row("left out", Text(f"{found.left_out.lines} lines: {found.left_out.why}"))
+    rows.add_row("decided by", Text(verdict.decided_by))
+    if verdict.left_out.lines:
+        rows.add_row("left out", Text(f"{verdict.left_out.lines} lines: {verdict.left_out.why}"))
     return rows
 
 
@@ -89,8 +89,8 @@ def report_json(report: AccuracyReport) -> dict[str, Any]:
 
 def ablation(console: Console, outcomes: Sequence[AblationResult]) -> None:
     """The figures of `diagnoser score --model`: a column for each stage."""
-    table = Table("measure", *(one.name for one in outcomes), box=None, header_style="bold")
-    columns = [one.figures() for one in outcomes]
+    table = Table("measure", *(outcome.name for outcome in outcomes), box=None, header_style="bold")
+    columns = [outcome.figures() for outcome in outcomes]
     for name in columns[0]:
         table.add_row(name.replace("_", " "), *(_figure(column[name]) for column in columns))
     console.print(table)

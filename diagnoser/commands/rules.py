@@ -22,17 +22,17 @@ def rules_list(
     kind: Annotated[FailureType | None, typer.Option("--type", help="Only rules of this failure type.")] = None,
 ) -> None:
     """List all rules, by category and type."""
-    rules = load_analyzer(site()).knowledge.engine.ruleset.rules
-    chosen = sorted((r for r in rules if kind in (None, r.type)), key=lambda r: (category_of(r.type), r.type, r.id))
+    rules = [rule for rule in load_analyzer(site()).knowledge.engine.ruleset.rules if kind in (None, rule.type)]
+    rules.sort(key=lambda rule: (category_of(rule.type), rule.type, rule.id))
     if as_json:
-        for rule in chosen:
+        for rule in rules:
             print_json(rule.model_dump(mode="json", exclude={"examples"}))
         return
     table = Table("category", "type", "rule", "role", "maturity", "title", box=None, header_style="bold")
-    for rule in chosen:
+    for rule in rules:
         table.add_row(category_of(rule.type), rule.type, rule.id, rule.role, rule.maturity, rule.title)
     out.print(table)
-    out.print(f"{len(chosen)} rules for {len({rule.type for rule in chosen})} types", style="dim")
+    out.print(f"{len(rules)} rules for {len({rule.type for rule in rules})} types", style="dim")
 
 
 @rules_cli.command(name="xid")
@@ -42,17 +42,17 @@ def rules_xid(
 ) -> None:
     """Explain NVIDIA's Xid and SXid codes and the action for each."""
     codes = load_codes(site(), load_analyzer(site()).knowledge.engine.ruleset)
-    chosen = [row for row in (*codes.xid, *codes.sxid) if code in (None, row.code)]
-    if not chosen:
+    rows = [row for row in (*codes.xid, *codes.sxid) if code in (None, row.code)]
+    if not rows:
         raise BadInput(f"{code} is not a public Xid or SXid")
     if as_json:
-        for row in chosen:
+        for row in rows:
             print_json(row.model_dump(mode="json"))
         return
     table = Table(
         "code", "name", "meaning", "type", "first time", "again on the same GPU", box=None, header_style="bold"
     )
-    for row in chosen:
+    for row in rows:
         type_ = row.type or ("says nothing alone" if row.says_nothing_alone else "")
         first = row.action or Action.NONE
         table.add_row(str(row.code), row.name, row.meaning or row.severity, type_, first, row.repeated or first)

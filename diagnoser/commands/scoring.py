@@ -50,15 +50,15 @@ def _cases(
     analyzer: LogAnalyzer, folder: Path, labels: Sequence[scoring.Label], healthy: Path | None
 ) -> Iterator[tuple[Diagnosis, int]]:
     """The diagnosis of each case and the number of lines in front of it. The healthy log is compressed once."""
-    before, shift = [], 0
+    deltas, shift = [], 0
     if healthy:
-        with logfile.opened(healthy) as (log, size), logfile.bar(healthy, size) as told:
-            head, shift = analyzer.delta(log, on_bytes=told)
-        before.append(head)
+        with logfile.opened(healthy) as (log, size), logfile.bar(healthy, size) as on_bytes:
+            head, shift = analyzer.delta(log, on_bytes=on_bytes)
+        deltas.append(head)
     for label in track(labels, description=f"Diagnosing {len(labels)} logs", console=err, transient=True):
         with logfile.opened(folder / f"{label.id}.log") as (log, _):
             tail, _ = analyzer.delta(log, shift + 1)
-        yield analyzer.diagnose_with_node_logs(AttemptLog.from_deltas([*before, tail]).evidence, Facts()), shift
+        yield analyzer.diagnose_with_node_logs(AttemptLog.from_deltas([*deltas, tail]).evidence, Facts()), shift
 
 
 def _try_model(analyzer: LogAnalyzer, folder: Path, labels: Sequence[scoring.Label], as_json: bool) -> None:
@@ -66,17 +66,17 @@ def _try_model(analyzer: LogAnalyzer, folder: Path, labels: Sequence[scoring.Lab
     from diagnoser.config import llm_factory
     from diagnoser.observability import logging
 
-    chosen = site()
+    settings = site()
     logging.set_up(as_json=False, level="error")
-    if not chosen.llm_url:
+    if not settings.llm_url:
         raise BadInput("score --model needs DIAGNOSER_LLM_URL and DIAGNOSER_LLM_MODEL")
     cases = []
     for label in track(labels, description=f"Diagnosing {len(labels)} logs", console=err, transient=True):
         log = logfile.read_log(analyzer, folder / f"{label.id}.log", quiet=True)
         diagnosis = pipeline.diagnose(log.evidence, Facts(), analyzer.knowledge)
         cases.append(llm_ablation.AblationCase(label, diagnosis, consultation_input(diagnosis, log, Facts())))
-    outcomes = asyncio.run(llm_factory.run_ablation(chosen, cases, analyzer.knowledge.policy))
+    outcomes = asyncio.run(llm_factory.run_ablation(settings, cases, analyzer.knowledge.policy))
     if as_json:
-        print_json({one.name: one.figures() for one in outcomes})
+        print_json({outcome.name: outcome.figures() for outcome in outcomes})
     else:
         render.ablation(out, outcomes)

@@ -11,10 +11,10 @@ def fetched(address: str, token: str) -> dict[str, Any]:
 
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        answer = httpx.get(address, headers=headers, timeout=10.0)
-        told: dict[str, Any] = answer.json()
+        response = httpx.get(address, headers=headers, timeout=10.0)
+        body: dict[str, Any] = response.json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise BadInput(f"{address}: no answer from a diagnoser service ({type(error).__name__})") from None
-    if answer.status_code != httpx.codes.OK:
-        raise BadInput(f"{address}: {told.get('detail') or answer.reason_phrase}")
-    return told
+    if response.status_code != httpx.codes.OK:
+        raise BadInput(f"{address}: {body.get('detail') or response.reason_phrase}")
+    return body

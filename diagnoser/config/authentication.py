@@ -11,17 +11,17 @@ SECRET_LENGTH = 16
 
 def tokens(settings: Settings) -> tuple[Token, ...]:
     """The bearer tokens of the settings. Raises BadInput for a token without a scope or with a short secret."""
-    given = [part.strip() for part in settings.tokens.get_secret_value().split(",") if part.strip()]
-    found = []
-    for number, entry in enumerate(given, 1):
+    entries = [part.strip() for part in settings.tokens.get_secret_value().split(",") if part.strip()]
+    result = []
+    for number, entry in enumerate(entries, 1):
         scope, _, secret = entry.partition(":")
         if scope not in set(Scope) or len(secret) < SECRET_LENGTH:
-            scopes = ", ".join(f"{one}:" for one in Scope)
+            scopes = ", ".join(f"{scope}:" for scope in Scope)
             raise BadInput(
                 f"DIAGNOSER_TOKENS: token {number} must begin with one of {scopes} and have {SECRET_LENGTH} characters"
             )
-        found.append(Token(f"{scope}-{number}", secret, Scope(scope)))
-    return tuple(found)
+        result.append(Token(f"{scope}-{number}", secret, Scope(scope)))
+    return tuple(result)
 
 
 def check_bind_address(settings: Settings) -> None:

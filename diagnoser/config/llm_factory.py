@@ -1,4 +1,4 @@
-"""The model stage of a site, put together: the server behind its guards, the prompt, what is masked."""
+"""Builds the model stage from the settings: the server behind its guards, the prompts, what is masked."""
 
 import secrets
 import time
@@ -45,7 +45,7 @@ RULE_WRITER = "rule_writer/v1"
 BASELINE_GENERALIZER = "baseline_generalizer/v1"
 EMBED_SECONDS = 5.0
 WRITING_SECONDS = 60.0
-"""For writing one rule: nobody waits for it."""
+"""For writing one rule, which no request waits for."""
 
 
 def load_prompt(settings: Settings, name: str = FAILURE_AGENT) -> Prompt:
@@ -61,7 +61,7 @@ def load_redactor(settings: Settings, *, addresses: bool = False) -> Redactor:
 
 
 def load_outbound_redactor(settings: Settings) -> Redactor:
-    """The same for chats and webhooks, where no alias can keep the identity of an address; nodes stay named."""
+    """As ``load_redactor``, for chats and webhooks: no alias keeps an address's identity there. Node names stay."""
     return load_redactor(settings, addresses=True)
 
 
@@ -72,7 +72,7 @@ def endpoint(settings: Settings) -> OpenAIModel:
 
 
 def connected(settings: Settings, stack: AsyncExitStack) -> OpenAIModel | None:
-    """The same for a service, closed with the stack; None where no model is wanted."""
+    """As ``endpoint``, closed with the stack; None where no model is configured."""
     if not settings.llm_url or settings.llm_trigger == "never":
         return None
     model = endpoint(settings)
@@ -81,18 +81,18 @@ def connected(settings: Settings, stack: AsyncExitStack) -> OpenAIModel | None:
 
 
 def health_check(model: OpenAIModel | None, stack: AsyncExitStack) -> dict[str, CachedHealthCheck]:
-    """For readiness. The model's server may be away: then the rules decide alone."""
+    """For readiness. Optional: without the model's server the rules decide alone."""
     if model is None:
         return {}
-    found = CachedHealthCheck(model.ping, time.monotonic)
-    stack.push_async_callback(found.close)
-    return {"model": found}
+    check = CachedHealthCheck(model.ping, time.monotonic)
+    stack.push_async_callback(check.close)
+    return {"model": check}
 
 
 def incidents(
     settings: Settings, store: FeedbackStore, logs: AttemptLogs, policy: Policy, metrics: Metrics, stack: AsyncExitStack
 ) -> Incidents:
-    """What people confirmed, with the embedding server where there is one."""
+    """The confirmed incidents, with the embedding server where one is configured."""
     embedder = None
     if settings.embedding_url:
         key, redactor = settings.llm_api_key.get_secret_value(), load_outbound_redactor(settings)
@@ -102,7 +102,7 @@ def incidents(
 
 
 def guarded(settings: Settings, model: LanguageModel) -> GuardedModel:
-    """Everybody who asks the server shares the one that this returns: budget and breaker are its."""
+    """All callers of the server must share this one: it holds their budget and breaker."""
     breaker = LLMCircuitBreaker(settings.llm_breaker_failures, settings.llm_breaker_seconds)
     return GuardedModel(model, TokenBudget(_limits(settings)), breaker, time.monotonic)
 
@@ -147,7 +147,7 @@ def rule_lifecycle(
     model: LanguageModel | None,
     metrics: Metrics,
 ) -> RuleLifecycle:
-    """Where rules are learned; without a model they are made from the shape of a line. Raises RuleFaults, BadInput."""
+    """Learns rules; without a model they are made from the shape of a line. Raises RuleFaults, BadInput."""
     rule_writer = LLMRuleWriter(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS) if model else None
     config = RuleLearningConfig(
         load_redactor(settings), settings.rule_promotion_min_hits, 5 * settings.claim_lease_seconds
@@ -191,7 +191,7 @@ async def run_ablation(
     policy: Policy,
     before_consultation: Callable[[AblationCase], None] = lambda _: None,
 ) -> list[AblationResult]:
-    """What the configured model adds on labelled cases. Without budget and breaker: somebody waits for the figures."""
+    """What the configured model adds on labelled cases. Has no budget and no breaker, so that every case is asked."""
     model = endpoint(settings)
     agent = failure_agent(settings, model, policy, Metrics(CollectorRegistry()))
     try:

@@ -1,4 +1,4 @@
-"""The operator's files made into what reads logs. Apart from `app.py`, so that the command line starts fast."""
+"""Builds the analyzer from the operator's files. Apart from `app.py`, so that the command line starts fast."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def load_analyzer(settings: Settings) -> LogAnalyzer:
 
 
 def _lists(folder: Path) -> schema.Lists:
-    """None where the site keeps no such file: its rules then name each type."""
+    """Empty where the site has no such file: its rules then name each type."""
     path = folder / "explains.yaml"
     return schema.load_lists(path.name, files.text(path)) if path.exists() else {}
 
@@ -44,15 +44,15 @@ def _heuristics(folder: Path) -> Heuristics:
 
 
 def load_more(analyzer: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet]:
-    """A folder of further rules: the analyzer with them, and they alone. Its Filter Rules are checked as well.
+    """A folder of further rules: the analyzer with them added, and those rules alone. Checks its filter rules too.
 
     Raises RuleFaults, BadInput.
     """
-    found = files.texts(folder, "*/*.yaml")
-    filters = {path: text for path, text in found.items() if path.startswith("filters/")}
+    texts = files.texts(folder, "*/*.yaml")
+    filters = {path: text for path, text in texts.items() if path.startswith("filters/")}
     parse_filters(filters)
-    own = {path: text for path, text in found.items() if path not in filters}
-    ruleset = schema.load(own, analyzer.knowledge.engine.ruleset.lists)
+    rules = {path: text for path, text in texts.items() if path not in filters}
+    ruleset = schema.load(rules, analyzer.knowledge.engine.ruleset.lists)
     return analyzer.with_rules(ruleset), ruleset
 
 

@@ -1,4 +1,4 @@
-"""What the model stage is worth on labelled logs, and what each of its parts adds: run, then counted."""
+"""Measures on labelled logs what the model stage adds, and what each of its parts adds."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -30,12 +30,12 @@ STAGES: Mapping[str, AblationStage] = {
     "- vote": AblationStage(memory=True, switches=AblationSwitches(vote=False)),
     "- evidence check": AblationStage(memory=True, switches=AblationSwitches(check=False)),
 }
-"""What is compared: each stage with those before it, then the whole with one part of the model's left out."""
+"""What is compared: each stage with those before it, then the whole without one part of the model's stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class AblationCase:
-    """A labelled log with the verdict of the rules. subject: what a model would be asked about it."""
+    """A labelled log with the verdict of the rules. subject: the model's input for it."""
 
     label: Label
     diagnosis: Diagnosis
@@ -48,7 +48,7 @@ class AblationCase:
 
 
 class IncidentMemory:
-    """Labelled cases as incidents that people confirmed; a case never remembers itself."""
+    """Labelled cases as confirmed incidents; a case never matches itself."""
 
     def __init__(self, cases: Sequence[AblationCase], policy: Policy) -> None:
         self._policy = policy
@@ -58,7 +58,7 @@ class IncidentMemory:
             self._index.put(incident, signature.vector(incident.signature))
 
     def recalled(self, case: AblationCase) -> Diagnosis:
-        """The verdict with that of a confirmed incident which is the same failure."""
+        """The verdict, taken from a confirmed incident where one is the same failure."""
         if not case.is_undecided:
             return case.diagnosis
         sign = signature.signature_of(case.subject.log, case.diagnosis)
@@ -69,12 +69,12 @@ class IncidentMemory:
         """Similar incidents, in words for a model."""
         sign = signature.signature_of(case.subject.log, case.diagnosis)
         near = self._index.nearest(signature.vector(sign), incidents.RIVALS)
-        others = [one for one in near if one.incident.attempt != _key(case) and one.score >= incidents.ALIKE]
-        return tuple(incidents.describe(one) for one in others[: incidents.TOLD])
+        matches = [match for match in near if match.incident.attempt != _key(case) and match.score >= incidents.ALIKE]
+        return tuple(incidents.describe(match) for match in matches[: incidents.TOLD])
 
 
 def _confirmed_incident(case: AblationCase) -> Incident:
-    """What would be known of this case had a person named its labelled type."""
+    """The incident that a person's confirmation of the labelled type would leave."""
     return Incident(
         diagnosis=case.label.id,
         attempt=_key(case),
@@ -152,7 +152,7 @@ async def run(
 
 @dataclass(frozen=True, slots=True)
 class _StageVerdict:
-    """A case after a stage. before: the verdict that the stage's last part began with."""
+    """A case after a stage. before: the verdict that went into the stage's last part."""
 
     case: AblationCase
     before: Diagnosis
@@ -169,12 +169,12 @@ async def _verdict(
 ) -> _StageVerdict:
     started = clock()
     recalled = memory.recalled(case) if memory else case.diagnosis
-    wanted = agent.need(recalled) if agent else None
-    if agent is None or wanted is None:
+    need = agent.need(recalled) if agent else None
+    if agent is None or need is None:
         return _StageVerdict(case, recalled if agent else case.diagnosis, recalled, clock() - started)
     incidents = memory.similar(case) if memory else ()
     before_consultation(case)
-    diagnosis = await agent.consult(replace(case.subject, diagnosis=recalled, incidents=incidents), wanted)
+    diagnosis = await agent.consult(replace(case.subject, diagnosis=recalled, incidents=incidents), need)
     return _StageVerdict(case, recalled, diagnosis, clock() - started)
 
 
@@ -193,7 +193,7 @@ def _result(name: str, stage_verdicts: Sequence[_StageVerdict], prices: Spending
         tokens_in,
         tokens_out,
         prices.cost_of(tokens_in, tokens_out),
-        tuple(one.seconds for one in stage_verdicts if one.case.is_undecided or one.diagnosis.model),
+        tuple(verdict.seconds for verdict in stage_verdicts if verdict.case.is_undecided or verdict.diagnosis.model),
         dict(sorted(Counter(use.failure for use in uses if use.failure).items())),
     )
 

@@ -1,4 +1,4 @@
-"""Scores diagnoses against labels: pure, so that the command line, the tests and CI say the same.
+"""Scores diagnoses against labels: pure, so that the command line, the tests and CI agree.
 
 The shares are those of the project's outside scorer, definition by definition; what it does not measure (intervals,
 confusion, top-3) is added beside them.
@@ -18,7 +18,7 @@ _BESIDES: dict[str, frozenset[str]] = {
     "container_runtime_error": frozenset({"resubmit", "check_and_resubmit", "notify_user"}),
     "model_loading_error": frozenset({"notify_user", "rollback_and_resubmit"}),
 }
-"""Actions that are right as well for a type."""
+"""Further actions that count as right for a type."""
 _BINS = 10
 _ROUNDS = 1000
 _SMALL_WEIGHT = 0.05
@@ -133,35 +133,35 @@ def score_case(label: Label, diagnosis: Diagnosis, shift: int = 0) -> ScoredVerd
 def report(verdicts: Sequence[ScoredVerdict], weights: Mapping[str, float], seed: int = 7) -> AccuracyReport:
     """weights: share of GPU time that a type cost (the paper's Table 3). seed: of the bootstrap."""
     measures: dict[str, Callable[[ScoredVerdict], bool | None]] = {
-        "category": lambda one: one.category,
-        "type": lambda one: one.type,
-        "root_line": lambda one: one.root,
-        "root_line_top3": lambda one: one.root_top3,
-        "action": lambda one: one.action,
-        "rank": lambda one: one.rank,
-        "node": lambda one: one.node,
-        "node_attributable": lambda one: None if one.label.silent else one.node,
-        "abstain": lambda one: one.said_category == "unknown",
+        "category": lambda case: case.category,
+        "type": lambda case: case.type,
+        "root_line": lambda case: case.root,
+        "root_line_top3": lambda case: case.root_top3,
+        "action": lambda case: case.action,
+        "rank": lambda case: case.rank,
+        "node": lambda case: case.node,
+        "node_attributable": lambda case: None if case.label.silent else case.node,
+        "abstain": lambda case: case.said_category == "unknown",
     }
-    values = {name: [value for one in verdicts if (value := of(one)) is not None] for name, of in measures.items()}
-    shares = {name: _share(found) for name, found in values.items()}
+    values = {name: [value for case in verdicts if (value := of(case)) is not None] for name, of in measures.items()}
+    shares = {name: _share(outcomes) for name, outcomes in values.items()}
     shares["macro_f1"] = _macro_f1(verdicts)
     shares["gpu_time_weighted_type"] = _weighted(verdicts, weights)
-    shares["ece"] = calibration_error([(one.confidence, one.type) for one in verdicts])
+    shares["ece"] = calibration_error([(case.confidence, case.type) for case in verdicts])
     counts = {"cases": len(verdicts), "rank_cases": len(values["rank"]), "node_cases": len(values["node"])}
     for name in ("false_cordon", "wrong_node_cordon", "false_alarm", "false_stop"):
-        counts[name] = sum(bool(getattr(one, name)) for one in verdicts)
+        counts[name] = sum(bool(getattr(case, name)) for case in verdicts)
     by_type: dict[str, tuple[int, int]] = {}
-    for one in verdicts:
-        right, cases = by_type.get(one.label.type, (0, 0))
-        by_type[one.label.type] = (right + one.type, cases + 1)
+    for case in verdicts:
+        right, cases = by_type.get(case.label.type, (0, 0))
+        by_type[case.label.type] = (right + case.type, cases + 1)
     return AccuracyReport(
         shares=shares,
         counts=counts,
-        intervals={name: _interval(found, Random(seed)) for name, found in values.items() if found},  # noqa: S311
-        confusion=Counter((one.label.type, one.said_type) for one in verdicts if not one.type),
+        intervals={name: _interval(outcomes, Random(seed)) for name, outcomes in values.items() if outcomes},  # noqa: S311
+        confusion=Counter((case.label.type, case.said_type) for case in verdicts if not case.type),
         by_type=dict(sorted(by_type.items())),
-        misses=tuple(one for one in verdicts if not (one.category and one.type and one.root is not False)),
+        misses=tuple(case for case in verdicts if not (case.category and case.type and case.root is not False)),
     )
 
 
@@ -175,35 +175,35 @@ def calibration_error(pairs: Sequence[tuple[float, bool]]) -> float:
 
 
 def _top(diagnosis: Diagnosis) -> list[tuple[int, str]]:
-    """The root line and the next two that the diagnosis points at."""
+    """The root line and the next lines the diagnosis cites or rejects, three in all."""
     cause = diagnosis.root_cause
-    first = [(cause.line, cause.text)] if cause else []
-    others = [(one.line, one.text) for one in diagnosis.evidence]
-    others += [(one.line, one.text) for one in diagnosis.rejected]
-    return (first + [other for other in others if other not in first])[:3]
+    root = [(cause.line, cause.text)] if cause else []
+    others = [(item.line, item.text) for item in diagnosis.evidence]
+    others += [(item.line, item.text) for item in diagnosis.rejected]
+    return (root + [other for other in others if other not in root])[:3]
 
 
 def _right_line(label: Label, lines: Sequence[tuple[int, str]], shift: int) -> bool:
-    wanted = " ".join(label.root_text.split())
+    root = " ".join(label.root_text.split())
     texts = (" ".join(text.split()) for _, text in lines)
-    return any(line - shift in label.root_lines for line, _ in lines) or any(text and text == wanted for text in texts)
+    return any(line - shift in label.root_lines for line, _ in lines) or any(text and text == root for text in texts)
 
 
-def _share(found: Sequence[bool]) -> float | None:
-    return sum(found) / len(found) if found else None
+def _share(outcomes: Sequence[bool]) -> float | None:
+    return sum(outcomes) / len(outcomes) if outcomes else None
 
 
 def _weighted(verdicts: Sequence[ScoredVerdict], weights: Mapping[str, float]) -> float | None:
-    total = sum(weights.get(one.label.type, _SMALL_WEIGHT) for one in verdicts)
-    right = sum(weights.get(one.label.type, _SMALL_WEIGHT) for one in verdicts if one.type)
+    total = sum(weights.get(case.label.type, _SMALL_WEIGHT) for case in verdicts)
+    right = sum(weights.get(case.label.type, _SMALL_WEIGHT) for case in verdicts if case.type)
     return right / total if total else None
 
 
 def _macro_f1(verdicts: Sequence[ScoredVerdict]) -> float | None:
-    right = Counter(one.label.type for one in verdicts if one.type)
-    missed = Counter(one.label.type for one in verdicts if not one.type)
-    wrong = Counter(one.said_type for one in verdicts if not one.type)
-    types = {one.label.type for one in verdicts}
+    right = Counter(case.label.type for case in verdicts if case.type)
+    missed = Counter(case.label.type for case in verdicts if not case.type)
+    wrong = Counter(case.said_type for case in verdicts if not case.type)
+    types = {case.label.type for case in verdicts}
     scores = [_f1(right[kind], wrong[kind], missed[kind]) for kind in types]
     return sum(scores) / len(scores) if scores else None
 
@@ -212,9 +212,9 @@ def _f1(right: int, wrong: int, missed: int) -> float:
     return 2 * right / (2 * right + wrong + missed) if right else 0.0
 
 
-def _interval(found: Sequence[bool], random: Random) -> tuple[float, float]:
+def _interval(outcomes: Sequence[bool], random: Random) -> tuple[float, float]:
     """The middle 95 % of the shares of resampled cases."""
-    size = len(found)
-    drawn = sorted(sum(random.choices(found, k=size)) / size for _ in range(_ROUNDS))
+    size = len(outcomes)
+    resampled = sorted(sum(random.choices(outcomes, k=size)) / size for _ in range(_ROUNDS))
     cut = math.floor(_ROUNDS * 0.025)
-    return drawn[cut], drawn[-cut - 1]
+    return resampled[cut], resampled[-cut - 1]

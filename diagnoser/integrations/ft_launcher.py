@@ -31,7 +31,7 @@ Analyse = Callable[[BinaryIO], Diagnosis]
 
 
 class Recommendation(StrEnum):
-    """In the words of the launcher. Only STOP changes what it does: the job ends instead of starting again."""
+    """In the launcher's terms. Only STOP changes what it does: the job ends instead of starting again."""
 
     STOP = "STOP"
     RESTART = "RESTART"
@@ -40,7 +40,7 @@ class Recommendation(StrEnum):
 
 
 class AnalysisProgress(StrEnum):
-    """How far the reading of a log is. Clients ask again until it is completed."""
+    """Progress of analysing one log. Clients ask again until it is completed."""
 
     PENDING = "pending"
     IN_FLIGHT = "in_flight"
@@ -48,7 +48,7 @@ class AnalysisProgress(StrEnum):
 
 
 _BEYOND_IT = frozenset({Action.NOTIFY_USER, Action.ROLLBACK_AND_RESUBMIT})
-"""What the launcher cannot mend: it would start the same code again, from the newest checkpoint."""
+"""Actions the launcher cannot take: it would start the same code again, from the newest checkpoint."""
 
 
 def recommend(diagnosis: Diagnosis) -> Recommendation:
@@ -65,14 +65,14 @@ def recommend(diagnosis: Diagnosis) -> Recommendation:
 
 @dataclass(slots=True)
 class _Entry:
-    """One log. version: what the file was when its reading began."""
+    """One log. version: the file's identity when the analysis began."""
 
     version: tuple[int, ...] = ()
     task: asyncio.Task[Diagnosis] | None = None
 
 
 class LogAttribution:
-    """Made once; ``close`` it at the end."""
+    """Analyses logs in threads and keeps the newest verdicts; ``close`` it at the end."""
 
     def __init__(self, opener: Opener, analyse: Analyse) -> None:
         self._open = opener
@@ -81,14 +81,14 @@ class LogAttribution:
         self._turn = asyncio.Semaphore(AT_ONCE)
 
     def submit(self, path: str, *, terminal: bool) -> None:
-        """Take note of a log. terminal: its job has ended, so that it is read now. Raises LogRefused."""
+        """Register a log. terminal: its job has ended, so it is read now. Raises LogRefused."""
         with self._open(path) as log:
             entry = self._entry(path)
             if terminal:
                 self._begin(entry, path, log)
 
     async def result(self, path: str, *, wait: bool) -> tuple[AnalysisProgress, Diagnosis | None]:
-        """The verdict on what the log holds now; without ``wait`` only if its reading was begun, and is over.
+        """The verdict on the current log; without ``wait`` only if an analysis of it was started and is finished.
 
         Raises LogRefused.
         """
@@ -111,7 +111,7 @@ class LogAttribution:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _entry(self, path: str) -> _Entry:
-        """The newest stay."""
+        """Evicts the entry that was asked for longest ago when there are too many."""
         entry = self._entries.setdefault(path, _Entry())
         self._entries.move_to_end(path)
         while len(self._entries) > PATHS_LIMIT:
@@ -121,10 +121,10 @@ class LogAttribution:
         return entry
 
     def _begin(self, entry: _Entry, path: str, log: BinaryIO) -> None:
-        """Read the log, unless what it holds has been read or is being read. One that failed is read again."""
+        """Analyse the log, unless this version was or is being analysed. A failed analysis is repeated."""
         version = _version(log)
-        failed = entry.task is not None and entry.task.done() and (entry.task.cancelled() or entry.task.exception())
-        if entry.task is None or version != entry.version or failed:
+        has_failed = entry.task is not None and entry.task.done() and (entry.task.cancelled() or entry.task.exception())
+        if entry.task is None or version != entry.version or has_failed:
             entry.version, entry.task = version, asyncio.create_task(self._read(path))
             entry.task.add_done_callback(_tell)
 
@@ -138,7 +138,7 @@ class LogAttribution:
 
 
 def _tell(task: asyncio.Task[Diagnosis]) -> None:
-    """Nobody may ask for a reading that failed."""
+    """Logs a failed analysis, because nobody may ask for its result."""
     if not task.cancelled() and (error := task.exception()):
         structlog.get_logger().error("attribution_failed", error_class=type(error).__name__, exc_info=error)
 

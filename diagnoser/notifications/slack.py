@@ -32,22 +32,22 @@ def slack_message(
 
 
 def plan_message(plan: Plan, *, link: str = "", redact: Callable[[str], str] = lambda text: text) -> dict[str, object]:
-    """The body that tells how a recovery plan stands: what it wanted, what became of it, and why.
+    """The body that reports the state of a recovery plan: its action, its state, and why.
 
     redact: hides secrets in what an executor reported.
     """
-    last = plan.history[-1].why if plan.history else plan.reason
+    why = plan.history[-1].why if plan.history else plan.reason
     title = f"Plan for {plan.job} attempt {plan.attempt}: {plan.state.value.replace('_', ' ')}"
-    shown = "".join(char if char.isprintable() else " " for char in title)
+    title = "".join(char if char.isprintable() else " " for char in title)
     nodes = ", ".join(f"`{code(_cut(node, 100))}`" for node in plan.nodes[:10])
     facts = [f"*Action*\n`{plan.action}`", *([f"*Nodes*\n{nodes}"] if nodes else [])]
     blocks: list[SlackBlock] = [
-        {"type": "header", "text": {"type": "plain_text", "text": _cut(shown, HEADER_LENGTH), "emoji": False}},
+        {"type": "header", "text": {"type": "plain_text", "text": _cut(title, HEADER_LENGTH), "emoji": False}},
         {"type": "section", "fields": [_mrkdwn(text) for text in facts]},
-        _section(f"*Why* {_whole(escape(redact(last)), TEXT_LENGTH)}"),
+        _section(f"*Why* {_whole(escape(redact(why)), TEXT_LENGTH)}"),
         *_link(link),
     ]
-    return {"text": escape(_cut(shown, TEXT_LENGTH)), "blocks": blocks}
+    return {"text": escape(_cut(title, TEXT_LENGTH)), "blocks": blocks}
 
 
 def escape(text: str) -> str:
@@ -56,16 +56,16 @@ def escape(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Text inside backticks, which have no escape of their own: a look-alike stands for each."""
-    shown = "".join(char if char.isprintable() or char == "\n" else " " for char in text)
-    return escape(shown.replace("`", "\N{MODIFIER LETTER GRAVE ACCENT}"))
+    """Text inside backticks, which have no escape of their own: each is replaced by a look-alike."""
+    printable = "".join(char if char.isprintable() or char == "\n" else " " for char in text)
+    return escape(printable.replace("`", "\N{MODIFIER LETTER GRAVE ACCENT}"))
 
 
 def _title(diagnosis: Diagnosis, job: str, attempt: int) -> str:
-    unnamed = diagnosis.category in (Category.NONE, Category.UNKNOWN)
-    what = diagnosis.category.value if unnamed else f"{diagnosis.type} ({diagnosis.category})"
-    shown = "".join(char if char.isprintable() else " " for char in job)
-    return f"{shown} attempt {attempt} {diagnosis.outcome}: {what}"
+    no_type = diagnosis.category in (Category.NONE, Category.UNKNOWN)
+    cause = diagnosis.category.value if no_type else f"{diagnosis.type} ({diagnosis.category})"
+    job = "".join(char if char.isprintable() else " " for char in job)
+    return f"{job} attempt {attempt} {diagnosis.outcome}: {cause}"
 
 
 def _facts(diagnosis: Diagnosis) -> list[str]:

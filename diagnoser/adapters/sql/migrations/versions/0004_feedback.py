@@ -1,4 +1,4 @@
-"""What people say about diagnoses, and the confirmed incidents that similar failures are held against."""
+"""Feedback on diagnoses, and the confirmed incidents that similar failures are compared with."""
 
 import sqlalchemy as sa
 from alembic import op

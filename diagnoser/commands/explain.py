@@ -82,7 +82,7 @@ def _chain(verdict: Diagnosis) -> Iterable[Text]:
 
 def _new_lines(verdict: Diagnosis) -> Iterable[Text]:
     if verdict.new_lines:
-        yield _heading("New against clean runs")
+        yield _heading("Not in clean runs")
     width = max((len(str(line.line)) for line in verdict.new_lines), default=0)
     for why, group in groupby(verdict.new_lines, key=lambda line: line.why):
         for line in group:

@@ -19,8 +19,8 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 class Calibration(BaseModel):
     """kinds: kind of verdict (see ``kind``) -> share that was right. floor: below it the answer is ``unknown``.
 
-    sandbox, learned: most that a sandbox rule and a learned rule in force may say: neither was measured on labelled
-    logs, but a learned one has been confirmed.
+    sandbox, learned: the highest confidence that a sandbox rule and an active learned rule may state: neither was
+    measured on labelled logs, but a learned one has been confirmed.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -36,11 +36,11 @@ class Calibration(BaseModel):
     def of(self, kind: str) -> float:
         return self.kinds.get(kind, self.default)
 
-    def bounded(self, sure: float, decided_by: str, maturity: Maturity | None) -> float:
-        """``sure``, or less where the rule that decided was not measured."""
+    def bounded(self, confidence: float, decided_by: str, maturity: Maturity | None) -> float:
+        """``confidence``, or less where the rule that decided was not measured."""
         if decided_by.startswith(f"rule:{LEARNED_PREFIX}"):
-            return min(sure, self.learned)
-        return min(sure, self.sandbox) if maturity is Maturity.SANDBOX else sure
+            return min(confidence, self.learned)
+        return min(confidence, self.sandbox) if maturity is Maturity.SANDBOX else confidence
 
 
 def load(path: str, text: str) -> Calibration:
@@ -52,9 +52,9 @@ def load(path: str, text: str) -> Calibration:
 
 
 def kind(decided_by: str, role: str, specificity: Specificity, rivals: int) -> str:
-    """The bin of a verdict: who decided, in what role, how exactly, and whether another root contradicts it.
+    """The bin of a verdict: who decided, in which role, how exactly, and whether another root contradicts it.
 
     rivals: open root candidates of another type.
     """
-    who = "rule" if decided_by.startswith("rule:") else decided_by.partition(":")[2]
-    return f"{who}.{role}.{specificity.name.lower()}.{'contested' if rivals else 'alone'}"
+    decider = "rule" if decided_by.startswith("rule:") else decided_by.partition(":")[2]
+    return f"{decider}.{role}.{specificity.name.lower()}.{'contested' if rivals else 'alone'}"

@@ -8,7 +8,7 @@ from diagnoser.rules.candidates import Candidate
 from diagnoser.rules.schema import Role
 
 SAME_STORY = 40
-"""Lines within which two candidates speak of the same event."""
+"""Lines within which two candidates describe the same event."""
 
 
 class RejectionReason(StrEnum):
@@ -35,19 +35,19 @@ class CandidateSet:
         self.open = list(candidates)
         self.dismissed: list[tuple[Candidate, RejectionReason]] = []
 
-    def dismiss(self, why: RejectionReason, test: Callable[[Candidate], bool], *, keep_last: bool = False) -> None:
-        """Dismiss those that pass the test; with ``keep_last`` not when nobody would be left."""
-        gone = [one for one in self.open if test(one)]
-        if keep_last and len(gone) == len(self.open):
+    def dismiss(self, reason: RejectionReason, test: Callable[[Candidate], bool], *, keep_last: bool = False) -> None:
+        """Dismiss the candidates that pass the test; with ``keep_last`` none when they are all that is left."""
+        dismissed = [c for c in self.open if test(c)]
+        if keep_last and len(dismissed) == len(self.open):
             return
-        self.dismissed += [(one, why) for one in gone]
-        self.open = [one for one in self.open if not test(one)]
+        self.dismissed += [(c, reason) for c in dismissed]
+        self.open = [c for c in self.open if not test(c)]
 
 
-def is_end(one: Candidate) -> bool:
-    """A run that says it is complete, or was told to end."""
-    return category_of(one.type) is Category.NONE and one.role is Role.ROOT
+def is_end(candidate: Candidate) -> bool:
+    """The line says that the run is complete, or that it was ordered to stop."""
+    return category_of(candidate.type) is Category.NONE and candidate.role is Role.ROOT
 
 
-def is_fault(one: Candidate) -> bool:
-    return category_of(one.type) is not Category.NONE and one.role is Role.ROOT
+def is_fault(candidate: Candidate) -> bool:
+    return category_of(candidate.type) is not Category.NONE and candidate.role is Role.ROOT

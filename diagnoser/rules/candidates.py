@@ -12,7 +12,7 @@ from diagnoser.rules.keyword_classifier import KeywordClassifier
 from diagnoser.rules.schema import Blame, Maturity, Role, Specificity
 
 _LAST_WORDS = 60
-"""Lines before the end of a stream in which words alone may count: who goes on for longer has not failed there."""
+"""Lines before the end of a stream in which keywords alone may count: a run that logs on for longer survived them."""
 _BARE_EXCEPTION = re.compile(
     r"^(?:.{0,160}?[\]|>:-] ?)?\s*(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): (?P<message>\S.*)"
 )
@@ -21,13 +21,13 @@ _RAISED = re.compile(
     r"(?:[A-Za-z_]\w*\.)*[A-Za-z]\w*(?:Error|Exception|Timeout|Invalid)(?:: |$)|Exception: |\s+what\(\):"
 )
 _HANDLER = re.compile(r", in \w*sig\w*_?handler\b|, in _run_exitfuncs|, in __del__")
+"""Frames of code that runs because the process is already shutting down."""
 _IGNORED = ("Exception ignored in", "Error in atexit", "--- Logging error ---")
-"""Frames of code that runs because the process is already being ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heuristics:
-    """What is asked where no rule knows a line."""
+    """The tables that classify lines no rule knows."""
 
     exceptions: ExceptionTable
     keywords: KeywordClassifier
@@ -39,7 +39,7 @@ class Candidate:
 
     line: index into ``Evidence.lines``. explains: types, or ``all``. trace: index into ``Evidence.tracebacks`` or -1.
     maturity: of the rule, None without one. raised: the line is an exception as Python or C++ prints it, not a log line
-    that speaks of one. control_flow: its class is raised on purpose and handled.
+    that mentions one. control_flow: its class is raised on purpose and handled.
     """
 
     line: int
@@ -63,7 +63,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """Where the progress series shows that the loss broke. line: index into ``Evidence.lines``."""
+    """Where the progress series shows that the loss diverged. line: index into ``Evidence.lines``."""
 
     line: int
     why: str
@@ -72,25 +72,26 @@ class Break:
 def collect(
     evidence: Evidence, hits: Sequence[Hit], heuristics: Heuristics, loss: Break | None = None
 ) -> tuple[Candidate, ...]:
-    """One candidate a line at most, in the order of the lines; where the best rule is benign, a benign one."""
+    """At most one candidate per line, in the order of the lines; a benign one where the best rule is benign."""
     traces = {trace.raised: number for number, trace in enumerate(evidence.tracebacks)}
     best: dict[int, Candidate] = {}
     for hit in hits:
         if hit.line not in best:
-            best[hit.line] = _of_rule(hit, evidence, traces.get(hit.line, -1))
-    best = {line: _demoted(one, evidence) for line, one in best.items()}
+            best[hit.line] = _from_rule(hit, evidence, traces.get(hit.line, -1))
+    best = {line: _demoted_at_exit(c, evidence) for line, c in best.items()}
     if loss is not None:
-        best.setdefault(loss.line, _of_loss(evidence, loss))
-    for candidate in (*_of_traces(evidence, heuristics.exceptions), *_of_bare_lines(evidence, heuristics.exceptions)):
+        best.setdefault(loss.line, _from_loss(evidence, loss))
+    for candidate in (*_from_traces(evidence, heuristics.exceptions), *_from_lines(evidence, heuristics.exceptions)):
         best.setdefault(candidate.line, candidate)
-    found = [_asserted(_worded(one, evidence, heuristics.keywords), evidence) for one in best.values()]
-    done = max((one.line for one in found if one.type is FailureType.COMPLETED and one.role is Role.ROOT), default=-1)
-    if not any(one.role in (Role.ROOT, Role.SYMPTOM) for one in found if one.line > done):
-        found += [one for one in _of_words(evidence, set(best), heuristics.keywords) if one.line > done]
-    return tuple(sorted((_classed(one, evidence, heuristics.exceptions) for one in found), key=lambda one: one.line))
+    candidates = [_at_assert(_named_by_message(c, evidence, heuristics.keywords), evidence) for c in best.values()]
+    done = max((c.line for c in candidates if c.type is FailureType.COMPLETED and c.role is Role.ROOT), default=-1)
+    if not any(c.role in (Role.ROOT, Role.SYMPTOM) for c in candidates if c.line > done):
+        candidates += [c for c in _from_keywords(evidence, set(best), heuristics.keywords) if c.line > done]
+    candidates = [_with_control_flow(c, evidence, heuristics.exceptions) for c in candidates]
+    return tuple(sorted(candidates, key=lambda c: c.line))
 
 
-def _of_rule(hit: Hit, evidence: Evidence, trace: int) -> Candidate:
+def _from_rule(hit: Hit, evidence: Evidence, trace: int) -> Candidate:
     rule, line = hit.rule, evidence.lines[hit.line]
     return Candidate(
         line=hit.line,
@@ -112,59 +113,59 @@ def _of_rule(hit: Hit, evidence: Evidence, trace: int) -> Candidate:
     )
 
 
-def _classed(one: Candidate, evidence: Evidence, table: ExceptionTable) -> Candidate:
-    handled = one.trace >= 0 and table.is_control_flow(evidence.tracebacks[one.trace].exception)
-    return replace(one, control_flow=True) if handled else one
+def _with_control_flow(candidate: Candidate, evidence: Evidence, table: ExceptionTable) -> Candidate:
+    handled = candidate.trace >= 0 and table.is_control_flow(evidence.tracebacks[candidate.trace].exception)
+    return replace(candidate, control_flow=True) if handled else candidate
 
 
-def _worded(one: Candidate, evidence: Evidence, keywords: KeywordClassifier) -> Candidate:
-    """An exception whose class says nothing is named by its message, where that tells."""
-    printed = one.raised or one.by == "heuristic:exception_line"
-    if one.type is not FailureType.RUNTIME_ERROR or one.specificity > Specificity.CLASS or not printed:
-        return one
-    trace = evidence.tracebacks[one.trace] if one.trace >= 0 else None
-    kind = keywords.says(trace.message if trace else evidence.lines[one.line].body)
-    return one if kind is None else replace(one, type=kind, by="heuristic:words", mitigation="", action=None)
+def _named_by_message(candidate: Candidate, evidence: Evidence, keywords: KeywordClassifier) -> Candidate:
+    """An exception whose class says nothing gets its type from its message, where keywords recognise that."""
+    printed = candidate.raised or candidate.by == "heuristic:exception_line"
+    if candidate.type is not FailureType.RUNTIME_ERROR or candidate.specificity > Specificity.CLASS or not printed:
+        return candidate
+    trace = evidence.tracebacks[candidate.trace] if candidate.trace >= 0 else None
+    kind = keywords.says(trace.message if trace else evidence.lines[candidate.line].body)
+    return replace(candidate, type=kind, by="heuristic:words", mitigation="", action=None) if kind else candidate
 
 
-def _of_words(evidence: Evidence, known: Collection[int], keywords: KeywordClassifier) -> list[Candidate]:
-    """Lines near the end that complain in words of a failure, for logs in which nothing else was found."""
-    found = []
+def _from_keywords(evidence: Evidence, covered: Collection[int], keywords: KeywordClassifier) -> list[Candidate]:
+    """Lines near the end whose keywords complain of a failure, for logs in which nothing else was found."""
+    candidates = []
     ends: dict[Stream, int] = {}
     for line in evidence.lines:
         ends[line.stream] = max(ends.get(line.stream, 0), line.number)
     for index, line in enumerate(evidence.lines):
-        if index in known or line.number < ends[line.stream] - _LAST_WORDS:
+        if index in covered or line.number < ends[line.stream] - _LAST_WORDS:
             continue
         kind = keywords.complains(line.body)
         if kind is not None:
             why = "no rule knows this line; its words speak of it"
             rank = line.rank if line.rank >= 0 else None
-            found.append(Candidate(index, kind, Role.ROOT, "heuristic:words", why, Specificity.WORD, rank=rank))
-    return found
+            candidates.append(Candidate(index, kind, Role.ROOT, "heuristic:words", why, Specificity.WORD, rank=rank))
+    return candidates
 
 
-def _asserted(one: Candidate, evidence: Evidence) -> Candidate:
-    """A bare AssertionError says nothing: the line that asserts does."""
-    trace = evidence.tracebacks[one.trace] if one.trace >= 0 else None
+def _at_assert(candidate: Candidate, evidence: Evidence) -> Candidate:
+    """A bare AssertionError says nothing: point at the line of the assert statement."""
+    trace = evidence.tracebacks[candidate.trace] if candidate.trace >= 0 else None
     if trace is None or trace.exception != "AssertionError" or trace.message.strip():
-        return one
-    said = [index for index in trace.lines if evidence.lines[index].body.lstrip().startswith("assert ")]
-    return replace(one, line=said[-1]) if said else one
+        return candidate
+    asserts = [index for index in trace.lines if evidence.lines[index].body.lstrip().startswith("assert ")]
+    return replace(candidate, line=asserts[-1]) if asserts else candidate
 
 
-def _demoted(one: Candidate, evidence: Evidence) -> Candidate:
-    """A root that is raised while the process is being ended is no root."""
-    if one.trace < 0 or one.role is not Role.ROOT or not _ending(evidence, evidence.tracebacks[one.trace]):
-        return one
-    return replace(one, role=Role.TEARDOWN)
+def _demoted_at_exit(candidate: Candidate, evidence: Evidence) -> Candidate:
+    """An exception raised while the process is shutting down is no root."""
+    raised = candidate.role is Role.ROOT and candidate.trace >= 0
+    at_exit = raised and _is_at_exit(evidence, evidence.tracebacks[candidate.trace])
+    return replace(candidate, role=Role.TEARDOWN) if at_exit else candidate
 
 
-def _ending(evidence: Evidence, trace: Traceback) -> bool:
+def _is_at_exit(evidence: Evidence, trace: Traceback) -> bool:
     return _is_ignored(evidence, trace) or any(_HANDLER.search(frame) for frame in trace.frames)
 
 
-def _of_loss(evidence: Evidence, loss: Break) -> Candidate:
+def _from_loss(evidence: Evidence, loss: Break) -> Candidate:
     rank = evidence.lines[loss.line].rank
     return Candidate(
         line=loss.line,
@@ -178,13 +179,13 @@ def _of_loss(evidence: Evidence, loss: Break) -> Candidate:
     )
 
 
-def _of_traces(evidence: Evidence, table: ExceptionTable) -> Iterator[Candidate]:
+def _from_traces(evidence: Evidence, table: ExceptionTable) -> Iterator[Candidate]:
     for number, trace in enumerate(evidence.tracebacks):
         reading = table.read(trace.exception, trace.message)
         yield Candidate(
             line=trace.raised,
             type=reading.type,
-            role=Role.TEARDOWN if _ending(evidence, trace) else reading.role,
+            role=Role.TEARDOWN if _is_at_exit(evidence, trace) else reading.role,
             by="heuristic:exception_class",
             why=f"a traceback ends in {trace.exception}",
             specificity=Specificity.CLASS if reading.generic else Specificity.FAMILY,
@@ -194,21 +195,21 @@ def _of_traces(evidence: Evidence, table: ExceptionTable) -> Iterator[Candidate]
         )
 
 
-def _of_bare_lines(evidence: Evidence, table: ExceptionTable) -> Iterator[Candidate]:
-    """Exception lines outside of joined tracebacks: cut logs, loggers that print only the last line."""
+def _from_lines(evidence: Evidence, table: ExceptionTable) -> Iterator[Candidate]:
+    """Exception lines outside joined tracebacks: truncated logs, loggers that print only the last line."""
     traced = {index for trace in evidence.tracebacks for index in trace.lines}
     for index, line in enumerate(evidence.lines):
         if index in traced or ("Error: " not in line.body and "Exception: " not in line.body):
             continue
-        found = _BARE_EXCEPTION.match(line.body)
-        if found:
-            reading = table.read(found["name"], found["message"])
+        match = _BARE_EXCEPTION.match(line.body)
+        if match:
+            reading = table.read(match["name"], match["message"])
             yield Candidate(
                 line=index,
                 type=reading.type,
                 role=reading.role,
                 by="heuristic:exception_line",
-                why=f"a line names {found['name']}",
+                why=f"a line names {match['name']}",
                 specificity=Specificity.WORD,
                 rank=line.rank if line.rank >= 0 else None,
                 raised=bool(_RAISED.match(line.body)),
@@ -216,7 +217,7 @@ def _of_bare_lines(evidence: Evidence, table: ExceptionTable) -> Iterator[Candid
 
 
 def _is_ignored(evidence: Evidence, trace: Traceback) -> bool:
-    """Python and logging print such a line above errors by which nothing fails."""
+    """Python and logging print such a line above errors that they swallow: the run goes on."""
     start = trace.lines[0] if trace.lines else trace.raised
     stream = evidence.lines[start].stream
     for index in range(start - 1, max(-1, start - 40), -1):

@@ -16,9 +16,9 @@ from diagnoser.rules.run_end import resolve_attempts, resolve_end
 from diagnoser.rules.schema import Blame, Role, Specificity
 
 _REPORTED = 60
-"""Lines within which a launcher reports a death that peers have noticed."""
+"""Lines after the peers' complaint within which a launcher reports the dead process."""
 _HABIT = 3
-"""Times that a run has survived an exception before one more of its kind is taken for handled."""
+"""How often a run has survived an exception before one more of its kind counts as handled."""
 _AS_EXACT = 1
 """Levels by which a log line of the same type may be more specific than the raised exception that is shown instead."""
 
@@ -44,42 +44,42 @@ def decide(
     diverged: bool = False,
 ) -> CausalResult:
     """recovered: whether training went on after the candidate's line. begins: where later launches begin.
-    diverged: the loss series broke for good.
+    diverged: the loss series diverged and never came back.
     """
     candidate_set = CandidateSet(candidates)
-    candidate_set.dismiss(RejectionReason.BENIGN, lambda one: one.role is Role.BENIGN)
+    candidate_set.dismiss(RejectionReason.BENIGN, lambda c: c.role is Role.BENIGN)
     resolve_attempts(candidate_set, evidence)
     candidate_set.dismiss(
-        RejectionReason.RECOVERED, lambda one: category_of(one.type) is not Category.NONE and recovered(one)
+        RejectionReason.RECOVERED, lambda c: category_of(c.type) is not Category.NONE and recovered(c)
     )
     _dismiss_habits(candidate_set)
     resolve_end(candidate_set, evidence, recovered, begins, diverged=diverged)
     _settle_chains(candidate_set, evidence)
-    candidate_set.dismiss(RejectionReason.TEARDOWN, lambda one: one.role is Role.TEARDOWN, keep_last=True)
-    candidate_set.dismiss(RejectionReason.WRAPPER, lambda one: one.role is Role.WRAPPER, keep_last=True)
+    candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.role is Role.TEARDOWN, keep_last=True)
+    candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c.role is Role.WRAPPER, keep_last=True)
     _settle_causes(candidate_set)
-    return _verdict(candidate_set, evidence)
+    return _choose_root(candidate_set, evidence)
 
 
 def _dismiss_habits(candidate_set: CandidateSet) -> None:
-    """A run that has survived an exception again and again handles it: where nothing else speaks of a failure, the last
-    one of them is none either."""
-    survived = Counter(_key(one) for one, why in candidate_set.dismissed if why is RejectionReason.RECOVERED)
-    if all(one.specificity <= Specificity.CLASS and survived[_key(one)] >= _HABIT for one in candidate_set.open):
+    """A run that has survived an exception again and again handles it: when no other candidate is left, the last of
+    them is no failure either."""
+    survived = Counter(_key(c) for c, why in candidate_set.dismissed if why is RejectionReason.RECOVERED)
+    if all(c.specificity <= Specificity.CLASS and survived[_key(c)] >= _HABIT for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.RECOVERED, lambda _: True)
 
 
-def _key(one: Candidate) -> tuple[str, FailureType, Role]:
-    return one.by, one.type, one.role
+def _key(candidate: Candidate) -> tuple[str, FailureType, Role]:
+    return candidate.by, candidate.type, candidate.role
 
 
 def _settle_chains(candidate_set: CandidateSet, evidence: Evidence) -> None:
     """Of exceptions raised from or while handling one another, keep the one that says what went wrong."""
     for chain in _chains(evidence):
-        members = [one for one in candidate_set.open if one.trace in chain]
-        if len(members) > 1:
-            kept = _speaker(sorted(members, key=lambda one: chain.index(one.trace)))
-            candidate_set.dismiss(RejectionReason.CHAINED, lambda one, m=members, k=kept: one in m and one is not k)  # type: ignore[misc]
+        links = [c for c in candidate_set.open if c.trace in chain]
+        if len(links) > 1:
+            teller = _most_telling(sorted(links, key=lambda c: chain.index(c.trace)))
+            candidate_set.dismiss(RejectionReason.CHAINED, lambda c, m=links, t=teller: c in m and c is not t)  # type: ignore[misc]
 
 
 def _chains(evidence: Evidence) -> list[list[int]]:
@@ -96,48 +96,48 @@ def _chains(evidence: Evidence) -> list[list[int]]:
     return chains
 
 
-def _speaker(members: list[Candidate]) -> Candidate:
+def _most_telling(members: list[Candidate]) -> Candidate:
     """The member that names the cause. ``members``: first cause first, last raised last.
 
     A rule that knows its message wins. The same type all along (an HTTP stack): the last, which names the service.
-    Else the first that says something; what Python code raises and handles on purpose (KeyError while filling a cache)
-    and what only carries (a refused connection under a storage client) comes after that.
+    Else the first that says something; an exception that code raises and handles on purpose (KeyError while filling a
+    cache) and a mere carrier (a refused connection under a storage client) rank behind it.
     """
-    known = [one for one in members if one.by.startswith("rule:") and one.specificity > Specificity.CLASS]
-    roots = [one for one in known if one.role is Role.ROOT] or [one for one in members if one.role is Role.ROOT]
+    by_rule = [c for c in members if c.by.startswith("rule:") and c.specificity > Specificity.CLASS]
+    roots = [c for c in by_rule if c.role is Role.ROOT] or [c for c in members if c.role is Role.ROOT]
     roots = roots or members
     best = max(map(_telling, roots))
-    roots = [one for one in roots if _telling(one) == best]
-    return roots[-1] if len({one.type for one in roots}) == 1 else roots[0]
+    roots = [c for c in roots if _telling(c) == best]
+    return roots[-1] if len({c.type for c in roots}) == 1 else roots[0]
 
 
-def _telling(one: Candidate) -> tuple[int, int]:
+def _telling(candidate: Candidate) -> tuple[int, int]:
     """How much an exception of a chain says: by kind of class, then by the exactness of its rule."""
-    if one.specificity > Specificity.CLASS and one.by.startswith("rule:"):
-        return (1 if one.type is FailureType.CONNECTION_ERROR else 2), one.specificity
-    if one.type in (FailureType.RUNTIME_ERROR, FailureType.CONNECTION_ERROR):
+    if candidate.specificity > Specificity.CLASS and candidate.by.startswith("rule:"):
+        return (1 if candidate.type is FailureType.CONNECTION_ERROR else 2), candidate.specificity
+    if candidate.type in (FailureType.RUNTIME_ERROR, FailureType.CONNECTION_ERROR):
         return 0, 0
-    return (1 if one.control_flow else 2), 0
+    return (1 if candidate.control_flow else 2), 0
 
 
 def _settle_causes(candidate_set: CandidateSet) -> None:
     """Roots explain symptoms; a root also explains the types it lists, a symptom only those after it."""
-    candidate_set.dismiss(RejectionReason.TEARDOWN, _is_told, keep_last=True)
-    if any(one.role is Role.ROOT for one in candidate_set.open):
-        candidate_set.dismiss(RejectionReason.EXPLAINED, lambda one: one.role is Role.SYMPTOM)
+    candidate_set.dismiss(RejectionReason.TEARDOWN, _is_ordered_end, keep_last=True)
+    if any(c.role is Role.ROOT for c in candidate_set.open):
+        candidate_set.dismiss(RejectionReason.EXPLAINED, lambda c: c.role is Role.SYMPTOM)
     causes = list(candidate_set.open)
     candidate_set.dismiss(
-        RejectionReason.EXPLAINED, lambda one: any(_explains(other, one) for other in causes), keep_last=True
+        RejectionReason.EXPLAINED, lambda c: any(_explains(other, c) for other in causes), keep_last=True
     )
 
 
-def _is_told(one: Candidate) -> bool:
-    """A signal or a cancelled step: how a job ends that somebody stops, or that fails for another reason."""
-    return one.role is Role.SYMPTOM and _is_none(one)
+def _is_ordered_end(candidate: Candidate) -> bool:
+    """A signal or a cancelled step: seen when somebody stops a job, and when it fails for another reason."""
+    return candidate.role is Role.SYMPTOM and _is_none(candidate)
 
 
-def _is_none(one: Candidate) -> bool:
-    return category_of(one.type) is Category.NONE
+def _is_none(candidate: Candidate) -> bool:
+    return category_of(candidate.type) is Category.NONE
 
 
 def _explains(cause: Candidate, other: Candidate) -> bool:
@@ -157,18 +157,18 @@ def _covers(cause: Candidate, other: Candidate) -> bool:
     return "all" in cause.explains or other.type in cause.explains
 
 
-def _verdict(candidate_set: CandidateSet, evidence: Evidence) -> CausalResult:
+def _choose_root(candidate_set: CandidateSet, evidence: Evidence) -> CausalResult:
     if not candidate_set.open:
         return CausalResult(None, tuple(candidate_set.dismissed))
     first = candidate_set.open[0]
-    near = [one for one in candidate_set.open if _same_story(first, one, evidence)]
-    root = max(near, key=lambda one: (one.specificity, -one.line))
-    spoken = [one for one in near if one.type is root.type and one.specificity >= root.specificity - _AS_EXACT]
-    raised = [one for one in spoken if one.raised and one.specificity > Specificity.CLASS and not _is_none(one)]
-    root = root if root.raised or not raised else max(raised, key=lambda one: (one.specificity, -one.line))
-    for one in candidate_set.open:
-        if one is not root:
-            candidate_set.dismissed.append((one, _why_later(root, one)))
+    nearby = [c for c in candidate_set.open if _same_story(first, c, evidence)]
+    root = max(nearby, key=lambda c: (c.specificity, -c.line))
+    same_type = [c for c in nearby if c.type is root.type and c.specificity >= root.specificity - _AS_EXACT]
+    raised = [c for c in same_type if c.raised and c.specificity > Specificity.CLASS and not _is_none(c)]
+    root = root if root.raised or not raised else max(raised, key=lambda c: (c.specificity, -c.line))
+    for candidate in candidate_set.open:
+        if candidate is not root:
+            candidate_set.dismissed.append((candidate, _why_later(root, candidate)))
     return CausalResult(root, tuple(sorted(candidate_set.dismissed, key=lambda pair: pair[0].line)))
 
 

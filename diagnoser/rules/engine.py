@@ -1,8 +1,8 @@
 """Which rules hit which kept lines, in linear time whatever a rule says: everything is RE2.
 
-One set holds every anchor. It reads a line once and tells which rules may match at all; only those are run. (One set
-of all patterns must remember how far each of a thousand has come: its automaton grows past any memory, and each line
-then costs milliseconds.)
+One set holds every anchor. It reads a line once and tells which rules may match at all; only those are run. (A set of
+all patterns would track a thousand partial matches at once: its automaton outgrows any memory, and each line then
+costs milliseconds.)
 """
 
 import re
@@ -17,9 +17,9 @@ from diagnoser.model import Evidence, Line
 from diagnoser.rules.schema import Near, Role, Rule, RuleSet
 
 _SET_MEMORY = 64 << 20
-"""Bytes that the automaton of the anchors may grow to: it is filled only as far as logs need it."""
+"""Most bytes of the anchors' automaton, which RE2 builds only as far as the logs need it."""
 _LONGEST = 8192
-"""Characters of a body that are searched: longer lines carry their message at the front (and are cut anyway)."""
+"""Characters of a body that are searched: longer lines carry their message in front (and are truncated anyway)."""
 
 _GLUED = re.compile(r"^\s*KeyboardInterrupt|[)\"'](?:\w+\.)*\w+(?:Error|Exception)(?:: |\s*$)")
 """Ranks that write into each other glue exceptions to code; no Python source looks like this."""
@@ -47,31 +47,31 @@ class Engine:
             for text in rule.anchors:
                 anchors.setdefault(text, []).append(rule)
         self._owners = list(anchors.values())
-        self._set = _literals(anchors)
+        self._set = _literal_set(anchors)
 
     def match(self, evidence: Evidence) -> tuple[Hit, ...]:
         """All hits in the order of the lines; on one line the most specific first."""
-        around = _Around(evidence)
+        surroundings = _Surroundings(evidence)
         seen: dict[str, tuple[Hit, ...]] = {}
         hits: list[Hit] = []
         for index, line in enumerate(evidence.lines):
             body = line.body[:_LONGEST]
-            if around.is_source(index):
+            if surroundings.is_source(index):
                 continue
-            found = seen.get(body)
-            if found is None:
-                found = seen[body] = self._hits(body)
-            hits += [replace(hit, line=index) for hit in found if around.allows(hit.rule, index)]
+            body_hits = seen.get(body)
+            if body_hits is None:
+                body_hits = seen[body] = self._hits(body)
+            hits += [replace(hit, line=index) for hit in body_hits if surroundings.allows(hit.rule, index)]
         return tuple(hits)
 
     def _hits(self, body: str) -> tuple[Hit, ...]:
-        """Hits of a body, as far as the body alone decides."""
+        """The rules that match this body, before their conditions on the surroundings."""
         anchored = self._set.Match(body) if self._owners and body else None
         if not anchored:
             return ()
         rules = {rule.id: rule for number in anchored for rule in self._owners[number]}
-        found = [hit for rule in rules.values() if (hit := _hit(rule, body))]
-        return tuple(sorted(found, key=_preference))
+        hits = [hit for rule in rules.values() if (hit := _hit(rule, body))]
+        return tuple(sorted(hits, key=_preference))
 
 
 def _preference(hit: Hit) -> tuple[int, bool, str]:
@@ -79,7 +79,7 @@ def _preference(hit: Hit) -> tuple[int, bool, str]:
     return -hit.rule.specificity, hit.rule.role is not Role.BENIGN, hit.rule.id
 
 
-class _Around:
+class _Surroundings:
     """What a rule may ask about the surroundings of a line: its traceback's frames and the lines beside it."""
 
     def __init__(self, evidence: Evidence) -> None:
@@ -98,7 +98,7 @@ class _Around:
         return index < self._raised.get(index, -1) or body.lstrip().startswith(_SOURCE)
 
     def allows(self, rule: Rule, index: int) -> bool:
-        if rule.frames and not any(_any(rule.frames, frame) for frame in self._frames.get(index, ())):
+        if rule.frames and not any(_any_matches(rule.frames, frame) for frame in self._frames.get(index, ())):
             return False
         if rule.near and not self._near(rule.near, index):
             return False
@@ -110,7 +110,7 @@ class _Around:
             other = index + step
             while 0 <= other < len(self._lines) and abs(other - index) <= near.lines:
                 line = self._lines[other]
-                if _beside(here, line, near.lines) and _any(near.patterns, line.body[:_LONGEST]):
+                if _beside(here, line, near.lines) and _any_matches(near.patterns, line.body[:_LONGEST]):
                     return True
                 other += step
         return False
@@ -120,8 +120,8 @@ def _beside(here: Line, there: Line, reach: int) -> bool:
     return there.stream != here.stream or abs(there.number - here.number) <= reach
 
 
-def _literals(texts: Iterable[str]) -> Any:
-    """A set that tells which of the literals a text holds."""
+def _literal_set(texts: Iterable[str]) -> Any:
+    """A set that tells which of the literals a text contains."""
     compiled = re2.Set.SearchSet(_options())
     for text in texts:
         compiled.Add(re2.escape(text))
@@ -143,17 +143,17 @@ def _regex(pattern: str) -> Any:
     return re2.compile(pattern, options)
 
 
-def _any(patterns: Sequence[str], text: str) -> bool:
+def _any_matches(patterns: Sequence[str], text: str) -> bool:
     return any(_regex(pattern).search(text) for pattern in patterns)
 
 
 def _hit(rule: Rule, body: str) -> Hit | None:
     """The rule on this body, with what any of its patterns extracts; None when none matches or one vetoes."""
-    matches = [found for pattern in rule.patterns if (found := _regex(pattern).search(body))]
-    if not matches or _any(rule.unless, body):
+    matches = [match for pattern in rule.patterns if (match := _regex(pattern).search(body))]
+    if not matches or _any_matches(rule.unless, body):
         return None
     groups: dict[str, str] = {}
-    for found in matches:
-        groups |= {name: value for name, value in found.groupdict().items() if value and name not in groups}
+    for match in matches:
+        groups |= {name: value for name, value in match.groupdict().items() if value and name not in groups}
     rank = groups.get("rank", "")
     return Hit(rule, -1, int(rank) if rank.isdecimal() else None, groups.get("node"), groups.get("gpu"))

@@ -24,34 +24,34 @@ def path_of(rule: Rule) -> str:
 def _faults(rule: Rule, engine: Engine, digest: Digester) -> Iterator[str]:
     for index, example in enumerate(rule.examples.match):
         match = example if isinstance(example, Match) else Match(text=example)
-        for why in _missed(rule, match, engine, digest):
+        for why in _mismatches(rule, match, engine, digest):
             yield f"examples.match.{index}: {why}"
     for index, text in enumerate(rule.examples.no_match):
         if _hits(rule, engine, digest(text.encode())):
             yield f"examples.no_match.{index}: the rule hits"
 
 
-def _missed(rule: Rule, match: Match, engine: Engine, digest: Digester) -> Iterator[str]:
+def _mismatches(rule: Rule, match: Match, engine: Engine, digest: Digester) -> Iterator[str]:
     evidence = digest(match.text.encode())
     hits = _hits(rule, engine, evidence)
     if not hits:
         anchored = any(anchor in line.body for line in evidence.lines for anchor in rule.anchors)
         yield "the rule does not hit" if anchored else "no line carries any of the rule's anchors"
     for name in ("rank", "node", "gpu") if hits else ():
-        wanted, found = getattr(match, name), {_shown(name, hit, evidence) for hit in hits} - {None}
-        if wanted is not None and wanted not in found:
-            yield f"{name}: expected {wanted!r}, extracted {sorted(map(str, found)) or 'nothing'}"
+        wanted, extracted = getattr(match, name), {_extracted(name, hit, evidence) for hit in hits} - {None}
+        if wanted is not None and wanted not in extracted:
+            yield f"{name}: expected {wanted!r}, extracted {sorted(map(str, extracted)) or 'nothing'}"
 
 
-def _shown(name: str, hit: Hit, evidence: Evidence) -> str | int | None:
-    """What the hit or its line's prefix tells."""
+def _extracted(name: str, hit: Hit, evidence: Evidence) -> str | int | None:
+    """The field as the rule extracted it, else as the line's prefix gives it."""
     line = evidence.lines[hit.line]
-    told: str | int | None = getattr(hit, name)
-    if told is None and name == "rank" and line.rank >= 0:
+    value: str | int | None = getattr(hit, name)
+    if value is None and name == "rank" and line.rank >= 0:
         return line.rank
-    if told is None and name == "node":
+    if value is None and name == "node":
         return line.node or None
-    return told
+    return value
 
 
 def _hits(rule: Rule, engine: Engine, evidence: Evidence) -> list[Hit]:

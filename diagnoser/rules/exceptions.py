@@ -15,8 +15,8 @@ from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.schema import Role
 
 _ERRNO = re.compile(r"\[Errno (\d+)\]|\bcode: (\d+), kind:")
-_LEAST_CUT = 4
-"""Characters that are left of a class's name where a log was cut within it."""
+_MIN_PREFIX = 4
+"""Fewest characters from which a class name is completed where the log was truncated within it."""
 
 
 class _Example(StrictModel):
@@ -77,11 +77,11 @@ class ExceptionTable:
 
     def faults(self, path: str) -> list[Fault]:
         """Every example of the table that does not hold."""
-        read = [(one, self.read(one.exception, one.message)) for one in self._table.examples]
+        readings = [(example, self.read(example.exception, example.message)) for example in self._table.examples]
         return [
-            Fault(path, 0, f"examples: {one.exception} ({one.message}) reads as {found.type}, {found.role}")
-            for one, found in read
-            if (found.type, found.role) != (one.type, one.role)
+            Fault(path, 0, f"examples: {example.exception} ({example.message}) reads as {reading.type}, {reading.role}")
+            for example, reading in readings
+            if (reading.type, reading.role) != (example.type, example.role)
         ]
 
     def _by_module(self, exception: str) -> FailureType | None:
@@ -91,10 +91,10 @@ class ExceptionTable:
         return next((kind for suffix, kind in self._table.suffixes.items() if name.endswith(suffix)), None)
 
     def _by_start(self, name: str, message: str) -> FailureType | None:
-        """A log that was cut within the name of the class."""
-        if len(name) < _LEAST_CUT or message.strip():
+        """The type where the log was truncated within the name of the class, if only one fits."""
+        if len(name) < _MIN_PREFIX or message.strip():
             return None
-        kinds = {kind for known, kind in self._types.items() if known.startswith(name)}
+        kinds = {kind for full_name, kind in self._types.items() if full_name.startswith(name)}
         return kinds.pop() if len(kinds) == 1 else None
 
     def _role(self, name: str, message: str) -> Role:

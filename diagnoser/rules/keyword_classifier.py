@@ -1,9 +1,9 @@
-"""What a line's own words say where no rule knows it: the last resort before ``unknown``. The words are data,
+"""Classifies a line that no rule knows by its keywords: the last resort before ``unknown``. The words are data,
 ``rules/keywords.yaml``.
 
 A word list names the right type far less often than ordered rules do (GPUAlert: 70.8 % against 95.8 %), so it is
 asked only about exceptions whose class says nothing and about logs in which nothing else was found; its verdicts have
-their own, lower confidence. It needs no anchors, for it reads only lines that are kept anyway.
+their own, lower confidence. It needs no anchors: it only reads lines that are kept anyway.
 """
 
 from collections.abc import Iterable
@@ -58,20 +58,20 @@ class KeywordClassifier:
         return None if entry is None else self._table.keywords[entry].type
 
     def complains(self, text: str) -> FailureType | None:
-        """Like ``says`` for a line of which it is not known that anything failed: calm words clear it."""
+        """Like ``says``, for a line that need not be about a failure: calm words clear it."""
         return None if self._is_calm(text) else self.says(text)
 
     def faults(self, path: str) -> list[Fault]:
         """Every example of the table that does not hold."""
         calm = self._table.calm.examples
-        found = [f"calm.match: {text!r} is not cleared" for text in calm.match if not self._is_calm(text)]
-        found += [f"calm.no_match: {text!r} is cleared" for text in calm.no_match if self._is_calm(text)]
+        messages = [f"calm.match: {text!r} is not cleared" for text in calm.match if not self._is_calm(text)]
+        messages += [f"calm.no_match: {text!r} is cleared" for text in calm.no_match if self._is_calm(text)]
         for number, entry in enumerate(self._table.keywords):
             where = f"keywords.{number} ({entry.type})"
             missed = [text for text in entry.examples.match if self._is_calm(text) or self._first(text) != number]
-            found += [f"{where}: {text!r} is not named by it" for text in missed]
-            found += [f"{where}: {text!r} hits" for text in entry.examples.no_match if number in self._entries(text)]
-        return [Fault(path, 0, what) for what in found]
+            messages += [f"{where}: {text!r} is not named by it" for text in missed]
+            messages += [f"{where}: {text!r} hits" for text in entry.examples.no_match if number in self._entries(text)]
+        return [Fault(path, 0, what) for what in messages]
 
     def _first(self, text: str) -> int | None:
         return min(self._entries(text), default=None)
@@ -100,8 +100,8 @@ def load(path: str, text: str) -> KeywordClassifier:
     table, faults = yaml_loader.read(path, text, KeywordRows)
     if table is not None:
         for name, entry in (("calm", table.calm), *enumerate(table.keywords)):
-            at = yaml_loader.locate(text, *(("calm",) if name == "calm" else ("keywords", name)))
-            faults += [Fault(path, at, why) for one in entry.patterns if (why := not_re2(_pattern(table, one)))]
+            line = yaml_loader.locate(text, *(("calm",) if name == "calm" else ("keywords", name)))
+            faults += [Fault(path, line, why) for regex in entry.patterns if (why := not_re2(_pattern(table, regex)))]
     if table is None or faults:
         raise RuleFaults(faults)
     return KeywordClassifier(table)
@@ -115,8 +115,8 @@ def _set(patterns: Iterable[str]) -> Any:
     options = re2.Options()
     options.log_errors = False
     options.max_mem = 64 << 20
-    made = re2.Set.SearchSet(options)
+    pattern_set = re2.Set.SearchSet(options)
     for pattern in patterns:
-        made.Add(f"(?i){pattern}")
-    made.Compile()
-    return made
+        pattern_set.Add(f"(?i){pattern}")
+    pattern_set.Compile()
+    return pattern_set

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from diagnoser.model import Event, EventKind
 from diagnoser.model.taxonomy import FailureType, Outcome
 
-_TOLD = {
+_BY_ROOT = {
     FailureType.COMPLETED: Outcome.COMPLETED,
     FailureType.CANCELLED: Outcome.CANCELLED,
     FailureType.PREEMPTED: Outcome.PREEMPTED,
@@ -14,9 +14,9 @@ _TOLD = {
 
 
 def reported(events: Iterable[Event]) -> Outcome | None:
-    """What the events say, the last word first; None when they say nothing about the end.
+    """The outcome by the newest event that tells it; None when none does.
 
-    An exit of which neither code nor signal is known only tells that there is an end.
+    An exit with neither code nor signal only says that the attempt is over.
     """
     kinds = {EventKind.CANCELLED: Outcome.CANCELLED, EventKind.PREEMPTED: Outcome.PREEMPTED}
     for event in sorted(events, key=lambda event: event.time, reverse=True):
@@ -27,12 +27,12 @@ def reported(events: Iterable[Event]) -> Outcome | None:
     return None
 
 
-def decide_outcome(told: Outcome | None, root: FailureType, *, hung: bool, completed: bool) -> Outcome:
-    """told: by events. root: its type, ``unknown`` without one. completed: the log says that the run got to its end."""
-    if root in _TOLD:
-        return _TOLD[root]
-    if told is not None:
-        return told
+def decide_outcome(from_events: Outcome | None, root: FailureType, *, hung: bool, completed: bool) -> Outcome:
+    """from_events: see ``reported``. root: its type, ``unknown`` without one. completed: by the log."""
+    if root in _BY_ROOT:
+        return _BY_ROOT[root]
+    if from_events is not None:
+        return from_events
     if completed:
         return Outcome.COMPLETED
     if hung:

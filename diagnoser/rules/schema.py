@@ -100,15 +100,15 @@ class _ListFile(StrictModel):
 class Rule(StrictModel):
     """One family of messages.
 
-    anchors: literals; a line that lacks all of them can not match (the compressor's gate looks at them).
+    anchors: literals; a line without any of them cannot match (the compressor's gate looks for them).
     patterns: RE2, any of them, searched in the line's body (no terminal codes, no launcher prefixes). Named groups
         ``rank``, ``node`` and ``gpu`` are extracted.
     unless: RE2 searched in the same body; one hit vetoes the match.
     frames: RE2; the line must belong to a traceback one of whose ``File "...", line N, in f`` frames matches.
     near, not_near: conditions on the lines around.
-    explains: types that this failure causes elsewhere in the same attempt, or ``all``. In the file also names of the
-        lists of ``explains.yaml``; ``load`` puts their types in their place.
-    specificity: of two matches on one line the more exact one wins, and of two roots at one time.
+    explains: types that this failure causes elsewhere in the same attempt, or ``all``. A file may also name lists of
+        ``explains.yaml``; ``load`` replaces them by their types.
+    specificity: the more exact of two matches on one line wins, as does the more exact of two roots at one time.
     action: what to do, when it differs from what the policy table says for the type.
     """
 
@@ -138,7 +138,7 @@ class Rule(StrictModel):
 class RuleSet:
     """All rules, in the order of their ids. ``hash`` names exactly this set; it is stored with every diagnosis.
 
-    lists: what the rules' ``explains`` could name.
+    lists: the named lists that ``explains`` of a rule may refer to.
     """
 
     rules: tuple[Rule, ...]
@@ -148,16 +148,16 @@ class RuleSet:
     @cached_property
     def anchors(self) -> tuple[Anchor, ...]:
         """What the compressor's gate must let through."""
-        found: dict[str, bool] = {}
+        fatal: dict[str, bool] = {}
         for rule in self.rules:
             for text in rule.anchors:
-                found[text] = found.get(text, False) or rule.role is Role.ROOT
-        return tuple(Anchor(text, fatal) for text, fatal in sorted(found.items()))
+                fatal[text] = fatal.get(text, False) or rule.role is Role.ROOT
+        return tuple(Anchor(text, is_fatal) for text, is_fatal in sorted(fatal.items()))
 
     @cached_property
     def watched(self) -> tuple[tuple[tuple[str, ...], tuple[str, ...], bool], ...]:
         """(anchors, patterns, whether it names a root) of every rule, for the compressor's gate. Lines of benign rules
-        need not be kept: they have no patterns here. What a ``near`` asks for has no anchors.
+        need not be kept: they have no patterns here. The patterns of a ``near`` come without anchors.
         """
         nears = [near for rule in self.rules for near in (rule.near, rule.not_near) if near]
         return tuple(
@@ -183,8 +183,8 @@ def load(files: Mapping[str, str], lists: Lists | None = None) -> RuleSet:
     rules: dict[str, Rule] = {}
     faults: list[Fault] = []
     for path, text in sorted(files.items()):
-        rule, found = yaml_loader.read(path, text, Rule)
-        faults += found
+        rule, read_faults = yaml_loader.read(path, text, Rule)
+        faults += read_faults
         if rule is None:
             continue
         faults += _faults(path, text, rule, lists)
@@ -193,8 +193,8 @@ def load(files: Mapping[str, str], lists: Lists | None = None) -> RuleSet:
         rules[rule.id] = rule.model_copy(update={"explains": _expanded(rule.explains, lists)})
     if faults:
         raise RuleFaults(faults)
-    named = "\0".join(f"{name} {' '.join(kinds)}" for name, kinds in sorted(lists.items()))
-    digest = hashlib.sha256("\0".join([*(f"{path}\0{text}" for path, text in sorted(files.items())), named]).encode())
+    types = "\0".join(f"{name} {' '.join(kinds)}" for name, kinds in sorted(lists.items()))
+    digest = hashlib.sha256("\0".join([*(f"{path}\0{text}" for path, text in sorted(files.items())), types]).encode())
     return RuleSet(tuple(rules[key] for key in sorted(rules)), digest.hexdigest()[:16], lists)
 
 
@@ -204,27 +204,26 @@ def _expanded(explains: Iterable[FailureType | str], lists: Lists) -> tuple[Fail
 
 
 def joined(own: RuleSet, learned: RuleSet) -> RuleSet:
-    """Both sets as one, with a name of its own. A learned rule never takes the place of the site's own of that id."""
+    """Both sets as one, with a hash of its own. A learned rule never replaces the site's own rule of the same id."""
     rules = {rule.id: rule for rule in (*learned.rules, *own.rules)}
     digest = hashlib.sha256(f"{own.hash}\0{learned.hash}".encode())
     return RuleSet(tuple(rules[key] for key in sorted(rules)), digest.hexdigest()[:16], own.lists)
 
 
 def _faults(path: str, text: str, rule: Rule, lists: Lists) -> list[Fault]:
-
-    def at(*where: str | int) -> int:
+    def locate(*where: str | int) -> int:
         return yaml_loader.locate(text, *where)
 
-    faults = [Fault(path, at(*where), message) for where, message in _pattern_faults(rule)]
+    faults = [Fault(path, locate(*where), message) for where, message in _pattern_faults(rule)]
     if path != f"{category_of(rule.type)}/{rule.id}.yaml":
-        faults.append(Fault(path, at("id"), f"must be named {category_of(rule.type)}/{rule.id}.yaml"))
+        faults.append(Fault(path, locate("id"), f"must be named {category_of(rule.type)}/{rule.id}.yaml"))
     for index, kind in enumerate(rule.explains):
         if not isinstance(kind, FailureType) and kind not in ("all", *lists):
-            known = ", ".join(["'all'", *lists])
-            faults.append(Fault(path, at("explains", index), f"'{kind}' is not a failure type, nor one of {known}"))
+            names = ", ".join(["'all'", *lists])
+            faults.append(Fault(path, locate("explains", index), f"'{kind}' is not a failure type, nor one of {names}"))
     for index, anchor in enumerate(rule.anchors):
         if len(anchor.translate(_DIGITS).strip()) < 3:
-            faults.append(Fault(path, at("anchors", index), "must have three characters beside digits"))
+            faults.append(Fault(path, locate("anchors", index), "must have three characters beside digits"))
     return faults
 
 

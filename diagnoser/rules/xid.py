@@ -52,16 +52,16 @@ def _faults(path: str, text: str, codes: XidTable, rules: dict[str, FailureType]
     faults, seen = [], set[int]()
     for part, rows in (("xid", codes.xid), ("sxid", codes.sxid)):
         for index, row in enumerate(rows):
-            for why in _wrong(row, seen, rules):
+            for why in _row_faults(row, seen, rules):
                 faults.append(Fault(path, yaml_loader.locate(text, part, index), why))
             seen.add(row.code)
     return faults
 
 
-def _wrong(row: XidCode, seen: set[int], rules: dict[str, FailureType]) -> list[str]:
-    wrong = [f"code {row.code} appears twice"] if row.code in seen else []
+def _row_faults(row: XidCode, seen: set[int], rules: dict[str, FailureType]) -> list[str]:
+    messages = [f"code {row.code} appears twice"] if row.code in seen else []
     if row.rule and row.rule not in rules:
-        wrong.append(f"code {row.code}: no rule '{row.rule}'")
+        messages.append(f"code {row.code}: no rule '{row.rule}'")
     elif row.rule and row.type and rules[row.rule] is not row.type:
-        wrong.append(f"code {row.code}: rule '{row.rule}' is of type {rules[row.rule]}, not {row.type}")
-    return wrong
+        messages.append(f"code {row.code}: rule '{row.rule}' is of type {rules[row.rule]}, not {row.type}")
+    return messages

@@ -130,7 +130,7 @@ def _rejected(verdict: Diagnosis) -> Iterable[Text]:
 
 def _aside(verdict: Diagnosis) -> Iterable[Text]:
     """Notes, the last step, the rollback, and how many lines were not shown."""
-    yield _heading("Besides")
+    yield _heading("Notes")
     for note in verdict.notes:
         yield Text(f"  {_plain(note)}")
     if verdict.step is not None:

@@ -1,7 +1,7 @@
 """The breaker: how many nodes may be taken out of a cluster or partition before a person is asked.
 
-It counts nodes that plans took out or are about to take out, so that two plans decided at once are both seen. It has
-no say over bringing nodes back.
+It counts nodes that plans took out or are about to take out, so that two plans decided at once are both seen. It does
+not limit bringing nodes back.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -18,9 +18,9 @@ _OUT = frozenset({NodeEventKind.CORDONED, NodeEventKind.DOWN})
 
 @dataclass(frozen=True, slots=True)
 class BreakerLimits:
-    """Shares of the known nodes (0..1). least: nodes that may be taken out a window however small the cluster is.
+    """Shares of the known nodes (0..1). least: nodes per window that may be taken out of even the smallest cluster.
 
-    most: nodes a window however large it is. healthy: share that must stay in service.
+    most: nodes per window for even the largest. healthy: share that must stay in service.
     """
 
     hour: float = 0.02
@@ -35,29 +35,29 @@ def scopes(plan: Plan) -> tuple[str, ...]:
 
 
 def decide_trip(
-    limits: BreakerLimits, plan: Plan, nodes: Collection[str], situation: ClusterHistory, now: float
+    limits: BreakerLimits, plan: Plan, nodes: Collection[str], history: ClusterHistory, now: float
 ) -> BreakerState | None:
-    """The breaker that trips when ``plan`` takes these nodes out too; None when it may. A tripped one is not judged
-    here: see ``ClusterHistory.open``."""
+    """The breaker that trips if ``plan`` takes these nodes out too; None if it may. Breakers that have tripped before
+    are not looked at here: see ``ClusterHistory.open``."""
     for scope in scopes(plan):
-        taken = [one for one in situation.past if scope in scopes(one)]
+        plans = [past for past in history.past if scope in scopes(past)]
         for share, window, name in ((limits.hour, HOUR, "hour"), (limits.day, DAY, "day")):
-            out = _taken(taken, now - window) | set(nodes)
-            allowed = _allowed(limits, share, situation.fleet.get(scope, 0))
+            out = _nodes_taken(plans, now - window) | set(nodes)
+            allowed = _allowed(limits, share, history.fleet.get(scope, 0))
             if len(out) > allowed:
                 why = f"{len(out)} nodes would be taken out within one {name}, {allowed} are allowed"
                 return BreakerState(scope, True, now, why)
-    return _floor(limits, plan, nodes, situation, now)
+    return _floor(limits, plan, nodes, history, now)
 
 
 def _floor(
-    limits: BreakerLimits, plan: Plan, nodes: Collection[str], situation: ClusterHistory, now: float
+    limits: BreakerLimits, plan: Plan, nodes: Collection[str], history: ClusterHistory, now: float
 ) -> BreakerState | None:
-    fleet = situation.fleet.get(plan.cluster, 0)
-    gone = {node for node, mark in situation.marks.items() if mark.kind in _OUT} | set(nodes)
-    if fleet <= 1 or fleet - len(gone) >= limits.healthy * fleet:
+    fleet = history.fleet.get(plan.cluster, 0)
+    unavailable = {node for node, mark in history.marks.items() if mark.kind in _OUT} | set(nodes)
+    if fleet <= 1 or fleet - len(unavailable) >= limits.healthy * fleet:
         return None
-    why = f"{fleet - len(gone)} of {fleet} nodes would stay in service, {limits.healthy:.0%} must"
+    why = f"{fleet - len(unavailable)} of {fleet} nodes would stay in service, {limits.healthy:.0%} must"
     return BreakerState(plan.cluster, True, now, why)
 
 
@@ -65,24 +65,24 @@ def _allowed(limits: BreakerLimits, share: float, fleet: int) -> int:
     return max(limits.least, min(limits.most, int(share * fleet)))
 
 
-def _taken(past: Iterable[Plan], since: float) -> set[str]:
-    """Nodes that plans took out, or may be taking out now, since then."""
+def _nodes_taken(past: Iterable[Plan], since: float) -> set[str]:
+    """Nodes that plans have taken out since then, or may be taking out now."""
     out: set[str] = set()
     for plan in past:
-        if _moved(plan) > since:
+        if _last_change(plan) > since:
             out |= set(plan.drained)
             if plan.state is PlanState.SENT:
                 out |= set(plan.nodes)
     return out
 
 
-def _moved(plan: Plan) -> float:
+def _last_change(plan: Plan) -> float:
     return max([plan.created, *(change.time for change in plan.history)])
 
 
-def handled(nodes: Sequence[str], situation: ClusterHistory, now: float, hours: float) -> dict[str, NodeEvent]:
-    """Those of the nodes that a person cordoned, or uncordoned within ``hours``: they are left alone."""
-    marks = {node: situation.marks[node] for node in nodes if node in situation.marks}
+def handled(nodes: Sequence[str], history: ClusterHistory, now: float, hours: float) -> dict[str, NodeEvent]:
+    """Those of the nodes that a person cordoned, or uncordoned within the last ``hours``: leave them alone."""
+    marks = {node: history.marks[node] for node in nodes if node in history.marks}
     return {
         node: mark
         for node, mark in marks.items()
@@ -93,7 +93,7 @@ def handled(nodes: Sequence[str], situation: ClusterHistory, now: float, hours: 
 
 
 def with_feedback(before: NodeEvent | None, mark: NodeEvent) -> NodeEvent:
-    """The event with what it says about our own last act on the node."""
+    """The event with what it says about our own last action on the node."""
     if mark.by is not NodeActor.PERSON or mark.feedback:
         return mark
     ours = before is not None and before.by is NodeActor.DIAGNOSER and before.kind is NodeEventKind.CORDONED

@@ -1,6 +1,6 @@
-"""Holds a new plan against everything that happened before: retry history, acts of people, and the breaker.
+"""Checks a new plan against everything that happened before: the ledger, what people did, and the breaker.
 
-A guardrail only ever makes a plan more careful. Each one that applies leaves its reason on the plan.
+A rail only ever makes a plan more careful. Each rail that changes a plan leaves its reason on it.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _R = PlanReason
 @dataclass(frozen=True, slots=True)
 class _Case:
     policy: Policy
-    situation: ClusterHistory
+    history: ClusterHistory
     earlier: tuple[Plan, ...]
     now: float
 
@@ -38,21 +38,21 @@ class _Case:
 
 
 _Rail = Callable[[Plan, _Case], Plan | None]
-"""The plan as it must be instead, or None when this guardrail has nothing against it."""
+"""The plan to store instead, or None when this rail does not object."""
 
 
-def apply_guardrails(policy: Policy, plan: Plan, situation: ClusterHistory, now: float) -> TransitionResult:
-    """The plan that is stored for a new diagnosis: ``plan``, a more careful one, or the one that stands already."""
-    same = [one for one in situation.past if (one.job, one.attempt) == (plan.job, plan.attempt)]
-    acted = next((one for one in same if one.state in ACTING), None)
+def apply_guardrails(policy: Policy, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
+    """The plan that is stored for a new diagnosis: ``plan``, a more careful one, or an earlier one that stands."""
+    same_attempt = [past for past in history.past if (past.job, past.attempt) == (plan.job, plan.attempt)]
+    acted = next((past for past in same_attempt if past.state in ACTING), None)
     if acted:
         return TransitionResult(acted)  # nothing is done twice for one failure
-    case = _Case(policy, situation, tuple(retry_history.failures(plan, situation.past)), now)
-    settled, trip = _through_rails(plan, case)
-    twin = next((one for one in same if one.key == settled.key), None)
+    case = _Case(policy, history, tuple(retry_history.failures(plan, history.past)), now)
+    settled, trip = _run_rails(plan, case)
+    twin = next((past for past in same_attempt if past.key == settled.key), None)
     if twin and twin.state is not PlanState.SUPERSEDED:
         return TransitionResult(twin)
-    others = [_superseded(one, now) for one in same if one.state in OPEN and one is not twin]
+    others = [_superseded(past, now) for past in same_attempt if past.state in OPEN and past is not twin]
     if settled.reason == _R.WRONG_EVICTION and case.last:
         others.append(
             with_note(case.last, by=DIAGNOSER, why="it failed again right after: the wrong node went", now=now)
@@ -60,16 +60,16 @@ def apply_guardrails(policy: Policy, plan: Plan, situation: ClusterHistory, now:
     return TransitionResult(settled, others=tuple(others), trips=(trip,) if trip else ())
 
 
-def _through_rails(plan: Plan, case: _Case) -> tuple[Plan, BreakerState | None]:
+def _run_rails(plan: Plan, case: _Case) -> tuple[Plan, BreakerState | None]:
     if plan.action not in RUNNABLE:
-        return _begun(plan, _explained(plan), case.now), None
+        return _with_change(plan, _explained(plan), case.now), None
     for rail in _RAILS:
-        stopped = rail(plan, case)
-        if stopped and (stopped.action is plan.action or stopped.action not in CORDONS):
-            return stopped, None
-        plan = stopped or plan  # an escalation to another action still has to pass the breaker
+        changed = rail(plan, case)
+        if changed and (changed.action is plan.action or changed.action not in CORDONS):
+            return changed, None
+        plan = changed or plan  # an escalation to another action still has to pass the breaker
     if not plan.history:
-        plan = _begun(plan, _explained(plan), case.now)
+        plan = _with_change(plan, _explained(plan), case.now)
     return _within_breaker(_cooled(plan, case), case)
 
 
@@ -79,17 +79,17 @@ def _wrong_eviction(plan: Plan, case: _Case) -> Plan | None:
         return None
     if case.now - last.history[-1].time > 60.0 * minutes:
         return None
-    gone = ", ".join(last.drained)
+    drained = ", ".join(last.drained)
     if last.check:
-        return _stopped(plan, _R.WRONG_EVICTION, f"it failed again right after the node check took out {gone}", case)
-    why = f"it failed again right after {gone} was taken out: the nodes are checked"
-    return _begun(_with(plan, Action.CHECK_AND_RESUBMIT), why, case.now, _R.WRONG_EVICTION)
+        return _held(plan, _R.WRONG_EVICTION, f"it failed again right after the node check took out {drained}", case)
+    why = f"it failed again right after {drained} was taken out: the nodes are checked"
+    return _with_change(_with_action(plan, Action.CHECK_AND_RESUBMIT), why, case.now, _R.WRONG_EVICTION)
 
 
 def _same_step(plan: Plan, case: _Case) -> Plan | None:
     if case.last is None or not retry_history.same_step(plan, case.last):
         return None
-    return _stopped(plan, _R.SAME_STEP, f"the same failure at the same step {plan.progress[1]:.0f} twice", case)
+    return _held(plan, _R.SAME_STEP, f"the same failure at the same step {plan.progress[1]:.0f} twice", case)
 
 
 def _retries(plan: Plan, case: _Case) -> Plan | None:
@@ -97,70 +97,70 @@ def _retries(plan: Plan, case: _Case) -> Plan | None:
     spent = retry_history.launches_without_progress(plan, case.earlier)
     if spent < limit:
         return None
-    return _stopped(plan, _R.RETRIES_SPENT, f"launched again {spent} times without progress, {limit} are allowed", case)
+    return _held(plan, _R.RETRIES_SPENT, f"launched again {spent} times without progress, {limit} are allowed", case)
 
 
-def _node_again(plan: Plan, case: _Case) -> Plan | None:
-    """Repair instead of another eviction; a check instead of yet another launch on the same suspect."""
-    limit, past = case.policy.table.ledger.node_evictions, case.situation.past
-    worn = [node for node in plan.nodes if retry_history.evictions(plan, node, past) >= limit]
-    if worn:
-        why = f"{', '.join(worn)} was taken out {limit} times for this failure before: it needs repair"
-        return _waits(plan, _R.NODE_AGAIN, why, case.now)
+def _repeat_eviction(plan: Plan, case: _Case) -> Plan | None:
+    """Ask for repair instead of another eviction, and for a check instead of yet another launch on the same suspect."""
+    limit, past = case.policy.table.ledger.node_evictions, case.history.past
+    repeated = [node for node in plan.nodes if retry_history.evictions(plan, node, past) >= limit]
+    if repeated:
+        why = f"{', '.join(repeated)} was taken out {limit} times for this failure before: it needs repair"
+        return _waiting(plan, _R.NODE_AGAIN, why, case.now)
     if plan.action is Action.RESUBMIT and any(
-        retry_history.seen_on(plan, one, past) >= limit for one in plan.suspects[:1]
+        retry_history.seen_on(plan, node, past) >= limit for node in plan.suspects[:1]
     ):
         why = f"{plan.suspects[0]} was suspected {limit} times for this failure before: the nodes are checked"
-        return _begun(_with(plan, Action.CHECK_AND_RESUBMIT), why, case.now, _R.NODE_AGAIN)
+        return _with_change(_with_action(plan, Action.CHECK_AND_RESUBMIT), why, case.now, _R.NODE_AGAIN)
     return None
 
 
-def _person(plan: Plan, case: _Case) -> Plan | None:
-    theirs = breaker.handled(plan.nodes, case.situation, case.now, case.policy.table.ledger.person_hours)
+def _handled_by_person(plan: Plan, case: _Case) -> Plan | None:
+    theirs = breaker.handled(plan.nodes, case.history, case.now, case.policy.table.ledger.person_hours)
     if not theirs:
         return None
     if all(mark.kind is NodeEventKind.CORDONED for mark in theirs.values()) and set(theirs) == set(plan.nodes):
         why = f"{', '.join(theirs)} was cordoned by a person already: it is left alone, the job is launched again"
-        return _begun(_with(plan, Action.RESUBMIT), why, case.now, _R.PERSON_HANDLES_NODE)
-    return _stopped(plan, _R.PERSON_HANDLES_NODE, f"{', '.join(theirs)} is handled by a person: left alone", case)
+        return _with_change(_with_action(plan, Action.RESUBMIT), why, case.now, _R.PERSON_HANDLES_NODE)
+    return _held(plan, _R.PERSON_HANDLES_NODE, f"{', '.join(theirs)} is handled by a person: left alone", case)
 
 
 def _requeue_cap(plan: Plan, case: _Case) -> Plan | None:
     cap = case.policy.table.ledger.requeues_per_hour
-    count = retry_history.launches_last_hour(case.situation.past, plan.cluster, case.now)
+    count = retry_history.launches_last_hour(case.history.past, plan.cluster, case.now)
     if count < cap:
         return None
-    return _waits(
+    return _waiting(
         plan, _R.REQUEUE_CAP, f"{count} launches on {plan.cluster} within an hour, {cap} are allowed", case.now
     )
 
 
-_RAILS: tuple[_Rail, ...] = (_wrong_eviction, _same_step, _retries, _node_again, _person, _requeue_cap)
+_RAILS: tuple[_Rail, ...] = (_wrong_eviction, _same_step, _retries, _repeat_eviction, _handled_by_person, _requeue_cap)
 
 
 def _within_breaker(plan: Plan, case: _Case) -> tuple[Plan, BreakerState | None]:
-    """Only what would act by itself is stopped: what waits for a person has its approval to come."""
+    """Only a plan that would act by itself is stopped: one that waits for a person still needs approval anyway."""
     if plan.action not in CORDONS or plan.state is not PlanState.SENT:
         return plan, None
-    tripped = case.situation.open & set(breaker.scopes(plan))
+    tripped = case.history.open & set(breaker.scopes(plan))
     if tripped:
-        return _waits(plan, _R.BREAKER, f"the breaker of {', '.join(sorted(tripped))} is open", case.now), None
+        return _waiting(plan, _R.BREAKER, f"the breaker of {', '.join(sorted(tripped))} is open", case.now), None
     limits = case.policy.table.breaker.limits()
-    trip = breaker.decide_trip(limits, plan, plan.nodes, case.situation, case.now) if plan.nodes else None
-    return (_waits(plan, _R.BREAKER, trip.reason, case.now), trip) if trip else (plan, None)
+    trip = breaker.decide_trip(limits, plan, plan.nodes, case.history, case.now) if plan.nodes else None
+    return (_waiting(plan, _R.BREAKER, trip.reason, case.now), trip) if trip else (plan, None)
 
 
 def _cooled(plan: Plan, case: _Case) -> Plan:
-    """Nobody may begin before the cool-down after the last launch is over."""
+    """No executor may begin before the cool-down after the last launch is over."""
     wait = case.policy.cool_down(plan.row)
-    free = case.last.created + wait if case.last else 0.0
-    if not wait or free <= case.now or plan.state is not PlanState.SENT:
+    free_at = case.last.created + wait if case.last else 0.0
+    if not wait or free_at <= case.now or plan.state is not PlanState.SENT:
         return plan
-    cooled = replace(plan, not_before=free, expires=plan.expires + free - case.now)
-    return with_note(cooled, by=DIAGNOSER, why=f"waits {free - case.now:.0f} s: cool-down", now=case.now)
+    cooled = replace(plan, not_before=free_at, expires=plan.expires + free_at - case.now)
+    return with_note(cooled, by=DIAGNOSER, why=f"waits {free_at - case.now:.0f} s: cool-down", now=case.now)
 
 
-def _begun(plan: Plan, why: str, now: float, reason: PlanReason | None = None) -> Plan:
+def _with_change(plan: Plan, why: str, now: float, reason: PlanReason | None = None) -> Plan:
     return with_state(plan, plan.state, reason or PlanReason(plan.reason), by=DIAGNOSER, why=why, now=now)
 
 
@@ -168,18 +168,18 @@ def _explained(plan: Plan) -> str:
     return f"row {plan.row}: {plan.reason.replace('_', ' ')}"
 
 
-def _with(plan: Plan, action: Action) -> Plan:
+def _with_action(plan: Plan, action: Action) -> Plan:
     """The same plan with another action, on no named node."""
     return replace(plan, action=action, nodes=(), key=plan_key(AttemptKey(plan.job, plan.attempt), action, ()))
 
 
-def _stopped(plan: Plan, reason: PlanReason, why: str, case: _Case) -> Plan:
-    """Nothing is done by itself, and people are told. In observe mode it was advice anyway."""
+def _held(plan: Plan, reason: PlanReason, why: str, case: _Case) -> Plan:
+    """The plan does not act, and people are alerted. In observe mode it was advice anyway."""
     state = PlanState.ADVISED if plan.mode is Mode.OBSERVE else PlanState.HELD
     return with_state(plan, state, reason, by=DIAGNOSER, why=why, now=case.now)
 
 
-def _waits(plan: Plan, reason: PlanReason, why: str, now: float) -> Plan:
+def _waiting(plan: Plan, reason: PlanReason, why: str, now: float) -> Plan:
     state = PlanState.ADVISED if plan.mode is Mode.OBSERVE else PlanState.WAITING
     return with_state(plan, state, reason, by=DIAGNOSER, why=why, now=now)
 

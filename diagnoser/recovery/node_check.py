@@ -1,12 +1,12 @@
 """Two-round node check: which nodes of a job are faulty, from all-gathers of small groups. A pure state machine.
 
 Round 1 tests pairs (one triple when the number is odd). Nodes of a group that failed are tested again, each with a
-node that has passed; when they outnumber those, in waves. When every group fails, no node can be told from another:
-the cause is shared, and nobody is cordoned. Idea: section 6.1 of "Characterization of Large Language Model
+node that has passed; in waves when there are too few of those. When every group fails, the nodes cannot be told apart:
+the cause is shared, and no node is cordoned. Idea: section 6.1 of "Characterization of Large Language Model
 Development in the Datacenter" (Hu et al., NSDI 2024).
 
-Groups that pass but take more than ``SLOW`` times the median are tested again too, with the fastest nodes: who is
-slow there as well is a straggler.
+Groups that pass but take more than ``SLOW`` times the median are tested again too, with the fastest nodes: a node
+that is slow there as well is a straggler.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ NodeGroup = tuple[str, ...]
 
 
 def begin(nodes: Iterable[str]) -> NodeCheck:
-    """Raises BadInput without a node."""
+    """Raises BadInput when there are no nodes."""
     names = tuple(sorted(set(nodes)))
     if not names:
         raise BadInput("a node check needs the names of the job's nodes")
@@ -36,8 +36,8 @@ def todo(check: NodeCheck) -> tuple[NodeGroup, ...]:
     """The groups of this round that have no result yet; empty once there is a verdict."""
     if check.verdict:
         return ()
-    known = {frozenset(result.nodes) for result in check.results}
-    return tuple(group for group in check.groups if frozenset(group) not in known)
+    tested = {frozenset(result.nodes) for result in check.results}
+    return tuple(group for group in check.groups if frozenset(group) not in tested)
 
 
 def record(check: NodeCheck, round: int, results: Sequence[PairResult]) -> NodeCheck:
@@ -53,9 +53,11 @@ def record(check: NodeCheck, round: int, results: Sequence[PairResult]) -> NodeC
     for result in results:
         if frozenset(result.nodes) not in groups:
             raise BadInput(f"round {round} has no group {', '.join(result.nodes)[:200]}")
-        if frozenset(result.nodes) not in {frozenset(known.nodes) for known in check.results}:
+        if frozenset(result.nodes) not in {frozenset(earlier.nodes) for earlier in check.results}:
             check = replace(check, results=(*check.results, result))
-    return check if todo(check) else _finished(check)
+    if todo(check):
+        return check
+    return _after_first(check) if check.round == FIRST_ROUND else _after_wave(check)
 
 
 def _pairs(names: Sequence[str]) -> tuple[NodeGroup, ...]:
@@ -63,18 +65,14 @@ def _pairs(names: Sequence[str]) -> tuple[NodeGroup, ...]:
     half = len(names) // 2
     if half == 0:
         return (tuple(names),)
-    groups = [(names[place], names[place + half]) for place in range(half)]
+    groups = [(names[index], names[index + half]) for index in range(half)]
     return (*groups[:-1], (*groups[-1], *names[2 * half :]))
-
-
-def _finished(check: NodeCheck) -> NodeCheck:
-    return _after_first(check) if check.round == FIRST_ROUND else _after_wave(check)
 
 
 def _after_first(check: NodeCheck) -> NodeCheck:
     passed = [result for result in check.results if result.ok]
     if not passed:
-        return _decided(check, shared=True)
+        return _with_verdict(check, shared=True)
     usual = median(result.seconds for result in passed)
     slow = {node for result in passed if _is_slow(result.seconds, usual) for node in result.nodes}
     seconds = {node: result.seconds for result in passed for node in result.nodes}
@@ -87,11 +85,11 @@ def _after_first(check: NodeCheck) -> NodeCheck:
 
 
 def _after_wave(check: NodeCheck) -> NodeCheck:
-    """The first of each group is the one in doubt, the second is its healthy partner."""
-    doubts = {group[0]: group for group in check.groups}
+    """The first node of each group is in doubt, the second is its healthy partner."""
+    in_doubt = {group[0]: group for group in check.groups}
     by_group = {frozenset(result.nodes): result for result in check.results}
     faulty, stragglers, healthy = list(check.faulty), list(check.stragglers), list(check.healthy)
-    for node, group in doubts.items():
+    for node, group in in_doubt.items():
         result = by_group[frozenset(group)]
         if not result.ok:
             faulty.append(node)
@@ -99,14 +97,14 @@ def _after_wave(check: NodeCheck) -> NodeCheck:
             stragglers.append(node)
         else:
             healthy.append(node)
-    left = tuple(node for node in check.open if node not in doubts)
+    still_open = tuple(node for node in check.open if node not in in_doubt)
     return _next_wave(
         replace(
             check,
             faulty=tuple(faulty),
             stragglers=tuple(stragglers),
             healthy=tuple(healthy),
-            open=left,
+            open=still_open,
             results=(),
         )
     )
@@ -114,12 +112,12 @@ def _after_wave(check: NodeCheck) -> NodeCheck:
 
 def _next_wave(check: NodeCheck) -> NodeCheck:
     if not check.open:
-        return _decided(check)
+        return _with_verdict(check)
     groups = tuple(zip(check.open, check.healthy, strict=False))
     return replace(check, round=check.round + 1, groups=groups)
 
 
-def _decided(check: NodeCheck, *, shared: bool = False) -> NodeCheck:
+def _with_verdict(check: NodeCheck, *, shared: bool = False) -> NodeCheck:
     faulty, slow = tuple(sorted(check.faulty)), tuple(sorted(check.stragglers))
     verdict = CheckVerdict(faulty, slow, shared, _reason(check, shared, faulty))
     return replace(check, verdict=verdict, groups=(), results=(), open=())

@@ -39,13 +39,13 @@ def with_state(plan: Plan, state: PlanState, reason: PlanReason, *, by: str, why
 
 
 def with_note(plan: Plan, *, by: str, why: str, now: float) -> Plan:
-    """Something worth telling that leaves the state as it is."""
+    """The plan with a note in its history; its state stays."""
     return replace(plan, history=(*plan.history, PlanChange(now, plan.state, by, why)))
 
 
 def approve(plan: Plan, *, by: str, comment: str, now: float, life: float) -> Plan:
     """A person says yes: the plan may be claimed for ``life`` more seconds. Raises Conflict when it is too late."""
-    _must_wait(plan, now)
+    _check_waiting(plan, now)
     why = f"approved: {comment}" if comment else "approved"
     sent = with_state(plan, PlanState.SENT, PlanReason.APPROVED, by=by, why=why, now=now)
     return replace(sent, expires=max(plan.expires, now + life), lease=None)
@@ -53,24 +53,24 @@ def approve(plan: Plan, *, by: str, comment: str, now: float, life: float) -> Pl
 
 def refuse(plan: Plan, *, by: str, comment: str, now: float) -> Plan:
     """Raises Conflict when it is too late."""
-    _must_wait(plan, now)
+    _check_waiting(plan, now)
     why = f"refused: {comment}" if comment else "refused"
     return with_state(plan, PlanState.REFUSED, PlanReason.REFUSED, by=by, why=why, now=now)
 
 
 def claimable(plan: Plan, now: float) -> bool:
-    """Whether an executor may begin or take over."""
-    free = plan.lease is None or plan.lease.until <= now
-    alive = plan.not_before <= now < plan.expires
-    return plan.state is PlanState.SENT and plan.action in RUNNABLE and free and alive
+    """Whether an executor may claim the plan, or take it over."""
+    is_free = plan.lease is None or plan.lease.until <= now
+    in_time = plan.not_before <= now < plan.expires
+    return plan.state is PlanState.SENT and plan.action in RUNNABLE and is_free and in_time
 
 
 def claim(plan: Plan, *, executor: str, token: str, until: float, now: float) -> Plan:
-    """Raises Conflict when somebody else was first."""
+    """Raises Conflict when another executor was first."""
     if not claimable(plan, now):
         raise Conflict(f"plan {plan.id} cannot be claimed: {_state(plan)}")
-    took = f"taken over from {plan.lease.executor}, whose lease ran out" if plan.lease else "claimed"
-    return replace(with_note(plan, by=executor, why=took, now=now), lease=PlanLease(executor, token, until))
+    why = f"taken over from {plan.lease.executor}, whose lease ran out" if plan.lease else "claimed"
+    return replace(with_note(plan, by=executor, why=why, now=now), lease=PlanLease(executor, token, until))
 
 
 def prove(plan: Plan, token: str) -> PlanLease:
@@ -81,13 +81,13 @@ def prove(plan: Plan, token: str) -> PlanLease:
 
 
 def progress(plan: Plan, steps: Sequence[Step], *, drained: Iterable[str], requeued: str, until: float) -> Plan:
-    """Take over what an executor did so far, and renew its lease. The caller has proved the token.
+    """Add what an executor did so far, and renew its lease. The caller has proved the token.
 
     Raises Conflict when the plan is over.
     """
     if plan.state is not PlanState.SENT or plan.lease is None:
         raise Conflict(f"plan {plan.id} is over: {_state(plan)}; stop and change nothing")
-    return replace(_told(plan, steps, drained, requeued), lease=replace(plan.lease, until=until))
+    return replace(_with_report(plan, steps, drained, requeued), lease=replace(plan.lease, until=until))
 
 
 def end(
@@ -107,14 +107,14 @@ def end(
     if plan.state not in (PlanState.SENT, PlanState.EXPIRED):
         raise Conflict(f"plan {plan.id} is over: {_state(plan)}")
     reason = PlanReason.REACHED if state is PlanState.REACHED else PlanReason.NOT_REACHED
-    told = _told(plan, steps, drained, requeued)
+    reported = _with_report(plan, steps, drained, requeued)
     return with_state(
-        told, state, reason, by=plan.lease.executor, why=detail or reason.value.replace("_", " "), now=now
+        reported, state, reason, by=plan.lease.executor, why=detail or reason.value.replace("_", " "), now=now
     )
 
 
 def expired(plan: Plan, now: float) -> bool:
-    """Whether its time is over and nobody works on it."""
+    """Whether the plan's time is over and no executor works on it."""
     waits = plan.state is PlanState.WAITING or (plan.state is PlanState.SENT and plan.action in RUNNABLE)
     at_work = plan.lease is not None and plan.lease.until > now
     return waits and plan.expires <= now and not at_work
@@ -126,14 +126,14 @@ def expire(plan: Plan, now: float) -> Plan:
     return with_state(plan, PlanState.EXPIRED, PlanReason.EXPIRED, by=DIAGNOSER, why=why, now=now)
 
 
-def _must_wait(plan: Plan, now: float) -> None:
+def _check_waiting(plan: Plan, now: float) -> None:
     if plan.state is not PlanState.WAITING:
         raise Conflict(f"plan {plan.id} waits for nobody: {_TOO_LATE[plan.state]}")
     if plan.expires <= now:
         raise Conflict(f"plan {plan.id} expired; diagnose or resubmit anew")
 
 
-def _told(plan: Plan, steps: Sequence[Step], drained: Iterable[str], requeued: str) -> Plan:
+def _with_report(plan: Plan, steps: Sequence[Step], drained: Iterable[str], requeued: str) -> Plan:
     return replace(
         plan,
         steps=_appended(plan.steps, steps)[:STEPS_LIMIT],
@@ -142,13 +142,13 @@ def _told(plan: Plan, steps: Sequence[Step], drained: Iterable[str], requeued: s
     )
 
 
-def _appended(known: tuple[Step, ...], news: Sequence[Step]) -> tuple[Step, ...]:
-    """A report that is sent again, or that repeats all steps so far, adds only what is new: what its beginning shares
-    with the end of the known steps."""
-    cut = tuple(replace(step, output=step.output[:OUTPUT_LENGTH]) for step in news)
-    longest = min(len(known), len(cut))
-    shared = next(size for size in range(longest, -1, -1) if known[len(known) - size :] == cut[:size])
-    return known + cut[shared:]
+def _appended(steps: tuple[Step, ...], reported: Sequence[Step]) -> tuple[Step, ...]:
+    """A report that is sent again, or that repeats all steps so far, adds only what is new: its longest beginning that
+    equals the end of the stored steps is skipped."""
+    trimmed = tuple(replace(step, output=step.output[:OUTPUT_LENGTH]) for step in reported)
+    longest = min(len(steps), len(trimmed))
+    shared = next(size for size in range(longest, -1, -1) if steps[len(steps) - size :] == trimmed[:size])
+    return steps + trimmed[shared:]
 
 
 def _state(plan: Plan) -> str:

@@ -1,4 +1,4 @@
-"""The policy table: verdict -> action, mode and reason. The first row that applies decides, and can explain itself."""
+"""The policy table: verdict -> action, mode and reason. The first row that applies decides; ``explain`` says why."""
 
 import hashlib
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from diagnoser.recovery.plan_states import RUNNABLE
 
 
 class PolicyCondition(StrictModel):
-    """Conditions of a row; an absent one holds."""
+    """Conditions of a row; one that is not given always holds."""
 
     types: tuple[FailureType, ...] = ()
     categories: tuple[Category, ...] = ()
@@ -121,7 +121,7 @@ def case_of(diagnosis: Diagnosis, labels: Mapping[str, str] | None = None) -> Po
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy table that is known to be whole. ``hash`` names exactly this table."""
+    """A validated policy table. ``hash`` names exactly this table."""
 
     table: PolicyTable
     hash: str
@@ -133,13 +133,13 @@ class Policy:
 
     def explain(self, case: PolicyCase) -> list[tuple[str, str]]:
         """Each row up to the one that applies, with why it does not hold ("" for the one that does)."""
-        told = []
+        reasons = []
         for row in self.table.rows:
             why = _why_not(row.when, case)
-            told.append((row.id, why))
+            reasons.append((row.id, why))
             if not why:
                 break
-        return told
+        return reasons
 
     def plan(self, id: str, attempt: AttemptKey, diagnosis: Diagnosis, now: float) -> Plan | None:
         """The plan for a diagnosis, None when nothing is to be done. ``id`` must be new."""
@@ -167,12 +167,12 @@ class Policy:
 
     def retries(self, row_id: str) -> int:
         """How often a job may be launched again after the same failure without progress."""
-        row = self._named(row_id)
+        row = self._row_by_id(row_id)
         return self.table.defaults.retries if row is None or row.retries is None else row.retries
 
     def cool_down(self, row_id: str) -> float:
         """Seconds between two launches after the same failure."""
-        row = self._named(row_id)
+        row = self._row_by_id(row_id)
         minutes = row.cool_down_minutes if row else None
         return 60.0 * (self.table.defaults.cool_down_minutes if minutes is None else minutes)
 
@@ -180,14 +180,14 @@ class Policy:
         return next(row for row in self.table.rows if not _why_not(row.when, case))
 
     def _mode(self, row_id: str) -> Mode:
-        row = self._named(row_id)
+        row = self._row_by_id(row_id)
         return (row.mode if row else None) or self.table.defaults.mode
 
-    def _named(self, row_id: str) -> PolicyRow | None:
+    def _row_by_id(self, row_id: str) -> PolicyRow | None:
         return next((row for row in self.table.rows if row.id == row_id), None)
 
 
-_STANDING = {
+_INITIAL = {
     Mode.OBSERVE: (PlanState.ADVISED, PlanReason.OBSERVE),
     Mode.APPROVE: (PlanState.WAITING, PlanReason.NEEDS_APPROVAL),
     Mode.ACT: (PlanState.SENT, PlanReason.ACT),
@@ -195,8 +195,8 @@ _STANDING = {
 
 
 def in_mode(plan: Plan, mode: Mode) -> Plan:
-    """A new plan as a mode lets it begin. What only a person can do is never waited for."""
-    state, reason = _STANDING[mode]
+    """A new plan in the state its mode begins with. An action that only a person can take never waits for approval."""
+    state, reason = _INITIAL[mode]
     if plan.action not in RUNNABLE:
         state, reason = PlanState.ADVISED, PlanReason.FOR_A_PERSON
     return replace(plan, mode=mode, state=state, reason=reason.value)
@@ -223,8 +223,8 @@ def _table_faults(path: str, text: str, table: PolicyTable) -> list[Fault]:
             )
         seen.add(row.id)
     if table.rows[-1].when != PolicyCondition():
-        at = yaml_loader.locate(text, "rows", len(table.rows) - 1)
-        faults.append(Fault(path, at, "the last row must hold always (when: {}), so that every verdict has an action"))
+        line, why = yaml_loader.locate(text, "rows", len(table.rows) - 1), "so that every verdict has an action"
+        faults.append(Fault(path, line, f"the last row must hold always (when: {{}}), {why}"))
     return faults
 
 

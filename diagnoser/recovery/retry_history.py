@@ -1,4 +1,4 @@
-"""Retry history: what happened to a job family with the same failure before, and how far each launch came."""
+"""The retry ledger: earlier launches of a job family that failed in the same way, and how far each came."""
 
 import hashlib
 import re
@@ -11,7 +11,7 @@ HOUR = 3600.0
 STEP, CHECKPOINT, SECONDS, LINES = "step", "checkpoint", "seconds", "lines"
 EXACT = frozenset({STEP, CHECKPOINT})
 FURTHER = 1.5
-"""Elapsed time and volume vary from launch to launch: only this much more counts as progress."""
+"""Elapsed time and log volume vary between launches: only this many times as much counts as progress."""
 
 _DIGITS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
@@ -33,9 +33,9 @@ def progress(diagnosis: Diagnosis, attempt: Attempt) -> tuple[str, float]:
     """(measure, how far the attempt came): training steps, else checkpoint events, else elapsed seconds, else lines."""
     if diagnosis.step is not None:
         return STEP, float(diagnosis.step)
-    saved = [event.step for event in attempt.events if event.kind is EventKind.CHECKPOINT and event.step is not None]
-    if saved:
-        return CHECKPOINT, float(max(saved))
+    steps = [event.step for event in attempt.events if event.kind is EventKind.CHECKPOINT and event.step is not None]
+    if steps:
+        return CHECKPOINT, float(max(steps))
     elapsed = (attempt.ended or attempt.last_line) - attempt.opened
     if elapsed > 0:
         return SECONDS, elapsed
@@ -43,7 +43,7 @@ def progress(diagnosis: Diagnosis, attempt: Attempt) -> tuple[str, float]:
 
 
 def went_on(now: Plan, before: Plan) -> bool:
-    """Whether this launch came further than the one before. Different measures cannot be compared: no."""
+    """Whether this launch came further than the one before; False when their measures of progress differ."""
     return further(now.progress, before.progress)
 
 
@@ -62,35 +62,35 @@ def same_step(now: Plan, before: Plan) -> bool:
 def failures(plan: Plan, past: Iterable[Plan]) -> list[Plan]:
     """Earlier launches of the family that failed in the same way, oldest first."""
     return [
-        one
-        for one in past
-        if (one.family, one.fingerprint) == (plan.family, plan.fingerprint)
-        and one.state is not PlanState.SUPERSEDED
-        and (one.job, one.attempt) != (plan.job, plan.attempt)
+        old
+        for old in past
+        if (old.family, old.fingerprint) == (plan.family, plan.fingerprint)
+        and old.state is not PlanState.SUPERSEDED
+        and (old.job, old.attempt) != (plan.job, plan.attempt)
     ]
 
 
 def launches_without_progress(plan: Plan, earlier: Sequence[Plan]) -> int:
     """How often the job was launched again after this failure without getting any further."""
     count, later = 0, plan
-    for one in reversed(earlier):
-        if went_on(later, one):
+    for previous in reversed(earlier):
+        if went_on(later, previous):
             break
-        count += one.state in ACTING
-        later = one
+        count += previous.state in ACTING
+        later = previous
     return count
 
 
 def evictions(plan: Plan, node: str, past: Iterable[Plan]) -> int:
     """How often this failure took this node out before, in any family."""
-    return sum(one.fingerprint == plan.fingerprint and node in one.drained for one in past)
+    return sum(old.fingerprint == plan.fingerprint and node in old.drained for old in past)
 
 
 def seen_on(plan: Plan, node: str, past: Iterable[Plan]) -> int:
     """How often this failure was first suspected on this node before, in any family."""
-    alike = (one for one in past if one.fingerprint == plan.fingerprint and one.state is not PlanState.SUPERSEDED)
-    return sum(one.suspects[:1] == (node,) and (one.job, one.attempt) != (plan.job, plan.attempt) for one in alike)
+    alike = (old for old in past if old.fingerprint == plan.fingerprint and old.state is not PlanState.SUPERSEDED)
+    return sum(old.suspects[:1] == (node,) and (old.job, old.attempt) != (plan.job, plan.attempt) for old in alike)
 
 
 def launches_last_hour(past: Iterable[Plan], cluster: str, now: float) -> int:
-    return sum(one.cluster == cluster and one.state in ACTING and one.created > now - HOUR for one in past)
+    return sum(plan.cluster == cluster and plan.state in ACTING and plan.created > now - HOUR for plan in past)

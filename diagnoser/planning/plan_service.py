@@ -1,4 +1,4 @@
-"""Runs what people and executors command on stored plans."""
+"""Runs the commands of people and executors on stored plans."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from diagnoser.ports import PlanTransition, RecoveryStore, WakeSignal
 
 @dataclass(frozen=True, slots=True)
 class PlanService:
-    """outbox: told when there may be a message to send."""
+    """outbox: notified when there may be a message to send."""
 
     store: RecoveryStore
     commands: PlanCommands

@@ -30,8 +30,8 @@ ALERT_LIFE = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a verdict leads to. plan: a proposal, None where nothing can be done; transition: what the store makes of it
-    when it knows what happened before. messages: what people are told of the verdict itself.
+    """What a verdict leads to. plan: a proposal, None where nothing can be done; transition: how the store settles it
+    against what happened before. messages: alerts about the verdict itself.
     """
 
     record: DiagnosisRecord
@@ -57,13 +57,13 @@ class DecisionPlanner:
     redact: Callable[[str], str]
 
     def decide(self, claim: Claim, diagnosis: Diagnosis, now: float) -> Decision:
-        """What is stored and sent for a verdict."""
+        """What to store and to send for a verdict."""
         record = DiagnosisRecord(self.make_id(now), claim.attempt.key, claim.attempt.revision, now, True, diagnosis)
         messages = (self._alert(record),) if self.chat else ()
         return Decision(record, self._plan(claim, record), messages, self._transition(record))
 
     def _transition(self, record: DiagnosisRecord) -> PlanTransition:
-        """Holds the plan of a record against what happened before, and announces it when it may act."""
+        """Applies the guardrails to the plan of a record, and announces it when it may act."""
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             result = guardrails.apply_guardrails(self.policy, plan, history, record.created)
@@ -78,11 +78,11 @@ class DecisionPlanner:
 
     def announce(self, plan: Plan, record: DiagnosisRecord | None) -> tuple[OutboxMessage, ...]:
         """The webhook's copy of a plan that may act now; in mode act also one that only a person can carry out."""
-        told = plan.state is PlanState.SENT or (plan.action not in RUNNABLE and plan.mode is Mode.ACT)
-        return (_recovery(plan, record, self.redact),) if self.webhook and told and record else ()
+        is_announced = plan.state is PlanState.SENT or (plan.action not in RUNNABLE and plan.mode is Mode.ACT)
+        return (_recovery_message(plan, record, self.redact),) if self.webhook and is_announced and record else ()
 
     def alert_plan(self, plan: Plan, now: float) -> tuple[OutboxMessage, ...]:
-        """Tell people how a plan stands. Once for each state."""
+        """Alert people to the state of a plan, once for each state."""
         if not self.chat:
             return ()
         key = f"alert-{plan.id}-{plan.state}-{len(plan.history)}"
@@ -110,22 +110,18 @@ class DecisionPlanner:
 
     def _alert(self, record: DiagnosisRecord) -> OutboxMessage:
         """One alert for one verdict: a later revision that says the same is not sent again."""
-        found = record.diagnosis
-        said = "\0".join(
-            (record.attempt.job, str(record.attempt.number), found.outcome, found.type, found.recovery.action)
-        )
-        key = "alert-" + hashlib.sha256(said.encode()).hexdigest()[:24]
-        body = slack.slack_message(
-            found, job=record.attempt.job, attempt=record.attempt.number, link=self._link(record.id), redact=self.redact
-        )
+        attempt, diagnosis, link = record.attempt, record.diagnosis, self._link(record.id)
+        parts = (attempt.job, str(attempt.number), diagnosis.outcome, diagnosis.type, diagnosis.recovery.action)
+        key = "alert-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+        body = slack.slack_message(diagnosis, job=attempt.job, attempt=attempt.number, link=link, redact=self.redact)
         return OutboxMessage(
             key, MessageKind.SLACK, "slack", orjson.dumps(body), record.created, record.created + ALERT_LIFE
         )
 
 
-def _recovery(plan: Plan, record: DiagnosisRecord, redact: Callable[[str], str]) -> OutboxMessage:
-    """The body that the cluster's side gets: an event as the Standard Webhooks scheme shapes it."""
-    found = record.diagnosis
+def _recovery_message(plan: Plan, record: DiagnosisRecord, redact: Callable[[str], str]) -> OutboxMessage:
+    """The body that the cluster's side receives: an event in the shape of the Standard Webhooks scheme."""
+    diagnosis = record.diagnosis
     body = {
         "type": "recovery.plan",
         "timestamp": datetime.fromtimestamp(plan.created, UTC).isoformat(),
@@ -142,14 +138,14 @@ def _recovery(plan: Plan, record: DiagnosisRecord, redact: Callable[[str], str])
             "expires": datetime.fromtimestamp(plan.expires, UTC).isoformat(),
             "diagnosis": {
                 "id": record.id,
-                "outcome": found.outcome,
-                "category": found.category,
-                "type": found.type,
-                "confidence": found.confidence,
-                "decided_by": found.decided_by,
-                "root_line": redact(found.root_cause.text) if found.root_cause else None,
-                "rank": found.root_cause.rank if found.root_cause else None,
-                "node": found.root_cause.node if found.root_cause else None,
+                "outcome": diagnosis.outcome,
+                "category": diagnosis.category,
+                "type": diagnosis.type,
+                "confidence": diagnosis.confidence,
+                "decided_by": diagnosis.decided_by,
+                "root_line": redact(diagnosis.root_cause.text) if diagnosis.root_cause else None,
+                "rank": diagnosis.root_cause.rank if diagnosis.root_cause else None,
+                "node": diagnosis.root_cause.node if diagnosis.root_cause else None,
             },
         },
     }

@@ -27,7 +27,7 @@ LEASE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """What an executor tells. state: SENT while it goes on, else how it ended."""
+    """What an executor reports. state: SENT while it is at work, else how it ended."""
 
     token: str
     state: PlanState
@@ -39,9 +39,9 @@ class PlanReport:
 
 @dataclass(frozen=True, slots=True)
 class PlanCommands:
-    """Each method gives the transition for one command at one time.
+    """Each method returns the transition for one command at one time.
 
-    lease: seconds that an executor holds a plan without a word.
+    lease: seconds that an executor holds a plan without reporting.
     """
 
     policy: Policy
@@ -49,7 +49,7 @@ class PlanCommands:
     lease: float = LEASE_SECONDS
 
     def approve(self, record: DiagnosisRecord | None, by: str, comment: str, now: float) -> PlanTransition:
-        """record: the diagnosis that the plan follows from, told to the webhook with it."""
+        """record: the diagnosis that the plan follows from, sent to the webhook with it."""
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             life = 60.0 * self.policy.table.defaults.expires_minutes
@@ -65,7 +65,7 @@ class PlanCommands:
         return transition
 
     def report(self, report: PlanReport, now: float) -> PlanTransition:
-        """Progress renews the lease; an end that was not reached alerts."""
+        """Progress renews the lease; a plan that failed raises an alert."""
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             lease = plan_states.prove(plan, report.token)
@@ -90,10 +90,10 @@ class PlanCommands:
         return transition
 
     def check_next(self, token: str, nodes: Sequence[str], now: float) -> PlanTransition:
-        """Begin the node check, or go on with it. nodes: of the job, used when the check begins."""
+        """Begin the node check, or continue it. nodes: of the job, used when the check begins."""
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            plan = self._at_work(plan, token, now)
+            plan = self._renewed(plan, token, now)
             if plan.check is None:
                 begun = plan_states.with_note(
                     plan, by=plan_states.DIAGNOSER, why=f"node check of {len(nodes)} nodes begun", now=now
@@ -104,26 +104,26 @@ class PlanCommands:
         return transition
 
     def check_results(self, token: str, round: int, results: Sequence[PairResult], now: float) -> PlanTransition:
-        """Take over results; the verdict names the plan's nodes, unless a guardrail says no."""
+        """Store results; a verdict names the plan's nodes, within the guardrails."""
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            plan = self._at_work(plan, token, now)
+            plan = self._renewed(plan, token, now)
             if plan.check is None:
                 raise Conflict(f"the node check of plan {plan.id} has not begun: ask for its first round")
             check = node_check.record(plan.check, round, results)
             after = replace(plan, check=check)
             if check.verdict is None or plan.check.verdict is not None:
                 return TransitionResult(after)
-            return self._judged(after, check, history, now)
+            return self._with_verdict(after, check, history, now)
 
         return transition
 
     def hold_for_operator(self, mark: NodeEvent, now: float) -> PlanTransition:
-        """A person has taken a node in hand: a plan that names it and that nobody carries out yet is held."""
+        """A person is handling a node: a plan that names it and that no executor works on yet is held."""
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            begun = plan.lease is not None and plan.lease.until > now
-            if mark.node not in plan.nodes or begun or plan.state not in (PlanState.SENT, PlanState.WAITING):
+            is_claimed = plan.lease is not None and plan.lease.until > now
+            if mark.node not in plan.nodes or is_claimed or plan.state not in (PlanState.SENT, PlanState.WAITING):
                 return TransitionResult(plan)
             why = f"{mark.node} was {mark.kind} by a person: it is left alone"
             held = plan_states.with_state(
@@ -142,23 +142,23 @@ class PlanCommands:
 
         return transition
 
-    def _at_work(self, plan: Plan, token: str, now: float) -> Plan:
+    def _renewed(self, plan: Plan, token: str, now: float) -> Plan:
         """The plan with its lease renewed. Raises Conflict when the token does not hold it."""
         plan_states.prove(plan, token)
         return plan_states.progress(plan, (), drained=(), requeued="", until=now + self.lease)
 
-    def _judged(self, plan: Plan, check: NodeCheck, history: ClusterHistory, now: float) -> TransitionResult:
-        """The verdict becomes the plan's nodes. What a person handles stays theirs; the breaker may want approval."""
-        assert check.verdict is not None, "the caller has looked"
+    def _with_verdict(self, plan: Plan, check: NodeCheck, history: ClusterHistory, now: float) -> TransitionResult:
+        """The faulty nodes become the plan's, less those that a person handles; the breaker may demand approval."""
+        assert check.verdict is not None, "the caller has checked"
         verdict, hours = check.verdict, self.policy.table.ledger.person_hours
         theirs = breaker.handled(verdict.faulty, history, now, hours)
         if theirs:
             faulty = tuple(node for node in verdict.faulty if node not in theirs)
             reason = f"{verdict.reason}; left to the person who handles them: {', '.join(theirs)}"
             verdict = replace(verdict, faulty=faulty, reason=reason)
-        named = replace(plan, nodes=verdict.faulty, check=replace(check, verdict=verdict))
-        named = plan_states.with_note(named, by=plan_states.DIAGNOSER, why=f"node check: {verdict.reason}", now=now)
-        return self._within_breaker(named, history, now)
+        judged = replace(plan, nodes=verdict.faulty, check=replace(check, verdict=verdict))
+        judged = plan_states.with_note(judged, by=plan_states.DIAGNOSER, why=f"node check: {verdict.reason}", now=now)
+        return self._within_breaker(judged, history, now)
 
     def _within_breaker(self, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
         if not plan.nodes or plan.history[-1].state is not PlanState.SENT:
@@ -168,15 +168,17 @@ class PlanCommands:
         if trip is None and not tripped:
             return TransitionResult(plan)
         why = trip.reason if trip else f"the breaker of {', '.join(sorted(tripped))} is open"
-        waits = plan_states.with_state(
+        paused = plan_states.with_state(
             plan, PlanState.WAITING, PlanReason.BREAKER, by=plan_states.DIAGNOSER, why=why, now=now
         )
-        waits = replace(waits, lease=None)
-        return TransitionResult(waits, trips=(trip,) if trip else (), messages=self.planner.alert_plan(waits, now))
+        paused = replace(paused, lease=None)
+        return TransitionResult(paused, trips=(trip,) if trip else (), messages=self.planner.alert_plan(paused, now))
 
 
 def _drained(before: Plan, after: Plan, executor: str, now: float) -> tuple[NodeEvent, ...]:
-    """Nodes that this report says were taken out."""
-    news = [node for node in after.drained if node not in before.drained]
+    """The nodes that this report adds to those taken out."""
+    added = [node for node in after.drained if node not in before.drained]
     why = f"plan {after.id} by {executor}"
-    return tuple(NodeEvent(after.cluster, node, NodeEventKind.CORDONED, NodeActor.DIAGNOSER, now, why) for node in news)
+    return tuple(
+        NodeEvent(after.cluster, node, NodeEventKind.CORDONED, NodeActor.DIAGNOSER, now, why) for node in added
+    )

@@ -1,4 +1,4 @@
-"""What a worker does between two looks for due attempts: merge deltas, drop old logs, end plans whose time is over.
+"""What a worker does between two searches for due attempts: merge deltas, drop old logs, expire plans.
 
 Each step is idempotent: all replicas do it, and the loser of a race changes nothing.
 """
@@ -20,14 +20,14 @@ EXPIRED_AT_ONCE = 100
 
 
 class MaintenanceStore(LogStore, RecoveryStore, Protocol):
-    """The part of the store that is kept in order."""
+    """The part of the store that maintenance needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionConfig:
-    """An attempt with more than ``crowd`` deltas is compacted, ``at_once`` attempts in one go; one that cannot be is
-    tried again after ``retry`` seconds. node_log_hours: for so many hours of arrival logs of nodes are kept.
-    baseline_hours: for so many hours a clean run is remembered.
+    """An attempt with more than ``crowd`` deltas is compacted, ``at_once`` attempts in one go; one that fails to merge
+    is tried again after ``retry`` seconds. node_log_hours: how long logs of nodes are kept, by hours of arrival.
+    baseline_hours: how long clean runs are kept.
     """
 
     crowd: int = 256
@@ -51,7 +51,7 @@ class Maintenance:
         self._plans = plans
         self._clock = clock
         self._config = config
-        self._unmergeable: dict[AttemptKey, float] = {}  # -> when to try again
+        self._unmergeable: dict[AttemptKey, float] = {}  # key -> when to try again
         self._swept = 0  # the newest part of node logs at the last sweep
         self._log = structlog.get_logger()
 
@@ -80,7 +80,7 @@ class Maintenance:
         await self._store.compact(key, merged, [delta.id for delta in stored])
 
     async def _drop_old_parts(self) -> None:
-        """Logs of nodes are kept for a time only; there is something to drop once an hour."""
+        """Drop expired node logs and clean runs. They are stored by the hour, so once an hour is enough."""
         newest = node_logs.hour_of(self._clock())
         if newest > self._swept:
             await self._store.drop_parts(NODE_LOG, newest - self._config.node_log_hours)

@@ -1,7 +1,7 @@
-"""The only way anything leaves the service: claims due effects, sends them, records how it went, backs off.
+"""The only way anything leaves the service: claims due messages, sends them, records the result, backs off.
 
-At least once: a crash between the send and its record sends again, under the same key, which receivers take as the
-identity. No database transaction is open while an effect is under way.
+At least once: a crash between the send and its record sends again, under the same key, by which receivers recognise
+duplicates. No database transaction is open while a message is being sent.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ ERROR_LENGTH = 500
 
 
 class DeliveryResult(StrEnum):
-    """Why an effect stands as it does after a try."""
+    """How a try to deliver a message ended."""
 
     DELIVERED = "delivered"
-    NOT_NOW = "not_now"  # the receiver or the way to it is down: another try can help
+    NOT_NOW = "not_now"  # the receiver or the way to it is down: another try may help
     REFUSED = "refused"  # another try cannot help
     TOO_SLOW = "too_slow"
     SENDER_FAILED = "sender_failed"  # a fault of our own: tried again
@@ -65,26 +65,26 @@ _EXPIRED = _Result("expired", "expired", DeliveryResult.TOO_LATE, "expired befor
 
 
 class Spacing:
-    """Keeps sends to one target apart. Who comes too early gets a place in the row, and passes when it comes again."""
+    """Spaces out sends to one target. A message that comes too early gets a slot, and passes when it returns."""
 
     def __init__(self, rates: Mapping[str, float]) -> None:
         self._rates = rates
         self._free: dict[str, float] = {}
-        self._places: dict[str, float] = {}
+        self._slots: dict[str, float] = {}
 
     def wait(self, effect: OutboxMessage, now: float) -> float:
         """Seconds until this effect may be sent; 0 when it may go now."""
         rate = self._rates.get(effect.target)
         if rate is None:
             return 0.0
-        place = self._places.pop(effect.key, None)
-        if place is None:
-            place = max(now, self._free.get(effect.target, 0.0))
-            self._free[effect.target] = place + 1.0 / rate
-        if place <= now:
+        slot = self._slots.pop(effect.key, None)
+        if slot is None:
+            slot = max(now, self._free.get(effect.target, 0.0))
+            self._free[effect.target] = slot + 1.0 / rate
+        if slot <= now:
             return 0.0
-        self._places[effect.key] = place
-        return place - now
+        self._slots[effect.key] = slot
+        return slot - now
 
 
 class Outbox:
@@ -111,7 +111,7 @@ class Outbox:
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
-        """Until it is cancelled. A database that is away is waited for."""
+        """Until it is cancelled. Waits while the database is down."""
         while True:
             try:
                 if await self.step():
@@ -123,7 +123,7 @@ class Outbox:
     async def step(self) -> int:
         """One round over what is due: the number of effects that were handled. Raises Unavailable."""
         due = await self._store.claim_messages(self._clock(), self._pace.lease, self._pace.at_once)
-        await asyncio.gather(*(self._handle(one) for one in due))
+        await asyncio.gather(*(self._handle(message) for message in due))
         return len(due)
 
     async def _handle(self, due: DueMessage) -> None:
@@ -140,7 +140,7 @@ class Outbox:
         except Unavailable as error:  # the lease ends by itself, then the effect is sent again
             self._log.warning("effect_unsettled", key=due.message.key, error=str(error))
             return
-        self._tell(due, result)
+        self._report(due, result)
 
     async def _try(self, effect: OutboxMessage) -> _Result:
         sender = self._senders.get(effect.kind)
@@ -162,12 +162,12 @@ class Outbox:
         return _SENT
 
     def _retry_at(self, due: DueMessage, result: _Result) -> float:
-        """Never before the receiver wants it, never after the expiry: that is when it is given up."""
+        """Never before the receiver's own retry time, never after the expiry, when the message is given up."""
         longest = min(self._pace.longest, self._pace.first * 2.0 ** min(due.tries, 60))
         wait = max(self._rng.uniform(0.0, longest), result.retry_after or 0.0)
         return min(self._clock() + wait, due.message.expires)
 
-    def _tell(self, due: DueMessage, result: _Result) -> None:
+    def _report(self, due: DueMessage, result: _Result) -> None:
         self._metrics.outbox_deliveries.labels(due.message.kind, result.label).inc()
         level = self._log.info if result.state == "sent" else self._log.warning
         level(

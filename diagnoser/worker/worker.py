@@ -1,4 +1,4 @@
-"""Claims attempts that are due, diagnoses them, and saves verdict, plan and effects in one transaction.
+"""Claims attempts that are due, diagnoses them, and saves verdict, plan and messages in one transaction.
 
 A worker that dies loses nothing: its lease ends and another one starts over. Two workers never save for one claim.
 """
@@ -61,10 +61,10 @@ class ShadowEvaluation(Protocol):
     """``learning.shadow_evaluation.ShadowEvaluator``. Neither method raises."""
 
     async def confirm_from_recovery(self, claim: Claim, record: DiagnosisRecord) -> None:
-        """What a verdict proves about an earlier one; stored before the verdict itself is saved, idempotent."""
+        """Store what a verdict proves about an earlier one, before the verdict itself is saved. Idempotent."""
 
     async def observe(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> None:
-        """What rules on trial would have said of a verdict that was saved."""
+        """Count what rules on trial would have said about a verdict that was saved."""
 
 
 class ModelStage(Protocol):
@@ -97,12 +97,12 @@ class ClaimResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """Seconds, except claims_max and llm_stages_max: attempts at one time. timing: when an attempt is due.
+    """In seconds, except claims_max and llm_stages_max: attempts at one time. timing: when an attempt is due.
 
     lease: how long a claim holds; renewed while the work lasts. A claim that failed waits ``lease * 2**tries``, at
     most ``backoff_max``. llm_deadline: of one run of the model's stage. poll: the longest sleep. hang_check_idle: a run
-    that has printed nothing for so long is looked at, each time the silence has doubled; ``hang_check_interval``: time
-    between two searches for such runs.
+    that has printed nothing for this long is checked, and again each time the silence has doubled;
+    hang_check_interval: time between two searches for such runs.
     """
 
     timing: Timing
@@ -137,7 +137,7 @@ class Worker:
         metrics: Metrics,
         config: WorkerConfig,
     ) -> None:
-        """attempts_due: tells that an attempt may be due. outbox: is told when there may be a message to send."""
+        """attempts_due: signals that an attempt may be due. outbox: notified when there may be a message to send."""
         self._store = store
         self._logs = logs
         self._context = context
@@ -158,7 +158,7 @@ class Worker:
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
-        """Until it is cancelled. A database that is away is waited for."""
+        """Until it is cancelled. Waits while the database is down."""
         try:
             while True:
                 await self._round()
@@ -178,7 +178,7 @@ class Worker:
         return len(claims)
 
     async def finish(self) -> None:
-        """Wait for the model's stages that are under way."""
+        """Wait for the LLM stages that are under way."""
         await asyncio.gather(*self._llm_tasks, return_exceptions=True)
 
     async def _round(self) -> None:
@@ -212,7 +212,7 @@ class Worker:
             await self._put_off(claim)
 
     async def _process(self, claim: Claim) -> ClaimResult:
-        """HOT PATH 2, from the stored log to the verdict that is published, and to what is learned from it."""
+        """HOT PATH 2, from the stored log to the published verdict, and to what is learned from it."""
         started, key = self._clock(), claim.attempt.key
         log = await self._logs.load(key)
         facts = await self._context.facts(claim, log)
@@ -265,8 +265,8 @@ class Worker:
     def _start_llm_stage(self, claim: Claim, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> None:
         if self._llm_stage is None:
             return
-        kept = None if self._llm_seats.locked() else log  # who has to wait for a seat holds no log text
-        task = asyncio.create_task(self._run_llm_stage(self._llm_stage, claim, record, kept, facts))
+        loaded = None if self._llm_seats.locked() else log  # a task waiting for a seat holds no log text
+        task = asyncio.create_task(self._run_llm_stage(self._llm_stage, claim, record, loaded, facts))
         self._llm_tasks.add(task)
         task.add_done_callback(self._llm_tasks.discard)
 
@@ -305,7 +305,7 @@ class Worker:
         return await self._store.claim_silent(now, config.hang_check_idle, config.lease, config.claims_max)
 
     def _next_look(self, claim: Claim) -> float:
-        """When the silence of a sound run will have doubled; at once for what was claimed for a fatal line."""
+        """When the silence of a sound run will have doubled; at once for a run that was claimed for a fatal line."""
         attempt, now = claim.attempt, self._clock()
         idle = max(self._config.hang_check_idle, now - attempt.last_line)
         return 0.0 if attempt.fatal is not None else now + idle

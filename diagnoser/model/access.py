@@ -7,8 +7,8 @@ from enum import StrEnum
 class Scope(StrEnum):
     """What a token may do. Each includes those before it.
 
-    execute: what an agent needs: ship logs, tell of jobs and nodes, carry out plans. write: also decide, as a person
-    does: approve and refuse plans, reset breakers, say whether a verdict is right.
+    execute: what an agent needs: ship logs, report jobs and nodes, carry out plans. write: also what a person decides:
+    approve and refuse plans, reset breakers, confirm or correct verdicts.
     """
 
     READ = "read"
@@ -22,7 +22,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """``name`` tells tokens apart in logs; ``secret`` is what the caller shows."""
+    """``name`` identifies the token in logs; ``secret`` is what the caller sends."""
 
     name: str
     secret: str = field(repr=False)

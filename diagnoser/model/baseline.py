@@ -24,7 +24,7 @@ class CleanRun:
     """What one clean run printed.
 
     name: ``<job>/<attempt>``. lines: of its whole log. counts: shape -> lines of it.
-    unmatched: messages that no clean run before it had in this shape, one a shape.
+    unmatched: messages whose shape no earlier clean run had, one per shape.
     filters: all that the family had learned when this was stored. asked: when a model was last asked for more.
     """
 
@@ -48,7 +48,7 @@ class Baseline:
 class NewLine:
     """The first line of a shape that is new. count: lines of the shape.
 
-    usual: how many a clean run of this length prints at most; 0 where none prints it.
+    usual: most that a clean run of this length prints; 0 where none prints it.
     """
 
     line: Line
@@ -58,9 +58,9 @@ class NewLine:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """A run against the clean runs of its family. runs: how many; 0: nothing is known.
+    """A run compared with the clean runs of its family. runs: how many; 0: none is known.
 
-    new: what tells most first. known: (number, stream) of kept lines that clean runs print as well.
+    new: the most telling first. known: (number, stream) of kept lines that clean runs print as well.
     """
 
     runs: int = 0

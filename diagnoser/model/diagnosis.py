@@ -128,4 +128,4 @@ class Diagnosis:
     grounds: DecisionBasis = DecisionBasis()
     step: int | None = None  # the last training step that the log shows
     rollback: Rollback | None = None  # only when the loss diverged
-    new_lines: tuple[EvidenceLine, ...] = ()  # that no clean run of the job family printed, in order of the log
+    new_lines: tuple[EvidenceLine, ...] = ()  # those that no clean run of the job family printed, in log order

@@ -1,4 +1,4 @@
-"""Every error that leaves a module, drawn once.
+"""The tree of every error that leaves a module.
 
 DiagnoserError
 ├── BadInput            the caller sent something that cannot be used        -> 400
@@ -13,7 +13,7 @@ DiagnoserError
 ├── LogRefused          a log file that may not be read, in the words of an attribution service
 ├── RuleFaults          faults of rule, filter, policy or prompt files, all at once
 ├── ModelFailed         the language model gave no usable answer (carries the reason)
-└── DeliveryError       an effect did not arrive; knows itself whether another try can help
+└── DeliveryError       a message was not delivered; ``permanent`` says that another try cannot help
 """
 
 from dataclasses import dataclass
@@ -102,7 +102,7 @@ class Fault:
 
 
 class RuleFaults(DiagnoserError):
-    """All faults of a set of files, so that a person mends them in one go."""
+    """All faults of a set of files, so that a person can fix them in one go."""
 
     title = "Faulty rule files"
 
@@ -130,7 +130,7 @@ class ModelFailure(StrEnum):
 
 
 class ModelFailed(DiagnoserError):
-    """retry_after: the server's own wish in seconds, when it gave one."""
+    """retry_after: seconds that the server asked to wait, when it did."""
 
     title = "The language model gave no usable answer"
 
@@ -141,9 +141,9 @@ class ModelFailed(DiagnoserError):
 
 
 class DeliveryError(DiagnoserError):
-    """An effect did not arrive. ``permanent`` tells the outbox that another try cannot help.
+    """A message was not delivered. ``permanent`` tells the outbox that another try cannot help.
 
-    ``retry_after`` is the receiver's own wish in seconds, when it gave one.
+    ``retry_after``: seconds that the receiver asked to wait, when it did.
     """
 
     title = "Not delivered"

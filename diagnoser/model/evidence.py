@@ -14,7 +14,7 @@ class Mark(IntEnum):
     SAMPLE = 2  # one of the few samples of a routine template
     EDGE = 3  # among the first or last lines of its stream or rank
     NOVEL = 4  # rare shape
-    SEVERITY = 5  # says itself that it is an error or a warning
+    SEVERITY = 5  # labels itself an error or a warning
     TRACEBACK = 6  # part of a traceback or of a native stack
     ANCHOR = 7  # carries a rule's anchor
 
@@ -63,13 +63,13 @@ class Traceback:
 class StackKind(StrEnum):
     NATIVE = "native"  # C++ frames: c10, glog, gdb, glibc, Open MPI
     JAVA = "java"  # the JVM, and what wraps one
-    NCCL = "nccl"  # the way of an error code through NCCL's sources
+    NCCL = "nccl"  # the path of an error code through NCCL's sources
     TABLE = "table"  # one child in torchelastic's table of failures
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A stack that is no Python traceback, joined for one rank (or for one process, where the rank is not known: -1).
+    """A stack other than a Python traceback, joined for one rank (or for one process, where the rank is unknown: -1).
 
     exception, message: as far as printed. raised: index into ``Evidence.lines`` of the line that says what is wrong.
     frames: innermost first. cause: index into ``Evidence.stacks`` of the stack that this one follows from, or -1.
@@ -154,27 +154,27 @@ class Placement:
 
 
 def rank_nodes(lines: Sequence[Line], placements: Iterable[Placement]) -> dict[int, str]:
-    """rank -> node: of the largest communicator first, else from whom a rank's lines came."""
+    """rank -> node: by the placement of the largest communicator, else by the node that sent the rank's lines."""
     nodes = {line.rank: line.node for line in reversed(lines) if line.rank >= 0 and line.node}
-    best = sorted(placements, key=lambda one: (one.weight, one.number, one.node))
-    nodes.update({one.rank: one.node for one in best})
+    ranked = sorted(placements, key=lambda placement: (placement.weight, placement.number, placement.node))
+    nodes.update({placement.rank: placement.node for placement in ranked})
     return dict(sorted(nodes.items()))
 
 
 class Cap(StrEnum):
-    """A bound of what is held of an attempt. Whatever goes over it is counted."""
+    """A limit of what is kept of an attempt. What exceeds it is counted."""
 
     SHAPES = "shapes"  # of lines
     LINES = "lines"  # kept verbatim
     VOICES = "voices"  # ranks, or processes where a line does not tell its rank
     SERIES = "series"  # of progress
-    NODES = "nodes"  # told for ranks
+    NODES = "nodes"  # that ranks run on
     TEMPLATES = "templates"
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What a reader of the evidence does not see: the service never hides what it cut. caps: those it reached."""
+    """What is missing from the evidence: the service never hides what it cut. caps: those that were reached."""
 
     lines: int = 0
     why: str = ""
@@ -194,7 +194,7 @@ class Evidence:
     """All that later stages see of a log.
 
     lines: in order of time (corrected), then stream, then number. ends: the last line number of each stream.
-    rank_nodes: rank -> node as the log itself shows it, all launches together. placements: what tells it, one by one.
+    rank_nodes: rank -> node as the log itself shows it, all launches together. placements: the lines that say so.
     """
 
     lines: tuple[Line, ...] = ()
@@ -211,16 +211,16 @@ class Evidence:
 
 
 def in_order(evidence: Evidence, lines: Sequence[Line]) -> Evidence:
-    """The evidence with ``lines``, its own one by one with other times, in the order of those."""
+    """The evidence in the order of new times. lines: its own lines, one by one, with those times."""
     order = sorted(range(len(lines)), key=lambda old: (lines[old].time, lines[old].stream, lines[old].number))
-    moved = {old: new for new, old in enumerate(order)}
+    new_index = {old: new for new, old in enumerate(order)}
     traces = (
-        replace(one, lines=tuple(map(moved.__getitem__, one.lines)), raised=moved[one.raised])
-        for one in evidence.tracebacks
+        replace(trace, lines=tuple(map(new_index.__getitem__, trace.lines)), raised=new_index[trace.raised])
+        for trace in evidence.tracebacks
     )
     stacks = (
-        replace(one, lines=tuple(map(moved.__getitem__, one.lines)), raised=moved[one.raised])
-        for one in evidence.stacks
+        replace(stack, lines=tuple(map(new_index.__getitem__, stack.lines)), raised=new_index[stack.raised])
+        for stack in evidence.stacks
     )
-    kept = tuple(lines[old] for old in order)
-    return replace(evidence, lines=kept, tracebacks=tuple(traces), stacks=tuple(stacks))
+    ordered = tuple(lines[old] for old in order)
+    return replace(evidence, lines=ordered, tracebacks=tuple(traces), stacks=tuple(stacks))

@@ -1,4 +1,4 @@
-"""What people say about a verdict, and what is remembered of it."""
+"""Feedback of people on verdicts, and the incidents that are stored from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class FeedbackVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What a person says about a diagnosis. type, root_line, node: what is right, None where the machine was.
+    """What a person says about a diagnosis. type, root_line, node: the correct value, None where it was right.
 
     The newest one counts; the others stay as history.
     """
@@ -33,7 +33,7 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What is told of a failure to find it again, without what differs from run to run.
+    """What identifies a failure when it comes again, without what differs from run to run.
 
     message: root line, or the lines that complain. chain: types, root first. frames: innermost first.
     """

@@ -21,7 +21,7 @@ LOADED = (LearnedState.SHADOW, LearnedState.ACTIVE)
 
 
 class HitVerdict(StrEnum):
-    """What became known about an attempt in which a rule hit, or would have."""
+    """Whether a rule was right about an attempt in which it hit, or would have."""
 
     OPEN = "open"
     CONFIRMED = "confirmed"
@@ -30,7 +30,7 @@ class HitVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """One test of a proposed rule. reason: what was looked at and found, also when it passed."""
+    """One test of a proposed rule. reason: what was checked and found, also when it passed."""
 
     name: str
     passed: bool

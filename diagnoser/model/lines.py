@@ -3,20 +3,19 @@
 from dataclasses import dataclass
 
 JOB_ID = r"^[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,199}$"
-"""What a job may be called: what schedulers make, and what fits into one part of a URL."""
+"""Allowed job ids: those that schedulers make and that fit into one segment of a URL."""
 
 NODE_SOURCES = frozenset({"kernel", "dmesg", "syslog", "scheduler"})
 """Sources whose lines speak of a node: sent without a job they belong to it, and to no attempt."""
 
 NODE_LOG = "~node/"
 
-
 CLEAN_RUNS = "~runs/"
 """Before the name of a job family: what its clean runs print is stored under it."""
 
 
 def node_log_id(cluster: str, node: str) -> str:
-    """Under which name the log of a node is stored: no job can have it. Short and full host names are one node."""
+    """The name under which the log of a node is stored; no job can have it. Short and full host names are one node."""
     short = node if node.replace(".", "").isdecimal() else node.partition(".")[0]
     return f"{NODE_LOG}{cluster}/{short}"
 
@@ -41,7 +40,7 @@ class LineBlock:
     first: number of the first line in its stream (1-based).
     times: one time a line (seconds since the epoch, NaN where unknown), or None when the format carries none.
     received: when the block arrived (seconds since the epoch).
-    missing: bytes that were taken from the middle of its long lines before.
+    missing: bytes that were cut from the middle of its long lines earlier.
     """
 
     stream: Stream

@@ -1,4 +1,4 @@
-"""What recovery wants done, by whom, and how far it is; and what leaves the service."""
+"""Recovery plans, who carries them out and how far they are; and the messages that leave the service."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from diagnoser.model.taxonomy import Action
 
 
 class Mode(StrEnum):
-    """How far an action may go by itself."""
+    """How far an action may go without a person."""
 
     OBSERVE = "observe"
     APPROVE = "approve"
@@ -195,7 +195,7 @@ class BreakerState:
 
 @dataclass(frozen=True, slots=True)
 class ClusterHistory:
-    """What the guardrails look at when they decide about a plan; read under the lock of its cluster.
+    """What the guardrails look at when they decide on a plan; read under the lock of its cluster.
 
     past: plans of the cluster's last day, of the same failure, and of the same attempt; oldest first. marks: the last
     event of each node that has one. fleet: scope -> number of nodes that are known. open: tripped scopes.
@@ -240,7 +240,7 @@ class TransitionResult:
 
     @property
     def reasons(self) -> list[str]:
-        """Of each plan that now stands as it did not before: what the counter of transitions counts."""
+        """The reason of each plan whose state or reason changed, for the counter of transitions."""
         changed = [plan for plan in self.others if plan.state is PlanState.SUPERSEDED]
         plan, before = self.plan, self.before
         is_same = plan is not None and before is not None and plan.id == before.id

@@ -1,6 +1,6 @@
-"""Reads YAML documents into pydantic shapes and tells all their faults at once, each with path and line.
+"""Reads YAML documents into pydantic models and reports all their faults at once, each with path and line.
 
-Rules, Filter Rules and the policy table share this discipline: a person mends a file in one go.
+Rules, filter rules and the policy table are all read this way, so that a person can fix a file in one go.
 """
 
 from typing import TypeVar
@@ -17,7 +17,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class StrictModel(BaseModel):
-    """The base of everything that is read from a site's files: a name that nobody knows is a fault."""
+    """The base of everything that is read from a site's files: an unknown name is a fault."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,7 +37,7 @@ def read(path: str, text: str, shape: type[Model]) -> tuple[Model | None, list[F
         return (None if duplicates else shape.model_validate(data)), duplicates
     except ValidationError as error:
         return None, duplicates + [
-            Fault(path, line_of(tree, entry["loc"]), _tell(entry["loc"], entry["msg"])) for entry in error.errors()
+            Fault(path, line_of(tree, entry["loc"]), _message(entry["loc"], entry["msg"])) for entry in error.errors()
         ]
 
 
@@ -55,10 +55,10 @@ def line_of(tree: yaml.Node | None, location: tuple[int | str, ...]) -> int:
     """1-based line of the deepest part of ``location`` that the document has."""
     line = 1
     for step in location:
-        found = _step(tree, step)
-        if found is None:
+        child = _child(tree, step)
+        if child is None:
             break
-        line, tree = found
+        line, tree = child
     return line
 
 
@@ -67,7 +67,7 @@ def locate(text: str, *location: int | str) -> int:
     return line_of(_parse(text)[0], location)
 
 
-def _step(tree: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | None:
+def _child(tree: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | None:
     if isinstance(tree, yaml.MappingNode):
         for key, value in tree.value:
             if key.value == str(step):
@@ -92,7 +92,7 @@ def _duplicate_keys(path: str, tree: yaml.Node | None) -> list[Fault]:
     return faults
 
 
-def _tell(location: tuple[int | str, ...], message: str) -> str:
+def _message(location: tuple[int | str, ...], message: str) -> str:
     where = ".".join(str(step) for step in location)
     message = message.replace("Extra inputs are not permitted", "unknown key").replace("Field required", "missing")
     return f"{where}: {message}" if where else message

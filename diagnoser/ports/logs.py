@@ -27,7 +27,7 @@ class Cursor:
 class Append:
     """One attempt's share of a commit. ``cursors``: stream -> (version that was read, ranges after this append).
 
-    fatal: some line tells of a failure. The part of a node's log is never diagnosed by itself.
+    fatal: some line looks like a failure. Node logs are never diagnosed by themselves.
     """
 
     attempt: AttemptKey
@@ -45,32 +45,32 @@ class StoredDelta:
 
 class LogStore(Protocol):
     async def cursors(self, attempts: Sequence[AttemptKey]) -> dict[AttemptKey, dict[Stream, Cursor]]:
-        """The cursors of all streams of these attempts; an attempt that is not known yet has none."""
+        """The cursors of all streams of these attempts; an unknown attempt has none."""
 
     async def append(self, appends: Sequence[Append]) -> None:
-        """Commit all or nothing; creates jobs and attempts that are not known. Raises Conflict when a cursor moved."""
+        """Commit all or nothing; creates unknown jobs and attempts. Raises Conflict when a cursor moved."""
 
     async def deltas(self, attempt: AttemptKey) -> list[StoredDelta]: ...
 
     async def compact(self, attempt: AttemptKey, merged: bytes, replaced: Sequence[int]) -> bool:
-        """Put ``merged`` in the place of ``replaced``; False when one of them is already gone."""
+        """Replace the deltas ``replaced`` by ``merged``; False when one of them is already gone."""
 
     async def crowded(self, more_than: int, limit: int) -> list[AttemptKey]:
-        """Attempts that hold more than so many deltas, the fullest first."""
+        """Attempts with more than ``more_than`` deltas, the fullest first."""
 
     async def current_attempt(self, job: str) -> int:
-        """The highest attempt number of the job, 1 for a job that is not known."""
+        """The highest attempt number of the job, 1 for an unknown job."""
 
     async def node_parts(self, logs: Sequence[str], least: int, newest: int | None = None) -> dict[str, list[bytes]]:
         """Of these logs (``model.node_log_id``) the deltas of all parts from number ``least`` on, oldest first.
 
-        newest: only so many of them all.
+        newest: at most this many deltas in all, the newest ones.
         """
 
     async def revisit(self, log: str, since: float, now: float) -> int:
-        """Make attempts due again that ran on the node of this log and failed or ended after ``since``; how many.
+        """Make attempts due again that ran on this log's node and failed or ended after ``since``; returns how many.
 
-        Only those that are diagnosed: the others will see the log anyway.
+        Only attempts that were diagnosed: the others will see the log anyway.
         """
 
     async def drop_parts(self, kind: str, below: int) -> int:

@@ -1,4 +1,4 @@
-"""What is to leave the service."""
+"""Messages that must leave the service."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class DueMessage:
 
 @dataclass(frozen=True, slots=True)
 class OutboxRecord:
-    """How a message stands. state: pending, sent, dead (gave up), expired."""
+    """The state of a message. state: pending, sent, dead (gave up), expired."""
 
     message: OutboxMessage
     state: str
@@ -32,7 +32,7 @@ class OutboxStore(Protocol):
 
     async def record_delivery(self, due: DueMessage, state: str, *, retry_at: float = 0.0, error: str = "") -> None:
         """state: ``sent``, ``dead``, ``expired``, ``pending`` with ``retry_at`` after a try that failed, or
-        ``deferred``: pending with ``retry_at``, and nothing was tried. Ignored when the lease was lost."""
+        ``deferred``: pending with ``retry_at``, without a try. Ignored when the lease was lost."""
 
     async def messages(self, keys: Sequence[str] | None = None) -> list[OutboxRecord]: ...
 
@@ -40,4 +40,4 @@ class OutboxStore(Protocol):
         """By key; ``after`` is the last key of the page before, "" for the first page. state: "" for all."""
 
     async def retry_message(self, key: str, now: float, expires: float) -> OutboxRecord:
-        """Make a dead or expired message due again, until ``expires`` at the least. Raises NotFound, Conflict."""
+        """Make a dead or expired message due again, until ``expires`` at least. Raises NotFound, Conflict."""

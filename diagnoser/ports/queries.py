@@ -1,4 +1,4 @@
-"""What pages and the API list."""
+"""What the pages and the API query."""
 
 from dataclasses import dataclass
 from typing import Protocol

@@ -27,18 +27,18 @@ class RecoveryStore(Protocol):
     ) -> TransitionResult:
         """Read the plan and the cluster's history under the cluster's lock; store the result in the same transaction.
 
-        What ``transition`` raises leaves everything as it was. alone: it looks at nothing but the plan, so that the
-        history (up to thousands of plans) is not read. Raises NotFound.
+        When ``transition`` raises, nothing changes. alone: it looks at nothing but the plan, so that the history
+        (up to thousands of plans) is not read. Raises NotFound.
         """
 
     async def claim_plan(self, executor: str, cluster: str, now: float, lease: float) -> Plan | None:
         """The oldest plan of the cluster that can be claimed, now held by the executor; None when there is none."""
 
     async def expired_plans(self, now: float, limit: int) -> list[str]:
-        """Ids of plans whose time is over and that nobody holds."""
+        """Ids of plans that have expired and that no executor holds."""
 
     async def note_node(self, mark: NodeEvent) -> NodeEvent:
-        """Store what happened to a node, with the feedback that it gives. Idempotent for an equal event."""
+        """Store what happened to a node, with the feedback that it implies. Idempotent for an equal event."""
 
     async def node_marks(self, cluster: str) -> list[NodeEvent]:
         """The last event of each node that had one, by name. cluster: "" for all."""

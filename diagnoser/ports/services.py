@@ -19,8 +19,8 @@ class Sender(Protocol):
 class ModelRequest:
     """One question.
 
-    schema: JSON schema of the answer. max_tokens: of the answer. repair: an answer that could not be read, and what
-    the model is told about it; a second turn of the same conversation.
+    schema: JSON schema of the answer. max_tokens: of the answer. repair: an answer that could not be read, and the
+    message to the model about it, sent as a second turn of the same conversation.
     """
 
     system: str
@@ -46,7 +46,7 @@ class LanguageModel(Protocol):
         """Raises ModelFailed."""
 
     async def context(self) -> int | None:
-        """Tokens that question and answer may have together, None when the server does not say. Never raises."""
+        """Most tokens of question and answer together, None when the server does not say. Never raises."""
 
 
 class Embedder(Protocol):
@@ -55,7 +55,7 @@ class Embedder(Protocol):
     name: str
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector a text. Raises ModelFailed."""
+        """One vector per text. Raises ModelFailed."""
 
 
 class WakeSignal(Protocol):

@@ -10,7 +10,7 @@ from diagnoser.ports.recovery import PlanTransition
 
 class JobStore(Protocol):
     async def register(self, job: Job) -> Job:
-        """Insert or complete a job: given fields win, empty ones leave what is stored."""
+        """Insert or update a job: fields that are set win, empty ones keep what is stored."""
 
     async def add_event(self, attempt: AttemptKey, event: Event) -> None:
         """Idempotent for an equal event. Creates job and attempt when needed."""
@@ -25,8 +25,8 @@ class Timing:
     """Seconds after which an attempt is due for diagnosis.
 
     exit_grace: after it ended. fatal_debounce: of quiet after a fatal line. fatal_debounce_max: after a fatal line
-    while lines keep coming. exit_grace_after_fatal: after the end where a fatal line is there already and there is no
-    verdict yet: late lines are then unlikely to be what matters, and change the verdict when they are.
+    while lines keep coming. exit_grace_after_fatal: after the end, when there is a fatal line but no verdict yet: late
+    lines are then unlikely to matter, and those that do change the verdict later.
     """
 
     exit_grace: float
@@ -71,7 +71,7 @@ class WorkStore(Protocol):
     async def claim_silent(self, now: float, silent: float, lease: float, limit: int) -> list[Claim]:
         """Running attempts without a fatal line that have printed nothing for ``silent`` seconds: they may hang.
 
-        Not those that were released until a later time, and none that fell silent more than a day ago.
+        Not those released until a later time, and none that fell silent more than a day ago.
         """
 
     async def save_diagnosis(
@@ -89,10 +89,10 @@ class WorkStore(Protocol):
         """
 
     async def release(self, claim: Claim, until: float = 0.0) -> None:
-        """The attempt is sound as far as its log goes: nothing is stored, its fatal mark is taken back.
+        """The log shows no failure: no diagnosis is stored, and the attempt's fatal mark is cleared.
 
-        A fatal line that came after the claim keeps the mark. Ignored when the lease was lost. until: its silence is
-        not looked at again before; an end or a fatal line is.
+        A fatal line that came after the claim keeps the mark. Ignored when the lease was lost. until: when its silence
+        may be checked again; an end or a fatal line makes it due earlier.
         """
 
     async def extend(self, claim: Claim, until: float) -> None:
@@ -106,7 +106,7 @@ class WorkStore(Protocol):
         effects: Sequence[OutboxMessage],
         transition: PlanTransition | None = None,
     ) -> TransitionResult | None:
-        """Put a better diagnosis of the same revision in the place of ``replaced`` (an id), with plan and messages.
+        """Replace the diagnosis ``replaced`` (an id) by a better one of the same revision, with plan and messages.
 
         None, and nothing is stored, when ``replaced`` is not the current one any more.
         """

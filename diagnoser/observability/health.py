@@ -1,4 +1,4 @@
-"""Whether a part that the service can do without works: known at once, asked in the background."""
+"""The health of an optional dependency: answered at once from a cache, checked in the background."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,11 +8,11 @@ from diagnoser.model.errors import DiagnoserError, Unavailable
 FRESH = 15.0
 """Seconds for which an answer counts."""
 PATIENCE = 0.5
-"""Seconds that the first who asks waits: whoever asks for readiness has little time."""
+"""Seconds that the first caller waits: readiness probes have short timeouts."""
 
 
 class CachedHealthCheck:
-    """Call it for a few words of detail; raises DiagnoserError while the part does not work."""
+    """Call it for a few words of detail; raises DiagnoserError while the dependency does not work."""
 
     def __init__(self, ping: Callable[[], Awaitable[str]], clock: Callable[[], float]) -> None:
         self._ping = ping

@@ -26,7 +26,7 @@ DELIVERY_RESULTS = ("sent", "retried", "dead", "expired")
 
 
 class RequestCounts(Protocol):
-    """What the intake tells of a request."""
+    """What the intake counted in one request."""
 
     @property
     def lines(self) -> int: ...
@@ -119,7 +119,7 @@ class Metrics:
         self._begin_at_zero()
 
     def _begin_at_zero(self) -> None:
-        known: tuple[tuple[Counter, tuple[Iterable[str], ...]], ...] = (
+        families: tuple[tuple[Counter, tuple[Iterable[str], ...]], ...] = (
             (self.lines, (("accepted", "duplicate", "rejected", "cut"),)),
             (self.diagnoses, (Outcome, FailureType)),
             (self.feedback, (FeedbackVerdict, FailureType)),
@@ -132,7 +132,7 @@ class Metrics:
             (self.model_tokens, (("in", "out"),)),
             (self.learned, (LearnedState,)),
         )
-        for counter, labels in known:
+        for counter, labels in families:
             for values in product(*labels):
                 counter.labels(*values)
 
@@ -144,12 +144,12 @@ class Metrics:
         self.lines.labels("cut").inc(receipt.cut)
 
     def observe_losses(self, losses: Iterable[Losses]) -> None:
-        """What a commit did not keep."""
-        for one in losses:
-            self.cut_lines.inc(one.cut_lines)
-            self.cut_bytes.labels("line_too_long").inc(one.cut_bytes)
-            self.cut_bytes.labels("carriage_return").inc(one.painted)
-            for cap in one.caps:
+        """Count what a commit did not keep."""
+        for loss in losses:
+            self.cut_lines.inc(loss.cut_lines)
+            self.cut_bytes.labels("line_too_long").inc(loss.cut_bytes)
+            self.cut_bytes.labels("carriage_return").inc(loss.painted)
+            for cap in loss.caps:
                 self.caps.labels(cap, "commit").inc()
 
     def observe_failed_commit(self, error: Exception) -> None:
@@ -163,16 +163,16 @@ class Metrics:
             self.caps.labels(cap, "verdict").inc()
 
     def observe_transition(self, result: TransitionResult) -> None:
-        """A decision about a plan has been stored."""
+        """Count a stored decision about a plan."""
         for reason in result.reasons:
             self.plan_transitions.labels(reason).inc()
 
-    def observe_feedback(self, kind: FailureType, said: FeedbackVerdict) -> None:
-        """A person said something about a verdict of this type."""
-        self.feedback.labels(said, kind).inc()
+    def observe_feedback(self, kind: FailureType, verdict: FeedbackVerdict) -> None:
+        """Count a person's feedback on a verdict of this type."""
+        self.feedback.labels(verdict, kind).inc()
 
     def observe_rule_writing(self, calls: int, author: Author) -> None:
-        """What it cost to have a rule written by a model."""
+        """Count what it cost to have a model write a rule."""
         self.model_calls.inc(calls)
         self.model_tokens.labels("in").inc(author.tokens_in)
         self.model_tokens.labels("out").inc(author.tokens_out)
@@ -181,7 +181,7 @@ class Metrics:
         self.embedding_failures.labels(reason).inc()
 
     def observe_consultation(self, use: ModelUse) -> None:
-        """How one consultation of the model went."""
+        """Count one consultation of the model."""
         self.model_calls.inc(use.calls)
         self.model_tokens.labels("in").inc(use.tokens_in)
         self.model_tokens.labels("out").inc(use.tokens_out)

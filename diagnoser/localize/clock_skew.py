@@ -1,7 +1,7 @@
-"""Clocks of nodes that are wrong, told by the steps that all ranks make together.
+"""Node clocks that are wrong, detected from the steps that all ranks make together.
 
 In a synchronous job every rank ends a step at the same moment, within a fraction of it. A rank whose steps are all
-dated early or late by the same amount has a clock that is off by that; so have the other lines of its node.
+early or late by the same amount has a clock that is off by that much, and so have all other lines of its node.
 """
 
 from collections import defaultdict
@@ -13,57 +13,57 @@ from diagnoser.model import NODE_SOURCES, Evidence, Line, Stream
 from diagnoser.model.evidence import in_order
 
 _LEAST = 1.0
-"""Seconds below which clocks are left alone: so far apart do ranks print the same step."""
+"""Clocks that differ by fewer seconds are left alone: ranks print the same step up to this far apart."""
 _STEPS = 3
 """Common steps needed to tell a wrong clock from a late line."""
 _STEADY = 0.2
-"""Share of an offset by which it may vary from step to step; and seconds, for small ones."""
+"""How much an offset may vary from step to step, as a share of it; in seconds for small offsets."""
 
 
 def corrected(evidence: Evidence) -> Evidence:
-    """The evidence with all times on one clock, its lines in that order. Within one stream the order of lines counts
-    and nothing is changed."""
+    """The evidence with all times on one clock and its lines in that order. A single stream is already in order
+    and is left as it is."""
     if len({line.stream for line in evidence.lines if line.stream.source not in NODE_SOURCES}) < 2:
         return evidence
-    ranks = _offsets(evidence)
-    if not ranks:
+    rank_offsets = _rank_offsets(evidence)
+    if not rank_offsets:
         return evidence
-    streams = _of_streams(evidence, ranks)
-    nodes = {stream.node: offset for stream, offset in streams.items() if stream.node}
+    stream_offsets = _stream_offsets(evidence, rank_offsets)
+    node_offsets = {stream.node: offset for stream, offset in stream_offsets.items() if stream.node}
 
-    def moved(line: Line) -> Line:
-        offset = streams.get(line.stream, nodes.get(line.stream.node, 0.0))
+    def shifted(line: Line) -> Line:
+        offset = stream_offsets.get(line.stream, node_offsets.get(line.stream.node, 0.0))
         return replace(line, time=line.time - offset) if offset and line.time > 0 else line
 
-    points = (replace(point, time=point.time - ranks.get(point.rank, 0.0)) for point in evidence.progress)
-    return in_order(replace(evidence, progress=tuple(points)), tuple(map(moved, evidence.lines)))
+    points = (replace(point, time=point.time - rank_offsets.get(point.rank, 0.0)) for point in evidence.progress)
+    return in_order(replace(evidence, progress=tuple(points)), tuple(map(shifted, evidence.lines)))
 
 
-def _offsets(evidence: Evidence) -> dict[int, float]:
+def _rank_offsets(evidence: Evidence) -> dict[int, float]:
     """rank -> seconds by which its clock is ahead of the middle of all; only ranks whose clock is clearly off."""
     steps: dict[int, dict[int, float]] = defaultdict(dict)
     for point in evidence.progress:
         if point.step is not None and point.time > 0 and point.rank >= 0:
             steps[point.step][point.rank] = point.time
-    apart: dict[int, list[float]] = defaultdict(list)
+    differences: dict[int, list[float]] = defaultdict(list)
     for times in steps.values():
         middle = median(times.values())
         for rank, time in times.items() if len(times) > 1 else ():
-            apart[rank].append(time - middle)
-    offsets = {rank: median(found) for rank, found in apart.items() if len(found) >= _STEPS}
+            differences[rank].append(time - middle)
+    offsets = {rank: median(values) for rank, values in differences.items() if len(values) >= _STEPS}
     return {
         rank: offset
         for rank, offset in offsets.items()
         if abs(offset) >= _LEAST
-        and median(abs(one - offset) for one in apart[rank]) <= max(_LEAST, abs(offset)) * _STEADY
+        and median(abs(difference - offset) for difference in differences[rank]) <= max(_LEAST, abs(offset)) * _STEADY
     }
 
 
-def _of_streams(evidence: Evidence, ranks: Mapping[int, float]) -> dict[Stream, float]:
+def _stream_offsets(evidence: Evidence, rank_offsets: Mapping[int, float]) -> dict[Stream, float]:
     """stream -> offset, from the ranks that speak in it: processes of one node share its clock."""
-    found: dict[Stream, set[int]] = defaultdict(set)
+    speakers: dict[Stream, set[int]] = defaultdict(set)
     for line in evidence.lines:
         if line.rank >= 0 and line.stream.source not in NODE_SOURCES:
-            found[line.stream].add(line.rank)
-    offsets = {stream: [ranks.get(rank, 0.0) for rank in speakers] for stream, speakers in found.items()}
+            speakers[line.stream].add(line.rank)
+    offsets = {stream: [rank_offsets.get(rank, 0.0) for rank in ranks] for stream, ranks in speakers.items()}
     return {stream: median(values) for stream, values in offsets.items()}

@@ -20,7 +20,7 @@ _Reached = dict[str, dict[int, tuple[int, int]]]
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """Whom the others waited for: ranks, or launcher tasks where the ranks never came to be.
+    """Whom the others waited for: ranks, or launcher tasks whose ranks never started.
 
     line: where the log shows it, an index into ``Evidence.lines``, or -1.
     """
@@ -49,35 +49,34 @@ def absent_task(started: Collection[int], complained: Collection[int]) -> Absenc
 
 def _barrier(evidence: Evidence) -> Absence | None:
     for index, line in enumerate(evidence.lines):
-        if found := _BARRIER.search(line.body):
-            ranks = tuple(int(one) for one in re.findall(r"\d+", found[1]))
+        if match := _BARRIER.search(line.body):
+            ranks = tuple(int(number) for number in re.findall(r"\d+", match[1]))
             return Absence(ranks, "monitoredBarrier names the ranks that did not arrive", index)
     return None
 
 
 def _laggard(evidence: Evidence) -> Absence | None:
-    """Within a process group, the rank that is behind everybody else: in what it enqueued last, else, where all have
-    enqueued the same, in what it completed last."""
+    """Within a process group, the rank that is behind all others: in its last enqueued collective or, where those
+    are equal, in its last completed one."""
     enqueued: _Reached = defaultdict(dict)
     completed: _Reached = defaultdict(dict)
     for index, line in enumerate(evidence.lines):
-        found = _WATCHDOG.search(line.body)
-        if not found:
+        match = _WATCHDOG.search(line.body)
+        if not match:
             continue
-        printed, group = _GLOBAL.match(line.text), _GROUP.search(line.body)
-        rank = int(printed[1]) if printed else (line.rank if line.rank >= 0 else int(found["rank"]))
+        label, group = _GLOBAL.match(line.text), _GROUP.search(line.body)
+        rank = int(label[1]) if label else (line.rank if line.rank >= 0 else int(match["rank"]))
         numbers = _ENQUEUED.search(line.body) or _SEQUENCE.search(line.body), _COMPLETED.search(line.body)
         for reached, number in zip((enqueued, completed), numbers, strict=True):
             if number:
                 reached[group[1] if group else ""].setdefault(rank, (int(number[1]), index))
-    return _last(enqueued, "enqueued") or _last(completed, "completed")
+    return _last_behind(enqueued, "enqueued") or _last_behind(completed, "completed")
 
 
-def _last(reached: _Reached, what: str) -> Absence | None:
+def _last_behind(reached: _Reached, state: str) -> Absence | None:
     for ranks in reached.values():
-        behind = _behind(ranks)
-        if behind:
-            why = f"last {what} collective is behind that of the other ranks in its group"
+        if behind := _behind(ranks):
+            why = f"last {state} collective is behind that of the other ranks in its group"
             return Absence(tuple(behind), why, ranks[behind[0]][1])
     return None
 
@@ -93,12 +92,12 @@ def _behind(ranks: Mapping[int, tuple[int, int]]) -> list[int]:
 
 
 def _silent(evidence: Evidence, complained: Mapping[int, int]) -> Absence | None:
-    """Everybody but a few ranks complains: the silent ones are stopped, dead or elsewhere in the code.
+    """All but a few ranks complain: the silent ones are stopped, dead or elsewhere in the code.
 
     A log that shows only some of the ranks does not tell who else was silent.
     """
-    known = set(evidence.ranks) | set(evidence.rank_nodes) | set(complained)
-    silent = sorted(known - set(complained))
-    if not silent or not complained or len(silent) * 2 >= len(known) or max(known) >= len(known):
+    ranks = set(evidence.ranks) | set(evidence.rank_nodes) | set(complained)
+    silent = sorted(ranks - set(complained))
+    if not silent or not complained or len(silent) * 2 >= len(ranks) or max(ranks) >= len(ranks):
         return None
     return Absence(tuple(silent), "the only ranks without an error of their own")

@@ -1,4 +1,4 @@
-"""What launchers report of processes that have ended: tables of torchelastic, task lists of srun."""
+"""What launchers report about ended processes: tables of torchelastic, task lists of srun."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ class ElasticFailure:
 
 @dataclass(frozen=True, slots=True)
 class TaskExit:
-    """What srun says of tasks on a node. how: ``Killed``, ``Exited with exit code 1``, ``Out Of Memory`` ..."""
+    """What srun says about tasks on a node. how: ``Killed``, ``Exited with exit code 1``, ``Out Of Memory`` ..."""
 
     node: str
     tasks: tuple[int, ...]
@@ -48,8 +48,8 @@ class TaskExit:
 
 def exits(evidence: Evidence) -> Iterator[TaskExit]:
     for index, line in enumerate(evidence.lines):
-        if "srun: error:" in line.body and (found := SRUN.search(line.body)) and "[" not in found["node"]:
-            yield TaskExit(found["node"], tuple(_numbers(found["tasks"])), found["how"], index)
+        if "srun: error:" in line.body and (match := SRUN.search(line.body)) and "[" not in match["node"]:
+            yield TaskExit(match["node"], tuple(_numbers(match["tasks"])), match["how"], index)
 
 
 def _numbers(text: str) -> Iterator[int]:
@@ -61,21 +61,21 @@ def _numbers(text: str) -> Iterator[int]:
 
 
 def failures(evidence: Evidence) -> Iterator[ElasticFailure]:
-    """Entries of all tables. Agents print at once, so entries are gathered for each printer by itself."""
-    opened: dict[tuple[object, str], dict[str, str]] = {}
+    """Entries of all tables. Agents print concurrently, so entries are collected per printer."""
+    entries: dict[tuple[object, str], dict[str, str]] = {}
     for line in evidence.lines:
         label = LABEL.match(line.text)
         printer = (line.stream, label[0] if label else "")
-        entry = opened.setdefault(printer, {})
+        entry = entries.setdefault(printer, {})
         if _FIRST.search(line.body):
             entry["first"] = "yes"
-        found = _TABLE.match(line.body)
-        if not found:
+        match = _TABLE.match(line.body)
+        if not match:
             continue
-        entry[found[1]] = found[2]
-        if found[1] == "exitcode" and (failure := _failure(entry)):
+        entry[match[1]] = match[2]
+        if match[1] == "exitcode" and (failure := _failure(entry)):
             yield failure
-            opened[printer] = {}
+            entries[printer] = {}
 
 
 def _failure(entry: Mapping[str, str]) -> ElasticFailure | None:

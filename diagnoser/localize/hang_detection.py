@@ -1,4 +1,4 @@
-"""Whether a run that is still open hangs: how long nothing advanced, against what its stage takes."""
+"""Whether a run that is still open hangs: how long nothing advanced, compared with what its stage usually takes."""
 
 import math
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ _PATIENCE = {
     Stage.EVAL: 1800.0,
     Stage.FINISH: 900.0,
 }
-"""Seconds that a stage may take without a word where the log shows no earlier one of its kind: indexing a data set
-takes longest; process groups wait 10 to 15 minutes for their members by default."""
+"""Seconds that a stage may be silent when the log shows no earlier stage of its kind: indexing a data set takes
+longest; process groups wait 10 to 15 minutes for their members by default."""
 _SUSPECTED, _CONFIRMED, _FLOOR = 3.0, 10.0, 60.0
-"""Silence in iterations before a hang is suspected and confirmed; and the least silence in seconds."""
+"""Silence, in iterations, before a hang is suspected and confirmed; and the shortest silence in seconds."""
 _AS_BEFORE = 3.0
-"""Times the longest pause of the same kind that the run has come back from."""
+"""Multiple of the longest pause of the same kind that the run has recovered from."""
 _NEXT = 10
-"""Steps between two kept points up to which the time between them shows a pause and not just many steps."""
+"""Most steps between two kept points for the time between them to show a pause rather than just many steps."""
 _POINTS = 3
-"""Steps with times that are needed to know how long one takes."""
+"""Timed steps needed to know how long one takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Silence:
 
 
 def silence(evidence: Evidence, now: float) -> Silence | None:
-    """None when the run advances, or the log does not show by what to measure it.
+    """None when the run advances, or the log shows nothing to measure it by.
 
     In training only steps count, in other stages any line: loading and saving have no common measure.
     """
@@ -56,47 +56,48 @@ def silence(evidence: Evidence, now: float) -> Silence | None:
         steps = [point for point in points if point.step is not None]
         if len(steps) < _POINTS:
             return None
-        seconds, usual = now - steps[-1].time, _usual(steps)
-        late, hangs = max(_SUSPECTED * usual, _FLOOR), max(_CONFIRMED * usual, _AS_BEFORE * _pause(steps, usual))
+        seconds, usual = now - steps[-1].time, _step_seconds(steps)
+        late = max(_SUSPECTED * usual, _FLOOR)
+        hung = max(_CONFIRMED * usual, _AS_BEFORE * _longest_pause(steps, usual))
     else:
-        seconds, usual = now - _newest(evidence), _stays(points, stage)
-        hangs = _AS_BEFORE * usual or _PATIENCE[stage]
-        late = max(hangs * _SUSPECTED / _CONFIRMED, _FLOOR)
-    return Silence(seconds, usual, stage, seconds >= max(hangs, _FLOOR)) if seconds >= late else None
+        seconds, usual = now - _newest_time(evidence), _longest_stay(points, stage)
+        hung = _AS_BEFORE * usual or _PATIENCE[stage]
+        late = max(hung * _SUSPECTED / _CONFIRMED, _FLOOR)
+    return Silence(seconds, usual, stage, seconds >= max(hung, _FLOOR)) if seconds >= late else None
 
 
 def _stage(evidence: Evidence, points: Sequence[Progress]) -> Stage | None:
-    """The stage that the newest point or sign of a stage tells; training where only steps are shown."""
-    course = ProgressTimeline(evidence)
-    signs = [(course.at(phase.last_stream, phase.last), phase.stage) for phase in evidence.phases]
-    signs += [(course.place_of(point), point.stage) for point in points]
+    """The stage of the newest point or stage sign; training where only steps are shown."""
+    timeline = ProgressTimeline(evidence)
+    signs = [(timeline.at(phase.last_stream, phase.last), phase.stage) for phase in evidence.phases]
+    signs += [(timeline.place_of(point), point.stage) for point in points]
     signs = [(place, stage) for place, stage in signs if place < math.inf]
     return max(signs, key=lambda sign: sign[0])[1] if signs else None
 
 
-def _newest(evidence: Evidence) -> float:
-    own = (line.time for line in evidence.lines if line.stream.source not in NODE_SOURCES and line.time > 0)
-    return max(own, default=math.inf)
+def _newest_time(evidence: Evidence) -> float:
+    times = (line.time for line in evidence.lines if line.stream.source not in NODE_SOURCES and line.time > 0)
+    return max(times, default=math.inf)
 
 
-def _usual(steps: Sequence[Progress]) -> float:
-    """Seconds a step."""
+def _step_seconds(steps: Sequence[Progress]) -> float:
+    """Seconds per step: what the newest step prints, else the median."""
     if steps[-1].step_seconds:
         return steps[-1].step_seconds
     gaps = [(b.time - a.time) / max(1, _between(a, b)) for a, b in pairwise(steps) if b.time > a.time]
     return median(gaps) if gaps else 0.0
 
 
-def _pause(steps: Sequence[Progress], usual: float) -> float:
+def _longest_pause(steps: Sequence[Progress], usual: float) -> float:
     """The longest time between two steps beyond what the steps take: a checkpoint, an evaluation."""
-    near = [(a, b) for a, b in pairwise(steps) if _between(a, b) <= _NEXT]
-    return max((b.time - a.time - usual * _between(a, b) for a, b in near), default=0.0)
+    pairs = [(a, b) for a, b in pairwise(steps) if _between(a, b) <= _NEXT]
+    return max((b.time - a.time - usual * _between(a, b) for a, b in pairs), default=0.0)
 
 
 def _between(a: Progress, b: Progress) -> int:
     return max(0, (b.step or 0) - (a.step or 0))
 
 
-def _stays(points: Sequence[Progress], stage: Stage) -> float:
+def _longest_stay(points: Sequence[Progress], stage: Stage) -> float:
     """The longest earlier stay in a stage, up to the next point of another one; 0.0 where none is shown."""
     return max((b.time - a.time for a, b in pairwise(points) if a.stage is stage is not b.stage), default=0.0)

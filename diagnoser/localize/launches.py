@@ -1,7 +1,7 @@
 """Where launches begin in a log that holds more than one.
 
 A job that is launched again has its ranks on other nodes, and often fewer of them: what an older launch in the same log
-said about ranks and nodes must not place a failure of the newest one.
+said about ranks and nodes must not locate a failure of the newest one.
 """
 
 import math
@@ -25,11 +25,11 @@ _COMES_UP = (
     r'|Process rank: \d+, (?:world|device)|[Ss]tarted a local Ray instance|"(?:submission_benchmark|init_start)"'
     r"|^nohup: ignoring input|STARTING TIMING RUN"
 )
-"""What is printed once a launch, by the launcher or by processes that come up."""
+"""Printed once per launch, by the launcher or by processes that start up."""
 _FEW = 2
-"""Steps that are no sign of life yet: the bars of downloads and caches look like them."""
+"""Up to this many steps are no sign of life: the progress bars of downloads and caches look like them."""
 SegmentBounds = Mapping[Stream, tuple[int, float]]
-"""stream -> line numbers between which a launch lies, both belonging to it."""
+"""stream -> first and last line number of a launch, both included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +49,29 @@ class LaunchSegment:
 def starts(evidence: Evidence, ended: Iterable[int]) -> list[int]:
     """Where another launch begins: the first line after the last step, or the end, of the one before.
 
-    ended: lines that say that a run has ended. Where the log itself begins is not among them.
+    ended: lines that say that a run has ended. The start of the log itself is not among the results.
     """
-    course = ProgressTimeline(evidence)
-    ends = sorted(course.place(evidence.lines[index]) for index in ended)
-    places = [course.place(line) for line in evidence.lines]
-    found, before = set(), (0, 0)
-    for place in sorted(_coming_up(evidence, course)):
-        steps, over = bisect_left(course.places, place), bisect_left(ends, place)
-        if steps > before[0] + _FEW or over > before[1]:
-            last = max([*course.places[steps - 1 : steps], *ends[over - 1 : over]])
-            found.add(_first_after(places, last))
-        before = steps, over
-    return sorted(index for index in found if index is not None)
+    timeline = ProgressTimeline(evidence)
+    ends = sorted(timeline.place(evidence.lines[index]) for index in ended)
+    places = [timeline.place(line) for line in evidence.lines]
+    first_lines, before = set(), (0, 0)
+    for place in sorted(_coming_up(evidence, timeline)):
+        steps, ends_passed = bisect_left(timeline.places, place), bisect_left(ends, place)
+        if steps > before[0] + _FEW or ends_passed > before[1]:
+            last = max([*timeline.places[steps - 1 : steps], *ends[ends_passed - 1 : ends_passed]])
+            first_lines.add(_first_after(places, last))
+        before = steps, ends_passed
+    return sorted(index for index in first_lines if index is not None)
 
 
-def _coming_up(evidence: Evidence, course: ProgressTimeline) -> set[float]:
-    """Where processes come up: by lines, and by the first and last of routine lines that were not kept."""
+def _coming_up(evidence: Evidence, timeline: ProgressTimeline) -> set[float]:
+    """Where processes start up: from kept lines, and from the first and last of routine lines that were not kept."""
     search = _comes_up().search
-    shown = {course.place(line) for line in evidence.lines if search(line.body)}
+    places = {timeline.place(line) for line in evidence.lines if search(line.body)}
     for template in evidence.templates:
         if all(map(search, template.samples)):
-            shown |= {course.at(*template.first), course.at(*template.last)}
-    return shown - {math.inf}
+            places |= {timeline.at(*template.first), timeline.at(*template.last)}
+    return places - {math.inf}
 
 
 @lru_cache(maxsize=1)
@@ -80,29 +80,29 @@ def _comes_up() -> Any:
 
 
 def _first_after(places: Sequence[float], place: float) -> int | None:
-    """Lines of node logs stand beside the attempt's own: their place is infinite."""
-    return next((index for index, one in enumerate(places) if place < one < math.inf), None)
+    """Lines of node logs are not on the attempt's timeline: their place is infinite."""
+    return next((index for index, candidate in enumerate(places) if place < candidate < math.inf), None)
 
 
-def around(evidence: Evidence, begins: Sequence[int], at: int) -> LaunchSegment:
-    """The launch that line ``at`` belongs to. begins: as of ``starts``."""
+def around(evidence: Evidence, begins: Sequence[int], index: int) -> LaunchSegment:
+    """The launch that line ``index`` belongs to. begins: from ``starts``."""
     if not begins:
         return LaunchSegment(evidence)
-    count = bisect_right(begins, at)
+    count = bisect_right(begins, index)
     first, last = [0, *begins][count], [*begins, len(evidence.lines)][count]
     bounds = _bounds(evidence, first, last)
     lines = evidence.lines[first:last]
-    placements = tuple(one for one in evidence.placements if _within(bounds, one.stream, one.number))
-    course, nodes = ProgressTimeline(evidence), rank_nodes(lines, placements)
-    low = course.place(evidence.lines[first]) if first else -math.inf
-    high = course.place(evidence.lines[last]) if last < len(evidence.lines) else math.inf
+    placements = tuple(seen for seen in evidence.placements if _within(bounds, seen.stream, seen.number))
+    timeline, nodes = ProgressTimeline(evidence), rank_nodes(lines, placements)
+    low = timeline.place(evidence.lines[first]) if first else -math.inf
+    high = timeline.place(evidence.lines[last]) if last < len(evidence.lines) else math.inf
     part = replace(
         evidence,
         lines=lines,
         tracebacks=(),
-        progress=tuple(point for point in evidence.progress if low <= course.place_of(point) < high),
-        templates=tuple(one for one in evidence.templates if _within(bounds, *one.last)),
-        phases=tuple(one for one in evidence.phases if _within(bounds, one.last_stream, one.last)),
+        progress=tuple(point for point in evidence.progress if low <= timeline.place_of(point) < high),
+        templates=tuple(template for template in evidence.templates if _within(bounds, *template.last)),
+        phases=tuple(phase for phase in evidence.phases if _within(bounds, phase.last_stream, phase.last)),
         rank_nodes=nodes,
         placements=placements,
     )
@@ -111,15 +111,15 @@ def around(evidence: Evidence, begins: Sequence[int], at: int) -> LaunchSegment:
 
 def series(evidence: Evidence, begins: Sequence[int]) -> tuple[Progress, ...]:
     """The steps of the newest launch that printed a loss or a gradient norm: another one has its own."""
-    for at in (len(evidence.lines), *(begin - 1 for begin in reversed(begins))):
-        points = around(evidence, begins, at).evidence.progress
+    for index in (len(evidence.lines), *(begin - 1 for begin in reversed(begins))):
+        points = around(evidence, begins, index).evidence.progress
         if any(point.loss is not None or point.grad_norm is not None for point in points):
             return points
     return evidence.progress
 
 
 def _bounds(evidence: Evidence, first: int, last: int) -> SegmentBounds:
-    """Also of lines that were not kept: a launch goes from the last kept line before it to the first one after it."""
+    """Covers lines that were not kept: a launch reaches from the last kept line before it to the first one after it."""
     lows, highs = dict[Stream, int](), dict[Stream, float]()
     for line in evidence.lines[:first]:
         lows[line.stream] = line.number + 1
@@ -134,11 +134,11 @@ def _within(bounds: SegmentBounds, stream: Stream, number: int) -> bool:
     return low <= number <= high
 
 
-def _ranks(part: Evidence, bounds: SegmentBounds) -> frozenset[int]:
-    """The ranks of a launch. A shape that an older one printed as well may have had more of them: those up to the
-    highest that is this launch's own are taken for its own."""
-    own = {line.rank for line in part.lines} | set(part.rank_nodes) | {point.rank for point in part.progress}
-    for template in part.templates:
+def _ranks(launch: Evidence, bounds: SegmentBounds) -> frozenset[int]:
+    """The ranks of a launch. A template that an older launch printed too may carry ranks of that one, so of its ranks
+    only those up to the highest that is certainly this launch's are counted."""
+    own = {line.rank for line in launch.lines} | set(launch.rank_nodes) | {point.rank for point in launch.progress}
+    for template in launch.templates:
         own |= template.ranks if _within(bounds, *template.first) else set()
-    shared = frozenset().union(*(template.ranks for template in part.templates))
+    shared = frozenset().union(*(template.ranks for template in launch.templates))
     return frozenset(own | {rank for rank in shared if rank <= max(own, default=-1)}) - {-1}

@@ -1,4 +1,4 @@
-"""What the progress series tells: where training stopped, and where the loss broke."""
+"""What the progress series shows: where training stopped, and where the loss broke."""
 
 import math
 import re
@@ -17,11 +17,11 @@ _COUNTED = re.compile(r"\b(\d+) ?/ ?(\d+)\b")
 _TAIL = 50
 """Lines that a run prints after its last step."""
 _NORMS = 2
-"""Points in a row without a finite gradient norm: one alone is a step that mixed precision skips."""
+"""Points in a row without a finite gradient norm: a single one is a step that mixed precision skipped."""
 _WINDOW = 50
 """Points that the mean is taken over."""
 _EXPLODED = 10.0
-"""Times its median over which a gradient norm has exploded: norms vary more than losses do."""
+"""A gradient norm above this multiple of its median has exploded: norms vary more than losses do."""
 _SPIKES = 3
 """Points above the band before a run counts as diverged, when the loss stays finite."""
 _ON = 2
@@ -30,7 +30,7 @@ _ON = 2
 
 @dataclass(frozen=True, slots=True)
 class LossBreak:
-    """Where the loss left its band. checkpoint: the last one saved before, else ""."""
+    """Where the loss left its band. checkpoint: the last one saved before it, else ""."""
 
     point: Progress
     why: str
@@ -39,10 +39,10 @@ class LossBreak:
 
 
 class ProgressTimeline:
-    """The progress series, asked whether training went on after a line. Built once a log: logs have many candidates.
+    """The progress series, to ask whether training went on after a line. Built once per log: logs have many candidates.
 
-    places: of all steps, ascending, on the one scale that lines and steps share (line numbers of the only stream, else
-        times).
+    places: of all steps, ascending, on a scale that lines and steps share: line numbers where there is one stream, else
+        times.
     """
 
     def __init__(self, evidence: Evidence) -> None:
@@ -53,9 +53,9 @@ class ProgressTimeline:
         self.places = [self.place_of(point) for point in stepped]
         self._steps = [point.step for point in stepped]
         self._calm = [self.place_of(point) for point in evidence.progress if _is_finite(point)]
-        self._kept: dict[Stream, tuple[list[int], list[float]]] = {}
+        self._line_places: dict[Stream, tuple[list[int], list[float]]] = {}
         for line in () if self._single else evidence.lines:
-            numbers, places = self._kept.setdefault(line.stream, ([], []))
+            numbers, places = self._line_places.setdefault(line.stream, ([], []))
             numbers.append(line.number)
             places.append(self.place(line))
 
@@ -67,36 +67,36 @@ class ProgressTimeline:
     def calmed(self, line: Line) -> bool:
         """Whether a later point shows a finite loss again."""
         place = self.place(line)
-        return any(other > place for other in self._calm)
+        return any(calm > place for calm in self._calm)
 
     def place_of(self, point: Progress) -> float:
         return float(point.line) if self._single else point.time
 
     def at(self, stream: Stream, number: int) -> float:
-        """The place of a line that may not have been kept: that of the next one of its stream that was."""
+        """The place of a line that may not have been kept: that of the next kept line of its stream."""
         if self._single:
             return float(number)
-        numbers, places = self._kept.get(stream, ([], []))
+        numbers, places = self._line_places.get(stream, ([], []))
         index = bisect_left(numbers, number)
         return places[index] if index < len(places) else math.inf
 
     def place(self, line: Line) -> float:
-        """Where the line stands among the steps; infinite where nothing tells."""
+        """Where the line stands among the steps; infinite where the log does not show it."""
         if self._single:  # a node's own log counts its lines apart
             return math.inf if line.stream.source in NODE_SOURCES else float(line.number)
         return line.time if line.time > 0 else math.inf
 
 
 def restarts(evidence: Evidence) -> list[int]:
-    """Lines at which a rank counts its steps anew, from an earlier one: another launch appended to the same log."""
+    """Lines at which a rank's step counter falls back: another launch appended to the same log."""
     last: dict[int, int] = {}
-    found = []
+    lines = []
     for point in sorted(evidence.progress, key=lambda point: point.line):
         if point.step is not None:
             if point.step < last.get(point.rank, point.step):
-                found.append(point.line)
+                lines.append(point.line)
             last[point.rank] = point.step
-    return found
+    return lines
 
 
 def _is_finite(point: Progress) -> bool:
@@ -107,8 +107,8 @@ def _is_finite(point: Progress) -> bool:
 def loss_break(points: Sequence[Progress]) -> LossBreak | None:
     """The first point from which the loss is NaN, infinite, or above mean + 6 sigma, up to the end of the series.
 
-    A spike that the run recovers from is none; neither is a series that starts without a finite loss. Where no loss is
-    printed, a gradient norm that stays NaN or infinite counts; one that explodes and stays so always does.
+    A spike that the run recovers from does not count; nor does a series that starts without a finite loss. Without a
+    printed loss, a gradient norm that stays NaN or infinite counts; one that explodes and stays high always does.
     """
     points = _last_run(points)
     losses = [point for point in points if point.loss is not None]
@@ -116,12 +116,12 @@ def loss_break(points: Sequence[Progress]) -> LossBreak | None:
     for index in range(1, len(values)):
         window = [value for value in values[max(0, index - _WINDOW) : index] if math.isfinite(value)]
         ceiling = _ceiling(window) if len(window) >= _WARM_UP else math.inf
-        if not all(_broke(value, ceiling) for value in values[index : index + _SPIKES]) or not window:
+        if not all(_out_of_band(value, ceiling) for value in values[index : index + _SPIKES]) or not window:
             continue
         finite = math.isfinite(values[index])
-        if _broke(values[-1], ceiling) and (not finite or len(values) - index >= _SPIKES):
+        if _out_of_band(values[-1], ceiling) and (not finite or len(values) - index >= _SPIKES):
             why = f"above mean + {_SIGMAS:.0f} sigma = {ceiling:.4g}" if finite else "not finite"
-            return _broken(points, losses[index], f"loss {values[index]:.4g} is {why}, and stays so", losses[-1])
+            return _break_at(points, losses[index], f"loss {values[index]:.4g} is {why}, and stays so", losses[-1])
     return _norm_explosion(points) if any(map(math.isfinite, values)) else _norm_break(points)
 
 
@@ -134,7 +134,7 @@ def _norm_explosion(points: Sequence[Progress]) -> LossBreak | None:
         ceiling = max(fmean(window) + _SIGMAS * pstdev(window), _EXPLODED * median(window))
         if min(values[index:]) > ceiling:
             why = f"the gradient norm {values[index]:.4g} is above {ceiling:.4g}, far over what it was, and stays so"
-            return _broken(points, norms[index], why, norms[-1])
+            return _break_at(points, norms[index], why, norms[-1])
     return None
 
 
@@ -143,11 +143,11 @@ def _norm_break(points: Sequence[Progress]) -> LossBreak | None:
     broken = list(takewhile(lambda point: not math.isfinite(point.grad_norm or 0.0), reversed(norms)))
     if len(broken) < _NORMS:
         return _norm_explosion(points)
-    return _broken(points, broken[-1], "the gradient norm is not finite, and stays so", norms[-1])
+    return _break_at(points, broken[-1], "the gradient norm is not finite, and stays so", norms[-1])
 
 
 def _last_run(points: Sequence[Progress]) -> Sequence[Progress]:
-    """The points since the step counter last fell back far: another run in the same log has its own losses."""
+    """The points since the step counter last fell far back: another run in the same log has its own losses."""
     start = highest = 0
     for index, point in enumerate(points):
         step = point.step
@@ -159,16 +159,16 @@ def _last_run(points: Sequence[Progress]) -> Sequence[Progress]:
     return points[start:]
 
 
-def _broke(value: float, ceiling: float) -> bool:
+def _out_of_band(value: float, ceiling: float) -> bool:
     return not math.isfinite(value) or value > ceiling
 
 
 def _ceiling(window: Sequence[float]) -> float:
-    """Mean + 6 sigma, and at least twice the highest value seen: a short quiet stretch has next to no deviation."""
+    """Mean + 6 sigma, and at least twice the highest value seen: a short quiet stretch has almost no deviation."""
     return max(fmean(window) + _SIGMAS * pstdev(window), 2.0 * max(window))
 
 
-def _broken(points: Sequence[Progress], point: Progress, why: str, last: Progress) -> LossBreak:
+def _break_at(points: Sequence[Progress], point: Progress, why: str, last: Progress) -> LossBreak:
     saved = [other.checkpoint for other in points if other.checkpoint and other.line < point.line]
     return LossBreak(point, why, saved[-1] if saved else "", last.step)
 
@@ -179,6 +179,6 @@ def reached_total(evidence: Evidence) -> bool:
         return False
     last = max(evidence.progress, key=lambda point: point.line)
     end = max(line.number for line in evidence.lines)
-    shown = next((line.text for line in evidence.lines if line.number == last.line), "")
-    counted = [(int(found[1]), int(found[2])) for found in _COUNTED.finditer(shown)]
+    text = next((line.text for line in evidence.lines if line.number == last.line), "")
+    counted = [(int(match[1]), int(match[2])) for match in _COUNTED.finditer(text)]
     return end - last.line <= _TAIL and any(step == total == last.step for step, total in counted)

@@ -19,7 +19,7 @@ _TIMES = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """times: its median time over the median of all ranks."""
+    """times: its median own time divided by the median of all ranks."""
 
     rank: int
     node: str
@@ -27,19 +27,19 @@ class Straggler:
 
 
 def stragglers(evidence: Evidence, nodes: Mapping[int, str]) -> tuple[Straggler, ...]:
-    """Ranks whose own time a step is more than twice the median, the slowest first.
+    """Ranks whose own time per step is more than twice the median, slowest first.
 
     Only a rank's own time counts: in a synchronous job the whole step takes everybody equally long.
     """
-    own: dict[int, list[float]] = defaultdict(list)
+    samples: dict[int, list[float]] = defaultdict(list)
     for line in evidence.lines:
-        if found := _OWN_TIME.search(line.body):
-            own[int(found["rank"])].append(float(found["time"]))
-    usual = {rank: median(times) for rank, times in own.items()}
+        if match := _OWN_TIME.search(line.body):
+            samples[int(match["rank"])].append(float(match["time"]))
+    usual = {rank: median(times) for rank, times in samples.items()}
     if len(usual) < _RANKS:
         return ()
     middle = median(usual.values())
     slow = [(rank, time / middle) for rank, time in usual.items() if middle > 0 and time > _TIMES * middle]
     return tuple(
-        Straggler(rank, nodes.get(rank, ""), round(times, 1)) for rank, times in sorted(slow, key=lambda one: -one[1])
+        Straggler(rank, nodes.get(rank, ""), round(times, 1)) for rank, times in sorted(slow, key=lambda row: -row[1])
     )

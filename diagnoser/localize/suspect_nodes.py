@@ -1,4 +1,4 @@
-"""Which nodes may be at fault, ranked, with the reason for each. Empty when the log does not show it."""
+"""Which nodes may be at fault, ranked, with a reason for each. Empty when the log does not show it."""
 
 import re
 from collections import Counter
@@ -15,7 +15,7 @@ _ADDRESS = (
 )
 _DIRECT, _BY_RANK, _ABSENT, _PEER = 0.95, 0.9, 0.85, 0.75
 _MARGIN = 0.2
-"""A node is named to the policy only with this much more than the second."""
+"""A node is named to the policy only if its score leads the second by this much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +35,25 @@ def suspects(
     absent: Sequence[str | None] = (),
     alike: Collection[int] = (),
 ) -> tuple[Suspect, ...]:
-    """Nodes by falling score.
+    """Nodes, highest score first.
 
-    absent: nodes of those that the others waited for, None where not known. alike: ranks that fail in the same way as
-        the root.
+    absent: nodes of the ranks that the others waited for, None where not known. alike: ranks that fail in the same way
+        as the root.
     """
-    found: dict[str, Suspect] = {}
+    by_node: dict[str, Suspect] = {}
     if root.kind == "self" and not _shared(alike, ranks):
-        _add(found, root.node, _DIRECT, root.why)
-        _add(found, ranks.get(root.rank) if root.rank is not None else None, _BY_RANK, root.why)
+        _add(by_node, root.node, _DIRECT, root.why)
+        _add(by_node, ranks.get(root.rank) if root.rank is not None else None, _BY_RANK, root.why)
     for node in absent:
-        _add(found, node, _ABSENT / len(set(absent)), "the others waited for a rank of this node")
-    if not found or root.kind == "peer":
+        _add(by_node, node, _ABSENT / len(set(absent)), "the others waited for a rank of this node")
+    if not by_node or root.kind == "peer":
         node, why = _closed_peer(evidence)
-        _add(found, node, _PEER, why)
-    return tuple(sorted(found.values(), key=lambda one: (-one.score, one.node)))
+        _add(by_node, node, _PEER, why)
+    return tuple(sorted(by_node.values(), key=lambda suspect: (-suspect.score, suspect.node)))
 
 
 def named(suspects: Sequence[Suspect]) -> bool:
-    """Whether the first one stands out enough to be acted upon."""
+    """Whether the first one stands out enough to act on."""
     if not suspects:
         return False
     second = suspects[1].score if len(suspects) > 1 else 0.0
@@ -61,22 +61,22 @@ def named(suspects: Sequence[Suspect]) -> bool:
 
 
 def _shared(alike: Collection[int], ranks: Mapping[int, str]) -> bool:
-    """Failing alike on several nodes, and on most of the job's: something shared is at fault, not a node."""
+    """The same failure on several nodes, and on most of the job's: something shared is at fault, not a node."""
     nodes = {ranks[rank] for rank in alike if rank in ranks}
     return len(nodes) > 1 and len(nodes) * 2 > len(set(ranks.values()))
 
 
-def _add(found: dict[str, Suspect], node: str | None, score: float, why: str) -> None:
-    if node and (node not in found or found[node].score < score):
-        found[node] = Suspect(node, round(score, 2), why)
+def _add(by_node: dict[str, Suspect], node: str | None, score: float, why: str) -> None:
+    if node and (node not in by_node or by_node[node].score < score):
+        by_node[node] = Suspect(node, round(score, 2), why)
 
 
 def _closed_peer(evidence: Evidence) -> tuple[str | None, str]:
     """The first connection that broke names the culprit's node in 60 of 64 injected multi-node runs."""
     for line in evidence.lines:
-        if found := _CLOSED.search(line.body):
-            node = addresses(evidence).get(found["ip"])
-            return node, f"the first connection that closed was to {found['ip']}"
+        if match := _CLOSED.search(line.body):
+            node = addresses(evidence).get(match["ip"])
+            return node, f"the first connection that closed was to {match['ip']}"
     return None, ""
 
 
@@ -84,10 +84,10 @@ def addresses(evidence: Evidence) -> dict[str, str]:
     """IP address -> node, where lines show both; the node that most lines give."""
     votes: dict[str, Counter[str]] = {}
     for line in evidence.lines:
-        for found in _pairs(line):
-            votes.setdefault(found["ip"], Counter())[found["node"]] += 1
-    return {ip: nodes.most_common(1)[0][0] for ip, nodes in votes.items()}
+        for match in _pairs(line):
+            votes.setdefault(match["ip"], Counter())[match["node"]] += 1
+    return {ip: counts.most_common(1)[0][0] for ip, counts in votes.items()}
 
 
 def _pairs(line: Line) -> list[re.Match[str]]:
-    return [found for pattern in _ADDRESS if (found := pattern.search(line.body))]
+    return [match for pattern in _ADDRESS if (match := pattern.search(line.body))]

@@ -1,4 +1,4 @@
-"""Reads logs the way this site does: its filters, its rules, its policy. One for the service, the same for a file."""
+"""Reads logs with this site's filters, rules and policy; the same for the service and for a single file."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -33,44 +33,44 @@ class LogAnalyzer:
         return Compressor(self.gate, self.filters)
 
     def analyze(self, log: AttemptLog, facts: Facts, now: float | None = None) -> Diagnosis:
-        """The verdict on an attempt, held against the clean runs of its job family where there are some.
+        """The verdict on an attempt, compared with the clean runs of its job family if there are any.
 
         now: seconds since the epoch, by the service's clock, while the attempt may still be running; None for a log
-        that is read afterwards.
+        that is read after the end.
         """
         if now is not None:
             ended = any(event.kind in ENDS for event in facts.events)
-            now = None if ended else _by_the_log(log.evidence, facts.failed[1], now)
+            now = None if ended else _on_log_clock(log.evidence, facts.failed[1], now)
         verdict = self.diagnose_with_node_logs(log.evidence, facts, now)
         return baseline.apply_baseline(
-            verdict, log.digest, facts.baseline, lambda part: self.diagnose_with_node_logs(part, facts, now)
+            verdict, log.digest, facts.baseline, lambda evidence: self.diagnose_with_node_logs(evidence, facts, now)
         )
 
     def diagnose_with_node_logs(self, evidence: Evidence, facts: Facts, now: float | None = None) -> Diagnosis:
         """The verdict on an attempt, with what the logs of its nodes say about the time of its failure."""
         alone = pipeline.diagnose(evidence, facts, self.knowledge, now)
-        said = (line for node, parts in facts.node_logs.items() for line in node_logs.fault_lines(node, parts))
-        near = node_logs.lines_near_failure(evidence, said, facts.failed)
-        if not near:
+        fault_lines = (line for node, parts in facts.node_logs.items() for line in node_logs.fault_lines(node, parts))
+        node_lines = node_logs.lines_near_failure(evidence, fault_lines, facts.failed)
+        if not node_lines:
             return alone
-        joined = pipeline.diagnose(node_logs.join(evidence, near), facts, self.knowledge, now)
-        return node_logs.choose_verdict(alone, joined, near)
+        joined = pipeline.diagnose(node_logs.join(evidence, node_lines), facts, self.knowledge, now)
+        return node_logs.choose_verdict(alone, joined, node_lines)
 
     def node_log(self, node: str, log: BinaryIO, near: float) -> bytes:
-        """A node's own log from a file. near: a time of about then, for formats without a year."""
+        """A node's own log from a file. near: a time close to the log's, for formats without a year."""
         compressor = self.compressor()
         for block in _blocks(log):
             compressor.feed(node_logs.with_printed_times(replace(block, stream=Stream("kernel", node)), near))
         return compress.to_bytes(compressor.take())
 
     def read(self, log: BinaryIO, on_bytes: Callable[[int], None] = lambda _: None) -> AttemptLog:
-        """The log of a file. on_bytes: called with the number of bytes of each block read."""
+        """The log in a file. on_bytes: called with the number of bytes of each block read."""
         return AttemptLog(self._fed(log, 1, on_bytes)[0].take())
 
     def delta(
         self, log: BinaryIO, first: int = 1, on_bytes: Callable[[int], None] = lambda _: None
     ) -> tuple[bytes, int]:
-        """A file as a part of a log: compressed, and the number of its last line. first: number of its first one."""
+        """A file compressed as a part of a log, and the number of its last line. first: number of its first line."""
         compressor, last = self._fed(log, first, on_bytes)
         return compress.to_bytes(compressor.take()), last
 
@@ -84,13 +84,13 @@ class LogAnalyzer:
         return compressor, last
 
     def evidence_of(self, text: bytes) -> Evidence:
-        """What is kept of a short excerpt: how a rule's examples are checked."""
+        """What is kept of a short excerpt; used to check a rule's examples."""
         compressor = self.compressor()
         compressor.feed(LineBlock(Stream(), text))
         return AttemptLog(compressor.take()).evidence
 
 
-def _by_the_log(evidence: Evidence, received: float, now: float) -> float:
+def _on_log_clock(evidence: Evidence, received: float, now: float) -> float:
     """``now`` on the clock that the log's own times follow: in another zone, silence must not look like a hang."""
     newest = max((line.time for line in evidence.lines), default=0.0)
     return newest + now - received if newest and received else now

@@ -1,4 +1,4 @@
-"""A verdict held against the clean runs of its job family: what they print as well is no cause. Pure."""
+"""Compares a verdict with the clean runs of its job family: what they print too is no cause. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,10 +9,10 @@ from diagnoser.model import Baseline, Diagnosis, Diff, Event, EventKind, Evidenc
 from diagnoser.model.taxonomy import FailureType, Outcome
 
 RUNS_NEEDED = 3
-"""Clean runs before a verdict is changed for them; what is new is shown from the first one on."""
+"""Clean runs needed to change a verdict; new lines are shown from the first clean run on."""
 LINES_SHOWN = 20
 _GUESSES = ("heuristic:words", "heuristic:exception_line")
-"""Who points at a line for its words alone; rules and tracebacks know better than a baseline."""
+"""Deciders that pick a line for its words alone; rules and tracebacks outrank a baseline."""
 _GUESSES_MAX = 5
 
 
@@ -23,27 +23,27 @@ def is_clean(verdict: Diagnosis, events: Sequence[Event]) -> bool:
 
 
 def apply_baseline(
-    verdict: Diagnosis, digest: Digest, known: Baseline, diagnose_again: Callable[[Evidence], Diagnosis]
+    verdict: Diagnosis, digest: Digest, clean_runs: Baseline, diagnose_again: Callable[[Evidence], Diagnosis]
 ) -> Diagnosis:
-    """The verdict without guesses at lines that clean runs print as well, and with the lines that none of them prints.
+    """The verdict without guesses at lines that clean runs print too, and with the lines that none of them prints.
 
     diagnose_again: the verdict on evidence that lacks such a line.
     """
-    if verdict.outcome is Outcome.COMPLETED or not known.runs:
+    if verdict.outcome is Outcome.COMPLETED or not clean_runs.runs:
         return verdict
-    diff, evidence = baseline.diff(digest, known), digest.evidence
+    diff, evidence = baseline.diff(digest, clean_runs), digest.evidence
     for _ in range(_GUESSES_MAX if diff.runs >= RUNS_NEEDED else 0):
         guess = _guess_at_known_line(verdict, evidence, diff)
         if guess is None:
             break
         evidence = without(evidence, guess)
         verdict = diagnose_again(evidence)
-    new = sorted(diff.new[:LINES_SHOWN], key=lambda one: (one.line.time, one.line.stream, one.line.number))
-    return replace(verdict, new_lines=tuple(_cited(one, diff.runs) for one in new))
+    new = sorted(diff.new[:LINES_SHOWN], key=lambda added: (added.line.time, added.line.stream, added.line.number))
+    return replace(verdict, new_lines=tuple(_cited(added, diff.runs) for added in new))
 
 
 def _guess_at_known_line(verdict: Diagnosis, evidence: Evidence, diff: Diff) -> int | None:
-    """Index of the root line when it was guessed by its words and clean runs print such lines as well."""
+    """Index of the root line if it was guessed from its words and clean runs print such lines too."""
     root = verdict.root_cause
     if root is None or verdict.decided_by not in _GUESSES:
         return None
@@ -53,9 +53,9 @@ def _guess_at_known_line(verdict: Diagnosis, evidence: Evidence, diff: Diff) -> 
     return None
 
 
-def _cited(one: NewLine, runs: int) -> EvidenceLine:
-    line, times = one.line, f"{one.count} lines, " if one.count > 1 else ""
-    often = f"where a clean run prints at most {one.usual}" if one.usual else f"in none of {runs} clean runs"
+def _cited(added: NewLine, runs: int) -> EvidenceLine:
+    line, times = added.line, f"{added.count} lines, " if added.count > 1 else ""
+    usually = f"where a clean run prints at most {added.usual}" if added.usual else f"in none of {runs} clean runs"
     return EvidenceLine(
-        line.number, line.text, times + often, line.rank if line.rank >= 0 else None, line.stream.source
+        line.number, line.text, times + usually, line.rank if line.rank >= 0 else None, line.stream.source
     )

@@ -1,4 +1,4 @@
-"""What is known about an attempt beside its log, brought together from the store before it is diagnosed."""
+"""What is known about an attempt besides its log, read from the store before the diagnosis."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -26,14 +26,14 @@ from diagnoser.recovery.retry_history import family
 
 _DAY = 86_400.0
 _NODES = 5_000
-"""Nodes whose logs are looked at; a job on more of them is looked at by its first."""
+"""Most nodes per job whose logs are read; of a larger job, the first ones."""
 _RECORDS = 2 * baseline.KEPT
-"""Of a baseline that are read: a run may have several."""
+"""Baseline records that are read: a run may have several."""
 
 
 @dataclass(frozen=True)
 class DiagnosisContext:
-    """baseline_days: how long clean runs are remembered; 0: no baseline. recorded: told of the job of a clean run."""
+    """baseline_days: how long clean runs are remembered; 0: no baseline. recorded: called with a clean run's job."""
 
     store: Store
     logs: AttemptLogs
@@ -51,13 +51,13 @@ class DiagnosisContext:
         return Facts(job, attempt.key.number, attempt.events, logs, failed, await self.baseline(job))
 
     async def kept_lines(self, record: DiagnosisRecord) -> list[Line]:
-        """Of the attempt, and of the node's log that the root line comes from, where it is a node's own."""
+        """The attempt's kept lines, and those of the node's own log if the root line comes from one."""
         log = await self.logs.load(record.attempt)
-        own = await asyncio.to_thread(lambda: log.evidence.lines)
-        return [*own, *await self._lines_of_node(record)]
+        lines = await asyncio.to_thread(lambda: log.evidence.lines)
+        return [*lines, *await self._lines_of_node(record)]
 
     async def progress(self, key: AttemptKey) -> Sequence[Progress]:
-        """What the log of an attempt says about its training, step by step."""
+        """The training progress in an attempt's log, step by step."""
         log = await self.logs.load(key)
         return await asyncio.to_thread(lambda: log.digest.progress)
 
@@ -70,7 +70,7 @@ class DiagnosisContext:
         return await asyncio.to_thread(node_logs.kept_lines, cause.node, logs.get(cause.node, []))
 
     async def record_baseline(self, claim: Claim, verdict: Diagnosis, log: AttemptLog) -> None:
-        """Remember what the run printed, when it is a clean one."""
+        """Store what the run printed, if it is a clean one."""
         if not self.baseline_days or not novelty.is_clean(verdict, claim.attempt.events):
             return
         key, before = claim.attempt.key, await self.baseline(claim.job)
@@ -80,10 +80,10 @@ class DiagnosisContext:
             self.recorded(claim.job)
 
     async def store_run(self, job: Job, run: CleanRun) -> None:
-        """As the newest word about the family's baseline, in the place of an earlier one about the same run."""
+        """Append the run to its family's baseline; it replaces an earlier record of the same run."""
         now = self.clock()
-        at = AttemptKey(clean_runs_id(job), node_logs.hour_of(now))
-        await self.store.append([Append(at, await asyncio.to_thread(baseline.to_bytes, run), now, {}, False)])
+        key = AttemptKey(clean_runs_id(job), node_logs.hour_of(now))
+        await self.store.append([Append(key, await asyncio.to_thread(baseline.to_bytes, run), now, {}, False)])
 
     async def baseline(self, job: Job) -> Baseline:
         """What is remembered of the clean runs of the job's family."""
@@ -95,16 +95,16 @@ class DiagnosisContext:
         return await asyncio.to_thread(baseline.load, stored.get(family, []))
 
     async def _node_logs(self, job: Job, nodes: Sequence[str], since: float) -> dict[str, list[bytes]]:
-        """A shipper that names no cluster is heard by the jobs of every cluster."""
-        of = {node: {node_log_id(job.cluster, node), node_log_id("", node)} for node in nodes}
-        ids = sorted(set().union(*of.values()))
+        """Logs from a shipper that names no cluster count for the jobs of every cluster."""
+        log_ids = {node: {node_log_id(job.cluster, node), node_log_id("", node)} for node in nodes}
+        ids = sorted(set().union(*log_ids.values()))
         parts = await self.store.node_parts(ids, node_logs.hour_of(since - node_logs.BEFORE - node_logs.STALL))
-        found = {node: [data for log in sorted(logs) for data in parts.get(log, ())] for node, logs in of.items()}
-        return {node: data for node, data in found.items() if data}
+        stored = {node: [data for log in sorted(logs) for data in parts.get(log, ())] for node, logs in log_ids.items()}
+        return {node: data for node, data in stored.items() if data}
 
 
 def clean_runs_id(job: Job) -> str:
-    """Where the clean runs of a job's family are stored. 2: the form of what is stored."""
+    """Where the clean runs of a job's family are stored. The 2 is the version of the stored format."""
     return f"{CLEAN_RUNS}2/{family_of(job)}"
 
 

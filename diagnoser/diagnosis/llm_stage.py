@@ -1,4 +1,4 @@
-"""The model's part in a verdict, after the rules' verdict is published."""
+"""The model's contribution to a verdict, after the rules' verdict is published."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -18,20 +18,20 @@ class LLMStage:
     incidents: Incidents
 
     async def run(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
-        """The verdict with the model's part in it; None where the model is not asked."""
+        """The verdict with the model's contribution; None if the model is not asked."""
         need = self.agent.need(record.diagnosis)
         if need is None:
             return None
         similar = await self.incidents.describe_similar(record)
-        asked = await asyncio.to_thread(consultation_input, record.diagnosis, log, facts, similar.incidents)
-        verdict = await self.agent.consult(asked, need)
+        question = await asyncio.to_thread(consultation_input, record.diagnosis, log, facts, similar.incidents)
+        verdict = await self.agent.consult(question, need)
         return replace(verdict, notes=(*verdict.notes, *similar.notes))
 
 
 def consultation_input(
     diagnosis: Diagnosis, log: AttemptLog, facts: Facts, incidents: tuple[str, ...] = ()
 ) -> ConsultationInput:
-    """What a model is asked about. Lines that no clean run of the job's family printed come first in its view."""
+    """The input of a model call. Lines that no clean run of the job's family printed come first in the view."""
     digest = log.digest
     diff = baseline.diff(digest, facts.baseline)
 

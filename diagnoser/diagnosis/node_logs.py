@@ -1,7 +1,7 @@
 """The log of a node: how its lines are dated, and how they join the attempts that ran there. Pure.
 
-A node's log is kept in parts of an hour of arrival, so that old parts can go. Only lines that a rule knows join an
-attempt: the rest of a syslog says nothing about a training job.
+A node's log is stored in parts by hour of arrival, so that old parts can be dropped. Only lines that match a rule join
+an attempt: the rest of a syslog says nothing about a training job.
 """
 
 import math
@@ -19,82 +19,82 @@ from diagnoser.model.taxonomy import Category, FailureType
 
 _T = TypeVar("_T", Traceback, Stack)
 BEFORE, AFTER = 600.0, 300.0
-"""Seconds around a failure in which a node's lines may be its cause."""
+"""Seconds before and after a failure in which a node's lines may be its cause."""
 PART = 3600.0
 _AHEAD = 300.0
-"""A clock may be so many seconds fast; a line from later than that tells its time in another zone."""
+"""Most seconds that a clock is assumed fast; a line dated later than that is in another time zone."""
 _ZONES = 15 * 3600.0
-"""Two clocks that are further apart than any two time zones do not tell of the same day."""
+"""Clocks further apart than any two time zones are not of the same day."""
 STALL = 45 * 60.0
-"""The longest that a collective waits before it gives up: the last step may be so long before the failure."""
+"""The longest that a collective waits before it gives up: the last step may be that long before the failure."""
 _UPTIME = re.compile(rb"^(?:<\d+>)?\[ *(\d+\.\d{3,9})\]")
 _QUARTER, _SENT = 900.0, 30.0
-"""Zones differ by quarters of an hour; and how long a line is on its way at most."""
+"""Zones differ by quarters of an hour; and the longest time a line takes to arrive."""
 _UTC = re.compile(r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| UTC| GMT)\b|\b1[5-9]\d{8}\b")
-"""A time that is of no zone."""
+"""A time that is in UTC whatever the node's zone."""
 _ZONED = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?([+-])(\d\d):?(\d\d)\b")
 _DAY = 86_400.0
 _YEAR = 366 * _DAY
 
 
 def hour_of(received: float) -> int:
-    """Number of the part to which lines belong that arrive at ``received``."""
+    """Number of the part for lines that arrive at ``received``."""
     return max(1, int(received // PART))
 
 
 def with_times(block: LineBlock) -> LineBlock:
-    """The block with a time for each line: that of its record, its own, by its uptime, else that of arrival."""
-    fault_lines = block.data.removesuffix(b"\n").split(b"\n")
-    given = block.times or (math.nan,) * len(fault_lines)
-    ups = [float(found[1]) if (found := _UPTIME.match(line)) else math.nan for line in fault_lines]
-    newest = next((up for up in reversed(ups) if not math.isnan(up)), 0.0)
-    own = [_own(line.decode("utf-8", "replace"), block.received) for line in fault_lines]
-    zone = _zone([time for time, naive in own if naive], block.received)
+    """The block with a time per line: from its record, else printed, else from its uptime, else the arrival."""
+    lines = block.data.removesuffix(b"\n").split(b"\n")
+    record_times = block.times or (math.nan,) * len(lines)
+    uptimes = [float(match[1]) if (match := _UPTIME.match(line)) else math.nan for line in lines]
+    newest = next((uptime for uptime in reversed(uptimes) if not math.isnan(uptime)), 0.0)
+    printed = [_own_time(line.decode("utf-8", "replace"), block.received) for line in lines]
+    zone = _zone([time for time, naive in printed if naive], block.received)
     times = tuple(
-        time if not math.isnan(time) else _time(said + zone * naive, newest - up, block.received)
-        for time, up, (said, naive) in zip(given, ups, own, strict=True)
+        time if not math.isnan(time) else _time(stamp + zone * naive, newest - uptime, block.received)
+        for time, uptime, (stamp, naive) in zip(record_times, uptimes, printed, strict=True)
     )
     return replace(block, times=times)
 
 
-def _own(text: str, lines_near_failure: float) -> tuple[float, bool]:
-    """The time that a line prints (0.0 when none), and whether it leaves open in which zone."""
-    time = printed_time(text, lines_near_failure)
+def _own_time(text: str, near: float) -> tuple[float, bool]:
+    """The time that a line prints (0.0 when none), and whether its zone is unknown."""
+    time = printed_time(text, near)
     return time, bool(time) and not (_ZONED.search(text[:80]) or _UTC.search(text[:80]))
 
 
 def _zone(naive: Sequence[float], received: float) -> float:
     """Seconds by which a node's clock is behind UTC, when it follows local time.
 
-    Lines are sent as they are printed, so the newest one of a batch is as old as its zone is far: that is some quarters
-    of an hour, up to the seconds that sending takes. Anything else is the age of an old log.
+    Lines are sent as they are printed, so the newest one in a batch is as old as the zone is far off: a multiple of
+    a quarter hour, give or take the seconds that sending takes. Anything else is the age of an old log.
     """
     lag = received - max(naive, default=received)
     zone = round(lag / _QUARTER) * _QUARTER
     return zone if abs(lag - zone) <= _SENT and 3600.0 <= abs(zone) < _ZONES else 0.0
 
 
-def with_printed_times(block: LineBlock, lines_near_failure: float) -> LineBlock:
-    """The block with the times that its lines print; a line without one has that of the line before, or none."""
+def with_printed_times(block: LineBlock, near: float) -> LineBlock:
+    """The block with the times that its lines print; a line without one takes that of the line before, if any."""
     times, last = [], 0.0
     for line in block.data.removesuffix(b"\n").split(b"\n"):
-        last = printed_time(line.decode("utf-8", "replace"), lines_near_failure) or last
+        last = printed_time(line.decode("utf-8", "replace"), near) or last
         times.append(last)
     return replace(block, times=tuple(times))
 
 
 def _time(own: float, age: float, received: float) -> float:
-    """own: as the line tells it. age: by uptime, how much older than the newest line of its block; NaN without."""
+    """own: as printed. age: by uptime, seconds older than the newest line of its block; NaN without uptime."""
     if own and own <= received + _AHEAD:
         return own
     return received - age if age > 0 else received
 
 
-def printed_time(text: str, lines_near_failure: float) -> float:
-    """The time that a line prints, 0.0 when none. near: a time of about then, for formats without a year."""
-    year = datetime.fromtimestamp(max(0.0, lines_near_failure), UTC).year
+def printed_time(text: str, near: float) -> float:
+    """The time that a line prints, 0.0 when none. near: a time close to it, for formats without a year."""
+    year = datetime.fromtimestamp(max(0.0, near), UTC).year
     time = read_time(text, year)
-    if time > lines_near_failure + 2 * _DAY and str(year) not in text[:40]:
+    if time > near + 2 * _DAY and str(year) not in text[:40]:
         time = read_time(text, year - 1)
     if time and (zone := _ZONED.search(text[:80])):
         offset = int(zone[2]) * 3600 + int(zone[3]) * 60
@@ -103,12 +103,12 @@ def printed_time(text: str, lines_near_failure: float) -> float:
 
 
 def fault_lines(node: str, parts: Iterable[bytes]) -> list[Line]:
-    """The lines that a rule knows, of one node's log, under the name that the job has for the node."""
+    """Lines of one node's log that match a rule, under the job's name for the node."""
     return [line for line in kept_lines(node, parts) if line.mark is Mark.ANCHOR]
 
 
 def kept_lines(node: str, parts: Iterable[bytes]) -> list[Line]:
-    """All lines that were kept of one node's log."""
+    """All kept lines of one node's log."""
     delta = compress.merge(map(compress.from_bytes, parts))
     return [
         replace(line, stream=replace(line.stream, node=node), node=node, time=rows[line.number].time)
@@ -117,35 +117,35 @@ def kept_lines(node: str, parts: Iterable[bytes]) -> list[Line]:
     ]
 
 
-def lines_near_failure(evidence: Evidence, found: Iterable[Line], failed: tuple[float, float]) -> list[Line]:
-    """Lines of node logs from about the time of the failure, dated by the attempt's own clock.
+def lines_near_failure(evidence: Evidence, lines: Iterable[Line], failed: tuple[float, float]) -> list[Line]:
+    """Node log lines from around the time of the failure, dated by the attempt's own clock.
 
     failed: first sign and end of the failure as the service saw them; zeros: only the log's own times count.
     """
-    own = max((line.time for line in evidence.lines), default=0.0)
-    end = failed[1] or own
-    found = [replace(line, time=_without_year(line.time)) for line in found] if 0.0 < end < _YEAR else found
-    zone = round((own - end) / 900.0) * 900.0 if own and abs(own - end) < _ZONES else 0.0
+    newest = max((line.time for line in evidence.lines), default=0.0)
+    end = failed[1] or newest
+    lines = [replace(line, time=_without_year(line.time)) for line in lines] if 0.0 < end < _YEAR else lines
+    zone = round((newest - end) / 900.0) * 900.0 if newest and abs(newest - end) < _ZONES else 0.0
     spans = [(_begin(evidence, failed[0] or end, end, zone) - BEFORE, end + AFTER)]
-    if own and abs(own - end) >= _ZONES:  # a log of another day that was sent today
-        spans.append((_begin(evidence, own, own, 0.0) - BEFORE, own + AFTER))
-    known, steps = end > 0.0, sorted(point.time - zone for point in evidence.progress if point.time)
+    if newest and abs(newest - end) >= _ZONES:  # a log of another day that was sent today
+        spans.append((_begin(evidence, newest, newest, 0.0) - BEFORE, newest + AFTER))
+    dated, steps = end > 0.0, sorted(point.time - zone for point in evidence.progress if point.time)
     return [
         replace(line, time=line.time + zone if line.time else 0.0)
-        for line in found
-        if not known or not line.time or (any(a <= line.time <= b for a, b in spans) and not _outlived(line, steps))
+        for line in lines
+        if not dated or not line.time or (any(a <= line.time <= b for a, b in spans) and not _outlived(line, steps))
     ]
 
 
 def _without_year(time: float) -> float:
-    """As a log is read that prints no years, and of which nothing else tells the year."""
+    """The time in 1970, as for a log that prints no year and whose year nothing else shows."""
     moment = datetime.fromtimestamp(time, UTC)
     leap = moment.month == 2 and moment.day == 29
     return moment.replace(year=1970, day=28 if leap else moment.day).timestamp() if time else 0.0
 
 
 def _outlived(line: Line, steps: Sequence[float]) -> bool:
-    """Training went on after it; one more step may already have been under way."""
+    """Whether training went on after it; one more step may already have been under way."""
     return len(steps) - bisect_right(steps, line.time) > 2
 
 
@@ -155,33 +155,33 @@ def _begin(evidence: Evidence, first: float, end: float, zone: float) -> float:
     return last if end - STALL <= last <= end else first
 
 
-def join(evidence: Evidence, found: Sequence[Line]) -> Evidence:
+def join(evidence: Evidence, lines: Sequence[Line]) -> Evidence:
     """The evidence with lines of node logs in their place in time."""
-    marked = [(line, old) for old, line in enumerate(evidence.lines)] + [(line, -1) for line in found]
-    marked.sort(key=lambda pair: (pair[0].time, pair[0].stream, pair[0].number))
-    moved = {old: new for new, (_, old) in enumerate(marked)}
-    traces = tuple(_moved(trace, moved) for trace in evidence.tracebacks)
-    stacks = tuple(_moved(stack, moved) for stack in evidence.stacks)
-    return replace(evidence, lines=tuple(line for line, _ in marked), tracebacks=traces, stacks=stacks)
+    merged = [(line, old) for old, line in enumerate(evidence.lines)] + [(line, -1) for line in lines]
+    merged.sort(key=lambda pair: (pair[0].time, pair[0].stream, pair[0].number))
+    new_index = {old: new for new, (_, old) in enumerate(merged)}
+    traces = tuple(_moved(trace, new_index) for trace in evidence.tracebacks)
+    stacks = tuple(_moved(stack, new_index) for stack in evidence.stacks)
+    return replace(evidence, lines=tuple(line for line, _ in merged), tracebacks=traces, stacks=stacks)
 
 
 def without(evidence: Evidence, index: int) -> Evidence:
     """The evidence without one line that is part of no traceback."""
-    moved = {old: old - (old > index) for old in range(len(evidence.lines))}
-    kept_lines = evidence.lines[:index] + evidence.lines[index + 1 :]
-    traces = tuple(_moved(trace, moved) for trace in evidence.tracebacks)
-    whole = [stack for stack in evidence.stacks if index not in stack.lines]
-    linked = len(whole) == len(evidence.stacks)
-    stacks = tuple(_moved(stack if linked else replace(stack, cause=-1), moved) for stack in whole)
-    return replace(evidence, lines=kept_lines, tracebacks=traces, stacks=stacks)
+    new_index = {old: old - (old > index) for old in range(len(evidence.lines))}
+    lines = evidence.lines[:index] + evidence.lines[index + 1 :]
+    traces = tuple(_moved(trace, new_index) for trace in evidence.tracebacks)
+    unbroken = [stack for stack in evidence.stacks if index not in stack.lines]
+    linked = len(unbroken) == len(evidence.stacks)
+    stacks = tuple(_moved(stack if linked else replace(stack, cause=-1), new_index) for stack in unbroken)
+    return replace(evidence, lines=lines, tracebacks=traces, stacks=stacks)
 
 
-def _moved(trace: _T, moved: Mapping[int, int]) -> _T:
-    return replace(trace, lines=tuple(moved[index] for index in trace.lines), raised=moved[trace.raised])
+def _moved(trace: _T, new_index: Mapping[int, int]) -> _T:
+    return replace(trace, lines=tuple(new_index[index] for index in trace.lines), raised=new_index[trace.raised])
 
 
-def choose_verdict(alone: Diagnosis, joined: Diagnosis, found: Sequence[Line]) -> Diagnosis:
-    """Which of two verdicts stands: that of the attempt's log alone, or the one with what its nodes say.
+def choose_verdict(alone: Diagnosis, joined: Diagnosis, node_lines: Sequence[Line]) -> Diagnosis:
+    """Picks a verdict: from the attempt's log alone, or with its nodes' lines joined.
 
     A fault of a machine can be behind a lost connection, never behind a typing error. What a node's log says about
     other jobs (cancelled, completed, failed) says nothing about this one.
@@ -189,13 +189,13 @@ def choose_verdict(alone: Diagnosis, joined: Diagnosis, found: Sequence[Line]) -
     root = joined.root_cause
     if root is None or root.source not in NODE_SOURCES:
         return joined if alone.root_cause is None or root is None else alone
-    spoken = joined.category is Category.INFRASTRUCTURE or joined.type is FailureType.HOST_OUT_OF_MEMORY
-    if spoken and alone.category not in (Category.SCRIPT, Category.NONE):
-        return replace(joined, notes=(*joined.notes, _note(found, "joined")))
-    return replace(alone, notes=(*alone.notes, _note(found, "seen, and not taken for the cause")))
+    machine_fault = joined.category is Category.INFRASTRUCTURE or joined.type is FailureType.HOST_OUT_OF_MEMORY
+    if machine_fault and alone.category not in (Category.SCRIPT, Category.NONE):
+        return replace(joined, notes=(*joined.notes, _note(node_lines, "joined")))
+    return replace(alone, notes=(*alone.notes, _note(node_lines, "seen, and not taken for the cause")))
 
 
-def _note(found: Sequence[Line], how: str) -> str:
-    first = found[0]
-    more = f" and {len(found) - 1} more lines" if len(found) > 1 else ""
-    return f"{how}: {first.stream.source} log of {first.node}, line {first.number}{more}"
+def _note(node_lines: Sequence[Line], remark: str) -> str:
+    first = node_lines[0]
+    more = f" and {len(node_lines) - 1} more lines" if len(node_lines) > 1 else ""
+    return f"{remark}: {first.stream.source} log of {first.node}, line {first.number}{more}"

@@ -24,12 +24,12 @@ _DEATHS = frozenset({_T.SEGMENTATION_FAULT, _T.HOST_OUT_OF_MEMORY, _T.NODE_FAILU
 _BUFFERED = 20
 """Steps whose lines may still arrive after a process has died."""
 _WAITING = frozenset({_T.NCCL_TIMEOUT_ERROR, _T.NCCL_REMOTE_ERROR, _T.CONNECTION_ERROR, _T.NETWORK_ERROR})
-"""Types that ranks print because another one did not arrive."""
+"""Types that ranks report because another rank did not arrive."""
 
 
 @dataclass(frozen=True)
 class RuleKnowledge:
-    """What a diagnosis is made with; loaded once, shared by all."""
+    """What a diagnosis needs besides the log; loaded once, shared by all."""
 
     engine: Engine
     heuristics: Heuristics
@@ -52,15 +52,15 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, now: fl
     begins = launches.starts(evidence, _ends(hits))
     series = replace(evidence, progress=launches.series(evidence, begins))
     loss = verdict.loss_break(series)
-    found = candidates.collect(evidence, hits, knowledge.heuristics, loss)
-    story = causality.decide(evidence, found, _recovered(evidence), begins, diverged=loss is not None)
-    place = locate(evidence, facts, story, begins)
+    collected = candidates.collect(evidence, hits, knowledge.heuristics, loss)
+    causal = causality.decide(evidence, collected, _recovered(evidence), begins, diverged=loss is not None)
+    location = locate(evidence, facts, causal, begins)
     quiet = None if now is None else silence(launches.around(evidence, begins, len(evidence.lines)).evidence, now)
-    told = verdict.build_diagnosis(evidence, facts, story, place, knowledge.calibration, quiet)
-    told = replace(told, ruleset=knowledge.engine.ruleset.hash, step=rollback.last_step(evidence))
-    if told.type is _T.LOSS_DIVERGENCE:
-        told = replace(told, rollback=rollback.find(series, facts.events))
-    return _advised(told, story, facts, knowledge.policy)
+    diagnosis = verdict.build_diagnosis(evidence, facts, causal, location, knowledge.calibration, quiet)
+    diagnosis = replace(diagnosis, ruleset=knowledge.engine.ruleset.hash, step=rollback.last_step(evidence))
+    if diagnosis.type is _T.LOSS_DIVERGENCE:
+        diagnosis = replace(diagnosis, rollback=rollback.find(series, facts.events))
+    return _with_advice(diagnosis, causal, facts, knowledge.policy)
 
 
 def _ends(hits: Sequence[Hit]) -> Iterator[int]:
@@ -68,40 +68,40 @@ def _ends(hits: Sequence[Hit]) -> Iterator[int]:
     return (hit.line for hit in hits if hit.rule.role is Role.ROOT and category_of(hit.rule.type) is Category.NONE)
 
 
-def locate(evidence: Evidence, facts: Facts, story: CausalResult, begins: Sequence[int] = ()) -> verdict.Localization:
-    """Where it happened: rank and node of the root, ranks that never arrived, nodes by suspicion.
+def locate(evidence: Evidence, facts: Facts, causal: CausalResult, begins: Sequence[int] = ()) -> verdict.Localization:
+    """Where it happened: rank and node of the root, ranks that never arrived, suspect nodes.
 
-    begins: lines at which later launches begin. Only the launch that failed is asked.
+    begins: lines at which later launches begin. Only the launch that failed is read.
     """
-    part = launches.around(evidence, begins, story.root.line if story.root else len(evidence.lines))
-    place = _placed(part.evidence, facts, _within(story, part))
-    if place.absent and place.absent.line >= 0:
-        return replace(place, absent=replace(place.absent, line=place.absent.line + part.first))
-    return place
+    part = launches.around(evidence, begins, causal.root.line if causal.root else len(evidence.lines))
+    location = _located(part.evidence, facts, _within(causal, part))
+    if location.absent and location.absent.line >= 0:
+        return replace(location, absent=replace(location.absent, line=location.absent.line + part.first))
+    return location
 
 
-def _within(story: CausalResult, part: launches.LaunchSegment) -> CausalResult:
-    """The story of one launch, its lines counted from there."""
-    told = ((one, why) for one, why in story.rejected if part.holds(one.line))
-    rejected = tuple((replace(one, line=one.line - part.first), why) for one, why in told)
-    return CausalResult(story.root and replace(story.root, line=story.root.line - part.first), rejected)
+def _within(causal: CausalResult, part: launches.LaunchSegment) -> CausalResult:
+    """The result for one launch only, its line indices relative to the launch."""
+    inside = ((candidate, reason) for candidate, reason in causal.rejected if part.holds(candidate.line))
+    rejected = tuple((replace(candidate, line=candidate.line - part.first), reason) for candidate, reason in inside)
+    return CausalResult(causal.root and replace(causal.root, line=causal.root.line - part.first), rejected)
 
 
-def _placed(evidence: Evidence, facts: Facts, story: CausalResult) -> verdict.Localization:
-    root = story.root
+def _located(evidence: Evidence, facts: Facts, causal: CausalResult) -> verdict.Localization:
+    root = causal.root
     launch = ranks.read(evidence, facts, root.line if root else None)
     slow = stragglers(evidence, launch.nodes)
     if root is None:
         return verdict.Localization(slow=slow)
-    alike = _alike(story)
+    alike = _alike(causal)
     rank, node = ranks.place(launch, evidence.lines, root.line, root.rank, root.node, alone=len(alike) <= 1)
     node = root.node if root.blame is Blame.SELF and root.node and not ranks.is_address(root.node) else node
-    absent = _absent(evidence, story, root, launch)
-    missing = _nodes_of(absent, launch) if absent else ()
+    absent = _absent(evidence, causal, root, launch)
+    absent_nodes = _nodes_of(absent, launch) if absent else ()
     if absent and len(absent.ranks) == 1:
-        rank, node = absent.ranks[0], missing[0] or node
+        rank, node = absent.ranks[0], absent_nodes[0] or node
     blamed = suspect_nodes.Blamed(str(root.blame), None if absent else rank, None if absent else node, root.why)
-    suspects = suspect_nodes.suspects(evidence, launch.nodes, blamed, missing, alike)
+    suspects = suspect_nodes.suspects(evidence, launch.nodes, blamed, absent_nodes, alike)
     if category_of(root.type) in (Category.SCRIPT, Category.NONE):
         suspects = ()
     return verdict.Localization(rank, node, suspects, absent, slow)
@@ -113,57 +113,56 @@ def _nodes_of(absent: collectives.Absence, launch: ranks.LauncherTopology) -> tu
 
 
 def _recovered(evidence: Evidence) -> Callable[[Candidate], bool]:
-    """Whether the job went on after a candidate: a death needs more than what was still in the pipe."""
-    course = progress.ProgressTimeline(evidence)
+    """Whether the job went on after a candidate: after a death, buffered lines still arrive, so it takes more steps."""
+    timeline = progress.ProgressTimeline(evidence)
 
-    def recovered(one: Candidate) -> bool:
-        line = evidence.lines[one.line]
-        if one.type is _T.LOSS_DIVERGENCE:
-            return one.role is Role.SYMPTOM and course.calmed(line)
-        return course.went_on(line, _BUFFERED) if one.type in _DEATHS else course.went_on(line)
+    def recovered(candidate: Candidate) -> bool:
+        line = evidence.lines[candidate.line]
+        if candidate.type is _T.LOSS_DIVERGENCE:
+            return candidate.role is Role.SYMPTOM and timeline.calmed(line)
+        return timeline.went_on(line, _BUFFERED) if candidate.type in _DEATHS else timeline.went_on(line)
 
     return recovered
 
 
-def _alike(story: CausalResult) -> frozenset[int]:
-    """Ranks that tell of the same failure as the root."""
-    root = story.root
-    same = [one for one, why in story.rejected if why is RejectionReason.REPEATED] + ([root] if root else [])
-    return frozenset(one.rank for one in same if one.rank is not None)
+def _alike(causal: CausalResult) -> frozenset[int]:
+    """Ranks that report the same failure as the root."""
+    repeats = [candidate for candidate, reason in causal.rejected if reason is RejectionReason.REPEATED]
+    return frozenset(failed.rank for failed in (*repeats, causal.root) if failed and failed.rank is not None)
 
 
 def _absent(
-    evidence: Evidence, story: CausalResult, root: Candidate, launch: ranks.LauncherTopology
+    evidence: Evidence, causal: CausalResult, root: Candidate, launch: ranks.LauncherTopology
 ) -> collectives.Absence | None:
-    """Whom the others waited for, when all that the log shows is that they waited."""
+    """Whom the others waited for, if waiting is all that the log shows."""
     if root.type not in _WAITING or (root.role is Role.ROOT and root.blame is not Blame.NONE):
         return None
-    spoken = (root, *(other for other, why in story.rejected if why is not RejectionReason.BENIGN))
-    tasks = {evidence.lines[one.line].task for one in spoken} - {-1}
-    complained = _complained(evidence, [one for one in spoken if one.role is not Role.TEARDOWN])
+    reports = (root, *(candidate for candidate, reason in causal.rejected if reason is not RejectionReason.BENIGN))
+    tasks = {evidence.lines[report.line].task for report in reports} - {-1}
+    complained = _first_complaints(evidence, [report for report in reports if report.role is not Role.TEARDOWN])
     absent = collectives.absent(evidence, complained)
     return absent or collectives.absent_task(launch.task_nodes, tasks)
 
 
-def _complained(evidence: Evidence, spoken: Sequence[Candidate]) -> dict[int, int]:
-    """rank -> its first own error line. Of a thousand ranks that print the same only some lines are kept: the template
-    knows the others."""
-    spread = {sample: template.ranks for template in evidence.templates for sample in template.samples}
+def _first_complaints(evidence: Evidence, reports: Sequence[Candidate]) -> dict[int, int]:
+    """rank -> its first own error line. When a thousand ranks print the same, only some lines are kept: the template
+    lists the others."""
+    ranks_by_sample = {sample: template.ranks for template in evidence.templates for sample in template.samples}
     complained: dict[int, int] = {}
-    for one in spoken:
-        same = spread.get(evidence.lines[one.line].text, frozenset())
-        for rank in same if one.rank is None else {one.rank, *same}:
-            complained.setdefault(rank, one.line)
+    for report in reports:
+        printers = ranks_by_sample.get(evidence.lines[report.line].text, frozenset())
+        for rank in printers if report.rank is None else {report.rank, *printers}:
+            complained.setdefault(rank, report.line)
     return complained
 
 
-def _advised(diagnosis: Diagnosis, story: CausalResult, facts: Facts, policy: Policy) -> Diagnosis:
-    root = story.root
+def _with_advice(diagnosis: Diagnosis, causal: CausalResult, facts: Facts, policy: Policy) -> Diagnosis:
+    root = causal.root
     grounds = DecisionBasis(
         node_named=suspect_nodes.named(diagnosis.nodes) and diagnosis.category is Category.INFRASTRUCTURE,
         stable=root is not None and root.maturity is Maturity.STABLE,
         sandbox=root is not None and root.maturity is Maturity.SANDBOX,
         hint=root.action if root else None,
     )
-    known = replace(diagnosis, grounds=grounds)
-    return replace(known, recovery=policy.advise(case_of(known, facts.job.labels)))
+    grounded = replace(diagnosis, grounds=grounds)
+    return replace(grounded, recovery=policy.advise(case_of(grounded, facts.job.labels)))

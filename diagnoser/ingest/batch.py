@@ -1,4 +1,4 @@
-"""What a parser hands on."""
+"""What a parser returns."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,10 +15,10 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordDefaults:
-    """What the query string of a request says about all of its lines. Records may say otherwise for themselves.
+    """What a request's query string says about all of its lines. A record's own fields override it.
 
     first: 1-based number of the first line in its stream, None when the shipper does not number its lines.
-    cluster: of a node whose own log this is.
+    cluster: of the node, if this is a node's own log.
     """
 
     job: str = ""
@@ -33,7 +33,7 @@ class RecordDefaults:
 
 
 def target(job: str, attempt: int | None, cluster: str, stream: Stream) -> Target:
-    """Where lines go: to the attempt that is named, else to the log of the node when they speak of one."""
+    """Where lines go: to the named attempt, else to the log of their node if they are a node's own."""
     if not job and stream.node and stream.source in NODE_SOURCES:
         return Target(node_log_id(cluster, stream.node), None)
     return Target(job, attempt)

@@ -1,9 +1,9 @@
-"""JSON records, one a line (`application/x-ndjson`) or in an array: what most log shippers send.
+"""JSON records, one per line (`application/x-ndjson`) or in an array: what most log shippers send.
 
 A record is a string or an object. The line is its ``message`` (also: log, line, msg, text, body); job, attempt, node
 (also: host, hostname), rank, source (also: stream), cluster and time (also: timestamp, ts, @timestamp) override the
 query.
-A record that cannot be used is counted and told; the others are kept.
+A record that cannot be used is counted and reported; the others are kept.
 """
 
 import math
@@ -51,7 +51,7 @@ class _Lines:
 
 
 def parse_ndjson(body: bytes, defaults: RecordDefaults, received: float) -> Batch:
-    """One record a line; blank lines are passed over. Raises BadInput when an offset cannot apply."""
+    """One record per line; blank lines are skipped. Raises BadInput when an offset cannot apply."""
     rows = ((number, row) for number, row in enumerate(body.split(b"\n"), 1) if row.strip())
     return _collect(((f"line {number}", row) for number, row in rows), defaults, received)
 
@@ -68,25 +68,25 @@ def parse_array(body: bytes, defaults: RecordDefaults, received: float) -> Batch
 
 def _collect(rows: Iterable[tuple[str, Any]], defaults: RecordDefaults, received: float) -> Batch:
     batch, groups, odd_times = Batch(), dict[tuple[Target, Stream], _Lines](), 0
-    for name, row in rows:
+    for label, row in rows:
         try:
-            to, stream, text, time = _read(row, defaults)
+            destination, stream, text, time = _read(row, defaults)
         except _Reject as reason:
             batch.rejected += 1
             if len(batch.errors) < ERRORS_TOLD:
-                batch.errors.append(f"{name}: {reason}")
+                batch.errors.append(f"{label}: {reason}")
             if defaults.first is None:
                 continue
             # The shipper counted this record as a line: an empty one keeps the numbers of those behind it.
-            to, stream, text, time = defaults.target, defaults.stream, "", math.nan
+            destination, stream, text, time = defaults.target, defaults.stream, "", math.nan
         odd_times += time == math.inf
-        groups.setdefault((to, stream), _Lines()).add(text, math.nan if time == math.inf else time)
+        groups.setdefault((destination, stream), _Lines()).add(text, math.nan if time == math.inf else time)
     if odd_times:
         batch.errors.append(f"{odd_times} records carry an unusable time; the time of arrival is used for them")
     if defaults.first is not None and len(groups) > 1:
         raise BadInput("an offset needs all records of the request to be of one job, attempt, node, rank and source")
-    for (to, stream), lines in groups.items():
-        batch.add(to, lines.block(stream, defaults.first or 0, received))
+    for (destination, stream), lines in groups.items():
+        batch.add(destination, lines.block(stream, defaults.first or 0, received))
     return batch
 
 
@@ -109,10 +109,10 @@ def _target(record: dict[str, Any], attempt: int | None, stream: Stream, default
     job = record.get("job", defaults.job)
     if job and not (isinstance(job, str) and re.fullmatch(JOB_ID, job)):
         raise _Reject(f"not a job id: {str(job)[:40]!r}")
-    found = target(job or "", attempt, _name(record.get("cluster"), "cluster", defaults.cluster), stream)
-    if not found.job:
+    destination = target(job or "", attempt, _name(record.get("cluster"), "cluster", defaults.cluster), stream)
+    if not destination.job:
         raise _Reject("no job: name it in the record or in the query (a node's own log needs source and node)")
-    return found
+    return destination
 
 
 def _record(row: Any) -> dict[str, Any]:

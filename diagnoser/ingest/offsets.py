@@ -1,4 +1,4 @@
-"""Which line numbers of a stream have been taken: what makes a batch that is sent twice count once."""
+"""Which line numbers of a stream are stored: a batch that is sent twice counts once."""
 
 OffsetRanges = tuple[tuple[int, int], ...]
 """Closed ranges of line numbers: sorted, disjoint, not adjacent."""

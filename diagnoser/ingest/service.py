@@ -1,7 +1,7 @@
 """HOT PATH 1: bytes -> lines -> compressor -> one committed delta -> acknowledgement.
 
 An acknowledgement means durable. Requests that arrive while a commit runs share the next one. The compressor keeps no
-state between commits, so there is nothing in memory that a failed commit could leave half counted.
+state between commits, so a failed commit leaves nothing half counted in memory.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ AttemptCursors = dict[AttemptKey, dict[Stream, Cursor]]
 
 @dataclass(frozen=True, slots=True)
 class IngestReceipt:
-    """What became of a request. duplicates: numbered lines that were there already. cut: lines over the line limit."""
+    """What became of a request. duplicates: numbered lines that were stored already. cut: lines over the line limit."""
 
     lines: int = 0
     duplicates: int = 0
@@ -57,7 +57,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class _AttemptCommit:
-    """What one attempt gets in one commit."""
+    """What one commit writes for one attempt."""
 
     compressor: Compressor
     received: float
@@ -66,7 +66,7 @@ class _AttemptCommit:
 
 
 class IngestService:
-    """Accepts requests and commits them in groups. ``run`` must be running; one instance a process."""
+    """Accepts requests and commits them in groups. ``run`` must be running; one instance per process."""
 
     def __init__(
         self,
@@ -165,46 +165,46 @@ class IngestService:
     async def _attempts(self, group: Sequence[_Pending]) -> dict[Target, AttemptKey]:
         targets = {target for pending in group for target in pending.batch.blocks}
         latest = {job: await self._store.current_attempt(job) for job in {t.job for t in targets if t.attempt is None}}
-        part = node_logs.hour_of(max(pending.received for pending in group))
-        latest = {job: max(number, part) if _is_node(job) else number for job, number in latest.items()}
+        hour = node_logs.hour_of(max(pending.received for pending in group))
+        latest = {job: max(number, hour) if _is_node(job) else number for job, number in latest.items()}
         return {t: AttemptKey(t.job, latest[t.job] if t.attempt is None else t.attempt) for t in targets}
 
     async def _cursors(self, keys: Collection[AttemptKey]) -> AttemptCursors:
-        """A new part of a node's log goes on with the line numbers of the part before."""
+        """A new part of a node's log continues the line numbers of the part before."""
         cursors = await self._store.cursors(sorted(keys))
         for key in keys:
             if _is_node(key.job) and not cursors[key]:
-                last = AttemptKey(key.job, await self._store.current_attempt(key.job))
-                before = (await self._store.cursors([last]))[last]
-                cursors[key] = {stream: Cursor(cursor.covered) for stream, cursor in before.items()}
+                latest = AttemptKey(key.job, await self._store.current_attempt(key.job))
+                previous = (await self._store.cursors([latest]))[latest]
+                cursors[key] = {stream: Cursor(cursor.covered) for stream, cursor in previous.items()}
         return cursors
 
     async def _revisit(self, appends: Sequence[Append]) -> None:
-        """A node told of a fault: attempts that failed there a moment ago are looked at again."""
-        for one in appends:
-            if _is_node(one.attempt.job) and one.fatal:
-                await self._store.revisit(one.attempt.job, one.received - node_logs.AFTER, one.received)
+        """A node reported a fault: attempts that failed there shortly before are diagnosed again."""
+        for append in appends:
+            if _is_node(append.attempt.job) and append.fatal:
+                await self._store.revisit(append.attempt.job, append.received - node_logs.AFTER, append.received)
 
     def _build(
         self, group: Sequence[_Pending], keys: Mapping[Target, AttemptKey], cursors: AttemptCursors
     ) -> tuple[list[Append], list[IngestReceipt], list[Losses]]:
-        shares: dict[AttemptKey, _AttemptCommit] = {}
+        commits: dict[AttemptKey, _AttemptCommit] = {}
         receipts = []
         for pending in group:
-            taken = offered = cut = 0
+            accepted = offered = cut = 0
             for target, blocks in pending.batch.blocks.items():
                 key = keys[target]
-                share = shares.get(key) or shares.setdefault(
-                    key, _share(self._compressor(), pending.received, cursors.get(key, {}))
+                commit = commits.get(key) or commits.setdefault(
+                    key, _new_commit(self._compressor(), pending.received, cursors.get(key, {}))
                 )
-                share.received = max(share.received, pending.received)
+                commit.received = max(commit.received, pending.received)
                 for block in map(node_logs.with_times, blocks) if _is_node(key.job) else blocks:
                     offered += block.data.count(b"\n") + (not block.data.endswith(b"\n"))
-                    taken += _take(share, block, cursors.get(key, {}).get(block.stream, Cursor()))
+                    accepted += _feed_missing(commit, block, cursors.get(key, {}).get(block.stream, Cursor()))
                     cut += _too_long(block.data)
             batch = pending.batch
-            receipts.append(IngestReceipt(taken, offered - taken, batch.rejected, cut, tuple(batch.errors)))
-        appends, losses = zip(*(_append(key, share) for key, share in shares.items()), strict=True)
+            receipts.append(IngestReceipt(accepted, offered - accepted, batch.rejected, cut, tuple(batch.errors)))
+        appends, losses = zip(*(_append(key, commit) for key, commit in commits.items()), strict=True)
         return list(appends), receipts, list(losses)
 
 
@@ -212,8 +212,8 @@ def _is_node(job: str) -> bool:
     return job.startswith(NODE_LOG)
 
 
-def _share(compressor: Compressor, received: float, cursors: Mapping[Stream, Cursor]) -> _AttemptCommit:
-    """Cursors that were carried over from an earlier part are not stored yet: version 0."""
+def _new_commit(compressor: Compressor, received: float, cursors: Mapping[Stream, Cursor]) -> _AttemptCommit:
+    """Cursors carried over from an earlier part are not stored yet: version 0."""
     carried = {stream: cursor.covered for stream, cursor in cursors.items() if not cursor.version}
     return _AttemptCommit(compressor, received, dict.fromkeys(carried, 0), carried)
 
@@ -223,19 +223,19 @@ def _too_long(data: bytes) -> int:
     return sum(len(line) > LONGEST for line in data.split(b"\n")) if len(data) > LONGEST else 0
 
 
-def _take(share: _AttemptCommit, block: LineBlock, cursor: Cursor) -> int:
-    """Feed the lines of ``block`` that the stream lacks; how many those are."""
+def _feed_missing(commit: _AttemptCommit, block: LineBlock, cursor: Cursor) -> int:
+    """Feed the lines of ``block`` that the stream lacks; returns their number."""
     stream = block.stream
-    share.versions.setdefault(stream, cursor.version)
-    covered = share.covered.setdefault(stream, cursor.covered)
+    commit.versions.setdefault(stream, cursor.version)
+    covered = commit.covered.setdefault(stream, cursor.covered)
     first = block.first or (covered[-1][1] + 1 if covered else 1)
     lines = block.data.removesuffix(b"\n").split(b"\n")
-    taken = 0
+    accepted = 0
     for low, high in missing(covered, first, first + len(lines) - 1):
-        share.compressor.feed(_part(block, lines, low - first, high - first + 1, low))
-        taken += high - low + 1
-    share.covered[stream] = covered_with(covered, first, first + len(lines) - 1)
-    return taken
+        commit.compressor.feed(_part(block, lines, low - first, high - first + 1, low))
+        accepted += high - low + 1
+    commit.covered[stream] = covered_with(covered, first, first + len(lines) - 1)
+    return accepted
 
 
 def _part(block: LineBlock, lines: list[bytes], start: int, stop: int, first: int) -> LineBlock:
@@ -250,7 +250,7 @@ def _part(block: LineBlock, lines: list[bytes], start: int, stop: int, first: in
     )
 
 
-def _append(key: AttemptKey, share: _AttemptCommit) -> tuple[Append, Losses]:
-    delta = share.compressor.take()
-    cursors = {stream: (share.versions[stream], ranges) for stream, ranges in share.covered.items()}
-    return Append(key, to_bytes(delta), share.received, cursors, delta.fatal), delta.losses
+def _append(key: AttemptKey, commit: _AttemptCommit) -> tuple[Append, Losses]:
+    delta = commit.compressor.take()
+    cursors = {stream: (commit.versions[stream], ranges) for stream, ranges in commit.covered.items()}
+    return Append(key, to_bytes(delta), commit.received, cursors, delta.fatal), delta.losses

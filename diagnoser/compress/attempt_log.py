@@ -1,4 +1,4 @@
-"""The log of one attempt as it is handed from step to step: decoded once, read as far as somebody asks."""
+"""The log of one attempt as passed between steps: decoded once, read only as far as needed."""
 
 from collections.abc import Iterable
 from functools import cached_property
@@ -11,7 +11,7 @@ from diagnoser.model import Evidence
 
 
 class AttemptLog:
-    """Digest and evidence are made when they are first asked for; for a large log that takes a second: use a thread."""
+    """Digest and evidence are built on first use; for a large log that takes a second: use a thread."""
 
     def __init__(self, delta: Delta) -> None:
         self.delta = delta
@@ -33,5 +33,5 @@ class AttemptLog:
     def nodes(self) -> frozenset[str]:
         """Nodes that the attempt's streams and its lines name."""
         streams = self.delta.shares.items()
-        said = {node for _, share in streams for _, node in share.nodes.values()}
-        return frozenset({stream.node for stream, _ in streams} | said) - {""}
+        printed = {node for _, share in streams for _, node in share.nodes.values()}
+        return frozenset({stream.node for stream, _ in streams} | printed) - {""}

@@ -24,11 +24,11 @@ from diagnoser.compress.lines import body_of, strip_blurred
 from diagnoser.model import Baseline, Cap, CleanRun, Diff, Evidence, LearnedFilter, Line, Mark, NewLine
 
 KEPT = 5
-"""The last clean runs that count."""
+"""How many of the last clean runs count."""
 NEW_MAX = 200
-"""New lines of one run that are listed."""
+"""Most new lines listed per run."""
 _SHAPES_MAX = 20_000
-"""Shapes of a run; one that has more has no routine."""
+"""Most shapes of a run; one with more has no routine."""
 _UNMATCHED_MAX, _CHARS_MAX = 200, 300
 _UNPACKED_MAX = 64 << 20
 _NEVER = int(
@@ -43,13 +43,13 @@ _NEVER = int(
 _TROUBLE = int(LineFlag.ERROR)
 _TELLS_MOST = int(LineFlag.FATAL | LineFlag.EXCEPTION)
 _SURGE, _SURGE_LINES = 10, 50
-"""A known line is new as well where it comes so many times as often as in any clean run, and so many times at least."""
+"""A known line is also new when it comes this many times as often as in any clean run, and at least this many times."""
 _WORD = re.compile(r"[^\W\d_]{3}")
 
 
 def clean_run(delta: Delta, name: str, before: Baseline) -> CleanRun | None:
-    """What a clean run leaves, None where it has no routine. before: the baseline without it, which hands its learned
-    filters on."""
+    """What a clean run leaves, None if it has no routine. before: the baseline without it, whose learned filters are
+    carried over."""
     stats = {shape: stat for shape, stat in delta.shapes.items() if not stat.kind & _NEVER}
     if Cap.SHAPES in delta.caps or not 0 < len(stats) <= _SHAPES_MAX:
         return None
@@ -67,27 +67,27 @@ def to_bytes(run: CleanRun) -> bytes:
 
 
 def load(stored: Sequence[bytes]) -> Baseline:
-    """The baseline of what ``to_bytes`` gave, oldest first: of each run the last word, of the filters the newest."""
+    """The baseline from records of ``to_bytes``, oldest first: the last record of each run, and the newest filters."""
     runs = {run.name: run for run in map(_run, stored)}
     last = tuple(runs.values())[-KEPT:]
     return Baseline(last, _run(stored[-1]).filters if stored else ())
 
 
 def _run(data: bytes) -> CleanRun:
-    fields = orjson.loads(zstandard.ZstdDecompressor().decompress(data, max_output_size=_UNPACKED_MAX))
-    filters = tuple(LearnedFilter(**one) for one in fields["filters"])
-    read = {"counts": dict(fields["counts"]), "unmatched": tuple(fields["unmatched"]), "filters": filters}
-    return CleanRun(**fields | read)
+    record = orjson.loads(zstandard.ZstdDecompressor().decompress(data, max_output_size=_UNPACKED_MAX))
+    filters = tuple(LearnedFilter(**fields) for fields in record["filters"])
+    values = {"counts": dict(record["counts"]), "unmatched": tuple(record["unmatched"]), "filters": filters}
+    return CleanRun(**record | values)
 
 
-def is_new(shape: int, stat: TemplateStats, known: Baseline) -> bool:
+def is_new(shape: int, stat: TemplateStats, baseline: Baseline) -> bool:
     """Whether clean runs do not print lines of this shape."""
     if stat.kind & _NEVER:
         return True
-    having = sum(shape in run.counts for run in known.runs)
+    printed_in = sum(shape in run.counts for run in baseline.runs)
     if stat.kind & _TROUBLE:
-        return having < len(known.runs)
-    return not having and (bool(stat.kind & IMPORTANT) or not matches(known.filters, message(stat)))
+        return printed_in < len(baseline.runs)
+    return not printed_in and (bool(stat.kind & IMPORTANT) or not matches(baseline.filters, message(stat)))
 
 
 def message(stat: TemplateStats) -> str:
@@ -96,18 +96,18 @@ def message(stat: TemplateStats) -> str:
 
 
 def matches(filters: Sequence[LearnedFilter], text: str) -> bool:
-    return bool(filters and _patterns(tuple(one.pattern for one in filters)).Match(text))
+    return bool(filters and _patterns(tuple(rule.pattern for rule in filters)).Match(text))
 
 
 @lru_cache(maxsize=256)
-def _patterns(patterns: tuple[str, ...]) -> Any:
+def _patterns(sources: tuple[str, ...]) -> Any:
     options = re2.Options()
     options.log_errors = False
-    found = re2.Set.SearchSet(options)
-    for pattern in patterns:
-        found.Add(pattern)
-    found.Compile()
-    return found
+    patterns = re2.Set.SearchSet(options)
+    for source in sources:
+        patterns.Add(source)
+    patterns.Compile()
+    return patterns
 
 
 def diff(digest: Digest, known: Baseline) -> Diff:
@@ -119,29 +119,29 @@ def diff(digest: Digest, known: Baseline) -> Diff:
         return Diff()
     shapes, inside = digest.delta.shapes, _inside_stacks(digest.evidence)
     shape_at = {(line.number, line.stream): shape_of(line.text) for line in digest.lines}
-    # Patterns that ask for certain digits are tried on each line: of these the shape as a whole does not tell.
+    # Patterns that ask for certain digits are tried on each line: the shape alone does not decide those.
     telling: dict[int, Line] = {}
     for line in digest.lines:
         if line.mark >= Mark.TRACEBACK and (line.number, line.stream) not in inside:
             telling.setdefault(shape_at[line.number, line.stream], line)
     new = {shape for shape, stat in shapes.items() if shape in telling or is_new(shape, stat, known)}
-    usual = {shape: most for shape in shapes.keys() - new if (most := _surge(shape, digest.delta, known))}
+    usual = {shape: most for shape in shapes.keys() - new if (most := _surge_over(shape, digest.delta, known))}
     lines = [(shape, telling.get(shape) or digest.first_line(shape)) for shape in new | usual.keys()]
-    found = [
+    ranked = [
         (_rank(shapes[shape].kind, line.mark), line.time, line.stream, line.number, shape, line)
         for shape, line in lines
         if (line.number, line.stream) not in inside and (shape in telling or _WORD.search(line.body))
     ]
-    first = [NewLine(line, shapes[shape].count, usual.get(shape, 0)) for *_, shape, line in sorted(found)[:NEW_MAX]]
-    same = frozenset(place for place, shape in shape_at.items() if shape in shapes and shape not in new)
-    return Diff(len(known.runs), tuple(first), same)
+    listed = [NewLine(line, shapes[shape].count, usual.get(shape, 0)) for *_, shape, line in sorted(ranked)[:NEW_MAX]]
+    known_lines = frozenset(place for place, shape in shape_at.items() if shape in shapes and shape not in new)
+    return Diff(len(known.runs), tuple(listed), known_lines)
 
 
 def _inside_stacks(evidence: Evidence) -> set[LinePosition]:
-    """Lines of tracebacks and stacks but for those that say what is wrong."""
-    joined = [(one.lines, one.raised) for one in evidence.tracebacks]
-    joined += [(one.lines, one.raised) for one in evidence.stacks]
-    lines = [evidence.lines[index] for indices, raised in joined for index in indices if index != raised]
+    """Lines of tracebacks and stacks, except those that say what is wrong."""
+    stacks = [(stack.lines, stack.raised) for stack in evidence.tracebacks]
+    stacks += [(stack.lines, stack.raised) for stack in evidence.stacks]
+    lines = [evidence.lines[index] for indices, raised in stacks for index in indices if index != raised]
     return {(line.number, line.stream) for line in lines}
 
 
@@ -150,11 +150,11 @@ def _rank(kind: int, mark: Mark) -> int:
     return 0 if kind & _TELLS_MOST else 1 if kind & (_NEVER | _TROUBLE) or mark >= Mark.TRACEBACK else 2
 
 
-def _surge(shape: int, delta: Delta, known: Baseline) -> int:
+def _surge_over(shape: int, delta: Delta, baseline: Baseline) -> int:
     """How often a clean run as long as this one prints the shape, where this one prints it far more often; else 0."""
     count = delta.shapes[shape].count
-    most = max((run.counts.get(shape, 0) for run in known.runs), default=0)
-    rate = max((run.counts.get(shape, 0) / max(run.lines, 1) for run in known.runs), default=0.0)
+    most = max((run.counts.get(shape, 0) for run in baseline.runs), default=0)
+    rate = max((run.counts.get(shape, 0) / max(run.lines, 1) for run in baseline.runs), default=0.0)
     usual = max(most, round(rate * delta.lines))
     return usual if most and count >= max(_SURGE_LINES, _SURGE * usual) else 0
 

@@ -5,31 +5,31 @@ from collections.abc import Iterable, Iterator
 from diagnoser.compress.lines import LONGEST, overwrite
 
 MOST = 8 << 20
-"""Bytes of one line that are held before it is shortened."""
+"""Most bytes of one line in memory before it is shortened."""
 _END = LONGEST // 2 - 32
-"""Bytes at both ends of a shortened line: no more of them will be kept anyway."""
+"""Bytes kept at each end of a shortened line: the compressor keeps no more of it anyway."""
 
 
 def whole_lines(chunks: Iterable[bytes], most: int = MOST) -> Iterator[tuple[bytes, int]]:
-    """(whole lines, bytes that are missing of their long ones).
+    """(whole lines, bytes cut from the long ones).
 
-    A line that grows over ``most`` bytes is shortened on the way: of screen states that carriage returns paint over the
-    last one stays (and what is no bar), then the middle goes.
+    A line that grows over ``most`` bytes is shortened on the way: of screen states overwritten by carriage returns only
+    the last one stays (and what is no bar), then the middle is cut.
     """
     parts: list[bytes] = []
-    held = missing = 0
+    size = missing = 0
     for chunk in chunks:
         cut = chunk.rfind(b"\n") + 1
         if cut:
             yield b"".join((*parts, chunk[:cut])), missing
-            parts, held, missing = [], 0, 0
+            parts, size, missing = [], 0, 0
         parts.append(chunk[cut:])
-        held += len(chunk) - cut
-        if held > most:
+        size += len(chunk) - cut
+        if size > most:
             line = b"".join(parts)
             parts = [_shortened(line, missing)]
-            held = len(parts[0])
-            missing += len(line) - held
+            size = len(parts[0])
+            missing += len(line) - size
     if any(parts):
         yield b"".join(parts), missing
 
@@ -38,8 +38,8 @@ def _shortened(line: bytes, missing: int) -> bytes:
     """The ends of a line. A state that is still being printed stays apart from the one before it."""
     length = len(line)
     if b"\r" in line:
-        whole, _, rest = line.rpartition(b"\r")
-        line = overwrite(whole) + b"\r" + rest
+        states, _, rest = line.rpartition(b"\r")
+        line = overwrite(states) + b"\r" + rest
     if len(line) <= LONGEST:
         return line
     return line[:_END] + b" ...<%d bytes cut>... " % (missing + length - 2 * _END) + line[-_END:]

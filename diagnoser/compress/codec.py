@@ -1,4 +1,4 @@
-"""Deltas as bytes: one version byte, then JSON under zstd. No code can hide in it, unlike in a pickle."""
+"""Deltas as bytes: one version byte, then JSON under zstd. Unlike a pickle, it cannot carry code."""
 
 import math
 from typing import Any
@@ -14,17 +14,17 @@ from diagnoser.model.errors import BadInput
 
 VERSION = 3
 _MOST = 512 << 20
-"""Largest unpacked delta in bytes: far above what the limits let one become."""
+"""Largest unpacked delta in bytes: far above what the limits allow."""
 
 
 def to_bytes(delta: Delta) -> bytes:
     """The same delta always gives the same bytes, however it was merged."""
     streams = sorted(delta.shares)
-    at = {stream: index for index, stream in enumerate(streams)}
+    index_of = {stream: index for index, stream in enumerate(streams)}
     body = {
         "streams": [[stream.source, stream.node, stream.rank] for stream in streams],
         "sums": [delta.lines, delta.bytes, delta.cut_lines, delta.cut_bytes, delta.painted, sorted(delta.caps)],
-        "shapes": [_stat(key, stat, at) for key, stat in sorted(delta.shapes.items())],
+        "shapes": [_stat(key, stat, index_of) for key, stat in sorted(delta.shapes.items())],
         "shares": [_share(delta.shares[stream]) for stream in streams],
     }
     return bytes([VERSION]) + zstandard.ZstdCompressor(level=3).compress(orjson.dumps(body))
@@ -63,7 +63,7 @@ def _share(share: StreamDelta) -> list[Any]:
         rows,
         points,
         voices,
-        [[*key, *told] for key, told in sorted(share.nodes.items())],
+        [[*key, *node] for key, node in sorted(share.nodes.items())],
         share.least,
     ]
 
@@ -80,8 +80,8 @@ def _shared(fields: list[Any]) -> StreamDelta:
     return share
 
 
-def _stat(key: int, stat: TemplateStats, at: dict[Stream, int]) -> list[Any]:
-    first, last = [stat.first[0], at[stat.first[1]]], [stat.last[0], at[stat.last[1]]]
+def _stat(key: int, stat: TemplateStats, index_of: dict[Stream, int]) -> list[Any]:
+    first, last = [stat.first[0], index_of[stat.first[1]]], [stat.last[0], index_of[stat.last[1]]]
     ranks = f"{stat.ranks:x}"
     early, late = stat.first_text.decode("utf-8", "replace"), stat.last_text.decode("utf-8", "replace")
     return [key, stat.count, first, early, last, late, ranks, stat.kind, stat.filtered]
@@ -93,7 +93,7 @@ def _point(row: PointRow) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NaN: it must not turn into "not printed"."""
+    """As a string: JSON has no NaN, and it must not become "not printed"."""
     return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

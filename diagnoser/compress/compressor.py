@@ -18,12 +18,12 @@ CHUNK = 2 << 20
 SAMPLE = 480
 """Longest sample of a routine shape, in bytes."""
 _FEW = 256
-"""Prefixes in a chunk up to which pairs of prefix and skeleton repeat so much that a set of them is worth making."""
+"""Up to this many prefixes per chunk, pairs of prefix and skeleton repeat enough to be worth a set."""
 _MOST_RANK = 16383
 
 
 class Compressor:
-    """Feed blocks, take what they leave. Holds no state of a stream: any block may go to any compressor."""
+    """Feed blocks, then take their delta. Holds no state of a stream: any block may go to any compressor."""
 
     def __init__(
         self, gate: Prefilter | None = None, filters: FilterSet | None = None, limits: CompressorLimits | None = None
@@ -44,13 +44,13 @@ class Compressor:
         number = block.first
         for data in _chunks(block.data):
             count = data.count(b"\n") + (not data.endswith(b"\n"))
-            at = number - block.first
-            times = block.times[at : at + count] if block.times is not None else None
+            start = number - block.first
+            times = block.times[start : start + count] if block.times is not None else None
             self._chunk(LineBlock(block.stream, data, number, times, block.received))
             number += count
 
     def take(self) -> Delta:
-        """What all blocks since the last ``take`` leave."""
+        """The delta of all blocks since the last ``take``."""
         self._write_out()
         delta, self._delta = self._delta, Delta(self._limits)
         self._seen.clear()
@@ -77,7 +77,7 @@ class Compressor:
             self._settled = delta.size
 
     def _speakers(self, stream: Stream, cut: TokenizedChunk, share: StreamDelta) -> None:
-        """Note who printed which shape and which voices there are."""
+        """Record who printed which shape, and which voices there are."""
         codes = self._codes
         if stream.rank >= 0:
             code = rank_code(stream.rank, -1, -1)
@@ -87,9 +87,9 @@ class Compressor:
             return
         heads = {head: _code(head) for head in set(cut.heads)}
         if len(heads) <= _FEW:
-            spoken = set(zip(cut.heads, cut.blurs, strict=True)) - self._seen
-            self._seen |= spoken
-            for head, name in spoken:
+            pairs = set(zip(cut.heads, cut.blurs, strict=True)) - self._seen
+            self._seen |= pairs
+            for head, name in pairs:
                 codes.setdefault(cut.found[name].id, set()).add(heads[head])
         else:
             adders = {name: codes.setdefault(shape.id, set()).add for name, shape in cut.found.items()}
@@ -98,14 +98,14 @@ class Compressor:
         for head in heads:
             prefix = read_prefix(head)
             if prefix.voice:
-                named = 1 << prefix.rank if 0 <= prefix.rank <= _MOST_RANK else 0
-                share.voices[prefix.voice] = share.voices.get(prefix.voice, 0) | named
+                own_rank = 1 << prefix.rank if 0 <= prefix.rank <= _MOST_RANK else 0
+                share.voices[prefix.voice] = share.voices.get(prefix.voice, 0) | own_rank
 
     def _write_out(self) -> None:
-        """Put into the delta what is cheaper to gather over many chunks: speakers of shapes, last words of voices."""
+        """Write what is cheaper to collect over many chunks: speakers of shapes, last lines of voices."""
         for stream, lasts in self._lasts.items():
             rows = self._delta.share(stream).rows
-            rows.update((said[0], delta_row(said)) for said in lasts.values() if said[0] not in rows)
+            rows.update((row[0], delta_row(row)) for row in lasts.values() if row[0] not in rows)
         self._lasts.clear()
         for key, codes in self._codes.items():
             stat = self._delta.shapes.get(key)
@@ -115,7 +115,7 @@ class Compressor:
 
 
 def _bits(codes: set[int]) -> int:
-    """Codes as a bit set, without nobody's."""
+    """Codes as a bit set, without the -1 of nobody."""
     if len(codes) == 1:
         (code,) = codes
         return 1 << code if code >= 0 else 0
@@ -128,9 +128,9 @@ def _bits(codes: set[int]) -> int:
 def _count(block: LineBlock, cut: TokenizedChunk, stats: dict[int, TemplateStats]) -> None:
     """Counts, first and last lines of the shapes of a chunk."""
     stream, start, lines = block.stream, block.first, cut.lines
-    firsts, lasts, found = cut.firsts, cut.lasts, cut.found
+    firsts, lasts, templates = cut.firsts, cut.lasts, cut.found
     for name, count in cut.counts.items():
-        shape, first, last = found[name], firsts[name], lasts[name]
+        shape, first, last = templates[name], firsts[name], lasts[name]
         low, high = (start + first, stream), (start + last, stream)
         stat = stats.get(shape.id)
         if stat is None:
@@ -168,8 +168,8 @@ def _code(head: bytes) -> int:
 
 def _chunks(data: bytes) -> Iterator[bytes]:
     """Whole lines, about ``CHUNK`` bytes at a time."""
-    at = 0
-    while at < len(data):
-        end = len(data) if len(data) - at <= CHUNK else data.find(b"\n", at + CHUNK) + 1 or len(data)
-        yield data[at:end]
-        at = end
+    start = 0
+    while start < len(data):
+        end = len(data) if len(data) - start <= CHUNK else data.find(b"\n", start + CHUNK) + 1 or len(data)
+        yield data[start:end]
+        start = end

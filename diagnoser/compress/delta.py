@@ -1,4 +1,4 @@
-"""What a share of the lines of an attempt leaves behind, and how shares become one.
+"""The summary of some of an attempt's lines, and how summaries merge.
 
 Everything in a ``Delta`` is a sum, a minimum, a maximum, a union, or a selection S with S(S(A) | S(B)) = S(A | B): of
 each group the first, the last, or those of smallest hash. So any split into blocks, in any order, over any number of
@@ -101,11 +101,11 @@ class StreamDelta:
         self.points.update(other.points)
         for voice, ranks in other.voices.items():
             self.voices[voice] = self.voices.get(voice, 0) | ranks
-        for key, told in other.nodes.items():
-            self.nodes[key] = max(told, self.nodes.get(key, told))
+        for key, node in other.nodes.items():
+            self.nodes[key] = max(node, self.nodes.get(key, node))
 
     def met(self, shapes: Iterable[int]) -> None:
-        """These shapes were among its lines."""
+        """Record that these shapes were among its lines."""
         most = self.least[-1] if len(self.least) == LEAST else None
         new = {shape for shape in shapes if most is None or shape < most}.difference(self.least)
         if new:
@@ -125,7 +125,7 @@ class StreamDelta:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What is not there any more: middles of long lines, screen states that were painted over, what went over caps."""
+    """What is lost: middles of long lines, overwritten screen states, and what went over caps."""
 
     cut_lines: int = 0
     cut_bytes: int = 0
@@ -161,18 +161,18 @@ class Delta:
 
     @property
     def size(self) -> int:
-        """Things held."""
+        """Number of entries, shapes included."""
         return len(self.shapes) + sum(share.size for share in self.shares.values())
 
     def share(self, stream: Stream) -> StreamDelta:
-        """The stream's share, made when it is new."""
-        found = self.shares.get(stream)
-        if found is None:
-            found = self.shares[stream] = StreamDelta()
-        return found
+        """The stream's share, created if it is new."""
+        share = self.shares.get(stream)
+        if share is None:
+            share = self.shares[stream] = StreamDelta()
+        return share
 
     def add(self, other: "Delta") -> None:
-        """Take over what ``other`` knows; it must be settled before it is read."""
+        """Add ``other`` to this one, which must then be brought under its limits before it is read."""
         self.lines += other.lines
         self.bytes += other.bytes
         self.cut_lines += other.cut_lines
@@ -180,21 +180,21 @@ class Delta:
         self.painted += other.painted
         self.caps |= other.caps
         for key, stat in other.shapes.items():
-            mine = self.shapes.get(key)
-            if mine is None:
+            own = self.shapes.get(key)
+            if own is None:
                 self.shapes[key] = stat.copy()
             else:
-                mine.add(stat)
+                own.add(stat)
         for stream, share in other.shares.items():
             self.share(stream).add(share)
 
 
 def join(ranges: Iterable[tuple[int, int]]) -> NumberRanges:
-    """Closed ranges sorted, with overlapping and adjacent ones as one."""
-    joined: list[tuple[int, int]] = []
+    """Closed ranges sorted, with overlapping and adjacent ones merged."""
+    merged: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
-        if joined and low <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
         else:
-            joined.append((low, high))
-    return tuple(joined)
+            merged.append((low, high))
+    return tuple(merged)

@@ -31,15 +31,15 @@ from diagnoser.model.evidence import Placement, rank_nodes
 
 _SEVERE, _TROUBLE = int(LineFlag.ANCHOR | LineFlag.EXCEPTION | LineFlag.FRAME), int(LineFlag.ERROR | LineFlag.WARNING)
 HEAD, TAIL = 5, 15
-"""Lines of a stream that are shown whatever they say."""
+"""First and last lines of a stream that are always shown."""
 NOVEL = 60
-"""A shape seen once or twice, whose last line is among so many last lines of its stream, is news."""
+"""A shape seen once or twice is news if its last line is among this many last lines of its stream."""
 ALIKE = 2
-"""Voices that ended with a line of the same shape and are shown with it."""
+"""Most voices shown that ended with a line of the same shape."""
 
 
 class Digest:
-    """The readable side of a delta; each part is made when it is asked for."""
+    """The readable side of a delta; each part is built on first use."""
 
     def __init__(self, delta: Delta) -> None:
         self.delta = delta
@@ -52,7 +52,7 @@ class Digest:
 
     @cached_property
     def _spoken(self) -> list[tuple[Line, str]]:
-        """Lines with the voice that said them."""
+        """Lines with the voice that printed them."""
         rows, clock = self._rows, times.LogClock(self._year)
         spoken = [(self._line(row, stream, mark, clock), row.voice) for row, stream, mark in rows]
         return sorted(spoken, key=lambda pair: (pair[0].time, pair[0].stream, pair[0].number))
@@ -65,7 +65,7 @@ class Digest:
     @cached_property
     def _year(self) -> int:
         return times.year_of(
-            (_text(row.text) for row, _, _ in self._rows), max((r.received for r, _, _ in self._rows), default=0.0)
+            (_text(row.text) for row, _, _ in self._rows), max((row.received for row, _, _ in self._rows), default=0.0)
         )
 
     def _line(self, row: DeltaRow, stream: Stream, mark: Mark, clock: times.LogClock) -> Line:
@@ -83,9 +83,9 @@ class Digest:
         stats = sorted(self.delta.shapes.values(), key=lambda stat: (stat.first, stat.first_text))
         bodies = [body_of(_text(stat.first_text).encode())[1].decode() for stat in stats]
         severities = [_severity(stat.kind) for stat in stats]
-        groups = templates.group(list(zip(bodies, severities, strict=True)), self.delta.limits.templates)
-        found = [self._template(one.text, [stats[index] for index in one.members]) for one in groups]
-        return tuple(sorted(found, key=lambda one: (-one.count, one.first[1], one.first[0])))
+        clusters = templates.group(list(zip(bodies, severities, strict=True)), self.delta.limits.templates)
+        groups = [self._template(group.text, [stats[index] for index in group.members]) for group in clusters]
+        return tuple(sorted(groups, key=lambda group: (-group.count, group.first[1], group.first[0])))
 
     def _template(self, text: str, stats: list[TemplateStats]) -> Template:
         first, last = min(stats, key=lambda stat: stat.first), max(stats, key=lambda stat: stat.last)
@@ -123,12 +123,12 @@ class Digest:
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
         """The stages of the run in order of their first lines."""
-        found: dict[Stage, list[TemplateStats]] = {}
+        stats_by_stage: dict[Stage, list[TemplateStats]] = {}
         for stat in self.delta.shapes.values():
             for stage in Stage if stat.kind & STAGES else ():
                 if stat.kind & stage_bit(stage):
-                    found.setdefault(stage, []).append(stat)
-        phases = [_phase(stage, stats) for stage, stats in found.items()]
+                    stats_by_stage.setdefault(stage, []).append(stat)
+        phases = [_phase(stage, stats) for stage, stats in stats_by_stage.items()]
         return tuple(sorted(phases, key=lambda phase: (phase.line, phase.stream, phase.stage)))
 
     @cached_property
@@ -158,12 +158,12 @@ class Digest:
     def compression(self) -> Compression:
         """bytes_out: size of the whole view, templates and kept lines."""
         size = sum(len(line.text.encode()) + 1 for line in self.lines)
-        size += sum(len(one.text.encode()) + 1 for one in self.templates)
+        size += sum(len(template.text.encode()) + 1 for template in self.templates)
         return Compression(self.delta.lines, self.delta.bytes, len(self.lines), size)
 
     @cached_property
     def evidence(self) -> Evidence:
-        """All that later stages see."""
+        """All that later stages read."""
         return self._evidence
 
     @cached_property
@@ -213,10 +213,10 @@ class Digest:
     @cached_property
     def _times(self) -> dict[Stream, list[tuple[int, float]]]:
         """(number, time) of the kept lines of each stream, by number."""
-        found: dict[Stream, list[tuple[int, float]]] = {}
+        times_by_stream: dict[Stream, list[tuple[int, float]]] = {}
         for line in sorted(self.lines, key=lambda line: line.number):
-            found.setdefault(line.stream, []).append((line.number, line.time))
-        return found
+            times_by_stream.setdefault(line.stream, []).append((line.number, line.time))
+        return times_by_stream
 
     def render(self, budget_tokens: int, diff: Diff = NO_DIFF) -> str:
         """The numbered view for a model or a person, within about ``budget_tokens``: first what is new."""
@@ -230,7 +230,7 @@ class Digest:
 
     def _viewed(self, diff: Diff) -> Sequence[Line]:
         """Kept lines, and the samples of new shapes of which none was kept."""
-        samples = [one.line for one in diff.new if (one.line.number, one.line.stream) not in self._places]
+        samples = [added.line for added in diff.new if (added.line.number, added.line.stream) not in self._places]
         return sorted((*self.lines, *samples), key=lambda line: (line.time, line.stream, line.number))
 
 
@@ -249,7 +249,7 @@ def _phase(stage: Stage, stats: list[TemplateStats]) -> Phase:
 
 
 def _text(line: bytes) -> str:
-    """What is left of a line that was no UTF-8 is the same before and after a delta was stored."""
+    """A line that is no UTF-8 decodes the same before and after a delta is stored."""
     return line.decode("utf-8", "replace")
 
 
@@ -268,12 +268,12 @@ def _mark(kind: int) -> Mark:
 
 
 def _choose(delta: Delta) -> dict[LinePosition, Mark]:
-    """The places that are shown, each with the highest reason."""
+    """The lines that are shown, each with its strongest reason."""
     marks: dict[LinePosition, Mark] = {}
     if delta.lines <= delta.limits.small:
-        marks.update({(n, stream): Mark.CONTEXT for stream, share in delta.shares.items() for n in share.rows})
+        marks.update({(row, stream): Mark.CONTEXT for stream, share in delta.shares.items() for row in share.rows})
     chosen = Chosen(delta)
-    marks.update({(number, chosen.streams[at]): Mark.CONTEXT for number, at in chosen.context})
+    marks.update({(number, chosen.streams[index]): Mark.CONTEXT for number, index in chosen.context})
     for places, mark in ((_ends(delta), Mark.EDGE), (_tails(delta), Mark.EDGE), (_news(delta), Mark.NOVEL)):
         marks.update(dict.fromkeys((place for place in places if place[0] in delta.shares[place[1]].rows), mark))
     marks.update({(spot[0], chosen.streams[spot[1]]): _mark(chosen.row(spot).kind) for spot in chosen.essential})
@@ -295,7 +295,7 @@ def _news(delta: Delta) -> Iterator[LinePosition]:
 
 
 def _tails(delta: Delta) -> Iterator[LinePosition]:
-    """The last lines of voices: of each shape of ending, those of the first voices to fall silent."""
+    """The last lines of voices: per shape of last line, those of the first voices to fall silent."""
     last = {
         (stream, row.voice): (row.number, stream)
         for stream, share in delta.shares.items()

@@ -1,4 +1,4 @@
-"""Filter Rules: patterns that know routine lines, one YAML file for each family, examples mandatory.
+"""Filter Rules: patterns of routine lines, one YAML file for each family, examples mandatory.
 
 The idea is the paper's (section 6.1 of "Characterization of Large Language Model Development in the Datacenter"): what
 a Filter Rule knows as routine needs no words. A filter never hides a line that carries a rule's anchor.
@@ -75,59 +75,59 @@ def parse_filters(files: Mapping[str, str]) -> FilterSet:
     patterns: list[tuple[str, str]] = []
     dialects: list[str] = []
     faults: list[Fault] = []
-    taken: set[str] = set()
+    names: set[str] = set()
     for path, text in sorted(files.items()):
-        shape, found = yaml_loader.read(path, text, FilterFile)
-        faults += found
-        if shape and not shape.filters and not shape.progress:
+        file, file_faults = yaml_loader.read(path, text, FilterFile)
+        faults += file_faults
+        if file and not file.filters and not file.progress:
             faults.append(Fault(path, 1, "has neither filters nor progress"))
-        for key, number, one in _all(shape):
-            name = f"{shape.family}/{one.id}" if shape else ""
-            if name in taken:
+        for key, number, rule in _rules_of(file):
+            name = f"{file.family}/{rule.id}" if file else ""
+            if name in names:
                 faults.append(Fault(path, yaml_loader.locate(text, key, number, "id"), f"'{name}' is taken"))
-            taken.add(name)
-            faults += _faults(path, text, key, number, one)
+            names.add(name)
+            faults += _faults(path, text, key, number, rule)
             if key == "filters":
-                patterns += [(name, pattern) for pattern in one.patterns]
+                patterns += [(name, pattern) for pattern in rule.patterns]
             else:
-                dialects += one.patterns
+                dialects += rule.patterns
     if faults:
         raise RuleFaults(faults)
     digest = hashlib.sha256("\0".join(f"{path}\0{text}" for path, text in sorted(files.items())).encode())
     return FilterSet(tuple(patterns), tuple(dialects), digest.hexdigest()[:16])
 
 
-def _all(shape: FilterFile | None) -> Iterator[tuple[str, int, Filter]]:
-    if shape:
-        yield from (("filters", number, one) for number, one in enumerate(shape.filters))
-        yield from (("progress", number, one) for number, one in enumerate(shape.progress))
+def _rules_of(file: FilterFile | None) -> Iterator[tuple[str, int, Filter]]:
+    if file:
+        yield from (("filters", number, rule) for number, rule in enumerate(file.filters))
+        yield from (("progress", number, rule) for number, rule in enumerate(file.progress))
 
 
-def _faults(path: str, text: str, key: str, number: int, one: Filter) -> list[Fault]:
+def _faults(path: str, text: str, key: str, number: int, rule: Filter) -> list[Fault]:
     options = re2.Options()
     options.log_errors = False
     faults = []
-    for index, pattern in enumerate(one.patterns):
-        at = yaml_loader.locate(text, key, number, "patterns", index)
+    for index, pattern in enumerate(rule.patterns):
+        line = yaml_loader.locate(text, key, number, "patterns", index)
         try:
             groups = set(re2.compile(pattern, options).groupindex)
         except re2.error as error:
-            faults.append(Fault(path, at, f"{one.id}: not an RE2 expression: {error}"))
+            faults.append(Fault(path, line, f"{rule.id}: not an RE2 expression: {error}"))
             continue
         if key == "progress" and (groups - set(FIELDS) or not groups):
-            faults.append(Fault(path, at, f"{one.id}: name groups among {', '.join(FIELDS)}"))
-    return faults or _unproved(path, text, key, number, one)
+            faults.append(Fault(path, line, f"{rule.id}: name groups among {', '.join(FIELDS)}"))
+    return faults or _example_faults(path, text, key, number, rule)
 
 
-def _unproved(path: str, text: str, key: str, number: int, one: Filter) -> list[Fault]:
-    """Examples that a pattern, or its blur, takes for what they are not."""
-    exact, blurs = ([re2.compile(make(pattern)) for pattern in one.patterns] for make in (str, blur))
+def _example_faults(path: str, text: str, key: str, number: int, rule: Filter) -> list[Fault]:
+    """Examples that a pattern or its blur gets wrong."""
+    exact, blurs = ([re2.compile(make(pattern)) for pattern in rule.patterns] for make in (str, blur))
     faults = []
-    for kind, examples, wanted in (("match", one.examples.match, True), ("no_match", one.examples.no_match, False)):
+    for kind, examples, wanted in (("match", rule.examples.match, True), ("no_match", rule.examples.no_match, False)):
         for index, example in enumerate(examples):
-            seen = blurred(example.encode()).decode("utf-8", "replace")
-            if any(p.search(example) for p in exact) != wanted or any(p.search(seen) for p in blurs) != wanted:
-                how = "" if wanted else "not "
-                said = f"{one.id}: must {how}match, whatever its numbers: {example}"
-                faults.append(Fault(path, yaml_loader.locate(text, key, number, "examples", kind, index), said))
+            blur_text = blurred(example.encode()).decode("utf-8", "replace")
+            if any(p.search(example) for p in exact) != wanted or any(p.search(blur_text) for p in blurs) != wanted:
+                negation = "" if wanted else "not "
+                message = f"{rule.id}: must {negation}match, whatever its numbers: {example}"
+                faults.append(Fault(path, yaml_loader.locate(text, key, number, "examples", kind, index), message))
     return faults

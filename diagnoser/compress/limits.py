@@ -1,4 +1,4 @@
-"""Bounds of what a delta holds. Whatever goes over them is counted, never silently lost."""
+"""Limits of a delta. What goes over them is counted, never silently lost."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -9,7 +9,7 @@ from diagnoser.model import Cap
 
 
 class LineBudget(NamedTuple):
-    """Of one signature: how many first and last lines are kept, and of how many voices the first one.
+    """Per signature: how many first and last lines are kept, and of how many voices the first line.
 
     before, after: lines of context in the same voice around the first and last ones.
     """
@@ -34,7 +34,7 @@ _BUDGETS: tuple[tuple[LineFlag, LineBudget], ...] = (
 
 
 def budget_of(kind: int) -> LineBudget:
-    """Of every kind that holds the most generous part."""
+    """The most generous budget of all kinds that are set."""
     return _budget(kind & IMPORTANT)
 
 
@@ -67,5 +67,5 @@ class CompressorLimits:
     templates: int = 2048
 
     def of(self, cap: Cap) -> int:
-        """How much is held of what the cap bounds."""
+        """The limit that the cap stands for."""
         return int(getattr(self, "signatures" if cap is Cap.LINES else cap.value))

@@ -39,11 +39,11 @@ def blurred(text: bytes) -> bytes:
     """
     if len(text) <= _PIECE:
         return _blurred(text)
-    parts, at = [], 0
-    while at < len(text):
-        end = text.find(b"\n", at + _PIECE) + 1 or len(text)
-        parts.append(_blurred(text[at:end]))
-        at = end
+    parts, start = [], 0
+    while start < len(text):
+        end = text.find(b"\n", start + _PIECE) + 1 or len(text)
+        parts.append(_blurred(text[start:end]))
+        start = end
     return b"".join(parts)
 
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from diagnoser.compress.line_masking import bare
 
 LONGEST = 8192
-"""Bytes of a line that are looked at and kept; the middle of longer ones is cut and the cut is counted."""
+"""Most bytes read and kept of a line; the middle of longer ones is cut, and the cut is counted."""
 
 _FEW = 8
-"""States of a line up to which it is not worth while to look for equal ones."""
+"""Up to this many states of a line, looking for equal ones is not worth it."""
 
 _ANSI = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _METER = (
@@ -49,38 +49,38 @@ def clean(data: bytes) -> Cleaned:
         data = _ANSI.sub(b"", data)
     if b"\0" in data:
         data = data.replace(b"\0", b"")
-    at = data.find(b"\r")
-    if data[at + 1 : at + 2] == b"\n":
+    first_return = data.find(b"\r")
+    if data[first_return + 1 : first_return + 2] == b"\n":
         data = data.replace(b"\r\n", b"\n")
-        at = data.find(b"\r")
+        first_return = data.find(b"\r")
     lines = data.split(b"\n")
-    painted = _paint(data, at, lines) if at >= 0 else 0
+    painted = _paint(data, first_return, lines) if first_return >= 0 else 0
     cut_lines = cut_bytes = 0
     if len(data) > LONGEST and max(map(len, lines)) > LONGEST:
         for index, line in enumerate(lines):
             if len(line) > LONGEST:
                 lines[index], missing = cut(line)
                 cut_lines, cut_bytes = cut_lines + 1, cut_bytes + missing
-    return Cleaned(lines, cut_lines, cut_bytes, painted, b"\n".join(lines) if cut_lines or at >= 0 else data)
+    return Cleaned(lines, cut_lines, cut_bytes, painted, b"\n".join(lines) if cut_lines or first_return >= 0 else data)
 
 
-def _paint(data: bytes, at: int, lines: list[bytes]) -> int:
+def _paint(data: bytes, position: int, lines: list[bytes]) -> int:
     """Overwrite those of ``lines`` that carry a carriage return, the first of which is at ``at``; bytes lost."""
-    index = seen = painted = 0
-    while at >= 0:
-        index += data.count(b"\n", seen, at)
+    index = counted = painted = 0
+    while position >= 0:
+        index += data.count(b"\n", counted, position)
         before = lines[index]
         lines[index] = after = overwrite(before)
         painted += len(before) - len(after)
-        seen = at
-        end = data.find(b"\n", at)
-        at = data.find(b"\r", end) if end >= 0 else -1
+        counted = position
+        end = data.find(b"\n", position)
+        position = data.find(b"\r", end) if end >= 0 else -1
     return painted
 
 
 def overwrite(line: bytes) -> bytes:
-    """What is left on the screen of a line with carriage returns: its last state, and before it what was painted over
-    but is no bar, for it may be the error. Of many states of one shape the last one stands for all.
+    """What is kept of a line with carriage returns: its last state and, before it, overwritten states that are no bar,
+    for one may be the error. Of many states of one shape only the last is kept.
     """
     if b"\r\r" in line:
         line = _RETURNS.sub(b"\r", line)
@@ -99,12 +99,12 @@ def _is_bar(state: bytes) -> bool:
         return False
     if state.count(b"%|") == 1 and state.find(b"%|", 0, 100) > 0 and len(state) < 500 and state.rstrip().endswith(b"]"):
         return True
-    at = 0
+    end = 0
     for bar in _BARS.finditer(state):
-        if not _TITLE.fullmatch(state, at, bar.start()):
+        if not _TITLE.fullmatch(state, end, bar.start()):
             return False
-        at = bar.end()
-    return at > 0 and not state[at:].strip()
+        end = bar.end()
+    return end > 0 and not state[end:].strip()
 
 
 def cut(line: bytes) -> tuple[bytes, int]:
@@ -119,13 +119,13 @@ def cut(line: bytes) -> tuple[bytes, int]:
 
 
 def _one_bar(line: bytes) -> bytes:
-    """A line into which many bar states were glued without a carriage return, with only the last state."""
+    """A line of many bar states glued without a carriage return, cut down to the last state."""
     bars = list(_BARS.finditer(line))
-    parts, at = [], 0
+    parts, end = [], 0
     for bar in bars[:-1]:
-        parts.append(line[at : bar.start()])
-        at = bar.end()
-    parts.append(line[at:])
+        parts.append(line[end : bar.start()])
+        end = bar.end()
+    parts.append(line[end:])
     words = [part for part in parts[:-1] if not _TITLE.fullmatch(part)]
     return b" ".join(part for part in (part.strip() for part in [*words, parts[-1]]) if part)
 
@@ -172,26 +172,26 @@ class Prefix(NamedTuple):
 
 def split_prefix(line: bytes) -> tuple[bytes, bytes]:
     """(prefix, body)."""
-    found = _PREFIX.match(line)
-    end = found.end() if found else 0
+    match = _PREFIX.match(line)
+    end = match.end() if match else 0
     return line[:end], line[end:]
 
 
 @lru_cache(maxsize=65536)
 def read_prefix(head: bytes) -> Prefix:
     """The fields of a prefix as found by ``split_prefix``. The innermost ``[rankN]`` wins."""
-    got: dict[str, str] = {}
-    for found in _FIELDS.finditer(head):
-        got.update({name: value.decode("latin-1") for name, value in found.groupdict().items() if value is not None})
-    rank = int(got.get("rank", got.get("mpi", -1)))
-    task, local = int(got.get("task", -1)), int(got.get("local", -1))
-    node = got.get("node", got.get("pod", got.get("stream", got.get("ip", ""))))
+    fields: dict[str, str] = {}
+    for match in _FIELDS.finditer(head):
+        fields.update({name: value.decode("latin-1") for name, value in match.groupdict().items() if value is not None})
+    rank = int(fields.get("rank", fields.get("mpi", -1)))
+    task, local = int(fields.get("task", -1)), int(fields.get("local", -1))
+    node = fields.get("node", fields.get("pod", fields.get("stream", fields.get("ip", ""))))
     labels = [f"t{task}"] if task >= 0 else []
     labels += [f"d{local}"] if local >= 0 else []
-    labels += [f"p{got['pid']}@{got.get('ip', '')}"] if "pid" in got else []
-    labels += [got[name] for name in ("pod", "stream") if name in got]
-    if "mpi" in got:
-        labels.append(f"m{got['mpi']}")
+    labels += [f"p{fields['pid']}@{fields.get('ip', '')}"] if "pid" in fields else []
+    labels += [fields[name] for name in ("pod", "stream") if name in fields]
+    if "mpi" in fields:
+        labels.append(f"m{fields['mpi']}")
     if not labels and rank >= 0:
         labels.append(f"r{rank}")
     return Prefix(rank, task, local, node, "/".join(labels))
@@ -202,11 +202,11 @@ _LEADING_BARS = re.compile(rb"^(?: *(?:(?:[^\n:|%]{0,80}: *)?" + _METER + rb"))+
 
 def body_of(line: bytes) -> tuple[Prefix, bytes]:
     """The prefix's fields and the message."""
-    head, body = _parted(line)
+    head, body = _split_body(line)
     return read_prefix(head), body
 
 
-def _parted(line: bytes) -> tuple[bytes, bytes]:
+def _split_body(line: bytes) -> tuple[bytes, bytes]:
     head, body = split_prefix(line)
     if b"%|" in body or b"it/s" in body or b"?it" in body:
         glued = _LEADING_BARS.match(body)
@@ -250,5 +250,5 @@ def strip_blurred(line: bytes) -> tuple[bool, bytes]:
     return prefixed, body
 
 
-def _end(found: re.Match[bytes] | None) -> int:
-    return found.end() if found else 0
+def _end(match: re.Match[bytes] | None) -> int:
+    return match.end() if match else 0

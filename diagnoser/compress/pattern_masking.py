@@ -1,6 +1,6 @@
 """Patterns as they look to a blurred line (``skeleton.blurred``): one digit for a number, one blank for a gap.
 
-What is decided about a blurred line holds for all lines that blur to it, whichever of them a process saw first. For
+A decision about a blurred line holds for all lines that blur to it, whichever of them a process saw first. For
 that a pattern is rewritten so that it matches the blur of every line that it matches: atoms that can share a run of
 digits or of blanks with the atom before them become optional, counts of what collapses become "once".
 """
@@ -55,7 +55,7 @@ def asks_for_digits(pattern: str) -> bool:
     """Whether a pattern names some digit, so that of two lines with the same blur it may match only one."""
     for text in _TOKEN.findall(pattern):
         if text[0] == "[" and len(text) > 1:
-            digits = _held(text[2:-1] if text.startswith("[^") else text[1:-1]) & set("0123456789")
+            digits = _chars_of(text[2:-1] if text.startswith("[^") else text[1:-1]) & set("0123456789")
             if 0 < len(digits) < 10:
                 return True
         elif text[0] not in "{(" and text[:2] not in (r"\p", r"\P") and "0" <= _char(text) <= "9":
@@ -68,7 +68,7 @@ def _choice(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
     sources: list[str] = []
     last, empty = 0, False
     while True:
-        part, at = _row(tokens, at, before)
+        part, at = _sequence(tokens, at, before)
         sources.append(part.source)
         last, empty = last | part.last, empty or part.empty
         if at >= len(tokens) or tokens[at] != "|":
@@ -76,7 +76,7 @@ def _choice(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
         at += 1
 
 
-def _row(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
+def _sequence(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
     sources: list[str] = []
     last, empty = before, True
     while at < len(tokens) and tokens[at] not in ("|", ")"):
@@ -131,8 +131,8 @@ def _count(tokens: list[str], at: int) -> tuple[int, int | None, int]:
 
 
 def _times(least: int, most: int | None) -> str:
-    known = {(1, 1): "", (0, 1): "?", (0, None): "*", (1, None): "+"}
-    return known.get((least, most), f"{{{least},{'' if most is None else most}}}")
+    signs = {(1, 1): "", (0, 1): "?", (0, None): "*", (1, None): "+"}
+    return signs.get((least, most), f"{{{least},{'' if most is None else most}}}")
 
 
 def _atom(text: str) -> tuple[str, int]:
@@ -153,32 +153,32 @@ def _class(text: str) -> tuple[str, int]:
     """A class that may match a digit also matches the 0, one that may match a sign or a blank the blank."""
     negated = text.startswith("[^")
     inner = text[2:-1] if negated else text[1:-1]
-    held = _held(inner)
-    kinds = {kind for char in map(chr, range(128)) if (char in held) is not negated for kind in (_kind(char),)}
+    chars = _chars_of(inner)
+    kinds = {kind for char in map(chr, range(128)) if (char in chars) is not negated for kind in (_kind(char),)}
     kind = sum(kinds) | (_OTHER if negated or r"\W" in inner or r"\D" in inner or r"\S" in inner else 0)
     if kind in (_DIGIT, _BLANK):
         return {_DIGIT: "0", _BLANK: " "}[kind], kind
-    missing = "".join(char for char, of in (("0", _DIGIT), (" ", _BLANK)) if kind & of and (char in held) is negated)
+    missing = "".join(char for char, bit in (("0", _DIGIT), (" ", _BLANK)) if kind & bit and (char in chars) is negated)
     if negated:
         return (f"(?:{text}|[{missing}])" if missing else text), kind
-    at = 2 if text[1] in "]-" else 1  # in front these two stand for themselves
-    return f"{text[:at]}{missing}{text[at:]}", kind
+    front = 2 if text[1] in "]-" else 1  # in front these two stand for themselves
+    return f"{text[:front]}{missing}{text[front:]}", kind
 
 
-def _held(inner: str) -> set[str]:
+def _chars_of(inner: str) -> set[str]:
     """The ASCII characters that the members of a class match."""
-    held: set[str] = set()
-    for found in _MEMBER.finditer(inner):
-        member = found.group()
+    chars: set[str] = set()
+    for match in _MEMBER.finditer(inner):
+        member = match.group()
         if member.startswith("[:"):
-            held.update(map(chr, range(128)))
-        elif found.group(1):
-            held.update(map(chr, range(ord(_char(found.group(1))), min(ord(_char(found.group(2))), 127) + 1)))
+            chars.update(map(chr, range(128)))
+        elif match.group(1):
+            chars.update(map(chr, range(ord(_char(match.group(1))), min(ord(_char(match.group(2))), 127) + 1)))
         elif member[0] == "\\" and member[1] in _ESCAPES:
-            held.update(char for char in map(chr, range(128)) if re.match(member, char, re.ASCII))
+            chars.update(char for char in map(chr, range(128)) if re.match(member, char, re.ASCII))
         else:
-            held.add(_char(member))
-    return held
+            chars.add(_char(member))
+    return chars
 
 
 def _char(text: str) -> str:

@@ -1,9 +1,9 @@
-"""The gate that no line of interest to a rule may miss.
+"""The gate that lets through every line of interest to a rule.
 
-Two looks. The first is at the blurred line, once for all lines of the same blur: does it carry a rule's anchor? Only
+Two passes. The first is at the blurred line, once for all lines of the same blur: does it carry a rule's anchor? Only
 then the patterns of that rule are tried, blurred as well. A pattern that asks for certain digits (an Xid code, an
-errno) is then tried on each line. One RE2 set of all patterns would be no door but a wall: its automaton grows with
-every new line.
+errno) is then tried on each line. One RE2 set of all patterns would be too slow: its automaton grows with every
+new line.
 """
 
 from collections.abc import Iterable
@@ -40,13 +40,13 @@ class PatternSet:
         self._meaning.append((kind, filtered, dialect))
 
     @classmethod
-    def of(cls, patterns: Iterable[tuple[str, int]]) -> "PatternSet":
+    def of(cls, sources: Iterable[tuple[str, int]]) -> "PatternSet":
         """A compiled set of (pattern, kind)."""
-        made = cls()
-        for pattern, kind in patterns:
-            made.add(pattern, kind)
-        made.compile()
-        return made
+        patterns = cls()
+        for pattern, kind in sources:
+            patterns.add(pattern, kind)
+        patterns.compile()
+        return patterns
 
     def compile(self) -> None:
         if self._meaning:
@@ -76,8 +76,8 @@ class _Rule:
         """(every line of this blur counts as matched, some may be)."""
         if self._all is None:
             self._all = PatternSet.of((blur(text), 2 if text in self.digits else 1) for text in self._patterns)
-        found = self._all.look(blur_of_body)[0]
-        return bool(found & 1), bool(found & 2)
+        kinds = self._all.look(blur_of_body)[0]
+        return bool(kinds & 1), bool(kinds & 2)
 
 
 class Prefilter:
@@ -116,9 +116,9 @@ class Prefilter:
         kind, maybe = reduce(or_, (self._anchored[hit][0] for hit in hits), 0), []
         for rule in dict.fromkeys([rule for hit in hits for rule in self._anchored[hit][1]]):
             if rule.kind & ~kind:
-                sure, may = rule.look(body)
-                kind |= rule.kind if sure else 0
-                maybe += [rule] if may else []
+                always, sometimes = rule.look(body)
+                kind |= rule.kind if always else 0
+                maybe += [rule] if sometimes else []
         return kind, self._watch(tuple(rule for rule in maybe if rule.kind & ~kind))
 
     def _watch(self, rules: tuple[_Rule, ...]) -> PatternSet | None:

@@ -62,7 +62,7 @@ _KEYS = (
     ("iter time (s)", "train_step_timing in s", "step_time", "seconds per step", "sec/step"),
     ("tokens/s", "tokens_per_sec", "tokens per sec", "token/s", "tgs", "tps", "wps"),
 )
-"""What stands in front of step, loss, gradient norm, step time in ms and in s, tokens a second; the best ones first."""
+"""Keys of step, loss, gradient norm, step time in ms and in s, tokens a second; the best ones first."""
 FIELDS = ("step", "loss", "grad_norm", "step_seconds", "tokens_per_second", "checkpoint")
 """Names of the groups that a site's own pattern may have."""
 SIGNS: tuple[tuple[Stage, str], ...] = (
@@ -125,32 +125,32 @@ def read(dialect: int, body: str) -> Point:
     elapsed = _number(_VALUE, text, millis)
     duration = elapsed / 1000 if elapsed is not None else _number(_VALUE, text, seconds)
     loss, grad = _number(_VALUE, text, losses), _number(_VALUE, text, grads)
-    if told := _MLLOG_LOSS.search(text):
-        loss = _float(told.group(1))
+    if match := _MLLOG_LOSS.search(text):
+        loss = _float(match.group(1))
     point = Point(number, loss, grad, duration, _number(_RATE, text, rates), dialect=dialect)
     return _of_bar(point, text) if DIALECTS[dialect].name == "bar" else point
 
 
 def _of_bar(point: Point, text: str) -> Point:
     """What a bar itself tells where its postfix does not: steps done, of all epochs, and the time of one."""
-    found = _BAR_OF.search(text)
-    if not found:
+    match = _BAR_OF.search(text)
+    if not match:
         return point
-    epoch, done, total, speed, unit = found.groups()
+    epoch, done, total, speed, unit = match.groups()
     step = int(epoch or 0) * int(total) + int(done)
     seconds = float(speed) if unit == "s/it" else 1 / float(speed) if float(speed) else None
-    told = "global_step" in text
+    has_step = "global_step" in text
     return point._replace(
-        step=point.step if told else step,
+        step=point.step if has_step else step,
         step_seconds=seconds if point.step_seconds is None else point.step_seconds,
     )
 
 
-def read_own(found: Mapping[str, str], dialect: int) -> Point:
+def read_own(captured: Mapping[str, str], dialect: int) -> Point:
     """The values that a site's own pattern captured."""
-    loss, grad, seconds, rate = (_float(found[name]) if found.get(name) else None for name in FIELDS[1:5])
-    step = re.sub(r"\D", "", found.get("step") or "")[:15]
-    return Point(int(step) if step else None, loss, grad, seconds, rate, found.get("checkpoint") or "", dialect)
+    loss, grad, seconds, rate = (_float(captured[name]) if captured.get(name) else None for name in FIELDS[1:5])
+    step = re.sub(r"\D", "", captured.get("step") or "")[:15]
+    return Point(int(step) if step else None, loss, grad, seconds, rate, captured.get("checkpoint") or "", dialect)
 
 
 def stage_of(dialect: int) -> Stage:
@@ -167,12 +167,12 @@ def tells(point: Point) -> bool:
 def _first(pattern: re.Pattern[str], text: str, keys: tuple[str, ...]) -> str:
     """The value right behind the first key that has one."""
     for key in keys:
-        at = text.find(key)
-        while at >= 0:
-            found = pattern.match(text, at + len(key))
-            if found:
-                return found.group(1)
-            at = text.find(key, at + 1)
+        position = text.find(key)
+        while position >= 0:
+            match = pattern.match(text, position + len(key))
+            if match:
+                return match.group(1)
+            position = text.find(key, position + 1)
     return ""
 
 

@@ -13,8 +13,8 @@ _DEVICE = re.compile(rb"(?:mlx\d|(?:bnxt|efa|irdma|hfi|cxi|ib|eth|bond|hsn|rdma|
 
 def read(line: bytes) -> tuple[int, tuple[int, str]] | None:
     """(rank, (weight, node)), or None. NCCL numbers the ranks of each communicator anew: the larger one weighs more."""
-    if found := _NCCL.search(line):
-        return int(found.group(2)), (int(found.group(3)), found.group(1).decode())
-    if (found := _SAID.search(line)) and not _DEVICE.match(found.group(2)):
-        return int(found.group(1)), (_SURE, found.group(2).decode())
+    if match := _NCCL.search(line):
+        return int(match.group(2)), (int(match.group(3)), match.group(1).decode())
+    if (match := _SAID.search(line)) and not _DEVICE.match(match.group(2)):
+        return int(match.group(1)), (_SURE, match.group(2).decode())
     return None

@@ -1,4 +1,4 @@
-"""Who speaks: ranks of lines whose prefix does not say the rank itself."""
+"""Ranks of lines whose prefix does not name the rank itself."""
 
 from collections.abc import Iterator
 
@@ -34,9 +34,9 @@ class RankResolver:
             return rank
         if stream.rank >= 0:
             return stream.rank
-        known = self._known.get((stream, voice), -1)
-        if known >= 0:
-            return known
+        rank_of_voice = self._known.get((stream, voice), -1)
+        if rank_of_voice >= 0:
+            return rank_of_voice
         if voice[:1] == "t" and voice[1:].isdigit() and not self._nested.get(stream) and not self._launcher:
             return int(voice[1:])
         return int(voice[1:]) if voice[:1] in ("d", "r") and voice[1:].isdigit() else -1

@@ -11,7 +11,7 @@ _PIECES = re.compile(r"\d+|[^\W\d]+|[^\w\s]|\n")
 _WIDEST = 700
 _TEMPLATE_SHARE = 0.25
 _NEW_SHARE, _NEW_MOST = 0.5, 20
-"""Of the view, and lines, that what is new may take before all else."""
+"""Share of the view, and most lines, that new lines may take before all else."""
 _FIXED = 40  # tokens of headings
 _LEAST = 8  # tokens below which no line fits
 
@@ -27,7 +27,7 @@ def render(
 ) -> str:
     """Heads of what was read and left out, what is new, templates with counts, then lines with number and rank.
 
-    Templates of what is shown verbatim anyway, of what clean runs print, and of lines without a word, are left away.
+    Templates of what is shown verbatim anyway, of what clean runs print, and of lines without a word, are left out.
     Every group of lines of one shape is represented before any is shown in full, so each group of ranks that tells
     something else keeps a block whatever the budget.
     """
@@ -36,16 +36,16 @@ def render(
     first = _new(lines, diff, int(room * _NEW_SHARE))
     new = [f"## In none of {diff.runs} clean runs of this job family", *first.values(), ""] if first else []
     room -= sum(tokens(line) + 1 for line in new)
-    told = {line.text for line in lines if line.mark >= Mark.TRACEBACK or line.mark is Mark.CONTEXT}
-    told |= {line.text for line in lines if (line.number, line.stream) in diff.known}
-    routine = [one for one in templates if one.samples[0] not in told and _WORD.search(one.text)]
-    shown = _fit([_template(one) for one in routine], int(room * _TEMPLATE_SHARE))
-    room -= sum(tokens(line) + 1 for line in shown)
+    verbatim = {line.text for line in lines if line.mark >= Mark.TRACEBACK or line.mark is Mark.CONTEXT}
+    verbatim |= {line.text for line in lines if (line.number, line.stream) in diff.known}
+    routine = [entry for entry in templates if entry.samples[0] not in verbatim and _WORD.search(entry.text)]
+    counted = _fit([_template(template) for template in routine], int(room * _TEMPLATE_SHARE))
+    room -= sum(tokens(line) + 1 for line in counted)
     known = diff.known | {(line.number, line.stream) for line in first}
     body = _lines(lines, room, known)
-    hidden = len(routine) - len(shown)
+    hidden = len(routine) - len(counted)
     more = [f"({hidden} more templates)"] if hidden else []
-    return "\n".join([*head, "", *new, "## Routine, as templates", *shown, *more, "", "## Lines", *body]) + "\n"
+    return "\n".join([*head, "", *new, "## Routine, as templates", *counted, *more, "", "## Lines", *body]) + "\n"
 
 
 def tokens(text: str) -> int:
@@ -59,7 +59,7 @@ def _head(
     head = [f"# {compression.lines_in} lines, {compression.bytes_in} bytes; {len(lines)} lines kept verbatim"]
     if left_out.lines:
         head.append(f"Left out: {left_out.lines} lines ({left_out.why})"[:_WIDEST])
-    steps = [one for one in progress if one.step is not None]
+    steps = [point for point in progress if point.step is not None]
     if steps:
         first, last = steps[0], steps[-1]
         head.append(
@@ -68,10 +68,10 @@ def _head(
     return head
 
 
-def _template(one: Template) -> str:
-    ranks = f" ranks {spans(one.ranks)}" if one.ranks else ""
-    known = f" [{one.filtered_by}]" if one.filtered_by else ""
-    return f"{one.count}x lines {one.first[1]}-{one.last[1]}{ranks}{known}: {one.text}"[:_WIDEST]
+def _template(template: Template) -> str:
+    ranks = f" ranks {spans(template.ranks)}" if template.ranks else ""
+    rule = f" [{template.filtered_by}]" if template.filtered_by else ""
+    return f"{template.count}x lines {template.first[1]}-{template.last[1]}{ranks}{rule}: {template.text}"[:_WIDEST]
 
 
 def numbers(lines: Sequence[Line]) -> Sequence[int]:
@@ -92,16 +92,16 @@ def _fit(texts: Iterable[str], room: int) -> list[str]:
 
 
 def _new(lines: Sequence[Line], diff: Diff, room: int) -> dict[Line, str]:
-    """As many of the new lines as fit, those that tell most, in order of the log."""
-    named = dict(zip(lines, numbers(lines), strict=True))
-    found: dict[Line, str] = {}
-    for one in diff.new[:_NEW_MOST]:
-        often = f" [{one.count}x, in a clean run at most {one.usual}x]" if one.usual else ""
-        text = _numbered(named[one.line], one.line) + often
+    """As many of the most telling new lines as fit, in order of the log."""
+    number_of = dict(zip(lines, numbers(lines), strict=True))
+    texts: dict[Line, str] = {}
+    for added in diff.new[:_NEW_MOST]:
+        often = f" [{added.count}x, in a clean run at most {added.usual}x]" if added.usual else ""
+        text = _numbered(number_of[added.line], added.line) + often
         if (cost := tokens(text) + 1) <= room:
             room -= cost
-            found[one.line] = text
-    return {line: found[line] for line in lines if line in found}
+            texts[added.line] = text
+    return {line: texts[line] for line in lines if line in texts}
 
 
 def _lines(lines: Sequence[Line], room: int, known: Collection[tuple[int, Stream]]) -> list[str]:
@@ -114,13 +114,13 @@ def _lines(lines: Sequence[Line], room: int, known: Collection[tuple[int, Stream
         if cost <= room:
             room -= cost
             chosen.add(index)
-    out, before = [], -1
+    shown, before = [], -1
     for index in sorted(chosen):
         if index != before + 1:
-            out.append("...")
-        out.append(texts[index])
+            shown.append("...")
+        shown.append(texts[index])
         before = index
-    return out
+    return shown
 
 
 def _by_worth(lines: Sequence[Line], known: Collection[tuple[int, Stream]]) -> list[int]:

@@ -16,9 +16,9 @@ from diagnoser.compress.tokenized_chunk import TokenizedChunk
 from diagnoser.model import LineBlock
 
 _POINT = 1024
-"""Bytes of a progress line that are kept to be read later."""
+"""Most bytes kept of a progress line, to be parsed later."""
 _LATEST = 253_402_300_800.0
-"""The year 10,000, in seconds: no clock tells a later time."""
+"""The year 10,000, in seconds: later times are no real clock's."""
 _READ = int(IMPORTANT | LineFlag.PROGRESS | LineFlag.NODE)
 _NODE = int(LineFlag.NODE)
 
@@ -27,8 +27,8 @@ CandidateRow = tuple[int, bytes, CachedTemplate, str, float, float]
 """A line that may become a row: number, line, shape, voice, time, received."""
 
 
-def delta_row(said: CandidateRow) -> DeltaRow:
-    number, line, shape, voice, time, received = said
+def delta_row(row: CandidateRow) -> DeltaRow:
+    number, line, shape, voice, time, received = row
     kind, mark = flags_and_signature(shape, line)
     return DeltaRow(number, line, voice, kind, mark, time, received)
 
@@ -60,18 +60,18 @@ class RetentionPolicy:
         cut, total, window = self._cut, len(self._cut.lines), self._limits.window
         self._rows(range(total) if self._whole else (*range(window), *range(total - window, total)))
         self._tails(lasts)
-        found = cut.found
-        hot = {name for name, shape in found.items() if shape.kind & _READ or shape.watch}
+        templates = cut.found
+        hot = {name for name, shape in templates.items() if shape.kind & _READ or shape.watch}
         if not hot:
             return
         places: dict[bytes, list[int]] = {name: [] for name in hot}
         for index in [index for index, name in enumerate(cut.blurs) if name in hot]:
             places[cut.blurs[index]].append(index)
-        self._important({n: at for n, at in places.items() if found[n].kind & IMPORTANT or found[n].watch})
+        self._important({n: hits for n, hits in places.items() if templates[n].kind & IMPORTANT or templates[n].watch})
         for name, indices in places.items():
-            if found[name].dialect >= 0:
-                self._series(found[name].dialect, indices)
-            if found[name].kind & _NODE:
+            if templates[name].dialect >= 0:
+                self._series(templates[name].dialect, indices)
+            if templates[name].kind & _NODE:
                 self._nodes(indices)
 
     def _important(self, places: dict[bytes, list[int]]) -> None:
@@ -96,15 +96,15 @@ class RetentionPolicy:
             self._row(index)
 
     def _tails(self, lasts: dict[str, CandidateRow]) -> None:
-        """The last line of each voice, found in C, and made a row only when no later one can follow."""
+        """The last line of each voice, found in C, and turned into a row only when no later one can follow."""
         if self._cut.heads is None:
             return
-        found = dict(zip(self.voices, range(len(self.voices)), strict=True))
-        found.pop("", None)
-        for voice, index in found.items():
+        last_indices = dict(zip(self.voices, range(len(self.voices)), strict=True))
+        last_indices.pop("", None)
+        for voice, index in last_indices.items():
             before = lasts.get(voice)
             if before is None or before[0] < self._block.first + index:
-                lasts[voice] = self._said(index)
+                lasts[voice] = self._candidate(index)
 
     def _group(self, budget: LineBudget, indices: list[int]) -> None:
         few = len(indices) <= budget.first + budget.last
@@ -130,7 +130,7 @@ class RetentionPolicy:
 
     @cached_property
     def voices(self) -> list[str]:
-        """Who speaks in each line."""
+        """The voice of each line."""
         if self._cut.heads is None:
             return [""] * len(self._cut.lines)
         names = {head: read_prefix(head).voice for head in set(self._cut.heads)}
@@ -140,9 +140,9 @@ class RetentionPolicy:
         """A row is the same whatever it is kept for, so that rows from different splits agree."""
         number = self._block.first + index
         if number not in self._share.rows:
-            self._share.rows[number] = delta_row(self._said(index))
+            self._share.rows[number] = delta_row(self._candidate(index))
 
-    def _said(self, index: int) -> CandidateRow:
+    def _candidate(self, index: int) -> CandidateRow:
         block, cut = self._block, self._cut
         time = self._time(index) if block.times is not None else 0.0
         shape = cut.found[cut.blurs[index]]
@@ -158,9 +158,9 @@ class RetentionPolicy:
         for index in indices:
             speech.setdefault(self.voices[index], []).append(index)
         start = self._block.first
-        named = {series_of(voice, dialect): places for voice, places in speech.items()}
+        series = {series_of(voice, dialect): places for voice, places in speech.items()}
         chosen = set(indices[-self._limits.latest :])
-        for places in of_smallest_hash(named, self._limits.series):
+        for places in of_smallest_hash(series, self._limits.series):
             chosen.update(sample(places, self._limits, lambda index: start + index))
         for index in chosen:
             self._point(index, dialect)
@@ -174,18 +174,18 @@ class RetentionPolicy:
 
     def _nodes(self, indices: list[int]) -> None:
         for index in indices:
-            if found := rank_nodes.read(self._cut.lines[index]):
-                rank, (weight, node) = found
-                told = self._block.first + index, node
-                self._share.nodes[rank, weight] = max(told, self._share.nodes.get((rank, weight), told))
+            if reading := rank_nodes.read(self._cut.lines[index]):
+                rank, (weight, node) = reading
+                placed = self._block.first + index, node
+                self._share.nodes[rank, weight] = max(placed, self._share.nodes.get((rank, weight), placed))
 
 
 def _first_of(voice: str, voices: list[str], wanted: int) -> Iterator[int]:
     """The first places of a voice."""
-    at = -1
+    place = -1
     for _ in range(wanted):
         try:
-            at = voices.index(voice, at + 1)
+            place = voices.index(voice, place + 1)
         except ValueError:
             return
-        yield at
+        yield place

@@ -1,4 +1,4 @@
-"""What of a delta stays. Every choice here holds under merging: S(S(A) | S(B)) = S(A | B)."""
+"""Which parts of a delta stay. Every choice here survives merging: S(S(A) | S(B)) = S(A | B)."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -32,10 +32,10 @@ class Chosen:
 
     def _groups(self) -> Iterable[list[Spot]]:
         groups: dict[int, list[Spot]] = {}
-        for at, share in enumerate(self._shares):
+        for index, share in enumerate(self._shares):
             for number, row in share.rows.items():
                 if row.signature:
-                    groups.setdefault(row.signature, []).append((number, at))
+                    groups.setdefault(row.signature, []).append((number, index))
         if len(groups) > self._limits.signatures:
             self.full = True
             # Of signatures over the bound the very first or last line stays, if it is among the first or last of all.
@@ -55,33 +55,33 @@ class Chosen:
         self.essential.update(chosen)
         if budget.voices and len(group) > len(chosen):
             firsts = {(self.row(spot).voice, spot[1]): spot for spot in reversed(group)}
-            named = {f"{voice}\0{self._names[at]}": spot for (voice, at), spot in firsts.items()}
-            self.essential.update(of_smallest_hash(named, budget.voices))
+            spots = {f"{voice}\0{self._names[index]}": spot for (voice, index), spot in firsts.items()}
+            self.essential.update(of_smallest_hash(spots, budget.voices))
 
-    def _context(self, kept: set[Spot]) -> set[Spot]:
+    def _context(self, ends: set[Spot]) -> set[Spot]:
         """Lines of the same voice just before and after the kept ones. Exact, because all lines within the window of
         a border of what was fed are held until the border is gone.
         """
-        found: set[Spot] = set()
-        for at, share in enumerate(self._shares):
+        context: set[Spot] = set()
+        for stream, share in enumerate(self._shares):
             speech: dict[str, list[int]] = {}
             for number in sorted(share.rows):
                 speech.setdefault(share.rows[number].voice, []).append(number)
             for numbers in speech.values():
                 for index, number in enumerate(numbers):
-                    if (number, at) in kept:
-                        found.update((near, at) for near in self._near(numbers, index, share.rows[number].kind))
-        return found
+                    if (number, stream) in ends:
+                        context.update((near, stream) for near in self._near(numbers, index, share.rows[number].kind))
+        return context
 
     def _near(self, numbers: list[int], index: int, kind: int) -> Iterator[int]:
-        budget, at = budget_of(kind), numbers[index]
+        budget, center = budget_of(kind), numbers[index]
         for near in numbers[max(0, index - budget.before) : index + 1 + budget.after]:
-            if near != at and abs(near - at) <= self._limits.window:
+            if near != center and abs(near - center) <= self._limits.window:
                 yield near
 
 
 def apply_limits(delta: Delta) -> Delta:
-    """Bring a delta back under its bounds, in place. Does not change what any later merge will give."""
+    """Bring a delta back under its limits, in place. Does not change the result of any later merge."""
     limits = delta.limits
     if len(delta.shapes) > limits.shapes:
         delta.caps.add(Cap.SHAPES)
@@ -90,12 +90,12 @@ def apply_limits(delta: Delta) -> Delta:
         chosen = Chosen(delta)
         if chosen.full:
             delta.caps.add(Cap.LINES)
-        kept: list[set[int]] = [set() for _ in chosen.streams]
-        for number, at in (*chosen.essential, *chosen.context):
-            kept[at].add(number)
-        for at, stream in enumerate(chosen.streams):
+        numbers_kept: list[set[int]] = [set() for _ in chosen.streams]
+        for number, index in (*chosen.essential, *chosen.context):
+            numbers_kept[index].add(number)
+        for index, stream in enumerate(chosen.streams):
             share = delta.shares[stream]
-            numbers = kept[at] | _edges(share, limits.window) | _tails(share, limits)
+            numbers = numbers_kept[index] | _edges(share, limits.window) | _tails(share, limits)
             share.rows = {number: share.rows[number] for number in sorted(numbers)}
     for share in delta.shares.values():
         delta.caps |= _settle_series(share, limits)
@@ -103,7 +103,7 @@ def apply_limits(delta: Delta) -> Delta:
 
 
 def merge(deltas: Iterable[Delta], limits: CompressorLimits | None = None) -> Delta:
-    """One delta of all; the order does not matter. Give all at once: each call does the work of settling once."""
+    """All deltas as one, in any order. Pass all at once: each call applies the limits once."""
     merged = Delta(limits or CompressorLimits())
     for delta in deltas:
         merged.add(delta)
@@ -125,7 +125,7 @@ def _tails(share: StreamDelta, limits: CompressorLimits) -> set[int]:
 
 
 def _settle_series(share: StreamDelta, limits: CompressorLimits) -> set[Cap]:
-    """Bring what is no line under its bounds; those that were reached."""
+    """Bring points, voices and nodes under their limits; returns the caps that were reached."""
     series: dict[str, list[int]] = {}
     for number, row in share.points.items():
         series.setdefault(series_of(row.voice, row.dialect), []).append(number)
@@ -152,7 +152,7 @@ def series_of(voice: str, dialect: int) -> str:
 
 
 def sample(places: Sequence[T], limits: CompressorLimits, number: Callable[[T], int]) -> list[T]:
-    """A choice of a series that knows only its line numbers: the first, the last, and some spread by hash."""
+    """A sample of a series by line numbers alone: the first, the last, and some spread by hash."""
     if len(places) <= limits.spread:
         return list(places)
     order = sorted(places, key=lambda place: (number(place) * _SPREAD) & 0xFFFFFFFFFFFF)

@@ -32,12 +32,12 @@ Tokens = re.Pattern[bytes]
 
 
 def tokens_of(line: bytes, table: bool) -> Tokens | None:
-    """What finds the protected tokens in lines that blur to ``line``: only kinds that they can carry.
+    """Pattern of the protected tokens in lines that blur to ``line``: only kinds that they can carry.
 
     table: the line is one of many that each speak of another rank or task, whose number then counts, too.
     """
     kinds = _CARRIED.look(line)[0]
-    carried = tuple(at for at in range(len(_TOKENS)) if kinds >> at & 1)
+    carried = tuple(index for index in range(len(_TOKENS)) if kinds >> index & 1)
     return _compiled(carried, table) if carried or table else None
 
 
@@ -52,5 +52,5 @@ def signature(shape: int, kind: int, line: bytes, tokens: Tokens | None) -> int:
 
 
 @lru_cache(maxsize=65536)
-def _named(shape: int, kind: int, found: tuple[bytes | tuple[bytes, ...], ...]) -> int:
-    return identity(b"%d %d %r" % (shape, kind, found)) or 1
+def _named(shape: int, kind: int, codes: tuple[bytes | tuple[bytes, ...], ...]) -> int:
+    return identity(b"%d %d %r" % (shape, kind, codes)) or 1

@@ -1,8 +1,8 @@
 """Stacks that are no Python tracebacks, joined from kept lines, one voice at a time: C++ (c10, glog, gdb, glibc, Open
 MPI), Java with its causes, NCCL's way of an error code, torchelastic's table of failures.
 
-Ranks that print at once without a prefix are told apart by the numbers that most native frames carry: frame 3 belongs
-to the stack that stands at frame 2.
+Ranks that print at once without a prefix are told apart by frame numbers, which most native frames carry: frame 3
+belongs to the stack that is at frame 2.
 """
 
 import re
@@ -63,7 +63,7 @@ class _OpenStack:
     raised: int = -1
     next: int = 0
     follows: bool = False
-    """It is the cause of the stack before."""
+    """It is the cause of the preceding stack."""
 
 
 def join(lines: Sequence[Line], voices: Sequence[str]) -> tuple[Stack, ...]:
@@ -73,20 +73,21 @@ def join(lines: Sequence[Line], voices: Sequence[str]) -> tuple[Stack, ...]:
         line = lines[index]
         who = _WHO.search(line.text[: len(line.text) - len(line.body)]) if "NCCL" in line.body else None
         speech.setdefault((line.stream, voice, who.group() if who else ""), []).append(index)
-    found: list[Stack] = []
+    stacks: list[Stack] = []
     for indices in speech.values():
-        found += _linked(_Voice(lines).read(indices), len(found))
-    return tuple(found)
+        stacks += _linked(_Voice(lines).read(indices), len(stacks))
+    return tuple(stacks)
 
 
 def _linked(opened: list[_OpenStack], start: int) -> Iterator[Stack]:
-    """start: how many stacks stand before these."""
-    for at, one in enumerate(opened):
-        caused = at + 1 < len(opened) and opened[at + 1].follows
-        raised = one.raised if one.raised >= 0 else one.lines[0]
+    """start: number of stacks before these."""
+    for index, stack in enumerate(opened):
+        caused = index + 1 < len(opened) and opened[index + 1].follows
+        raised = stack.raised if stack.raised >= 0 else stack.lines[0]
         yield Stack(
-            *(one.kind, one.rank, tuple(one.lines), tuple(one.frames), one.exception, one.message.strip(), raised),
-            cause=start + at + 1 if caused else -1,
+            *(stack.kind, stack.rank, tuple(stack.lines), tuple(stack.frames)),
+            *(stack.exception, stack.message.strip(), raised),
+            cause=start + index + 1 if caused else -1,
         )
 
 
@@ -103,16 +104,16 @@ class _Voice:
     def read(self, indices: list[int]) -> list[_OpenStack]:
         """Stacks with frames, and children of failure tables, in the order in which they began."""
         for index in indices:
-            self._open = [one for one in self._open if self._lines[index].number - self._number(one) <= _FAR]
+            self._open = [stack for stack in self._open if self._lines[index].number - self._number(stack) <= _FAR]
             body = self._lines[index].body
             if not any(step(index, body) for step in (self._native, self._java, self._nccl, self._table)):
                 self._other(index, body)
                 self._before = index
-        told = [one for one in self._done if one.frames or (one.kind is _K.TABLE and one.exception)]
-        return sorted(told, key=lambda one: one.lines[0])
+        stacks = [stack for stack in self._done if stack.frames or (stack.kind is _K.TABLE and stack.exception)]
+        return sorted(stacks, key=lambda stack: stack.lines[0])
 
-    def _number(self, one: _OpenStack) -> int:
-        return self._lines[one.lines[-1]].number
+    def _number(self, stack: _OpenStack) -> int:
+        return self._lines[stack.lines[-1]].number
 
     def _begin(self, kind: StackKind, index: int, exception: str = "", message: str = "") -> _OpenStack:
         opened = _OpenStack(kind, self._lines[index].rank, [index], [], exception, message)
@@ -122,86 +123,85 @@ class _Voice:
         return opened
 
     def _last(self, kind: StackKind) -> _OpenStack | None:
-        return next((one for one in reversed(self._open) if one.kind is kind), None)
+        return next((stack for stack in reversed(self._open) if stack.kind is kind), None)
 
     def _native(self, index: int, body: str) -> bool:
-        if found := _THROWN.match(body):
-            self._begin(_K.NATIVE, index, found["class"])
-        elif found := _CRASHED.match(body):
-            self._crashed(index, next(text for text in found.groups() if text))
-        elif found := _WHAT.match(body):
-            silent = next((one for one in self._open if one.kind is _K.NATIVE and not one.message), None)
-            opened = silent or self._begin(_K.NATIVE, index)
-            self._said(opened, index, found["said"])
-        elif found := _CHECK.match(body):
-            self._begin(_K.NATIVE, index, "Check failed", found["said"])
-        elif (found := _FROM.match(body)) or _CAPTURED.match(body) or _CHECK_STACK.match(body):
-            fresh = next((one for one in self._open if one.kind is _K.NATIVE and not one.frames), None)
-            self._add(fresh or self._after_message(index), index, found["frame"] if found else "")
-        elif found := _NUMBERED.match(body):
+        if match := _THROWN.match(body):
+            self._begin(_K.NATIVE, index, match["class"])
+        elif match := _CRASHED.match(body):
+            self._crashed(index, next(text for text in match.groups() if text))
+        elif match := _WHAT.match(body):
+            untold = next((stack for stack in self._open if stack.kind is _K.NATIVE and not stack.message), None)
+            opened = untold or self._begin(_K.NATIVE, index)
+            self._tell(opened, index, match["said"])
+        elif match := _CHECK.match(body):
+            self._begin(_K.NATIVE, index, "Check failed", match["said"])
+        elif (match := _FROM.match(body)) or _CAPTURED.match(body) or _CHECK_STACK.match(body):
+            frameless = next((stack for stack in self._open if stack.kind is _K.NATIVE and not stack.frames), None)
+            self._add(frameless or self._after_message(index), index, match["frame"] if match else "")
+        elif match := _NUMBERED.match(body):
             self._numbered(
-                index, int(found["c10"] or found["gdb"] or found["ompi"]), found["f1"] or found["f2"] or found["f3"]
+                index, int(match["c10"] or match["gdb"] or match["ompi"]), match["f1"] or match["f2"] or match["f3"]
             )
-        elif found := _PLAIN.match(body):
+        elif match := _PLAIN.match(body):
             opened = self._last(_K.NATIVE) or self._begin(_K.NATIVE, index)
-            self._add(opened, index, found["glog"] or found["glibc"] or found["bare"])
+            self._add(opened, index, match["glog"] or match["glibc"] or match["bare"])
         else:
             return False
         return True
 
     def _after_message(self, index: int) -> _OpenStack:
-        """A stack whose message stands in the line before."""
+        """A new stack, with the line before as its message if that one is near."""
         near = self._before >= 0 and self._lines[index].number - self._lines[self._before].number <= _NEAR
         if not near:
             return self._begin(_K.NATIVE, index)
         return self._begin(_K.NATIVE, self._before, "", self._lines[self._before].body)
 
-    def _crashed(self, index: int, said: str) -> None:
+    def _crashed(self, index: int, signal: str) -> None:
         """Open MPI says in two lines which signal it was."""
         opened = self._last(_K.NATIVE)
-        if opened and not opened.frames and said.startswith("Signal: "):
-            self._said(opened, index, said)
+        if opened and not opened.frames and signal.startswith("Signal: "):
+            self._tell(opened, index, signal)
         else:
-            self._begin(_K.NATIVE, index, said)
+            self._begin(_K.NATIVE, index, signal)
 
     def _numbered(self, index: int, number: int, frame: str) -> None:
         """The first stack that waits for this frame; a frame 0 that none waits for begins one."""
-        waiting = [one for one in self._open if one.kind is _K.NATIVE and one.next == number]
-        waiting = waiting or [one for one in self._open if one.kind is _K.NATIVE and number > one.next > 0][-1:]
+        waiting = [stack for stack in self._open if stack.kind is _K.NATIVE and stack.next == number]
+        waiting = waiting or [stack for stack in self._open if stack.kind is _K.NATIVE and number > stack.next > 0][-1:]
         opened = waiting[0] if waiting else self._begin(_K.NATIVE, index)
         self._add(opened, index, frame)
         opened.next = number + 1
 
     def _java(self, index: int, body: str) -> bool:
         opened = self._last(_K.JAVA)
-        if found := _AT.match(body):
-            self._add(opened or self._begin(_K.JAVA, index), index, found["frame"])
+        if match := _AT.match(body):
+            self._add(opened or self._begin(_K.JAVA, index), index, match["frame"])
         elif _MORE.match(body) and opened:
             opened.lines.append(index)
-        elif found := _JAVA.match(body):
+        elif match := _JAVA.match(body):
             follows = body.startswith("Caused by: ") and opened is not None
-            self._begin(_K.JAVA, index, found["class"], found["said"] or "").follows = follows
+            self._begin(_K.JAVA, index, match["class"], match["said"] or "").follows = follows
         else:
             return False
         return True
 
     def _nccl(self, index: int, body: str) -> bool:
         opened = self._last(_K.NCCL)
-        if found := _NCCL.match(body):
+        if match := _NCCL.match(body):
             opened = opened or self._begin(_K.NCCL, index)
-            opened.exception = opened.exception or f"NCCL error {found['code']}"
-            self._add(opened, index, found["frame"])
-        elif found := _NCCL_SAID.match(body):
-            self._begin(_K.NCCL, index, "", found["said"])
+            opened.exception = opened.exception or f"NCCL error {match['code']}"
+            self._add(opened, index, match["frame"])
+        elif match := _NCCL_SAID.match(body):
+            self._begin(_K.NCCL, index, "", match["said"])
         else:
             return False
         return True
 
     def _table(self, index: int, body: str) -> bool:
-        found = _FIELD.match(body)
-        if not found:
+        if not (match := _FIELD.match(body)):
             return False
-        key, value, opened = found["key"], found["value"].strip(), self._last(_K.TABLE)
+        key, value, opened = match["key"], match["value"].strip(), self._last(_K.TABLE)
         if key == "time" or opened is None:
             opened = self._begin(_K.TABLE, index)
         else:
@@ -220,13 +220,13 @@ class _Voice:
         if frame:
             opened.frames.append(frame)
 
-    def _said(self, opened: _OpenStack, index: int, said: str) -> None:
-        opened.message, opened.raised = said, index
+    def _tell(self, opened: _OpenStack, index: int, message: str) -> None:
+        opened.message, opened.raised = message, index
         if opened.lines[-1] != index:
             opened.lines.append(index)
 
     def _other(self, index: int, body: str) -> None:
-        """Another line: it goes on with a message that has no frames yet, or it ends what is open."""
+        """Any other line: it continues a message that has no frames yet, or ends what is open."""
         if _SPACE.match(body):
             return
         last = self._open[-1] if self._open else None
@@ -234,4 +234,4 @@ class _Voice:
             last.message += "\n" + body
             last.lines.append(index)
         elif last and not (last.kind is _K.NCCL and not last.frames):
-            self._open = [one for one in self._open if one.kind is _K.NATIVE and one.next > 0]
+            self._open = [stack for stack in self._open if stack.kind is _K.NATIVE and stack.next > 0]

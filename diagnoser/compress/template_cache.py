@@ -1,4 +1,4 @@
-"""What a line can be, decided once for each blur of lines and never again while the cache lasts.
+"""What a line can be, decided once per blur of lines while the cache lasts.
 
 One RE2 set looks at everything: rule anchors, words of trouble, tracebacks, mappings, progress dialects, Filter Rules.
 It sees blurred lines only, so the answer does not depend on which line of a blur came first, or to which process.
@@ -65,7 +65,7 @@ _PATTERNS: tuple[tuple[LineFlag, str], ...] = (
 )
 _TABLE = int(LineFlag.TABLE)
 _LONGEST_FILTERED = 1000
-"""A filter knows a message, not what was glued to it."""
+"""A filter matches a message, not what was glued to it."""
 _FILTERED_KEEP = int(LineFlag.PROGRESS | LineFlag.NODE)
 _NOT_FILTERED = int(LineFlag.ANCHOR | LineFlag.EXCEPTION | LineFlag.FRAME | LineFlag.COLLECTIVE | LineFlag.TABLE)
 
@@ -92,7 +92,7 @@ class CachedTemplate(NamedTuple):
 
 
 MOST = 50_000
-"""Blurs of lines that a process remembers."""
+"""Most blurs of lines that a process remembers."""
 
 
 class TemplateCache:
@@ -124,8 +124,8 @@ class TemplateCache:
         own = dialect - len(progress.DIALECTS)
         if own < 0:
             return None
-        found = self._own[own].search(body_of(line)[1].decode("utf-8", "replace"))
-        return progress.read_own(found.groupdict() if found else {}, dialect)
+        match = self._own[own].search(body_of(line)[1].decode("utf-8", "replace"))
+        return progress.read_own(match.groupdict() if match else {}, dialect)
 
     def of(self, blurs: Iterable[bytes]) -> dict[bytes, CachedTemplate]:
         """The shapes of blurred lines; those not known yet are classified. Threads may share the cache: what one
@@ -134,10 +134,10 @@ class TemplateCache:
         if len(self.known) > self._most:
             for old in list(self.known)[: len(self.known) - self._most * 3 // 4]:
                 self.known.pop(old, None)
-        found = {name: self.known.get(name) for name in blurs}
-        for name in [name for name, shape in found.items() if shape is None]:
-            found[name] = self.known[name] = self._shape(name)
-        return cast(dict[bytes, CachedTemplate], found)
+        templates = {name: self.known.get(name) for name in blurs}
+        for name in [name for name, shape in templates.items() if shape is None]:
+            templates[name] = self.known[name] = self._shape(name)
+        return cast(dict[bytes, CachedTemplate], templates)
 
     def _shape(self, line: bytes) -> CachedTemplate:
         prefixed, body = strip_blurred(line)
@@ -158,13 +158,13 @@ _CACHES: WeakSet[TemplateCache] = WeakSet()
 
 
 def held() -> int:
-    """Shapes that this process holds in its caches."""
+    """Number of shapes in this process's caches."""
     return sum(len(cache.known) for cache in list(_CACHES))
 
 
 @lru_cache(maxsize=4)
 def shapes(gate: Prefilter, filters: FilterSet) -> TemplateCache:
-    """The cache of the whole process for these rules: what one job taught, the next one knows."""
-    made = TemplateCache(gate, filters)
-    _CACHES.add(made)
-    return made
+    """The process-wide cache for these rules: shapes classified for one job serve the next."""
+    cache = TemplateCache(gate, filters)
+    _CACHES.add(cache)
+    return cache

@@ -45,11 +45,11 @@ def mask(body: str) -> str:
     return MASKS[5][0].sub(MASKS[5][1], body).translate(_BACK)
 
 
-def _protect(found: re.Match[str]) -> str:
+def _protect(match: re.Match[str]) -> str:
     """Hide the digits of the code from the mask of numbers, not those of what stands around it."""
-    at = found.start(found.lastindex or 0) - found.start()
-    code = found.group(found.lastindex or 0)
-    return found.group()[:at] + code.translate(_DIGITS) + found.group()[at + len(code) :]
+    start = match.start(match.lastindex or 0) - match.start()
+    code = match.group(match.lastindex or 0)
+    return match.group()[:start] + code.translate(_DIGITS) + match.group()[start + len(code) :]
 
 
 def partition(body: str, severity: int) -> str:
@@ -75,7 +75,7 @@ def group(bodies: list[tuple[str, int]], most: int = CompressorLimits().template
             cluster, _ = drain.add_log_message(mask(body))
         members.setdefault((part, cluster.cluster_id), []).append(index)
         texts[part, cluster.cluster_id] = cluster
-    return [TemplateGroup(texts[key].get_template(), tuple(found)) for key, found in members.items()]
+    return [TemplateGroup(texts[key].get_template(), tuple(indices)) for key, indices in members.items()]
 
 
 class _Alone(NamedTuple):

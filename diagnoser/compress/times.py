@@ -16,23 +16,23 @@ _EPOCH = re.compile(r'"?(?:time_ms|timestamp|ts|time)"?[:=] ?"?(1[5-9]\d{8})(?:\
 _NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MONTHS = {m: i for i, m in enumerate(_NAMES, 1)}
 _HEAD = 160
-"""Characters of a line in which a time stamp is looked for."""
+"""Characters of a line that are searched for a time stamp."""
 
 
 def read_time(text: str, year: int) -> float:
     """The first time in the head of a line; 0.0 when there is none. year: for formats that print none."""
     head = text[:_HEAD]
-    if found := _ISO.search(head):
-        y, month, day, h, m, s, part = found.groups()
+    if match := _ISO.search(head):
+        y, month, day, h, m, s, part = match.groups()
         return _seconds((int(y), int(month), int(day), int(h), int(m), int(s)), part)
-    if found := _GLOG.search(head):
-        month, day, h, m, s, part = found.groups()
+    if match := _GLOG.search(head):
+        month, day, h, m, s, part = match.groups()
         return _seconds((year, int(month), int(day), int(h), int(m), int(s)), part)
-    if found := _SYSLOG.search(head):
-        name, day, h, m, s, part, y = found.groups()
+    if match := _SYSLOG.search(head):
+        name, day, h, m, s, part, y = match.groups()
         return _seconds((int(y or year), _MONTHS[name], int(day), int(h), int(m), int(s)), part)
-    if found := _EPOCH.search(head):
-        return float(f"{found.group(1)}.{found.group(2) or 0}")
+    if match := _EPOCH.search(head):
+        return float(f"{match.group(1)}.{match.group(2) or 0}")
     return 0.0
 
 
@@ -47,8 +47,8 @@ def _seconds(fields: tuple[int, int, int, int, int, int], part: str | None) -> f
 def year_of(texts: Iterable[str], received: float) -> int:
     """The year for formats that print none: of the first text that prints one, else of the arrival."""
     for text in texts:
-        if found := _ISO.search(text[:_HEAD]):
-            return int(found.group(1))
+        if match := _ISO.search(text[:_HEAD]):
+            return int(match.group(1))
     return datetime.fromtimestamp(max(0.0, min(received, 4e9)), tz=UTC).year
 
 

@@ -21,5 +21,5 @@ class TokenizedChunk:
         self.found = shapes.of(self.counts)
         self.heads: list[bytes] | None = None
         if any(shape.prefixed for shape in self.found.values()):
-            found: list[bytes] = HEADS.findall(text)
-            self.heads = found + [b""] * (total - len(found))  # a last empty line is not found
+            heads: list[bytes] = HEADS.findall(text)
+            self.heads = heads + [b""] * (total - len(heads))  # a last empty line is not found

@@ -12,7 +12,7 @@ _START = re.compile(r"^\s*(?:Exception Group )?Traceback \(most recent call last
 _FRAME = re.compile(r'^\s*(File "[^"]*", line \d+(?:, in .*)?)')
 _CHAIN = re.compile(r"^\s*(?:During handling of the above exception|The above exception was the direct cause)")
 _RAY = re.compile(r"^((?:\w+\.)*RayTaskError)(?:\([\w.]+\))?: (.*)$")
-"""Ray raises where it waits, and tells what was raised where it ran."""
+"""Ray raises where the caller waits, and quotes what was raised where the task ran."""
 _EXCEPTION = re.compile(
     r"^(?!(?:DEBUG|INFO|NOTE|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b)((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: ?(.*))?$"
 )
@@ -36,15 +36,15 @@ def join(lines: Sequence[Line], voices: Sequence[str]) -> tuple[Traceback, ...]:
     speech: dict[tuple[object, str], list[int]] = {}
     for index, voice in enumerate(voices):
         speech.setdefault((lines[index].stream, voice), []).append(index)
-    found: list[Traceback] = []
+    chain: list[Traceback] = []
     for indices in speech.values():
         for lane in deal(lines, indices):
-            start = len(found)
+            start = len(chain)
             for trace, chained in _read(lines, lane):
-                if found and _RAY.match(_said(lines[found[-1].raised])) and trace.lines[0] > found[-1].raised:
-                    found[-1] = replace(found[-1], cause=len(found))  # what Ray tells of was raised first
-                found.append(replace(trace, cause=len(found) - 1) if chained and len(found) > start else trace)
-    return tuple(found)
+                if chain and _RAY.match(_text(lines[chain[-1].raised])) and trace.lines[0] > chain[-1].raised:
+                    chain[-1] = replace(chain[-1], cause=len(chain))  # what Ray quotes was raised first
+                chain.append(replace(trace, cause=len(chain) - 1) if chained and len(chain) > start else trace)
+    return tuple(chain)
 
 
 def deal(lines: Sequence[Line], indices: list[int]) -> list[list[int]]:
@@ -55,7 +55,7 @@ def deal(lines: Sequence[Line], indices: list[int]) -> list[list[int]]:
     """
     dealer = _Dealer(lines)
     for index in indices:
-        dealer.take(index, _said(lines[index]))
+        dealer.take(index, _text(lines[index]))
     return [lane for lane in dealer.lanes if lane]
 
 
@@ -88,7 +88,7 @@ class _Dealer:
 
     def take(self, index: int, body: str) -> None:
         number = self._lines[index].number
-        self._open = [one for one in self._open if number - self._lines[one.indices[-1]].number <= _FAR]
+        self._open = [lane for lane in self._open if number - self._lines[lane.indices[-1]].number <= _FAR]
         frame = _FRAME.match(body)
         if _START.match(body):
             self._begin(index)
@@ -124,8 +124,8 @@ class _Dealer:
     def _for_code(self, body: str) -> _Lane:
         """The code of a frame is the same in every process."""
         waiting = [lane for lane in self._open if lane.waits]
-        known = [lane for lane in waiting if self._code.get(lane.frames[-1]) == body]
-        lane = (known or waiting or [self._last or self._open[-1]])[0]
+        same_code = [lane for lane in waiting if self._code.get(lane.frames[-1]) == body]
+        lane = (same_code or waiting or [self._last or self._open[-1]])[0]
         if lane.waits:
             self._code.setdefault(lane.frames[-1], body)
         return lane
@@ -135,72 +135,72 @@ class _Dealer:
         for lane in self._open:
             if [*lane.frames, frame] == longest[: len(lane.frames) + 1]:
                 return lane
-        fit = [lane for lane in self._open if lane.frames == longest]
-        return fit[0] if fit else self._open[-1]
+        furthest = [lane for lane in self._open if lane.frames == longest]
+        return furthest[0] if furthest else self._open[-1]
 
 
 def _read(lines: Sequence[Line], indices: list[int]) -> Iterator[tuple[Traceback, bool]]:
     """(traceback, whether it was raised from or while handling the one before), in order of one voice."""
-    at, chained = 0, False
-    while at < len(indices):
-        body = _said(lines[indices[at]])
+    place, chained = 0, False
+    while place < len(indices):
+        body = _text(lines[indices[place]])
         if _CHAIN.match(body):
             chained = True
         elif _START.match(body) or _FRAME.match(body):
-            trace, at = _one(lines, indices, at)
+            trace, place = _next_traceback(lines, indices, place)
             if trace:
                 yield trace, chained
                 chained = False
             continue
         elif chained and body.strip() and not _DEEP.match(body):
             chained = False
-        at += 1
+        place += 1
 
 
-def _one(lines: Sequence[Line], indices: list[int], at: int) -> tuple[Traceback | None, int]:
+def _next_traceback(lines: Sequence[Line], indices: list[int], place: int) -> tuple[Traceback | None, int]:
     """Read from a head or a first frame to the exception line; (None, next) when it was cut before that."""
-    opened = _OpenTraceback(lines[indices[at]].rank)
-    while at < len(indices):
-        index = indices[at]
-        body = _said(lines[index])
+    opened = _OpenTraceback(lines[indices[place]].rank)
+    while place < len(indices):
+        index = indices[place]
+        body = _text(lines[index])
         frame = _FRAME.match(body)
         if frame:
             opened.frames.append(frame.group(1))
         elif _START.match(body) and opened.lines and opened.frames:
-            return None, at
-        elif not _START.match(body) and not _DEEP.match(body) and (said := _RAY.match(body) or _EXCEPTION.match(body)):
-            return _close(lines, indices, at, opened, said)
+            return None, place
+        elif not _START.match(body) and not _DEEP.match(body) and (error := _RAY.match(body) or _EXCEPTION.match(body)):
+            return _close(lines, indices, place, opened, error)
         elif not _START.match(body) and not _DEEP.match(body):
-            return None, at + 1
+            return None, place + 1
         opened.lines.append(index)
-        at += 1
-    return None, at
+        place += 1
+    return None, place
 
 
 def _close(
-    lines: Sequence[Line], indices: list[int], at: int, opened: _OpenTraceback, said: re.Match[str]
+    lines: Sequence[Line], indices: list[int], place: int, opened: _OpenTraceback, error: re.Match[str]
 ) -> tuple[Traceback, int]:
-    raised, message = indices[at], [said.group(2) or ""]
+    raised, message = indices[place], [error.group(2) or ""]
     opened.lines.append(raised)
-    at += 1
-    while at < len(indices) and len(message) < _MESSAGE_LINES and _continues(lines, indices, at):
-        message.append(_said(lines[indices[at]]))
-        opened.lines.append(indices[at])
-        at += 1
+    place += 1
+    while place < len(indices) and len(message) < _MESSAGE_LINES and _continues(lines, indices, place):
+        message.append(_text(lines[indices[place]]))
+        opened.lines.append(indices[place])
+        place += 1
     trace = Traceback(
-        opened.rank, tuple(opened.lines), tuple(opened.frames), said.group(1), "\n".join(message).strip(), raised
+        opened.rank, tuple(opened.lines), tuple(opened.frames), error.group(1), "\n".join(message).strip(), raised
     )
-    return trace, at
+    return trace, place
 
 
-def _continues(lines: Sequence[Line], indices: list[int], at: int) -> bool:
+def _continues(lines: Sequence[Line], indices: list[int], place: int) -> bool:
     """An indented line right after the exception line belongs to its message."""
-    line, before = lines[indices[at]], lines[indices[at - 1]]
-    body = _said(line)
+    line, before = lines[indices[place]], lines[indices[place - 1]]
+    body = _text(line)
     if line.number - before.number > _FAR or _FRAME.match(body) or _START.match(body) or _CHAIN.match(body):
         return False
     return body[:1] in (" ", "\t") and bool(body.strip())
 
 
-def _said(line: Line) -> str:
+def _text(line: Line) -> str:
     return _GUTTER.sub("", line.body)

@@ -1,6 +1,6 @@
-"""Checks a new plan against everything that happened before: the ledger, what people did, and the breaker.
+"""Checks a new plan against everything that happened before: retry history, what people did, and the breaker.
 
-A rail only ever makes a plan more careful. Each rail that changes a plan leaves its reason on it.
+A guardrail only ever makes a plan more careful. Each one that changes a plan leaves its reason on it.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class _Case:
 
 
 _Rail = Callable[[Plan, _Case], Plan | None]
-"""The plan to store instead, or None when this rail does not object."""
+"""The plan to store instead, or None when this guardrail does not object."""
 
 
 def apply_guardrails(policy: Policy, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:

@@ -1,4 +1,4 @@
-"""The retry ledger: earlier launches of a job family that failed in the same way, and how far each came."""
+"""Retry history: earlier launches of a job family that failed in the same way, and how far each came."""
 
 import hashlib
 import re

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from diagnoser.accuracy.scoring import AccuracyReport, Label, ScoredVerdict, report, score_case
 from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger, Need, need
 from diagnoser.failure_agent.consultation import AblationSwitches, ConsultationInput
-from diagnoser.llm.guard import SpendingLimits
 from diagnoser.model import AttemptKey, Diagnosis, FeedbackVerdict, Incident
 from diagnoser.model.taxonomy import GPU_TIME_SHARE, FailureType
 from diagnoser.recovery.policy import Policy
@@ -136,7 +135,7 @@ async def run(
     cases: Sequence[AblationCase],
     agent: FailureAgent,
     policy: Policy,
-    prices: SpendingLimits,
+    cost_of: Callable[[int, int], float],
     clock: Callable[[], float],
     before_consultation: Callable[[AblationCase], None] = lambda _: None,
 ) -> list[AblationResult]:
@@ -146,7 +145,7 @@ async def run(
         stage_agent = agent.with_switches(stage.switches) if stage.switches else None
         stage_memory = memory if stage.memory else None
         verdicts = [await _verdict(case, stage_memory, stage_agent, clock, before_consultation) for case in cases]
-        results.append(_result(name, verdicts, prices))
+        results.append(_result(name, verdicts, cost_of))
     return results
 
 
@@ -178,7 +177,7 @@ async def _verdict(
     return _StageVerdict(case, recalled, diagnosis, clock() - started)
 
 
-def _result(name: str, stage_verdicts: Sequence[_StageVerdict], prices: SpendingLimits) -> AblationResult:
+def _result(name: str, stage_verdicts: Sequence[_StageVerdict], cost_of: Callable[[int, int], float]) -> AblationResult:
     scored = [(verdict, score_case(verdict.case.label, verdict.diagnosis)) for verdict in stage_verdicts]
     uses = [verdict.diagnosis.model for verdict in stage_verdicts if verdict.diagnosis.model]
     tokens_in, tokens_out = sum(use.tokens_in for use in uses), sum(use.tokens_out for use in uses)
@@ -192,7 +191,7 @@ def _result(name: str, stage_verdicts: Sequence[_StageVerdict], prices: Spending
         sum(use.calls for use in uses),
         tokens_in,
         tokens_out,
-        prices.cost_of(tokens_in, tokens_out),
+        cost_of(tokens_in, tokens_out),
         tuple(verdict.seconds for verdict in stage_verdicts if verdict.case.is_undecided or verdict.diagnosis.model),
         dict(sorted(Counter(use.failure for use in uses if use.failure).items())),
     )

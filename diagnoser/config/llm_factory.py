@@ -195,7 +195,9 @@ async def run_ablation(
     model = endpoint(settings)
     agent = failure_agent(settings, model, policy, Metrics(CollectorRegistry()))
     try:
-        return await llm_ablation.run(cases, agent, policy, _limits(settings), time.perf_counter, before_consultation)
+        return await llm_ablation.run(
+            cases, agent, policy, _limits(settings).cost_of, time.perf_counter, before_consultation
+        )
     finally:
         await model.close()
 

@@ -111,7 +111,8 @@ async def serving(folder: Path, **more: object) -> AsyncIterator[Web]:
 def services(store: SqlStore, ingest: FakeIngest, **more: object) -> AppDependencies:
     config = {name: more.pop(name) for name in ("base_url", "tokens", "limits") if name in more}
     health = {name: more.pop(name) for name in ("required", "optional") if name in more}
-    commands, metrics = plan_commands(), Metrics(CollectorRegistry())
+    commands, metrics = more.pop("commands", None) or plan_commands(), Metrics(CollectorRegistry())
+    assert isinstance(commands, PlanCommands)
     fields: dict[str, object] = {
         "store": store,
         "ingest": ingest,

@@ -152,13 +152,13 @@ def cluster_of(count: int) -> Cluster:
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_each_of_a_thousand_plans_is_carried_out_exactly_once(tmp_path: Path) -> None:
     """Each node is drained once, each job requeued once, each plan is reached, each delivery arrives."""
     clock, cluster, bell = Clock(), cluster_of(COUNT), asyncio.Event()
     async with AsyncExitStack() as stack:
         stack.enter_context(capture_logs())  # thousands of lines
-        web = await stack.enter_async_context(serving(tmp_path, clock=clock, orders=plan_commands(webhook=True)))
+        web = await stack.enter_async_context(serving(tmp_path, clock=clock, commands=plan_commands(webhook=True)))
         await stored(web.store, [acting(number, clock.now) for number in range(1, COUNT + 1)])
         hook, api = (
             FlakyTransport(webhook_listener.application(SECRET, bell), 1),

@@ -1,77 +1,69 @@
-"""What one verdict costs, in CPU-seconds of the service, from the exit event to the stored diagnosis.
+"""What one verdict costs in CPU-seconds: ``python -m tests.bench.verdict [MEGABYTES]``, for one rank and for 1,024.
 
-``python -m tests.bench.verdict [MEGABYTES]``: a log of one stream, and one of 1,024 ranks.
-
-The log is stored in commits of 4 MB, as the ingest writes them under load, before the clock starts.
+The log is stored in commits of 4 MB. Six steps read it: context, analysis, incidents, shadow rules, baseline, model.
+``handed down``: they share one AttemptLog, as the service does. ``decoded by each``: each decodes the deltas itself.
 """
 
-import asyncio
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 
-import httpx
-
-from diagnoser.adapters.sql.store import SqlStore, open_store
-from diagnoser.app import running
-from diagnoser.compress import to_bytes
+from diagnoser.compress import AttemptLog, baseline, to_bytes
 from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
-from diagnoser.model import AttemptKey, LineBlock, Stream
-from diagnoser.ports import Append, DiagnosisFilter
+from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.model import Baseline, Facts, LineBlock, Stream
 from tests.bench import logs
 
 COMMIT = 4 << 20
-KEY = AttemptKey("bench")
 FATAL = b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.31 GiB.\n"
 
 
-async def fill(store: SqlStore, settings: Settings, megabytes: int, ranks: int) -> None:
-    """The stored deltas of a log whose last line is fatal."""
-    analyzer, number = load_analyzer(settings), 1
+def stored(analyzer: LogAnalyzer, megabytes: int, ranks: int) -> list[bytes]:
+    """The deltas of a log whose last line is fatal."""
+    deltas, number = [], 1
     for data in chunks(megabytes, ranks):
         compressor = analyzer.compressor()
         compressor.feed(LineBlock(Stream(), data, number))
         number += data.count(b"\n")
-        await store.append([Append(KEY, to_bytes(compressor.take()), time.time(), {}, data.endswith(FATAL))])
+        deltas.append(to_bytes(compressor.take()))
+    return deltas
 
 
 def chunks(megabytes: int, ranks: int) -> Iterator[bytes]:
-    block = logs.steady(COMMIT // 70, ranks)
+    block = logs.steady(COMMIT, ranks)
     for _ in range(max(1, (megabytes << 20) // len(block)) - 1):
         yield block
     yield block + FATAL
 
 
-async def measure(folder: Path, megabytes: int, ranks: int) -> float:
-    """CPU-seconds of one verdict."""
-    settings = Settings(
-        database_url=f"sqlite:///{folder}/bench.db", exit_grace_seconds=0.01, fatal_debounce_seconds=3600.0
-    )
-    store = await open_store(settings.database_url)
-    await fill(store, settings, megabytes, ranks)
-    async with running(settings, asyncio.Event()) as app:
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://bench") as client:
-            await asyncio.sleep(2.0)  # start-up, and the maintenance of what was stored at once
-            started = time.process_time()
-            event = {"kind": "exit", "code": 1}
-            (await client.post(f"/api/v1/jobs/{KEY.job}/events", json=event)).raise_for_status()
-            while not await store.diagnoses(DiagnosisFilter(), "", 1):  # noqa: ASYNC110 - another process would do so
-                await asyncio.sleep(0.2)
-            spent = time.process_time() - started
-    await store.close()
-    return spent
+def steps(analyzer: LogAnalyzer) -> list[Callable[[AttemptLog], object]]:
+    """What reads the log of a failed attempt, in this order."""
+    return [
+        lambda log: log.nodes,
+        lambda log: analyzer.analyze(log, Facts(), time.time()),
+        lambda log: log.evidence,
+        lambda log: log.evidence,
+        lambda log: baseline.clean_run(log.delta, "run", Baseline()),
+        lambda log: log.digest.evidence,
+    ]
+
+
+def cpu_seconds(deltas: Sequence[bytes], readers: Sequence[Callable[[AttemptLog], object]], shared: bool) -> float:
+    started = time.process_time()
+    log = AttemptLog.from_deltas(deltas)
+    for number, read in enumerate(readers):
+        read(log if shared or not number else AttemptLog.from_deltas(deltas))
+    return time.process_time() - started
 
 
 def main() -> None:
-    megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    megabytes, analyzer = int(sys.argv[1]) if len(sys.argv) > 1 else 250, load_analyzer(Settings())
     for ranks in (1, 1024):
-        with tempfile.TemporaryDirectory() as folder:
-            spent = asyncio.run(measure(Path(folder), megabytes, ranks))
-        sys.stdout.write(f"{megabytes} MB, {ranks} ranks: {spent:.2f} CPU-seconds\n")
+        deltas, readers = stored(analyzer, megabytes, ranks), steps(analyzer)
+        for name, shared in (("handed down", True), ("decoded by each", False)):
+            seconds = cpu_seconds(deltas, readers, shared)
+            sys.stdout.write(f"{megabytes} MB, {ranks} ranks, {name}: {seconds:.2f} CPU-seconds\n")
 
 
 if __name__ == "__main__":

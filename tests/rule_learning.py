@@ -63,7 +63,7 @@ def analyzer() -> LogAnalyzer:
 class Site:
     store: SqlStore
     registry: RuleRegistry
-    school: RuleLifecycle
+    lifecycle: RuleLifecycle
     watch: ShadowEvaluator
     incidents: Incidents
     worker: Worker
@@ -99,7 +99,7 @@ class Site:
     async def learned(self, source: DiagnosisRecord) -> LearnedRule:
         """What became of the rule that is learned from a diagnosis, when all steps are done."""
         for _ in range(5):
-            await self.school.step()
+            await self.lifecycle.step()
         (rule,) = await self.store.learned(LearnedRuleQuery(source=source.id), "", 5)
         return rule
 
@@ -120,7 +120,7 @@ class Site:
         """As a person would, and all replicas see it before their next claim."""
         known = await self.store.learned_rule(rule.id)
         assert known is not None
-        return await self.store.change_rule(known, known.moved(state, by="kai", why="a test", now=NOW))
+        return await self.store.change_rule(known, known.with_state(state, by="kai", why="a test", now=NOW))
 
 
 @asynccontextmanager
@@ -129,7 +129,7 @@ async def site(
 ) -> AsyncIterator[Site]:
     """Everything that learns, over a database in ``folder``."""
     store, base, metrics = (
-        await open_store(f"sqlite:///{folder / 'school.db'}"),
+        await open_store(f"sqlite:///{folder / 'learning.db'}"),
         analyzer(),
         Metrics(CollectorRegistry()),
     )

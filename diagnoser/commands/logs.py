@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from diagnoser.commands import explain, logfile
-from diagnoser.commands import render as show
+from diagnoser.commands import explain, logfile, render
 from diagnoser.commands.terminal import AsJson, complain, err, out, print_json, site
 from diagnoser.config.loader import load_analyzer
 from diagnoser.diagnosis import node_logs
@@ -43,9 +42,9 @@ def diagnose(
             failed = True
             continue
         if as_json:
-            print_json({"file": str(path), **show.contract(diagnosis)})
+            print_json({"file": str(path), **render.contract(diagnosis)})
         else:
-            show.diagnosis(out, str(path), diagnosis)
+            render.diagnosis(out, str(path), diagnosis)
     if failed:
         raise typer.Exit(1)
 
@@ -81,11 +80,11 @@ def compress(
     evidence = log.evidence
     if as_json:
         figures = {
-            **show.plain(evidence.compression),
+            **render.plain(evidence.compression),
             "seconds": round(seconds, 3),
             "templates": len(evidence.templates),
         }
         print_json(figures)
     else:
         out.print(log.digest.render(tokens), markup=False, highlight=False, soft_wrap=True)
-        err.print(show.compression(evidence.compression, seconds), style="dim", highlight=False)
+        err.print(render.compression(evidence.compression, seconds), style="dim", highlight=False)

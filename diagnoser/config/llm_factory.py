@@ -21,8 +21,7 @@ from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger
 from diagnoser.failure_agent.consultation import ConsultationConfig, ConsultationInput, prepare
 from diagnoser.failure_agent.conversation import build_question
 from diagnoser.failure_agent.guarded_model import GuardedModel
-from diagnoser.learning import rule_context
-from diagnoser.learning import rule_writer as writer
+from diagnoser.learning import rule_context, rule_writer
 from diagnoser.learning.baseline_generalizer import BaselineGeneralizer, FilterLearningConfig
 from diagnoser.learning.replay_history import ReplayHistory, ReplayStore
 from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
@@ -148,11 +147,11 @@ def rule_lifecycle(
     metrics: Metrics,
 ) -> RuleLifecycle:
     """Learns rules; without a model they are made from the shape of a line. Raises RuleFaults, BadInput."""
-    rule_writer = LLMRuleWriter(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS) if model else None
+    llm_writer = LLMRuleWriter(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS) if model else None
     config = RuleLearningConfig(
         load_redactor(settings), settings.rule_promotion_min_hits, 5 * settings.claim_lease_seconds
     )
-    return RuleLifecycle(history, registry, time.time, config, metrics, rule_writer)
+    return RuleLifecycle(history, registry, time.time, config, metrics, llm_writer)
 
 
 def baseline_generalizer(
@@ -182,7 +181,7 @@ def render_rule_prompt(settings: Settings, prompt: Prompt, evidence: Evidence, d
     if root is None:
         raise BadInput("no line of this log is known to show the cause: there is nothing to write a rule from")
     context = rule_context.from_case(case, root, (), load_redactor(settings))
-    return build_question(prompt, writer.variables(context, f"LOG-{_token()}"), writer.RuleAnswer).request
+    return build_question(prompt, rule_writer.variables(context, f"LOG-{_token()}"), rule_writer.RuleAnswer).request
 
 
 async def run_ablation(

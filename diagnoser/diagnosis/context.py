@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from diagnoser.compress import AttemptLog, baseline
-from diagnoser.diagnosis import baseline as novelty
 from diagnoser.diagnosis import node_logs
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
+from diagnoser.diagnosis.baseline import is_clean
 from diagnoser.model import (
     CLEAN_RUNS,
     NODE_SOURCES,
@@ -71,7 +71,7 @@ class DiagnosisContext:
 
     async def record_baseline(self, claim: Claim, verdict: Diagnosis, log: AttemptLog) -> None:
         """Store what the run printed, if it is a clean one."""
-        if not self.baseline_days or not novelty.is_clean(verdict, claim.attempt.events):
+        if not self.baseline_days or not is_clean(verdict, claim.attempt.events):
             return
         key, before = claim.attempt.key, await self.baseline(claim.job)
         run = await asyncio.to_thread(baseline.clean_run, log.delta, f"{key.job}/{key.number}", before)

@@ -23,9 +23,8 @@ from diagnoser.model import (
     Symptom,
 )
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
-from diagnoser.rules import calibration as confidence
 from diagnoser.rules import outcome
-from diagnoser.rules.calibration import Calibration
+from diagnoser.rules.calibration import Calibration, verdict_kind
 from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.candidates import Break, Candidate
 from diagnoser.rules.causality import CausalResult
@@ -138,7 +137,7 @@ def _says_nothing(root: Candidate) -> bool:
 def _bin(causal: CausalResult, decider: str) -> str:
     root = causal.root
     if root is None:
-        return confidence.kind(decider, "none", Specificity.WORD, 0)
+        return verdict_kind(decider, "none", Specificity.WORD, 0)
     rivals = {
         other.type
         for other, reason in causal.rejected
@@ -146,7 +145,7 @@ def _bin(causal: CausalResult, decider: str) -> str:
         and other.role is Role.ROOT
         and other.type is not root.type
     }
-    return confidence.kind(decider, str(root.role), root.specificity, len(rivals))
+    return verdict_kind(decider, str(root.role), root.specificity, len(rivals))
 
 
 def _root_cause(evidence: Evidence, root: Candidate | None, place: Localization) -> RootCause | None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from diagnoser.learning import rule_context, rule_registry, template_rules, validation
-from diagnoser.learning import rule_writer as writer
+from diagnoser.learning import rule_context, rule_registry, rule_writer, template_rules, validation
 from diagnoser.learning.replay_history import ReplayGroup, ReplayHistory
 from diagnoser.learning.rule_context import LabelledCase
 from diagnoser.learning.rule_registry import RuleRegistry
@@ -49,16 +48,16 @@ class RuleLifecycle:
         clock: Clock,
         terms: RuleLearningConfig,
         metrics: Metrics,
-        rule_writer: LLMRuleWriter | None = None,
+        llm_writer: LLMRuleWriter | None = None,
     ) -> None:
-        """rule_writer: the model that writes rules; without one rules come from the shape of the line."""
+        """llm_writer: the model that writes rules; without one rules come from the shape of the line."""
         self._cases = cases
         self._store = cases.store
         self._registry = registry
         self._clock = clock
         self._config = terms
         self._metrics = metrics
-        self._rule_writer = rule_writer
+        self._llm_writer = llm_writer
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
@@ -120,7 +119,7 @@ class RuleLifecycle:
             results = self._quick_checks(rule, text, case, root)[0]
             return "; ".join(f"{gate.name}: {gate.reason}" for gate in results if not gate.passed)
 
-        text, author = await writer.write(self._rule_writer, rule.id, context, sound)
+        text, author = await rule_writer.write(self._llm_writer, rule.id, context, sound)
         self._metrics.observe_rule_writing(author.calls, author)
         if not text:
             return self._refused(replace(rule, author=author), "the line says no more than any failure does")
@@ -146,20 +145,20 @@ class RuleLifecycle:
             results += await self._history_checks(ruleset, case, root)
         tested = replace(rule, gates=validation.masked(results, self._config.mask))
         if validation.passed(results):
-            return tested.moved(LearnedState.SHADOW, by=US, why="passed every gate", now=self._clock())
+            return tested.with_state(LearnedState.SHADOW, by=US, why="passed every gate", now=self._clock())
         return await self._fall_back(tested, case, root)
 
     async def _fall_back(self, rule: LearnedRule, case: LabelledCase, root: Line) -> LearnedRule:
         """A gate refused a model's rule: try one made from the shape of the line."""
         why = next(f"{gate.name}: {gate.reason}" for gate in rule.gates if not gate.passed)
         context = await self._rule_context(case, root)
-        draft = template_rules.from_shape(context) if rule.author.name != writer.TEMPLATE else None
+        draft = template_rules.from_shape(context) if rule.author.name != rule_writer.TEMPLATE else None
         if draft is None:
             return self._refused(rule, why)
-        author = replace(rule.author, name=writer.TEMPLATE, failure=f"the model's rule was refused: {why}"[:300])
+        author = replace(rule.author, name=rule_writer.TEMPLATE, failure=f"the model's rule was refused: {why}"[:300])
         text = template_rules.rule_text(rule.id, context, draft)
         retry = replace(rule, text=text, author=author)
-        return retry.moved(LearnedState.PROPOSED, by=US, why=author.failure, now=self._clock())
+        return retry.with_state(LearnedState.PROPOSED, by=US, why=author.failure, now=self._clock())
 
     def _quick_checks(
         self, rule: LearnedRule, text: str, case: LabelledCase, root: Line
@@ -218,39 +217,39 @@ class RuleLifecycle:
         counts, enough = rule.counts, self._config.promote_after
         if rule.state is LearnedState.SHADOW and enough and counts.confirmed >= enough and not counts.wrong:
             why = f"{counts.confirmed} confirmed hits in shadow, none wrong"
-            return rule.moved(LearnedState.ACTIVE, by=US, why=why, now=self._clock())
+            return rule.with_state(LearnedState.ACTIVE, by=US, why=why, now=self._clock())
         if rule.state is LearnedState.ACTIVE and counts.wrong:
             since = max(turn.time for turn in rule.history if turn.state is LearnedState.ACTIVE)
             hits = await self._store.rule_hits(rule.id, _HITS)
             wrong = [hit for hit in hits if hit.active and hit.verdict is HitVerdict.WRONG and hit.time >= since]
             if wrong:
                 why = f"a person named another cause for {wrong[0].attempt.job}/{wrong[0].attempt.number}"
-                return rule.moved(LearnedState.RETIRED, by=US, why=why, now=self._clock())
+                return rule.with_state(LearnedState.RETIRED, by=US, why=why, now=self._clock())
         return None
 
     def _refused(self, rule: LearnedRule, why: str) -> LearnedRule:
-        return rule.moved(LearnedState.REFUSED, by=US, why=self._config.mask(why), now=self._clock())
+        return rule.with_state(LearnedState.REFUSED, by=US, why=self._config.mask(why), now=self._clock())
 
 
 def promoted(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
     """A person lets the rule decide. Raises Conflict unless it is in shadow."""
     if rule.state is not LearnedState.SHADOW:
         raise Conflict(f"rule {rule.id} is {rule.state}: only a rule in shadow can be promoted")
-    return rule.moved(LearnedState.ACTIVE, by=by, why=why or "promoted by a person", now=now)
+    return rule.with_state(LearnedState.ACTIVE, by=by, why=why or "promoted by a person", now=now)
 
 
 def retired(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
     """A person withdraws the rule. Raises Conflict unless it is in shadow or in force."""
     if rule.state not in LOADED:
         raise Conflict(f"rule {rule.id} is {rule.state}: only a rule in shadow or in force can be retired")
-    return rule.moved(LearnedState.RETIRED, by=by, why=why or "retired by a person", now=now)
+    return rule.with_state(LearnedState.RETIRED, by=by, why=why or "retired by a person", now=now)
 
 
 def restored(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
     """Undo: the rule must pass the gates again, because history has grown, and is then in shadow. Raises Conflict."""
     if rule.state is not LearnedState.RETIRED or not rule.text:
         raise Conflict(f"rule {rule.id} is {rule.state}: only a rule that was retired can be brought back")
-    return rule.moved(LearnedState.PROPOSED, by=by, why=why or "brought back by a person", now=now)
+    return rule.with_state(LearnedState.PROPOSED, by=by, why=why or "brought back by a person", now=now)
 
 
 def file_of(rule: LearnedRule) -> str:

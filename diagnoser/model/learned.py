@@ -94,7 +94,7 @@ class LearnedRule:
     version: int = 0
     counts: Counts = Counts()
 
-    def moved(self, state: LearnedState, *, by: str, why: str, now: float) -> "LearnedRule":
+    def with_state(self, state: LearnedState, *, by: str, why: str, now: float) -> "LearnedRule":
         """The same rule in another state, with the reason."""
         turn = Turn(now, state, by, why)
         return replace(self, state=state, changed=now, history=(*self.history, turn))

@@ -27,7 +27,9 @@ def rule_wanted(record: DiagnosisRecord, incident: Incident) -> LearnedRule | No
         type=str(incident.type),
         by=incident.by,
     )
-    return rule.moved(LearnedState.PROPOSED, by=incident.by, why=f"{incident.verdict} the cause", now=incident.changed)
+    return rule.with_state(
+        LearnedState.PROPOSED, by=incident.by, why=f"{incident.verdict} the cause", now=incident.changed
+    )
 
 
 def _known_already(record: DiagnosisRecord, incident: Incident, category: Category) -> bool:

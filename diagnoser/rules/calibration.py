@@ -17,7 +17,7 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class Calibration(BaseModel):
-    """kinds: kind of verdict (see ``kind``) -> share that was right. floor: below it the answer is ``unknown``.
+    """kinds: kind of verdict (see ``verdict_kind``) -> share that was right. floor: below it the answer is ``unknown``.
 
     sandbox, learned: the highest confidence that a sandbox rule and an active learned rule may state: neither was
     measured on labelled logs, but a learned one has been confirmed.
@@ -51,7 +51,7 @@ def load(path: str, text: str) -> Calibration:
     return table
 
 
-def kind(decided_by: str, role: str, specificity: Specificity, rivals: int) -> str:
+def verdict_kind(decided_by: str, role: str, specificity: Specificity, rivals: int) -> str:
     """The bin of a verdict: who decided, in which role, how exactly, and whether another root contradicts it.
 
     rivals: open root candidates of another type.

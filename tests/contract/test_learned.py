@@ -34,7 +34,7 @@ RULE = LearnedRule(
     by="maria",
     author=Author("template", failure="model_timeout"),
     gates=(ValidationResult("compiles", True, "as a rule file"),),
-).moved(LearnedState.PROPOSED, by="maria", why="confirmed", now=100.0)
+).with_state(LearnedState.PROPOSED, by="maria", why="confirmed", now=100.0)
 HIT = RuleHit(RULE.id, KEY, 200.0, "d1")
 OTHER = AttemptKey("other", 2)
 
@@ -52,9 +52,11 @@ async def test_a_rule_is_stored_once_and_every_replica_learns_of_it(store: Store
 async def test_of_two_who_change_a_rule_one_is_told(store: Store, second: Store) -> None:
     """The version decides; the loser is told, and nothing of his is stored."""
     await store.propose(RULE)
-    shadow = await store.change_rule(RULE, RULE.moved(LearnedState.SHADOW, by="diagnoser", why="passed", now=101.0))
+    shadow = await store.change_rule(
+        RULE, RULE.with_state(LearnedState.SHADOW, by="diagnoser", why="passed", now=101.0)
+    )
     with pytest.raises(Conflict):
-        await second.change_rule(RULE, RULE.moved(LearnedState.REFUSED, by="b", why="w", now=102.0))
+        await second.change_rule(RULE, RULE.with_state(LearnedState.REFUSED, by="b", why="w", now=102.0))
     with pytest.raises(NotFound):
         await second.change_rule(replace(RULE, id="nothing"), RULE)
     assert await second.learned_rule(RULE.id) == shadow
@@ -78,8 +80,8 @@ async def test_a_proposed_rule_is_worked_on_by_one(store: Store, second: Store) 
     (again,) = await second.claim_rules(260.0, 60.0, 5)
     assert (first.id, again.id) == (RULE.id, RULE.id)
     with pytest.raises(Conflict):
-        await store.change_rule(first, first.moved(LearnedState.SHADOW, by="diagnoser", why="w", now=261.0))
-    done = await second.change_rule(again, again.moved(LearnedState.REFUSED, by="diagnoser", why="w", now=262.0))
+        await store.change_rule(first, first.with_state(LearnedState.SHADOW, by="diagnoser", why="w", now=261.0))
+    done = await second.change_rule(again, again.with_state(LearnedState.REFUSED, by="diagnoser", why="w", now=262.0))
     assert await store.learned_rule(RULE.id) == done
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from diagnoser.learning.rule_registry import RuleRegistry
-from diagnoser.learning.validation import ValidationCheck as Gated
+from diagnoser.learning.validation import ValidationCheck
 from diagnoser.model import Author, HitVerdict, LearnedRule, LearnedState
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import LearnedRuleQuery
@@ -38,7 +38,7 @@ async def test_a_failure_that_a_person_named_becomes_a_rule_that_decides(here: S
     assert first.diagnosis.type is FailureType.UNKNOWN
     await here.say(first)
     rule = await here.learned(first)
-    assert (rule.state, rule.author, len(rule.gates)) == (SHADOW, Author("template"), len(Gated))
+    assert (rule.state, rule.author, len(rule.gates)) == (SHADOW, Author("template"), len(ValidationCheck))
     assert (await here.fail("quilt-2", 82, "gpu-201")).diagnosis.type is FailureType.UNKNOWN
     await here.move(rule, ACTIVE)
     third = await here.fail("quilt-3", 9, "node-5")
@@ -82,7 +82,7 @@ async def test_confirmed_hits_in_shadow_promote(here: Site) -> None:
     for number in range(2, 5):
         assert (await here.learned_state(rule)) is SHADOW
         await here.say(await here.fail(f"quilt-{number}", number))
-        await here.school.step()
+        await here.lifecycle.step()
     found = await here.store.learned_rule(rule.id)
     assert found is not None and (found.state, found.counts.confirmed) == (ACTIVE, 3)
     assert found.history[-1].why == "3 confirmed hits in shadow, none wrong"
@@ -94,7 +94,7 @@ async def test_a_site_may_leave_promotion_to_people(tmp_path: Path) -> None:
         rule = await here.taught()
         for number in range(2, 6):
             await here.say(await here.fail(f"quilt-{number}", number))
-        await here.school.step()
+        await here.lifecycle.step()
         found = await here.store.learned_rule(rule.id)
     assert found is not None and (found.state, found.counts.confirmed) == (SHADOW, 4)
 
@@ -105,7 +105,7 @@ async def test_one_wrong_hit_keeps_a_rule_in_shadow(here: Site) -> None:
     await here.say(await here.fail("other", 5), FailureType.DATASET_LOADING_ERROR)
     for number in range(2, 6):
         await here.say(await here.fail(f"quilt-{number}", number))
-        await here.school.step()
+        await here.lifecycle.step()
     found = await here.store.learned_rule(rule.id)
     assert found is not None and (found.state, found.counts.confirmed, found.counts.wrong) == (SHADOW, 4, 1)
 
@@ -116,7 +116,7 @@ async def test_a_rule_in_force_that_was_wrong_is_retired(here: Site) -> None:
     wrong = await here.fail("quilt-2", 5)
     assert wrong.diagnosis.decided_by == f"rule:{rule.id}"
     await here.say(wrong, FailureType.DATASET_LOADING_ERROR)
-    await here.school.step()
+    await here.lifecycle.step()
     found = await here.store.learned_rule(rule.id)
     assert found is not None and found.state is RETIRED
     assert "quilt-2/1" in found.history[-1].why
@@ -132,7 +132,7 @@ async def test_who_thinks_again_takes_the_rule_back(here: Site) -> None:
     old = await here.store.learned_rule(rule.id)
     assert old is not None and (old.state, old.history[-1].by) == (RETIRED, "maria")
     for _ in range(3):
-        await here.school.step()
+        await here.lifecycle.step()
     states = {one.type: one.state for one in await here.store.learned(LearnedRuleQuery(source=first.id), "", 5)}
     assert states == {"dataloader_killed": RETIRED, "dataset_loading_error": SHADOW}
 
@@ -143,7 +143,7 @@ async def test_a_line_that_healthy_runs_print_makes_no_rule(here: Site) -> None:
     first = await here.fail("quilt-1")
     await here.say(first)
     rule = await here.learned(first)
-    assert (rule.state, refused_by(rule)) == (REFUSED, [Gated.HEALTHY])
+    assert (rule.state, refused_by(rule)) == (REFUSED, [ValidationCheck.HEALTHY])
     assert "fine/1" in rule.gates[-3].reason
 
 
@@ -155,7 +155,7 @@ async def test_a_line_of_another_types_failure_makes_no_rule(here: Site) -> None
     first = await here.fail("quilt-1")
     await here.say(first)
     rule = await here.learned(first)
-    assert (rule.state, refused_by(rule)) == (REFUSED, [Gated.OTHERS])
+    assert (rule.state, refused_by(rule)) == (REFUSED, [ValidationCheck.OTHERS])
 
 
 async def test_a_line_that_says_nothing_makes_no_rule(here: Site) -> None:
@@ -210,9 +210,9 @@ async def test_a_process_that_dies_between_two_steps_is_taken_over(here: Site, t
     first = await here.fail("quilt-1")
     await here.say(first)
     (claimed,) = await here.store.claim_rules(NOW, 60, 1)
-    assert await here.school.step() == 0
+    assert await here.lifecycle.step() == 0
     async with site(tmp_path, now=NOW + 61) as other:
-        assert await other.school.step() == 1
+        assert await other.lifecycle.step() == 1
         written = await other.store.learned_rule(claimed.id)
         assert written is not None and written.text and written.state is LearnedState.PROPOSED
     assert (await here.learned(first)).state is SHADOW

@@ -11,7 +11,7 @@ import pytest
 from diagnoser.config import llm_factory
 from diagnoser.config.settings import Settings
 from diagnoser.learning.rule_writer import LLMRuleWriter
-from diagnoser.learning.validation import ValidationCheck as Gated
+from diagnoser.learning.validation import ValidationCheck
 from diagnoser.model import LearnedRule, LearnedState
 from tests.integration.model_server import NEVER, ModelServer, Reply, Say, in_turn, model_server, refusal
 from tests.rule_learning import QUILT, STEPS, Site, site
@@ -47,7 +47,7 @@ async def taught(
 async def test_a_model_writes_a_rule_that_passes(tmp_path: Path) -> None:
     """Its words and expressions; type, role, maturity and examples are not its own. Prompt, sampling, cost are kept."""
     async with taught(tmp_path, lambda _: says()) as (rule, server, here):
-        assert (rule.state, len(rule.gates), len(server.asked)) == (LearnedState.SHADOW, len(Gated), 1)
+        assert (rule.state, len(rule.gates), len(server.asked)) == (LearnedState.SHADOW, len(ValidationCheck), 1)
         author = rule.author
         assert (author.name, author.prompt, author.temperature) == ("llm:scripted", "rule_writer/v1", 0.2)
         assert (author.calls, author.tokens_in, author.tokens_out, author.failure) == (1, 900, 60, "")

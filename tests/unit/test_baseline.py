@@ -10,8 +10,8 @@ from diagnoser import compress
 from diagnoser.commands import explain
 from diagnoser.compress import AttemptLog, Delta, baseline
 from diagnoser.compress.render import tokens
-from diagnoser.diagnosis import baseline as novelty
 from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.diagnosis.baseline import apply_baseline, is_clean
 from diagnoser.diagnosis.llm_stage import consultation_input
 from diagnoser.model import (
     Baseline,
@@ -157,9 +157,9 @@ def test_a_guess_at_a_known_line_is_taken_back(analyzer: LogAnalyzer) -> None:
 
     for runs, expected in ((3, plain.root_cause), (2, cause)):
         known = clean(analyzer, runs, ROUTINE + quiet)
-        assert novelty.apply_baseline(guess, digest, known, again).root_cause == expected
+        assert apply_baseline(guess, digest, known, again).root_cause == expected
     assert seen == [len(evidence.lines) - 1]
-    assert novelty.apply_baseline(guess, digest, clean(analyzer, 3), again).type is FailureType.NODE_FAILURE
+    assert apply_baseline(guess, digest, clean(analyzer, 3), again).type is FailureType.NODE_FAILURE
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ def test_a_guess_at_a_known_line_is_taken_back(analyzer: LogAnalyzer) -> None:
 def test_only_a_clean_run_is_learned_from(outcome: Outcome, kind: FailureType, code: int, clean_run: bool) -> None:
     """It ended with 0 and nothing in it was diagnosed; anything else teaches nothing."""
     found = Diagnosis(outcome, Category.NONE, kind, 0.9, "heuristic:exit_event")
-    assert novelty.is_clean(found, (Event(EventKind.EXIT, 1.0, code=code),)) is clean_run
-    assert not novelty.is_clean(found, ())
+    assert is_clean(found, (Event(EventKind.EXIT, 1.0, code=code),)) is clean_run
+    assert not is_clean(found, ())
 
 
 # --- what a model and a person see of it

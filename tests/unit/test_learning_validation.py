@@ -6,8 +6,7 @@ import pytest
 
 from diagnoser.learning import template_rules, validation
 from diagnoser.learning.rule_context import LabelledCase
-from diagnoser.learning.validation import RuleHistory
-from diagnoser.learning.validation import ValidationCheck as Gated
+from diagnoser.learning.validation import RuleHistory, ValidationCheck
 from diagnoser.model import Diagnosis, Evidence, Template
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.schema import Rule
@@ -33,7 +32,7 @@ def replayed(rule: Rule, before: Diagnosis, after: Diagnosis, given: LabelledCas
     """Whether the confirmed cases let the rule pass, and why, when its verdict on one would change like this."""
     history = RuleHistory(rule, lambda _, with_rule: after if with_rule else before)
     history.a_confirmed(given)
-    (gate,) = [gate for gate in history.gates() if gate.name == Gated.REPLAY]
+    (gate,) = [gate for gate in history.gates() if gate.name == ValidationCheck.REPLAY]
     return gate.passed, gate.reason
 
 
@@ -68,7 +67,7 @@ def test_a_hit_in_a_healthy_log_is_told_with_its_line(rule: Rule) -> None:
         history = RuleHistory(rule, lambda _, __: UNKNOWN)
         history.completed(replace(case(UNKNOWN, OTHER), evidence=evidence))
         healthy = history.gates()[0]
-        assert (healthy.name, healthy.passed) == (Gated.HEALTHY, False)
+        assert (healthy.name, healthy.passed) == (ValidationCheck.HEALTHY, False)
         assert LINE in healthy.reason
     history = RuleHistory(rule, lambda _, __: UNKNOWN)
     history.of_other_type(case(UNKNOWN, HIT))

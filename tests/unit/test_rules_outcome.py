@@ -69,8 +69,8 @@ def test_confidence_table_faults_are_told() -> None:
 
 def test_kind_names_who_decided_and_whether_it_is_contested() -> None:
     """Rules share bins by role and specificity; a rival of another type makes a verdict contested."""
-    assert calibration.kind("rule:x", "root", Specificity.CODE, 0) == "rule.root.code.alone"
-    heuristic = calibration.kind("heuristic:exception_class", "root", Specificity.CLASS, 1)
+    assert calibration.verdict_kind("rule:x", "root", Specificity.CODE, 0) == "rule.root.code.alone"
+    heuristic = calibration.verdict_kind("heuristic:exception_class", "root", Specificity.CLASS, 1)
     assert heuristic == "exception_class.root.class.contested"
 
 

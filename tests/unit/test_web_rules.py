@@ -20,7 +20,7 @@ RULE = LearnedRule(
     by=HOSTILE,
     author=Author("llm:qwen", "qwen", "rule_writer/v1", "ab12", failure=HOSTILE),
     gates=(ValidationResult("compiles", True, "yes"), ValidationResult("healthy_logs", True, HOSTILE)),
-).moved(LearnedState.SHADOW, by="diagnoser", why=HOSTILE, now=NOW - 30)
+).with_state(LearnedState.SHADOW, by="diagnoser", why=HOSTILE, now=NOW - 30)
 OTHER = replace(RULE, id="learned_gpu_lost_0", source="00", by="diagnoser")
 BY = {"by": "kai", "comment": "seen thrice"}
 TOKENS = (Token("ops", "w" * 16, Scope.WRITE), Token("eyes", "r" * 16, Scope.READ))
@@ -118,7 +118,7 @@ async def test_a_diagnosis_tells_what_was_learned_from_it_and_by_what(web: Web) 
     """Links both ways: to the rule that came from it, and to the learned rule that decided it."""
     record = await save(web.store, "j", replace(ECC, decided_by=f"rule:{RULE.id}"))
     rule = replace(RULE, id="learned_ecc_error_1", source=record.id)
-    await web.store.propose(rule.moved(LearnedState.REFUSED, by="diagnoser", why=HOSTILE, now=NOW))
+    await web.store.propose(rule.with_state(LearnedState.REFUSED, by="diagnoser", why=HOSTILE, now=NOW))
     page = (await web.client.get(f"/diagnoses/{record.id}")).text
     assert 'href="/rules#learned_ecc_error_1"' in page and f'href="/rules#{RULE.id}"' in page
     assert "<script>fetch" not in page

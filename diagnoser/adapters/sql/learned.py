@@ -124,7 +124,7 @@ class LearnedRuleRows(Database):
             if rule.type == incident.type:
                 continue
             why = f"the cause was corrected to {incident.type}"
-            retired = rule.moved(LearnedState.RETIRED, by=incident.by, why=why, now=incident.changed)
+            retired = rule.with_state(LearnedState.RETIRED, by=incident.by, why=why, now=incident.changed)
             values = _row(replace(retired, version=rule.version + 1)) | {"lease": 0.0}
             await self._count_up(connection)
             await connection.execute(update(learned_rules).where(row.id == rule.id).values(values))

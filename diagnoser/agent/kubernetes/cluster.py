@@ -80,11 +80,11 @@ class KubernetesCluster(KubernetesNodes):
     async def job(self, spec: PlanSpec) -> WorkloadState:
         ref = workload_ref(spec.job, self.name)
         copy = ref.core("configmaps", reconcile.copy_name(spec))
-        found, stored = await asyncio.gather(self.kube.get(ref.path), self.kube.get(copy))
-        launch = await self.launch_of(parsing.workload(ref.kind, found)) if found else 0
+        manifest, stored = await asyncio.gather(self.kube.get(ref.path), self.kube.get(copy))
+        launch = await self.launch_of(parsing.workload(ref.kind, manifest)) if manifest else 0
         pods = self.cache.by_workload().get(ref.key, ())
         alive = tuple(pod for pod in pods if not pod.gone and not pod.over)
-        return WorkloadState(ref, found, launch, stored, alive, self.by)
+        return WorkloadState(ref, manifest, launch, stored, alive, self.by)
 
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
         ref, groups = workload_ref(spec.job, self.name), round["pairs"]

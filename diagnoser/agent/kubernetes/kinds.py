@@ -65,9 +65,9 @@ def workload_ref(job: str, cluster: str) -> WorkloadRef:
     return WorkloadRef(KINDS[word], namespace, name)
 
 
-def templates(kind: WorkloadKind, found: Mapping[str, Any]) -> list[Object]:
+def templates(kind: WorkloadKind, manifest: Mapping[str, Any]) -> list[Object]:
     """The pods' templates inside the object itself, the one of rank 0 first where the kind tells."""
-    spec = found.get("spec") or {}
+    spec = manifest.get("spec") or {}
     if kind is JOB:
         return [spec["template"]]
     if kind is JOBSET:
@@ -80,9 +80,9 @@ def templates(kind: WorkloadKind, found: Mapping[str, Any]) -> list[Object]:
     return head + [group["template"] for group in cluster.get("workerGroupSpecs") or ()]
 
 
-def ending(kind: WorkloadKind, found: Mapping[str, Any]) -> tuple[str, str]:
+def ending(kind: WorkloadKind, manifest: Mapping[str, Any]) -> tuple[str, str]:
     """("done" or "failed", why); empty while it goes on."""
-    status = found.get("status") or {}
+    status = manifest.get("status") or {}
     if kind is RAYJOB:
         word = str(status.get("jobStatus") or "")
         if word == "SUCCEEDED":

@@ -106,9 +106,9 @@ class Workload:
         return self.word, self.namespace, self.name
 
 
-def node(found: Mapping[str, Any]) -> NodeRecord:
+def node(manifest: Mapping[str, Any]) -> NodeRecord:
     """Its reason is that of our marks, else why it is not ready."""
-    meta, status = found["metadata"], found.get("status") or {}
+    meta, status = manifest["metadata"], manifest.get("status") or {}
     conditions = status.get("conditions") or ()
     ready = next((condition for condition in conditions if condition.get("type") == "Ready"), {"status": "True"})
     up = ready.get("status") == "True"
@@ -116,16 +116,16 @@ def node(found: Mapping[str, Any]) -> NodeRecord:
     return NodeRecord(
         name=meta["name"],
         up=up,
-        cordoned=bool((found.get("spec") or {}).get("unschedulable")),
+        cordoned=bool((manifest.get("spec") or {}).get("unschedulable")),
         reason=(meta.get("annotations") or {}).get(names.REASON) or fault,
         record="" if up else f"node {meta['name']} NotReady: {fault}",
         version=meta.get("resourceVersion", ""),
     )
 
 
-def pod(found: Mapping[str, Any]) -> PodRecord | None:
+def pod(manifest: Mapping[str, Any]) -> PodRecord | None:
     """None for a pod that no known kind of workload owns."""
-    meta, spec = found["metadata"], found.get("spec") or {}
+    meta, spec = manifest["metadata"], manifest.get("spec") or {}
     owner = _owner(meta)
     if owner is None:
         return None
@@ -135,10 +135,10 @@ def pod(found: Mapping[str, Any]) -> PodRecord | None:
         name=meta["name"],
         owner=(owner[0], meta["namespace"], owner[1]),
         node=spec.get("nodeName") or "",
-        place=ranks.place(found),
+        place=ranks.place(manifest),
         leaving=bool(meta.get("deletionTimestamp")),
     )
-    return replace(record, runs=_runs(record, found))
+    return replace(record, runs=_runs(record, manifest))
 
 
 def gone(record: PodRecord, why: str) -> PodRecord:
@@ -148,8 +148,8 @@ def gone(record: PodRecord, why: str) -> PodRecord:
     return replace(record, runs=runs, gone=True)
 
 
-def workload(kind: WorkloadKind, found: Mapping[str, Any]) -> Workload:
-    meta, status = found["metadata"], found.get("status") or {}
+def workload(kind: WorkloadKind, manifest: Mapping[str, Any]) -> Workload:
+    meta, status = manifest["metadata"], manifest.get("status") or {}
     marks = {**(meta.get("annotations") or {}), **(meta.get("labels") or {})}
     attempt = str(marks.get(names.ATTEMPT, "0"))
     return Workload(
@@ -158,10 +158,10 @@ def workload(kind: WorkloadKind, found: Mapping[str, Any]) -> Workload:
         name=meta["name"],
         uid=meta["uid"],
         attempt=int(attempt) if attempt.isdecimal() and len(attempt) < 9 else 0,
-        end=ending(kind, found),
+        end=ending(kind, manifest),
         ended=seconds(status.get("completionTime") or status.get("endTime")) or _last_change(status),
         labels=_labels(meta),
-        chosen=_chosen(kind, found, marks),
+        chosen=_chosen(kind, manifest, marks),
         cluster=str(status.get("rayClusterName") or ""),
     )
 
@@ -174,14 +174,14 @@ def seconds(text: Any) -> float:
         return 0.0
 
 
-def _chosen(kind: WorkloadKind, found: Mapping[str, Any], marks: Mapping[str, str]) -> bool:
+def _chosen(kind: WorkloadKind, manifest: Mapping[str, Any], marks: Mapping[str, str]) -> bool:
     """Kinds made for training are looked after by themselves, a Job when it asks for GPUs; a mark of ours wins."""
     if names.WATCH in marks:
         return str(marks[names.WATCH]).lower() == "true"
     if kind is not JOB:
         return True
-    owned = any(owner.get("kind") in _OWNERS for owner in found["metadata"].get("ownerReferences") or ())
-    return not owned and any(ranks.gpus(template.get("spec") or {}) for template in templates(kind, found))
+    owned = any(owner.get("kind") in _OWNERS for owner in manifest["metadata"].get("ownerReferences") or ())
+    return not owned and any(ranks.gpus(template.get("spec") or {}) for template in templates(kind, manifest))
 
 
 def _owner(meta: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -195,9 +195,9 @@ def _owner(meta: Mapping[str, Any]) -> tuple[str, str] | None:
     return next(((_OWNERS[owner["kind"]], owner["name"]) for owner in owners), None)
 
 
-def _runs(record: PodRecord, found: Mapping[str, Any]) -> tuple[ContainerRun, ...]:
+def _runs(record: PodRecord, manifest: Mapping[str, Any]) -> tuple[ContainerRun, ...]:
     """Of the pod's first container: the others are helpers."""
-    spec, status = found.get("spec") or {}, found.get("status") or {}
+    spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
     containers = spec.get("containers") or ()
     if not containers:
         return ()
@@ -205,7 +205,7 @@ def _runs(record: PodRecord, found: Mapping[str, Any]) -> tuple[ContainerRun, ..
     container: Mapping[str, Any] = next(
         (entry for entry in status.get("containerStatuses") or () if entry.get("name") == name), {}
     )
-    restarts, created = int(container.get("restartCount") or 0), seconds(found["metadata"].get("creationTimestamp"))
+    restarts, created = int(container.get("restartCount") or 0), seconds(manifest["metadata"].get("creationTimestamp"))
     now = ContainerRun(record.uid, restarts, record.namespace, record.name, name, record.node, record.place, created)
     runs = []
     state, previous = container.get("state") or {}, (container.get("lastState") or {}).get("terminated")
@@ -234,13 +234,13 @@ def _end(
     return None
 
 
-def _ended(found: Mapping[str, Any]) -> ContainerExit:
+def _ended(terminated: Mapping[str, Any]) -> ContainerExit:
     return ContainerExit(
-        code=int(found.get("exitCode") or 0),
-        reason=str(found.get("reason") or "")[:TEXT_LENGTH],
-        time=seconds(found.get("finishedAt")),
-        signal=int(found.get("signal") or 0),
-        message=str(found.get("message") or "")[:TEXT_LENGTH],
+        code=int(terminated.get("exitCode") or 0),
+        reason=str(terminated.get("reason") or "")[:TEXT_LENGTH],
+        time=seconds(terminated.get("finishedAt")),
+        signal=int(terminated.get("signal") or 0),
+        message=str(terminated.get("message") or "")[:TEXT_LENGTH],
     )
 
 

@@ -27,13 +27,13 @@ BUSY = frozenset({409, 429})
 
 @dataclass(frozen=True, slots=True)
 class WorkloadState:
-    """found: the object, None when there is none. launch: number of its present launch. by: who carries the plan out.
+    """manifest: None when the object is gone. launch: number of its present launch. by: who carries the plan out.
 
     stored: the copy that was made for this plan, a ConfigMap. pods: of the workload, those that have not ended.
     """
 
     ref: WorkloadRef
-    found: Object | None
+    manifest: Object | None
     launch: int = 0
     stored: Object | None = None
     pods: tuple[PodRecord, ...] = ()
@@ -60,7 +60,7 @@ def hold(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
     for the check: other workloads may get them first, and the check tells so."""
     if end := _nothing_to_launch(spec, state):
         return end
-    if state.found is None:
+    if state.manifest is None:
         return Held()
     if state.stored is None and state.launch > spec.attempt:
         return Done(False, f"launch {state.launch} was made by its controller already; its nodes were not checked")
@@ -69,11 +69,11 @@ def hold(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
 
 def relaunch(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
     """Launch the workload again."""
-    if state.found is not None and _annotations(state.found).get(names.PLAN) == spec.id:
+    if state.manifest is not None and _annotations(state.manifest).get(names.PLAN) == spec.id:
         return _clean_up(spec, state, attempts)
     if end := _nothing_to_launch(spec, state):
         return end
-    if state.found is None:
+    if state.manifest is None:
         return _create(spec, state, attempts)
     if state.stored is None and state.launch > spec.attempt and not spec.variables:
         return _move_pods(spec, state, attempts)
@@ -82,38 +82,38 @@ def relaunch(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextSt
 
 def put_back(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
     """The workload that was held, as it was."""
-    if state.found is None and state.stored is not None:
+    if state.manifest is None and state.stored is not None:
         return _create(spec, state, attempts)
     return _clean_up(spec, state, attempts)
 
 
 def _nothing_to_launch(spec: PlanSpec, state: WorkloadState) -> Done | None:
     """Why that is so, or None."""
-    ref, found, stored = state.ref, state.found, state.stored
-    if found is None:
+    ref, manifest, stored = state.ref, state.manifest, state.stored
+    if manifest is None:
         return None if stored else Done(False, f"{ref.kind.name} {ref.namespace}/{ref.name} is gone")
-    marks = {**_annotations(found), **(found["metadata"].get("labels") or {})}
-    if stored and _annotations(stored).get(names.FROM) != found["metadata"]["uid"]:
+    marks = {**_annotations(manifest), **(manifest["metadata"].get("labels") or {})}
+    if stored and _annotations(stored).get(names.FROM) != manifest["metadata"]["uid"]:
         return Done(False, "somebody else has made a workload of that name anew; it is left alone")
     if str(marks.get(names.RESTART, "true")).lower() == "false":
         return Done(False, f"the workload says {names.RESTART}: false")
     if state.launch < spec.attempt:
         return Done(False, f"launch {spec.attempt} is gone; there is launch {state.launch}")
-    if ending(ref.kind, found)[0] == "done":
+    if ending(ref.kind, manifest)[0] == "done":
         later = state.launch > spec.attempt  # a controller launched it again
         return Done(later, f"launch {state.launch} ended well; it is not launched again", spec.job if later else "")
-    if spec.nodes and not templates(ref.kind, found):
+    if spec.nodes and not templates(ref.kind, manifest):
         return Done(False, "its pods belong to a cluster that it only uses: they cannot be kept off a node")
     return None
 
 
 def _make_room(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
     """Store the object, then delete it, by its uid: never one that was made since."""
-    assert state.found is not None, "the caller has looked"
-    ref, meta, name = state.ref, state.found["metadata"], copy_name(spec)
+    assert state.manifest is not None, "the caller has checked it"
+    ref, meta, name = state.ref, state.manifest["metadata"], copy_name(spec)
     if state.stored is None:
         marks = {names.PLAN: spec.id, names.BY: state.by, names.FROM: meta["uid"], names.ATTEMPT: str(state.launch)}
-        copied = {COPY_KEY: orjson.dumps(restart.cleaned(ref.kind, state.found)).decode()}
+        copied = {COPY_KEY: orjson.dumps(restart.cleaned(ref.kind, state.manifest)).decode()}
         about = {"name": name, "namespace": ref.namespace, "annotations": marks, "labels": dict(names.MANAGED)}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": copied}
         store = request("POST", ref.core("configmaps"), body, f"({name}: a copy of {ref.name})")
@@ -136,7 +136,7 @@ def _forget_lost(state: WorkloadState, attempts: Attempts) -> Run | None:
 
 
 def _create(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
-    assert state.stored is not None, "the caller has looked"
+    assert state.stored is not None, "the caller has checked it"
     ref, stored = state.ref, orjson.loads(state.stored["data"][COPY_KEY])
     number = int(_annotations(state.stored)[names.ATTEMPT]) + 1
     body = restart.launched_again(
@@ -181,5 +181,5 @@ def _evict(ref: WorkloadRef, pod: PodRecord, attempts: Attempts) -> NextStep:
     return Done(False, f"{pod.name} could not be taken off {pod.node}: {attempts[-1].output}")
 
 
-def _annotations(found: Mapping[str, Any]) -> Mapping[str, str]:
-    return found["metadata"].get("annotations") or {}
+def _annotations(manifest: Mapping[str, Any]) -> Mapping[str, str]:
+    return manifest["metadata"].get("annotations") or {}

@@ -15,9 +15,9 @@ JOBS_OWN = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", 
 _TRACKING = "batch.kubernetes.io/job-tracking"
 
 
-def cleaned(kind: WorkloadKind, found: Mapping[str, Any]) -> Object:
+def cleaned(kind: WorkloadKind, manifest: Mapping[str, Any]) -> Object:
     """The object as its owner wrote it, without what the server and the controllers added."""
-    copy = deepcopy(dict(found))
+    copy = deepcopy(dict(manifest))
     copy.pop("status", None)
     meta = copy["metadata"]
     for name in (*_SERVERS_OWN, *_DELETION):

@@ -46,7 +46,17 @@ from diagnoser.model.learned import (
     Turn,
     ValidationResult,
 )
-from diagnoser.model.lines import CLEAN_RUNS, JOB_ID, NODE_LOG, NODE_SOURCES, Anchor, LineBlock, Stream, node_log_id
+from diagnoser.model.lines import (
+    CLEAN_RUNS,
+    JOB_ID,
+    NODE_LOG,
+    NODE_SOURCES,
+    Anchor,
+    LineBlock,
+    Provenance,
+    Stream,
+    node_log_id,
+)
 from diagnoser.model.plans import (
     BreakerState,
     CheckVerdict,
@@ -67,6 +77,7 @@ from diagnoser.model.plans import (
     Step,
     TransitionResult,
 )
+from diagnoser.model.proofs import NodeProof, ProofKind
 
 __all__ = [
     "CLEAN_RUNS",
@@ -117,6 +128,7 @@ __all__ = [
     "NodeCheck",
     "NodeEvent",
     "NodeEventKind",
+    "NodeProof",
     "OutboxMessage",
     "PairResult",
     "Phase",
@@ -126,6 +138,8 @@ __all__ = [
     "PlanReason",
     "PlanState",
     "Progress",
+    "ProofKind",
+    "Provenance",
     "Rejected",
     "Rollback",
     "RootCause",

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from diagnoser.model.evidence import Compression, LeftOut
+from diagnoser.model.proofs import NodeProof
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 
 
@@ -128,4 +129,5 @@ class Diagnosis:
     grounds: DecisionBasis = DecisionBasis()
     step: int | None = None  # the last training step that the log shows
     rollback: Rollback | None = None  # only when the loss diverged
+    proofs: tuple[NodeProof, ...] = ()  # what nodes and scheduler themselves say against nodes, about this failure
     new_lines: tuple[EvidenceLine, ...] = ()  # those that no clean run of the job family printed, in log order

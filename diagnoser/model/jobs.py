@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from diagnoser.model.baseline import Baseline
+from diagnoser.model.lines import Provenance
 
 
 class EventKind(StrEnum):
@@ -29,6 +30,7 @@ class Event:
     node: str = ""
     rank: int | None = None
     reason: str = ""
+    provenance: Provenance = Provenance.JOB
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Attempt:
 
     revision grows with every append and event; the attempt is dirty while ``revision > diagnosed``.
     fatal: time of the first line that looked fatal, ended: time of the event that ended it; None when there is none.
+    nodes: those that the scheduler gave it, as an agent told; empty when no agent did.
     """
 
     key: AttemptKey
@@ -68,6 +71,7 @@ class Attempt:
     revision: int = 0
     diagnosed: int = 0
     events: tuple[Event, ...] = ()
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ class Facts:
 
     node_logs: node -> compressed parts of that node's own log, of about the time. failed: when the service first saw
     that it failed, and when it ended; zeros when not known. baseline: of the job's family, empty where no clean run is
-    known.
+    known. nodes: those that the scheduler gave the attempt, empty when not known.
     """
 
     job: Job = Job(id="")
@@ -85,6 +89,7 @@ class Facts:
     node_logs: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
     failed: tuple[float, float] = (0.0, 0.0)
     baseline: Baseline = field(default_factory=Baseline)
+    nodes: tuple[str, ...] = ()
 
 
 ENDS = frozenset({EventKind.EXIT, EventKind.CANCELLED, EventKind.PREEMPTED})

@@ -1,6 +1,7 @@
 """What comes in: lines of a stream, and where logs of nodes are kept."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 JOB_ID = r"^[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,199}$"
 """Allowed job ids: those that schedulers make and that fit into one segment of a URL."""
@@ -9,6 +10,18 @@ NODE_SOURCES = frozenset({"kernel", "dmesg", "syslog", "scheduler"})
 """Sources whose lines speak of a node: sent without a job they belong to it, and to no attempt."""
 
 NODE_LOG = "~node/"
+
+
+class Provenance(StrEnum):
+    """Who vouches for a line or event. It follows from the credential and the route that delivered it, never from what
+    the text looks like: only ``JOB`` text is written by a tenant, and it proves nothing about a machine.
+    """
+
+    JOB = "job"  # what the job prints or sends
+    NODE = "node"  # a node's own kernel, system or device log
+    SCHEDULER = "scheduler"  # node states, exit reasons
+    RUNTIME = "runtime"  # dumps of the communication library or of stacks, taken by an agent
+
 
 CLEAN_RUNS = "~runs/"
 """Before the name of a job family: what its clean runs print is stored under it."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from diagnoser.model.diagnosis import Rollback
+from diagnoser.model.proofs import NodeProof
 from diagnoser.model.taxonomy import Action
 
 
@@ -42,6 +43,11 @@ class PlanReason(StrEnum):
     WRONG_EVICTION = "wrong_eviction"  # it failed again right after a node was taken out
     BREAKER = "breaker_open"
     PERSON_HANDLES_NODE = "person_handles_node"
+    FOREIGN_NODE = "foreign_node"  # the scheduler did not give this node to the attempt
+    ALLOCATION_UNKNOWN = "allocation_unknown"  # no agent told which nodes the scheduler gave the attempt
+    UNPROVEN = "unproven"  # only the job's own text speaks against the node
+    SUSPECTED_AGAIN = "suspected_again"  # unproven, but another tenant's job suspected the same node
+    TENANT_CAP = "tenant_cap"  # the tenant's share of launches or evictions is spent
     APPROVED = "approved"
     REFUSED = "refused"
     EXPIRED = "expired"
@@ -126,6 +132,8 @@ class Plan:
     key: the same for the same attempt, action and nodes, so that nothing is done twice. reason: a ``PlanReason``.
     row: id of the policy row. family, fingerprint: what the retry ledger counts by. progress: (what is measured, how
     far the attempt came), so that only equal measures are compared. not_before: end of a cool-down.
+    tenant: whom the scheduler bills the job to. allocation: the nodes that the scheduler gave the attempt, empty where
+    no agent told them. proofs: why each of ``nodes`` may be taken out.
     """
 
     id: str
@@ -155,6 +163,15 @@ class Plan:
     requeued: str = ""
     lease: PlanLease | None = None
     check: NodeCheck | None = None
+    tenant: str = ""
+    allocation: tuple[str, ...] = ()
+    proofs: tuple[NodeProof, ...] = ()
+
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """Those of its nodes that nothing proves to be at fault."""
+        proven = {proof.node for proof in self.proofs}
+        return tuple(node for node in self.nodes if node not in proven)
 
 
 class NodeEventKind(StrEnum):

@@ -32,12 +32,18 @@ Changes = list[tuple[JobRegistration | LifecycleEvent, JobCheckpoint]]
 
 
 def registration(
-    id: str, cluster: str, name: str, nodes: tuple[str, ...], ranks: Mapping[int, str], labels: Mapping[str, str]
+    known: JobCheckpoint,
+    cluster: str,
+    name: str,
+    nodes: tuple[str, ...],
+    ranks: Mapping[int, str],
+    labels: Mapping[str, str],
 ) -> JobRegistration:
-    """ranks: rank -> node, as far as it is known."""
+    """Of the launch that is known. ranks: rank -> node, as far as it is known."""
     return JobRegistration(
         {
-            "id": id,
+            "id": known.job,
+            "attempt": known.attempt,
             "cluster": cluster,
             "name": name[:200],
             "nodes": nodes,

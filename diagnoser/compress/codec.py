@@ -9,10 +9,12 @@ import zstandard
 from diagnoser.compress.delta import Delta, DeltaRow, PointRow, StreamDelta, TemplateStats
 from diagnoser.compress.limits import CompressorLimits
 from diagnoser.compress.progress import Point
-from diagnoser.model import Cap, Stream
+from diagnoser.model import Cap, Provenance, Stream
 from diagnoser.model.errors import BadInput
 
-VERSION = 3
+VERSION = 4
+_READ = frozenset({3, VERSION})
+"""Version 3 did not know who vouches for a stream: its lines count as the job's own."""
 _MOST = 512 << 20
 """Largest unpacked delta in bytes: far above what the limits allow."""
 
@@ -22,7 +24,7 @@ def to_bytes(delta: Delta) -> bytes:
     streams = sorted(delta.shares)
     index_of = {stream: index for index, stream in enumerate(streams)}
     body = {
-        "streams": [[stream.source, stream.node, stream.rank] for stream in streams],
+        "streams": [[stream.source, stream.node, stream.rank, stream.provenance] for stream in streams],
         "sums": [delta.lines, delta.bytes, delta.cut_lines, delta.cut_bytes, delta.painted, sorted(delta.caps)],
         "shapes": [_stat(key, stat, index_of) for key, stat in sorted(delta.shapes.items())],
         "shares": [_share(delta.shares[stream]) for stream in streams],
@@ -32,7 +34,7 @@ def to_bytes(delta: Delta) -> bytes:
 
 def from_bytes(data: bytes, limits: CompressorLimits | None = None) -> Delta:
     """Raises BadInput when the bytes are no delta of this version."""
-    if not data or data[0] != VERSION:
+    if not data or data[0] not in _READ:
         raise BadInput(f"a delta of version {data[0] if data else 'none'}; this service reads version {VERSION}")
     try:
         body = orjson.loads(zstandard.ZstdDecompressor().decompress(data[1:], max_output_size=_MOST))
@@ -42,7 +44,7 @@ def from_bytes(data: bytes, limits: CompressorLimits | None = None) -> Delta:
 
 
 def _delta(body: dict[str, Any], limits: CompressorLimits) -> Delta:
-    streams = [Stream(*fields) for fields in body["streams"]]
+    streams = [_stream(*fields) for fields in body["streams"]]
     lines, size, cut_lines, cut_bytes, painted, caps = body["sums"]
     delta = Delta(limits, lines, size, cut_lines, cut_bytes, painted, set(map(Cap, caps)))
     for key, count, first, early, last, late, ranks, kind, filtered in body["shapes"]:
@@ -52,6 +54,10 @@ def _delta(body: dict[str, Any], limits: CompressorLimits) -> Delta:
         )
     delta.shares = {stream: _shared(share) for stream, share in zip(streams, body["shares"], strict=True)}
     return delta
+
+
+def _stream(source: str, node: str, rank: int, provenance: str = Provenance.JOB) -> Stream:
+    return Stream(source, node, rank, Provenance(provenance))
 
 
 def _share(share: StreamDelta) -> list[Any]:

@@ -9,7 +9,7 @@ from diagnoser.compress import AttemptLog, Compressor, FilterSet, Prefilter
 from diagnoser.compress.blocks import whole_lines
 from diagnoser.diagnosis import baseline, node_logs, pipeline
 from diagnoser.diagnosis.pipeline import RuleKnowledge
-from diagnoser.model import ENDS, Diagnosis, Evidence, Facts, LineBlock, Stream
+from diagnoser.model import ENDS, Diagnosis, Evidence, Facts, LineBlock, Provenance, Stream
 from diagnoser.rules import schema
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.schema import RuleSet
@@ -60,7 +60,11 @@ class LogAnalyzer:
         """A node's own log from a file. near: a time close to the log's, for formats without a year."""
         compressor = self.compressor()
         for block in _blocks(log):
-            compressor.feed(node_logs.with_printed_times(replace(block, stream=Stream("kernel", node)), near))
+            compressor.feed(
+                node_logs.with_printed_times(
+                    replace(block, stream=Stream("kernel", node, provenance=Provenance.NODE)), near
+                )
+            )
         return compress.to_bytes(compressor.take())
 
     def read(self, log: BinaryIO, on_bytes: Callable[[int], None] = lambda _: None) -> AttemptLog:

@@ -14,7 +14,18 @@ from typing import TypeVar
 
 from diagnoser import compress
 from diagnoser.compress.times import read_time
-from diagnoser.model import NODE_SOURCES, Diagnosis, Evidence, Line, LineBlock, Mark, Stack, Traceback
+from diagnoser.model import (
+    NODE_SOURCES,
+    Diagnosis,
+    Evidence,
+    Line,
+    LineBlock,
+    Mark,
+    Stack,
+    Stream,
+    Traceback,
+    provenance_of,
+)
 from diagnoser.model.taxonomy import Category, FailureType
 
 _T = TypeVar("_T", Traceback, Stack)
@@ -111,10 +122,15 @@ def kept_lines(node: str, parts: Iterable[bytes]) -> list[Line]:
     """All kept lines of one node's log."""
     delta = compress.merge(map(compress.from_bytes, parts))
     return [
-        replace(line, stream=replace(line.stream, node=node), node=node, time=rows[line.number].time)
+        replace(line, stream=_own(line.stream, node), node=node, time=rows[line.number].time)
         for line in compress.digest(delta).lines
         if (rows := delta.shares[line.stream].rows)
     ]
+
+
+def _own(stream: Stream, node: str) -> Stream:
+    """A stream of the node's log: only those who speak for nodes may write to it."""
+    return Stream(stream.source, node, stream.rank, provenance_of(stream.source, vouched=True))
 
 
 def lines_near_failure(evidence: Evidence, lines: Iterable[Line], failed: tuple[float, float]) -> list[Line]:

@@ -152,7 +152,8 @@ def _root_cause(evidence: Evidence, root: Candidate | None, place: Localization)
     if root is None:
         return None
     line = evidence.lines[root.line]
-    return RootCause(line.number, line.text, place.rank, place.node, root.gpu, line.stream.source)
+    source, provenance = line.stream.source, line.stream.provenance
+    return RootCause(line.number, line.text, place.rank, place.node, root.gpu, source, provenance)
 
 
 def _evidence(evidence: Evidence, root: Candidate | None, place: Localization) -> tuple[EvidenceLine, ...]:
@@ -188,12 +189,16 @@ def _native_frames(evidence: Evidence, root: int) -> list[int]:
 
 def _cite(evidence: Evidence, index: int, why: str) -> EvidenceLine:
     line = evidence.lines[index]
-    return EvidenceLine(line.number, line.text, why, line.rank if line.rank >= 0 else None, line.stream.source)
+    rank, stream = line.rank if line.rank >= 0 else None, line.stream
+    return EvidenceLine(line.number, line.text, why, rank, stream.source, stream.provenance)
 
 
 def _symptoms(evidence: Evidence, causal: CausalResult) -> tuple[Symptom, ...]:
     lines = ((evidence.lines[symptom.line], symptom.type) for symptom in causal.symptoms)
-    return tuple(Symptom(line.number, line.text, kind, line.stream.source) for line, kind in islice(lines, _LISTED))
+    return tuple(
+        Symptom(line.number, line.text, kind, line.stream.source, line.stream.provenance)
+        for line, kind in islice(lines, _LISTED)
+    )
 
 
 def _rejected(evidence: Evidence, causal: CausalResult) -> tuple[Rejected, ...]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from diagnoser.model import NODE_SOURCES, LineBlock, Stream, node_log_id
+from diagnoser.model import NODE_SOURCES, LineBlock, Stream, node_log_id, provenance_of
 
 
 class Target(NamedTuple):
@@ -18,7 +18,7 @@ class RecordDefaults:
     """What a request's query string says about all of its lines. A record's own fields override it.
 
     first: 1-based number of the first line in its stream, None when the shipper does not number its lines.
-    cluster: of the node, if this is a node's own log.
+    cluster: of the node, if this is a node's own log. vouched: whether the sender speaks for nodes and scheduler.
     """
 
     job: str = ""
@@ -26,15 +26,20 @@ class RecordDefaults:
     stream: Stream = field(default_factory=Stream)
     first: int | None = None
     cluster: str = ""
+    vouched: bool = False
 
     @property
     def target(self) -> Target:
         return target(self.job, self.attempt, self.cluster, self.stream)
 
+    def stream_of(self, source: str, node: str, rank: int) -> Stream:
+        """The stream of a record with these fields. Its provenance follows from who sends it."""
+        return Stream(source, node, rank, provenance_of(source, vouched=self.vouched))
+
 
 def target(job: str, attempt: int | None, cluster: str, stream: Stream) -> Target:
     """Where lines go: to the named attempt, else to the log of their node if they are a node's own."""
-    if not job and stream.node and stream.source in NODE_SOURCES:
+    if not job and stream.node and stream.source in NODE_SOURCES and not stream.is_tenant:
         return Target(node_log_id(cluster, stream.node), None)
     return Target(job, attempt)
 

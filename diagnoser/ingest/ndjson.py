@@ -97,11 +97,9 @@ def _read(row: Any, defaults: RecordDefaults) -> tuple[Target, Stream, str, floa
         raise _Reject("no message: a record needs one of " + ", ".join(MESSAGE))
     attempt = _whole(record.get("attempt", defaults.attempt), "attempt", 1)
     rank = _whole(record.get("rank", defaults.stream.rank), "rank", -1)
-    stream = Stream(
-        source=_name(_first(record, SOURCE), "source", defaults.stream.source),
-        node=_name(_first(record, NODE), "node", defaults.stream.node),
-        rank=-1 if rank is None else rank,
-    )
+    source = _name(_first(record, SOURCE), "source", defaults.stream.source)
+    node = _name(_first(record, NODE), "node", defaults.stream.node)
+    stream = defaults.stream_of(source, node, -1 if rank is None else rank)
     return _target(record, attempt, stream, defaults), stream, text, _time(_first(record, TIME))
 
 
@@ -111,7 +109,9 @@ def _target(record: dict[str, Any], attempt: int | None, stream: Stream, default
         raise _Reject(f"not a job id: {str(job)[:40]!r}")
     destination = target(job or "", attempt, _name(record.get("cluster"), "cluster", defaults.cluster), stream)
     if not destination.job:
-        raise _Reject("no job: name it in the record or in the query (a node's own log needs source and node)")
+        raise _Reject(
+            "no job: name it in the record or in the query (a node's own log needs source, node and an agent's token)"
+        )
     return destination
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median
 
 from diagnoser.localize.progress import ProgressTimeline
-from diagnoser.model import NODE_SOURCES, Evidence, Progress, Stage
+from diagnoser.model import Evidence, Progress, Stage
 
 _PATIENCE = {
     Stage.LAUNCH: 600.0,
@@ -76,7 +76,7 @@ def _stage(evidence: Evidence, points: Sequence[Progress]) -> Stage | None:
 
 
 def _newest_time(evidence: Evidence) -> float:
-    times = (line.time for line in evidence.lines if line.stream.source not in NODE_SOURCES and line.time > 0)
+    times = (line.time for line in evidence.lines if line.stream.is_tenant and line.time > 0)
     return max(times, default=math.inf)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from statistics import fmean, median, pstdev
 
-from diagnoser.model import NODE_SOURCES, Evidence, Line, Progress, Stream
+from diagnoser.model import Evidence, Line, Progress, Stream
 
 _WARM_UP = 5
 """Points needed before a mean and a deviation say anything."""
@@ -46,7 +46,7 @@ class ProgressTimeline:
     """
 
     def __init__(self, evidence: Evidence) -> None:
-        own = {line.stream for line in evidence.lines if line.stream.source not in NODE_SOURCES}
+        own = {line.stream for line in evidence.lines if line.stream.is_tenant}
         self._single = len(own) <= 1
         stepped = [point for point in evidence.progress if point.step is not None]
         stepped.sort(key=self.place_of)
@@ -83,7 +83,7 @@ class ProgressTimeline:
     def place(self, line: Line) -> float:
         """Where the line stands among the steps; infinite where the log does not show it."""
         if self._single:  # a node's own log counts its lines apart
-            return math.inf if line.stream.source in NODE_SOURCES else float(line.number)
+            return math.inf if not line.stream.is_tenant else float(line.number)
         return line.time if line.time > 0 else math.inf
 
 

@@ -56,6 +56,7 @@ from diagnoser.model.lines import (
     Provenance,
     Stream,
     node_log_id,
+    provenance_of,
 )
 from diagnoser.model.plans import (
     BreakerState,
@@ -159,4 +160,5 @@ __all__ = [
     "Turn",
     "ValidationResult",
     "node_log_id",
+    "provenance_of",
 ]

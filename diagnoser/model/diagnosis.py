@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from diagnoser.model.evidence import Compression, LeftOut
+from diagnoser.model.lines import Provenance
 from diagnoser.model.proofs import NodeProof
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 
@@ -17,6 +18,7 @@ class RootCause:
     node: str | None = None
     gpu: str | None = None
     source: str = "stdout"
+    provenance: Provenance = Provenance.JOB
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class EvidenceLine:
     why: str
     rank: int | None = None
     source: str = "stdout"
+    provenance: Provenance = Provenance.JOB
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class Symptom:
     text: str
     type: FailureType
     source: str = "stdout"
+    provenance: Provenance = Provenance.JOB
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,19 @@ class Provenance(StrEnum):
     RUNTIME = "runtime"  # dumps of the communication library or of stacks, taken by an agent
 
 
+_VOUCHED = {
+    **dict.fromkeys(("kernel", "dmesg", "syslog"), Provenance.NODE),
+    **dict.fromkeys(("scheduler", "scontrol", "kubernetes"), Provenance.SCHEDULER),
+    **dict.fromkeys(("flight_recorder", "nccl_ras", "stack_dump"), Provenance.RUNTIME),
+}
+"""Source -> whose word a line of it is, if an agent delivers it."""
+
+
+def provenance_of(source: str, *, vouched: bool) -> Provenance:
+    """vouched: whether the credential that delivered the line speaks for nodes and scheduler."""
+    return _VOUCHED.get(source, Provenance.JOB) if vouched else Provenance.JOB
+
+
 CLEAN_RUNS = "~runs/"
 """Before the name of a job family: what its clean runs print is stored under it."""
 
@@ -38,11 +51,19 @@ class Stream:
     """Where lines come from. A stream belongs to one attempt; its lines are numbered from 1.
 
     ``node`` is "" and ``rank`` is -1 where the shipper did not say: the lines' own prefixes may still tell.
+    Two streams that differ in provenance only are two streams, so that what a job sends under the name of a kernel log
+    can neither join nor shadow that log.
     """
 
     source: str = "stdout"
     node: str = ""
     rank: int = -1
+    provenance: Provenance = Provenance.JOB
+
+    @property
+    def is_tenant(self) -> bool:
+        """Whether the job itself wrote the lines."""
+        return self.provenance is Provenance.JOB
 
 
 @dataclass(frozen=True, slots=True)

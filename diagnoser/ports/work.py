@@ -9,8 +9,11 @@ from diagnoser.ports.recovery import PlanTransition
 
 
 class JobStore(Protocol):
-    async def register(self, job: Job) -> Job:
-        """Insert or update a job: fields that are set win, empty ones keep what is stored."""
+    async def register(self, job: Job, attempt: int | None = None) -> Job:
+        """Insert or update a job: fields that are set win, empty ones keep what is stored.
+
+        Its nodes become those of the attempt (the latest one by default).
+        """
 
     async def add_event(self, attempt: AttemptKey, event: Event) -> None:
         """Idempotent for an equal event. Creates job and attempt when needed."""

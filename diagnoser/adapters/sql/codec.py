@@ -20,6 +20,7 @@ from diagnoser.model import (
     NodeEvent,
     OutboxMessage,
     Plan,
+    Provenance,
     Stream,
 )
 from diagnoser.ports import Cursor, DiagnosisRecord, OutboxRecord
@@ -51,7 +52,7 @@ def ranges_text(covered: tuple[tuple[int, int], ...]) -> str:
 
 
 def cursor_of(row: RowMapping) -> tuple[Stream, Cursor]:
-    stream = Stream(row["source"], row["node"], row["rank"])
+    stream = Stream(row["source"], row["node"], row["rank"], Provenance(row["provenance"]))
     return stream, Cursor(_RANGES.validate_json(row["covered"]), row["version"])
 
 
@@ -71,7 +72,7 @@ def event_of(text: str) -> Event:
     return _EVENT.validate_json(text)
 
 
-def attempt_of(row: RowMapping, events: tuple[Event, ...]) -> Attempt:
+def attempt_of(row: RowMapping, events: tuple[Event, ...], nodes: tuple[str, ...]) -> Attempt:
     return Attempt(
         key=AttemptKey(row["job"], row["number"]),
         opened=row["opened"],
@@ -81,6 +82,7 @@ def attempt_of(row: RowMapping, events: tuple[Event, ...]) -> Attempt:
         revision=row["revision"],
         diagnosed=row["diagnosed"],
         events=events,
+        nodes=nodes,
     )
 
 

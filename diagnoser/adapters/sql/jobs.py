@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import select, tuple_, update
+from sqlalchemy import func, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.logs import LogRows
-from diagnoser.adapters.sql.tables import attempts, events, jobs, nodes
+from diagnoser.adapters.sql.tables import allocations, attempts, events, jobs, nodes
 from diagnoser.model import ENDS, Attempt, AttemptKey, Event, EventKind, Job
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
@@ -20,13 +20,14 @@ _CHUNK = 5_000
 class JobRows(LogRows):
     """``ports.JobStore``."""
 
-    async def register(self, job: Job) -> Job:
+    async def register(self, job: Job, attempt: int | None = None) -> Job:
         async with self.writing() as connection:
             await self.create_jobs(connection, {job.id: job.created})
             mine = select(jobs.c.body).where(jobs.c.id == job.id).with_for_update(key_share=True)
             merged = completed(codec.job_of((await connection.execute(mine)).scalar_one()), job)
             await connection.execute(update(jobs).where(jobs.c.id == job.id).values(body=codec.job_text(merged)))
             await self._know_nodes(connection, job, merged)
+            await self._allocate(connection, job, attempt)
         return merged
 
     async def add_event(self, attempt: AttemptKey, event: Event) -> None:
@@ -47,8 +48,10 @@ class JobRows(LogRows):
         query = select(attempts).where(attempts.c.job == job).order_by(attempts.c.number)
         async with self.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
-            by_attempt = await find_events(connection, [AttemptKey(job, row["number"]) for row in rows])
-        return [codec.attempt_of(row, by_attempt[AttemptKey(job, row["number"])]) for row in rows]
+            keys = [AttemptKey(job, row["number"]) for row in rows]
+            by_attempt = await find_events(connection, keys)
+            allocated = {key: await find_allocation(connection, key) for key in keys}
+        return [codec.attempt_of(row, by_attempt[key], allocated[key]) for key, row in zip(keys, rows, strict=True)]
 
     async def _know_nodes(self, connection: AsyncConnection, job: Job, merged: Job) -> None:
         """Breaker limits are shares of the nodes that jobs ran on. A node's partition is that of its latest job."""
@@ -60,6 +63,29 @@ class JobRows(LogRows):
             chunk = new.values(rows[start : start + _CHUNK])
             changed = {"partition": new.excluded.partition}
             await connection.execute(chunk.on_conflict_do_update(index_elements=["cluster", "node"], set_=changed))
+
+    async def _allocate(self, connection: AsyncConnection, job: Job, attempt: int | None) -> None:
+        """The registered nodes are those of one attempt: a job that is launched again may run elsewhere."""
+        names = sorted({*job.nodes, *job.rank_nodes.values()})
+        if not names:
+            return
+        if attempt is None:
+            newest = select(func.max(attempts.c.number)).where(attempts.c.job == job.id)
+            attempt = (await connection.execute(newest)).scalar() or 1
+        opened = _attempt_row(AttemptKey(job.id, attempt), Event(EventKind.STARTED, job.created))
+        await self.insert_new(connection, attempts, [opened | {"revision": 0}])
+        row = {"job": job.id, "attempt": attempt, "nodes": " ".join(names)}
+        new = self.insert(allocations)
+        await connection.execute(
+            new.on_conflict_do_update(index_elements=["job", "attempt"], set_={"nodes": new.excluded.nodes}), row
+        )
+
+
+async def find_allocation(connection: AsyncConnection, key: AttemptKey) -> tuple[str, ...]:
+    """The nodes that the scheduler gave an attempt, sorted; empty when nobody told."""
+    row = allocations.c
+    query = select(row.nodes).where(row.job == key.job, row.attempt == key.number)
+    return tuple(((await connection.execute(query)).scalar() or "").split())
 
 
 async def find_job(connection: AsyncConnection, id: str) -> Job | None:

@@ -91,7 +91,7 @@ class LogRows(Database):
         new = statement.excluded
         await connection.execute(
             statement.on_conflict_do_update(
-                index_elements=["job", "attempt", "source", "node", "rank"],
+                index_elements=["job", "attempt", "source", "node", "rank", "provenance"],
                 set_={"covered": new.covered, "version": new.version},
             ),
             rows,
@@ -142,6 +142,7 @@ def _cursor_row(attempt: AttemptKey, stream: Stream, cursor: Cursor) -> dict[str
         "job": attempt.job,
         "attempt": attempt.number,
         "source": stream.source,
+        "provenance": stream.provenance.value,
         "node": stream.node,
         "rank": stream.rank,
         "covered": codec.ranges_text(cursor.covered),

@@ -70,6 +70,7 @@ streams = Table(
     Column("source", Text, primary_key=True),
     Column("node", Text, primary_key=True),
     Column("rank", BigInteger, primary_key=True, autoincrement=False),
+    Column("provenance", Text, primary_key=True),
     Column("covered", Text, nullable=False),
     Column("version", BigInteger, nullable=False),
     _of_attempt(),
@@ -85,6 +86,16 @@ deltas = Table(
     Index("deltas_attempt", "job", "attempt", "id"),
     sqlite_autoincrement=True,  # an id is never used again: compaction takes ids as identity
 )
+
+allocations = Table(
+    "allocations",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    Column("nodes", Text, nullable=False),  # that the scheduler gave the attempt, separated by blanks
+    _of_attempt(),
+)
+"""Apart from the attempts, whose rows change with every append: a list may be megabytes long."""
 
 events = Table(
     "events",

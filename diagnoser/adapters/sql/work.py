@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, RowMapping, Select, Update, and_, case, fu
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
-from diagnoser.adapters.sql.jobs import find_events, find_job
+from diagnoser.adapters.sql.jobs import find_allocation, find_events, find_job
 from diagnoser.adapters.sql.plans import PlanRows
 from diagnoser.adapters.sql.tables import IS_OPEN, attempts, diagnoses, diagnosis_nodes, effects, plans
 from diagnoser.model import AttemptKey, OutboxMessage, Plan, TransitionResult
@@ -145,7 +145,8 @@ async def _claim(connection: AsyncConnection, row: RowMapping, until: float) -> 
     job, events = await find_job(connection, key.job), await find_events(connection, [key])
     if job is None:
         raise Conflict(f"job {key.job} no longer exists")
-    return Claim(codec.attempt_of(row, events[key]), job, token, row["tries"] + 1)
+    attempt = codec.attempt_of(row, events[key], await find_allocation(connection, key))
+    return Claim(attempt, job, token, row["tries"] + 1)
 
 
 def _update_claimed(claim: Claim) -> Update:

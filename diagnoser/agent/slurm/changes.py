@@ -32,7 +32,7 @@ def diff(
             changes.append((_unseen_end(checkpoint, nodes), checkpoint))
         checkpoint = JobCheckpoint(checkpoint.job, job.attempt)
     if not checkpoint.started and (job.runs or job.finished) and job.nodes:
-        changes.append((_registration(job, cluster, checkpoint.job), checkpoint))
+        changes.append((_registration(job, cluster, checkpoint), checkpoint))
         checkpoint = replace(checkpoint, started=True, nodes=job.nodes, output=job.output, uid=job.uid)
         body: Body = {"kind": "started", "attempt": job.attempt, **_time(job.started)}
         changes.append((LifecycleEvent(job.attempt, body), checkpoint))
@@ -47,9 +47,9 @@ def forgotten(known: JobCheckpoint, accounted: JobRecord) -> JobRecord:
     return replace(accounted, restarts=known.attempt - 1, nodes=known.nodes, output=known.output, uid=known.uid)
 
 
-def _registration(job: JobRecord, cluster: str, id: str) -> JobRegistration:
+def _registration(job: JobRecord, cluster: str, known: JobCheckpoint) -> JobRegistration:
     labels = {"slurm_job": str(job.number), "user": job.user, **job.labels}
-    return registration(id, cluster, job.name, job.nodes, rank_map(job), labels)
+    return registration(known, cluster, job.name, job.nodes, rank_map(job), labels)
 
 
 def _unseen_end(known: JobCheckpoint, nodes: Mapping[str, NodeRecord]) -> LifecycleEvent:

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from diagnoser.model import AttemptKey, Event, EventKind, Job
+from diagnoser.model import AttemptKey, Event, EventKind, Job, Provenance
 from diagnoser.model.errors import NotFound
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Store
 from diagnoser.web.api.params import JobId, JobPath, Node, TimeField, moment
@@ -28,6 +28,9 @@ class NewJob(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     id: JobId
+    attempt: int | None = Field(
+        None, ge=1, lt=1 << 31, description="Launch that the nodes are of; by default the latest"
+    )
     cluster: Short = ""
     name: Short = ""
     nodes: tuple[Node, ...] = Field((), max_length=NODES_LIMIT)
@@ -61,10 +64,10 @@ class NewEvent(BaseModel):
             raise ValueError("code and signal go with kind 'exit' only")
         return self
 
-    def event(self, now: float) -> Event:
+    def event(self, now: float, provenance: Provenance) -> Event:
         """A time in the future becomes now: an end in the future would delay the diagnosis."""
         fields = self.model_dump(exclude={"attempt", "time", "node"})
-        return Event(time=min(moment(self.time, now), now), node=self.node or "", **fields)
+        return Event(time=min(moment(self.time, now), now), node=self.node or "", provenance=provenance, **fields)
 
 
 class Noted(BaseModel):
@@ -83,7 +86,8 @@ class Noted(BaseModel):
 )
 async def register(body: NewJob, services: Provided) -> JobShape:
     """Optional: a job also appears with its first log line. May be repeated; given fields replace stored ones."""
-    job = await services.store.register(Job(created=services.clock(), **body.model_dump()))
+    job = Job(created=services.clock(), **body.model_dump(exclude={"attempt"}))
+    job = await services.store.register(job, body.attempt)
     return of_job(job, services.config.base_url)
 
 
@@ -95,7 +99,7 @@ async def register(body: NewJob, services: Provided) -> JobShape:
 )
 async def report(id: JobPath, body: NewEvent, services: Provided) -> Noted:
     """Exit, cancelled and preempted end the attempt; its diagnosis follows shortly after."""
-    event = body.event(services.clock())
+    event = body.event(services.clock(), Provenance.SCHEDULER)
     number = await services.store.current_attempt(id) if body.attempt is None else body.attempt
     await services.store.add_event(AttemptKey(id, number), event)
     services.attempts_due.notify()

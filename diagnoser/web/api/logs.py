@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.service import IngestReceipt
-from diagnoser.model import Stream
+from diagnoser.model import Stream, provenance_of
 from diagnoser.model.errors import BadInput, Unsupported
 from diagnoser.web.api.params import JobId, Node, Source
 from diagnoser.web.authentication import EXECUTE, Provided
@@ -46,10 +46,11 @@ class LogQuery(BaseModel):
         description="Number of lines of the stream before this body; with it, a body that is sent again counts once",
     )
 
-    def defaults(self) -> RecordDefaults:
-        stream = Stream(self.source, self.node or "", -1 if self.rank is None else self.rank)
+    def defaults(self, *, vouched: bool) -> RecordDefaults:
+        provenance = provenance_of(self.source, vouched=vouched)
+        stream = Stream(self.source, self.node or "", -1 if self.rank is None else self.rank, provenance)
         first_line = None if self.offset is None else self.offset + 1
-        return RecordDefaults(self.job or "", self.attempt, stream, first_line, self.cluster or "")
+        return RecordDefaults(self.job or "", self.attempt, stream, first_line, self.cluster or "", vouched)
 
 
 BODY = {
@@ -89,14 +90,15 @@ async def send_logs(request: Request, query: Annotated[LogQuery, Query()], servi
     Unusable records are skipped, and counted in the receipt; the rest of the body is accepted.
     """
     kind = _format(request.headers.get("content-type", ""))
-    if kind == "text" and not query.defaults().target.job:
+    defaults = query.defaults(vouched=True)
+    if kind == "text" and not defaults.target.job:
         raise BadInput("no job: name it in the query, as in /api/v1/logs?job=my-job")
     bodies: Bodies = request.app.state.bodies
     encoding = request.headers.get("content-encoding", "identity")
     async with bodies.read(request.stream(), encoding, _declared(request)) as body:
         if not body:
             raise BadInput("the body is empty: send the lines of the log in it")
-        receipt = await services.ingest.accept(body, kind, query.defaults(), services.clock())
+        receipt = await services.ingest.accept(body, kind, defaults, services.clock())
     if receipt.rejected or receipt.duplicates or receipt.cut or receipt.errors:
         return JSONResponse(asdict(receipt))
     return Response(status_code=204)

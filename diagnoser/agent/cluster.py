@@ -71,12 +71,16 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """requeued: id of the job of the next launch. drained: the plan's nodes that are out for its reason."""
+    """requeued: id of the job of the next launch. drained: the plan's nodes that are out for its reason.
+
+    refused: why its nodes were not taken out, in the service's terms.
+    """
 
     reached: bool
     detail: str
     requeued: str = ""
     drained: tuple[str, ...] = ()
+    refused: str = ""
 
 
 NextStep = Run | Wait | Held | Done
@@ -107,6 +111,10 @@ class CheckResults:
 
 
 class JobState(Protocol):
+    @property
+    def nodes(self) -> Collection[str]:
+        """Where the scheduler shows that the job runs or ran, in any launch; empty when it shows nothing any more."""
+
     @property
     def held(self) -> str:
         """Where the job is kept while only an agent can bring it back; "" otherwise."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -12,6 +12,7 @@ from diagnoser.agent.api_client import ApiClient, ClaimedPlan
 from diagnoser.agent.cluster import Attempts, Cluster, CommandAttempt, Done, Held, NextStep, Run, S, Wait
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec
+from diagnoser.agent.state_file import AgentState
 from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Unavailable
 from diagnoser.model.taxonomy import Action
 
@@ -36,7 +37,8 @@ T = TypeVar("T")
 @dataclass(slots=True)
 class PlanExecution:
     """One plan while it is carried out. deadline: on the clock, when the plan expires. drained: its nodes that are out
-    for its reason. reports: whether the plan is still ours to report about."""
+    for its reason. reports: whether the plan is still ours to report about. ran_on: nodes on which the job was seen,
+    read before anything is changed."""
 
     claimed: ClaimedPlan
     spec: PlanSpec
@@ -44,6 +46,7 @@ class PlanExecution:
     drained: tuple[str, ...] = ()
     attempts: Attempts = field(default_factory=Attempts)
     reports: bool = True
+    ran_on: frozenset[str] = frozenset()
 
     @property
     def started(self) -> bool:
@@ -55,7 +58,8 @@ Decide = Callable[[PlanExecution, Mapping[str, NodeRecord], S], NextStep]
 
 @dataclass(frozen=True, slots=True)
 class Executor(Generic[S]):
-    """clock: seconds that only grow. now: seconds since the epoch. dry: change nothing."""
+    """clock: seconds that only grow. now: seconds since the epoch. dry: change nothing. state: what was seen of each
+    job while it ran."""
 
     client: ApiClient
     cluster: Cluster[S]
@@ -63,6 +67,7 @@ class Executor(Generic[S]):
     clock: Callable[[], float]
     now: Callable[[], float]
     dry: bool = False
+    state: AgentState = field(default_factory=AgentState)
 
     async def carry_out(self, claimed: ClaimedPlan) -> Done | None:
         """Reports how it ended; None when the plan is no longer ours. Raises Unavailable when the service is away: the
@@ -71,7 +76,8 @@ class Executor(Generic[S]):
         try:
             end = await self._keeping_lease(claimed, self._end_of(claimed))
             state, detail = ("reached" if end.reached else "not_reached"), end.detail[:DETAIL_LENGTH]
-            await self._report(claimed, state, detail=detail, requeued=end.requeued, drained=end.drained)
+            refused = {"refused": end.refused} if end.refused else {}
+            await self._report(claimed, state, detail=detail, requeued=end.requeued, drained=end.drained, **refused)
         except (Conflict, NotFound) as error:
             log.warning("plan_taken_away", plan=plan["id"], why=str(error))
             if plan["action"] == Action.CHECK_AND_RESUBMIT:
@@ -138,15 +144,25 @@ class Executor(Generic[S]):
         return Done(end.reached and finished, f"{outcome}; {end.detail}", end.requeued)
 
     async def _relaunch(self, execution: PlanExecution) -> Done:
-        """Cordons the plan's nodes, then launches the job again."""
+        """Cordons the plan's nodes, then launches the job again. The third gate before a node goes stands here."""
 
         def decide(execution: PlanExecution, nodes: Mapping[str, NodeRecord], state: S) -> NextStep:
+            if execution.spec.nodes and not execution.ran_on:
+                execution.ran_on = frozenset(state.nodes) | self._seen(execution.spec.job)
+            still_in = [node for node in execution.spec.nodes if node not in execution.drained]
+            if refusal := foreign_nodes(execution.spec.job, still_in, execution.ran_on):
+                return refusal
             step = cordon_step(self.cluster, execution.spec, nodes, execution.attempts)
             return step or self.cluster.relaunch(execution.spec, state, execution.attempts)
 
         end = await self._settle(execution, decide)
         assert isinstance(end, Done), "a launch ends in a report"
         return end
+
+    def _seen(self, job: str) -> frozenset[str]:
+        """Nodes on which this agent saw the job: after a requeue the scheduler shows only where it runs now."""
+        seen = (known for known in self.state.jobs.values() if known.job == job)
+        return frozenset(node for known in seen for node in known.all_nodes)
 
     async def _settle(self, execution: PlanExecution, decide: Decide[S]) -> Done | Held:
         """Step by step until there is none left. Raises _GaveUp."""
@@ -240,6 +256,20 @@ class Executor(Generic[S]):
             {"command": run.command.line[:10_000], "exit_code": run.code, "output": run.output, "time": self.now()}
             for run in attempts
         ]
+
+
+def foreign_nodes(job: str, nodes: Iterable[str], ran_on: Collection[str]) -> Done | None:
+    """The refusal to take out a node where the job never ran; None when there is no such node. The agent asks its own
+    scheduler: whatever made the service plan this, the node is not touched.
+    """
+    foreign = [node for node in nodes if node not in ran_on]
+    if not foreign:
+        return None
+    if not ran_on:
+        why = "neither the scheduler nor this agent knows where the job ran; nothing was done"
+        return Done(False, why, refused="allocation_unknown")
+    why = f"the scheduler did not give {', '.join(foreign)} to {job}; nothing was done"
+    return Done(False, why, refused="foreign_node")
 
 
 def cordon_step(

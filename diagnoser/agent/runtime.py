@@ -65,7 +65,7 @@ async def run_agent(
         client = ApiClient(http)
         cluster, source = build(client, state)
         observer = Observer(client, source, options.cluster, path, state)
-        executor = Executor(client, cluster, executor_name(scheduler), time.monotonic, time.time, options.dry)
+        executor = Executor(client, cluster, executor_name(scheduler), time.monotonic, time.time, options.dry, state)
         woken = asyncio.Event() if options.listen else None
         running = [observer.run(options.poll), *(duty() for duty in duties)]
         if woken:

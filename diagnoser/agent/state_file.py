@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from diagnoser.agent.nodes import NodeStatus
 
 VERSION = 2
+NODES_KEPT = 100_000
 
 log = structlog.get_logger()
 
@@ -45,7 +46,8 @@ class JobCheckpoint:
     """What the service has been told about a job. job: its id there. started, ended: its present launch.
 
     output, uid: path and owner of the log file, where there is one. members: parts of the present launch that come and
-    go by themselves, such as pods; past: those of earlier launches that can still be seen.
+    go by themselves, such as pods; past: those of earlier launches that can still be seen. earlier_nodes: of the
+    launches before.
     """
 
     job: str
@@ -57,6 +59,12 @@ class JobCheckpoint:
     uid: int = -1
     members: tuple[str, ...] = ()
     past: tuple[str, ...] = ()
+    earlier_nodes: tuple[str, ...] = ()
+
+    @property
+    def all_nodes(self) -> tuple[str, ...]:
+        """Of all launches that were seen, this one's last; the oldest are forgotten first."""
+        return tuple(dict.fromkeys((*self.earlier_nodes, *self.nodes)))[-NODES_KEPT:]
 
 
 @dataclass(slots=True)

@@ -1,8 +1,9 @@
 """Runs the commands of people and executors on stored plans."""
 
+import secrets
 from dataclasses import dataclass
 
-from diagnoser.model import Plan
+from diagnoser.model import Plan, PlanState
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.transitions import PlanCommands
 from diagnoser.ports import PlanTransition, RecoveryStore, WakeSignal
@@ -16,6 +17,19 @@ class PlanService:
     commands: PlanCommands
     metrics: Metrics
     outbox: WakeSignal
+
+    async def claim(self, executor: str, cluster: str, now: float) -> Plan | None:
+        """The oldest plan of the cluster that may be carried out, now held by the executor; None when there is none.
+        Plans that the gate refuses on the way are counted."""
+        while True:
+            transition = self.commands.claim(executor, secrets.token_urlsafe(24), now)
+            result = await self.store.claim_plan(cluster, now, transition)
+            if result is None or result.plan is None:
+                return None
+            if result.plan.state is PlanState.SENT:
+                return result.plan
+            self.metrics.observe_transition(result)
+            self.outbox.notify()
 
     async def change(self, id: str, now: float, transition: PlanTransition, *, alone: bool = True) -> Plan:
         """Run a transition on a stored plan, count what it decided, and let it be sent. Raises NotFound, Conflict.

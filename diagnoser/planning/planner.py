@@ -1,7 +1,7 @@
 """What follows from a verdict: the stored record, the plan, and what must leave the service. All decided at once."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -12,17 +12,19 @@ from diagnoser.model import (
     Diagnosis,
     MessageKind,
     Mode,
+    NodeProof,
     OutboxMessage,
     Plan,
+    PlanReason,
     PlanState,
     TransitionResult,
 )
 from diagnoser.notifications import slack
 from diagnoser.ports import Claim, DiagnosisRecord, PlanTransition
-from diagnoser.recovery import guardrails, retry_history
+from diagnoser.recovery import guardrails, retry_history, trust
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.plan_states import RUNNABLE
-from diagnoser.recovery.policy import Policy, in_mode
+from diagnoser.recovery.policy import Policy, in_mode, plan_key
 
 ALERT_LIFE = 24 * 3600.0
 """Seconds after which an alert that could not be delivered is not worth sending."""
@@ -70,7 +72,8 @@ class DecisionPlanner:
             if result.plan is None or result.plan.diagnosis != record.id:
                 return result  # an earlier plan for the same failure stands
             messages = self.announce(result.plan, record)
-            if result.plan.state in (PlanState.HELD, PlanState.WAITING):  # a person has to look
+            foreign = result.plan.reason == PlanReason.FOREIGN_NODE
+            if foreign or result.plan.state in (PlanState.HELD, PlanState.WAITING):  # a person has to look
                 messages += self.alert_plan(result.plan, record.created)
             return replace(result, messages=messages)
 
@@ -94,8 +97,15 @@ class DecisionPlanner:
         plan = self.policy.plan(self.make_id(now), claim.attempt.key, record.diagnosis, now)
         if plan is None:
             return None
+        allocation = claim.attempt.nodes
+        nodes, suspects = (trust.as_allocated(names, allocation) for names in (plan.nodes, plan.suspects))
         plan = replace(
             plan,
+            key=plan_key(claim.attempt.key, plan.action, nodes),
+            nodes=nodes,
+            suspects=suspects,
+            allocation=allocation,
+            proofs=_proofs(record.diagnosis, nodes, allocation),
             cluster=job.cluster or DEFAULT_CLUSTER,
             partition=job.labels.get("partition", ""),
             diagnosis=record.id,
@@ -117,6 +127,12 @@ class DecisionPlanner:
         return OutboxMessage(
             key, MessageKind.SLACK, "slack", orjson.dumps(body), record.created, record.created + ALERT_LIFE
         )
+
+
+def _proofs(diagnosis: Diagnosis, nodes: Sequence[str], allocation: Sequence[str]) -> tuple[NodeProof, ...]:
+    """What the diagnosis holds against these nodes, under the names that the scheduler gives them."""
+    named = (replace(proof, node=trust.as_allocated((proof.node,), allocation)[0]) for proof in diagnosis.proofs)
+    return tuple(proof for proof in named if proof.node in nodes)
 
 
 def _recovery_message(plan: Plan, record: DiagnosisRecord, redact: Callable[[str], str]) -> OutboxMessage:

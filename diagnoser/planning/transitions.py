@@ -1,6 +1,6 @@
 """What people and executors do to a plan: transitions that the store runs in one transaction with what follows."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.model import (
@@ -9,17 +9,19 @@ from diagnoser.model import (
     NodeCheck,
     NodeEvent,
     NodeEventKind,
+    NodeProof,
     PairResult,
     Plan,
     PlanReason,
     PlanState,
+    ProofKind,
     Step,
     TransitionResult,
 )
 from diagnoser.model.errors import Conflict
 from diagnoser.planning.planner import DecisionPlanner
-from diagnoser.ports import DiagnosisRecord, PlanTransition
-from diagnoser.recovery import breaker, node_check, plan_states
+from diagnoser.ports import ClaimTransition, DiagnosisRecord, PlanTransition
+from diagnoser.recovery import breaker, node_check, plan_states, trust
 from diagnoser.recovery.policy import Policy
 
 LEASE_SECONDS = 60.0
@@ -27,7 +29,7 @@ LEASE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """What an executor reports. state: SENT while it is at work, else how it ended."""
+    """What an executor reports. state: SENT while it is at work, else how it ended. refused: why it would not act."""
 
     token: str
     state: PlanState
@@ -35,6 +37,7 @@ class PlanReport:
     detail: str = ""
     drained: tuple[str, ...] = ()
     requeued: str = ""
+    refused: PlanReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +52,20 @@ class PlanCommands:
     lease: float = LEASE_SECONDS
 
     def approve(self, record: DiagnosisRecord | None, by: str, comment: str, now: float) -> PlanTransition:
-        """record: the diagnosis that the plan follows from, sent to the webhook with it."""
+        """record: the diagnosis that the plan follows from, sent to the webhook with it.
+
+        A person may vouch for what nothing proves, but not send the agent to a node that the job never had.
+        """
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             life = 60.0 * self.policy.table.defaults.expires_minutes
-            sent = plan_states.approve(plan, by=by, comment=comment, now=now, life=life)
+            word = f"approved: {comment}" if comment else "approved"
+            proofs = tuple(NodeProof(node, ProofKind.PERSON, word, time=now, by=by) for node in plan.unproven)
+            vouched = replace(plan, proofs=(*plan.proofs, *proofs))
+            objection = trust.objection(vouched, plan.allocation)
+            if objection and plan.state is PlanState.WAITING:
+                raise Conflict(f"plan {plan.id} cannot be approved: {objection[1]}")
+            sent = plan_states.approve(vouched, by=by, comment=comment, now=now, life=life)
             return TransitionResult(sent, messages=self.planner.announce(sent, record))
 
         return transition
@@ -61,6 +73,22 @@ class PlanCommands:
     def refuse(self, by: str, comment: str, now: float) -> PlanTransition:
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             return TransitionResult(plan_states.refuse(plan, by=by, comment=comment, now=now))
+
+        return transition
+
+    def claim(self, executor: str, token: str, now: float) -> ClaimTransition:
+        """An executor takes the plan, unless the second gate before a node goes refuses it: it is held then."""
+
+        def transition(plan: Plan, allocation: Collection[str]) -> TransitionResult:
+            objection = trust.objection(plan, allocation or plan.allocation)
+            if objection is None:
+                return TransitionResult(
+                    plan_states.claim(plan, executor=executor, token=token, until=now + self.lease, now=now)
+                )
+            held = plan_states.with_state(
+                plan, PlanState.HELD, objection[0], by=plan_states.DIAGNOSER, why=objection[1], now=now
+            )
+            return TransitionResult(held, messages=self.planner.alert_plan(held, now))
 
         return transition
 
@@ -82,6 +110,7 @@ class PlanCommands:
                 drained=report.drained,
                 requeued=report.requeued,
                 now=now,
+                reason=report.refused,
             )
             failed = after is not plan and after.state is PlanState.NOT_REACHED
             alerts = self.planner.alert_plan(after, now) if failed else ()
@@ -90,15 +119,19 @@ class PlanCommands:
         return transition
 
     def check_next(self, token: str, nodes: Sequence[str], now: float) -> PlanTransition:
-        """Begin the node check, or continue it. nodes: of the job, used when the check begins."""
+        """Begin the node check, or continue it.
+
+        nodes: of the job, as its agent says, used when the check begins and nobody told before where the attempt ran.
+        """
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             plan = self._renewed(plan, token, now)
+            plan = replace(plan, allocation=plan.allocation or tuple(sorted(set(nodes))))
             if plan.check is None:
                 begun = plan_states.with_note(
-                    plan, by=plan_states.DIAGNOSER, why=f"node check of {len(nodes)} nodes begun", now=now
+                    plan, by=plan_states.DIAGNOSER, why=f"node check of {len(plan.allocation)} nodes begun", now=now
                 )
-                plan = replace(begun, check=node_check.begin(nodes))
+                plan = replace(begun, check=node_check.begin(plan.allocation))
             return TransitionResult(plan)
 
         return transition

@@ -9,7 +9,7 @@ from diagnoser.ports.learning import FeedbackStore, LearnedRuleQuery, RuleStore
 from diagnoser.ports.logs import Append, Cursor, LogStore, StoredDelta
 from diagnoser.ports.outbox import DueMessage, OutboxRecord, OutboxStore
 from diagnoser.ports.queries import DiagnosisFilter, ReadStore
-from diagnoser.ports.recovery import PlanFilter, PlanTransition, RecoveryStore
+from diagnoser.ports.recovery import ClaimTransition, PlanFilter, PlanTransition, RecoveryStore
 from diagnoser.ports.services import Clock, Embedder, LanguageModel, ModelAnswer, ModelRequest, Sender, WakeSignal
 from diagnoser.ports.store import Store
 from diagnoser.ports.work import Claim, DiagnosisRecord, JobStore, Timing, WorkStore
@@ -17,6 +17,7 @@ from diagnoser.ports.work import Claim, DiagnosisRecord, JobStore, Timing, WorkS
 __all__ = [
     "Append",
     "Claim",
+    "ClaimTransition",
     "Clock",
     "Cursor",
     "DiagnosisFilter",

@@ -1,6 +1,6 @@
 """Plans, nodes and breakers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,6 +8,10 @@ from diagnoser.model import BreakerState, ClusterHistory, NodeEvent, Plan, Trans
 
 PlanTransition = Callable[[Plan, ClusterHistory], TransitionResult]
 """Decides what becomes of a plan. Pure: the store calls it inside the transaction that writes the result."""
+
+
+ClaimTransition = Callable[[Plan, Collection[str]], TransitionResult]
+"""Decides whether an executor gets a plan, given the nodes that the scheduler gave its attempt. Pure, as above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,8 @@ class RecoveryStore(Protocol):
         (up to thousands of plans) is not read. Raises NotFound.
         """
 
-    async def claim_plan(self, executor: str, cluster: str, now: float, lease: float) -> Plan | None:
-        """The oldest plan of the cluster that can be claimed, now held by the executor; None when there is none."""
+    async def claim_plan(self, cluster: str, now: float, transition: ClaimTransition) -> TransitionResult | None:
+        """What becomes of the oldest plan of the cluster that can be claimed; None when there is none."""
 
     async def expired_plans(self, now: float, limit: int) -> list[str]:
         """Ids of plans that have expired and that no executor holds."""

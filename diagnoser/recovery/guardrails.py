@@ -1,4 +1,4 @@
-"""Checks a new plan against everything that happened before: retry history, what people did, and the breaker.
+"""Checks a new plan: whether its nodes are proven to be at fault, the retry history, what people did, and the breaker.
 
 A guardrail only ever makes a plan more careful. Each one that changes a plan leaves its reason on it.
 """
@@ -18,7 +18,7 @@ from diagnoser.model import (
     TransitionResult,
 )
 from diagnoser.model.taxonomy import Action
-from diagnoser.recovery import breaker, retry_history
+from diagnoser.recovery import breaker, retry_history, trust
 from diagnoser.recovery.plan_states import ACTING, CORDONS, DIAGNOSER, OPEN, RUNNABLE, with_note, with_state
 from diagnoser.recovery.policy import Policy, plan_key
 
@@ -71,6 +71,23 @@ def _run_rails(plan: Plan, case: _Case) -> tuple[Plan, BreakerState | None]:
     if not plan.history:
         plan = _with_change(plan, _explained(plan), case.now)
     return _within_breaker(_cooled(plan, case), case)
+
+
+def _proven(plan: Plan, case: _Case) -> Plan | None:
+    """The first of the three gates before a node goes. Advice that nobody acts on stays, with the missing proof."""
+    objection = trust.objection(plan, plan.allocation)
+    if objection is None:
+        return None
+    reason, why = objection
+    if reason is _R.FOREIGN_NODE:
+        suspects = tuple(node for node in plan.suspects if node in plan.allocation)
+        checked = replace(_with_action(plan, Action.CHECK_AND_RESUBMIT), suspects=suspects)
+        return _with_change(checked, f"{why}: the job's own nodes are checked", case.now, reason)
+    if plan.mode is Mode.OBSERVE:
+        return _with_change(plan, why, case.now, reason)
+    if reason is _R.ALLOCATION_UNKNOWN:
+        return _held(plan, reason, why, case)
+    return _with_change(_with_action(plan, Action.CHECK_AND_RESUBMIT), why, case.now, reason)
 
 
 def _wrong_eviction(plan: Plan, case: _Case) -> Plan | None:
@@ -135,7 +152,15 @@ def _requeue_cap(plan: Plan, case: _Case) -> Plan | None:
     )
 
 
-_RAILS: tuple[_Rail, ...] = (_wrong_eviction, _same_step, _retries, _repeat_eviction, _handled_by_person, _requeue_cap)
+_RAILS: tuple[_Rail, ...] = (
+    _proven,
+    _wrong_eviction,
+    _same_step,
+    _retries,
+    _repeat_eviction,
+    _handled_by_person,
+    _requeue_cap,
+)
 
 
 def _within_breaker(plan: Plan, case: _Case) -> tuple[Plan, BreakerState | None]:

@@ -99,14 +99,18 @@ def end(
     drained: Iterable[str],
     requeued: str,
     now: float,
+    reason: PlanReason | None = None,
 ) -> Plan:
-    """Reached or not reached. The same report again changes nothing; another one raises Conflict."""
+    """Reached or not reached. The same report again changes nothing; another one raises Conflict.
+
+    reason: why the executor refused to act.
+    """
     assert plan.lease is not None, "the caller has proved the token"
     if plan.state is state:
         return plan
     if plan.state not in (PlanState.SENT, PlanState.EXPIRED):
         raise Conflict(f"plan {plan.id} is over: {_state(plan)}")
-    reason = PlanReason.REACHED if state is PlanState.REACHED else PlanReason.NOT_REACHED
+    reason = reason or (PlanReason.REACHED if state is PlanState.REACHED else PlanReason.NOT_REACHED)
     reported = _with_report(plan, steps, drained, requeued)
     return with_state(
         reported, state, reason, by=plan.lease.executor, why=detail or reason.value.replace("_", " "), now=now

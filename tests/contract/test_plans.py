@@ -27,6 +27,7 @@ from diagnoser.ports import PlanFilter, PlanTransition, Store
 from diagnoser.recovery import plan_states
 from diagnoser.recovery.policy import in_mode
 from tests.contract.records import KEY, append, claimed, effect, plan, record, the_claim
+from tests.proofs import take
 
 NOW = 1000.0
 
@@ -64,9 +65,9 @@ async def test_a_plan_comes_back_as_it_was_given(store: Store) -> None:
 async def test_executors_that_claim_at_once_share_the_plans(store: SqlStore, second: SqlStore) -> None:
     """Of many claims on two replicas no two hold the same plan, and none is left over."""
     await put(store, *(acting(f"job-{number:02}") for number in range(12)))
-    asks = (one.claim_plan(f"x{n}", "east", NOW, 60.0) for n, one in enumerate([store, second] * 10))
+    asks = (take(one, f"x{n}", "east", NOW, 60.0) for n, one in enumerate([store, second] * 10))
     held = [one for one in await asyncio.gather(*asks) if one]
-    more = [one for _ in range(12) if (one := await store.claim_plan("late", "east", NOW, 60.0))]
+    more = [one for _ in range(12) if (one := await take(store, "late", "east", NOW, 60.0))]
     assert sorted(one.id for one in held + more) == [f"plan-job-{number:02}" for number in range(12)]
     assert len({one.lease.token for one in held + more if one.lease}) == 12
 
@@ -74,12 +75,12 @@ async def test_executors_that_claim_at_once_share_the_plans(store: SqlStore, sec
 async def test_a_plan_is_free_again_when_its_lease_ends(store: Store) -> None:
     """Not earlier; the oldest goes first; a plan in its cool-down waits."""
     await put(store, acting("old"), acting("cooling", not_before=NOW + 500))
-    first = await store.claim_plan("x", "east", NOW, 60.0)
+    first = await take(store, "x", "east", NOW, 60.0)
     assert first is not None and first.job == "old"
-    assert await store.claim_plan("y", "east", NOW + 59.0, 60.0) is None
-    again = await store.claim_plan("y", "east", NOW + 60.0, 600.0)
+    assert await take(store, "y", "east", NOW + 59.0, 60.0) is None
+    again = await take(store, "y", "east", NOW + 60.0, 600.0)
     assert again is not None and again.job == "old" and again.lease != first.lease
-    cooled = await store.claim_plan("y", "east", NOW + 500.0, 60.0)
+    cooled = await take(store, "y", "east", NOW + 500.0, 60.0)
     assert cooled is not None and cooled.job == "cooling"
 
 
@@ -173,7 +174,7 @@ async def test_only_plans_that_nobody_holds_expire(store: Store) -> None:
     """An executor at work may end its plan late; advice never expires."""
     held, free, advice = acting("held"), acting("free"), in_mode(acting("advice"), Mode.OBSERVE)
     await put(store, held, free, advice)
-    assert (await store.claim_plan("x", "east", NOW, 9000.0)) is not None
+    assert (await take(store, "x", "east", NOW, 9000.0)) is not None
     assert len(await store.expired_plans(NOW + 3600, 10)) == 1
     assert len(await store.expired_plans(NOW + 9000, 10)) == 2
     assert await store.expired_plans(NOW + 3599, 10) == []

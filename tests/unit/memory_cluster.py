@@ -188,7 +188,7 @@ class MemorySource:
     ) -> tuple[JobCheckpoint, Changes]:
         known, changes = before, Changes()
         if job.attempt > known.attempt:
-            known = JobCheckpoint(known.job, job.attempt)
+            known = JobCheckpoint(known.job, job.attempt, earlier_nodes=known.all_nodes)
         if not known.started:
             changes.append((registration(known, "lab", job.name, job.nodes, {}, {}), known))
             known = replace(known, started=True, nodes=job.nodes)

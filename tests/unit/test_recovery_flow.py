@@ -31,10 +31,12 @@ from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import DiagnosisRecord, PlanFilter
 from diagnoser.worker.worker import WorkerConfig
 from tests.contract.records import TIMING
+from tests.proofs import node_log, take
 from tests.scripted_worker import Bystander, scripted_worker
 from tests.serving import ECC, OOM, plan_commands, verdict
 
-CORDON = replace(ECC, recovery=Advice(Action.CORDON_AND_RESUBMIT, "broken_node_named"))
+NODE = ECC.nodes[0].node
+CORDON = replace(ECC, recovery=Advice(Action.CORDON_AND_RESUBMIT, "broken_node_named"), proofs=node_log(NODE))
 
 
 class Site(Bystander):
@@ -67,6 +69,7 @@ class Site(Bystander):
     async def fail(self, attempt: int = 1, job: str = "llm-7b", **event: object) -> None:
         """The attempt ends, and the worker sees it."""
         key = AttemptKey(job, attempt)
+        await self.store.register(Job(job, nodes=(NODE, "gpu-099"), created=1.0), attempt)
         await self.store.add_event(key, Event(EventKind.EXIT, self.now, code=1, **event))  # type: ignore[arg-type]
         self.now += 60.0
         await self.worker.step()
@@ -96,7 +99,7 @@ async def test_a_failure_becomes_a_plan_that_acts(store: SqlStore) -> None:
     assert await site.sent("recovery") == [made.key]
     record = await store.diagnosis(made.diagnosis)
     assert record is not None and record.plan == made
-    held = await store.claim_plan("slurm", "east", site.now, 60.0)
+    held = await take(store, "slurm", "east", site.now)
     assert held is not None and held.id == made.id
 
 
@@ -171,7 +174,7 @@ async def test_a_word_to_the_owner_goes_to_the_webhook_and_to_no_executor(store:
     (made,) = await site.plans()
     assert (made.state, made.reason) == (PlanState.ADVISED, PlanReason.FOR_A_PERSON)
     assert await site.sent("recovery") == [made.key]
-    assert await store.claim_plan("slurm", "default", site.now, 60.0) is None
+    assert await take(store, "slurm", "default", site.now) is None
 
 
 async def test_observing_sends_nothing(store: SqlStore) -> None:

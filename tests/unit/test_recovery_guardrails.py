@@ -24,6 +24,8 @@ from diagnoser.recovery.breaker import BreakerLimits
 from diagnoser.recovery.policy import Policy, in_mode, load
 
 NOW = 1_000_000.0
+from tests.proofs import proven
+
 R, S = PlanReason, PlanState
 
 
@@ -54,7 +56,7 @@ def plan(
         progress=("step", 100.0 * attempt),
         suspects=("n1",),
     )
-    return replace(in_mode(made, mode), **fields)  # type: ignore[arg-type]
+    return replace(in_mode(proven(made, "n1", "n2"), mode), **fields)  # type: ignore[arg-type]
 
 
 def done(attempt: int, ago: float, state: PlanState = S.REACHED, **fields: object) -> Plan:

@@ -60,7 +60,7 @@ def test_an_end_is_told_in_slurms_word(state: str, code: int, signal: int, told:
 def test_a_requeue_that_slurm_did_itself_ends_the_launch_before() -> None:
     """Its end was never seen: a node that is down tells why."""
     after, told = diff(replace(RUNS, state="PENDING", restarts=1, nodes=()), MET, DEAD)
-    assert after == JobCheckpoint("slurm-east-7", 2)
+    assert after == JobCheckpoint("slurm-east-7", 2, earlier_nodes=MET.nodes)
     [end] = told
     assert isinstance(end, LifecycleEvent)
     assert end.body == {"kind": "exit", "attempt": 1, "code": 1, "reason": "NODE_FAIL", "node": "n2"}

@@ -38,6 +38,7 @@ async def test_a_diagnosis_carries_the_fixed_contract(tmp_path: Path) -> None:
         "node": "hgx-04",
         "gpu": "0000:1b:00",
         "source": "stdout",
+        "provenance": "job",
     }
     assert shown["recovery"] == {"action": "cordon_and_resubmit", "reason": "a named node has a hardware fault"}
     assert shown["compression"] == {"lines_in": 21_408, "bytes_in": 3_214_992, "lines_out": 412, "bytes_out": 61_220}

@@ -24,14 +24,15 @@ async def test_the_query_becomes_the_defaults_of_all_lines(tmp_path: Path) -> No
     async with serving(tmp_path) as web:
         answer = await web.client.post(LOGS + query, content=b"a\nb\n", headers=TEXT)
     assert (answer.status_code, answer.content) == (204, b"")
-    assert web.ingest.taken == [(b"a\nb\n", "text", RecordDefaults("llm-7b", 3, Stream("stderr", "n1", 12), 41), NOW)]
+    defaults = RecordDefaults("llm-7b", 3, Stream("stderr", "n1", 12), 41, vouched=True)
+    assert web.ingest.taken == [(b"a\nb\n", "text", defaults, NOW)]
 
 
 async def test_what_the_query_does_not_say_stays_open(tmp_path: Path) -> None:
     """Without more than the job, the attempt, the rank and the line numbers are left to the intake."""
     async with serving(tmp_path) as web:
         await web.client.post(LOGS + "?job=llm-7b", content=b"a\n", headers=TEXT)
-    assert web.ingest.taken[0][2] == RecordDefaults("llm-7b", None, Stream(), None)
+    assert web.ingest.taken[0][2] == RecordDefaults("llm-7b", None, Stream(), None, vouched=True)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
-from diagnoser.model import AttemptKey, Event, EventKind, Job, Mode, Plan
+from diagnoser.model import AttemptKey, Event, EventKind, Job, Mode, Plan, TransitionResult
 from diagnoser.model.taxonomy import Action
 from diagnoser.planning.transitions import LEASE_SECONDS
-from diagnoser.ports import DiagnosisRecord
+from diagnoser.ports import ClaimTransition, DiagnosisRecord
 from diagnoser.recovery.policy import in_mode, plan_key
+from tests.proofs import proven
 from tests.serving import ECC, NOW, TIMING, Web, plan_commands, serving
 
 API = "/api/v1"
@@ -54,7 +55,7 @@ async def planned(
     assert plan is not None
     nodes = plan.nodes if action is Action.CORDON_AND_RESUBMIT else ()
     plan = replace(plan, id=f"plan-{job}", action=action, nodes=nodes, key=plan_key(key, action, nodes), **fields)
-    plan = in_mode(plan, mode)
+    plan = in_mode(proven(plan) if nodes else plan, mode)
     record = DiagnosisRecord(plan.diagnosis + job, key, made.revision, created, True, ECC)
     await web.store.save_diagnosis(claim, record, plan, [])
     return plan
@@ -203,8 +204,8 @@ async def test_a_waiting_claim_gets_a_plan_that_comes(web: Web) -> None:
     """A long poll answers when there is something to do."""
     looked, claim_plan = asyncio.Event(), web.store.claim_plan
 
-    async def look(executor: str, cluster: str, now: float, lease: float) -> Plan | None:
-        found = await claim_plan(executor, cluster, now, lease)
+    async def look(cluster: str, now: float, transition: ClaimTransition) -> TransitionResult | None:
+        found = await claim_plan(cluster, now, transition)
         looked.set()
         return found
 

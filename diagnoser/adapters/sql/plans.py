@@ -1,6 +1,5 @@
 """Plans and the history they are decided by. Every decision runs under the lock of its cluster."""
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,12 +7,13 @@ from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.jobs import find_allocation
 from diagnoser.adapters.sql.nodes import NodeRows
 from diagnoser.adapters.sql.tables import breakers, effects, nodes, plans
-from diagnoser.model import BreakerState, ClusterHistory, OutboxMessage, Plan, PlanState, TransitionResult
+from diagnoser.model import AttemptKey, BreakerState, ClusterHistory, OutboxMessage, Plan, PlanState, TransitionResult
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import PlanFilter, PlanTransition
-from diagnoser.recovery.plan_states import RUNNABLE, claim, claimable
+from diagnoser.ports import ClaimTransition, PlanFilter, PlanTransition
+from diagnoser.recovery.plan_states import RUNNABLE, claimable
 
 DAY = 86_400.0
 PAST_DAYS = 7
@@ -51,7 +51,7 @@ class PlanRows(NodeRows):
             body = (await connection.execute(select(plans.c.body).where(plans.c.id == id))).scalar_one()
             return await self._apply(connection, codec.plan_of(body), now, transition, alone)
 
-    async def claim_plan(self, executor: str, cluster: str, now: float, lease: float) -> Plan | None:
+    async def claim_plan(self, cluster: str, now: float, transition: ClaimTransition) -> TransitionResult | None:
         """Checks cheaply first: executors poll, and mostly there is nothing to claim."""
         query = select(plans.c.body).where(_is_claimable(cluster, now)).order_by(plans.c.created, plans.c.id).limit(20)
         async with self.reading() as connection:
@@ -62,9 +62,11 @@ class PlanRows(NodeRows):
             plan = next((candidate for candidate in map(codec.plan_of, bodies) if claimable(candidate, now)), None)
             if plan is None:
                 return None
-            claimed = claim(plan, executor=executor, token=secrets.token_urlsafe(24), until=now + lease, now=now)
-            await _write(connection, claimed)
-        return claimed
+            result = transition(plan, await find_allocation(connection, AttemptKey(plan.job, plan.attempt)))
+            assert result.plan is not None, "a transition of a stored plan keeps it"
+            await _write(connection, result.plan)
+            await self.send(connection, result.messages)
+        return replace(result, before=plan)
 
     async def expired_plans(self, now: float, limit: int) -> list[str]:
         waits = or_(

@@ -85,7 +85,8 @@ def _next_launch(runs: Collection[ContainerRun], known: JobCheckpoint) -> JobChe
     done = {*known.past, *known.members}
     if not any(run.started for run in runs if run.key not in done):
         return None
-    return JobCheckpoint(known.job, known.attempt + 1, past=tuple(sorted(done & {run.key for run in runs})))
+    past = tuple(sorted(done & {run.key for run in runs}))
+    return JobCheckpoint(known.job, known.attempt + 1, past=past, earlier_nodes=known.all_nodes)
 
 
 def _joined(

@@ -235,12 +235,12 @@ def _end(
 
 
 def _ended(terminated: Mapping[str, Any]) -> ContainerExit:
+    """Without the container's termination message: the job writes it, and this is told as the cluster's word."""
     return ContainerExit(
         code=int(terminated.get("exitCode") or 0),
         reason=str(terminated.get("reason") or "")[:TEXT_LENGTH],
         time=seconds(terminated.get("finishedAt")),
         signal=int(terminated.get("signal") or 0),
-        message=str(terminated.get("message") or "")[:TEXT_LENGTH],
     )
 
 

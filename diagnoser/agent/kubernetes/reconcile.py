@@ -30,6 +30,7 @@ class WorkloadState:
     """manifest: None when the object is gone. launch: number of its present launch. by: who carries the plan out.
 
     stored: the copy that was made for this plan, a ConfigMap. pods: of the workload, those that have not ended.
+    nodes: of all of its pods that can still be seen.
     """
 
     ref: WorkloadRef
@@ -38,6 +39,7 @@ class WorkloadState:
     stored: Object | None = None
     pods: tuple[PodRecord, ...] = ()
     by: str = ""
+    nodes: tuple[str, ...] = ()
 
     @property
     def held(self) -> str:

@@ -30,7 +30,7 @@ def diff(
         if checkpoint.started and not checkpoint.ended:
             checkpoint = replace(checkpoint, ended=True)
             changes.append((_unseen_end(checkpoint, nodes), checkpoint))
-        checkpoint = JobCheckpoint(checkpoint.job, job.attempt)
+        checkpoint = JobCheckpoint(checkpoint.job, job.attempt, earlier_nodes=checkpoint.all_nodes)
     if not checkpoint.started and (job.runs or job.finished) and job.nodes:
         changes.append((_registration(job, cluster, checkpoint), checkpoint))
         checkpoint = replace(checkpoint, started=True, nodes=job.nodes, output=job.output, uid=job.uid)

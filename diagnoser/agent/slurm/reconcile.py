@@ -29,6 +29,10 @@ class SlurmState:
     script: str = ""
     held: str = ""
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return self.job.nodes if self.job else ()
+
 
 def job_id(cluster: str, number: int) -> str:
     """What the service calls a job of this cluster."""

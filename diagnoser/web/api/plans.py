@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from diagnoser.model import Job, PairResult, Plan, PlanState, Step
-from diagnoser.model.errors import NotFound
+from diagnoser.model import Job, PairResult, Plan, PlanReason, PlanState, Step
+from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.planning.transitions import PlanReport
 from diagnoser.ports import PlanFilter
 from diagnoser.recovery import node_check
@@ -91,11 +91,15 @@ class ReportBody(_Body):
     detail: Comment = ""
     drained: tuple[Node, ...] = Field((), max_length=10_000, description="Nodes taken out")
     requeued: Annotated[str, Field(max_length=250)] = Field("", description="Id of the job that runs (again)")
+    refused: Literal["foreign_node", "allocation_unknown", "unproven"] | None = Field(
+        None, description="With `not_reached`: why the executor would not take the plan's nodes out"
+    )
 
     def report(self) -> PlanReport:
         state = PlanState.SENT if self.state == "progress" else PlanState(self.state)
         steps = tuple(step.step() for step in self.steps)
-        return PlanReport(self.token, state, steps, self.detail.replace("\0", ""), self.drained, self.requeued)
+        refused = PlanReason(self.refused) if self.refused else None
+        return PlanReport(self.token, state, steps, self.detail.replace("\0", ""), self.drained, self.requeued, refused)
 
 
 class CheckRequest(_Body):
@@ -187,7 +191,7 @@ async def claim(body: ClaimRequest, request: Request, services: Provided) -> Cla
     cluster, lease = body.cluster or DEFAULT_CLUSTER, services.plans.commands.lease
 
     async def look() -> Plan | None:
-        return await services.store.claim_plan(body.executor, cluster, services.clock(), lease)
+        return await services.plans.claim(body.executor, cluster, services.clock())
 
     plan = await _wait_for(look, body.wait, services.stopping, request.is_disconnected)
     if plan is None or plan.lease is None:
@@ -218,6 +222,9 @@ async def check_next(id: PlanId, body: CheckRequest, services: Provided) -> Chec
     """Starts the check if needed. Repeating the request returns the same answer."""
     plan, now = await find(services, id), services.clock()
     nodes = body.nodes or _nodes_of(await services.store.job(plan.job))
+    outside = set(body.nodes).difference(plan.allocation) if plan.allocation else ()
+    if outside:
+        raise BadInput(f"not nodes of attempt {plan.attempt}: {', '.join(sorted(outside)[:5])}")
     return _round(
         await services.plans.change(id, now, services.plans.commands.check_next(body.token, nodes, now)), services
     )

@@ -1,0 +1,48 @@
+"""What it takes before a node goes: the scheduler gave it to the attempt, and somebody who speaks for it blames it.
+
+Text that a job prints is written by a tenant: it may describe the job, but it moves no machine. The same question is
+asked when a plan is made, when it is claimed, and by the agent before it acts (``agent.executor``).
+"""
+
+from collections.abc import Collection, Iterable
+
+from diagnoser.model import Plan, PlanReason
+
+Objection = tuple[PlanReason, str]
+
+
+def objection(plan: Plan, allocation: Collection[str]) -> Objection | None:
+    """Why the plan may not take its nodes out; None when it may, or names none.
+
+    allocation: the nodes that the scheduler gave the attempt, as known now.
+    """
+    if not plan.nodes:
+        return None
+    if not allocation:
+        return PlanReason.ALLOCATION_UNKNOWN, f"no agent told which nodes launch {plan.attempt} ran on"
+    foreign = [node for node in plan.nodes if node not in allocation]
+    if foreign:
+        listed = ", ".join(foreign)
+        return PlanReason.FOREIGN_NODE, f"the scheduler did not give {listed} to launch {plan.attempt} of {plan.job}"
+    if plan.unproven:
+        listed = ", ".join(plan.unproven)
+        why = f"would cordon {listed}; needs the node's own log or a node check: only the job's text speaks against it"
+        return PlanReason.UNPROVEN, why
+    return None
+
+
+def as_allocated(names: Iterable[str], allocation: Collection[str]) -> tuple[str, ...]:
+    """The names as the scheduler spells them: a log may say ``gpu-017`` for ``gpu-017.cluster.local`` or the reverse.
+    A name that fits no node, or several, stays as it is."""
+    by_short: dict[str, list[str]] = {}
+    for node in allocation:
+        by_short.setdefault(_short(node), []).append(node)
+    return tuple(dict.fromkeys(_spelled(name, allocation, by_short.get(_short(name), [])) for name in names))
+
+
+def _spelled(name: str, allocation: Collection[str], alike: list[str]) -> str:
+    return name if name in allocation or len(alike) != 1 else alike[0]
+
+
+def _short(node: str) -> str:
+    return node if node.replace(".", "").isdecimal() else node.partition(".")[0]

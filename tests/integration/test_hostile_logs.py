@@ -1,0 +1,127 @@
+"""What a job prints moves no machine but its own, and none on its word alone: the whole service, over HTTP, acting."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from diagnoser.app import running
+from diagnoser.config.settings import Settings
+from tests.hostile_logs import OWN, VICTIM, Forgery, forgeries
+
+FORGERIES = tuple(forgeries())
+RANK_MAP = {"0": OWN[0], "1": OWN[1]}
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus."
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """The service as `serve` composes it, in mode act."""
+    settings = Settings(
+        _env_file=None,
+        database_url=f"sqlite:///{tmp_path / 'hostile.db'}",
+        recovery_mode="act",
+        exit_grace_seconds=0.05,
+        exit_grace_after_fatal_seconds=0.05,
+    )
+    async with running(settings, asyncio.Event()) as app:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1:8000/api/v1", timeout=60
+        ) as client:
+            yield client
+
+
+async def fail(client: httpx.AsyncClient, job: str, text: str, *, rank_map: bool = False) -> None:
+    """A job on its own two nodes prints this and fails."""
+    registration: dict[str, Any] = {"id": job, "cluster": "lab", "nodes": OWN} | (
+        {"rank_nodes": RANK_MAP} if rank_map else {}
+    )
+    await checked(client.post("/jobs", json=registration))
+    body = f"step 1 loss 11.2\nstep 2 loss 10.9\n{text}\n"
+    await checked(client.post("/logs", params={"job": job}, content=body, headers={"content-type": "text/plain"}))
+    await checked(client.post(f"/jobs/{job}/events", json={"kind": "exit", "code": 1}))
+
+
+async def checked(request: Any) -> httpx.Response:
+    answer: httpx.Response = await request
+    assert answer.status_code < 300, answer.text
+    return answer
+
+
+async def pages(client: httpx.AsyncClient, path: str, **query: object) -> list[dict[str, Any]]:
+    items, after = list[dict[str, Any]](), ""
+    while True:
+        page = (await checked(client.get(path, params={"limit": 100, "after": after, **query}))).json()
+        items += page["items"]
+        if not page["next"]:
+            return items
+        after = page["next"]
+
+
+async def verdicts(client: httpx.AsyncClient, jobs: int) -> list[dict[str, Any]]:
+    """The current diagnosis of each job, when all have one."""
+    while len(found := await pages(client, "/diagnoses")) < jobs:
+        await asyncio.sleep(0.2)
+    return found
+
+
+async def claims(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+    """All plans that an executor gets."""
+    held = []
+    while (answer := await checked(client.post("/plans/claim", json={"executor": "x", "cluster": "lab"}))).content:
+        held.append(answer.json()["plan"])
+    return held
+
+
+def test_there_are_at_least_two_hundred() -> None:
+    """All of them different, over every rule that may lead to a cordon."""
+    assert len({forgery.text for forgery in FORGERIES}) >= 200
+
+
+@pytest.mark.parametrize("rank_map", [False, True], ids=["no rank map", "rank map"])
+async def test_no_forged_line_takes_a_node_out(service: httpx.AsyncClient, rank_map: bool) -> None:
+    """No plan names a foreign node, none cordons on the job's text alone, and no breaker trips."""
+    for number, forgery in enumerate(FORGERIES):
+        await fail(service, f"forged-{number}", forgery.text, rank_map=rank_map)
+    diagnosed = await verdicts(service, len(FORGERIES))
+    named = [verdict for verdict in diagnosed if any(suspect["node"] == VICTIM for suspect in verdict["nodes"])]
+    assert len(named) > 20, "the forgeries do not even reach a verdict, so they prove nothing"
+    plans = await pages(service, "/plans")
+    assert touching(plans, lambda plan: not set(plan["nodes"]) <= set(OWN)) == []
+    assert touching(plans, lambda plan: plan["action"] == "cordon_and_resubmit" and plan["state"] != "held") == []
+    assert touching(await claims(service), lambda plan: bool(plan["nodes"])) == []
+    breakers = (await checked(service.get("/breakers"))).json()
+    assert [breaker for breaker in breakers if breaker["tripped"]] == []
+
+
+def touching(plans: list[dict[str, Any]], is_wrong: Any) -> list[tuple[str, str, tuple[str, ...]]]:
+    """(forgery, action, nodes) of the plans that are wrong."""
+    return [(_forgery(plan).name, plan["action"], tuple(plan["nodes"])) for plan in plans if is_wrong(plan)]
+
+
+def _forgery(plan: dict[str, Any]) -> Forgery:
+    return FORGERIES[int(plan["job"].removeprefix("forged-"))]
+
+
+async def test_the_nodes_own_log_takes_it_out(service: httpx.AsyncClient) -> None:
+    """The same line, sent as the log of a node of the job, proves the fault: the plan says which line did."""
+    query = {"source": "kernel", "node": OWN[1], "cluster": "lab"}
+    await checked(service.post("/logs", params=query, content=f"{XID}\n", headers={"content-type": "text/plain"}))
+    await fail(service, "honest", "RuntimeError: CUDA error: unspecified launch failure")
+    await verdicts(service, 1)
+    (plan,) = await claims(service)
+    assert (plan["action"], plan["nodes"]) == ("cordon_and_resubmit", [OWN[1]])
+
+
+async def test_a_foreign_nodes_own_log_takes_nothing_out(service: httpx.AsyncClient) -> None:
+    """A real fault of a node that the job never had is none of its business."""
+    query = {"source": "kernel", "node": VICTIM, "cluster": "lab"}
+    await checked(service.post("/logs", params=query, content=f"{XID}\n", headers={"content-type": "text/plain"}))
+    await fail(service, "curious", f"rank 0 on node {VICTIM}\nRuntimeError: CUDA error: unspecified launch failure")
+    (verdict,) = await verdicts(service, 1)
+    assert [suspect for suspect in verdict["nodes"] if suspect["node"] == VICTIM] == []
+    assert touching(await claims(service), lambda plan: bool(plan["nodes"])) == []

@@ -32,9 +32,15 @@ Changes = list[tuple[JobRegistration | LifecycleEvent, JobCheckpoint]]
 
 
 def registration(
-    id: str, cluster: str, name: str, nodes: tuple[str, ...], ranks: Mapping[int, str], labels: Mapping[str, str]
+    id: str,
+    cluster: str,
+    name: str,
+    nodes: tuple[str, ...],
+    ranks: Mapping[int, str],
+    labels: Mapping[str, str],
+    tenant: str,
 ) -> JobRegistration:
-    """ranks: rank -> node, as far as it is known."""
+    """ranks: rank -> node, as far as it is known. tenant: only what no job can choose."""
     return JobRegistration(
         {
             "id": id,
@@ -42,6 +48,7 @@ def registration(
             "name": name[:200],
             "nodes": nodes,
             "rank_nodes": {str(rank): node for rank, node in ranks.items()},
+            "tenant": tenant[:200],
             "labels": {label[:200]: value for label, value in labels.items() if value},
         }
     )

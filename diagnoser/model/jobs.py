@@ -35,7 +35,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training job as registered. An attempt is one launch of it."""
+    """A training job as registered. An attempt is one launch of it.
+
+    tenant: whom the scheduler knows the job to belong to (a user, a namespace), as an agent told; empty when none did.
+    """
 
     id: str
     cluster: str = ""
@@ -44,6 +47,7 @@ class Job:
     rank_nodes: Mapping[int, str] = field(default_factory=dict)
     framework: str = ""
     checkpoint_dir: str = ""
+    tenant: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     created: float = 0.0
 

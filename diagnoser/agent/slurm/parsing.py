@@ -64,6 +64,11 @@ class JobRecord:
         return self.restarts + 1
 
     @property
+    def tenant(self) -> str:
+        """The user alone: where no accounting enforces associations, a job may name any account."""
+        return self.user or (f"uid {self.uid}" if self.uid >= 0 else "")
+
+    @property
     def finished(self) -> bool:
         return self.state in FINISHED
 

@@ -136,7 +136,7 @@ plans = Table(
     Column("body", Text, nullable=False),
     *(Column(name, Text, nullable=False, default="") for name in PLAN_TEXTS),
     *(Column(name, Double, nullable=False, default=0.0) for name in PLAN_TIMES),
-    Column("suspect", Text, nullable=False, server_default=""),  # the first one; replicas of before do not name it
+    Column("suspect", Text),  # the first one; NULL where there is none, and from replicas of the version before
     _of_attempt(),
     Index("plans_attempt", "job", "attempt"),
     Index("plans_id", "id", unique=True),

@@ -10,5 +10,5 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("plans", sa.Column("suspect", sa.Text, nullable=False, server_default=""))
+    op.add_column("plans", sa.Column("suspect", sa.Text))
     op.create_index("plans_suspect", "plans", ["suspect", "created"])

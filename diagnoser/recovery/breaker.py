@@ -55,8 +55,8 @@ def over_tenant_share(
 ) -> str:
     """Why the plan's tenant may not take these nodes out too, "" if it may.
 
-    Asked before ``decide_trip``: a tenant's share is never more than the breaker allows, so that one tenant alone cannot
-    trip it for the others.
+    Asked before ``decide_trip``: a tenant's share is never more than the breaker allows, so that one tenant alone
+    cannot trip it for the others.
     """
     own = [past for past in history.past if past.tenant == plan.tenant]
     for scope, share, window, name in _windows(limits, plan):

@@ -115,8 +115,8 @@ def seen_on(plan: Plan, node: str, past: Iterable[Plan]) -> int:
 
 
 def suspected_by_others(plan: Plan, past: Iterable[Plan], now: float) -> tuple[Plan, ...]:
-    """Plans of the last week in which a job of another tenant has the same first suspect, oldest first; of known tenants
-    only, because nobody can tell two unknown ones apart."""
+    """Plans of the last week in which a job of another tenant has the same first suspect, oldest first. Only of known
+    tenants: nobody can tell two unknown ones apart."""
     if not plan.tenant or not plan.suspects:
         return ()
     return tuple(

@@ -47,9 +47,9 @@ class Job:
     rank_nodes: Mapping[int, str] = field(default_factory=dict)
     framework: str = ""
     checkpoint_dir: str = ""
-    tenant: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     created: float = 0.0
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True, order=True)

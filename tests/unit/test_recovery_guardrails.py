@@ -122,7 +122,7 @@ def test_the_same_failure_at_the_same_step_stops(policy: Policy) -> None:
 @pytest.mark.parametrize("other", [{"family": "new"}, {"family": "new", "tenant": "eve"}])
 def test_a_job_that_calls_itself_something_else_is_the_same_job(policy: Policy, other: dict[str, str]) -> None:
     """A requeue keeps the id: a new name or label makes no new failure of it."""
-    before = done(8, 7200, progress=("step", 900.0), **other)
+    before = replace(done(8, 7200, progress=("step", 900.0)), **other)  # type: ignore[arg-type]
     assert stands(settle(policy, plan(), before))[1:] == (S.HELD, R.SAME_STEP)
 
 

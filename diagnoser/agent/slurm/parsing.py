@@ -112,6 +112,12 @@ def parse_rest_nodes(text: str) -> dict[str, NodeRecord]:
     return {node.name: node for node in nodes}
 
 
+def parse_reservation(text: str) -> tuple[str, ...]:
+    """Its nodes, of ``scontrol -o show reservation``. Raises BadInput."""
+    fields = dict(word.partition("=")[::2] for word in text.split())
+    return expand(fields.get("Nodes", "").removeprefix("(null)"))
+
+
 def expand(hostlist: str) -> tuple[str, ...]:
     """``gpu-[01-03,7],login`` -> all its names, in order. Raises BadInput for what is no list of nodes."""
     names: list[str] = []

@@ -85,8 +85,9 @@ class ApiClient:
     async def report(self, plan: str, report: Mapping[str, Any]) -> None:
         await self._call("POST", f"/plans/{plan}/report", json=report)
 
-    async def check(self, plan: str, token: str) -> dict[str, Any]:
-        return await self._json("POST", f"/plans/{plan}/check/next", json={"token": token})
+    async def check(self, plan: str, token: str, nodes: Sequence[str] = ()) -> dict[str, Any]:
+        """nodes: to be checked, empty for all of the job's."""
+        return await self._json("POST", f"/plans/{plan}/check/next", json={"token": token, "nodes": list(nodes)})
 
     async def checked(self, plan: str, token: str, round: int, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Hands in results; the answer is what ``check`` answers then."""

@@ -38,8 +38,9 @@ def registration(
     nodes: tuple[str, ...],
     ranks: Mapping[int, str],
     labels: Mapping[str, str],
+    tenant: str,
 ) -> JobRegistration:
-    """Of the launch that is known. ranks: rank -> node, as far as it is known."""
+    """Of the launch that is known. ranks: rank -> node, as far as it is known. tenant: only what no job can choose."""
     return JobRegistration(
         {
             "id": known.job,
@@ -48,6 +49,7 @@ def registration(
             "name": name[:200],
             "nodes": nodes,
             "rank_nodes": {str(rank): node for rank, node in ranks.items()},
+            "tenant": tenant[:200],
             "labels": {label[:200]: value for label, value in labels.items() if value},
         }
     )

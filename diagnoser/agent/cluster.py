@@ -66,7 +66,9 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The job is out of the way: its nodes can be checked."""
+    """The job is out of the way: its nodes can be checked. nodes: only these, empty for all."""
+
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ class Executor(Generic[S]):
         if isinstance(held, Done):
             return held
         try:
-            faulty, outcome, finished = await self._check(execution)
+            faulty, outcome, finished = await self._check(execution, held.nodes)
             execution.spec = replace(execution.spec, nodes=faulty)
             end = await self._relaunch(execution)
         finally:
@@ -217,22 +217,25 @@ class Executor(Generic[S]):
             return None
         return UNCLEAR_SECONDS if attempt.code is None else LOOK_SECONDS
 
-    async def _check(self, execution: PlanExecution) -> tuple[tuple[str, ...], str, bool]:
-        """(faulty nodes, what came of it, whether the check came to an end)."""
+    async def _check(self, execution: PlanExecution, only: Collection[str]) -> tuple[tuple[str, ...], str, bool]:
+        """(faulty nodes, what came of it, whether the check came to an end). only: nodes to check, empty for all."""
         if not self.cluster.can_check:
             return (), "the nodes were not checked: this agent was started without --check", False
         claimed = execution.claimed
         plan, token = claimed.plan["id"], claimed.token
         try:
-            answer = await self.client.check(plan, token)
+            answer = await self.client.check(plan, token, sorted(only))
             while "verdict" not in answer:
                 results = await self.cluster.check(execution.spec, answer)
                 await self._report(claimed, "progress", steps=self._steps(results.attempts))
                 answer = await self.client.checked(plan, token, answer["round"], results.results)
+            job = await self.client.job(claimed.plan["job"]) if only else None
         except (BadInput, Denied, Unavailable) as error:
             return (), f"the nodes were not checked: {error}", False
         verdict = answer["verdict"]
-        return tuple(verdict["faulty"]), f"node check: {verdict['reason']}", True
+        left_out = ", ".join(sorted(set(job["nodes"]).difference(only))) if job else ""
+        others = f"; other jobs run on {left_out}, which the check left alone" if left_out else ""
+        return tuple(verdict["faulty"]), f"node check: {verdict['reason']}{others}", True
 
     async def _let_go(self, claimed: ClaimedPlan) -> None:
         """The guardrails may ask a person after a check. If the person refuses, the job that was held runs again

@@ -22,9 +22,10 @@ from diagnoser.model import (
     LearnedState,
     Plan,
     PlanState,
+    ProofKind,
     RuleHit,
 )
-from diagnoser.model.taxonomy import Action, Category, Outcome, category_of
+from diagnoser.model.taxonomy import Category, Outcome, category_of
 from diagnoser.ports import Claim, DiagnosisRecord, PlanFilter, RecoveryStore
 from diagnoser.recovery import retry_history
 from diagnoser.retrieval.incidents import Incidents
@@ -35,6 +36,7 @@ _PLANS = 200
 _ACTED = frozenset({PlanState.SENT, PlanState.REACHED})
 """The executor's last report may come after the end of a short launch."""
 _ENDED = frozenset({Category.NONE, Category.UNKNOWN})
+_PROOFS = frozenset({ProofKind.NODE_LOG, ProofKind.SCHEDULER, ProofKind.QUERY, ProofKind.CHECK})
 
 
 class PlanningStore(ReplayStore, RecoveryStore, Protocol):
@@ -91,11 +93,11 @@ def is_before(plan: Plan, attempt: AttemptKey) -> bool:
 def proves(plan: Plan, claim: Claim, record: DiagnosisRecord) -> bool:
     """Whether the launch after a plan shows that the plan's cause was the right one.
 
-    Only plans that took something away (a node, a stretch of steps) prove anything: a plain new launch may succeed
-    whatever the cause was.
+    Only plans that took nodes out prove anything: a plain new launch may succeed whatever the cause was. And only where
+    a machine vouched for the fault of each: what the job alone said, it can also make come true.
     """
-    acted = plan.drained or plan.action is Action.ROLLBACK_AND_RESUBMIT
-    if not acted or plan.state not in _ACTED:
+    proven = {proof.node for proof in plan.proofs if proof.kind in _PROOFS}
+    if not plan.drained or not proven.issuperset(plan.drained) or plan.state not in _ACTED:
         return False
     verdict = record.diagnosis
     if retry_history.fingerprint(verdict) == plan.fingerprint:

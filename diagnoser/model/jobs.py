@@ -35,7 +35,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training job as registered. An attempt is one launch of it."""
+    """A training job as registered. An attempt is one launch of it.
+
+    tenant: whom the scheduler knows the job to belong to (a user, a namespace), as an agent told; empty when none did.
+    """
 
     id: str
     cluster: str = ""
@@ -46,6 +49,7 @@ class Job:
     checkpoint_dir: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     created: float = 0.0
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True, order=True)

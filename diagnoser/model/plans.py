@@ -214,8 +214,9 @@ class BreakerState:
 class ClusterHistory:
     """What the guardrails look at when they decide on a plan; read under the lock of its cluster.
 
-    past: plans of the cluster's last day, of the same failure, and of the same attempt; oldest first. marks: the last
-    event of each node that has one. fleet: scope -> number of nodes that are known. open: tripped scopes.
+    past: plans of the cluster's last day, those of its last week with the same failure or the same first suspect, and
+    those of the same job; oldest first. marks: the last event of each node that has one. fleet: scope -> number of
+    nodes that are known. open: tripped scopes.
     """
 
     past: tuple[Plan, ...] = ()

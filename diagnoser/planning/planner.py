@@ -109,6 +109,7 @@ class DecisionPlanner:
             cluster=job.cluster or DEFAULT_CLUSTER,
             partition=job.labels.get("partition", ""),
             diagnosis=record.id,
+            tenant=job.tenant,
             family=retry_history.family(job),
             fingerprint=retry_history.fingerprint(record.diagnosis),
             progress=retry_history.progress(record.diagnosis, claim.attempt),

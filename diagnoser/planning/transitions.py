@@ -196,14 +196,17 @@ class PlanCommands:
     def _within_breaker(self, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
         if not plan.nodes or plan.history[-1].state is not PlanState.SENT:
             return TransitionResult(plan)
-        trip = breaker.decide_trip(self.policy.table.breaker.limits(), plan, plan.nodes, history, now)
+        limits, reason = self.policy.table.breaker.limits(), PlanReason.BREAKER
+        over = breaker.over_tenant_share(limits, plan, plan.nodes, history, now)
+        trip = None if over else breaker.decide_trip(limits, plan, plan.nodes, history, now)
         tripped = history.open & set(breaker.scopes(plan))
-        if trip is None and not tripped:
+        if over:
+            reason, why = PlanReason.TENANT_CAP, over
+        elif trip or tripped:
+            why = trip.reason if trip else f"the breaker of {', '.join(sorted(tripped))} is open"
+        else:
             return TransitionResult(plan)
-        why = trip.reason if trip else f"the breaker of {', '.join(sorted(tripped))} is open"
-        paused = plan_states.with_state(
-            plan, PlanState.WAITING, PlanReason.BREAKER, by=plan_states.DIAGNOSER, why=why, now=now
-        )
+        paused = plan_states.with_state(plan, PlanState.WAITING, reason, by=plan_states.DIAGNOSER, why=why, now=now)
         paused = replace(paused, lease=None)
         return TransitionResult(paused, trips=(trip,) if trip else (), messages=self.planner.alert_plan(paused, now))
 

@@ -4,7 +4,7 @@ It counts nodes that plans took out or are about to take out, so that two plans 
 not limit bringing nodes back.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.model import BreakerState, ClusterHistory, NodeActor, NodeEvent, NodeEventKind, Plan, PlanState
@@ -20,7 +20,8 @@ _OUT = frozenset({NodeEventKind.CORDONED, NodeEventKind.DOWN})
 class BreakerLimits:
     """Shares of the known nodes (0..1). least: nodes per window that may be taken out of even the smallest cluster.
 
-    most: nodes per window for even the largest. healthy: share that must stay in service.
+    most: nodes per window for even the largest. healthy: share that must stay in service. tenant: share of these nodes
+    that the jobs of one tenant may take out.
     """
 
     hour: float = 0.02
@@ -28,6 +29,7 @@ class BreakerLimits:
     least: int = 1
     most: int = 20
     healthy: float = 0.5
+    tenant: float = 0.5
 
 
 def scopes(plan: Plan) -> tuple[str, ...]:
@@ -39,15 +41,39 @@ def decide_trip(
 ) -> BreakerState | None:
     """The breaker that trips if ``plan`` takes these nodes out too; None if it may. Breakers that have tripped before
     are not looked at here: see ``ClusterHistory.open``."""
-    for scope in scopes(plan):
-        plans = [past for past in history.past if scope in scopes(past)]
-        for share, window, name in ((limits.hour, HOUR, "hour"), (limits.day, DAY, "day")):
-            out = _nodes_taken(plans, now - window) | set(nodes)
-            allowed = _allowed(limits, share, history.fleet.get(scope, 0))
-            if len(out) > allowed:
-                why = f"{len(out)} nodes would be taken out within one {name}, {allowed} are allowed"
-                return BreakerState(scope, True, now, why)
+    for scope, share, window, name in _windows(limits, plan):
+        out = _nodes_taken([past for past in history.past if scope in scopes(past)], now - window) | set(nodes)
+        allowed = _allowed(limits, share, history.fleet.get(scope, 0))
+        if len(out) > allowed:
+            why = f"{len(out)} nodes would be taken out within one {name}, {allowed} are allowed"
+            return BreakerState(scope, True, now, why)
     return _floor(limits, plan, nodes, history, now)
+
+
+def over_tenant_share(
+    limits: BreakerLimits, plan: Plan, nodes: Collection[str], history: ClusterHistory, now: float
+) -> str:
+    """Why the plan's tenant may not take these nodes out too, "" if it may.
+
+    Asked before ``decide_trip``: a tenant's share is never more than the breaker allows, so that one tenant alone
+    cannot trip it for the others.
+    """
+    own = [past for past in history.past if past.tenant == plan.tenant]
+    for scope, share, window, name in _windows(limits, plan):
+        out = _nodes_taken([past for past in own if scope in scopes(past)], now - window) | set(nodes)
+        allowed = _allowed(limits, share, history.fleet.get(scope, 0))
+        own_share = min(allowed, max(1, int(limits.tenant * allowed)))
+        if len(out) > own_share:
+            whose = f"tenant {plan.tenant}" if plan.tenant else "jobs of no known tenant"
+            return f"{len(out)} nodes would be taken out by {whose} within one {name}, {own_share} are allowed"
+    return ""
+
+
+def _windows(limits: BreakerLimits, plan: Plan) -> Iterator[tuple[str, float, float, str]]:
+    """(scope, share of its nodes, seconds, their name) of every limit that holds for the plan."""
+    for scope in scopes(plan):
+        yield scope, limits.hour, HOUR, "hour"
+        yield scope, limits.day, DAY, "day"
 
 
 def _floor(

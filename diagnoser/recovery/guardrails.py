@@ -111,7 +111,8 @@ def _same_step(plan: Plan, case: _Case) -> Plan | None:
 
 def _retries(plan: Plan, case: _Case) -> Plan | None:
     limit = case.policy.retries(plan.row)
-    spent = retry_history.launches_without_progress(plan, case.earlier)
+    of_job = retry_history.launches_of_job(plan, case.history.past)
+    spent = max(retry_history.launches_without_progress(plan, earlier) for earlier in (case.earlier, of_job))
     if spent < limit:
         return None
     return _held(plan, _R.RETRIES_SPENT, f"launched again {spent} times without progress, {limit} are allowed", case)
@@ -152,6 +153,17 @@ def _requeue_cap(plan: Plan, case: _Case) -> Plan | None:
     )
 
 
+def _tenant_requeue_cap(plan: Plan, case: _Case) -> Plan | None:
+    """Before the cluster's: one tenant's failures must not spend the launches of all."""
+    cap = case.policy.table.ledger.tenant_requeues_per_hour
+    own = (past for past in case.history.past if past.tenant == plan.tenant)
+    count = retry_history.launches_last_hour(own, plan.cluster, case.now)
+    if count < cap:
+        return None
+    whose = f"of tenant {plan.tenant}" if plan.tenant else "of no known tenant"
+    return _waiting(plan, _R.TENANT_CAP, f"{count} launches {whose} within an hour, {cap} are allowed", case.now)
+
+
 _RAILS: tuple[_Rail, ...] = (
     _proven,
     _wrong_eviction,
@@ -159,6 +171,7 @@ _RAILS: tuple[_Rail, ...] = (
     _retries,
     _repeat_eviction,
     _handled_by_person,
+    _tenant_requeue_cap,
     _requeue_cap,
 )
 
@@ -167,10 +180,12 @@ def _within_breaker(plan: Plan, case: _Case) -> tuple[Plan, BreakerState | None]
     """Only a plan that would act by itself is stopped: one that waits for a person still needs approval anyway."""
     if plan.action not in CORDONS or plan.state is not PlanState.SENT:
         return plan, None
+    limits = case.policy.table.breaker.limits()
+    if over := breaker.over_tenant_share(limits, plan, plan.nodes, case.history, case.now):
+        return _waiting(plan, _R.TENANT_CAP, over, case.now), None
     tripped = case.history.open & set(breaker.scopes(plan))
     if tripped:
         return _waiting(plan, _R.BREAKER, f"the breaker of {', '.join(sorted(tripped))} is open", case.now), None
-    limits = case.policy.table.breaker.limits()
     trip = breaker.decide_trip(limits, plan, plan.nodes, case.history, case.now) if plan.nodes else None
     return (_waiting(plan, _R.BREAKER, trip.reason, case.now), trip) if trip else (plan, None)
 

@@ -54,6 +54,7 @@ class RetryPolicy(StrictModel):
 
     node_evictions: Annotated[int, Field(ge=1)] = 2
     requeues_per_hour: Annotated[int, Field(ge=1)] = 30
+    tenant_requeues_per_hour: Annotated[int, Field(ge=1)] = 10
     wrong_eviction_minutes: _Minutes = 30
     person_hours: Annotated[float, Field(ge=0)] = 24
 
@@ -66,9 +67,12 @@ class BreakerPolicy(StrictModel):
     least: Annotated[int, Field(ge=0)] = 1
     most: Annotated[int, Field(ge=0)] = 20
     healthy_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    tenant_share: _Share = 0.5
 
     def limits(self) -> BreakerLimits:
-        return BreakerLimits(self.share_per_hour, self.share_per_day, self.least, self.most, self.healthy_share)
+        return BreakerLimits(
+            self.share_per_hour, self.share_per_day, self.least, self.most, self.healthy_share, self.tenant_share
+        )
 
 
 class NodeCheckPolicy(StrictModel):

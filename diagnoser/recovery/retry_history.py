@@ -1,4 +1,9 @@
-"""Retry history: earlier launches of a job family that failed in the same way, and how far each came."""
+"""Retry history: earlier launches of a job family that failed in the same way, and how far each came.
+
+A job chooses its name, its labels and what it prints, and with them its family and its fingerprint. It does not choose
+its tenant or its id, which come from the scheduler and stay through a requeue: what one tenant's jobs did counts
+against that tenant, and launches under one id count together whatever they call themselves.
+"""
 
 import hashlib
 import re
@@ -8,6 +13,8 @@ from diagnoser.model import Attempt, Diagnosis, EventKind, Job, Plan, PlanState
 from diagnoser.recovery.plan_states import ACTING
 
 HOUR = 3600.0
+SUSPICION_SECONDS = 7 * 24 * HOUR
+"""How long the suspicion of one tenant's job counts for those of others."""
 STEP, CHECKPOINT, SECONDS, LINES = "step", "checkpoint", "seconds", "lines"
 EXACT = frozenset({STEP, CHECKPOINT})
 FURTHER = 1.5
@@ -60,24 +67,38 @@ def same_step(now: Plan, before: Plan) -> bool:
 
 
 def failures(plan: Plan, past: Iterable[Plan]) -> list[Plan]:
-    """Earlier launches of the family that failed in the same way, oldest first."""
+    """Earlier launches of the job, and of its tenant's family, that failed in the same way, oldest first."""
     return [
         old
         for old in past
-        if (old.family, old.fingerprint) == (plan.family, plan.fingerprint)
-        and old.state is not PlanState.SUPERSEDED
-        and (old.job, old.attempt) != (plan.job, plan.attempt)
+        if old.fingerprint == plan.fingerprint
+        and (old.job == plan.job or (old.tenant, old.family) == (plan.tenant, plan.family))
+        and _counts_for(plan, old)
     ]
 
 
+def launches_of_job(plan: Plan, past: Iterable[Plan]) -> list[Plan]:
+    """Earlier launches under the same id, whatever they failed of, oldest first."""
+    return [old for old in past if old.job == plan.job and _counts_for(plan, old)]
+
+
+def _counts_for(plan: Plan, old: Plan) -> bool:
+    """Whether it is about another failure than the plan, and still stands."""
+    return old.state is not PlanState.SUPERSEDED and (old.job, old.attempt) != (plan.job, plan.attempt)
+
+
 def launches_without_progress(plan: Plan, earlier: Sequence[Plan]) -> int:
-    """How often the job was launched again after this failure without getting any further."""
-    count, later = 0, plan
+    """How often the job was launched again after this failure without getting any further.
+
+    A launch that died before its first step is measured by time: it hides no progress between those around it.
+    """
+    count, reached = 0, dict([plan.progress])
     for previous in reversed(earlier):
-        if went_on(later, previous):
+        measure, value = previous.progress
+        if measure in reached and further((measure, reached[measure]), previous.progress):
             break
         count += previous.state in ACTING
-        later = previous
+        reached[measure] = value
     return count
 
 
@@ -87,9 +108,26 @@ def evictions(plan: Plan, node: str, past: Iterable[Plan]) -> int:
 
 
 def seen_on(plan: Plan, node: str, past: Iterable[Plan]) -> int:
-    """How often this failure was first suspected on this node before, in any family."""
-    alike = (old for old in past if old.fingerprint == plan.fingerprint and old.state is not PlanState.SUPERSEDED)
-    return sum(old.suspects[:1] == (node,) and (old.job, old.attempt) != (plan.job, plan.attempt) for old in alike)
+    """How often this failure was first suspected on this node before, in any family. What another tenant's jobs printed
+    counts only where something proves it."""
+    alike = (old for old in past if old.fingerprint == plan.fingerprint and _counts_for(plan, old))
+    return sum(old.suspects[:1] == (node,) and (old.tenant == plan.tenant or bool(old.proofs)) for old in alike)
+
+
+def suspected_by_others(plan: Plan, past: Iterable[Plan], now: float) -> tuple[Plan, ...]:
+    """Plans of the last week in which a job of another tenant has the same first suspect, oldest first. Only of known
+    tenants: nobody can tell two unknown ones apart."""
+    if not plan.tenant or not plan.suspects:
+        return ()
+    return tuple(
+        old
+        for old in past
+        if old.cluster == plan.cluster
+        and old.tenant not in ("", plan.tenant)
+        and old.suspects[:1] == plan.suspects[:1]
+        and old.created > now - SUSPICION_SECONDS
+        and _counts_for(plan, old)
+    )
 
 
 def launches_last_hour(past: Iterable[Plan], cluster: str, now: float) -> int:

@@ -19,6 +19,7 @@ from diagnoser.model import (
     NodeEvent,
     NodeEventKind,
     Plan,
+    PlanLease,
     PlanState,
     TransitionResult,
 )
@@ -158,6 +159,52 @@ async def test_a_situation_holds_what_the_rails_look_at(store: Store) -> None:
     assert [one.id for one in found.past] == ["plan-x"]
     assert (list(found.marks), found.open) == (["n1"], frozenset({"east:gpu"}))
     assert found.fleet == {"east": 4, "east:gpu": 2}
+
+
+async def history_of(store: Store, new: Plan, now: float) -> list[str]:
+    """Ids of the earlier plans that a decision about this one sees, at that time."""
+    seen: list[str] = []
+
+    def rule(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
+        seen.extend(past.id for past in situation.past)
+        return TransitionResult(given)
+
+    await store.append([append(AttemptKey(new.job), fatal=True)])
+    (claim,) = [one for one in await claimed(store) if one.attempt.key.job == new.job]
+    await store.save_diagnosis(claim, record(f"d-{new.id}", claim, created=now), new, [], rule)
+    return seen
+
+
+async def test_a_history_holds_a_week_of_suspicions_of_the_same_node(store: Store) -> None:
+    """Also of other failures; the first suspect counts, in the same cluster."""
+    day = 86_400.0
+    await put(
+        store,
+        acting("long-ago", fingerprint="f1", suspects=("n1",)),
+        replace(acting("same", fingerprint="f2", suspects=("n1", "n2")), created=NOW + 2 * day),
+        replace(acting("second", fingerprint="f3", suspects=("n2", "n1")), created=NOW + 2 * day),
+        replace(acting("west", fingerprint="f4", suspects=("n1",)), created=NOW + 2 * day, cluster="west"),
+        replace(acting("nobody", fingerprint="f5"), created=NOW + 2 * day),
+    )
+    now = NOW + 7.5 * day
+    assert await history_of(store, acting("new", fingerprint="f", suspects=("n1",)), now) == ["plan-same"]
+    assert await history_of(store, acting("none", fingerprint="f"), now) == []
+
+
+async def test_a_flood_of_advice_hides_nothing_that_acted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is more than a decision can look at, what was sent and what was claimed stay in sight, in order."""
+    monkeypatch.setattr("diagnoser.adapters.sql.plans.PAST_LIMIT", 3)
+    lease = PlanLease("x", "t", NOW)
+    await put(
+        store,
+        acting("sent"),
+        replace(acting("expired", drained=("n1",)), state=PlanState.EXPIRED, lease=lease, created=NOW + 1),
+        *(
+            replace(acting(f"advice-{number}"), state=PlanState.ADVISED, created=NOW + 2 + number)
+            for number in range(6)
+        ),
+    )
+    assert await history_of(store, acting("new"), NOW + 60) == ["plan-sent", "plan-expired", "plan-advice-5"]
 
 
 async def test_a_save_that_fails_leaves_no_plan(store: Store) -> None:

@@ -190,7 +190,7 @@ class MemorySource:
         if job.attempt > known.attempt:
             known = JobCheckpoint(known.job, job.attempt, earlier_nodes=known.all_nodes)
         if not known.started:
-            changes.append((registration(known, "lab", job.name, job.nodes, {}, {}), known))
+            changes.append((registration(known, "lab", job.name, job.nodes, {}, {}, "ida"), known))
             known = replace(known, started=True, nodes=job.nodes)
             changes.append((LifecycleEvent(job.attempt, {"kind": "started", "attempt": job.attempt}), known))
         if job.state == "failed" and not known.ended:

@@ -43,6 +43,7 @@ def test_pods_that_run_are_registered_and_started_once() -> None:
     assert isinstance(first, JobRegistration)
     assert first.body["rank_nodes"] == {"0": "n1", "1": "n2"}
     assert first.body["labels"] == {"family": "llama", "namespace": "train", "kind": "job", "uid": "u1"}
+    assert first.body["tenant"] == "train"
     assert second == LifecycleEvent(1, {"kind": "started", "attempt": 1, "time": 101.0})
     assert diff(view(ONE, TWO), after) == (after, [])
 

@@ -16,8 +16,10 @@ from diagnoser.model import (
     FeedbackVerdict,
     HitVerdict,
     Job,
+    NodeProof,
     Plan,
     PlanState,
+    ProofKind,
     TransitionResult,
 )
 from diagnoser.model.taxonomy import Action, FailureType, Outcome
@@ -26,8 +28,14 @@ from diagnoser.recovery import retry_history
 from tests.contract.records import diagnosis, plan
 from tests.rule_learning import NOW, STEPS, Site, site
 
+PROOF = NodeProof("gpu-004", ProofKind.NODE_LOG, "NVRM: Xid (PCI:0000:3b:00): 79")
 REACHED = replace(
-    plan(), state=PlanState.REACHED, drained=("gpu-004",), fingerprint="another", progress=("step", 100.0)
+    plan(),
+    state=PlanState.REACHED,
+    drained=("gpu-004",),
+    fingerprint="another",
+    progress=("step", 100.0),
+    proofs=(PROOF,),
 )
 KEY = AttemptKey("llama-70b", 2)
 
@@ -47,14 +55,19 @@ def claim(step: int | None, outcome: Outcome = Outcome.FAILED) -> tuple[Claim, D
         ({"state": PlanState.SENT}, 101, True),
         ({"state": PlanState.NOT_REACHED}, 101, False),
         ({"state": PlanState.ADVISED}, 101, False),
-        ({"drained": (), "action": Action.ROLLBACK_AND_RESUBMIT}, 101, True),
+        ({"drained": (), "action": Action.ROLLBACK_AND_RESUBMIT}, 101, False),
         ({"progress": ("seconds", 10.0)}, 101, False),
+        ({"proofs": ()}, 101, False),
+        ({"proofs": (replace(PROOF, kind=ProofKind.PERSON, by="maria"),)}, 101, False),
+        ({"proofs": (replace(PROOF, kind=ProofKind.CHECK),)}, 101, True),
+        ({"drained": ("gpu-004", "gpu-005")}, 101, False),
     ],
 )
 def test_a_cause_is_proven_when_acting_on_it_brought_the_job_further(
     changes: dict[str, object], step: int | None, proven: bool
 ) -> None:
-    """Something was taken away for it, and the next launch passed the point of failure by the same measure."""
+    """Nodes were taken out for it, each with a proof that no job can print, and the next launch passed the point of
+    failure by the same measure."""
     assert shadow_evaluation.proves(replace(REACHED, **changes), *claim(step)) is proven  # type: ignore[arg-type]
 
 
@@ -81,15 +94,15 @@ async def here(tmp_path: Path) -> AsyncIterator[Site]:
         yield made
 
 
-async def recovered(here: Site) -> DiagnosisRecord:
-    """An ECC error, its node drained, the plan reached."""
+async def recovered(here: Site, *proofs: NodeProof) -> DiagnosisRecord:
+    """An ECC error, its node drained with these proofs, the plan reached."""
     ecc = "[rank5]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered on gpu-017"
     first = await here.run("ecc", [*STEPS, ecc])
     assert first.diagnosis.type is FailureType.ECC_ERROR and first.plan is not None
 
     def reach(known: Plan | None, situation: ClusterHistory) -> TransitionResult:
         assert known is not None
-        return TransitionResult(replace(known, state=PlanState.REACHED, drained=("gpu-017",)))
+        return TransitionResult(replace(known, state=PlanState.REACHED, drained=("gpu-017",), proofs=proofs))
 
     await here.store.change_plan(first.plan.id, NOW, reach)
     return first
@@ -97,7 +110,7 @@ async def recovered(here: Site) -> DiagnosisRecord:
 
 async def test_a_recovery_that_worked_confirms_the_cause(here: Site) -> None:
     """The next attempt completes: the incident is there, by the recovery, and is not written twice."""
-    first = await recovered(here)
+    first = await recovered(here, replace(PROOF, node="gpu-017"))
     await here.run("ecc", [*STEPS, *STEPS, "training completed"], code=0, attempt=2)
     (incident,) = await here.store.incidents(0.0, "", 5)
     assert (incident.diagnosis, incident.type) == (first.id, FailureType.ECC_ERROR)
@@ -105,9 +118,16 @@ async def test_a_recovery_that_worked_confirms_the_cause(here: Site) -> None:
     assert not await here.incidents.confirm(first, "recovery: again", NOW)
 
 
+async def test_a_recovery_from_what_only_the_job_said_confirms_nothing(here: Site) -> None:
+    """A job could print an error, and then complete."""
+    await recovered(here)
+    await here.run("ecc", [*STEPS, *STEPS, "training completed"], code=0, attempt=2)
+    assert await here.store.incidents(0.0, "", 5) == []
+
+
 async def test_a_persons_word_is_not_overruled_by_a_recovery(here: Site) -> None:
     """Somebody named another cause: it stays."""
-    first = await recovered(here)
+    first = await recovered(here, replace(PROOF, node="gpu-017"))
     await here.say(first, FailureType.GPU_LOST)
     await here.run("ecc", [*STEPS, *STEPS, "training completed"], code=0, attempt=2)
     (incident,) = await here.store.incidents(0.0, "", 5)

@@ -1,8 +1,13 @@
 """The rails: retry ledger, people's own acts, the breaker, and two diagnoses for one failure."""
 
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from diagnoser.adapters.files import bundled, text
 from diagnoser.model import (
@@ -13,10 +18,12 @@ from diagnoser.model import (
     NodeCheck,
     NodeEvent,
     NodeEventKind,
+    NodeProof,
     Plan,
     PlanChange,
     PlanReason,
     PlanState,
+    ProofKind,
 )
 from diagnoser.model.taxonomy import Action
 from diagnoser.recovery import breaker, guardrails
@@ -29,9 +36,14 @@ from tests.proofs import proven
 R, S = PlanReason, PlanState
 
 
-@pytest.fixture(scope="module")
-def policy() -> Policy:
+@cache
+def shipped_policy() -> Policy:
     return load("policy.yaml", text(bundled("rules") / "policy.yaml"))
+
+
+@pytest.fixture
+def policy() -> Policy:
+    return shipped_policy()
 
 
 def plan(
@@ -106,7 +118,20 @@ def test_the_same_failure_at_the_same_step_stops(policy: Policy) -> None:
     assert stands(settle(policy, plan(), before))[1:] == (S.HELD, R.SAME_STEP)
     assert settle(policy, plan(), replace(before, progress=("step", 899.0))).state is S.SENT
     assert settle(policy, plan(), replace(before, fingerprint="other")).state is S.SENT
-    assert settle(policy, plan(), replace(before, family="other")).state is S.SENT
+    assert settle(policy, plan(), replace(before, job="k", family="other")).state is S.SENT
+
+
+@pytest.mark.parametrize("other", [{"family": "new"}, {"family": "new", "tenant": "eve"}])
+def test_a_job_that_calls_itself_something_else_is_the_same_job(policy: Policy, other: dict[str, str]) -> None:
+    """A requeue keeps the id: a new name or label makes no new failure of it."""
+    before = replace(done(8, 7200, progress=("step", 900.0)), **other)  # type: ignore[arg-type]
+    assert stands(settle(policy, plan(), before))[1:] == (S.HELD, R.SAME_STEP)
+
+
+def test_what_another_tenant_calls_its_jobs_is_no_history_of_ours(policy: Policy) -> None:
+    """Its jobs have our name and print our failure at our step: ours is launched again all the same."""
+    theirs = [done(n, 7200.0 - n, job=f"k{n}", tenant="eve", progress=("step", 900.0)) for n in range(1, 9)]
+    assert settle(policy, plan(tenant="ida"), *theirs).state is S.SENT
 
 
 def test_equal_elapsed_times_are_not_the_same_step(policy: Policy) -> None:
@@ -120,6 +145,18 @@ def test_retries_without_progress_are_spent(policy: Policy) -> None:
     past = [done(n, 7200.0 - n, progress=("seconds", 60.0 + n)) for n in range(1, 4)]
     assert stands(settle(policy, plan(progress=("seconds", 65.0)), *past))[1:] == (S.HELD, R.RETRIES_SPENT)
     assert settle(policy, plan(progress=("seconds", 65.0)), *past[:2]).state is S.SENT
+
+
+def test_retries_count_launches_under_one_id_whatever_they_print(policy: Policy) -> None:
+    """Another name, label and message at each launch: the scheduler knows it as one job."""
+    past = [
+        done(n, 7200.0 - n, progress=("seconds", 60.0), family=f"name-{n}", fingerprint=f"text-{n}")
+        for n in range(1, 4)
+    ]
+    assert stands(settle(policy, plan(progress=("seconds", 65.0)), *past))[1:] == (S.HELD, R.RETRIES_SPENT)
+    assert settle(policy, plan(progress=("seconds", 65.0)), *past[:2]).state is S.SENT
+    resubmitted = [replace(old, job=f"j{n}") for n, old in enumerate(past)]
+    assert settle(policy, plan(progress=("seconds", 65.0)), *resubmitted).state is S.SENT
 
 
 def test_progress_past_the_last_failure_resets_the_retries(policy: Policy) -> None:
@@ -181,9 +218,19 @@ def test_a_resubmit_on_the_same_suspect_again_becomes_a_check(policy: Policy) ->
 
 def test_launches_an_hour_are_capped(policy: Policy) -> None:
     """Whatever fails so often on one cluster, a person looks at it first."""
-    past = [done(n, 60.0, fingerprint=f"f{n}", job=f"j{n}") for n in range(30)]
+    past = [done(n, 60.0, fingerprint=f"f{n}", job=f"j{n}", tenant=f"t{n % 5}") for n in range(30)]
     assert stands(settle(policy, plan(), *past))[1:] == (S.WAITING, R.REQUEUE_CAP)
     assert settle(policy, plan(), *past[1:]).state is S.SENT
+
+
+@pytest.mark.parametrize("tenant", ["eve", ""])
+def test_launches_an_hour_are_capped_for_each_tenant(policy: Policy, tenant: str) -> None:
+    """Under new ids and names each time; jobs of no known tenant are one tenant; the others launch on."""
+    past = [done(n, 60.0, fingerprint=f"f{n}", family=f"new{n}", job=f"j{n}", tenant=tenant) for n in range(10)]
+    assert stands(settle(policy, plan(tenant=tenant), *past))[1:] == (S.WAITING, R.TENANT_CAP)
+    assert settle(policy, plan(tenant=tenant), *past[1:]).state is S.SENT
+    assert settle(policy, plan(tenant="ida"), *past).state is S.SENT
+    assert settle(policy, plan(tenant=tenant, cluster="west"), *past).state is S.SENT
 
 
 def test_a_cool_down_delays_the_next_launch(policy: Policy) -> None:
@@ -217,7 +264,7 @@ def test_a_node_that_a_person_brought_back_is_left_alone(policy: Policy) -> None
 
 def test_the_breaker_trips_and_then_asks(policy: Policy) -> None:
     """A small cluster may lose one node an hour; the second trips it, and an open one asks without tripping again."""
-    taken = replace(done(8, 600, fingerprint="x", drained=("n7",)), job="other")
+    taken = replace(done(8, 600, fingerprint="x", drained=("n7",)), job="other", tenant="ida")
     situation = ClusterHistory(past=(taken,), fleet={"east": 10})
     ruling = guardrails.apply_guardrails(policy, plan(), situation, NOW)
     assert ruling.plan is not None and stands(ruling.plan)[1:] == (S.WAITING, R.BREAKER)
@@ -227,6 +274,115 @@ def test_the_breaker_trips_and_then_asks(policy: Policy) -> None:
     )
     assert asked.plan is not None and stands(asked.plan)[1:] == (S.WAITING, R.BREAKER)
     assert asked.trips == ()
+
+
+@pytest.mark.parametrize(("fleet", "allowed"), [(0, 1), (10, 1), (150, 1), (200, 2), (1000, 10), (100_000, 10)])
+def test_evictions_have_a_cap_for_each_tenant(policy: Policy, fleet: int, allowed: int) -> None:
+    """Half of what the breaker allows an hour, at least one node: the next plan waits, the breaker stays as it is, and
+    another tenant's may go."""
+    past = [
+        replace(done(n, 7000, fingerprint=f"f{n}", drained=(f"d{n}",)), job=f"j{n}", tenant="eve", family="x")
+        for n in range(1, 30)
+    ]
+    recent = [replace(old, history=(PlanChange(NOW - 60, S.REACHED, "slurm", ""),)) for old in past]
+    history = ClusterHistory(past=tuple(recent[:allowed]), fleet={"east": fleet})
+    ruling = guardrails.apply_guardrails(policy, plan(tenant="eve"), history, NOW)
+    assert ruling.plan is not None and stands(ruling.plan)[1:] == (S.WAITING, R.TENANT_CAP)
+    assert f"{allowed} are allowed" in ruling.plan.history[-1].why and ruling.trips == ()
+    history = replace(history, past=history.past[1:])
+    assert settle(policy, plan(tenant="eve"), *history.past, fleet=history.fleet).reason == R.ACT
+    theirs = guardrails.apply_guardrails(policy, plan(tenant="ida"), history, NOW)
+    assert theirs.plan is not None and (theirs.plan.reason, theirs.trips) == (R.ACT, ())
+
+
+def test_a_site_that_lets_no_node_go_asks_the_tenant_first() -> None:
+    """A tenant's share is never more than the breaker allows."""
+    limits = BreakerLimits(least=0, most=0)
+    assert "0 are allowed" in breaker.over_tenant_share(limits, plan(), ("n1",), ClusterHistory(), NOW)
+
+
+def test_suspicions_of_another_tenant_count_where_something_proves_them(policy: Policy) -> None:
+    """What its jobs print does not turn our launch into a check of nodes."""
+    past = [replace(done(n, 9000.0 * n), job=f"k{n}", tenant="eve", suspects=("n1",)) for n in (1, 2, 3)]
+    new = plan(action=Action.RESUBMIT, tenant="ida")
+    assert stands(settle(policy, new, *past)) == ("resubmit", S.SENT, R.ACT)
+    proof = NodeProof("n1", ProofKind.NODE_LOG, "NVRM: Xid 79")
+    proven = [replace(old, proofs=(proof,)) for old in past]
+    assert stands(settle(policy, new, *proven)) == ("check_and_resubmit", S.SENT, R.NODE_AGAIN)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A plan to be decided on. minute: when. again: whether its job looks like the tenant's one before."""
+
+    minute: int
+    tenant: str
+    action: Action
+    again: bool
+
+
+def failures_of(tenant: str, count: int) -> st.SearchStrategy[list[Failure]]:
+    actions = st.sampled_from([Action.CORDON_AND_RESUBMIT, Action.RESUBMIT])
+    one = st.builds(Failure, st.integers(0, 180), st.just(tenant), actions, st.booleans())
+    return st.lists(one, max_size=count)
+
+
+def decided(policy: Policy, failures: Sequence[Failure], fleet: int) -> dict[Failure, list[tuple[str, str, bool]]]:
+    """(state, reason, whether a breaker tripped) of each. A plan that is sent ends at once, its nodes taken out.
+
+    A cordon names a node of the tenant's own; a job prints any node, here one that the others suspect too.
+    """
+    history, outcomes = ClusterHistory(fleet={"east": fleet}), defaultdict[Failure, list[tuple[str, str, bool]]](list)
+    for number, failure in enumerate(sorted(failures, key=lambda failure: failure.minute)):
+        now, cordons = NOW + 60.0 * failure.minute, failure.action is Action.CORDON_AND_RESUBMIT
+        nodes = (f"{failure.tenant}-{number}",) if cordons else ()
+        made = replace(
+            plan(1, action=failure.action, created=now, expires=now + 3600, tenant=failure.tenant, nodes=nodes),
+            id=f"p{number}",
+            key=f"k{number}",
+            job=f"{failure.tenant}-{number}",
+            family="llm" if failure.again else f"llm-{number}",
+            fingerprint="f" if failure.again else f"f-{number}",
+            progress=("step", 100.0 + number),
+            suspects=nodes or ("n1",),
+        )
+        ruling = guardrails.apply_guardrails(policy, made, history, now)
+        settled = ruling.plan
+        assert settled is not None
+        outcomes[failure].append((settled.state.value, settled.reason, bool(ruling.trips)))
+        if settled.state is S.SENT:
+            settled = replace(settled, state=S.REACHED, drained=settled.nodes)
+        marks = {name: NodeEvent("east", name, NodeEventKind.CORDONED, NodeActor.DIAGNOSER, now) for name in nodes}
+        history = replace(
+            history,
+            past=(*history.past, settled),
+            marks={**history.marks, **(marks if settled.drained else {})},
+            open=history.open | {state.scope for state in ruling.trips},
+        )
+    return outcomes
+
+
+@given(failures_of("eve", 60), st.sampled_from([0, 1, 2, 10, 300, 1000, 5000]))
+def test_one_tenant_alone_never_trips_the_breaker(failures: list[Failure], fleet: int) -> None:
+    """However many of its jobs fail, as whatever, and however large the cluster is."""
+    outcomes = decided(shipped_policy(), failures, fleet)
+    assert not any(tripped for found in outcomes.values() for _, _, tripped in found)
+
+
+@given(failures_of("eve", 60), failures_of("ida", 12))
+def test_a_tenant_beyond_its_cap_changes_nothing_for_the_others(eve: list[Failure], ida: list[Failure]) -> None:
+    """Ida's plans come out as if Eve's jobs, which have the names and failures of Ida's, had never run."""
+    both, alone = decided(shipped_policy(), [*eve, *ida], 2000), decided(shipped_policy(), ida, 2000)
+    assert {failure: both[failure] for failure in ida} == alone
+
+
+def test_25_hostile_jobs_spend_what_is_their_tenants(policy: Policy) -> None:
+    """At once, each with a node of its own and a name of its own: 10 launches go, no breaker trips, the rest waits."""
+    eve = [Failure(minute, "eve", Action.CORDON_AND_RESUBMIT, False) for minute in range(25)]
+    stood = Counter(reason for found in decided(policy, eve, 1000).values() for _, reason, _ in found)
+    assert stood == {R.ACT: 10, R.TENANT_CAP: 15}
+    small = Counter(reason for found in decided(policy, eve, 10).values() for _, reason, _ in found)
+    assert small == {R.ACT: 1, R.TENANT_CAP: 24}
 
 
 def test_the_breaker_does_not_stop_a_launch_that_takes_nothing_out(policy: Policy) -> None:

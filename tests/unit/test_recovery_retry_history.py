@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from diagnoser.model import Attempt, AttemptKey, Compression, Event, EventKind, Job
+from diagnoser.model import Attempt, AttemptKey, Compression, Event, EventKind, Job, Plan, PlanState
 from diagnoser.recovery import retry_history
+from tests.contract.records import plan
 from tests.serving import ECC
 
 ATTEMPT = Attempt(AttemptKey("j", 1), 1000.0, last_line=1500.0)
@@ -41,6 +42,45 @@ def test_what_varies_by_itself_must_be_clearly_more(
 ) -> None:
     """Steps and checkpoints are exact; time and volume are not, and different measures cannot be compared."""
     assert retry_history.further(now, before) == further
+
+
+def failed(attempt: int) -> Plan:
+    """A plan for a launch, carried out."""
+    made = replace(plan(AttemptKey("j", attempt)), cluster="east", tenant="ida", suspects=("n1", "n2"))
+    return replace(made, state=PlanState.REACHED, created=1.0)
+
+
+def test_a_launch_without_a_step_hides_no_progress() -> None:
+    """It died before its first one: those around it show that the training goes on."""
+    launches = [("step", 100.0), ("seconds", 9.0), ("step", 200.0), ("seconds", 9.0)]
+    earlier = [replace(failed(number), progress=progress) for number, progress in enumerate(launches)]
+    assert retry_history.launches_without_progress(replace(failed(9), progress=("step", 300.0)), earlier) == 1
+    assert retry_history.launches_without_progress(replace(failed(9), progress=("step", 200.0)), earlier) == 3
+
+
+@pytest.mark.parametrize(
+    ("other", "counts"),
+    [
+        ({}, True),
+        ({"state": PlanState.REFUSED}, True),
+        ({"state": PlanState.SUPERSEDED}, False),
+        ({"tenant": "ida"}, False),
+        ({"tenant": ""}, False),
+        ({"cluster": "west"}, False),
+        ({"suspects": ("n2", "n1")}, False),
+        ({"suspects": ()}, False),
+        ({"created": 0.0}, False),
+        ({"job": "j9", "attempt": 9}, False),
+    ],
+)
+def test_another_tenants_suspicion_is_of_the_same_node_within_a_week(other: dict[str, object], counts: bool) -> None:
+    """First suspects only, in one cluster, of plans that stand."""
+    week = retry_history.SUSPICION_SECONDS
+    ours = replace(failed(9), job="j9", tenant="ida")
+    theirs = replace(replace(failed(1), tenant="eve", job="j1"), **other)  # type: ignore[arg-type]
+    assert retry_history.suspected_by_others(ours, [theirs], week) == ((theirs,) if counts else ())
+    for unknown in (replace(ours, tenant=""), replace(ours, suspects=())):
+        assert retry_history.suspected_by_others(unknown, [theirs], week) == ()
 
 
 def test_launches_of_one_training_are_one_family() -> None:

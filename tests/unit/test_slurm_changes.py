@@ -1,6 +1,7 @@
 """What is new about a job of Slurm since the last look."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -34,8 +35,24 @@ def test_a_job_that_runs_is_registered_and_started_once() -> None:
     assert isinstance(told[0], JobRegistration)
     assert told[0].body["rank_nodes"] == {"0": "n1", "1": "n2"}
     assert told[0].body["labels"] == {"slurm_job": "7", "user": "ida"}
+    assert told[0].body["tenant"] == "ida"
     assert told[1] == LifecycleEvent(1, {"kind": "started", "attempt": 1, "time": 100.0})
     assert diff(RUNS, after)[1] == []
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"labels": {"account": "free", "user": "ida", "tenant": "ida"}},
+        {"name": "ida", "comment": "tenant=ida"},
+        {"user": "", "uid": 1002},
+    ],
+)
+def test_a_job_cannot_choose_its_tenant(chosen: dict[str, Any]) -> None:
+    """Without accounting Slurm takes any account at submission: it stays a label. The user is the submitter's."""
+    told = diff(replace(RUNS, **{"user": "eve", **chosen}))[1][0]
+    assert isinstance(told, JobRegistration)
+    assert told.body["tenant"] == (chosen.get("user", "eve") or "uid 1002")
 
 
 @pytest.mark.parametrize(

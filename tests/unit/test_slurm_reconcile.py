@@ -125,12 +125,35 @@ def test_a_check_holds_the_job_and_keeps_its_nodes() -> None:
     """Reserve, requeue and hold, check, release; a reservation that is refused does not stop it."""
     reserve = held(FAILED)
     assert isinstance(reserve, Run)
-    assert {"nodes=n1,n2", "users=slurm", "flags=ignore_jobs"} < set(reserve.command.words)
+    assert {"nodes=n1,n2", "users=slurm"} < set(reserve.command.words)
     assert held(FAILED, CommandAttempt(reserve.command, 1)) == Run(HOLD)
     waiting = replace(AGAIN, held=True)
     assert held(waiting) == Held()
     assert relaunched(waiting, spec=CHECK) == Run(scontrol("release", "7"))
     assert isinstance(relaunched(AGAIN, CommandAttempt(HOLD, 0), spec=CHECK), Done)
+
+
+def test_nodes_on_which_other_jobs_run_are_not_reserved() -> None:
+    """Slurm itself refuses a node that another job got meanwhile, unless the failed job still runs: then our own look
+    counts, before and after. What is reserved is what is checked."""
+
+    def held_beside(job: JobRecord, busy: str, *attempts: CommandAttempt, reserved: tuple[str, ...] = ()) -> NextStep:
+        state = SlurmState(job, None, "slurm", busy=frozenset(busy.split()), reserved=reserved)
+        return reconcile.hold(CHECK, state, Attempts(attempts))
+
+    shared = held_beside(FAILED, "n2 n9")
+    assert isinstance(shared, Run)
+    assert "nodes=n1" in shared.command.words and "flags=ignore_jobs" not in shared.command.words
+    assert held_beside(FAILED, "n2", reserved=("n1",)) == Run(HOLD)
+    assert held_beside(FAILED, "n1 n2") == Run(HOLD)
+    all_nodes = held_beside(FAILED, "")
+    assert isinstance(all_nodes, Run)
+    assert held_beside(FAILED, "n2", CommandAttempt(all_nodes.command, 1, "Requested nodes are busy")) == shared
+    hangs = held_beside(replace(FAILED, state="RUNNING"), "n2")
+    assert isinstance(hangs, Run) and {"nodes=n1", "flags=ignore_jobs"} < set(hangs.command.words)
+    late = held_beside(replace(FAILED, state="RUNNING"), "n1", CommandAttempt(hangs.command, 0), reserved=("n1",))
+    assert late == Run(scontrol("delete", "reservationname=diagnoser_p1"))
+    assert held_beside(replace(AGAIN, held=True), "n2", reserved=("n1",)) == Held(("n1",))
 
 
 def test_a_job_that_runs_again_already_is_not_disturbed() -> None:

@@ -33,6 +33,7 @@ async def test_a_registered_job_reads_back(tmp_path: Path) -> None:
         "rank_nodes": {"0": "n1", "8": "n2"},
         "framework": "megatron",
         "checkpoint_dir": "/ckpt",
+        "tenant": "ida",
         "labels": {"team": "nlp"},
     }
     async with serving(tmp_path, base_url="https://diagnoser.example") as web:

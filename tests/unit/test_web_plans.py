@@ -286,27 +286,44 @@ async def test_a_check_that_nobody_goes_on_with_expires(web: Web, clock: Clock) 
     assert (plan["state"], plan["reason"], plan["nodes"]) == ("expired", "expired", [])
 
 
-async def test_a_verdict_beyond_the_breaker_waits_for_a_person(web: Web) -> None:
-    """Two of six nodes are more than may go within an hour: the breaker trips, the executor is told to stop."""
+async def checked(web: Web, *faulty: str) -> str:
+    """The check of six nodes comes to the verdict that these are faulty. The token of the claim."""
     nodes = tuple(f"n{number}" for number in range(6))
     token = await check_plan(web, nodes)
     answer = (await post(web, "/plans/plan-j/check/next", {"token": token})).json()
-    for number in (1, 2, 3):
-        results = [{"nodes": one, "ok": not {"n0", "n1"} & set(one), "seconds": 1.0} for one in answer["pairs"]]
-        body = {"token": token, "round": number, "results": results}
-        sent = await post(web, "/plans/plan-j/check/results", body)
-        answer = sent.json()
-        if "verdict" in answer:
-            break
+    while "verdict" not in answer:
+        results = [{"nodes": one, "ok": not set(faulty) & set(one), "seconds": 1.0} for one in answer["pairs"]]
+        body = {"token": token, "round": answer["round"], "results": results}
+        answer = (await post(web, "/plans/plan-j/check/results", body)).json()
+    return token
+
+
+async def test_a_verdict_beyond_the_tenants_share_waits_for_a_person(web: Web) -> None:
+    """Two of six nodes are more than one tenant may take out within an hour: no breaker trips for the others, the
+    executor is told to stop, and goes on once a person has said yes."""
+    token = await checked(web, "n0", "n1")
     plan = (await web.client.get(f"{API}/plans/plan-j")).json()
-    assert (plan["state"], plan["reason"], plan["nodes"]) == ("waiting", "breaker_open", ["n0", "n1"])
+    assert (plan["state"], plan["reason"], plan["nodes"]) == ("waiting", "tenant_cap", ["n0", "n1"])
     assert (await post(web, "/plans/plan-j/report", {"token": token, "state": "reached"})).status_code == 409
-    (open_,) = [one for one in (await web.client.get(f"{API}/breakers")).json() if one["tripped"]]
-    assert "2 nodes would be taken out" in open_["reason"]
+    assert not [one for one in (await web.client.get(f"{API}/breakers")).json() if one["tripped"]]
     await post(web, "/plans/plan-j/approve", {"by": "maria"})
     again = await claim(web)
     decided = (await post(web, "/plans/plan-j/check/next", {"token": again["token"]})).json()
     assert decided["verdict"]["faulty"] == ["n0", "n1"]
+
+
+async def test_a_verdict_beyond_the_breaker_waits_for_a_person(web: Web) -> None:
+    """The second node within an hour, for another tenant: the breaker trips, the executor is told to stop."""
+    await planned(web, "other", tenant="eve", cluster="default")
+    first = await claim(web)
+    ended = {"token": first["token"], "state": "reached", "drained": ["n5"]}
+    await post(web, "/plans/plan-other/report", ended)
+    token = await checked(web, "n0")
+    plan = (await web.client.get(f"{API}/plans/plan-j")).json()
+    assert (plan["state"], plan["reason"], plan["nodes"]) == ("waiting", "breaker_open", ["n0"])
+    assert (await post(web, "/plans/plan-j/report", {"token": token, "state": "reached"})).status_code == 409
+    (open_,) = [one for one in (await web.client.get(f"{API}/breakers")).json() if one["tripped"]]
+    assert "2 nodes would be taken out" in open_["reason"]
     for comment in ({}, {"comment": " "}):
         assert (await post(web, "/breakers/default/reset", {"by": "maria", **comment})).status_code == 400
     reset = await post(web, "/breakers/default/reset", {"by": "maria", "comment": "two bad GPUs, really"})

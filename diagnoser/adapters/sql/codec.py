@@ -136,6 +136,7 @@ def plan_row(plan: Plan) -> dict[str, Any]:
         "action": plan.action.value,
         "family": plan.family,
         "fingerprint": plan.fingerprint,
+        "suspect": plan.suspects[0] if plan.suspects else None,
         "created": plan.created,
         "expires": plan.expires,
         "lease": plan.lease.until if plan.lease else 0.0,

@@ -13,7 +13,7 @@ from diagnoser.adapters.sql.tables import breakers, effects, nodes, plans
 from diagnoser.model import AttemptKey, BreakerState, ClusterHistory, OutboxMessage, Plan, PlanState, TransitionResult
 from diagnoser.model.errors import NotFound
 from diagnoser.ports import ClaimTransition, PlanFilter, PlanTransition
-from diagnoser.recovery.plan_states import RUNNABLE, claimable
+from diagnoser.recovery.plan_states import ACTING, RUNNABLE, claimable
 
 DAY = 86_400.0
 PAST_DAYS = 7
@@ -106,18 +106,26 @@ class PlanRows(NodeRows):
         await connection.execute(select(breakers.c.scope).where(breakers.c.scope == cluster).with_for_update())
 
     async def _history(self, connection: AsyncConnection, plan: Plan, now: float) -> ClusterHistory:
-        row = plans.c
-        alike = and_(row.fingerprint == plan.fingerprint, row.created > now - PAST_DAYS * DAY)
+        """Where there are too many plans, those that act or acted go before advice: else a flood of failures would make
+        the rails forget what was launched and taken out."""
+        row, since = plans.c, now - PAST_DAYS * DAY
         near = or_(
             and_(row.cluster == plan.cluster, row.created > now - DAY),
-            and_(row.cluster == plan.cluster, alike),
-            and_(row.job == plan.job, row.attempt == plan.attempt),
+            and_(row.cluster == plan.cluster, row.fingerprint == plan.fingerprint, row.created > since),
+            *(
+                and_(row.cluster == plan.cluster, row.suspect == suspect, row.created > since)
+                for suspect in plan.suspects[:1]
+            ),
+            row.job == plan.job,
         )
-        query = select(row.body).where(near, row.id != plan.id).order_by(row.created.desc(), row.id.desc())
-        past = [codec.plan_of(body) for body in (await connection.execute(query.limit(PAST_LIMIT))).scalars()]
+        acted = or_(row.job == plan.job, row.lease > 0, row.state.in_(sorted(ACTING)))
+        query = select(row.body).where(near, row.id != plan.id)
+        newest = query.order_by(acted.desc(), row.created.desc(), row.id.desc()).limit(PAST_LIMIT)
+        past = [codec.plan_of(body) for body in (await connection.execute(newest)).scalars()]
+        past.sort(key=lambda plan: (plan.created, plan.id))
         tripped = select(breakers.c.scope).where(breakers.c.cluster == plan.cluster, breakers.c.tripped)
         return ClusterHistory(
-            past=tuple(past[::-1]),
+            past=tuple(past),
             marks={mark.node: mark for mark in await self.marks(connection, plan.cluster)},
             fleet=await self._fleet(connection, plan.cluster),
             open=frozenset((await connection.execute(tripped)).scalars()),

@@ -147,12 +147,14 @@ plans = Table(
     Column("body", Text, nullable=False),
     *(Column(name, Text, nullable=False, default="") for name in PLAN_TEXTS),
     *(Column(name, Double, nullable=False, default=0.0) for name in PLAN_TIMES),
+    Column("suspect", Text),  # the first one; NULL where there is none, and from replicas of the version before
     _of_attempt(),
     Index("plans_attempt", "job", "attempt"),
     Index("plans_id", "id", unique=True),
     Index("plans_state", "state", "cluster"),
     Index("plans_cluster", "cluster", "created"),
     Index("plans_fingerprint", "fingerprint", "created"),
+    Index("plans_suspect", "suspect", "created"),
 )
 
 nodes = Table(

@@ -169,4 +169,4 @@ def _registration(
     placed = [(run.node, run.place) for run in members if run.node and run.place]
     ranks = {rank: node for node, (first, count) in placed for rank in range(first, first + count)}
     labels = {**work.labels, "namespace": work.namespace, "kind": work.word, "uid": work.uid}
-    return registration(known, cluster, work.name, nodes, ranks, labels)
+    return registration(known, cluster, work.name, nodes, ranks, labels, work.namespace)

@@ -49,7 +49,7 @@ def forgotten(known: JobCheckpoint, accounted: JobRecord) -> JobRecord:
 
 def _registration(job: JobRecord, cluster: str, known: JobCheckpoint) -> JobRegistration:
     labels = {"slurm_job": str(job.number), "user": job.user, **job.labels}
-    return registration(known, cluster, job.name, job.nodes, rank_map(job), labels)
+    return registration(known, cluster, job.name, job.nodes, rank_map(job), labels, job.tenant)
 
 
 def _unseen_end(known: JobCheckpoint, nodes: Mapping[str, NodeRecord]) -> LifecycleEvent:

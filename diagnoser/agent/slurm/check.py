@@ -10,6 +10,7 @@ from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.slurm.commands import ABSENT, Runner
 from diagnoser.model.errors import Unavailable
 
+JOB_NAME = "diagnoser-check"
 START_SECONDS = 60.0
 FIRST_PORT, PORTS = 29_600, 2_000
 NOT_STARTED = re.compile(
@@ -41,7 +42,7 @@ class SrunCheck:
         gpus = min(self.nodes[name].gpus for name in group)
         address = self.nodes[group[0]].address or group[0]
         options = [
-            "--job-name=diagnoser-check",
+            f"--job-name={JOB_NAME}",
             f"--nodelist={','.join(group)}",
             f"--nodes={len(group)}",
             f"--ntasks-per-node={gpus or 1}",

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,12 @@ from diagnoser.agent.cluster import CheckResults, Command, CommandAttempt
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec, parse_plan
 from diagnoser.agent.slurm import reconcile
-from diagnoser.agent.slurm.check import SrunCheck
+from diagnoser.agent.slurm.check import JOB_NAME, SrunCheck
 from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Slurm
-from diagnoser.agent.slurm.parsing import valid_node
+from diagnoser.agent.slurm.parsing import JobRecord, valid_node
 from diagnoser.agent.slurm.reconcile import SlurmState, scontrol
+from diagnoser.model.errors import Unavailable
+from diagnoser.model.taxonomy import Action
 
 AWAY = re.compile(
     r"Unable to contact slurm controller|slurmrestd is away|Socket timed out|Connection refused|"
@@ -57,7 +59,10 @@ class SlurmCluster:
         job, mark = jobs.get(number), reconcile.comment(spec)
         copies = (candidate for candidate in jobs.values() if candidate.comment == mark and candidate.number != number)
         copy = next((candidate for candidate in copies if job is None or candidate.uid == job.uid), None)
-        return SlurmState(job, copy, self.user, str(self.folder / f"{number}.sh"))
+        checks = spec.action is Action.CHECK_AND_RESUBMIT
+        reserved = await self.slurm.reservation(reconcile.reservation(spec)) if checks else ()
+        script = str(self.folder / f"{number}.sh")
+        return SlurmState(job, copy, self.user, script, self._busy(jobs.values(), number), reserved)
 
     def cordon(self, spec: PlanSpec, node: NodeRecord) -> Command:
         return scontrol("update", f"nodename={node.name}", "state=drain", f"reason={spec.reason}")
@@ -71,11 +76,22 @@ class SlurmCluster:
         return CommandAttempt(command, None if away else result.code, result.message)
 
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
-        name = reconcile.reservation(spec)
-        nodes, reserved = await asyncio.gather(self.nodes(), self.run(scontrol("show", "reservation", name)))
-        reservation = name if reserved.code == 0 else ""
-        check = SrunCheck(self.slurm.runner, self.program, nodes, float(round["timeout_seconds"]), reservation)
+        """Raises Unavailable where another job runs on one of the nodes: a partition may share them whatever srun
+        asks for."""
+        name, number = reconcile.reservation(spec), reconcile.job_number(self.name, spec.job)
+        nodes, jobs, reserved = await asyncio.gather(self.nodes(), self.slurm.jobs(), self.slurm.reservation(name))
+        if busy := self._busy(jobs.values(), number) & {node for pair in round["pairs"] for node in pair}:
+            raise Unavailable(f"other jobs run on {', '.join(sorted(busy))}, and are not disturbed")
+        seconds, reservation = float(round["timeout_seconds"]), name if reserved else ""
+        check = SrunCheck(self.slurm.runner, self.program, nodes, seconds, reservation)
         return await node_check.run_groups(round["pairs"], nodes, check.run)
 
+    def _busy(self, jobs: Iterable[JobRecord], number: int) -> frozenset[str]:
+        """Nodes on which jobs run beside the one of this number, and beside the checks of ours."""
+        others = (
+            job for job in jobs if job.runs and job.number != number and (job.user, job.name) != (self.user, JOB_NAME)
+        )
+        return frozenset(node for job in others for node in job.nodes)
+
     async def free(self, spec: PlanSpec) -> None:
-        await self.run(scontrol("delete", f"reservationname={reconcile.reservation(spec)}"))
+        await self.run(reconcile.free(spec))

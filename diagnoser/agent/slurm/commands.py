@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from diagnoser.agent.nodes import NodeRecord
-from diagnoser.agent.slurm.parsing import JobRecord, parse_account, parse_jobs, parse_nodes
+from diagnoser.agent.slurm.parsing import JobRecord, parse_account, parse_jobs, parse_nodes, parse_reservation
 from diagnoser.model.errors import Unavailable
 
 COMMAND_SECONDS = 30.0
@@ -74,6 +74,16 @@ class Slurm:
 
     async def nodes(self) -> dict[str, NodeRecord]:
         return parse_nodes(await self._read("scontrol", "-o", "show", "node"))
+
+    async def reservation(self, name: str) -> tuple[str, ...]:
+        """Its nodes; none where there is no such reservation."""
+        words = ("scontrol", "-o", "show", "reservation", name)
+        result = await self.runner(words, COMMAND_SECONDS)
+        if result.code == 0:
+            return parse_reservation(result.output)
+        if "not found" in result.message:
+            return ()
+        raise Unavailable(f"{shlex.join(words)}: {result.message or f'exit code {result.code}'}")
 
     async def ended(self, number: int) -> JobRecord:
         """How a job ended that the controller knows no more, as far as there is accounting. Never raises."""

@@ -64,6 +64,11 @@ class JobRecord:
         return self.restarts + 1
 
     @property
+    def tenant(self) -> str:
+        """The user alone: where no accounting enforces associations, a job may name any account."""
+        return self.user or (f"uid {self.uid}" if self.uid >= 0 else "")
+
+    @property
     def finished(self) -> bool:
         return self.state in FINISHED
 
@@ -105,6 +110,12 @@ def parse_rest_nodes(text: str) -> dict[str, NodeRecord]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"slurmrestd's JSON cannot be read: {type(error).__name__}: {error}") from None
     return {node.name: node for node in nodes}
+
+
+def parse_reservation(text: str) -> tuple[str, ...]:
+    """Its nodes, of ``scontrol -o show reservation``. Raises BadInput."""
+    fields = dict(word.partition("=")[::2] for word in text.split())
+    return expand(fields.get("Nodes", "").removeprefix("(null)"))
 
 
 def expand(hostlist: str) -> tuple[str, ...]:

@@ -20,13 +20,16 @@ RESERVED_MINUTES = 30
 class SlurmState:
     """The plan's job, None when Slurm has forgotten it. copy: the job that was submitted for this plan.
 
-    user: whom Slurm knows this process as. script: where the job's stored batch script may be written.
+    user: whom Slurm knows this process as. script: where the job's stored batch script may be written. busy: nodes on
+    which other jobs run. reserved: nodes that are kept for the plan's check.
     """
 
     job: JobRecord | None
     copy: JobRecord | None = None
     user: str = "root"
     script: str = ""
+    busy: frozenset[str] = frozenset()
+    reserved: tuple[str, ...] = ()
     held: str = ""
 
     @property
@@ -57,12 +60,18 @@ def reservation(spec: PlanSpec) -> str:
     return "diagnoser_" + re.sub(r"[^A-Za-z0-9_]", "_", spec.id)[-60:]
 
 
+def free(spec: PlanSpec) -> Command:
+    """Ends the reservation."""
+    return scontrol("delete", f"reservationname={reservation(spec)}")
+
+
 def scontrol(*words: str) -> Command:
     return Command(("scontrol", *words))
 
 
 def hold(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
-    """Get the job out of the way of a node check: requeued, and held until ``relaunch``, its nodes kept for us.
+    """Get the job out of the way of a node check: requeued, and held until ``relaunch``, its nodes kept for us, but for
+    those on which other jobs run: these are neither reserved nor checked.
 
     Where nodes cannot be reserved, other jobs may get them first, and the check tells so.
     """
@@ -76,14 +85,18 @@ def hold(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
     if job.attempt > spec.attempt:
         command = scontrol("hold", number)
         if job.held or attempts.succeeded(command):
-            return Held()
+            return Held(state.reserved)
         return attempts.unless_refused(command, "Slurm refused to hold the job")
-    reserve = _reserve(spec, job, state.user)
-    if job.nodes and not any(attempt.command == reserve for attempt in attempts):
+    if not state.busy.isdisjoint(state.reserved):  # a job began just before they were reserved
+        delete = free(spec)
+        return attempts.unless_refused(delete, "Slurm refused to give back nodes on which other jobs run")
+    kept = tuple(node for node in job.nodes if node not in state.busy)
+    reserve = _reserve(spec, job, kept, state.user)
+    if kept and not state.reserved and not any(attempt.command == reserve for attempt in attempts):
         return Run(reserve)
     command = scontrol("requeuehold", number)
     if attempts.refusal(command) and job.finished and not job.completing:
-        return Held()  # it is out of the way, and can only be submitted anew
+        return Held(state.reserved)  # it is out of the way, and can only be submitted anew
     step = attempts.unless_refused(command, "Slurm refused to requeue the job")
     return step if isinstance(step, Done) else _wait_or_done(spec, job, attempts, command) or step
 
@@ -126,11 +139,12 @@ def _forgotten(spec: PlanSpec) -> Done:
     return Done(False, f"Slurm knows launch {spec.attempt} of job {spec.job.rpartition('-')[2]} no more")
 
 
-def _reserve(spec: PlanSpec, job: JobRecord, user: str) -> Command:
-    """It expires by itself, in case no agent is left to delete it."""
-    where = (f"reservationname={reservation(spec)}", f"nodes={','.join(job.nodes)}")
-    how = ("starttime=now", f"duration={RESERVED_MINUTES}", f"users={user}", "flags=ignore_jobs")
-    return scontrol("create", "reservation", *where, *how)
+def _reserve(spec: PlanSpec, job: JobRecord, nodes: tuple[str, ...], user: str) -> Command:
+    """It expires by itself, in case no agent is left to delete it. Slurm refuses nodes on which jobs run; only the job
+    itself, if it still does, is no reason to."""
+    where = (f"reservationname={reservation(spec)}", f"nodes={','.join(nodes)}")
+    how = ("starttime=now", f"duration={RESERVED_MINUTES}", f"users={user}")
+    return scontrol("create", "reservation", *where, *how, *(("flags=ignore_jobs",) if job.runs else ()))
 
 
 def _wait_or_done(spec: PlanSpec, job: JobRecord, attempts: Attempts, command: Command) -> NextStep | None:

@@ -39,6 +39,7 @@ class NewJob(BaseModel):
     )
     framework: Short = ""
     checkpoint_dir: Long = ""
+    tenant: Short = Field("", description="Whom the scheduler knows the job to belong to; agents tell it")
     labels: dict[Short, Long] = Field(default_factory=dict, max_length=100)
 
 

@@ -71,6 +71,7 @@ class PlanShape(BaseModel):
     job: str
     attempt: int
     cluster: str
+    tenant: str
     action: Action
     nodes: tuple[str, ...]
     mode: Mode
@@ -203,6 +204,7 @@ class JobShape(BaseModel):
     rank_nodes: Mapping[int, str]
     framework: str
     checkpoint_dir: str
+    tenant: str
     labels: Mapping[str, str]
     created: datetime | None
     url: str
@@ -270,7 +272,7 @@ def _attempt(attempt: Attempt, record: DiagnosisRecord | None, base_url: str) ->
 
 def of_plan(plan: Plan) -> PlanShape:
     names = ("id", "key", "job", "attempt", "cluster", "action", "nodes", "mode", "state", "reason", "row", "diagnosis")
-    fields = {name: getattr(plan, name) for name in (*names, "drained", "requeued")}
+    fields = {name: getattr(plan, name) for name in (*names, "tenant", "drained", "requeued")}
     return PlanShape(
         created=utc(plan.created),
         expires=utc(plan.expires),

@@ -17,7 +17,8 @@ ENDS = ("reached", "not_reached")
 class Plans(Receiver):
     """plans: by id, in the order they are handed out; one that has not ended is handed out again to who asks anew.
 
-    said: (path, body) of every other request.
+    said: (path, body) of every other request. nodes: of each job. checks: whether a node check begins, of one round in
+    which every node is a group and passes; else the breaker is open.
     """
 
     def __init__(self) -> None:
@@ -26,6 +27,8 @@ class Plans(Receiver):
         self.said: list[tuple[str, Any]] = []
         self.held: set[str] = set()
         self.claims = 0
+        self.nodes: list[str] = []
+        self.checks = False
         self.lock = threading.Lock()
 
     @property
@@ -47,6 +50,14 @@ class Plans(Receiver):
                 return self._claimed()
             self.said.append((path, body))
             parts = path.split("/")
+            if parts[3] == "jobs":
+                return 200, {"id": parts[4], "nodes": self.nodes}
+            if parts[-1] == "next" and self.checks:
+                groups = [[node] for node in body["nodes"] or self.nodes]
+                return 200, {"round": 1, "pairs": groups, "timeout_seconds": 30.0}
+            if parts[-1] == "results":
+                faulty = [node for result in body["results"] if not result["ok"] for node in result["nodes"]]
+                return 200, {"round": 1, "timeout_seconds": 30.0, "verdict": {"faulty": faulty, "reason": "tested"}}
             if parts[3] == "plans" and parts[-1] == "next":
                 self.plans[parts[4]]["state"] = "waiting"
                 return 409, {"detail": "the breaker is open"}

@@ -229,3 +229,46 @@ def test_only_our_drains_are_resumed(cluster: Cluster, tmp_path: Path) -> None:
     assert cluster.node("gpu-01")[0] == "drained"
     assert resume("gpu-01").returncode == 0
     until(lambda: cluster.node("gpu-01")[0].startswith("idle"), "the node is back")
+
+
+def test_a_check_leaves_nodes_alone_on_which_other_jobs_run(cluster: Cluster, tmp_path: Path) -> None:
+    """Two jobs share gpu-01, one of them fails: only gpu-02 is kept for the check. The other runs on, and new jobs may
+    join it."""
+    other = cluster.submit(RUNS, "--nodes=1", "--ntasks=1", "--nodelist=gpu-01")
+    until(lambda: cluster.state(other)[0] == "RUNNING", "the other job runs")
+    job = cluster.submit(RUNS, "--nodes=2", "--ntasks-per-node=1", "--nodelist=gpu-01,gpu-02")
+    until(lambda: cluster.state(job)[0] == "RUNNING", "the job, which hangs, runs beside it")
+    checked, program = cluster.folder / "jobs" / "checked", cluster.folder / "check.sh"
+    program.write_text(f"#!/bin/sh\necho $SLURMD_NODENAME >> {checked}\nsleep 2\n")
+    program.chmod(0o755)
+    with plans() as found, _agent(cluster, tmp_path, found) as agent:
+        found.add("p9", f"slurm-{NAME}-{job}", "check_and_resubmit")
+        found.checks, found.nodes = True, ["gpu-01", "gpu-02"]
+        agent.start("--check", str(program))
+        reserved = ("scontrol", "-o", "show", "reservation", "diagnoser_p9")
+        until(lambda: "Nodes=gpu-02 " in cluster.run(*reserved, check=False), "a node is reserved")
+        joins = cluster.submit(RUNS, "--nodes=1", "--ntasks=1", "--nodelist=gpu-01")
+        until(lambda: cluster.state(joins)[0] == "RUNNING", "a new job joins the other one")
+        plan = ended(found, agent, "p9")
+        assert plan["state"] == "reached", plan
+        assert "other jobs run on gpu-01, which the check left alone" in plan["detail"]
+        assert [cluster.state(one)[0] for one in (other, joins)] == ["RUNNING", "RUNNING"]
+        assert set(checked.read_text().split()) == {"gpu-02"}
+        assert cluster.run("scontrol", "show", "reservation") == "No reservations in the system"
+
+
+def test_a_check_of_nodes_that_are_all_shared_is_left_out(cluster: Cluster, tmp_path: Path) -> None:
+    """The job is launched again, and the plan says why its node was not checked."""
+    other = cluster.submit(RUNS, "--nodes=1", "--ntasks=1", "--nodelist=gpu-01")
+    until(lambda: cluster.state(other)[0] == "RUNNING", "the other job runs")
+    job = _failed_job(cluster, FAILS_ONCE, "--ntasks=1", "--nodelist=gpu-01")
+    with plans() as found, _agent(cluster, tmp_path, found) as agent:
+        found.add("p10", f"slurm-{NAME}-{job}", "check_and_resubmit")
+        found.checks, found.nodes = True, ["gpu-01"]
+        agent.start("--check", "/bin/false")
+        plan = ended(found, agent, "p10")
+        assert plan["state"] == "not_reached"
+        assert "the nodes were not checked: other jobs run on gpu-01, and are not disturbed" in plan["detail"]
+        assert not [step for step in plan["steps"] if step["command"].startswith(("srun", "scontrol create"))]
+        assert _priority(cluster, job) != "0"
+        assert cluster.state(other)[0] == "RUNNING"

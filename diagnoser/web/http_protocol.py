@@ -46,6 +46,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """Connections without a complete head, idle ones among them; the one that has waited longest comes first."""
 
     _timer: asyncio.TimerHandle | None = None
+    _in_head = False
     _in_body = False
     _head_bytes = 0
     """Bytes of the headers that are complete."""
@@ -80,7 +81,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head_bytes = 0
+        self._in_head, self._head_bytes = True, 0
         if self._timer is None:
             self._restart(self.limits.head_seconds)
 
@@ -94,7 +95,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self.waiting.pop(self, None)
-        self._in_body, self._other_bytes = True, 0
+        self._in_head, self._in_body, self._other_bytes = False, True, 0
         self._restart(self.limits.body_seconds)
         super().on_headers_complete()
 
@@ -153,7 +154,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """A body that waits for us, because reading is paused, is not late."""
         if self._in_body and self.flow.read_paused:
             self._restart(self.limits.body_seconds)
-        elif not self._in_body and not self._other_bytes:
+        elif not self._in_body and not self._in_head:  # nothing was asked
             self.transport.close()
         else:
             self.refuse(408, "The request took too long to arrive.")

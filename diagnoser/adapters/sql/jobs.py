@@ -13,10 +13,6 @@ from diagnoser.adapters.sql.tables import attempts, events, jobs, nodes
 from diagnoser.model import ENDS, Attempt, AttemptKey, Event, EventKind, Job
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
-_CHUNK = 5_000
-"""Rows a statement; both databases bound the number of values in one to about 32,000."""
-
-
 class JobRows(LogRows):
     """``ports.JobStore``."""
 
@@ -54,12 +50,15 @@ class JobRows(LogRows):
         """Breaker limits are shares of the nodes that jobs ran on. A node's partition is that of its latest job."""
         names = sorted({*job.nodes, *job.rank_nodes.values()})
         cluster, partition = merged.cluster or DEFAULT_CLUSTER, merged.labels.get("partition", "")
-        rows = [{"cluster": cluster, "node": node, "partition": partition} for node in names]
+        rows = [{"cluster": cluster, "node": node, "partition": partition, "body": ""} for node in names]
+        if not rows:
+            return
         new = self.insert(nodes)
-        for start in range(0, len(rows), _CHUNK):
-            chunk = new.values(rows[start : start + _CHUNK])
-            changed = {"partition": new.excluded.partition}
-            await connection.execute(chunk.on_conflict_do_update(index_elements=["cluster", "node"], set_=changed))
+        changed = new.excluded.partition
+        upsert = new.on_conflict_do_update(
+            index_elements=["cluster", "node"], set_={"partition": changed}, where=nodes.c.partition != changed
+        )
+        await connection.execute(upsert, rows)  # the driver repeats one statement: building a long one takes seconds
 
 
 async def find_job(connection: AsyncConnection, id: str) -> Job | None:

@@ -59,6 +59,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._restart(self.limits.head_seconds)
         if len(self.connections) > self.limits.connections:
             oldest = next(iter(self.waiting))
+            del self.waiting[oldest]
             if oldest is self:
                 self.refuse(503, "Too many connections are busy.")
             else:  # an answer that nobody asked for could be taken for that to the next request

@@ -13,6 +13,10 @@ from diagnoser.adapters.sql.tables import attempts, events, jobs, nodes
 from diagnoser.model import ENDS, Attempt, AttemptKey, Event, EventKind, Job
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
+_CHUNK = 10_000
+"""Rows of one call of the driver; other requests have their turn in between."""
+
+
 class JobRows(LogRows):
     """``ports.JobStore``."""
 
@@ -51,14 +55,13 @@ class JobRows(LogRows):
         names = sorted({*job.nodes, *job.rank_nodes.values()})
         cluster, partition = merged.cluster or DEFAULT_CLUSTER, merged.labels.get("partition", "")
         rows = [{"cluster": cluster, "node": node, "partition": partition, "body": ""} for node in names]
-        if not rows:
-            return
         new = self.insert(nodes)
         changed = new.excluded.partition
         upsert = new.on_conflict_do_update(
             index_elements=["cluster", "node"], set_={"partition": changed}, where=nodes.c.partition != changed
         )
-        await connection.execute(upsert, rows)  # the driver repeats one statement: building a long one takes seconds
+        for start in range(0, len(rows), _CHUNK):  # the driver repeats one row's statement: a long one takes seconds
+            await connection.execute(upsert, rows[start : start + _CHUNK])
 
 
 async def find_job(connection: AsyncConnection, id: str) -> Job | None:

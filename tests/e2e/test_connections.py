@@ -1,5 +1,6 @@
 """What a client may cost before anybody knows who it is: bytes, time and connections, at the real server."""
 
+import gzip
 import re
 import socket
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.service import Service, service, until
+from tests.e2e.service import Service, diagnosis_of, service, until
 
 TOKEN = "0123456789abcdef-write"
 GIVE_UP_SECONDS = 180.0
@@ -177,3 +178,67 @@ def test_nobody_reads_without_a_token(tmp_path: Path) -> None:
             assert client.get("/openapi.json").json()["info"]["title"] == "diagnoser"
         for path in ("/redoc", "/docs/oauth2-redirect"):
             assert httpx.get(running.url + path).status_code in (401, 404)
+
+
+def test_a_rebound_name_reaches_nothing(tmp_path: Path) -> None:
+    """Without tokens a page whose name was pointed at this machine can neither read nor approve; the message says which
+    setting to change. Addresses, loopback names and the name of the base URL work.
+    """
+    names = {
+        "localhost": 200,
+        "LOCALHOST.": 200,
+        "127.0.0.1": 200,
+        "[::1]": 200,
+        "10.1.2.3": 200,
+        "diagnoser.example": 200,
+    }
+    names |= {"evil.example": 421, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421, "": 421}
+    with service(tmp_path, DIAGNOSER_BASE_URL="https://Diagnoser.example/") as running:
+        client = running.start()
+        for name, status in names.items():
+            for port in ("", f":{running.port}"):
+                assert client.get("/", headers={"Host": name + port}).status_code == status, name
+        refused = client.post("/api/v1/plans/x/approve", json={"by": "me"}, headers={"Host": "evil.example"})
+        assert refused.status_code == 421
+        assert refused.headers["content-type"] == "application/problem+json"
+        assert "DIAGNOSER_ALLOWED_HOSTS" in refused.json()["detail"]
+        for lines in (b"", b"Host: localhost\r\nHost: evil.example\r\n"):
+            with closing(connected(running, b"GET /livez HTTP/1.1\r\n" + lines + b"\r\n")) as connection:
+                assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
+        assert until_closed(connected(running, b"GET /livez HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+
+
+def test_names_are_free_where_tokens_are_asked_for(tmp_path: Path) -> None:
+    """Agents, probes and proxies of a cluster call the service by names that nobody listed: a token protects it."""
+    with started(tmp_path) as running:
+        for name in ("diagnoser", "diagnoser.default.svc.cluster.local", "10.1.2.3"):
+            assert httpx.get(f"{running.url}/livez", headers={"Host": name}).status_code == 200
+            assert httpx.get(f"{running.url}/api/v1/plans", headers={"Host": name}).status_code == 401
+
+
+def test_empty_lines_of_a_small_body_are_bounded(tmp_path: Path) -> None:
+    """20 MB of newlines in 20 KB of gzip are refused before a line is made; two millions of them are each counted."""
+    gzipped = {"Content-Encoding": "gzip", "Content-Type": "text/plain"}
+    with service(tmp_path) as running:
+        client = running.start()
+        refused = client.post("/api/v1/logs?job=j", content=gzip.compress(b"\n" * (20 << 20)), headers=gzipped)
+        assert refused.status_code == 413
+        assert "2000000 lines" in refused.json()["detail"]
+        body = gzip.compress(b"\n" * 1_999_999 + b"KeyError: 'width'\n")
+        assert client.post("/api/v1/logs?job=j&offset=0", content=body, headers=gzipped).status_code == 204
+        client.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 1}).raise_for_status()
+        found = diagnosis_of(client, lines=2_000_000)
+        assert found["compression"]["lines_in"] == 2_000_000
+        assert found["root_cause"]["line"] == 2_000_000
+
+
+def test_90_000_nodes_are_registered(tmp_path: Path) -> None:
+    """A job of the largest size is taken in one request, and again, with another partition, in the next."""
+    nodes = [f"gpu-{number:05d}" for number in range(90_000)]
+    job = {"id": "large", "nodes": nodes, "rank_nodes": dict(enumerate(nodes)), "labels": {"partition": "a"}}
+    with service(tmp_path) as running:
+        client = running.start()
+        for partition in ("a", "b"):
+            answer = client.post("/api/v1/jobs", json=job | {"labels": {"partition": partition}})
+            assert answer.status_code == 200, answer.text
+            assert len(answer.json()["nodes"]) == len(answer.json()["rank_nodes"]) == 90_000

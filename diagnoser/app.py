@@ -24,7 +24,8 @@ from diagnoser.adapters.redis import RedisWakeSignals
 from diagnoser.adapters.slack import SlackWebhook
 from diagnoser.adapters.sql.store import open_store
 from diagnoser.adapters.webhook import RecoveryWebhook
-from diagnoser.config import authentication, connections, llm_factory
+from diagnoser.config import authentication, llm_factory
+from diagnoser.config.allowed_hosts import allowed_hosts
 from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
@@ -44,7 +45,7 @@ from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
 from diagnoser.ports import Sender, Timing, WakeSignal
 from diagnoser.web.dependencies import AppDependencies, HealthCheck, HealthChecks, RequestLimits, WebConfig
-from diagnoser.web.http_protocol import bounded
+from diagnoser.web.http_protocol import ConnectionLimits, bounded
 from diagnoser.web.server import create
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
 from diagnoser.worker.outbox import Outbox, OutboxConfig
@@ -64,7 +65,7 @@ async def serve(settings: Settings) -> None:
             app,
             host=settings.host,
             port=settings.port,
-            http=bounded(connections.limits(settings)),
+            http=bounded(ConnectionLimits(settings.max_connections, settings.request_head_seconds)),
             ws="none",
             timeout_keep_alive=settings.keep_alive_seconds,
             log_config=None,
@@ -267,7 +268,7 @@ def _web_config(settings: Settings) -> WebConfig:
         settings.base_url.rstrip("/"),
         authentication.tokens(settings),
         RequestLimits(size, size),
-        connections.allowed_hosts(settings),
+        allowed_hosts(settings),
     )
 
 

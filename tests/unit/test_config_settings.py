@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.config import connections
+from diagnoser.config.allowed_hosts import allowed_hosts
 from diagnoser.config.settings import Settings, load
 from diagnoser.model.errors import BadInput
 
@@ -77,11 +77,11 @@ def test_an_idle_connection_outlives_the_pauses_of_shippers() -> None:
 )
 def test_names_are_checked_where_no_token_is_asked_for(environment: dict[str, str], names: set[str]) -> None:
     """Or where they are listed; the base URL's name and the address to listen on are always among them."""
-    assert connections.allowed_hosts(load(environment)) == names
+    assert allowed_hosts(load(environment)) == names
 
 
-@pytest.mark.parametrize("name", ["https://a.example", "a.example:80", "a.*.example", "**"])
+@pytest.mark.parametrize("name", ["https://a.example", "a.example:80", "a.*.example", "**", "*example"])
 def test_a_name_that_no_request_could_carry_stops_the_start(name: str) -> None:
     """It is told with the setting's name."""
     with pytest.raises(BadInput, match="DIAGNOSER_ALLOWED_HOSTS"):
-        connections.allowed_hosts(load({"DIAGNOSER_ALLOWED_HOSTS": name}))
+        allowed_hosts(load({"DIAGNOSER_ALLOWED_HOSTS": name}))

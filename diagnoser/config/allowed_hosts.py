@@ -1,14 +1,12 @@
-"""Connection settings: their limits, and the names that requests may call the service by."""
+"""The names that requests may call the service by."""
 
+import re
 from urllib.parse import urlsplit
 
 from diagnoser.config.settings import Settings
 from diagnoser.model.errors import BadInput
-from diagnoser.web.http_protocol import ConnectionLimits
 
-
-def limits(settings: Settings) -> ConnectionLimits:
-    return ConnectionLimits(settings.max_connections, settings.request_head_seconds)
+_PATTERN = re.compile(r"\*|(?:\*\.)?[^\s/:*]+")
 
 
 def allowed_hosts(settings: Settings) -> frozenset[str]:
@@ -21,11 +19,11 @@ def allowed_hosts(settings: Settings) -> frozenset[str]:
     """
     given = frozenset(name.strip().lower().rstrip(".") for name in settings.allowed_hosts.split(",") if name.strip())
     for name in given:
-        if "/" in name or ":" in name or "*" in name.removeprefix("*.").removeprefix("*"):
+        if not _PATTERN.fullmatch(name):
             raise BadInput(f"DIAGNOSER_ALLOWED_HOSTS: {name!r} must be a name alone, '*.' and a name, or '*'")
     own = frozenset(name for name in (settings.host.lower(), urlsplit(settings.base_url).hostname) if name)
     if given:
         return given | own
-    if settings.tokens.get_secret_value():
+    if settings.tokens.get_secret_value().strip(" ,"):
         return frozenset({"*"})
     return own

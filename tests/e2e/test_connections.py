@@ -25,6 +25,13 @@ def started(folder: Path, **settings: str) -> Iterator[Service]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with a token and settings that nobody changed, for all tests that need no others."""
+    with started(tmp_path_factory.mktemp("guarded")) as running:
+        yield running
+
+
 def connected(running: Service, data: bytes = b"") -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", running.port), timeout=GIVE_UP_SECONDS)
     connection.sendall(data)
@@ -64,31 +71,29 @@ def get(path: str, **headers: str) -> bytes:
         ),
     ],
 )
-def test_a_head_without_an_end_is_refused(tmp_path: Path, begin: bytes) -> None:
+def test_a_head_without_an_end_is_refused(guarded: Service, begin: bytes) -> None:
     """Whatever grows without an end before or beside a body: the server closes after some megabytes at most."""
     sent = 0
-    with started(tmp_path) as running:
-        connection = connected(running, begin)
-        try:
-            while sent < 150 << 20:
-                connection.sendall(b"a" * 65536)
-                sent += 65536
-        except (ConnectionResetError, BrokenPipeError):
-            pass
-        until_closed(connection)
-        assert sent < 32 << 20  # what the sockets of both sides hold
-        assert httpx.get(f"{running.url}/livez").status_code == 200
+    connection = connected(guarded, begin)
+    try:
+        while sent < 150 << 20:
+            connection.sendall(b"a" * 65536)
+            sent += 65536
+    except (ConnectionResetError, BrokenPipeError):
+        pass
+    until_closed(connection)
+    assert sent < 32 << 20  # what the sockets of both sides hold
+    assert httpx.get(f"{guarded.url}/livez").status_code == 200
 
 
-def test_a_large_head_is_told_what_is_wrong(tmp_path: Path) -> None:
+def test_a_large_head_is_told_what_is_wrong(guarded: Service) -> None:
     """Complete, but of too many small headers, or of one large one: 431. 60 KB of headers still pass."""
-    many = {f"X-{number}": "v" * 100 for number in range(700)}
-    with started(tmp_path) as running:
-        for headers in (many, {"X-Long": "v" * 66_000}):
-            answer = until_closed(connected(running, get("/livez", Host="localhost", **headers)))
-            assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
-            assert b"65536 bytes" in answer
-        assert httpx.get(f"{running.url}/livez", headers={"X-Long": "v" * 60_000}).status_code == 200
+    many = {f"X-{number}": "v" * 100 for number in range(605)}
+    for headers in (many, {"X-Long": "v" * 66_000}):
+        answer = until_closed(connected(guarded, get("/livez", Host="localhost", **headers)))
+        assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
+        assert b"65536 bytes" in answer
+    assert httpx.get(f"{guarded.url}/livez", headers={"X-Long": "v" * 60_000}).status_code == 200
 
 
 def test_half_open_requests_do_not_live_on(tmp_path: Path) -> None:
@@ -153,10 +158,9 @@ def test_a_flood_of_busy_connections_gets_503(tmp_path: Path) -> None:
             busy = stack.enter_context(closing(connected(running, stream)))
             assert busy.recv(100).startswith(b"HTTP/1.1 200 OK")
         assert until_closed(connected(running)).startswith(b"HTTP/1.1 503 ")
-    assert running.process
 
 
-def test_websockets_are_not_spoken(tmp_path: Path) -> None:
+def test_websockets_are_not_spoken(guarded: Service) -> None:
     """A request to change the protocol is answered as an ordinary one: there is no way around the bounds."""
     upgrade = {
         "Upgrade": "websocket",
@@ -164,20 +168,19 @@ def test_websockets_are_not_spoken(tmp_path: Path) -> None:
         "Sec-WebSocket-Key": "AA==",
         "Sec-WebSocket-Version": "13",
     }
-    with started(tmp_path) as running, closing(connected(running, get("/livez", Host="localhost", **upgrade))) as one:
+    with closing(connected(guarded, get("/livez", Host="localhost", **upgrade))) as one:
         assert one.recv(100).startswith(b"HTTP/1.1 200 OK")
 
 
-def test_nobody_reads_without_a_token(tmp_path: Path) -> None:
+def test_nobody_reads_without_a_token(guarded: Service) -> None:
     """Every page and every document but health and static files asks for one, the API's description included."""
-    with started(tmp_path) as running:
-        paths = ["/", "/rules", "/docs", "/recovery", "/openapi.json", "/metrics", "/api/v1/diagnoses", "/api/v1/rules"]
-        assert {path: httpx.get(running.url + path).status_code for path in paths} == dict.fromkeys(paths, 401)
-        with httpx.Client(base_url=running.url, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
-            assert {path: client.get(path).status_code for path in paths} == dict.fromkeys(paths, 200)
-            assert client.get("/openapi.json").json()["info"]["title"] == "diagnoser"
-        for path in ("/redoc", "/docs/oauth2-redirect"):
-            assert httpx.get(running.url + path).status_code in (401, 404)
+    paths = ["/", "/rules", "/docs", "/recovery", "/openapi.json", "/metrics", "/api/v1/diagnoses", "/api/v1/rules"]
+    assert {path: httpx.get(guarded.url + path).status_code for path in paths} == dict.fromkeys(paths, 401)
+    with httpx.Client(base_url=guarded.url, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+        assert {path: client.get(path).status_code for path in paths} == dict.fromkeys(paths, 200)
+        assert client.get("/openapi.json").json()["info"]["title"] == "diagnoser"
+    for path in ("/redoc", "/docs/oauth2-redirect"):
+        assert httpx.get(guarded.url + path).status_code in (401, 404)
 
 
 def test_a_rebound_name_reaches_nothing(tmp_path: Path) -> None:
@@ -208,12 +211,11 @@ def test_a_rebound_name_reaches_nothing(tmp_path: Path) -> None:
         assert until_closed(connected(running, b"GET /livez HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
 
 
-def test_names_are_free_where_tokens_are_asked_for(tmp_path: Path) -> None:
+def test_names_are_free_where_tokens_are_asked_for(guarded: Service) -> None:
     """Agents, probes and proxies of a cluster call the service by names that nobody listed: a token protects it."""
-    with started(tmp_path) as running:
-        for name in ("diagnoser", "diagnoser.default.svc.cluster.local", "10.1.2.3"):
-            assert httpx.get(f"{running.url}/livez", headers={"Host": name}).status_code == 200
-            assert httpx.get(f"{running.url}/api/v1/plans", headers={"Host": name}).status_code == 401
+    for name in ("diagnoser", "diagnoser.default.svc.cluster.local", "10.1.2.3"):
+        assert httpx.get(f"{guarded.url}/livez", headers={"Host": name}).status_code == 200
+        assert httpx.get(f"{guarded.url}/api/v1/plans", headers={"Host": name}).status_code == 401
 
 
 def test_empty_lines_of_a_small_body_are_bounded(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from diagnoser.adapters.slack import SlackWebhook
 from diagnoser.adapters.sql.store import open_store
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.config import authentication, llm_factory
+from diagnoser.config.allowed_hosts import allowed_hosts
 from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
@@ -44,6 +45,7 @@ from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
 from diagnoser.ports import Sender, Timing, WakeSignal
 from diagnoser.web.dependencies import AppDependencies, HealthCheck, HealthChecks, RequestLimits, WebConfig
+from diagnoser.web.http_protocol import ConnectionLimits, bounded
 from diagnoser.web.server import create
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
 from diagnoser.worker.outbox import Outbox, OutboxConfig
@@ -63,6 +65,9 @@ async def serve(settings: Settings) -> None:
             app,
             host=settings.host,
             port=settings.port,
+            http=bounded(ConnectionLimits(settings.max_connections, settings.request_head_seconds)),
+            ws="none",
+            timeout_keep_alive=settings.keep_alive_seconds,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -259,7 +264,12 @@ def _outbox_config(settings: Settings) -> OutboxConfig:
 
 def _web_config(settings: Settings) -> WebConfig:
     size = settings.max_request_bytes
-    return WebConfig(settings.base_url.rstrip("/"), authentication.tokens(settings), RequestLimits(size, size))
+    return WebConfig(
+        settings.base_url.rstrip("/"),
+        authentication.tokens(settings),
+        RequestLimits(size, size),
+        allowed_hosts(settings),
+    )
 
 
 def _attribution(settings: Settings, registry: RuleRegistry, stack: AsyncExitStack) -> LogAttribution | None:

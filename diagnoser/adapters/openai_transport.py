@@ -40,6 +40,12 @@ def client(base_url: str, api_key: str, timeout: float) -> AsyncOpenAI:
     """timeout: seconds, for one question. Nothing is tried again here: the callers have deadlines.
 
     A server that needs no key still wants the header. Replies are uncompressed, so that the size limit holds.
+
+    Requests carry log text and the key, so they go to the configured host and nowhere else: a redirect is an error,
+    because the server, or whoever answers in its place, would choose where the next request goes, such as to a private
+    address behind the firewall; and proxies of the environment are ignored, as for webhooks. The address of the
+    configured host itself is not judged: a model usually runs on loopback or in a private network, often under a
+    cluster's service name, and who sets the URL may set any. Certificates of ``SSL_CERT_FILE`` still count.
     """
     return AsyncOpenAI(
         base_url=base_url,
@@ -47,7 +53,12 @@ def client(base_url: str, api_key: str, timeout: float) -> AsyncOpenAI:
         timeout=timeout,
         max_retries=0,
         default_headers={"Accept-Encoding": "identity"},
-        http_client=DefaultAsyncHttpxClient(event_hooks={"response": [_bound]}),
+        http_client=DefaultAsyncHttpxClient(
+            event_hooks={"response": [_bound]},
+            follow_redirects=False,
+            trust_env=False,
+            verify=httpx2.create_ssl_context(),
+        ),
     )
 
 

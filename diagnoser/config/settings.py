@@ -42,6 +42,23 @@ class Settings(BaseSettings):
     rules_dir: Path | None = Field(None, description="Folder of rules, filters and policy. Empty: the bundled ones.")
     prompts_dir: Path | None = Field(None, description="Folder of prompts. Empty: the bundled ones.")
 
+    allowed_hosts: str = Field(
+        "",
+        description="Names that requests may call this service by (their `Host`), comma separated: "
+        "`diagnoser.example`, `*.example` (names below it) or `*` (any). Others get 421. IP addresses, `localhost` and "
+        "the host of `DIAGNOSER_BASE_URL` are always allowed. Empty: any name where tokens are set, else no other.",
+    )
+    max_connections: Annotated[int, Field(ge=1)] = Field(
+        4096,
+        description="Connections at a time; at most 128 fewer than the files that the process may open. Beyond that, "
+        "the one that has been idle longest is closed.",
+    )
+    request_head_seconds: Seconds = Field(
+        20.0, description="Seconds that a request line with its headers (64 KiB at most) may take to arrive."
+    )
+    keep_alive_seconds: Annotated[int, Field(ge=1)] = Field(
+        75, description="Seconds that an idle connection stays open. Longer than shippers and proxies keep theirs."
+    )
     max_request_bytes: Annotated[int, Field(ge=1024)] = Field(
         64 << 20, description="Bytes of a request body after decompression. Larger bodies get 413."
     )

@@ -4,6 +4,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from diagnoser.model import NODE_SOURCES, LineBlock, Stream, node_log_id, provenance_of
+from diagnoser.model.errors import TooLarge
+
+LINES_LIMIT = 2_000_000
+"""Lines of one request: a small body can unpack to many more empty ones, and each costs as much as a full one."""
+RECORDS_LIMIT = 200_000
+"""JSON records of one request."""
 
 
 class Target(NamedTuple):
@@ -59,3 +65,9 @@ class Batch:
     def size(self) -> int:
         """Bytes of log text."""
         return sum(len(block.data) for blocks in self.blocks.values() for block in blocks)
+
+
+def check_count(count: int, limit: int, what: str) -> None:
+    """Raises TooLarge."""
+    if count > limit:
+        raise TooLarge(f"the body holds more than {limit} {what}: send it in smaller parts")

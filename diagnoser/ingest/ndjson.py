@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from diagnoser.ingest.batch import Batch, RecordDefaults, Target, target
+from diagnoser.ingest.batch import LINES_LIMIT, RECORDS_LIMIT, Batch, RecordDefaults, Target, check_count, target
 from diagnoser.model import JOB_ID, LineBlock, Stream
 from diagnoser.model.errors import BadInput, Undecodable
 
@@ -24,6 +24,7 @@ NODE = ("node", "host", "hostname")
 SOURCE = ("source", "stream")
 TIME = ("time", "timestamp", "ts", "@timestamp")
 ERRORS_TOLD = 10
+PARTS_LIMIT = 20 * RECORDS_LIMIT
 NAME_LENGTH = 253  # of a host name
 YEAR_2000, YEAR_2100 = 946_684_800.0, 4_102_444_800.0
 _TICKS = (1.0, 1e3, 1e6, 1e9)  # numbers count seconds, milli-, micro- or nanoseconds: the size of the number tells
@@ -51,19 +52,33 @@ class _Lines:
 
 
 def parse_ndjson(body: bytes, defaults: RecordDefaults, received: float) -> Batch:
-    """One record per line; blank lines are skipped. Raises BadInput when an offset cannot apply."""
+    """One record per line; blank lines are skipped. Raises BadInput when an offset cannot apply, TooLarge for too
+    many records or lines in them.
+    """
+    check_count(body.count(b"\n"), RECORDS_LIMIT, "records")
+    _check_parts(body)
     rows = ((number, row) for number, row in enumerate(body.split(b"\n"), 1) if row.strip())
     return _collect(((f"line {number}", row) for number, row in rows), defaults, received)
 
 
 def parse_array(body: bytes, defaults: RecordDefaults, received: float) -> Batch:
-    """A JSON array of records, or one record. Raises Undecodable when the body is not JSON."""
+    """A JSON array of records, or one record. Raises Undecodable when the body is not JSON, TooLarge for too many
+    records or lines in them.
+    """
+    _check_parts(body)
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise Undecodable(f"the body is not JSON: {error}") from None
     records = data if isinstance(data, list) else [data]
+    check_count(len(records), RECORDS_LIMIT, "records")
     return _collect(((f"record {number}", record) for number, record in enumerate(records, 1)), defaults, received)
+
+
+def _check_parts(body: bytes) -> None:
+    """Before anything is built: two bytes of nested JSON become an object of sixty."""
+    check_count(body.count(b"\\n"), LINES_LIMIT, "lines")
+    check_count(body.count(b"{") + body.count(b"["), PARTS_LIMIT, "nested objects and arrays")
 
 
 def _collect(rows: Iterable[tuple[str, Any]], defaults: RecordDefaults, received: float) -> Batch:

@@ -6,7 +6,7 @@ state between commits, so a failed commit leaves nothing half counted in memory.
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from diagnoser.compress import Compressor, Losses, to_bytes
 from diagnoser.compress.lines import LONGEST
@@ -229,13 +229,16 @@ def _feed_missing(commit: _AttemptCommit, block: LineBlock, cursor: Cursor) -> i
     commit.versions.setdefault(stream, cursor.version)
     covered = commit.covered.setdefault(stream, cursor.covered)
     first = block.first or (covered[-1][1] + 1 if covered else 1)
-    lines = block.data.removesuffix(b"\n").split(b"\n")
-    accepted = 0
-    for low, high in missing(covered, first, first + len(lines) - 1):
-        commit.compressor.feed(_part(block, lines, low - first, high - first + 1, low))
-        accepted += high - low + 1
-    commit.covered[stream] = covered_with(covered, first, first + len(lines) - 1)
-    return accepted
+    last = first + block.data.count(b"\n") - block.data.endswith(b"\n")
+    gaps = missing(covered, first, last)
+    if gaps == [(first, last)]:
+        commit.compressor.feed(replace(block, first=first))
+    elif gaps:
+        lines = block.data.removesuffix(b"\n").split(b"\n")
+        for low, high in gaps:
+            commit.compressor.feed(_part(block, lines, low - first, high - first + 1, low))
+    commit.covered[stream] = covered_with(covered, first, last)
+    return sum(high - low + 1 for low, high in gaps)
 
 
 def _part(block: LineBlock, lines: list[bytes], start: int, stop: int, first: int) -> LineBlock:
@@ -243,7 +246,7 @@ def _part(block: LineBlock, lines: list[bytes], start: int, stop: int, first: in
     end = b"" if last and not block.data.endswith(b"\n") else b"\n"
     return LineBlock(
         stream=block.stream,
-        data=block.data if start == 0 and last else b"\n".join(lines[start:stop]) + end,
+        data=b"\n".join(lines[start:stop]) + end,
         first=first,
         times=block.times[start:stop] if block.times else None,
         received=block.received,

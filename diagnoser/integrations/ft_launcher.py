@@ -6,16 +6,20 @@ those of the attribution service of nvidia-resiliency-ext 0.7 and before.
 """
 
 import asyncio
+import io
 import os
+import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import BinaryIO
 
 import structlog
 
 from diagnoser.model import Diagnosis
+from diagnoser.model.errors import Unavailable
 from diagnoser.model.taxonomy import Action, Category, Outcome
 
 PATHS_LIMIT = 1000
@@ -23,11 +27,18 @@ PATHS_LIMIT = 1000
 AT_ONCE = 2
 """Logs that are read at a time; each takes a core."""
 
+READ_BYTES = 1 << 30
+"""Bytes read of a log: its end, where the failure is. A sparse file of any size costs nothing to make."""
+READ_SECONDS = 120.0
+"""For reading one log. Then its seat goes to the next one."""
+_BUFFER_BYTES = 1 << 20
+"""Bytes between two looks at the clock."""
+
 Opener = Callable[[str], BinaryIO]
 """Path -> the open file. Raises LogRefused."""
 
 Analyse = Callable[[BinaryIO], Diagnosis]
-"""Runs in a thread."""
+"""Runs in a thread. The file's ``read`` raises Unavailable when it has taken too long or nobody waits any more."""
 
 
 class Recommendation(StrEnum):
@@ -130,11 +141,54 @@ class LogAttribution:
 
     async def _read(self, path: str) -> Diagnosis:
         async with self._turn:
-            return await asyncio.to_thread(self._diagnosed, path)
+            abandoned = threading.Event()
+            try:
+                return await asyncio.to_thread(self._diagnosed, path, abandoned)
+            finally:
+                abandoned.set()  # a thread cannot be cancelled, and the process would wait for it at its end
 
-    def _diagnosed(self, path: str) -> Diagnosis:
+    def _diagnosed(self, path: str, abandoned: threading.Event) -> Diagnosis:
         with self._open(path) as log:
-            return self._analyse(log)
+            skipped = _skip_to_end(log)
+            diagnosis = self._analyse(io.BufferedReader(_BoundedLog(log, abandoned), _BUFFER_BYTES))
+        if not skipped:
+            return diagnosis
+        note = f"Only the last {READ_BYTES >> 20} MB of the log were read. Line numbers count from there."
+        return replace(diagnosis, notes=(*diagnosis.notes, note))
+
+
+class _BoundedLog(io.RawIOBase):
+    """At most ``READ_BYTES`` more of a file, also of one that grows, for ``READ_SECONDS`` or until it is abandoned."""
+
+    def __init__(self, log: BinaryIO, abandoned: threading.Event) -> None:
+        self._log = log
+        self._abandoned = abandoned
+        self._left = READ_BYTES
+        self._deadline = time.monotonic() + READ_SECONDS
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Raises Unavailable."""
+        if self._abandoned.is_set():
+            raise Unavailable("nobody waits for this log any more")
+        if time.monotonic() > self._deadline:
+            raise Unavailable(f"the log could not be read in {READ_SECONDS:.0f} seconds")
+        data = self._log.read(min(len(buffer), self._left))
+        buffer[: len(data)] = data
+        self._left -= len(data)
+        return len(data)
+
+
+def _skip_to_end(log: BinaryIO) -> bool:
+    """Move to the first line of the last ``READ_BYTES``; whether anything was skipped."""
+    size = os.fstat(log.fileno()).st_size
+    if size <= READ_BYTES:
+        return False
+    log.seek(size - READ_BYTES)
+    log.readline(_BUFFER_BYTES)
+    return True
 
 
 def _tell(task: asyncio.Task[Diagnosis]) -> None:

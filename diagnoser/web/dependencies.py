@@ -51,12 +51,13 @@ class LogQueries(Protocol):
 class WebConfig:
     """base_url: how people reach this service, without a slash at the end; "" makes links relative.
 
-    tokens: empty switches authentication off.
+    tokens: empty switches authentication off. allowed_hosts: what requests may call this service, in their Host header.
     """
 
     base_url: str = ""
     tokens: tuple[Token, ...] = ()
     limits: RequestLimits = RequestLimits()
+    allowed_hosts: frozenset[str] = frozenset({"*"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def install(app: FastAPI, page: ErrorPage) -> None:
     """Registers the error handlers on the app. ``page`` renders an error for a person."""
 
     def answer(request: Request, problem: Problem, headers: dict[str, str] | None = None) -> Response:
-        response = page(request, problem) if _is_page(request) else _as_json(problem)
+        response = page(request, problem) if _is_page(request) else as_json(problem)
         response.headers.update(headers or {})
         return response
 
@@ -83,7 +83,7 @@ def _is_page(request: Request) -> bool:
     return path == "/" or path.startswith(PAGE_PREFIXES)
 
 
-def _as_json(problem: Problem) -> Response:
+def as_json(problem: Problem) -> Response:
     return JSONResponse(
         problem.model_dump(exclude_defaults=True) | {"type": problem.type}, problem.status, media_type=MEDIA_TYPE
     )

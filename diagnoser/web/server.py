@@ -5,14 +5,17 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnoser.web import problems, recovery, review, rules, series, sse, ui
+from diagnoser.web.allowed_hosts import AllowedHosts
 from diagnoser.web.api import attribution, diagnoses, feedback, health, jobs, logs, nodes, outbox, plans
 from diagnoser.web.api import rules as rules_api
+from diagnoser.web.authentication import READ
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.pages import STATIC, Pages
 from diagnoser.web.problems import Problem
@@ -43,6 +46,7 @@ def create(services: AppDependencies) -> FastAPI:
         summary="Finds out why a training job failed",
         description=ABOUT,
         version=_version(),
+        openapi_url=None,  # the framework would show it to everybody
         docs_url=None,
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},
@@ -52,6 +56,7 @@ def create(services: AppDependencies) -> FastAPI:
     app.state.pages = pages = Pages(services.clock)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.add_middleware(BodyBound, unbounded=frozenset({f"{API}/logs"}))
+    app.add_middleware(AllowedHosts, names=services.config.allowed_hosts)
     app.add_middleware(SecurityHeaders)
     problems.install(app, pages.error)
     for part in (logs.router, jobs.router, diagnoses.router, sse.router, plans.router, nodes.router, outbox.router):
@@ -65,6 +70,7 @@ def create(services: AppDependencies) -> FastAPI:
     app.include_router(recovery.router)
     app.include_router(review.router)
     app.include_router(rules.router)
+    app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), dependencies=READ, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app
 

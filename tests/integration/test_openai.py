@@ -87,3 +87,31 @@ async def test_a_packed_reply_is_not_unpacked(ask: Callable[[str], Awaitable[obj
     bomb = Reply(raw=gzip.compress(b" " * (64 << 20)), headers={"Content-Encoding": "gzip"})
     with model_server(lambda _: bomb) as server, pytest.raises(ModelFailed, match="answer_malformed"):
         await ask(server.url)
+
+
+@pytest.mark.parametrize("ask", [chat, embedding])
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_redirect_is_not_followed(ask: Callable[[str], Awaitable[object]], status: int) -> None:
+    """The log and the key go to no address but the configured one, whatever a server says."""
+    with model_server(lambda _: Reply()) as elsewhere:
+        away = Reply(status=status, raw=b"{}", headers={"Location": f"{elsewhere.url}/chat/completions"})
+        with model_server(lambda _: away) as server, pytest.raises(ModelFailed, match="model_unavailable"):
+            await ask(server.url)
+        assert len(server.asked) == 1
+        assert elsewhere.asked == []
+
+
+@pytest.mark.parametrize("ask", [chat, embedding])
+async def test_proxies_of_the_environment_see_nothing(
+    ask: Callable[[str], Awaitable[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable that something else on the machine needs does not send logs through a third party."""
+    with model_server(lambda _: Reply(raw=b"{}")) as proxy, model_server(lambda _: refusal("no")) as server:
+        for name in ("http_proxy", "https_proxy", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url.removesuffix("/v1"))
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        with pytest.raises(ModelFailed):
+            await ask(server.url)
+        assert proxy.asked == []
+        assert len(server.asked) == 1

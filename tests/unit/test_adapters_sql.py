@@ -4,11 +4,13 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
+from sqlalchemy.engine import Engine
 
 from diagnoser.adapters.sql import database
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.store import open_store
+from diagnoser.model import Job
 from diagnoser.model.errors import BadInput, Unavailable
 from tests.contract.records import append
 
@@ -23,6 +25,24 @@ async def test_sqlite_acknowledges_what_is_on_the_disk(tmp_path: Path) -> None:
         ]
     await engine.dispose()
     assert found == ["wal", 2, 1]
+
+
+async def test_statements_do_not_grow_with_the_number_of_nodes(tmp_path: Path) -> None:
+    """A statement of thousands of rows takes seconds to build; the driver repeats one of a single row."""
+    store = await open_store(f"sqlite:///{tmp_path}/test.db")
+    statements: list[str] = []
+
+    def note(connection: object, cursor: object, statement: str, *more: object) -> None:
+        statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        await store.register(Job("large", nodes=tuple(f"n{number}" for number in range(30_000))))
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    await store.close()
+    assert 0 < len([one for one in statements if "INSERT INTO nodes" in one]) <= 3
+    assert max(map(len, statements)) < 1_000
 
 
 async def test_a_database_that_stays_locked_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from diagnoser.compress import (
     merge,
     signature,
     to_bytes,
+    tokenized_chunk,
 )
 from diagnoser.compress.lines import read_prefix
 from diagnoser.compress.template_cache import shapes
@@ -111,6 +112,17 @@ def test_any_split_order_and_grouping_gives_the_same(
     grouped = merge([merge(parts[:at], limits), from_bytes(to_bytes(merge(parts[at:], limits)), limits)], limits)
     assert to_bytes(grouped) == to_bytes(whole)
     assert digest(grouped).evidence == digest(whole).evidence
+
+
+@given(st.integers(2, 3_000), st.booleans())
+def test_blank_lines_counted_at_once_are_the_same_lines(count: int, tight: bool) -> None:
+    """Numbers, counts and kept lines are those of reading one line at a time, down to the last byte."""
+    limits = TIGHT if tight else CompressorLimits()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenized_chunk, "_blank_lines", lambda data: 0)
+        slow = one(Stream(), [b""] * count, 7, limits)
+    assert to_bytes(one(Stream(), [b""] * count, 7, limits)) == to_bytes(slow)
+    assert slow.lines == count
 
 
 TWINS = [

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from diagnoser.config.allowed_hosts import allowed_hosts
 from diagnoser.config.settings import Settings, load
 from diagnoser.model.errors import BadInput
 
@@ -55,3 +56,32 @@ def test_secrets_do_not_show() -> None:
 def test_every_setting_is_described() -> None:
     """Each field carries the sentence that docs/configuration.md shows."""
     assert [name for name, field in Settings.model_fields.items() if not field.description] == []
+
+
+def test_an_idle_connection_outlives_the_pauses_of_shippers() -> None:
+    """Shippers flush, and proxies keep connections, for up to a minute: ours must not be the side that closes."""
+    assert load({}).keep_alive_seconds > 60
+
+
+@pytest.mark.parametrize(
+    ("environment", "names"),
+    [
+        ({}, {"127.0.0.1"}),
+        ({"DIAGNOSER_BASE_URL": "https://Logs.example:8443/x"}, {"127.0.0.1", "logs.example"}),
+        ({"DIAGNOSER_TOKENS": "read:0123456789abcdef"}, {"*"}),
+        (
+            {"DIAGNOSER_TOKENS": "read:0123456789abcdef", "DIAGNOSER_ALLOWED_HOSTS": "A.example., *.svc"},
+            {"127.0.0.1", "a.example", "*.svc"},
+        ),
+    ],
+)
+def test_names_are_checked_where_no_token_is_asked_for(environment: dict[str, str], names: set[str]) -> None:
+    """Or where they are listed; the base URL's name and the address to listen on are always among them."""
+    assert allowed_hosts(load(environment)) == names
+
+
+@pytest.mark.parametrize("name", ["https://a.example", "a.example:80", "a.*.example", "**", "*example"])
+def test_a_name_that_no_request_could_carry_stops_the_start(name: str) -> None:
+    """It is told with the setting's name."""
+    with pytest.raises(BadInput, match="DIAGNOSER_ALLOWED_HOSTS"):
+        allowed_hosts(load({"DIAGNOSER_ALLOWED_HOSTS": name}))

@@ -1,13 +1,14 @@
 """Request bodies to blocks of lines."""
 
 import math
+from collections.abc import Callable
 
 import orjson
 import pytest
 
-from diagnoser.ingest import RecordDefaults, Target, parse_array, parse_ndjson, parse_text
+from diagnoser.ingest import Batch, RecordDefaults, Target, parse_array, parse_ndjson, parse_text
 from diagnoser.model import Stream
-from diagnoser.model.errors import BadInput, Undecodable
+from diagnoser.model.errors import BadInput, TooLarge, Undecodable
 
 NOW = 1_800_000_000.0
 
@@ -120,3 +121,21 @@ def test_text_that_utf8_cannot_spell_is_rejected() -> None:
     batch = parse_ndjson(b'{"message": "a\\ud800b"}\n{"message": "c"}', RecordDefaults("j"), NOW)
     assert batch.rejected == 1
     assert [block.data for block in batch.blocks[Target("j", None)]] == [b"c"]
+
+
+@pytest.mark.parametrize(
+    ("parse", "body", "what"),
+    [
+        pytest.param(parse_text, b"\n" * 2_000_001, "2000000 lines", id="lines of text"),
+        pytest.param(parse_ndjson, b"\n" * 200_001, "200000 records", id="lines of JSON"),
+        pytest.param(parse_array, b"[" + b"0," * 200_000 + b"0]", "200000 records", id="items of an array"),
+        pytest.param(parse_array, b'"' + b"\\n" * 2_000_001 + b'"', "2000000 lines", id="line ends in one record"),
+        pytest.param(parse_ndjson, b"[" * 4_000_001, "4000000 nested", id="arrays in one record"),
+    ],
+)
+def test_many_lines_in_few_bytes_are_refused(
+    parse: Callable[[bytes, RecordDefaults, float], Batch], body: bytes, what: str
+) -> None:
+    """What compresses to kilobytes must not cost seconds; the message says what there is too much of."""
+    with pytest.raises(TooLarge, match=what):
+        parse(body, RecordDefaults("j"), 0.0)

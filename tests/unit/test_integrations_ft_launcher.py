@@ -12,6 +12,7 @@ import pytest
 from diagnoser.adapters.log_root import log_root
 from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
+from diagnoser.integrations import ft_launcher
 from diagnoser.integrations.ft_launcher import LogAttribution, Recommendation, recommend
 from diagnoser.model import Advice, DecisionBasis, Diagnosis, Facts
 from diagnoser.model.access import Scope, Token
@@ -49,6 +50,27 @@ async def ask(web: Web, path: Path | str, **query: Any) -> Any:
     answer = await web.client.get("/logs", params={"log_path": str(path), **query})
     assert answer.status_code == 200, answer.text
     return answer.json()
+
+
+async def test_a_log_that_takes_too_long_is_given_up(web: Web, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The asker may come again; the seat is free for other logs."""
+    monkeypatch.setattr(ft_launcher, "READ_SECONDS", -1.0)
+    for _ in range(3):
+        answer = await web.client.get("/logs", params={"log_path": str(root / "script.log")})
+        assert answer.status_code == 503
+        assert "could not be read" in answer.json()["detail"]
+    monkeypatch.undo()
+    assert (await ask(web, root / "script.log"))["recommendation"]["action"] == "STOP"
+
+
+async def test_the_end_of_a_long_log_decides(web: Web, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading begins with a whole line, and the verdict says that the rest was left out."""
+    monkeypatch.setattr(ft_launcher, "READ_BYTES", len(SCRIPT) + 10)
+    (root / "long.log").write_bytes(HARDWARE * 1000 + SCRIPT)
+    body = await ask(web, root / "long.log")
+    assert body["recommendation"]["action"] == "STOP"
+    assert body["result"]["diagnosis"]["line"] == 3
+    assert "Line numbers count from there" in body["result"]["diagnosis"]["notes"][-1]
 
 
 async def test_a_script_fault_says_stop(web: Web, root: Path) -> None:

@@ -13,8 +13,8 @@ from diagnoser.adapters.sql.tables import allocations, attempts, events, jobs, n
 from diagnoser.model import ENDS, Attempt, AttemptKey, Event, EventKind, Job
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
-_CHUNK = 5_000
-"""Rows a statement; both databases bound the number of values in one to about 32,000."""
+_CHUNK = 10_000
+"""Rows of one call of the driver; other requests have their turn in between."""
 
 
 class JobRows(LogRows):
@@ -57,12 +57,14 @@ class JobRows(LogRows):
         """Breaker limits are shares of the nodes that jobs ran on. A node's partition is that of its latest job."""
         names = sorted({*job.nodes, *job.rank_nodes.values()})
         cluster, partition = merged.cluster or DEFAULT_CLUSTER, merged.labels.get("partition", "")
-        rows = [{"cluster": cluster, "node": node, "partition": partition} for node in names]
+        rows = [{"cluster": cluster, "node": node, "partition": partition, "body": ""} for node in names]
         new = self.insert(nodes)
-        for start in range(0, len(rows), _CHUNK):
-            chunk = new.values(rows[start : start + _CHUNK])
-            changed = {"partition": new.excluded.partition}
-            await connection.execute(chunk.on_conflict_do_update(index_elements=["cluster", "node"], set_=changed))
+        changed = new.excluded.partition
+        upsert = new.on_conflict_do_update(
+            index_elements=["cluster", "node"], set_={"partition": changed}, where=nodes.c.partition != changed
+        )
+        for start in range(0, len(rows), _CHUNK):  # the driver repeats one row's statement: a long one takes seconds
+            await connection.execute(upsert, rows[start : start + _CHUNK])
 
     async def _allocate(self, connection: AsyncConnection, job: Job, attempt: int | None) -> None:
         """The registered nodes are those of one attempt: a job that is launched again may run elsewhere."""

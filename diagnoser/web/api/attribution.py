@@ -155,4 +155,5 @@ def _verdict(diagnosis: Diagnosis) -> dict[str, Any]:
         "rank": root.rank if root else None,
         "node": root.node if root else None,
         "action": diagnosis.recovery.action,
+        "notes": list(diagnosis.notes),
     }

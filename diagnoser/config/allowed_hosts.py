@@ -1,0 +1,29 @@
+"""The names that requests may call the service by."""
+
+import re
+from urllib.parse import urlsplit
+
+from diagnoser.config.settings import Settings
+from diagnoser.model.errors import BadInput
+
+_PATTERN = re.compile(r"\*|(?:\*\.)?[^\s/:*]+")
+
+
+def allowed_hosts(settings: Settings) -> frozenset[str]:
+    """The names, in lower case; ``*`` for any. Raises BadInput for a name that no Host header could hold.
+
+    A page of another site can give its own name the address of this service (DNS rebinding) and is then, for the
+    browser, a page of this service. That is worth something only where no token is asked for: a browser does not send
+    what it knows for this service to another name. So names are checked where there are no tokens, which is on
+    loopback alone, and service names that agents and probes use in a cluster work without being listed.
+    """
+    given = frozenset(name.strip().lower().rstrip(".") for name in settings.allowed_hosts.split(",") if name.strip())
+    for name in given:
+        if not _PATTERN.fullmatch(name):
+            raise BadInput(f"DIAGNOSER_ALLOWED_HOSTS: {name!r} must be a name alone, '*.' and a name, or '*'")
+    own = frozenset(name for name in (settings.host.lower(), urlsplit(settings.base_url).hostname) if name)
+    if given:
+        return given | own
+    if settings.tokens.get_secret_value().strip(" ,"):
+        return frozenset({"*"})
+    return own

@@ -81,7 +81,7 @@ _SHORT_PREFIXES = r"(?:sk-[A-Za-z0-9_-]{20,}|(?:gsk_|r8_|xai-|pplx-)[A-Za-z0-9]{
 PATTERNS = (
     SecretPattern("private key", r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,6}-----(?:[^-]|-[^-])*"),
     # What is left of a key block that was cut or whose lines carry prefixes; checksums are hexadecimal.
-    SecretPattern("base64", r"(?m)(^|[|\]:] )[A-Za-z0-9+/]{60,}={0,2}", harmless=r"[^0-9]*|[0-9a-fA-F]*"),
+    SecretPattern("base64", r"(?m)(^|[|\]:] )[A-Za-z0-9+/]{60,}={0,2}\s*$", harmless=r"[^0-9]*|[0-9a-fA-F]*\s*"),
     SecretPattern("authorization", rf"(?i)(authorization{_IS}{_QUOTE})[^\s\"'][^\"'\r\n]+"),
     SecretPattern("cookie", rf"(?i)(cookie2?{_IS}{_QUOTE})[^\s=;\"']{{1,200}}=[^\"'\r\n]+"),
     SecretPattern("url password", r"(://)[^/\s:@]{0,300}:[^/\s@]{1,1000}@"),
@@ -106,8 +106,8 @@ PATTERNS = (
     ),
     SecretPattern("token", "|".join(_TOKENS)),
     SecretPattern("token", rf"{_START}{_SHORT_PREFIXES}", harmless=rf"sk-{_WORDS}"),
-    # A JWT, and other JSON in base64, such as the log-in of a container registry.
-    SecretPattern("token", r"eyJ[A-Za-z0-9_/+-]{15,}[A-Za-z0-9_./+=-]*"),
+    # JSON: a JWT, the log-in of a container registry, and DeepSpeed's list of all hosts.
+    SecretPattern("base64", r"eyJ[A-Za-z0-9_/+-]{15}[A-Za-z0-9_./+=-]*"),
     SecretPattern("bearer", r"(?i)\b((?:bearer|basic) {1,3})[A-Za-z0-9._~+/=-]{16,}", harmless=_WORDS),
     SecretPattern("wandb key", r"(?i)(wandb[^\n]{0,120}[^A-Za-z0-9\n])[0-9a-f]{40}\b"),
     SecretPattern("passphrase", rf"(?i)(pass_?phrase{_IS}{_QUOTE})[^\s\"'][^\"'\r\n]*"),

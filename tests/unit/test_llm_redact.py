@@ -142,7 +142,7 @@ def secrets(seed: int) -> Iterator[tuple[str, str, str]]:
 @pytest.mark.parametrize("name", [*TOKENS, *BOUNDED_TOKENS, *NAMED])
 def test_a_secret_of_each_format_is_masked(name: str) -> None:
     """Nothing of its value is left, whatever its characters are."""
-    for seed in range(20):
+    for seed in range(5):
         text, secret = next((text, secret) for kind, text, secret in secrets(seed) if kind == name)
         masked = redact(text)
         assert not any(part in masked for part in (secret, secret[:12], secret[-12:])), (text, masked)

@@ -7,6 +7,9 @@ by aliases.
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+
+import re2
 
 from diagnoser.llm.question import nodes_of
 from diagnoser.llm.redact import Redactor
@@ -23,7 +26,8 @@ _MENDED, _MOST = 600, 8
 _ROUTINE = 3
 """Times that a failed run must have printed a line before it counts as routine."""
 _PLACEHOLDER = re.compile(r"<[a-z]+(?: [a-z]+)+>")
-_HOST = re.compile(r"\b[a-z]+(?:[-.][a-z0-9]+)*-\d+[a-z0-9.-]*\b")
+_HOST = re2.compile(r"\b[a-z]+(?:[-.][a-z0-9]+)*-[0-9]+[a-z0-9.-]*\b")
+_VERSION = re2.compile(r"-[0-9]+\.[0-9]")
 _FOLLOWED = frozenset({"explained by the root", "came after the root"})
 
 
@@ -123,8 +127,12 @@ def hidden(text: str, pseudonyms: Pseudonymizer) -> str:
     """
     masked = _PLACEHOLDER.sub(lambda match: match.group().replace(" ", "-"), pseudonyms.hide(text))
     prefix = pseudonyms.hosts.prefix
-    aliased = _HOST.sub(lambda match: match[0] if match[0].startswith(prefix) else f"{prefix}0", masked)
+    aliased = str(_HOST.sub(lambda match: _unnamed(match[0], prefix), masked))
     return aliased[:LONGEST].strip()
+
+
+def _unnamed(word: str, prefix: str) -> str:
+    return word if word.startswith(prefix) or _VERSION.search(word) else f"{prefix}0"
 
 
 def nearest(line: str, others: Iterable[str], most: int = 3) -> tuple[str, ...]:
@@ -145,7 +153,9 @@ def _vector(text: str) -> hashing.Vector:
 
 
 def _pseudonymizer(case: LabelledCase, redact: Redactor) -> Pseudonymizer:
-    return Pseudonymizer(redact, nodes_of(case.evidence, case.facts))
+    samples = (sample for template in case.evidence.templates for sample in template.samples)
+    text = "\n".join(chain((line.text for line in case.evidence.lines), samples))
+    return Pseudonymizer(redact, nodes_of(case.evidence, case.facts), text)
 
 
 def _around(lines: Sequence[Line], root: Line) -> list[Line]:

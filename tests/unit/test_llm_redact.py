@@ -1,0 +1,330 @@
+"""What is masked before text leaves the site, and what stays readable."""
+
+import importlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnoser.learning.rule_context import hidden
+from diagnoser.llm.hosts import HostMap, hosts_in
+from diagnoser.llm.redact import keyless, redact
+from diagnoser.llm.secret_patterns import PATTERNS
+from diagnoser.llm.view import Pseudonymizer, plain
+
+ALNUM, HEX, B64 = ascii_letters + digits, digits + "abcdef", ascii_letters + digits + "+/"
+URL64 = ascii_letters + digits + "-_"
+NORMAL = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "normal"
+
+# What stands before the secret, its alphabet, its length, and what stands after. Prefixes are written in two parts,
+# so that no scanner takes this file for a leak.
+TOKENS = {
+    "AWS key id": ("AKIA", ascii_uppercase + digits, 16),
+    "AWS temporary key id": ("ASIA", ascii_uppercase + digits, 16),
+    "AWS session token": ("IQoJb3JpZ2lu", B64, 300),
+    "Google API key": ("AIza", URL64, 35),
+    "Google access token": ("ya29.", URL64, 60),
+    "GitHub": ("ghp_", ALNUM, 36),
+    "GitHub app": ("ghs_", ALNUM, 36),
+    "GitHub fine-grained": ("github_pat_", ALNUM, 82),
+    "GitLab": ("glpat-", URL64, 20),
+    "Slack bot": ("xoxb-", digits + "-" + ALNUM, 40),
+    "Slack user": ("xoxp-", digits + "-" + ALNUM, 40),
+    "Stripe": ("sk_live_", ALNUM, 24),
+    "webhook secret": ("whsec_", B64, 32),
+    "npm": ("npm_", ALNUM, 36),
+    "PyPI": ("pypi-", URL64, 100),
+    "Databricks": ("dapi", HEX, 32),
+    "Vault": ("hvs.", URL64, 24),
+    "DigitalOcean": ("dop_v1_", HEX, 64),
+    "Hugging Face": ("hf_", ALNUM, 34),
+    "W&B": ("wandb_v1_", ALNUM, 60),
+    "NVIDIA": ("nvapi-", URL64, 64),
+    "JSON web token": ("eyJ", URL64, 200),
+}
+BOUNDED_TOKENS = {
+    "OpenAI": ("sk-", ALNUM, 48),
+    "OpenAI project": ("sk-proj-", URL64, 100),
+    "Groq": ("gsk_", ALNUM, 52),
+}
+NAMED = {
+    "W&B key": ("WANDB_API_KEY=", HEX, 40, ""),
+    "W&B log-in": ("wandb login ", HEX, 40, ""),
+    "W&B question": ("wandb: Paste an API key from your profile and hit enter: ", HEX, 40, ""),
+    "W&B netrc": ("machine api.wandb.ai login user password ", HEX, 40, ""),
+    "AWS secret": ("aws_secret_access_key = ", B64, 40, ""),
+    "AWS secret of STS": ('"SecretAccessKey": "', B64, 40, '"'),
+    "AWS pair": ("AKIA" + "A1B2C3D4E5F6G7H8,", B64, 40, ""),
+    "password": ("password=", ALNUM, 8, ""),
+    "password in JSON": ('{"db_password": "', ALNUM, 10, '", "x": 1}'),
+    "escaped JSON": (r"{\"password\": \"", ALNUM, 10, r"\"}"),
+    "quoted with blanks": ('password: "', ALNUM + " ", 30, '"'),
+    "single quotes with blanks": ("{'api_key': '", ALNUM + " ", 30, "'}"),
+    "PostgreSQL": ("PGPASSWORD=", ALNUM, 12, ""),
+    "pwd": ("Server=db;Uid=a;Pwd=", ALNUM, 12, ""),
+    "passphrase": ("passphrase: ", ALNUM + " ", 30, ""),
+    "argument": ("--wandb-api-key ", ALNUM, 20, ""),
+    "argument list": ("'--password', '", ALNUM, 20, "'"),
+    "camel case": ("clientSecret: ", ALNUM, 20, ""),
+    "token": ("auth_token=", ALNUM, 24, ""),
+    "environment": ("('HF_TOKEN', '", ALNUM, 24, "')"),
+    "bearer": ("Authorization: Bearer ", URL64, 30, ""),
+    "other scheme": ("Authorization: GenieKey ", URL64, 30, ""),
+    "header in a dictionary": ("{'Authorization': 'token ", URL64, 30, "'}"),
+    "header in a pair": ('("authorization", "', URL64, 30, '")'),
+    "cookie": ("Cookie: session=", ALNUM, 20, "; theme=dark"),
+    "set-cookie": ("Set-Cookie: sid=", ALNUM, 20, "; HttpOnly"),
+    "second cookie": ("Cookie: theme=dark; sid=", ALNUM, 20, ""),
+    "curl": ("curl -s -u admin:", ALNUM, 12, " https://b.example"),
+    "curl, long": ("curl --user 'admin:", ALNUM, 12, "'"),
+    "sshpass": ("sshpass -p ", ALNUM, 12, " ssh gpu-1"),
+    "URL": ("postgresql://train:", ALNUM, 12, "@db-3:5432/runs"),
+    "URL without a user": ("redis://:", ALNUM, 40, "@cache:6379"),
+    "URL with a token": ("https://", HEX, 40, "@git.example/x.git"),
+    "signature": ("https://b.example/x?X-Amz-Signature=", HEX, 64, "&y=1"),
+    "webhook": ("https://hooks.slack.com/services/T0/B1/", ALNUM, 24, ""),
+    "private key": ("-----BEGIN OPENSSH PRIVATE KEY-----\\n", B64, 300, "\\n-----END OPENSSH PRIVATE KEY-----"),
+    "base64 of a key": ("13 r3| ", B64, 64, ""),
+}
+LOOK_ALIKES = (
+    "iteration 100/ 500 | tokens: 123456789 | lm loss: 2.31E+00",
+    "checked out 3f2a9c1b7d8e4f60a1b2c3d4e5f60718293a4b5c of the trainer",
+    "sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "run 123e4567-e89b-12d3-a456-426614174000 resumed",
+    "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77 is healthy",
+    "tensor([[ 0.1234, -0.5678], [1.2345e-05, nan]], device='cuda:0')",
+    "'pad_token': '<|endoftext|>', 'eos_token': '</s>', 'unk_token': '[UNK]'",
+    "time per_token: 0.00012345 ms, max_token=131072, mean_token: 1.25e+06,",
+    "bos_token_id: 128000, eos_token_id: 128001",
+    "    client = connect(password=args.password, token=token, api_key=config.api_key)",
+    '    password = os.environ["PGPASSWORD"]',
+    "    api_key: str = get_key()",
+    "HF_TOKEN=None WANDB_API_KEY=${WANDB_API_KEY} password: ***",
+    "PWD=/workspace/train OLDPWD=/workspace/train/run-3",
+    "--use-auth-token --lr 1e-4 --max-token 4096 --pad-token <pad>",
+    "docker run --user 1000:1000 -u 0:0 image:tag",
+    "curl: (7) Failed to connect to example port 443",
+    "loading disk-cache-of-the-tokenizer-shards and task-distributed-checkpointing-v2",
+    "http://example:8080/metrics?x=a:b and s3://bucket/key:with:colons",
+    "[Gloo] Rank 0 is connected to 7 peer ranks",
+    "wandb: Run data is saved locally in wandb/run-20261122_010000-abcd1234",
+    "Basic authentication is used by the proxy; bearer documentation follows",
+    "npm_config_cache hf_transfer hf_hub_download dapi_v1 SG.a.b ya29 hvs",
+    "Enter passphrase for key: ",
+    "cookie: 0x1f2e3d4c, authorization failed",
+    "RuntimeError: NCCL error in: /opt/conda/conda/bld/pytorch/work/torch/csrc/distributed/c10d/NCCLUtils.cpp:275",
+)
+
+
+def value(seed: int, alphabet: str, length: int) -> str:
+    """Random characters with a letter and a digit among them, no blank at the ends."""
+    chance = random.Random(seed)
+    made = "".join(chance.choices(alphabet, k=length - 2))
+    letter = next(char for char in alphabet if char.isalpha())
+    return f"{letter}{made.replace('  ', ' a')}7"
+
+
+def secrets(seed: int) -> Iterator[tuple[str, str, str]]:
+    """Each format with a made-up value: its name, the text, and the part that must not survive."""
+    for name, (prefix, alphabet, length) in (TOKENS | BOUNDED_TOKENS).items():
+        made = value(seed, alphabet, length)
+        yield name, prefix + made, made
+    for name, (before, alphabet, length, after) in NAMED.items():
+        made = value(seed, alphabet, length)
+        yield name, before + made + after, made
+
+
+@pytest.mark.parametrize("name", [*TOKENS, *BOUNDED_TOKENS, *NAMED])
+def test_a_secret_of_each_format_is_masked(name: str) -> None:
+    """Nothing of its value is left, whatever its characters are."""
+    for seed in range(5):
+        text, secret = next((text, secret) for kind, text, secret in secrets(seed) if kind == name)
+        masked = redact(text)
+        assert not any(part in masked for part in (secret, secret[:12], secret[-12:])), (text, masked)
+        assert "<" in masked
+
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=30)
+
+
+@given(WORDS, WORDS, st.integers(0, 2**32))
+def test_a_secret_survives_nowhere_in_a_line(before: str, after: str, seed: int) -> None:
+    """Whatever stands around it, a blank away."""
+    for name, text, secret in secrets(seed):
+        line = f"{text} {after}" if name == "base64 of a key" else f"{before} {text} {after}"
+        if name == "base64 of a key" and after.strip():
+            continue
+        assert secret not in redact(line), name
+
+
+@given(st.text(ALNUM + "_=:;,.\"'([{/|>\\", max_size=10), st.integers(0, 2**32))
+def test_a_token_with_a_prefix_of_its_own_needs_no_boundary(before: str, seed: int) -> None:
+    """Also where it is glued to other text."""
+    for name, (prefix, alphabet, length) in TOKENS.items():
+        made = value(seed, alphabet, length)
+        assert made not in redact(before + prefix + made), name
+
+
+@pytest.mark.parametrize("line", LOOK_ALIKES)
+def test_what_only_looks_like_a_secret_stays(line: str) -> None:
+    """Counts, hashes, code, placeholders and paths are what a log is read for."""
+    assert redact(line) == line
+
+
+def test_masking_is_idempotent() -> None:
+    """What was masked once stays as it is."""
+    for name, text, _ in secrets(1):
+        once = redact(text)
+        assert redact(once) == once, name
+
+
+def test_an_encrypted_key_block_is_masked_with_its_headers() -> None:
+    """Headers and empty lines belong to the block and do not end it."""
+    block = ["1| -----BEGIN RSA PRIVATE KEY-----", "2| Proc-Type: 4,ENCRYPTED", "3| ", "4| MIIEpAIB", "5| step 3"]
+    assert list(keyless(block))[1:] == ["2| <private key>", "3| <private key>", "4| <private key>", "5| step 3"]
+
+
+def unbounded(tree: Any, last: bool = True) -> Iterator[str]:
+    """Repetitions without a bound of a parsed pattern that are not at its end."""
+    parser, constants = importlib.import_module("re._parser"), importlib.import_module("re._constants")
+    items = list(tree)
+    for place, (kind, parts) in enumerate(items):
+        rest = parser.SubPattern(tree.state, items[place + 1 :])
+        at_end = last and rest.getwidth()[1] <= 2
+        if kind in (constants.MAX_REPEAT, constants.MIN_REPEAT):
+            if parts[1] == constants.MAXREPEAT and not at_end:
+                yield repr(parts)
+            yield from unbounded(parts[2], at_end)
+        elif kind is constants.SUBPATTERN:
+            yield from unbounded(parts[3], at_end)
+        elif kind is constants.BRANCH:
+            for branch in parts[1]:
+                yield from unbounded(branch, at_end)
+
+
+@pytest.mark.parametrize("known", PATTERNS, ids=lambda known: known.kind)
+def test_only_the_end_of_a_pattern_repeats_without_a_bound(known: Any) -> None:
+    """One search of RE2 is linear; with this form it also reads little more than what it masks, so all are linear.
+
+    The exception may begin only where its own repetition cannot go on: two of its candidates never overlap.
+    """
+    parser = importlib.import_module("re._parser")
+    inner = list(unbounded(parser.parse(known.pattern)))
+    assert not inner or known.pattern.startswith(r"(?m)(^|[|\]:] )[A-Za-z0-9+/]{60,}={0,2}\s*$")
+
+
+def test_healthy_logs_stay_as_they_are() -> None:
+    """Of the published logs of runs that went well nothing changes but home folders, e-mail addresses and base64."""
+    if not NORMAL.is_dir():
+        pytest.skip("the corpus is not beside the project")
+    chance = random.Random(11)
+    for path in sorted(NORMAL.glob("*.log")):
+        lines = path.read_bytes().decode("utf-8", "replace").split("\n")
+        for line in chance.sample(lines, min(150, len(lines))):
+            text = plain(line[:4000])
+            masked = redact(text)
+            shown = {
+                known.kind for known in PATTERNS if masked.count(f"<{known.kind}>") > text.count(f"<{known.kind}>")
+            }
+            assert shown <= {"e-mail", "home", "base64"}, (path.name, text)
+
+
+NAMES_A_HOST = {
+    "Nov 22 01:00:00 gpu-500 kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.": ["gpu-500"],
+    "Nov 22 01:00:00 login3 sshd[811]: Accepted publickey": ["login3"],
+    "2026-11-22T01:00:00.123456+00:00 node7.lab slurmd[12]: launch task": ["node7.lab"],
+    "  host      : trainbox": ["trainbox"],
+    "  host      : gpu-31.cluster.local": ["gpu-31.cluster.local"],
+    "Job was executed on host(s) <8*lsf04>, in queue <normal>": ["lsf04"],
+    "                            <8*lsf05>": ["lsf05"],
+    "Started 1 Task(s) on Host(s) <lsfmaster>": ["lsfmaster"],
+    'LSB_HOSTS="b12 b12 b13"': ["b12", "b13"],
+    'LSB_MCPU_HOSTS="b12 8 b13 8"': ["b12", "b13"],
+    "exec_host = pb4/0+pb5/0": ["pb4"],
+    "slurmstepd: error: *** JOB 1 ON rack-9 CANCELLED AT 2026-11-22T01:00:00 ***": ["rack-9"],
+    "slurmstepd-gpu-01: error: *** STEP 26.0 ON gpu-01 CANCELLED AT 2026-11-22T01:00:00 ***": ["gpu-01"],
+    "srun: error: tpu-[01-03,07]: tasks 0-31: Killed": ["tpu-01", "tpu-02", "tpu-03", "tpu-07"],
+    "SLURM_JOB_NODELIST=k-[1-2],q4": ["k-1", "k-2", "q4"],
+    "gpu01:123:456 [0] NCCL INFO Bootstrap": ["gpu01"],
+    "client socket has timed out connecting to [mm-1.lab]:29500": ["mm-1.lab"],
+    "rendezvous at tcp://mm1:29500": ["mm1"],
+    "ip-10-0-1-2.ec2.internal left": ["ip-10-0-1-2.ec2.internal"],
+    "srun: error: Node failure on gpu-7": ["gpu-7"],
+}
+
+
+@pytest.mark.parametrize(("line", "names"), NAMES_A_HOST.items())
+def test_hosts_are_found_where_only_a_host_stands(line: str, names: list[str]) -> None:
+    """In syslog prefixes, launchers' tables and schedulers' lists, also those that are no known node of the job."""
+    assert [name for name in hosts_in(line) if name in names] == names
+    shown = HostMap([]).hide(line)
+    assert not any(name in shown for name in names), shown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "libfabric/1.2 with aws-ofi-nccl 1.7.4 and torch==2.3.0",
+        "node v18.1.0, node aws-ofi-nccl-1.7.4, host: libfabric-1.2",
+        "NCCL INFO NET/OFI Using aws-ofi-nccl 1.7.4-aws, libfabric/1.22",
+        "host: no, host=False, node: 3, host memory 512 GiB on host cuda:0",
+        "moved the tensor from host to device; node rank 0, node_rank=1",
+        "saved to host checkpoint_500.json",
+    ],
+)
+def test_versions_and_words_are_no_hosts(line: str) -> None:
+    """What a program is called and which version it has stays readable."""
+    assert HostMap(["gpu-1"], line).hide(line) == line
+    assert hosts_in(line) == []
+
+
+def test_a_version_is_no_host_in_a_rule() -> None:
+    """Texts of rules mask what looks like a host, but not a package with its version."""
+    told = hidden("db-14 loaded aws-ofi-nccl-1.7.4 and libfabric/1.2", Pseudonymizer(redact, []))
+    assert told == "host-0 loaded aws-ofi-nccl-1.7.4 and libfabric/1.2"
+
+
+def test_no_bare_occurrence_gives_an_alias_away() -> None:
+    """Wherever a line names the host, within other words and in lines before it was recognised too."""
+    text = "\n".join(
+        [
+            "/logs/gpu-01_rank3.log of gpu-01-ib0, gpu-02.site.lab",
+            "slurmstepd-gpu-01: error: *** STEP 26.0 ON gpu-01 CANCELLED AT 2026-11-22T01:00:00 ***",
+            "Nov 22 01:00:00 gpu-500 kernel: x",
+            "gpu-5001 and xgpu-01 are other words",
+            "srun: error: gpu-[01-02]: tasks 0-15: Killed",
+        ]
+    )
+    hosts = HostMap(["gpu-01", "gpu-02.site.lab"], text)
+    first, second, third, fourth, last = [hosts.hide(line) for line in text.split("\n")]
+    assert first == "/logs/host-1_rank3.log of host-1-ib0, host-2"
+    assert second.startswith("slurmstepd-host-1: error: *** STEP 26.0 ON host-1 CANCELLED")
+    assert third == "Nov 22 01:00:00 host-3 kernel: x"
+    assert fourth == "gpu-5001 and xgpu-01 are other words"
+    assert last == "srun: error: host-[1-2]: tasks 0-15: Killed"
+    assert hosts.hide("gpu-02 answers") == "host-2 answers"
+    assert hosts.show("drain host-2 and host-3") == "drain gpu-02.site.lab and gpu-500"
+
+
+@given(st.text(ascii_lowercase + " -_.:/", max_size=20), st.text(ascii_lowercase + " -_.:/", max_size=20))
+def test_a_node_survives_at_no_boundary(before: str, after: str) -> None:
+    """Whatever separates it from its neighbours, its name is gone and the way back restores the line."""
+    line = f"{before} _-./:"[: len(before) + 1] + "gpu-017" + f" {after}"
+    hosts = HostMap(["gpu-017"], line)
+    assert "gpu-017" not in hosts.hide(line)
+    assert hosts.show(hosts.hide(line)) == line
+
+
+def test_hostile_lists_name_only_so_many_hosts() -> None:
+    """A line cannot make the map hold millions of names; what is too much is masked without its numbers."""
+    lists = [f"nodes=a[{first}-9999999]" for first in range(100)]
+    hosts = HostMap(["a1"], "\n".join(lists))
+    shown = [hosts.hide(line) for line in lists]
+    assert all(line.startswith("nodes=host-[") for line in shown)
+    assert shown[-1] == "nodes=host-[]"
+    assert len(hosts_in("\n".join(lists))) <= 4096

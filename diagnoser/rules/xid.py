@@ -158,7 +158,8 @@ class XidTable(StrictModel):
             undecoded = fatal if unit["severity"] == "Fatal" else plain
             known = self._subcodes[row.code] if len(values) > 1 else ()
             subcode = next((sub for sub in known if sub.decodes(unit["unit"], values[0], values[1])), None)
-            return self._guidance(row, subcode.immediate, subcode.investigate) if subcode else undecoded
+            decoded = self._guidance(row, subcode.immediate, subcode.investigate) if subcode else undecoded
+            return replace(decoded, unit=unit["unit"])
         if row.immediate == _NVLINK and any(values):
             return self._by_link_bits(plain, values)
         return plain
@@ -177,9 +178,10 @@ class XidTable(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class XidGuidance:
-    """What the catalogue asks for after an Xid. asked: name of the action. advice: so that it does not come back.
+    """What the catalogue asks for after an Xid. asked: name of the action. advice: how to find out why.
 
-    stated: the recovery that Xid 154 states for the GPU, "" where it states none.
+    stated: the recovery that Xid 154 states for the GPU, "" where it states none. unit: of the GPU, as an NVLink line
+    names it.
     """
 
     row: XidCode
@@ -188,6 +190,7 @@ class XidGuidance:
     investigate: str = ""
     advice: str = ""
     stated: str = ""
+    unit: str = ""
 
     @property
     def is_recovery(self) -> bool:
@@ -196,13 +199,12 @@ class XidGuidance:
     @property
     def text(self) -> str:
         """One or two sentences for people: the code, its name and what NVIDIA asks for."""
-        said = f"Xid {self.row.code} ({self.row.name}): "
+        said = f"Xid {self.row.code} ({', '.join(filter(None, (self.row.name, self.unit)))}): "
         if self.stated:
             said += f"Xid 154 states '{self.stated}': "
-        elif self.row.treated_as:
-            said += f"the catalogue states no action, it is treated like {self.asked}: "
-        asks = f"{said}NVIDIA asks for {self.action.asks} ({self.asked})."
-        return f"{asks} So that it does not come back: {self.advice}." if self.advice else asks
+        source = "NVIDIA asks for" if self.stated or self.row.immediate else "the catalogue states no action; taken as"
+        asks = f"{said}{source} {self.action.asks} ({self.asked})."
+        return f"{asks} To investigate: {self.advice}." if self.advice else asks
 
 
 def follow(candidates: Sequence[Candidate], evidence: Evidence, table: XidTable) -> tuple[Candidate, ...]:
@@ -210,13 +212,14 @@ def follow(candidates: Sequence[Candidate], evidence: Evidence, table: XidTable)
     found = {c.line: guidance for c in candidates if (guidance := _guidance(c, evidence, table))}
     places = {c.line: (c.node or evidence.lines[c.line].node, c.gpu) for c in candidates if c.line in found}
     recoveries = {places[line]: (line, g) for line, g in sorted(found.items()) if g.is_recovery and places[line][1]}
-    explained = set[int]()
+    followed = set[tuple[str, str | None]]()
     for line, guidance in found.items():
         later, recovery = recoveries.get(places[line], (-1, guidance))
         if line < later and guidance.action.cause:
             found[line] = table.stated(guidance, recovery)
-            explained |= {other for other in found if places[other] == places[line] and found[other].is_recovery}
+            followed.add(places[line])
     guided = [_guided(c, found[c.line]) if c.line in found else c for c in candidates]
+    explained = {line for line, guidance in found.items() if guidance.is_recovery and places[line] in followed}
     guided = [replace(c, role=Role.SYMPTOM) if c.line in explained and c.role is Role.ROOT else c for c in guided]
     application = _application(list(found.values()))
     return tuple(_cleared(c, application) if application and c.line not in found else c for c in guided)

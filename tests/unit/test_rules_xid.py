@@ -61,7 +61,7 @@ def test_each_code_leads_to_the_action_that_nvidia_asks_for(row: XidCode) -> Non
     asked = row.immediate or row.treated_as
     found = verdict(f"{row.code}, pid=7, name=python3, said by syslog")
     assert (found.type, found.recovery.action) == (row.type, CODES.actions[asked].action)
-    assert f"Xid {row.code} ({row.name})" in found.mitigation and asked in found.mitigation
+    assert f"Xid {row.code} ({row.name})" in found.mitigation and f"({asked})" in found.mitigation
     assert CODES.actions[asked].asks in found.mitigation
 
 
@@ -113,7 +113,7 @@ def test_the_registers_of_an_nvlink_line_decide(row: XidSubcode, since_r575: boo
     for status in row.status or (0,):
         found = verdict(link(row.code, unit, register(bits), status))
         assert found.recovery.action is CODES.actions[row.immediate].action
-        assert row.immediate in found.mitigation
+        assert f", {unit}): " in found.mitigation and f"({row.immediate})" in found.mitigation
         assert (found.nodes == ()) is (CODES.actions[row.immediate].blame is not Blame.SELF)
 
 

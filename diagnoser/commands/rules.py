@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from diagnoser.commands.terminal import AsJson, out, print_json, site
-from diagnoser.config.loader import load_analyzer, load_codes, load_more
+from diagnoser.config.loader import load_analyzer, load_more
 from diagnoser.model.errors import BadInput, RuleFaults
 from diagnoser.model.taxonomy import Action, FailureType, category_of
 from diagnoser.rules import examples
@@ -40,22 +40,22 @@ def rules_xid(
     code: Annotated[int | None, typer.Argument(help="An Xid or SXid. Default: all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain NVIDIA's Xid and SXid codes and the action for each."""
-    codes = load_codes(site(), load_analyzer(site()).knowledge.engine.ruleset)
-    rows = [row for row in (*codes.xid, *codes.sxid) if code in (None, row.code)]
-    if not rows:
+    """Explain NVIDIA's Xid and SXid codes, what NVIDIA asks for, and the action that follows."""
+    codes = load_analyzer(site()).knowledge.codes
+    xids = [row for row in codes.xid if code in (None, row.code)]
+    sxids = [row for row in codes.sxid if code in (None, row.code)]
+    if not xids and not sxids:
         raise BadInput(f"{code} is not a public Xid or SXid")
     if as_json:
-        for row in rows:
+        for row in (*xids, *sxids):
             print_json(row.model_dump(mode="json"))
         return
-    table = Table(
-        "code", "name", "meaning", "type", "first time", "again on the same GPU", box=None, header_style="bold"
-    )
-    for row in rows:
-        type_ = row.type or ("says nothing alone" if row.says_nothing_alone else "")
-        first = row.action or Action.NONE
-        table.add_row(str(row.code), row.name, row.meaning or row.severity, type_, first, row.repeated or first)
+    table = Table("code", "name", "NVIDIA asks for", "type", "action", box=None, header_style="bold")
+    for xid in xids:
+        asked = xid.immediate or xid.treated_as
+        table.add_row(str(xid.code), xid.name, asked, xid.type, codes.actions[asked].action)
+    for sxid in sxids:
+        table.add_row(str(sxid.code), sxid.name, sxid.severity, sxid.type or "", sxid.action or Action.NONE)
     out.print(table)
 
 
@@ -71,7 +71,6 @@ def rules_test(
         analyzer, ruleset = load_more(analyzer, folder)
     else:
         ruleset = analyzer.knowledge.engine.ruleset
-        load_codes(site(), ruleset)
     faults = examples.check(Engine(ruleset), analyzer.evidence_of)
     heuristics = analyzer.knowledge.heuristics
     faults += heuristics.keywords.faults("keywords.yaml") + heuristics.exceptions.faults("exceptions.yaml")

@@ -12,7 +12,6 @@ from diagnoser.rules import calibration, exceptions, keyword_classifier, schema,
 from diagnoser.rules.candidates import Heuristics
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.schema import RuleSet
-from diagnoser.rules.xid import XidTable
 
 
 def load_analyzer(settings: Settings) -> LogAnalyzer:
@@ -25,6 +24,7 @@ def load_analyzer(settings: Settings) -> LogAnalyzer:
         _heuristics(folder),
         policy.load("policy.yaml", files.text(folder / "policy.yaml")),
         calibration.load("calibration.yaml", files.text(folder / "calibration.yaml")),
+        xid.load("xid.yaml", files.text(folder / "xid.yaml"), ruleset),
     )
     gate = Prefilter(knowledge.anchors, ruleset.watched)
     return LogAnalyzer(knowledge, gate, parse_filters(files.texts(folder / "filters", "*.yaml")))
@@ -54,9 +54,3 @@ def load_more(analyzer: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet
     rules = {path: text for path, text in texts.items() if path not in filters}
     ruleset = schema.load(rules, analyzer.knowledge.engine.ruleset.lists)
     return analyzer.with_rules(ruleset), ruleset
-
-
-def load_codes(settings: Settings, rules: RuleSet) -> XidTable:
-    """The table of Xid and SXid codes of this site. Raises RuleFaults, BadInput."""
-    folder = settings.rules_dir or files.bundled("rules")
-    return xid.load("xid.yaml", files.text(folder / "xid.yaml"), rules)

@@ -10,13 +10,14 @@ from diagnoser.localize.stragglers import stragglers
 from diagnoser.model import Anchor, DecisionBasis, Diagnosis, Evidence, Facts
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.recovery.policy import Policy, case_of
-from diagnoser.rules import candidates, causality, run_end
+from diagnoser.rules import candidates, causality, run_end, xid
 from diagnoser.rules.calibration import Calibration
 from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.candidates import Candidate, Heuristics
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.engine import Engine, Hit
 from diagnoser.rules.schema import Blame, Maturity, Role
+from diagnoser.rules.xid import XidTable
 
 _T = FailureType
 _DEATHS = frozenset({_T.SEGMENTATION_FAULT, _T.HOST_OUT_OF_MEMORY, _T.NODE_FAILURE})
@@ -35,6 +36,7 @@ class RuleKnowledge:
     heuristics: Heuristics
     policy: Policy
     calibration: Calibration
+    codes: XidTable
 
     @property
     def anchors(self) -> tuple[Anchor, ...]:
@@ -53,6 +55,7 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, now: fl
     series = replace(evidence, progress=launches.series(evidence, begins))
     loss = verdict.loss_break(series)
     collected = candidates.collect(evidence, hits, knowledge.heuristics, loss)
+    collected = xid.follow(collected, evidence, knowledge.codes)
     causal = causality.decide(evidence, collected, _recovered(evidence), begins, diverged=loss is not None)
     location = locate(evidence, facts, causal, begins)
     quiet = None if now is None else silence(launches.around(evidence, begins, len(evidence.lines)).evidence, now)

@@ -37,6 +37,8 @@ def suspects(
 ) -> tuple[Suspect, ...]:
     """Nodes, highest score first.
 
+    A connection that closed names nobody where something shared is at fault.
+
     absent: nodes of the ranks that the others waited for, None where not known. alike: ranks that fail in the same way
         as the root.
     """
@@ -46,7 +48,7 @@ def suspects(
         _add(by_node, ranks.get(root.rank) if root.rank is not None else None, _BY_RANK, root.why)
     for node in absent:
         _add(by_node, node, _ABSENT / len(set(absent)), "the others waited for a rank of this node")
-    if not by_node or root.kind == "peer":
+    if root.kind == "peer" or (not by_node and root.kind != "all"):
         node, why = _closed_peer(evidence)
         _add(by_node, node, _PEER, why)
     return tuple(sorted(by_node.values(), key=lambda suspect: (-suspect.score, suspect.node)))

@@ -1,7 +1,7 @@
-"""The log of a node: how its lines are dated, and how they join the attempts that ran there. Pure.
+"""The log of a node: how its lines are dated, and which of them are about an attempt that ran there. Pure.
 
-A node's log is stored in parts by hour of arrival, so that old parts can be dropped. Only lines that match a rule join
-an attempt: the rest of a syslog says nothing about a training job.
+A node's log is stored in parts by hour of arrival, so that old parts can be dropped. Only lines that match a rule are
+heard: the rest of a syslog says nothing about a training job.
 """
 
 import math
@@ -14,8 +14,7 @@ from typing import TypeVar
 
 from diagnoser import compress
 from diagnoser.compress.times import read_time
-from diagnoser.model import NODE_SOURCES, Diagnosis, Evidence, Line, LineBlock, Mark, Stack, Traceback
-from diagnoser.model.taxonomy import Category, FailureType
+from diagnoser.model import Evidence, Line, LineBlock, Mark, Stack, Traceback
 
 _T = TypeVar("_T", Traceback, Stack)
 BEFORE, AFTER = 600.0, 300.0
@@ -155,16 +154,6 @@ def _begin(evidence: Evidence, first: float, end: float, zone: float) -> float:
     return last if end - STALL <= last <= end else first
 
 
-def join(evidence: Evidence, lines: Sequence[Line]) -> Evidence:
-    """The evidence with lines of node logs in their place in time."""
-    merged = [(line, old) for old, line in enumerate(evidence.lines)] + [(line, -1) for line in lines]
-    merged.sort(key=lambda pair: (pair[0].time, pair[0].stream, pair[0].number))
-    new_index = {old: new for new, (_, old) in enumerate(merged)}
-    traces = tuple(_moved(trace, new_index) for trace in evidence.tracebacks)
-    stacks = tuple(_moved(stack, new_index) for stack in evidence.stacks)
-    return replace(evidence, lines=tuple(line for line, _ in merged), tracebacks=traces, stacks=stacks)
-
-
 def without(evidence: Evidence, index: int) -> Evidence:
     """The evidence without one line that is part of no traceback."""
     new_index = {old: old - (old > index) for old in range(len(evidence.lines))}
@@ -178,24 +167,3 @@ def without(evidence: Evidence, index: int) -> Evidence:
 
 def _moved(trace: _T, new_index: Mapping[int, int]) -> _T:
     return replace(trace, lines=tuple(new_index[index] for index in trace.lines), raised=new_index[trace.raised])
-
-
-def choose_verdict(alone: Diagnosis, joined: Diagnosis, node_lines: Sequence[Line]) -> Diagnosis:
-    """Picks a verdict: from the attempt's log alone, or with its nodes' lines joined.
-
-    A fault of a machine can be behind a lost connection, never behind a typing error. What a node's log says about
-    other jobs (cancelled, completed, failed) says nothing about this one.
-    """
-    root = joined.root_cause
-    if root is None or root.source not in NODE_SOURCES:
-        return joined if alone.root_cause is None or root is None else alone
-    machine_fault = joined.category is Category.INFRASTRUCTURE or joined.type is FailureType.HOST_OUT_OF_MEMORY
-    if machine_fault and alone.category not in (Category.SCRIPT, Category.NONE):
-        return replace(joined, notes=(*joined.notes, _note(node_lines, "joined")))
-    return replace(alone, notes=(*alone.notes, _note(node_lines, "seen, and not taken for the cause")))
-
-
-def _note(node_lines: Sequence[Line], remark: str) -> str:
-    first = node_lines[0]
-    more = f" and {len(node_lines) - 1} more lines" if len(node_lines) > 1 else ""
-    return f"{remark}: {first.stream.source} log of {first.node}, line {first.number}{more}"

@@ -1,7 +1,6 @@
 """Logs of nodes: how their lines are dated, which of them join an attempt, and which verdict stands."""
 
 import io
-from dataclasses import replace
 
 import pytest
 
@@ -109,19 +108,10 @@ def test_a_log_in_local_time_is_joined_by_arrival() -> None:
     assert found.time == NOON + 8 * 3600 - 30
 
 
-def test_joining_keeps_tracebacks_together(analyzer: LogAnalyzer) -> None:
-    """Lines move, and what points at them moves with them."""
-    evidence = analyzer.evidence_of(TRACE.encode())
-    joined = node_logs.join(evidence, [replace(line(0.0), number=0)])
-    (before,), (after,) = evidence.tracebacks, joined.tracebacks
-    assert joined.lines[after.raised].text == evidence.lines[before.raised].text == "KeyError: 'mask'"
-    assert len(joined.lines) == len(evidence.lines) + 1
-
-
 def diagnose(analyzer: LogAnalyzer, log: str, node: str, failed: tuple[float, float] = (0.0, 0.0)) -> Diagnosis:
     part = analyzer.node_log("n44", io.BytesIO(node.encode()), NOON)
     return analyzer.diagnose_with_node_logs(
-        analyzer.evidence_of(log.encode()), Facts(node_logs={"n44": [part]}, failed=failed)
+        analyzer.evidence_of(log.encode()), Facts(node_logs={"n44": [part]}, failed=failed, nodes=("n44",))
     )
 
 

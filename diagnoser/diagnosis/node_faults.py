@@ -17,7 +17,7 @@ from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, cat
 from diagnoser.rules import candidates, causality
 from diagnoser.rules.candidates import Candidate
 from diagnoser.rules.causality import CausalResult
-from diagnoser.rules.engine import Engine, Hit
+from diagnoser.rules.engine import Engine
 from diagnoser.rules.node_faults import Failure
 from diagnoser.rules.schema import Blame, Maturity, Role
 
@@ -35,10 +35,10 @@ _HEADER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class NodeFault:
-    """A line in a node's own log that states a fault of that node."""
+    """A line in a node's own log that states a fault of that node, and how its rule sees it."""
 
     line: Line
-    hit: Hit
+    candidate: Candidate
 
     @property
     def node(self) -> str:
@@ -46,7 +46,7 @@ class NodeFault:
 
     @property
     def type(self) -> FailureType:
-        return self.hit.rule.type
+        return self.candidate.type
 
 
 def apply_node_logs(alone: Diagnosis, lines: Sequence[Line], facts: Facts, knowledge: RuleKnowledge) -> Diagnosis:
@@ -94,32 +94,33 @@ def find_faults(lines: Sequence[Line], nodes: Sequence[str], knowledge: RuleKnow
         if line.stream.node in by_node:
             by_node[line.stream.node].append(replace(line, rank=-1))
     faults = [
-        NodeFault(own[hit.line], hit)
+        NodeFault(own[candidate.line], candidate)
         for node, own in by_node.items()
-        for hit in _best(knowledge.engine.match(Evidence(lines=tuple(own))))
-        if _is_fault(hit, knowledge) and not _is_of_another(hit, own[hit.line], node, nodes)
+        for candidate in _candidates(Evidence(lines=tuple(own)), knowledge.engine)
+        if _is_fault(candidate, knowledge) and not _is_of_another(candidate, own[candidate.line], node, nodes)
     ]
     return sorted(faults, key=lambda fault: (fault.line.time, fault.line.stream, fault.line.number))
 
 
-def _best(hits: Iterable[Hit]) -> Iterable[Hit]:
-    """The most specific hit on each line, which is the first one."""
-    return {hit.line: hit for hit in reversed(list(hits))}.values()
+def _candidates(evidence: Evidence, engine: Engine) -> tuple[Candidate, ...]:
+    """What the rules say of the lines of one node, one candidate for each line."""
+    best = {hit.line: hit for hit in reversed(engine.match(evidence))}
+    return tuple(candidates.from_hit(hit, evidence) for _, hit in sorted(best.items()))
 
 
-def _is_fault(hit: Hit, knowledge: RuleKnowledge) -> bool:
-    rule = hit.rule
-    known = category_of(rule.type) is Category.INFRASTRUCTURE or rule.type in knowledge.node_faults.faults
-    return known and rule.role is Role.ROOT and rule.blame is Blame.SELF
+def _is_fault(candidate: Candidate, knowledge: RuleKnowledge) -> bool:
+    known = category_of(candidate.type) is Category.INFRASTRUCTURE or candidate.type in knowledge.node_faults.faults
+    return known and candidate.role is Role.ROOT and candidate.blame is Blame.SELF
 
 
-def _is_of_another(hit: Hit, line: Line, node: str, nodes: Sequence[str]) -> bool:
+def _is_of_another(candidate: Candidate, line: Line, node: str, nodes: Sequence[str]) -> bool:
     """Whether the line speaks of another host: one of the attempt, or any that the message names. (The host that syslog
     puts in front may be an alias of the node.)"""
-    if not hit.node or _own_name(hit.node, (node,)):
+    named = candidate.node
+    if not named or _own_name(named, (node,)):
         return False
     header = _HEADER.match(line.text)
-    return header is None or header["host"] != hit.node or _own_name(hit.node, nodes) is not None
+    return header is None or header["host"] != named or _own_name(named, nodes) is not None
 
 
 def _verdict(alone: Diagnosis, explaining: Sequence[NodeFault], facts: Facts, knowledge: RuleKnowledge) -> Diagnosis:
@@ -155,8 +156,8 @@ def _verdict(alone: Diagnosis, explaining: Sequence[NodeFault], facts: Facts, kn
 
 def _causes(evidence: Evidence, explaining: Sequence[NodeFault]) -> CausalResult:
     """Which fault is the cause of the others, as within one log."""
-    hits = (replace(fault.hit, line=index) for index, fault in enumerate(explaining))
-    return causality.decide(evidence, [candidates.from_hit(hit, evidence) for hit in hits], _never)
+    stated = [replace(fault.candidate, line=index) for index, fault in enumerate(explaining)]
+    return causality.decide(evidence, stated, _never)
 
 
 def _never(_: Candidate) -> bool:
@@ -173,16 +174,16 @@ def _rank_on(node: str, facts: Facts) -> int | None:
 def _suspects(cause: NodeFault, explaining: Sequence[NodeFault], knowledge: RuleKnowledge) -> tuple[Suspect, ...]:
     """The node of the cause, and those whose fault the cause does not explain."""
     rivals = {
-        fault.node: fault.hit.rule.title
+        fault.node: fault.candidate.why
         for fault in reversed(explaining)
         if fault.node != cause.node and not _follows(fault, cause, knowledge)
     }
-    return suspect_nodes.by_own_logs(cause.node, cause.hit.rule.title, rivals)
+    return suspect_nodes.by_own_logs(cause.node, cause.candidate.why, rivals)
 
 
 def _follows(fault: NodeFault, cause: NodeFault, knowledge: RuleKnowledge) -> bool:
     """Whether a fault of one node follows from that of another: a link is lost where the other end is gone."""
-    seen = Failure(fault.type, f"rule:{fault.hit.rule.id}", node=fault.node)
+    seen = Failure(fault.type, fault.candidate.by, node=fault.node)
     return fault.type is not cause.type and knowledge.node_faults.explains(cause.type, cause.node, seen)
 
 
@@ -199,8 +200,8 @@ def proofs(explaining: Sequence[NodeFault], knowledge: RuleKnowledge) -> tuple[N
 
 def _justifies(fault: NodeFault, knowledge: RuleKnowledge) -> bool:
     """Whether the fault is sure enough to take the node out: an alias in the line may after all be another host."""
-    rule, named = fault.hit.rule, fault.hit.node
-    sure = rule.maturity is Maturity.STABLE and rule.action in _TAKES_OUT
+    stated, named = fault.candidate, fault.candidate.node
+    sure = stated.maturity is Maturity.STABLE and stated.action in _TAKES_OUT
     return sure and knowledge.node_faults.proves(fault.type) and (not named or bool(_own_name(named, (fault.node,))))
 
 

@@ -117,35 +117,39 @@ def kept_lines(node: str, parts: Iterable[bytes]) -> list[Line]:
 
 
 def lines_near_failure(evidence: Evidence, lines: Iterable[Line], failed: tuple[float, float]) -> list[Line]:
-    """Node log lines from around the time of the failure, dated by the attempt's own clock.
+    """Node log lines from around the time of the failure, whatever zone the attempt's own clock is in.
 
     failed: first sign and end of the failure as the service saw them; zeros: only the log's own times count.
     """
     newest = max((line.time for line in evidence.lines), default=0.0)
     end = failed[1] or newest
-    lines = [replace(line, time=_without_year(line.time)) for line in lines] if 0.0 < end < _YEAR else lines
     zone = round((newest - end) / 900.0) * 900.0 if newest and abs(newest - end) < _ZONES else 0.0
     spans = [(_begin(evidence, failed[0] or end, end, zone) - BEFORE, end + AFTER)]
     if newest and abs(newest - end) >= _ZONES:  # a log of another day that was sent today
         spans.append((_begin(evidence, newest, newest, 0.0) - BEFORE, newest + AFTER))
-    dated, steps = end > 0.0, sorted(point.time - zone for point in evidence.progress if point.time)
+    steps = sorted(point.time - zone for point in evidence.progress if point.time)
+    read = _without_year if 0.0 < end < _YEAR else float  # a log without years, whose year nothing else shows
     return [
-        replace(line, time=line.time + zone if line.time else 0.0)
+        line
         for line in lines
-        if not dated or not line.time or (any(a <= line.time <= b for a, b in spans) and not _outlived(line, steps))
+        if end <= 0.0 or not line.time or (_in_any(spans, read(line.time)) and not _outlived(read(line.time), steps))
     ]
 
 
+def _in_any(spans: Sequence[tuple[float, float]], time: float) -> bool:
+    return any(begin <= time <= end for begin, end in spans)
+
+
 def _without_year(time: float) -> float:
-    """The time in 1970, as for a log that prints no year and whose year nothing else shows."""
+    """The time in 1970."""
     moment = datetime.fromtimestamp(time, UTC)
     leap = moment.month == 2 and moment.day == 29
-    return moment.replace(year=1970, day=28 if leap else moment.day).timestamp() if time else 0.0
+    return moment.replace(year=1970, day=28 if leap else moment.day).timestamp()
 
 
-def _outlived(line: Line, steps: Sequence[float]) -> bool:
+def _outlived(time: float, steps: Sequence[float]) -> bool:
     """Whether training went on after it; one more step may already have been under way."""
-    return len(steps) - bisect_right(steps, line.time) > 2
+    return len(steps) - bisect_right(steps, time) > 2
 
 
 def _begin(evidence: Evidence, first: float, end: float, zone: float) -> float:

@@ -15,10 +15,8 @@ RULES = KNOWLEDGE.engine.ruleset
 
 
 def table(faults: str, elsewhere: str = "[peers]") -> NodeFaultTable:
-    text = (
-        f"version: 1\nelsewhere: {elsewhere}\ndeciders:\n  killed: ['rule:process_killed_sigkill']\nfaults:\n{faults}"
-    )
-    return node_faults.load("node_faults.yaml", text, RULES)
+    head = f"version: 1\nelsewhere: {elsewhere}\ndeciders:\n  killed: ['rule:process_killed_sigkill']\nfaults:\n"
+    return node_faults.load("node_faults.yaml", head + faults, RULES)
 
 
 def test_lists_of_types_and_deciders_are_meant_by_name() -> None:

@@ -58,20 +58,30 @@ def apply_node_logs(alone: Diagnosis, lines: Sequence[Line], facts: Facts, knowl
     if not facts.nodes:
         return _without_nodes(alone, failure, facts, knowledge)
     faults = find_faults(lines, facts.nodes, knowledge)
-    explaining = [fault for fault in faults if knowledge.node_faults.explains(fault.type, fault.node, failure)]
-    others = [fault for fault in faults if fault not in explaining]
+    explaining, others = list[NodeFault](), list[NodeFault]()
+    for fault in faults:
+        explains = knowledge.node_faults.explains(fault.type, fault.node, failure)
+        (explaining if explains else others).append(fault)
     found = _verdict(alone, explaining, facts, knowledge) if explaining else alone
     notes = (*found.notes, *_notes(explaining, "joined"), *_notes(others, "seen, and not taken for the cause"))
     return replace(found, notes=notes, proofs=proofs(explaining, knowledge))
 
 
 def _failure(alone: Diagnosis, facts: Facts, engine: Engine) -> Failure:
-    """What the job's log shows. A node that the scheduler did not give the attempt is no place where it can fail."""
+    """What the job's log shows, and on which node."""
     decided = (rule for rule in engine.ruleset.rules if f"rule:{rule.id}" == alone.decided_by)
     rule = next(decided, None)
     named = alone.root_cause.node if alone.root_cause else None
-    node = facts.nodes[0] if len(facts.nodes) == 1 else _own_name(named, facts.nodes) if named else None
-    return Failure(alone.type, alone.decided_by, rule.blame if rule else Blame.NONE, node)
+    return Failure(alone.type, alone.decided_by, rule.blame if rule else Blame.NONE, _place(named, facts))
+
+
+def _place(named: str | None, facts: Facts) -> str | None:
+    """The node of the failure, by the attempt's own name; None when not known. The service knows all nodes of a job, so
+    that any other name is an alias or made up; of a job that is read from a file, a person may name only some."""
+    node = _own_name(named, facts.nodes) if named else None
+    if not facts.job.id:
+        return node or named
+    return facts.nodes[0] if len(facts.nodes) == 1 else node
 
 
 def _own_name(name: str, nodes: Iterable[str]) -> str | None:

@@ -155,6 +155,14 @@ def test_an_error_of_its_own_is_not_the_fault_of_another_node() -> None:
     assert (summary(own), [proof.node for proof in own.proofs]) == ((T.ECC_ERROR, "gpu-01", ["gpu-01"]), ["gpu-01"])
 
 
+def test_a_person_may_give_the_log_of_one_node_only() -> None:
+    """A file of gpu-02 beside the log of a job that failed on gpu-01: the CUDA error stays gpu-01's. The service knows
+    all nodes of a job, so a job that says it failed elsewhere does not hide the fault of its only node."""
+    logs = {"gpu-02": ECC}
+    assert diagnose(CUDA, facts(logs, ("gpu-02",))).proofs == ()
+    assert [proof.node for proof in diagnose(CUDA, facts(logs, ("gpu-02",), job="j")).proofs] == ["gpu-02"]
+
+
 @pytest.mark.parametrize(
     "said",
     [

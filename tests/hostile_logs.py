@@ -70,7 +70,7 @@ def _of_rule(rule: Rule) -> Iterator[Forgery]:
         text = example.text if isinstance(example, Match) else example
         if isinstance(example, Match) and example.node:
             yield Forgery(f"{rule.id}-{number}-named", text.replace(example.node, VICTIM))
-    text = rule.examples.match[0]
-    line = text.text if isinstance(text, Match) else text
+    first = rule.examples.match[0]
+    line = first.text if isinstance(first, Match) else first
     for name, form in DIALECTS.items():
         yield Forgery(f"{rule.id}-{name}", "\n".join(form.format(part, node=VICTIM) for part in line.splitlines()))

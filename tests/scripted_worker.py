@@ -24,7 +24,7 @@ class Bystander:
     async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis:
         raise NotImplementedError
 
-    async def facts(self, claim: Claim, log: AttemptLog) -> Facts:
+    async def facts(self, claim: Claim) -> Facts:
         return Facts(claim.job, claim.attempt.key.number, claim.attempt.events)
 
     async def record_baseline(self, claim: Claim, verdict: Diagnosis, log: AttemptLog) -> None: ...

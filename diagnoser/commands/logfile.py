@@ -36,8 +36,15 @@ def diagnosis(
 ) -> Diagnosis:
     """nodes: name and log of nodes that the job ran on. known: clean runs of the same job. Raises BadInput."""
     log = read_log(analyzer, path)
-    facts = Facts(node_logs=read_nodes(analyzer, log.evidence, nodes), baseline=known or Baseline())
-    return analyzer.analyze(log, facts)
+    return analyzer.analyze(log, facts_of(analyzer, log, nodes, known))
+
+
+def facts_of(
+    analyzer: LogAnalyzer, log: AttemptLog, nodes: Sequence[tuple[str, Path]], known: Baseline | None = None
+) -> Facts:
+    """What a person says about a log: the nodes that the job ran on, with their own logs, and its clean runs."""
+    logs = _read_nodes(analyzer, log.evidence, nodes)
+    return Facts(node_logs=logs, baseline=known or Baseline(), nodes=tuple(logs))
 
 
 def clean_runs(analyzer: LogAnalyzer, paths: Sequence[Path]) -> Baseline:
@@ -66,7 +73,7 @@ def node_logs(options: Sequence[str] | None) -> list[tuple[str, Path]]:
     return pairs
 
 
-def read_nodes(analyzer: LogAnalyzer, evidence: Evidence, nodes: Sequence[tuple[str, Path]]) -> dict[str, list[bytes]]:
+def _read_nodes(analyzer: LogAnalyzer, evidence: Evidence, nodes: Sequence[tuple[str, Path]]) -> dict[str, list[bytes]]:
     """Time stamps without a year take it from the job's log."""
     near, logs = max((line.time for line in evidence.lines), default=0.0), dict[str, list[bytes]]()
     for node, path in nodes:

@@ -10,7 +10,6 @@ from diagnoser.commands import explain, logfile, render
 from diagnoser.commands.terminal import AsJson, complain, err, out, print_json, site
 from diagnoser.config.loader import load_analyzer
 from diagnoser.diagnosis import node_logs
-from diagnoser.model import Facts
 from diagnoser.model.errors import BadInput
 
 Files = Annotated[list[Path], typer.Argument(help="Log files, also .gz and .zst. - is standard input.")]
@@ -58,9 +57,10 @@ def explain_(
     for path in files:
         log = logfile.read_log(analyzer, path)
         evidence = log.evidence
-        logs = logfile.read_nodes(analyzer, evidence, nodes)
-        diagnosis = analyzer.analyze(log, Facts(node_logs=logs, baseline=baseline))
-        kept = [*evidence.lines, *(line for node, parts in logs.items() for line in node_logs.kept_lines(node, parts))]
+        facts = logfile.facts_of(analyzer, log, nodes, baseline)
+        diagnosis = analyzer.analyze(log, facts)
+        logs = facts.node_logs.items()
+        kept = [*evidence.lines, *(line for node, parts in logs for line in node_logs.kept_lines(node, parts))]
         if as_json:
             print_json({"file": str(path), **explain.explained(diagnosis, kept)})
         else:

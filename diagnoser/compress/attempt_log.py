@@ -28,10 +28,3 @@ class AttemptLog:
     @property
     def evidence(self) -> Evidence:
         return self.digest.evidence
-
-    @cached_property
-    def nodes(self) -> frozenset[str]:
-        """Nodes that the attempt's streams and its lines name."""
-        streams = self.delta.shares.items()
-        printed = {node for _, share in streams for _, node in share.nodes.values()}
-        return frozenset({stream.node for stream, _ in streams} | printed) - {""}

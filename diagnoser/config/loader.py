@@ -8,9 +8,10 @@ from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.recovery import policy
-from diagnoser.rules import calibration, exceptions, keyword_classifier, schema, xid
+from diagnoser.rules import calibration, exceptions, keyword_classifier, node_faults, schema, xid
 from diagnoser.rules.candidates import Heuristics
 from diagnoser.rules.engine import Engine
+from diagnoser.rules.node_faults import NodeFaultTable
 from diagnoser.rules.schema import RuleSet
 
 
@@ -25,6 +26,7 @@ def load_analyzer(settings: Settings) -> LogAnalyzer:
         policy.load("policy.yaml", files.text(folder / "policy.yaml")),
         calibration.load("calibration.yaml", files.text(folder / "calibration.yaml")),
         xid.load("xid.yaml", files.text(folder / "xid.yaml"), ruleset),
+        _node_faults(folder, ruleset),
     )
     gate = Prefilter(knowledge.anchors, ruleset.watched)
     return LogAnalyzer(knowledge, gate, parse_filters(files.texts(folder / "filters", "*.yaml")))
@@ -34,6 +36,12 @@ def _lists(folder: Path) -> schema.Lists:
     """Empty where the site has no such file: its rules then name each type."""
     path = folder / "explains.yaml"
     return schema.load_lists(path.name, files.text(path)) if path.exists() else {}
+
+
+def _node_faults(folder: Path, ruleset: RuleSet) -> NodeFaultTable:
+    """Empty where the site has no such file: then no node's log changes a verdict or proves anything."""
+    path = folder / "node_faults.yaml"
+    return node_faults.load(path.name, files.text(path), ruleset) if path.exists() else NodeFaultTable()
 
 
 def _heuristics(folder: Path) -> Heuristics:

@@ -7,7 +7,7 @@ from typing import BinaryIO
 from diagnoser import compress
 from diagnoser.compress import AttemptLog, Compressor, FilterSet, Prefilter
 from diagnoser.compress.blocks import whole_lines
-from diagnoser.diagnosis import baseline, node_logs, pipeline
+from diagnoser.diagnosis import baseline, node_faults, node_logs, pipeline
 from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.model import ENDS, Diagnosis, Evidence, Facts, LineBlock, Provenance, Stream
 from diagnoser.rules import schema
@@ -49,12 +49,13 @@ class LogAnalyzer:
     def diagnose_with_node_logs(self, evidence: Evidence, facts: Facts, now: float | None = None) -> Diagnosis:
         """The verdict on an attempt, with what the logs of its nodes say about the time of its failure."""
         alone = pipeline.diagnose(evidence, facts, self.knowledge, now)
-        fault_lines = (line for node, parts in facts.node_logs.items() for line in node_logs.fault_lines(node, parts))
-        node_lines = node_logs.lines_near_failure(evidence, fault_lines, facts.failed)
-        if not node_lines:
-            return alone
-        joined = pipeline.diagnose(node_logs.join(evidence, node_lines), facts, self.knowledge, now)
-        return node_logs.choose_verdict(alone, joined, node_lines)
+        fault_lines = (
+            line
+            for node in dict.fromkeys(facts.nodes)
+            for line in node_logs.fault_lines(node, facts.node_logs.get(node, ()))
+        )
+        lines = node_logs.lines_near_failure(evidence, fault_lines, facts.failed)
+        return node_faults.apply_node_logs(alone, lines, facts, self.knowledge)
 
     def node_log(self, node: str, log: BinaryIO, near: float) -> bytes:
         """A node's own log from a file. near: a time close to the log's, for formats without a year."""

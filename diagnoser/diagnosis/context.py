@@ -11,6 +11,7 @@ from diagnoser.diagnosis.baseline import is_clean
 from diagnoser.model import (
     CLEAN_RUNS,
     NODE_SOURCES,
+    Attempt,
     AttemptKey,
     Baseline,
     CleanRun,
@@ -41,14 +42,14 @@ class DiagnosisContext:
     baseline_days: int = 0
     recorded: Callable[[Job], None] = lambda _: None
 
-    async def facts(self, claim: Claim, log: AttemptLog) -> Facts:
+    async def facts(self, claim: Claim) -> Facts:
         """Registration, events, and the logs of the nodes that the attempt ran on, from about its failure."""
         attempt, job = claim.attempt, claim.job
         ended = attempt.ended or attempt.last_line
         failed = (min(attempt.fatal or ended, ended), ended)
-        named = {node for event in attempt.events if (node := event.node)} | {*job.nodes, *job.rank_nodes.values()}
-        logs = await self._node_logs(job, sorted(named | log.nodes)[:_NODES], failed[0])
-        return Facts(job, attempt.key.number, attempt.events, logs, failed, await self.baseline(job))
+        nodes = _nodes(attempt, job)
+        logs = await self._node_logs(job, nodes[:_NODES], failed[0])
+        return Facts(job, attempt.key.number, attempt.events, logs, failed, await self.baseline(job), nodes)
 
     async def kept_lines(self, record: DiagnosisRecord) -> list[Line]:
         """The attempt's kept lines, and those of the node's own log if the root line comes from one."""
@@ -65,6 +66,9 @@ class DiagnosisContext:
         cause = record.diagnosis.root_cause
         job = await self.store.job(record.attempt.job)
         if cause is None or cause.source not in NODE_SOURCES or not cause.node or job is None:
+            return []
+        attempts = await self.store.attempts(job.id)
+        if not any(cause.node in _nodes(attempt, job) for attempt in attempts if attempt.key == record.attempt):
             return []
         logs = await self._node_logs(job, [cause.node], record.created - _DAY)
         return await asyncio.to_thread(node_logs.kept_lines, cause.node, logs.get(cause.node, []))
@@ -101,6 +105,12 @@ class DiagnosisContext:
         parts = await self.store.node_parts(ids, node_logs.hour_of(since - node_logs.BEFORE - node_logs.STALL))
         stored = {node: [data for log in sorted(logs) for data in parts.get(log, ())] for node, logs in log_ids.items()}
         return {node: data for node, data in stored.items() if data}
+
+
+def _nodes(attempt: Attempt, job: Job) -> tuple[str, ...]:
+    """Nodes that the scheduler gave the attempt, else those of the registration. What the job's lines and events name
+    does not count: a job could name a node of somebody else."""
+    return attempt.nodes or tuple(sorted({*job.nodes, *job.rank_nodes.values()}))
 
 
 def clean_runs_id(job: Job) -> str:

@@ -1,7 +1,7 @@
-"""The log of a node: how its lines are dated, and how they join the attempts that ran there. Pure.
+"""The log of a node: how its lines are dated, and which of them are about an attempt that ran there. Pure.
 
-A node's log is stored in parts by hour of arrival, so that old parts can be dropped. Only lines that match a rule join
-an attempt: the rest of a syslog says nothing about a training job.
+A node's log is stored in parts by hour of arrival, so that old parts can be dropped. Only lines that match a rule are
+heard: the rest of a syslog says nothing about a training job.
 """
 
 import math
@@ -14,19 +14,7 @@ from typing import TypeVar
 
 from diagnoser import compress
 from diagnoser.compress.times import read_time
-from diagnoser.model import (
-    NODE_SOURCES,
-    Diagnosis,
-    Evidence,
-    Line,
-    LineBlock,
-    Mark,
-    Stack,
-    Stream,
-    Traceback,
-    provenance_of,
-)
-from diagnoser.model.taxonomy import Category, FailureType
+from diagnoser.model import Evidence, Line, LineBlock, Mark, Stack, Stream, Traceback, provenance_of
 
 _T = TypeVar("_T", Traceback, Stack)
 BEFORE, AFTER = 600.0, 300.0
@@ -134,51 +122,45 @@ def _own(stream: Stream, node: str) -> Stream:
 
 
 def lines_near_failure(evidence: Evidence, lines: Iterable[Line], failed: tuple[float, float]) -> list[Line]:
-    """Node log lines from around the time of the failure, dated by the attempt's own clock.
+    """Node log lines from around the time of the failure, whatever zone the attempt's own clock is in.
 
     failed: first sign and end of the failure as the service saw them; zeros: only the log's own times count.
     """
     newest = max((line.time for line in evidence.lines), default=0.0)
     end = failed[1] or newest
-    lines = [replace(line, time=_without_year(line.time)) for line in lines] if 0.0 < end < _YEAR else lines
     zone = round((newest - end) / 900.0) * 900.0 if newest and abs(newest - end) < _ZONES else 0.0
     spans = [(_begin(evidence, failed[0] or end, end, zone) - BEFORE, end + AFTER)]
     if newest and abs(newest - end) >= _ZONES:  # a log of another day that was sent today
         spans.append((_begin(evidence, newest, newest, 0.0) - BEFORE, newest + AFTER))
-    dated, steps = end > 0.0, sorted(point.time - zone for point in evidence.progress if point.time)
+    steps = sorted(point.time - zone for point in evidence.progress if point.time)
+    read = _without_year if 0.0 < end < _YEAR else float  # a log without years, whose year nothing else shows
     return [
-        replace(line, time=line.time + zone if line.time else 0.0)
+        line
         for line in lines
-        if not dated or not line.time or (any(a <= line.time <= b for a, b in spans) and not _outlived(line, steps))
+        if end <= 0.0 or not line.time or (_in_any(spans, read(line.time)) and not _outlived(read(line.time), steps))
     ]
 
 
+def _in_any(spans: Sequence[tuple[float, float]], time: float) -> bool:
+    return any(begin <= time <= end for begin, end in spans)
+
+
 def _without_year(time: float) -> float:
-    """The time in 1970, as for a log that prints no year and whose year nothing else shows."""
+    """The time in 1970."""
     moment = datetime.fromtimestamp(time, UTC)
     leap = moment.month == 2 and moment.day == 29
-    return moment.replace(year=1970, day=28 if leap else moment.day).timestamp() if time else 0.0
+    return moment.replace(year=1970, day=28 if leap else moment.day).timestamp()
 
 
-def _outlived(line: Line, steps: Sequence[float]) -> bool:
+def _outlived(time: float, steps: Sequence[float]) -> bool:
     """Whether training went on after it; one more step may already have been under way."""
-    return len(steps) - bisect_right(steps, line.time) > 2
+    return len(steps) - bisect_right(steps, time) > 2
 
 
 def _begin(evidence: Evidence, first: float, end: float, zone: float) -> float:
     """When the failure began: the attempt was still sound at its last step."""
     last = max((point.time for point in evidence.progress), default=0.0) - zone
     return last if end - STALL <= last <= end else first
-
-
-def join(evidence: Evidence, lines: Sequence[Line]) -> Evidence:
-    """The evidence with lines of node logs in their place in time."""
-    merged = [(line, old) for old, line in enumerate(evidence.lines)] + [(line, -1) for line in lines]
-    merged.sort(key=lambda pair: (pair[0].time, pair[0].stream, pair[0].number))
-    new_index = {old: new for new, (_, old) in enumerate(merged)}
-    traces = tuple(_moved(trace, new_index) for trace in evidence.tracebacks)
-    stacks = tuple(_moved(stack, new_index) for stack in evidence.stacks)
-    return replace(evidence, lines=tuple(line for line, _ in merged), tracebacks=traces, stacks=stacks)
 
 
 def without(evidence: Evidence, index: int) -> Evidence:
@@ -194,24 +176,3 @@ def without(evidence: Evidence, index: int) -> Evidence:
 
 def _moved(trace: _T, new_index: Mapping[int, int]) -> _T:
     return replace(trace, lines=tuple(new_index[index] for index in trace.lines), raised=new_index[trace.raised])
-
-
-def choose_verdict(alone: Diagnosis, joined: Diagnosis, node_lines: Sequence[Line]) -> Diagnosis:
-    """Picks a verdict: from the attempt's log alone, or with its nodes' lines joined.
-
-    A fault of a machine can be behind a lost connection, never behind a typing error. What a node's log says about
-    other jobs (cancelled, completed, failed) says nothing about this one.
-    """
-    root = joined.root_cause
-    if root is None or root.source not in NODE_SOURCES:
-        return joined if alone.root_cause is None or root is None else alone
-    machine_fault = joined.category is Category.INFRASTRUCTURE or joined.type is FailureType.HOST_OUT_OF_MEMORY
-    if machine_fault and alone.category not in (Category.SCRIPT, Category.NONE):
-        return replace(joined, notes=(*joined.notes, _note(node_lines, "joined")))
-    return replace(alone, notes=(*alone.notes, _note(node_lines, "seen, and not taken for the cause")))
-
-
-def _note(node_lines: Sequence[Line], remark: str) -> str:
-    first = node_lines[0]
-    more = f" and {len(node_lines) - 1} more lines" if len(node_lines) > 1 else ""
-    return f"{remark}: {first.stream.source} log of {first.node}, line {first.number}{more}"

@@ -1,7 +1,7 @@
 """HOT PATH 2: an attempt's evidence -> Diagnosis. Pure: no clock, no I/O; `now` is an argument."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from diagnoser.diagnosis import verdict
 from diagnoser.localize import ANCHORS, clock_skew, collectives, launches, progress, ranks, rollback, suspect_nodes
@@ -16,6 +16,7 @@ from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.candidates import Candidate, Heuristics
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.engine import Engine, Hit
+from diagnoser.rules.node_faults import NodeFaultTable
 from diagnoser.rules.schema import Blame, Maturity, Role
 from diagnoser.rules.xid import XidTable
 
@@ -37,6 +38,7 @@ class RuleKnowledge:
     policy: Policy
     calibration: Calibration
     codes: XidTable
+    node_faults: NodeFaultTable = field(default_factory=NodeFaultTable)
 
     @property
     def anchors(self) -> tuple[Anchor, ...]:
@@ -63,7 +65,7 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, now: fl
     diagnosis = replace(diagnosis, ruleset=knowledge.engine.ruleset.hash, step=rollback.last_step(evidence))
     if diagnosis.type is _T.LOSS_DIVERGENCE:
         diagnosis = replace(diagnosis, rollback=rollback.find(series, facts.events))
-    return _with_advice(diagnosis, causal, facts, knowledge.policy)
+    return with_advice(diagnosis, causal, facts, knowledge.policy)
 
 
 def _ends(hits: Sequence[Hit]) -> Iterator[int]:
@@ -159,7 +161,8 @@ def _first_complaints(evidence: Evidence, reports: Sequence[Candidate]) -> dict[
     return complained
 
 
-def _with_advice(diagnosis: Diagnosis, causal: CausalResult, facts: Facts, policy: Policy) -> Diagnosis:
+def with_advice(diagnosis: Diagnosis, causal: CausalResult, facts: Facts, policy: Policy) -> Diagnosis:
+    """The diagnosis with what the policy table advises, and what the table looked at."""
     root = causal.root
     grounds = DecisionBasis(
         node_named=suspect_nodes.named(diagnosis.nodes) and diagnosis.category is Category.INFRASTRUCTURE,

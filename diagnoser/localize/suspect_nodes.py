@@ -14,6 +14,8 @@ _ADDRESS = (
     re.compile(r"\b(?P<ip>\d+\.\d+\.\d+\.\d+)\s+(?P<node>[A-Za-z][\w-]*\d[\w.-]*)\s*$"),
 )
 _DIRECT, _BY_RANK, _ABSENT, _PEER = 0.95, 0.9, 0.85, 0.75
+_OWN_LOG, _OWN_LOG_TOO = 0.95, 0.9
+"""Of the node whose own log states the cause; of others whose own logs state a fault as well."""
 _MARGIN = 0.2
 """A node is named to the policy only if its score leads the second by this much."""
 
@@ -52,6 +54,13 @@ def suspects(
         node, why = _closed_peer(evidence)
         _add(by_node, node, _PEER, why)
     return tuple(sorted(by_node.values(), key=lambda suspect: (-suspect.score, suspect.node)))
+
+
+def by_own_logs(node: str, why: str, rivals: Mapping[str, str]) -> tuple[Suspect, ...]:
+    """Nodes whose own logs state a fault, highest score first. rivals: other nodes than that of the cause, and why:
+    they are too close to the first for it to be named alone."""
+    others = (Suspect(rival, _OWN_LOG_TOO, reason) for rival, reason in sorted(rivals.items()))
+    return (Suspect(node, _OWN_LOG, why), *others)
 
 
 def named(suspects: Sequence[Suspect]) -> bool:

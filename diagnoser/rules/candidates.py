@@ -77,7 +77,7 @@ def collect(
     best: dict[int, Candidate] = {}
     for hit in hits:
         if hit.line not in best:
-            best[hit.line] = _from_rule(hit, evidence, traces.get(hit.line, -1))
+            best[hit.line] = from_hit(hit, evidence, traces.get(hit.line, -1))
     best = {line: _demoted_at_exit(c, evidence) for line, c in best.items()}
     if loss is not None:
         best.setdefault(loss.line, _from_loss(evidence, loss))
@@ -91,7 +91,8 @@ def collect(
     return tuple(sorted(candidates, key=lambda c: c.line))
 
 
-def _from_rule(hit: Hit, evidence: Evidence, trace: int) -> Candidate:
+def from_hit(hit: Hit, evidence: Evidence, trace: int = -1) -> Candidate:
+    """The line as its rule sees it. trace: index of the traceback that the line raises, or -1."""
     rule, line = hit.rule, evidence.lines[hit.line]
     return Candidate(
         line=hit.line,

@@ -28,7 +28,7 @@ SLEEP_MIN = 0.02
 class Context(Protocol):
     """``diagnosis.context.DiagnosisContext``."""
 
-    async def facts(self, claim: Claim, log: AttemptLog) -> Facts:
+    async def facts(self, claim: Claim) -> Facts:
         """What is known beside the log."""
 
     async def record_baseline(self, claim: Claim, verdict: Diagnosis, log: AttemptLog) -> None:
@@ -215,7 +215,7 @@ class Worker:
         """HOT PATH 2, from the stored log to the published verdict, and to what is learned from it."""
         started, key = self._clock(), claim.attempt.key
         log = await self._logs.load(key)
-        facts = await self._context.facts(claim, log)
+        facts = await self._context.facts(claim)
         diagnosis = await self._analysis.analyze(log, facts)
         if is_sound(claim, diagnosis):
             await self._store.release(claim, self._next_look(claim))

@@ -40,7 +40,6 @@ def chunks(megabytes: int, ranks: int) -> Iterator[bytes]:
 def steps(analyzer: LogAnalyzer) -> list[Callable[[AttemptLog], object]]:
     """What reads the log of a failed attempt, in this order."""
     return [
-        lambda log: log.nodes,
         lambda log: analyzer.analyze(log, Facts(), time.time()),
         lambda log: log.evidence,
         lambda log: log.evidence,

@@ -50,6 +50,7 @@ def test_a_timeout_and_a_lost_gpu_on_its_node_are_one_diagnosis(tmp_path: Path) 
     assert [suspect["node"] for suspect in found["nodes"]] == ["n44"]
     assert found["recovery"]["action"] == "cordon_and_resubmit"
     assert [symptom["type"] for symptom in found["symptoms"]] == ["nccl_timeout_error"]
+    assert [(proof["node"], proof["kind"], proof["text"]) for proof in found["proofs"]] == [("n44", "node_log", XID)]
     assert "usb 1-1: new device" in page, "the page shows what the kernel said just before"
 
 
@@ -65,6 +66,22 @@ def test_other_nodes_and_other_times_are_left_out(tmp_path: Path) -> None:
         listed = client.get("/api/v1/diagnoses").json()["items"]
     assert (found["type"], found["nodes"]) == ("nccl_timeout_error", [])
     assert [one["job"] for one in listed] == ["j"]
+
+
+def test_a_job_cannot_call_up_the_log_of_a_foreign_node(tmp_path: Path) -> None:
+    """The job prints, ships and reports that it runs on vic-9: the log of that node stays out of its diagnosis."""
+    with service(tmp_path) as process:
+        client = process.start()
+        say(client, "vic-9", XID)
+        client.post(
+            "/api/v1/logs", params={"job": "j", "node": "vic-9"}, content=b"rank 0 on node vic-9\n", headers=TEXT
+        )
+        run(client, "j", "n44")
+        client.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 1, "node": "vic-9"}).raise_for_status()
+        found = diagnosis_of(client)
+        page = client.get(f"/diagnoses/{found['id']}").text
+    assert (found["type"], found["nodes"], found["proofs"]) == ("nccl_timeout_error", [], [])
+    assert "fallen off the bus" not in page
 
 
 def test_a_node_log_that_comes_late_corrects_the_diagnosis(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ async def test_a_run_that_failed_teaches_nothing(tmp_path: Path) -> None:
             clean = replace(attempt, events=(Event(EventKind.EXIT, NOW, code=0),))
             await context.record_baseline(Claim(clean, Job("mix-1"), ""), COMPLETED, log)
             assert told == ["mix-1"]
-            facts: Facts = await context.facts(Claim(clean, Job("mix-1"), ""), log)
+            facts: Facts = await context.facts(Claim(clean, Job("mix-1"), ""))
             assert [run.name for run in facts.baseline.runs] == ["mix-1/1"]
 
 

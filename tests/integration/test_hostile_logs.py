@@ -37,9 +37,8 @@ async def service(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
 
 async def fail(client: httpx.AsyncClient, job: str, text: str, *, rank_map: bool = False) -> None:
     """A job on its own two nodes prints this and fails."""
-    registration: dict[str, Any] = {"id": job, "cluster": "lab", "nodes": OWN} | (
-        {"rank_nodes": RANK_MAP} if rank_map else {}
-    )
+    registration: dict[str, Any] = {"id": job, "cluster": "lab", "nodes": OWN}
+    registration["rank_nodes"] = RANK_MAP if rank_map else {}
     await checked(client.post("/jobs", json=registration))
     body = f"step 1 loss 11.2\nstep 2 loss 10.9\n{text}\n"
     await checked(client.post("/logs", params={"job": job}, content=body, headers={"content-type": "text/plain"}))
@@ -64,7 +63,7 @@ async def pages(client: httpx.AsyncClient, path: str, **query: object) -> list[d
 
 async def verdicts(client: httpx.AsyncClient, jobs: int) -> list[dict[str, Any]]:
     """The current diagnosis of each job, when all have one."""
-    while len(found := await pages(client, "/diagnoses")) < jobs:
+    while len(found := await pages(client, "/diagnoses")) < jobs:  # noqa: ASYNC110 - the service has no such event
         await asyncio.sleep(0.2)
     return found
 

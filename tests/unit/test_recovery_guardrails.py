@@ -29,10 +29,9 @@ from diagnoser.model.taxonomy import Action
 from diagnoser.recovery import breaker, guardrails
 from diagnoser.recovery.breaker import BreakerLimits
 from diagnoser.recovery.policy import Policy, in_mode, load
-
-NOW = 1_000_000.0
 from tests.proofs import proven
 
+NOW = 1_000_000.0
 R, S = PlanReason, PlanState
 
 

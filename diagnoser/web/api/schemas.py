@@ -23,8 +23,10 @@ from diagnoser.model import (
     NodeActor,
     NodeEvent,
     NodeEventKind,
+    NodeProof,
     Plan,
     PlanState,
+    ProofKind,
     Rejected,
     Rollback,
     RootCause,
@@ -124,6 +126,19 @@ class FeedbackShape(BaseModel):
     comment: str
 
 
+class ProofShape(BaseModel):
+    """What proves that a node is at fault. source: of the line, or the name of the query; line: 0 where there is none;
+    by: the person, or ""."""
+
+    node: str
+    kind: ProofKind
+    text: str
+    source: str
+    line: int
+    time: datetime | None
+    by: str
+
+
 class DiagnosisShape(BaseModel):
     """The verdict on one attempt. ``current`` is false once a later one of the same attempt replaced it.
 
@@ -160,6 +175,7 @@ class DiagnosisShape(BaseModel):
     grounds: DecisionBasis
     step: int | None
     rollback: RollbackShape | None
+    proofs: list[ProofShape]
     new_lines: tuple[EvidenceLine, ...]
 
 
@@ -229,7 +245,8 @@ def of_diagnosis(record: DiagnosisRecord, base_url: str) -> DiagnosisShape:
         feedback=feedback,
         plan=of_plan(record.plan) if record.plan else None,
         rollback=_rollback(verdict.rollback),
-        **{name: getattr(verdict, name) for name in verdict.__slots__ if name != "rollback"},
+        proofs=[of_proof(proof) for proof in verdict.proofs],
+        **{name: getattr(verdict, name) for name in verdict.__slots__ if name not in ("rollback", "proofs")},
     )
 
 
@@ -292,6 +309,11 @@ def of_node(mark: NodeEvent) -> NodeShape:
 def of_breaker(state: BreakerState) -> BreakerShape:
     fields = {name: getattr(state, name) for name in state.__slots__ if name != "time"}
     return BreakerShape(time=_maybe(state.time), **fields)
+
+
+def of_proof(proof: NodeProof) -> ProofShape:
+    fields = {name: getattr(proof, name) for name in proof.__slots__ if name != "time"}
+    return ProofShape(time=_maybe(proof.time), **fields)
 
 
 def _rollback(rollback: Rollback | None) -> RollbackShape | None:

@@ -1,0 +1,241 @@
+"""What the logs of an attempt's nodes say of its failure: the verdict, and what proves that a node is at fault. Pure.
+
+A fault is blamed on the node whose log states it, and on no other: not on the node of the rank that failed, nor on a
+host that the line names. The rules read each node's log by itself: nothing that a job prints can make or hide a fault.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from diagnoser.diagnosis import pipeline, verdict
+from diagnoser.diagnosis.pipeline import RuleKnowledge
+from diagnoser.localize import suspect_nodes
+from diagnoser.model import (
+    Diagnosis,
+    Evidence,
+    Facts,
+    Line,
+    NodeProof,
+    ProofKind,
+    Provenance,
+    Suspect,
+    Symptom,
+    node_log_id,
+)
+from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
+from diagnoser.rules import candidates, causality, xid
+from diagnoser.rules.candidates import Candidate
+from diagnoser.rules.causality import CausalResult
+from diagnoser.rules.engine import Engine
+from diagnoser.rules.node_faults import Failure
+from diagnoser.rules.schema import Blame, Maturity, Role
+
+_PROOFS = 5
+"""Most proofs kept for a node: one is enough."""
+_CITED = 20
+"""Most symptoms and rejected candidates listed."""
+_TAKES_OUT = (None, Action.CORDON_AND_RESUBMIT)
+"""What a rule may ask for whose fault proves that the node must go; None leaves it to the policy table."""
+_HEADER = re.compile(
+    r"^(?:<\d+>)?(?:[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+) (?P<host>\S+) [\w./-]+(?:\[\d+\])?: "
+)
+"""What syslog puts in front: time, host, program."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFault:
+    """A line in a node's own log that states a fault of that node, and how its rule sees it."""
+
+    line: Line
+    candidate: Candidate
+
+    @property
+    def node(self) -> str:
+        return self.line.stream.node
+
+    @property
+    def type(self) -> FailureType:
+        return self.candidate.type
+
+
+def apply_node_logs(alone: Diagnosis, lines: Sequence[Line], facts: Facts, knowledge: RuleKnowledge) -> Diagnosis:
+    """The verdict on the job's log, or, where a node's fault explains that failure, the verdict on the node.
+
+    alone: from the job's log. lines: of the logs of ``facts.nodes``, from about the time of the failure.
+    """
+    failure = _failure(alone, facts, knowledge.engine)
+    if not facts.nodes:
+        return _without_nodes(alone, failure, facts, knowledge)
+    faults = find_faults(lines, facts.nodes, knowledge)
+    explaining, others = list[NodeFault](), list[NodeFault]()
+    for fault in faults:
+        explains = knowledge.node_faults.explains(fault.type, fault.node, failure)
+        (explaining if explains else others).append(fault)
+    found = _verdict(alone, explaining, facts, knowledge) if explaining else alone
+    notes = (*found.notes, *_notes(explaining, "joined"), *_notes(others, "seen, and not taken for the cause"))
+    return replace(found, notes=notes, proofs=proofs(explaining, knowledge))
+
+
+def _failure(alone: Diagnosis, facts: Facts, engine: Engine) -> Failure:
+    """What the job's log shows, and on which node."""
+    decided = (rule for rule in engine.ruleset.rules if f"rule:{rule.id}" == alone.decided_by)
+    rule = next(decided, None)
+    named = alone.root_cause.node if alone.root_cause else None
+    return Failure(alone.type, alone.decided_by, rule.blame if rule else Blame.NONE, _place(named, facts))
+
+
+def _place(named: str | None, facts: Facts) -> str | None:
+    """The node of the failure, by the attempt's own name; None when not known. The service knows all nodes of a job, so
+    that any other name is an alias or made up; of a job that is read from a file, a person may name only some."""
+    node = _own_name(named, facts.nodes) if named else None
+    if not facts.job.id:
+        return node or named
+    return facts.nodes[0] if len(facts.nodes) == 1 else node
+
+
+def _own_name(name: str, nodes: Iterable[str]) -> str | None:
+    """The attempt's own name for a host, be it short or full; None when it is no node of the attempt."""
+    return next((node for node in nodes if node_log_id("", node) == node_log_id("", name)), None)
+
+
+def _without_nodes(alone: Diagnosis, failure: Failure, facts: Facts, knowledge: RuleKnowledge) -> Diagnosis:
+    """A job known to the service, whose nodes nobody told: said only where their logs could have told more."""
+    if not facts.job.id or not knowledge.node_faults.can_explain(failure):
+        return alone
+    why = "no node's own log was read: no agent told which nodes the attempt ran on"
+    return replace(alone, notes=(*alone.notes, why))
+
+
+def find_faults(lines: Sequence[Line], nodes: Sequence[str], knowledge: RuleKnowledge) -> list[NodeFault]:
+    """Faults that the nodes' own logs state, in order of time."""
+    by_node: dict[str, list[Line]] = {node: [] for node in nodes}
+    for line in sorted(lines, key=lambda line: (line.time, line.stream, line.number)):
+        if line.stream.node in by_node:
+            by_node[line.stream.node].append(replace(line, rank=-1))
+    faults = [
+        NodeFault(own[candidate.line], candidate)
+        for node, own in by_node.items()
+        for candidate in _candidates(Evidence(lines=tuple(own)), knowledge)
+        if _is_fault(candidate, knowledge) and not _is_of_another(candidate, own[candidate.line], node, nodes)
+    ]
+    return sorted(faults, key=lambda fault: (fault.line.time, fault.line.stream, fault.line.number))
+
+
+def _candidates(evidence: Evidence, knowledge: RuleKnowledge) -> tuple[Candidate, ...]:
+    """What the rules say of the lines of one node, one candidate for each line."""
+    best = {hit.line: hit for hit in reversed(knowledge.engine.match(evidence))}
+    found = [candidates.from_hit(hit, evidence) for _, hit in sorted(best.items())]
+    return xid.follow(found, evidence, knowledge.codes)
+
+
+def _is_fault(candidate: Candidate, knowledge: RuleKnowledge) -> bool:
+    known = category_of(candidate.type) is Category.INFRASTRUCTURE or candidate.type in knowledge.node_faults.faults
+    return known and candidate.role is Role.ROOT and candidate.blame is Blame.SELF
+
+
+def _is_of_another(candidate: Candidate, line: Line, node: str, nodes: Sequence[str]) -> bool:
+    """Whether the line speaks of another host: one of the attempt, or any that the message names. (The host that syslog
+    puts in front may be an alias of the node.)"""
+    named = candidate.node
+    if not named or _own_name(named, (node,)):
+        return False
+    header = _HEADER.match(line.text)
+    return header is None or header["host"] != named or _own_name(named, nodes) is not None
+
+
+def _verdict(alone: Diagnosis, explaining: Sequence[NodeFault], facts: Facts, knowledge: RuleKnowledge) -> Diagnosis:
+    """The verdict on the nodes' faults; what the job's log showed of the failure becomes a symptom."""
+    evidence = Evidence(lines=tuple(fault.line for fault in explaining))
+    causal = _causes(evidence, explaining)
+    if causal.root is None:
+        return alone
+    cause = explaining[causal.root.line]
+    place = verdict.Localization(_rank_on(cause.node, facts), cause.node, _suspects(cause, explaining, knowledge))
+    own = verdict.build_diagnosis(evidence, Facts(), causal, place, knowledge.calibration, None)
+    if own.root_cause is None or own.type is FailureType.UNKNOWN:
+        return alone
+    root = alone.root_cause
+    shown = (Symptom(root.line, root.text, alone.type, root.source, root.provenance),) if root else ()
+    merged = replace(
+        alone,
+        outcome=Outcome.FAILED if alone.outcome is Outcome.UNKNOWN else alone.outcome,
+        category=own.category,
+        type=own.type,
+        confidence=own.confidence,
+        decided_by=own.decided_by,
+        root_cause=own.root_cause,
+        evidence=own.evidence,
+        symptoms=(*shown, *alone.symptoms, *own.symptoms)[:_CITED],
+        rejected=(*own.rejected, *alone.rejected)[:_CITED],
+        nodes=own.nodes,
+        mitigation=own.mitigation,
+        rollback=None,
+    )
+    return pipeline.with_advice(merged, causal, facts, knowledge.policy)
+
+
+def _causes(evidence: Evidence, explaining: Sequence[NodeFault]) -> CausalResult:
+    """Which fault is the cause of the others, as within one log."""
+    stated = [replace(fault.candidate, line=index) for index, fault in enumerate(explaining)]
+    return causality.decide(evidence, stated, _never)
+
+
+def _never(_: Candidate) -> bool:
+    """What training went on after was left out by its time."""
+    return False
+
+
+def _rank_on(node: str, facts: Facts) -> int | None:
+    """The only rank that runs on a node, by the registered rank map."""
+    ranks = [rank for rank, host in facts.job.rank_nodes.items() if _own_name(host, (node,))]
+    return ranks[0] if len(ranks) == 1 else None
+
+
+def _suspects(cause: NodeFault, explaining: Sequence[NodeFault], knowledge: RuleKnowledge) -> tuple[Suspect, ...]:
+    """The node of the cause, and those whose fault the cause does not explain."""
+    rivals = {
+        fault.node: fault.candidate.why
+        for fault in reversed(explaining)
+        if fault.node != cause.node and not _follows(fault, cause, knowledge)
+    }
+    return suspect_nodes.by_own_logs(cause.node, cause.candidate.why, rivals)
+
+
+def _follows(fault: NodeFault, cause: NodeFault, knowledge: RuleKnowledge) -> bool:
+    """Whether a fault of one node follows from that of another: a link is lost where the other end is gone."""
+    seen = Failure(fault.type, fault.candidate.by, node=fault.node)
+    return fault.type is not cause.type and knowledge.node_faults.explains(cause.type, cause.node, seen)
+
+
+def proofs(explaining: Sequence[NodeFault], knowledge: RuleKnowledge) -> tuple[NodeProof, ...]:
+    """The faults that justify taking their node out, a few for each node, in order of time."""
+    counts = Counter[str]()
+    found = []
+    for fault in explaining:
+        if _justifies(fault, knowledge) and counts[fault.node] < _PROOFS:
+            counts[fault.node] += 1
+            found.append(_proof(fault))
+    return tuple(found)
+
+
+def _justifies(fault: NodeFault, knowledge: RuleKnowledge) -> bool:
+    """Whether the fault is sure enough to take the node out: an alias in the line may after all be another host."""
+    stated, named = fault.candidate, fault.candidate.node
+    sure = stated.maturity is Maturity.STABLE and stated.action in _TAKES_OUT
+    return sure and knowledge.node_faults.proves(fault.type) and (not named or bool(_own_name(named, (fault.node,))))
+
+
+def _proof(fault: NodeFault) -> NodeProof:
+    line = fault.line
+    kind = ProofKind.SCHEDULER if line.stream.provenance is Provenance.SCHEDULER else ProofKind.NODE_LOG
+    return NodeProof(fault.node, kind, line.text, line.stream.source, line.number, line.time)
+
+
+def _notes(faults: Sequence[NodeFault], remark: str) -> tuple[str, ...]:
+    if not faults:
+        return ()
+    first = faults[0].line
+    more = f" and {len(faults) - 1} more lines" if len(faults) > 1 else ""
+    return (f"{remark}: {first.stream.source} log of {faults[0].node}, line {first.number} ({faults[0].type}){more}",)

@@ -1,0 +1,151 @@
+"""What faults of nodes explain, `rules/node_faults.yaml`: a lost GPU does not explain a shape mismatch."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from diagnoser.model import yaml_loader
+from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model.taxonomy import Category, FailureType, category_of
+from diagnoser.model.yaml_loader import StrictModel
+from diagnoser.rules.schema import Blame, RuleSet
+
+_TypeOrList = Annotated[FailureType | str, Field(union_mode="left_to_right")]
+_Found = tuple[tuple[str | int, ...], str]
+"""Where in the file something is wrong, and what."""
+_Decider = Annotated[str, StringConstraints(pattern=r"^(?:rule|heuristic):[a-z0-9_]+$")]
+
+
+class _FaultRow(StrictModel):
+    types: Annotated[tuple[FailureType, ...], Field(min_length=1)]
+    explains: tuple[_TypeOrList, ...]
+    deciders: tuple[str, ...] = ()
+    proof: bool
+
+
+class _NodeFaultFile(StrictModel):
+    version: Literal[1]
+    elsewhere: tuple[_TypeOrList, ...]
+    deciders: dict[Annotated[str, StringConstraints(pattern=r"^[a-z_]+$")], tuple[_Decider, ...]] = Field(
+        default_factory=dict
+    )
+    faults: tuple[_FaultRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is to be explained. blame: of the rule that decided, NONE without one. node: where it happened, as far as
+    it can be told; None when it cannot."""
+
+    type: FailureType
+    decided_by: str
+    blame: Blame = Blame.NONE
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What faults of one type explain: types of failures, and single deciders. proof: whether such a fault justifies
+    taking the node out."""
+
+    types: frozenset[FailureType]
+    deciders: frozenset[str]
+    proof: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFaultTable:
+    """faults: by the type of the fault. elsewhere: failures that a fault of another node can cause."""
+
+    faults: Mapping[FailureType, Explained] = field(default_factory=dict)
+    elsewhere: frozenset[FailureType] = frozenset()
+
+    def can_explain(self, failure: Failure) -> bool:
+        """Whether some fault of some node would explain it."""
+        return any(_covers(explained, failure) for explained in self.faults.values())
+
+    def explains(self, fault: FailureType, node: str, failure: Failure) -> bool:
+        """Whether a fault of this type on ``node`` can be the cause of the failure."""
+        explained = self.faults.get(fault)
+        if explained is None or not _covers(explained, failure):
+            return False
+        return failure.node in (None, node) or (failure.type in self.elsewhere and failure.blame is not Blame.SELF)
+
+    def proves(self, fault: FailureType) -> bool:
+        """Whether a fault of this type justifies taking its node out."""
+        return fault in self.faults and self.faults[fault].proof
+
+
+def _covers(explained: Explained, failure: Failure) -> bool:
+    if failure.decided_by in explained.deciders:
+        return True
+    return failure.type in explained.types and failure.blame is not Blame.ALL
+
+
+def load(path: str, text: str, ruleset: RuleSet) -> NodeFaultTable:
+    """Raises RuleFaults with every fault: shape, names that do not exist, types that stand twice or cannot be meant."""
+    table, faults = yaml_loader.read(path, text, _NodeFaultFile)
+    if table is not None:
+        faults += [Fault(path, yaml_loader.locate(text, *where), why) for where, why in _faults(table, ruleset)]
+    if table is None or faults:
+        raise RuleFaults(faults)
+    rows = {
+        kind: Explained(
+            _types(row.explains, ruleset),
+            frozenset(decider for name in row.deciders for decider in table.deciders.get(name, (name,))),
+            row.proof,
+        )
+        for row in table.faults
+        for kind in row.types
+    }
+    return NodeFaultTable(rows, _types(table.elsewhere, ruleset))
+
+
+def _types(names: Iterable[FailureType | str], ruleset: RuleSet) -> frozenset[FailureType]:
+    return frozenset(FailureType(kind) for name in names for kind in ruleset.lists.get(name, (name,)))
+
+
+def _faults(table: _NodeFaultFile, ruleset: RuleSet) -> list[_Found]:
+    found: list[_Found] = [(("elsewhere", index), why) for index, why in _type_faults(table.elsewhere, ruleset)]
+    known = {f"rule:{rule.id}" for rule in ruleset.rules}
+    for name, deciders in table.deciders.items():
+        found += [(("deciders", name, index), why) for index, why in _decider_faults(deciders, known)]
+    seen = set[FailureType]()
+    for number, row in enumerate(table.faults):
+        where = ("faults", number)
+        for index, kind in enumerate(row.types):
+            if kind in seen:
+                found.append(((*where, "types", index), f"'{kind}' appears twice"))
+            if category_of(kind) not in (Category.INFRASTRUCTURE, Category.FRAMEWORK):
+                found.append(((*where, "types", index), f"'{kind}' is no fault of a node"))
+            seen.add(kind)
+        found += [((*where, "explains", index), why) for index, why in _type_faults(row.explains, ruleset)]
+        single = [name for name in row.deciders if name not in table.deciders]
+        found += [
+            ((*where, "deciders", row.deciders.index(single[index])), why)
+            for index, why in _decider_faults(single, known)
+        ]
+    return found
+
+
+def _type_faults(names: Iterable[FailureType | str], ruleset: RuleSet) -> list[tuple[int, str]]:
+    found = []
+    for index, name in enumerate(names):
+        kinds = ruleset.lists.get(name) or ((name,) if isinstance(name, FailureType) else ())
+        if not kinds:
+            found.append((index, f"'{name}' is neither a failure type nor one of {', '.join(ruleset.lists)}"))
+        elif any(category_of(FailureType(kind)) is Category.NONE for kind in kinds):
+            found.append((index, f"'{name}' is no failure"))
+    return found
+
+
+def _decider_faults(deciders: Iterable[str], known: set[str]) -> list[tuple[int, str]]:
+    found = []
+    for index, decider in enumerate(deciders):
+        if decider.startswith("rule:") and decider not in known:
+            found.append((index, f"no rule '{decider.removeprefix('rule:')}'"))
+        elif ":" not in decider:
+            found.append((index, f"'{decider}' is neither a decider nor a list of them"))
+    return found

@@ -74,6 +74,8 @@ from diagnoser.model.plans import (
     PlanLease,
     PlanReason,
     PlanState,
+    QueryResult,
+    QueryState,
     Step,
     TransitionResult,
 )
@@ -140,6 +142,8 @@ __all__ = [
     "Progress",
     "ProofKind",
     "Provenance",
+    "QueryResult",
+    "QueryState",
     "Rejected",
     "Rollback",
     "RootCause",

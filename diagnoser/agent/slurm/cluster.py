@@ -2,17 +2,17 @@
 
 import asyncio
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnoser.agent import node_check
-from diagnoser.agent.cluster import CheckResults, Command, CommandAttempt
+from diagnoser.agent import node_check, node_query
+from diagnoser.agent.cluster import AskResults, CheckResults, Command, CommandAttempt, NodeQuestion
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec, parse_plan
 from diagnoser.agent.slurm import reconcile
-from diagnoser.agent.slurm.check import SrunCheck
+from diagnoser.agent.slurm.check import SrunCheck, SrunQueries
 from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Slurm
 from diagnoser.agent.slurm.parsing import valid_node
 from diagnoser.agent.slurm.reconcile import SlurmState, scontrol
@@ -45,6 +45,10 @@ class SlurmCluster:
     def can_check(self) -> bool:
         return bool(self.program)
 
+    @property
+    def can_ask(self) -> bool:
+        return True
+
     def spec(self, plan: Mapping[str, Any], failure_type: str) -> PlanSpec:
         reconcile.job_number(self.name, plan["job"])
         return parse_plan(plan, failure_type, valid_node, _VALUE)
@@ -71,11 +75,18 @@ class SlurmCluster:
         return CommandAttempt(command, None if away else result.code, result.message)
 
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
-        name = reconcile.reservation(spec)
-        nodes, reserved = await asyncio.gather(self.nodes(), self.run(scontrol("show", "reservation", name)))
-        reservation = name if reserved.code == 0 else ""
+        nodes, reservation = await asyncio.gather(self.nodes(), self._reservation(spec))
         check = SrunCheck(self.slurm.runner, self.program, nodes, float(round["timeout_seconds"]), reservation)
         return await node_check.run_groups(round["pairs"], nodes, check.run)
+
+    async def ask(self, spec: PlanSpec, questions: Sequence[NodeQuestion]) -> AskResults:
+        nodes, reservation = await asyncio.gather(self.nodes(), self._reservation(spec))
+        return await node_query.ask_nodes(questions, nodes, SrunQueries(self.slurm.runner, nodes, reservation).ask)
+
+    async def _reservation(self, spec: PlanSpec) -> str:
+        """The one that keeps the nodes for the check; "" where they could not be reserved."""
+        name = reconcile.reservation(spec)
+        return name if (await self.run(scontrol("show", "reservation", name))).code == 0 else ""
 
     async def free(self, spec: PlanSpec) -> None:
         await self.run(scontrol("delete", f"reservationname={reconcile.reservation(spec)}"))

@@ -101,9 +101,8 @@ class ApiClient:
         answers: Sequence[Mapping[str, Any]] = (),
     ) -> dict[str, Any]:
         """Hands in results of pairs, or answers of nodes; the answer is what ``check`` answers then."""
-        body = {"token": token, "round": round, "results": list(results)} | (
-            {"answers": list(answers)} if answers else {}
-        )
+        body: dict[str, Any] = {"token": token, "round": round, "results": list(results)}
+        body |= {"answers": list(answers)} if answers else {}
         return await self._json("POST", f"/plans/{plan}/check/results", json=body)
 
     async def plan(self, id: str) -> dict[str, Any]:

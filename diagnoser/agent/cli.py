@@ -51,7 +51,8 @@ _Context = Annotated[
 _Queries = Annotated[
     Path | None,
     typer.Option(
-        help="Table of the commands that may be run on a suspected node to ask it. Default: the shipped node_queries.yaml."
+        help="Table of the commands that may be run on a suspected node to ask it. Default: the shipped "
+        "node_queries.yaml."
     ),
 ]
 _Script = Annotated[

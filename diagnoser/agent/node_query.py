@@ -1,7 +1,7 @@
 """What the queries of all schedulers have in common: one start of a small program on each node, and its answers.
 
-The service names the queries. An agent only runs commands that stand in its own table, so that nobody who has the service
-has the nodes. Answers are hostile text: they are bounded, passed on, and judged by the service.
+The service names the queries. An agent only runs commands that stand in its own table, so that nobody who has the
+service has the nodes. Answers are hostile text: they are bounded, passed on, and judged by the service.
 """
 
 import asyncio

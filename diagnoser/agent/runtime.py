@@ -33,8 +33,8 @@ log = structlog.get_logger()
 class AgentOptions:
     """Options that the agents of all schedulers share. poll: longest time between two looks, in seconds. state: folder.
 
-    listen: address for the service's signed webhook, instead of a long poll. secret: of that webhook. commands: that may
-    be run on a node to ask it, by the id of their query.
+    listen: address for the service's signed webhook, instead of a long poll. secret: of that webhook. commands: that
+    may be run on a node to ask it, by the id of their query.
     """
 
     server: str

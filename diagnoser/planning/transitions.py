@@ -1,5 +1,6 @@
 """What people and executors do to a plan: transitions that the store runs in one transaction with what follows."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -25,7 +26,7 @@ from diagnoser.model.taxonomy import FailureType
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.ports import DiagnosisRecord, PlanTransition
 from diagnoser.recovery import breaker, node_check, plan_states
-from diagnoser.recovery.node_query import SITE_CHECK, Answer, NodeQueryTable
+from diagnoser.recovery.node_query import NO_QUERIES, SITE_CHECK, Answer, NodeQueryTable
 from diagnoser.recovery.policy import Policy
 
 LEASE_SECONDS = 60.0
@@ -47,9 +48,11 @@ class PlanReport:
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """What a node check is about, and what the executor is able to. nodes: of the job. types: of the failure. since: what
-    is older in the logs of nodes has nothing to do with it. queries: the executor can ask nodes. site_check: it has a
-    check script of the site."""
+    """What a node check is about, and what its executor is able to.
+
+    nodes: of the job. types: of the failure. since: what is older in the logs of nodes has nothing to do with it.
+    queries: the executor can ask nodes. site_check: it has a check script of the site.
+    """
 
     nodes: tuple[str, ...]
     types: tuple[FailureType, ...] = ()
@@ -77,7 +80,7 @@ class PlanCommands:
     policy: Policy
     planner: DecisionPlanner
     lease: float = LEASE_SECONDS
-    queries: NodeQueryTable = NodeQueryTable()
+    queries: NodeQueryTable = NO_QUERIES
 
     def approve(self, record: DiagnosisRecord | None, by: str, comment: str, now: float) -> PlanTransition:
         """record: the diagnosis that the plan follows from, sent to the webhook with it."""
@@ -140,9 +143,11 @@ class PlanCommands:
         """Only nodes that the scheduler gave the attempt are suspects, as far as that is known."""
         suspects = [node for node in plan.suspects if not plan.allocation or node in plan.allocation]
         check = replace(node_check.begin(request.nodes, suspects), types=request.types, since=request.since)
-        ids = [query.id for query in self.queries.queries_for(request.types)] if request.queries else []
-        ids += [SITE_CHECK] if request.queries and request.site_check else []
-        return node_check.ask(check, ((node, id) for node in check.suspects[:SUSPECTS_ASKED] for id in ids))
+        if not request.queries:
+            return check
+        ids = [query.id for query in self.queries.queries_for(request.types)]
+        ids += [SITE_CHECK] if request.site_check else []
+        return node_check.ask(check, itertools.product(check.suspects[:SUSPECTS_ASKED], ids))
 
     def check_results(
         self,

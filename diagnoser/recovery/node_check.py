@@ -2,7 +2,9 @@
 machine.
 
 First the suspected nodes are asked (``node_query``). Where an answer proves a fault, that is the verdict; else two
-rounds follow. Round 1 tests pairs (one triple when the number is odd). Nodes of a group that failed are tested again, each with a
+rounds follow.
+
+Round 1 tests pairs (one triple when the number is odd). Nodes of a group that failed are tested again, each with a
 node that has passed; in waves when there are too few of those. When every group fails, the nodes cannot be told apart:
 the cause is shared, and no node is cordoned. Idea: section 6.1 of "Characterization of Large Language Model
 Development in the Datacenter" (Hu et al., NSDI 2024).

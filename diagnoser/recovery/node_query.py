@@ -1,7 +1,7 @@
 """Read-only queries on a suspected node: which ones a failure asks for, and what an answer proves. Pure.
 
-The table is ``rules/node_queries.yaml``. A query names a fixed command; lines of its answer, compared with a limit where
-they carry a number, or its exit code prove that the node is at fault. An answer that cannot be had proves nothing.
+The table is ``rules/node_queries.yaml``. A query names a fixed command; lines of its answer, compared with a limit
+where they carry a number, or its exit code prove that the node is at fault. What cannot be had proves nothing.
 """
 
 from collections.abc import Collection, Iterator
@@ -110,6 +110,9 @@ class NodeQueryTable(StrictModel):
             state = QueryState.PROVES_NOTHING if answer.exit_code == 0 else QueryState.NOT_AVAILABLE
         text = proof if proof is not None else _excerpt(query, answer, since)
         return QueryResult(result.node, result.query, state, answer.exit_code, text[:EXCERPT_LENGTH])
+
+
+NO_QUERIES = NodeQueryTable()
 
 
 def prove(query: NodeQuery, answer: Answer, types: Collection[FailureType], since: float) -> str | None:

@@ -309,8 +309,8 @@ async def _types_of(plan: Plan, services: AppDependencies) -> tuple[FailureType,
 
 
 async def _since(plan: Plan, services: AppDependencies) -> float:
-    """What is older in the log of a node has nothing to do with this failure: some minutes before it was seen, and never
-    before the attempt began."""
+    """What is older in the log of a node has nothing to do with this failure: it begins some minutes before the failure
+    was seen, and never before the attempt."""
     attempts = await services.store.attempts(plan.job)
     attempt = next((attempt for attempt in attempts if attempt.key.number == plan.attempt), None)
     if attempt is None:

@@ -67,7 +67,7 @@ class RollbackShape(BaseModel):
 
 
 class ProofShape(BaseModel):
-    """Why a node may be taken out. ``source``: of the line, or the query that was asked; ``by``: the person, or empty."""
+    """Why a node may be taken out. ``source``: of the line, or the query that was asked; ``by``: the person, if any."""
 
     node: str
     kind: ProofKind
@@ -90,7 +90,7 @@ class QueryResultShape(BaseModel):
 
 class PlanShape(BaseModel):
     """A recovery plan and its progress. ``reason``: why it is in its state, from a closed list; ``row``: the row of
-    the policy table; ``proofs``: what says that its nodes are at fault; ``queries``: what suspected nodes were asked."""
+    the policy table; ``proofs``: what says that its nodes are at fault; ``queries``: what suspects were asked."""
 
     id: str
     key: str

@@ -157,7 +157,7 @@ def test_a_node_that_says_so_itself_is_the_verdict() -> None:
     check = node_check.record_answers(check, [QueryResult("n005", "gpu_ecc", QueryState.PROVES_NOTHING, 0)])
     assert check.verdict is not None and check.verdict.faulty == ("n004",)
     assert check.verdict.reason == "n004 says so itself (gpu_ecc): 1, 00000000:0F:00.0, 3"
-    assert node_check.todo(check) == node_check.unanswered(check) == ()
+    assert (node_check.todo(check), node_check.unanswered(check)) == ((), ())
 
 
 def test_the_first_answer_of_a_query_counts() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -391,6 +392,19 @@ async def test_only_nodes_of_the_attempt_are_asked(web: Web) -> None:
     """A suspect that the scheduler did not give to the attempt is neither asked nor put first."""
     _, first = await ask_plan(web, suspects=("n4", "n5"), allocation=("n1", "n2", "n3", "n5"))
     assert {query["node"] for query in first["queries"]} == {"n5"}
+
+
+@pytest.mark.parametrize(("age", "state"), [(15.0, "proves"), (3600.0, "proves_nothing")])
+async def test_the_kernel_s_log_counts_since_the_failure(web: Web, age: float, state: str) -> None:
+    """What a node logged an hour before the attempt failed has nothing to do with it."""
+    token, first = await ask_plan(web)
+    stamp = datetime.fromtimestamp(NOW - age, UTC).isoformat(timespec="seconds")
+    line = f"{stamp} n4 kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+    answers = clean([query for query in first["queries"] if query["id"] != "kernel_journal"])
+    body = {"token": token, "round": 1, "answers": [*answers, reply("n4", "kernel_journal", line)]}
+    await post(web, "/plans/plan-j/check/results", body)
+    plan = (await web.client.get(f"{API}/plans/plan-j")).json()
+    assert {query["query"]: query["state"] for query in plan["queries"]}["kernel_journal"] == state
 
 
 async def test_an_executor_that_cannot_ask_gets_the_pairs(web: Web) -> None:

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.model import Job, NodeCheck, PairResult, Plan, PlanState, Step
 from diagnoser.model.errors import Conflict, NotFound
-from diagnoser.model.taxonomy import FailureType
 from diagnoser.planning.transitions import CheckRequest, NodeAnswer, PlanReport
 from diagnoser.ports import PlanFilter
 from diagnoser.recovery import node_check
@@ -245,9 +244,10 @@ async def check_next(id: PlanId, body: CheckBody, services: Provided) -> CheckRo
     """Starts the check if needed. Repeating the request returns the same answer. 409 when the plan waits for a person
     (again)."""
     plan, now = await find(services, id), services.clock()
+    record = await services.store.diagnosis(plan.diagnosis)
     request = CheckRequest(
         nodes=body.nodes or _nodes_of(await services.store.job(plan.job)),
-        types=await _types_of(plan, services),
+        types=(record.diagnosis.type,) if record else (),
         since=await _since(plan, services),
         queries=body.queries,
         site_check=body.site_check,
@@ -299,15 +299,6 @@ def _nodes_of(job: Job | None) -> tuple[str, ...]:
     return (job.nodes or tuple(job.rank_nodes.values())) if job else ()
 
 
-async def _types_of(plan: Plan, services: AppDependencies) -> tuple[FailureType, ...]:
-    """Of the failure that the plan follows from, and of its symptoms."""
-    record = await services.store.diagnosis(plan.diagnosis)
-    if record is None:
-        return ()
-    symptoms = (symptom.type for symptom in record.diagnosis.symptoms)
-    return tuple(dict.fromkeys((record.diagnosis.type, *symptoms)))
-
-
 async def _since(plan: Plan, services: AppDependencies) -> float:
     """What is older in the log of a node has nothing to do with this failure: it begins some minutes before the failure
     was seen, and never before the attempt."""
@@ -315,7 +306,7 @@ async def _since(plan: Plan, services: AppDependencies) -> float:
     attempt = next((attempt for attempt in attempts if attempt.key.number == plan.attempt), None)
     if attempt is None:
         return plan.created - LOOKBACK_SECONDS
-    seen = attempt.fatal or attempt.ended or plan.created
+    seen = attempt.fatal or attempt.ended or attempt.last_line or plan.created
     return max(attempt.opened, seen - LOOKBACK_SECONDS)
 
 

@@ -26,7 +26,7 @@ from diagnoser.adapters.sql.store import open_store
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.config import authentication, llm_factory
 from diagnoser.config.allowed_hosts import allowed_hosts
-from diagnoser.config.loader import load_analyzer
+from diagnoser.config.loader import load_analyzer, site_node_queries
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
@@ -119,7 +119,8 @@ async def _compose(
     # deciding, and learning from it
     incidents = llm_factory.incidents(settings, store, logs, policy, metrics, stack)
     planner = _planner(settings, analyzer, senders)
-    plans = PlanService(store, PlanCommands(policy, planner, settings.plan_lease_seconds), metrics, wakes.outbox)
+    commands = PlanCommands(policy, planner, settings.plan_lease_seconds, site_node_queries(settings))
+    plans = PlanService(store, commands, metrics, wakes.outbox)
     lifecycle = llm_factory.rule_lifecycle(settings, ReplayHistory(store, logs), registry, model, metrics)
 
     worker = Worker(

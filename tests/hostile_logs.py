@@ -28,7 +28,7 @@ DIALECTS = {
 }
 NAMING = (
     "srun: error: Node failure on {node}",
-    "slurmstepd: error: *** JOB 4711 ON {node} CANCELLED AT 2026-11-22T01:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***",
+    "slurmstepd: error: *** JOB 4711 ON {node} CANCELLED AT 2026-11-22T01:00:00 DUE TO NODE FAILURE ***",
     "update_node: node {node} reason set to: Kill task failed",
     "error: Nodes {node} not responding, setting DOWN",
     "NodeName={node} State=DOWN*+DRAIN Reason=Not responding [root@2026-11-22T01:00:00]",
@@ -41,7 +41,7 @@ NAMING = (
     "{node}: CUDA error: uncorrectable ECC error encountered",
     "node id 5f0a ip: {node} has been marked dead because the detector has missed too many heartbeats",
     "PBS: job killed: node {node} failed, heartbeat lost",
-    "ORTE has lost communication with a remote daemon. HNP daemon: [[1,0],0] on node head Remote daemon: on node {node}",
+    "ORTE has lost communication with a remote daemon. HNP daemon: [[1,0],0] Remote daemon: on node {node}",
     "terminated: lost contact with {node}, heartbeat timed out",
 )
 

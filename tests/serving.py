@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from diagnoser.adapters.files import bundled, text
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.config.loader import load_node_queries
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.service import IngestReceipt
@@ -149,7 +150,8 @@ def plan_commands(**more: object) -> PlanCommands:
         "base_url": "",
         "redact": lambda told: told,
     }
-    return PlanCommands(policy, DecisionPlanner(**(fields | more)))  # type: ignore[arg-type]
+    planner = DecisionPlanner(**(fields | more))  # type: ignore[arg-type]
+    return PlanCommands(policy, planner, queries=load_node_queries(None))
 
 
 def verdict(kind: FailureType = FailureType.ECC_ERROR, **fields: object) -> Diagnosis:

@@ -85,13 +85,26 @@ class ApiClient:
     async def report(self, plan: str, report: Mapping[str, Any]) -> None:
         await self._call("POST", f"/plans/{plan}/report", json=report)
 
-    async def check(self, plan: str, token: str, nodes: Sequence[str] = ()) -> dict[str, Any]:
-        """nodes: to be checked, empty for all of the job's."""
-        return await self._json("POST", f"/plans/{plan}/check/next", json={"token": token, "nodes": list(nodes)})
+    async def check(
+        self, plan: str, token: str, nodes: Sequence[str] = (), *, queries: bool = False, site_check: bool = False
+    ) -> dict[str, Any]:
+        """What to do next. nodes: to be checked, empty for all of the job's. queries: this agent can ask nodes;
+        site_check: it has a script of the site for it. A service that knows no queries is not told."""
+        able = {"queries": queries, "site_check": queries and site_check}
+        body = {"token": token, "nodes": list(nodes)} | {name: True for name, value in able.items() if value}
+        return await self._json("POST", f"/plans/{plan}/check/next", json=body)
 
-    async def checked(self, plan: str, token: str, round: int, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Hands in results; the answer is what ``check`` answers then."""
-        body = {"token": token, "round": round, "results": list(results)}
+    async def checked(
+        self,
+        plan: str,
+        token: str,
+        round: int,
+        results: Sequence[Mapping[str, Any]] = (),
+        answers: Sequence[Mapping[str, Any]] = (),
+    ) -> dict[str, Any]:
+        """Hands in results of pairs, or answers of nodes; the answer is what ``check`` answers then."""
+        body: dict[str, Any] = {"token": token, "round": round, "results": list(results)}
+        body |= {"answers": list(answers)} if answers else {}
         return await self._json("POST", f"/plans/{plan}/check/results", json=body)
 
     async def plan(self, id: str) -> dict[str, Any]:

@@ -48,6 +48,19 @@ _Secret = Annotated[
 _Context = Annotated[
     str, typer.Option(help="Context of the kubeconfig. In a pod, the service account is used instead.")
 ]
+_Queries = Annotated[
+    Path | None,
+    typer.Option(
+        help="Table of the commands that may be run on a suspected node to ask it. Default: the shipped "
+        "node_queries.yaml."
+    ),
+]
+_Script = Annotated[
+    str,
+    typer.Option(
+        help="The site's own check of a node, as the node calls it: one more query. Exit codes 1 to 125 prove a fault."
+    ),
+]
 _Nodes = Annotated[list[str], typer.Argument(help="Nodes to put back into service.")]
 
 
@@ -59,6 +72,8 @@ def slurm(
     poll: _Poll = 2.0,
     logs: _Logs = True,
     check: Annotated[str, typer.Option(help="Command of the node check, as the nodes run it. Empty: no check.")] = "",
+    node_queries: _Queries = None,
+    node_check_script: _Script = "",
     state: _State = STATE,
     dry_run: _DryRun = False,
     json_log: _JsonLog = False,
@@ -72,6 +87,7 @@ def slurm(
     ] = None,
 ) -> None:
     """Report the jobs of a Slurm cluster and carry out plans. Run as root or SlurmUser where Slurm's commands are."""
+    from diagnoser.agent.node_query import known_commands
     from diagnoser.agent.runtime import AgentOptions
     from diagnoser.agent.slurm import rest as slurmrestd
     from diagnoser.agent.slurm.agent import run
@@ -79,7 +95,8 @@ def slurm(
     _begin(cluster, state, json_log)
     user = getpass.getuser()
     jwt = slurmrestd.credentials(user, rest_token_file, os.environ.get("SLURM_JWT", "")) if rest else None
-    options = AgentOptions(server, cluster, token, poll, logs, state, dry_run, listen, secret)
+    commands = known_commands(node_queries, node_check_script)
+    options = AgentOptions(server, cluster, token, poll, logs, state, dry_run, listen, secret, commands)
     asyncio.run(run(options, tuple(shlex.split(check)), user, rest, jwt))
 
 
@@ -95,6 +112,15 @@ def kubernetes(
     check: Annotated[
         Path | None, typer.Option(help="File with the node check program (deploy/checks/allgather.py).")
     ] = None,
+    node_query_image: Annotated[
+        str,
+        typer.Option(
+            help="Image of the pods that ask a suspected node, one that you trust: python3, and nvidia-smi as your "
+            "container runtime adds it. Empty: nodes are not asked."
+        ),
+    ] = "",
+    node_queries: _Queries = None,
+    node_check_script: _Script = "",
     state: _State = STATE,
     dry_run: _DryRun = False,
     json_log: _JsonLog = False,
@@ -108,6 +134,7 @@ def kubernetes(
     """
     with _kubernetes_client():
         from diagnoser.agent.kubernetes.agent import run
+    from diagnoser.agent.node_query import known_commands
     from diagnoser.agent.runtime import AgentOptions
 
     _begin(cluster, state, json_log)
@@ -115,8 +142,9 @@ def kubernetes(
         program = check.read_text() if check else ""
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"--check {check}: cannot be read: {error}") from None
-    options = AgentOptions(server, cluster, token, poll, logs, state, dry_run, listen, secret)
-    asyncio.run(run(options, tuple(namespace or ()), context, program))
+    commands = known_commands(node_queries, node_check_script)
+    options = AgentOptions(server, cluster, token, poll, logs, state, dry_run, listen, secret, commands)
+    asyncio.run(run(options, tuple(namespace or ()), context, program, node_query_image))
 
 
 @agent_cli.command(name="kubernetes-uncordon")

@@ -112,6 +112,24 @@ class CheckResults:
     attempts: Sequence[CommandAttempt]
 
 
+@dataclass(frozen=True, slots=True)
+class NodeQuestion:
+    """A command that only reads, to be run on a node without a shell. id: of the query. seconds: that it may take."""
+
+    node: str
+    id: str
+    argv: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class AskResults:
+    """answers: to each question, as the service takes them. attempts: what was run for them."""
+
+    answers: Sequence[Mapping[str, Any]]
+    attempts: Sequence[CommandAttempt]
+
+
 class JobState(Protocol):
     @property
     def nodes(self) -> Collection[str]:
@@ -155,6 +173,10 @@ class Cluster(NodeControl, Protocol[S]):
     def can_check(self) -> bool:
         """Whether there is a program for the node check."""
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether commands can be run on a node of the caller's choice."""
+
     def spec(self, plan: Mapping[str, Any], failure_type: str) -> PlanSpec:
         """Raises BadInput for a plan that this cluster cannot carry out."""
 
@@ -171,6 +193,10 @@ class Cluster(NodeControl, Protocol[S]):
 
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
         """One round of the node check. Raises Unavailable when a group could not be started."""
+
+    async def ask(self, spec: PlanSpec, questions: Sequence[NodeQuestion]) -> AskResults:
+        """Runs the commands on their nodes, as nobody's job. One that cannot be run is an answer without an exit code.
+        Raises Unavailable while the scheduler does not answer."""
 
     async def free(self, spec: PlanSpec) -> None:
         """Lets go of what ``hold`` reserved for the check, if anything. Must not raise when there is nothing."""

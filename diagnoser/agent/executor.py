@@ -2,19 +2,22 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import structlog
 
+from diagnoser.agent import node_query
 from diagnoser.agent.api_client import ApiClient, ClaimedPlan
 from diagnoser.agent.cluster import Attempts, Cluster, CommandAttempt, Done, Held, NextStep, Run, S, Wait
+from diagnoser.agent.node_query import Commands
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec
 from diagnoser.agent.state_file import AgentState
 from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Unavailable
 from diagnoser.model.taxonomy import Action
+from diagnoser.recovery.node_query import SITE_CHECK
 
 HEARTBEAT_SECONDS = 15.0
 LOOK_SECONDS = 0.5
@@ -58,8 +61,8 @@ Decide = Callable[[PlanExecution, Mapping[str, NodeRecord], S], NextStep]
 
 @dataclass(frozen=True, slots=True)
 class Executor(Generic[S]):
-    """clock: seconds that only grow. now: seconds since the epoch. dry: change nothing. state: what was seen of each
-    job while it ran."""
+    """clock: seconds that only grow. now: seconds since the epoch. dry: change nothing. commands: that may be run on a
+    node to ask it, by the id of their query. state: what was seen of each job while it ran."""
 
     client: ApiClient
     cluster: Cluster[S]
@@ -67,6 +70,7 @@ class Executor(Generic[S]):
     clock: Callable[[], float]
     now: Callable[[], float]
     dry: bool = False
+    commands: Commands = field(default_factory=dict)
     state: AgentState = field(default_factory=AgentState)
 
     async def carry_out(self, claimed: ClaimedPlan) -> Done | None:
@@ -219,13 +223,22 @@ class Executor(Generic[S]):
 
     async def _check(self, execution: PlanExecution, only: Collection[str]) -> tuple[tuple[str, ...], str, bool]:
         """(faulty nodes, what came of it, whether the check came to an end). only: nodes to check, empty for all."""
-        if not self.cluster.can_check:
-            return (), "the nodes were not checked: this agent was started without --check", False
+        can_ask = self.cluster.can_ask and bool(self.commands)
+        without = "the nodes were not checked: this agent was started without --check"
+        if not self.cluster.can_check and not can_ask:
+            return (), without, False
         claimed = execution.claimed
         plan, token = claimed.plan["id"], claimed.token
+        site_check = SITE_CHECK in self.commands
         try:
-            answer = await self.client.check(plan, token, sorted(only))
+            answer = await self.client.check(plan, token, sorted(only), queries=can_ask, site_check=site_check)
             while "verdict" not in answer:
+                if answer.get("queries"):
+                    answers = await self._ask(execution, answer["queries"])
+                    answer = await self.client.checked(plan, token, answer["round"], answers=answers)
+                    continue
+                if not self.cluster.can_check:
+                    return (), without, False
                 results = await self.cluster.check(execution.spec, answer)
                 await self._report(claimed, "progress", steps=self._steps(results.attempts))
                 answer = await self.client.checked(plan, token, answer["round"], results.results)
@@ -236,6 +249,15 @@ class Executor(Generic[S]):
         left_out = ", ".join(sorted(set(job["nodes"]).difference(only))) if job else ""
         others = f"; other jobs run on {left_out}, which the check left alone" if left_out else ""
         return tuple(verdict["faulty"]), f"node check: {verdict['reason']}{others}", True
+
+    async def _ask(self, execution: PlanExecution, asked: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """An answer to everything that was asked: also what this agent does not run has one, which says so."""
+        allowed, refused = node_query.questions(asked, self.commands)
+        if not allowed:
+            return [*refused]
+        results = await self.cluster.ask(execution.spec, allowed)
+        await self._report(execution.claimed, "progress", steps=self._steps(results.attempts))
+        return [*results.answers, *refused]
 
     async def _let_go(self, claimed: ClaimedPlan) -> None:
         """The guardrails may ask a person after a check. If the person refuses, the job that was held runs again

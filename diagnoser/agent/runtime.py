@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from diagnoser.agent import api_client, state_file, webhook_listener
 from diagnoser.agent.api_client import ApiClient, ClaimedPlan
 from diagnoser.agent.cluster import Cluster, J, JobSource, S
 from diagnoser.agent.executor import Executor
+from diagnoser.agent.node_query import Commands
 from diagnoser.agent.observer import Observer
 from diagnoser.agent.state_file import AgentState
 from diagnoser.model.errors import BadInput, Conflict, NotFound, Unavailable
@@ -32,7 +33,8 @@ log = structlog.get_logger()
 class AgentOptions:
     """Options that the agents of all schedulers share. poll: longest time between two looks, in seconds. state: folder.
 
-    listen: address for the service's signed webhook, instead of a long poll. secret: of that webhook.
+    listen: address for the service's signed webhook, instead of a long poll. secret: of that webhook. commands: that
+    may be run on a node to ask it, by the id of their query.
     """
 
     server: str
@@ -44,6 +46,7 @@ class AgentOptions:
     dry: bool = False
     listen: str = ""
     secret: str = ""
+    commands: Commands = field(default_factory=dict)
 
 
 Build = Callable[[ApiClient, AgentState], tuple[Cluster[S], JobSource[J]]]
@@ -65,7 +68,8 @@ async def run_agent(
         client = ApiClient(http)
         cluster, source = build(client, state)
         observer = Observer(client, source, options.cluster, path, state)
-        executor = Executor(client, cluster, executor_name(scheduler), time.monotonic, time.time, options.dry, state)
+        name, clocks = executor_name(scheduler), (time.monotonic, time.time)
+        executor = Executor(client, cluster, name, *clocks, options.dry, options.commands, state)
         woken = asyncio.Event() if options.listen else None
         running = [observer.run(options.poll), *(duty() for duty in duties)]
         if woken:

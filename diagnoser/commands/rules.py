@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from diagnoser.commands.terminal import AsJson, out, print_json, site
-from diagnoser.config.loader import load_analyzer, load_more
+from diagnoser.config.loader import load_analyzer, load_more, site_node_queries
 from diagnoser.model.errors import BadInput, RuleFaults
 from diagnoser.model.taxonomy import Action, FailureType, category_of
 from diagnoser.rules import examples
@@ -71,6 +71,7 @@ def rules_test(
         analyzer, ruleset = load_more(analyzer, folder)
     else:
         ruleset = analyzer.knowledge.engine.ruleset
+        site_node_queries(site())
     faults = examples.check(Engine(ruleset), analyzer.evidence_of)
     heuristics = analyzer.knowledge.heuristics
     faults += heuristics.keywords.faults("keywords.yaml") + heuristics.exceptions.faults("exceptions.yaml")

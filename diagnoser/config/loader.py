@@ -7,12 +7,15 @@ from diagnoser.compress import Prefilter, parse_filters
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.pipeline import RuleKnowledge
-from diagnoser.recovery import policy
+from diagnoser.recovery import node_query, policy
+from diagnoser.recovery.node_query import NodeQueryTable
 from diagnoser.rules import calibration, exceptions, keyword_classifier, node_faults, schema, xid
 from diagnoser.rules.candidates import Heuristics
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.node_faults import NodeFaultTable
 from diagnoser.rules.schema import RuleSet
+
+NODE_QUERIES = "node_queries.yaml"
 
 
 def load_analyzer(settings: Settings) -> LogAnalyzer:
@@ -62,3 +65,15 @@ def load_more(analyzer: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet
     rules = {path: text for path, text in texts.items() if path not in filters}
     ruleset = schema.load(rules, analyzer.knowledge.engine.ruleset.lists)
     return analyzer.with_rules(ruleset), ruleset
+
+
+def load_node_queries(path: Path | None) -> NodeQueryTable:
+    """What suspected nodes can be asked: the table of a file, the shipped one without. Raises RuleFaults, BadInput."""
+    path = path or files.bundled("rules") / NODE_QUERIES
+    return node_query.load(path.name, files.text(path))
+
+
+def site_node_queries(settings: Settings) -> NodeQueryTable:
+    """The table of this site; the shipped one where its rules have none. Raises RuleFaults, BadInput."""
+    path = settings.rules_dir / NODE_QUERIES if settings.rules_dir else None
+    return load_node_queries(path if path and path.exists() else None)

@@ -75,6 +75,8 @@ from diagnoser.model.plans import (
     PlanLease,
     PlanReason,
     PlanState,
+    QueryResult,
+    QueryState,
     Step,
     TransitionResult,
 )
@@ -141,6 +143,8 @@ __all__ = [
     "Progress",
     "ProofKind",
     "Provenance",
+    "QueryResult",
+    "QueryState",
     "Rejected",
     "Rollback",
     "RootCause",

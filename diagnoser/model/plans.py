@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from diagnoser.model.diagnosis import Rollback
 from diagnoser.model.proofs import NodeProof
-from diagnoser.model.taxonomy import Action
+from diagnoser.model.taxonomy import Action, FailureType
 
 
 class Mode(StrEnum):
@@ -105,10 +105,35 @@ class CheckVerdict:
     reason: str = ""
 
 
+class QueryState(StrEnum):
+    """How far a query on a node is."""
+
+    ASKED = "asked"
+    PROVES = "proves"  # its answer proves that the node is at fault
+    PROVES_NOTHING = "proves_nothing"
+    NOT_AVAILABLE = "not_available"  # no such program, no rights, too slow, or nobody who can ask
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """What one query on one node came to. text: the proving line, else an excerpt of the answer.
+
+    exit_code: None when the command could not be started or took too long.
+    """
+
+    node: str
+    query: str
+    state: QueryState = QueryState.ASKED
+    exit_code: int | None = None
+    text: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeCheck:
     """State of a node check. groups: of the round that runs; results: those of them that are known.
 
+    suspects: come first in every round. queries: on suspects, before the first round. types: of the failure; since: in
+    logs of nodes, what is older has nothing to do with it.
     healthy: proven so, fastest first. open: nodes that still need a group. seconds: fastest passing time of each node.
     """
 
@@ -123,6 +148,10 @@ class NodeCheck:
     seconds: Mapping[str, float] = field(default_factory=dict)
     usual: float = 0.0
     verdict: CheckVerdict | None = None
+    suspects: tuple[str, ...] = ()
+    queries: tuple[QueryResult, ...] = ()
+    types: tuple[FailureType, ...] = ()
+    since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """What people and executors do to a plan: transitions that the store runs in one transaction with what follows."""
 
+import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,16 +16,22 @@ from diagnoser.model import (
     PlanReason,
     PlanState,
     ProofKind,
+    QueryResult,
+    QueryState,
     Step,
     TransitionResult,
 )
 from diagnoser.model.errors import Conflict
+from diagnoser.model.taxonomy import FailureType
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.ports import ClaimTransition, DiagnosisRecord, PlanTransition
 from diagnoser.recovery import breaker, node_check, plan_states, trust
+from diagnoser.recovery.node_query import NO_QUERIES, SITE_CHECK, Answer, NodeQueryTable
 from diagnoser.recovery.policy import Policy
 
 LEASE_SECONDS = 60.0
+SUSPECTS_ASKED = 4
+"""Nodes that are asked before pairs are tested: the most likely ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +48,40 @@ class PlanReport:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """What a node check is about, and what its executor is able to.
+
+    nodes: of the job. types: of the failure. since: what is older in the logs of nodes has nothing to do with it.
+    queries: the executor can ask nodes. site_check: it has a check script of the site.
+    """
+
+    nodes: tuple[str, ...]
+    types: tuple[FailureType, ...] = ()
+    since: float = 0.0
+    queries: bool = False
+    site_check: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """What a node answered to a query of the check."""
+
+    node: str
+    query: str
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
 class PlanCommands:
     """Each method returns the transition for one command at one time.
 
-    lease: seconds that an executor holds a plan without reporting.
+    lease: seconds that an executor holds a plan without reporting. queries: what suspected nodes can be asked.
     """
 
     policy: Policy
     planner: DecisionPlanner
     lease: float = LEASE_SECONDS
+    queries: NodeQueryTable = NO_QUERIES
 
     def approve(self, record: DiagnosisRecord | None, by: str, comment: str, now: float) -> PlanTransition:
         """record: the diagnosis that the plan follows from, sent to the webhook with it.
@@ -118,38 +150,63 @@ class PlanCommands:
 
         return transition
 
-    def check_next(self, token: str, nodes: Sequence[str], now: float) -> PlanTransition:
-        """Begin the node check, or continue it.
+    def check_next(self, token: str, request: CheckRequest, now: float) -> PlanTransition:
+        """Begin the node check, or continue it. An executor that cannot ask nodes goes on with the pairs.
 
-        nodes: of the job, as its agent says, used when the check begins and nobody told before where the attempt ran.
+        Where nobody told before which nodes the attempt ran on, those that the executor names are taken for them.
         """
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             plan = self._renewed(plan, token, now)
-            plan = replace(plan, allocation=plan.allocation or tuple(sorted(set(nodes))))
+            plan = replace(plan, allocation=plan.allocation or tuple(sorted(set(request.nodes))))
             if plan.check is None:
                 begun = plan_states.with_note(
-                    plan, by=plan_states.DIAGNOSER, why=f"node check of {len(plan.allocation)} nodes begun", now=now
+                    plan, by=plan_states.DIAGNOSER, why=f"node check of {len(request.nodes)} nodes begun", now=now
                 )
-                plan = replace(begun, check=node_check.begin(plan.allocation))
+                plan = replace(begun, check=self._begin_check(plan, request))
+            elif not request.queries:
+                plan = replace(plan, check=node_check.skip_queries(plan.check))
             return TransitionResult(plan)
 
         return transition
 
-    def check_results(self, token: str, round: int, results: Sequence[PairResult], now: float) -> PlanTransition:
-        """Store results; a verdict names the plan's nodes, within the guardrails."""
+    def _begin_check(self, plan: Plan, request: CheckRequest) -> NodeCheck:
+        """Only nodes that the scheduler gave the attempt are suspects, as far as that is known."""
+        suspects = [node for node in plan.suspects if node in plan.allocation]
+        check = replace(node_check.begin(request.nodes, suspects), types=request.types, since=request.since)
+        if not request.queries:
+            return check
+        ids = [query.id for query in self.queries.queries_for(request.types)]
+        ids += [SITE_CHECK] if request.site_check else []
+        return node_check.ask(check, itertools.product(check.suspects[:SUSPECTS_ASKED], ids))
+
+    def check_results(
+        self,
+        token: str,
+        round: int,
+        results: Sequence[PairResult],
+        now: float,
+        answers: Sequence[NodeAnswer] = (),
+    ) -> PlanTransition:
+        """Store results and answers; a verdict names the plan's nodes, within the guardrails."""
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             plan = self._renewed(plan, token, now)
             if plan.check is None:
                 raise Conflict(f"the node check of plan {plan.id} has not begun: ask for its first round")
-            check = node_check.record(plan.check, round, results)
+            check = node_check.record_answers(plan.check, [self._judged(plan.check, answer) for answer in answers])
+            if not answers and not results:
+                check = node_check.skip_queries(check)  # it was to ask, and has nothing to say
+            check = node_check.record(check, round, results)
             after = replace(plan, check=check)
             if check.verdict is None or plan.check.verdict is not None:
                 return TransitionResult(after)
             return self._with_verdict(after, check, history, now)
 
         return transition
+
+    def _judged(self, check: NodeCheck, given: NodeAnswer) -> QueryResult:
+        return self.queries.judge(QueryResult(given.node, given.query), given.answer, check.types, check.since)
 
     def hold_for_operator(self, mark: NodeEvent, now: float) -> PlanTransition:
         """A person is handling a node: a plan that names it and that no executor works on yet is held."""
@@ -189,9 +246,26 @@ class PlanCommands:
             faulty = tuple(node for node in verdict.faulty if node not in theirs)
             reason = f"{verdict.reason}; left to the person who handles them: {', '.join(theirs)}"
             verdict = replace(verdict, faulty=faulty, reason=reason)
-        judged = replace(plan, nodes=verdict.faulty, check=replace(check, verdict=verdict))
+        proofs = (*plan.proofs, *_proofs(check, verdict.faulty, verdict.reason, now))
+        judged = replace(plan, nodes=verdict.faulty, proofs=proofs, check=replace(check, verdict=verdict))
         judged = plan_states.with_note(judged, by=plan_states.DIAGNOSER, why=f"node check: {verdict.reason}", now=now)
+        suspects = [node for node in check.suspects if node not in breaker.handled((node,), history, now, hours)]
+        if not verdict.faulty and plan.reason == PlanReason.UNPROVEN and suspects:
+            return self._unproven(judged, suspects[0], now)
         return self._within_breaker(judged, history, now)
+
+    def _unproven(self, plan: Plan, suspect: str, now: float) -> TransitionResult:
+        """Neither the node itself nor the pairs say that it is at fault: whether it goes is for a person to say."""
+        why = f"nothing proves that {suspect} is at fault, beside what the job printed"
+        waits = plan_states.with_state(
+            replace(plan, nodes=(suspect,), lease=None),
+            PlanState.WAITING,
+            PlanReason.UNPROVEN,
+            by=plan_states.DIAGNOSER,
+            why=why,
+            now=now,
+        )
+        return TransitionResult(waits, messages=self.planner.alert_plan(waits, now))
 
     def _within_breaker(self, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
         if not plan.nodes or plan.history[-1].state is not PlanState.SENT:
@@ -209,6 +283,17 @@ class PlanCommands:
         paused = plan_states.with_state(plan, PlanState.WAITING, reason, by=plan_states.DIAGNOSER, why=why, now=now)
         paused = replace(paused, lease=None)
         return TransitionResult(paused, trips=(trip,) if trip else (), messages=self.planner.alert_plan(paused, now))
+
+
+def _proofs(check: NodeCheck, faulty: Sequence[str], reason: str, now: float) -> list[NodeProof]:
+    """What a node says itself; where it says nothing, the groups that failed with it."""
+    own = [
+        NodeProof(query.node, ProofKind.QUERY, query.text, query.query, time=now)
+        for query in check.queries
+        if query.state is QueryState.PROVES and query.node in faulty
+    ]
+    asked = {proof.node for proof in own}
+    return own + [NodeProof(node, ProofKind.CHECK, reason, time=now) for node in faulty if node not in asked]
 
 
 def _drained(before: Plan, after: Plan, executor: str, now: float) -> tuple[NodeEvent, ...]:

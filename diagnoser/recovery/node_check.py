@@ -1,4 +1,8 @@
-"""Two-round node check: which nodes of a job are faulty, from all-gathers of small groups. A pure state machine.
+"""Node check: which nodes of a job are faulty, from what they answer and from all-gathers of small groups. A pure state
+machine.
+
+First the suspected nodes are asked (``node_query``). Where an answer proves a fault, that is the verdict; else two
+rounds follow.
 
 Round 1 tests pairs (one triple when the number is odd). Nodes of a group that failed are tested again, each with a
 node that has passed; in waves when there are too few of those. When every group fails, the nodes cannot be told apart:
@@ -13,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from diagnoser.model import CheckVerdict, NodeCheck, PairResult
+from diagnoser.model import CheckVerdict, NodeCheck, PairResult, QueryResult, QueryState
 from diagnoser.model.errors import BadInput, Conflict
 
 SLOW = 2.0
@@ -24,18 +28,58 @@ EXCHANGE = 0.05
 NodeGroup = tuple[str, ...]
 
 
-def begin(nodes: Iterable[str]) -> NodeCheck:
-    """Raises BadInput when there are no nodes."""
+def begin(nodes: Iterable[str], suspects: Sequence[str] = ()) -> NodeCheck:
+    """suspects: those of the nodes that may be at fault, most likely first. Raises BadInput when there are no nodes."""
     names = tuple(sorted(set(nodes)))
     if not names:
         raise BadInput("a node check needs the names of the job's nodes")
-    return NodeCheck(nodes=names, round=FIRST_ROUND, groups=_pairs(names))
+    suspects = tuple(dict.fromkeys(node for node in suspects if node in names))
+    others = (node for node in names if node not in suspects)
+    return NodeCheck(names, FIRST_ROUND, _pairs((*suspects, *others)), suspects=suspects)
+
+
+def ask(check: NodeCheck, queries: Iterable[tuple[str, str]]) -> NodeCheck:
+    """The check with queries to begin with: (node, id of the query)."""
+    return replace(check, queries=tuple(QueryResult(node, query) for node, query in queries))
+
+
+def unanswered(check: NodeCheck) -> tuple[QueryResult, ...]:
+    """The queries that have no answer yet; while there are some, no group is tested."""
+    return () if check.verdict else tuple(query for query in check.queries if query.state is QueryState.ASKED)
+
+
+def record_answers(check: NodeCheck, answers: Sequence[QueryResult]) -> NodeCheck:
+    """The state after these answers; with the last of them a verdict, if any proves a fault. The first answer of a
+    query counts. Raises BadInput for one that was not asked."""
+    asked = {(query.node, query.query): query for query in check.queries}
+    for answer in answers:
+        key = answer.node, answer.query
+        if key not in asked:
+            raise BadInput(f"{answer.node[:200]} was not asked {answer.query[:100]}")
+        if asked[key].state is QueryState.ASKED:
+            asked[key] = answer
+    after = replace(check, queries=tuple(asked.values()))
+    faulty = [query.node for query in after.queries if query.state is QueryState.PROVES]
+    if check.verdict or unanswered(after) or not faulty:
+        return after
+    return _with_verdict(replace(after, faulty=tuple(dict.fromkeys(faulty))))
+
+
+def skip_queries(check: NodeCheck) -> NodeCheck:
+    """What is not answered stays so: nobody is there who could ask."""
+    skipped = (
+        replace(query, state=QueryState.NOT_AVAILABLE) if query.state is QueryState.ASKED else query
+        for query in check.queries
+    )
+    return record_answers(replace(check, queries=tuple(skipped)), ())
 
 
 def todo(check: NodeCheck) -> tuple[NodeGroup, ...]:
-    """The groups of this round that have no result yet; empty once there is a verdict."""
-    if check.verdict:
-        return ()
+    """The groups to test now: those of this round that have no result yet, once no query is left."""
+    return () if check.verdict or unanswered(check) else _untested(check)
+
+
+def _untested(check: NodeCheck) -> tuple[NodeGroup, ...]:
     tested = {frozenset(result.nodes) for result in check.results}
     return tuple(group for group in check.groups if frozenset(group) not in tested)
 
@@ -55,13 +99,13 @@ def record(check: NodeCheck, round: int, results: Sequence[PairResult]) -> NodeC
             raise BadInput(f"round {round} has no group {', '.join(result.nodes)[:200]}")
         if frozenset(result.nodes) not in {frozenset(earlier.nodes) for earlier in check.results}:
             check = replace(check, results=(*check.results, result))
-    if todo(check):
+    if _untested(check):
         return check
     return _after_first(check) if check.round == FIRST_ROUND else _after_wave(check)
 
 
 def _pairs(names: Sequence[str]) -> tuple[NodeGroup, ...]:
-    """Neighbours in the sorted order are kept apart: they often share a switch or a chassis."""
+    """Suspects meet others, and neighbours in the sorted order are kept apart: they often share a switch or chassis."""
     half = len(names) // 2
     if half == 0:
         return (tuple(names),)
@@ -78,8 +122,9 @@ def _after_first(check: NodeCheck) -> NodeCheck:
     seconds = {node: result.seconds for result in passed for node in result.nodes}
     healthy = sorted(set(seconds) - slow, key=lambda node: (seconds[node], node))
     failed = {node for result in check.results if not result.ok for node in result.nodes}
+    in_doubt = sorted(failed, key=lambda node: (node not in check.suspects, node))
     state = replace(
-        check, usual=usual, seconds=seconds, healthy=tuple(healthy), open=(*sorted(failed), *sorted(slow)), results=()
+        check, usual=usual, seconds=seconds, healthy=tuple(healthy), open=(*in_doubt, *sorted(slow)), results=()
     )
     return _next_wave(state)
 
@@ -124,6 +169,9 @@ def _with_verdict(check: NodeCheck, *, shared: bool = False) -> NodeCheck:
 
 
 def _reason(check: NodeCheck, shared: bool, faulty: NodeGroup) -> str:
+    proving = [query for query in check.queries if query.state is QueryState.PROVES]
+    if proving:
+        return "; ".join(f"{query.node} says so itself ({query.query}): {query.text[:200]}" for query in proving[:4])
     if not shared:
         tested = f"{len(check.nodes)} nodes tested in {check.round} round{'s' if check.round > 1 else ''}"
         return f"{tested}, {len(faulty)} faulty" if faulty else f"{tested}, all passed"

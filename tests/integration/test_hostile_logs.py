@@ -51,7 +51,7 @@ async def checked(request: Any) -> httpx.Response:
     return answer
 
 
-async def pages(client: httpx.AsyncClient, path: str, **query: object) -> list[dict[str, Any]]:
+async def pages(client: httpx.AsyncClient, path: str, **query: str) -> list[dict[str, Any]]:
     items, after = list[dict[str, Any]](), ""
     while True:
         page = (await checked(client.get(path, params={"limit": 100, "after": after, **query}))).json()

@@ -10,9 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from diagnoser.agent import node_check
+from diagnoser.agent import node_check, node_query
 from diagnoser.agent.changes import Body, Changes, LifecycleEvent, registration
 from diagnoser.agent.cluster import (
+    AskResults,
     Attempts,
     CheckResults,
     ClusterSnapshot,
@@ -21,6 +22,7 @@ from diagnoser.agent.cluster import (
     Done,
     Held,
     NextStep,
+    NodeQuestion,
 )
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec, parse_plan
@@ -59,7 +61,7 @@ class Fault:
 class MemoryScheduler:
     """away: how many more reads fail. faults: of the next commands. asked: every command. done: those that arrived.
 
-    bad: nodes that fail a check. gate: what a check waits for.
+    bad: nodes that fail a check. gate: what a check waits for. said: what nodes print when they are asked.
     """
 
     jobs: dict[str, MemoryJob] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class MemoryScheduler:
     done: Counter[str] = field(default_factory=Counter)
     bad: frozenset[str] = frozenset()
     gate: asyncio.Event | None = None
+    said: dict[str, str] = field(default_factory=dict)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     def read(self) -> None:
@@ -105,6 +108,10 @@ class MemoryCluster:
     @property
     def can_check(self) -> bool:
         return self.checks
+
+    @property
+    def can_ask(self) -> bool:
+        return bool(self.scheduler.said)
 
     def spec(self, plan: Mapping[str, Any], failure_type: str) -> PlanSpec:
         if not plan["job"].startswith(PREFIX):
@@ -159,6 +166,15 @@ class MemoryCluster:
             return self.scheduler.bad.isdisjoint(group), 'printed {"seconds": 2.5}', 9.0
 
         return await node_check.run_groups(round["pairs"], self.scheduler.all_nodes, run_group)
+
+    async def ask(self, spec: PlanSpec, questions: Sequence[NodeQuestion]) -> AskResults:
+        async def ask_node(place: int, node: str, asked: Sequence[NodeQuestion], attempts: list[CommandAttempt]) -> str:
+            attempts.append(CommandAttempt(Command(("ask", node, *(question.id for question in asked))), 0))
+            if node not in self.scheduler.said:
+                raise Unavailable(f"{node} cannot be asked")
+            return self.scheduler.said[node]
+
+        return await node_query.ask_nodes(questions, self.scheduler.all_nodes, ask_node)
 
     async def free(self, spec: PlanSpec) -> None:
         self.scheduler.asked.append("free")

@@ -16,6 +16,7 @@ from diagnoser.agent.api_client import ApiClient, ClaimedPlan, _seconds_left
 from diagnoser.agent.cluster import Cluster
 from diagnoser.agent.executor import Executor
 from diagnoser.agent.give_back import give_back
+from diagnoser.agent.node_query import Commands
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.slurm.commands import run
 from diagnoser.model.errors import BadInput
@@ -33,6 +34,7 @@ PLAN: dict[str, Any] = {
     "steps": [],
     "diagnosis": "d1",
 }
+COMMANDS = {"gpu_ecc": ("nvidia-smi", "-q"), "site_check": ("/opt/nhc",)}
 CHECK = PLAN | {"action": "check_and_resubmit", "nodes": []}
 
 
@@ -49,7 +51,11 @@ class Clock:
 
 @dataclass
 class Service:
-    """What the service hears, and answers: a check of two pairs, then one. gone: the plan is somebody else's."""
+    """What the service hears, and answers: a check of two pairs, then one. gone: the plan is somebody else's.
+
+    queries: to begin with; answers: to them. able: what agents said they can. faulty: what the answers prove. unproven:
+    nothing is proven in the end, and the plan waits for a person.
+    """
 
     reports: list[dict[str, Any]] = field(default_factory=list)
     results: list[list[dict[str, Any]]] = field(default_factory=list)
@@ -57,6 +63,11 @@ class Service:
     waits: int = 0
     after: str = "refused"
     heard: asyncio.Event = field(default_factory=asyncio.Event)
+    queries: list[dict[str, Any]] = field(default_factory=list)
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    able: dict[str, Any] = field(default_factory=dict)
+    faulty: list[str] = field(default_factory=list)
+    unproven: bool = False
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
@@ -67,16 +78,30 @@ class Service:
             self.reports.append(body)
             self.heard.set()
         if path.endswith("/check/next"):
+            self.able = {name: value for name, value in body.items() if name != "token"}
+            if self.queries and body.get("queries"):
+                asked = {"round": 1, "queries": self.queries, "pairs": [], "timeout_seconds": 60}
+                return httpx.Response(200, json=asked)
             return self._round(1, [["n1", "n2"], ["n3", "n4"]])
         if path.endswith("/check/results"):
-            self.results.append(body["results"])
-            if len(self.results) == 1:
-                return self._round(2, [["n1", "n3"]])
-            return httpx.Response(200, json={"verdict": {"faulty": ["n1"], "reason": "n1 failed twice"}})
+            return self._after(body)
         if path.endswith("/plans/p1"):
             self.waits -= 1
             return httpx.Response(200, json={"state": "waiting" if self.waits >= 0 else self.after})
         return httpx.Response(200, json={"type": "ecc_error"})
+
+    def _after(self, body: dict[str, Any]) -> httpx.Response:
+        if "answers" in body:
+            self.answers += body["answers"]
+            if self.faulty:
+                return httpx.Response(200, json={"verdict": {"faulty": self.faulty, "reason": "n1 says so itself"}})
+            return self._round(1, [["n1", "n2"], ["n3", "n4"]])
+        self.results.append(body["results"])
+        if self.unproven:
+            return httpx.Response(409, json={"detail": "nothing proves that n1 is at fault"})
+        if len(self.results) == 1:
+            return self._round(2, [["n1", "n3"]])
+        return httpx.Response(200, json={"verdict": {"faulty": ["n1"], "reason": "n1 failed twice"}})
 
     def _round(self, number: int, pairs: list[list[str]]) -> httpx.Response:
         return httpx.Response(200, json={"round": number, "pairs": pairs, "timeout_seconds": 60})
@@ -111,12 +136,13 @@ async def carried_out(
     *,
     seconds: float = 1e6,
     dry: bool = False,
+    commands: Commands = COMMANDS,
 ) -> Service:
     service = service or Service()
     transport = httpx.MockTransport(service.answer)
     async with httpx.AsyncClient(transport=transport, base_url="http://diagnoser.test") as http:
         typed: Cluster[MemoryJob] = cluster
-        made = Executor(ApiClient(http), typed, "memory@host", clock, lambda: 1000.0, dry)
+        made = Executor(ApiClient(http), typed, "memory@host", clock, lambda: 1000.0, dry, commands)
         await made.carry_out(ClaimedPlan(plan, "token", seconds))
     return service
 
@@ -266,6 +292,91 @@ async def test_a_check_cordons_what_it_found_and_launches_the_job_again() -> Non
     assert [one["nodes"] for one in second] == [["n1", "n3"]]
     assert (service.end["state"], service.end["drained"]) == ("reached", ["n1"])
     assert service.end["detail"] == "node check: n1 failed twice; launch 2 runs"
+
+
+def query(node: str, id: str = "gpu_ecc", argv: tuple[str, ...] = ("nvidia-smi", "-q")) -> dict[str, Any]:
+    return {"node": node, "id": id, "argv": list(argv), "timeout_seconds": 5.0}
+
+
+def printed(id: str, output: str, exit_code: int | None = 0) -> str:
+    return json.dumps({"id": id, "exit_code": exit_code, "output": output}) + "\n"
+
+
+async def test_a_node_that_proves_its_fault_is_cordoned_without_pairs() -> None:
+    """It is asked while the job is held; what it says reaches the service as it was printed."""
+    cluster = MemoryCluster(scheduler(said={"n1": printed("gpu_ecc", "1, 0000:0f:00.0, 3\n")}))
+    service = await carried_out(cluster, Service(queries=[query("n1")], faulty=["n1"]), CHECK)
+    assert service.able == {"queries": True, "site_check": True}
+    assert service.answers == [{"node": "n1", "id": "gpu_ecc", "exit_code": 0, "output": "1, 0000:0f:00.0, 3\n"}]
+    assert cluster.scheduler.asked == ["hold seven", CORDON, LAUNCH, "free"]
+    commands = [step["command"] for report in service.reports for step in report.get("steps", [])]
+    assert (commands[1], service.results) == ("ask n1 gpu_ecc", [])
+    assert (service.end["state"], service.end["detail"]) == (
+        "reached",
+        "node check: n1 says so itself; launch 2 runs",
+    )
+
+
+async def test_clean_answers_are_followed_by_pairs() -> None:
+    """The check goes on as it does without a suspect."""
+    cluster = MemoryCluster(scheduler(said={"n1": printed("gpu_ecc", "0")}, bad=frozenset({"n1"})))
+    service = await carried_out(cluster, Service(queries=[query("n1")]), CHECK)
+    assert (len(service.answers), len(service.results)) == (1, 2)
+    assert service.end["drained"] == ["n1"]
+
+
+async def test_a_check_that_proves_nothing_leaves_the_job_to_a_person() -> None:
+    """Nothing is cordoned; when the person refuses, the job that was held runs again."""
+    cluster = MemoryCluster(scheduler(said={"n1": printed("gpu_ecc", "0")}))
+    service = await carried_out(cluster, Service(queries=[query("n1")], unproven=True, waits=2), CHECK)
+    assert cluster.scheduler.asked == ["hold seven", "free", LAUNCH]
+    assert cluster.scheduler.jobs["seven"].nodes == ("n1", "n2")
+    assert all(report["state"] == "progress" for report in service.reports)
+
+
+async def test_only_commands_of_the_agent_s_own_table_are_run() -> None:
+    """Whoever has the service does not have the nodes: a command that stands elsewhere is answered, not run."""
+    cluster = MemoryCluster(scheduler(said={"n1": printed("site_check", "")}))
+    bad = [query("n1", "gpu_ecc", ("rm", "-rf", "/")), query("n1", "no_such"), query("n1", "site_check", ("sh",))]
+    service = await carried_out(cluster, Service(queries=[*bad, query("n2", "site_check", ())]), CHECK)
+    commands = [step["command"] for report in service.reports for step in report.get("steps", [])]
+    assert [line for line in commands if line.startswith("ask")] == ["ask n2 site_check"]
+    refused = [(one["id"], one["exit_code"]) for one in service.answers if "table of queries" in one["output"]]
+    assert refused == [("gpu_ecc", None), ("no_such", None), ("site_check", None)]
+
+
+async def test_a_node_that_cannot_be_asked_is_no_fault_of_it() -> None:
+    """Down, not started, or talking nonsense: each question is answered with why there is no answer."""
+    said = {"n1": "Traceback\n[]\n7\n" + json.dumps({"id": "gpu_ecc", "exit_code": True, "output": 5}), "n3": ""}
+    cluster = MemoryCluster(scheduler(said=said))
+    cluster.scheduler.all_nodes["n3"] = NodeRecord("n3", up=False)
+    asked = [query(node) for node in ("n1", "n2", "n3", "n9")]
+    service = await carried_out(cluster, Service(queries=asked), CHECK)
+    assert [(one["node"], one["exit_code"]) for one in service.answers] == [(f"n{n}", None) for n in (1, 2, 3, 9)]
+    why = [one["output"] for one in service.answers]
+    assert "no answer: Traceback" in why[0]
+    assert why[1:] == ["n2 cannot be asked", "n3 is down", "n9 is down"]
+    assert len(service.results) == 2, "the pairs follow"
+
+
+async def test_an_agent_without_a_check_program_asks_all_the_same() -> None:
+    """What proves a node is taken up; without proof, the plan says that the nodes were not checked."""
+    said = {"n1": printed("gpu_ecc", "3")}
+    cluster = MemoryCluster(scheduler(said=said), checks=False)
+    service = await carried_out(cluster, Service(queries=[query("n1")], faulty=["n1"]), CHECK)
+    assert (service.end["state"], service.end["drained"]) == ("reached", ["n1"])
+    cluster = MemoryCluster(scheduler(said=said), checks=False)
+    service = await carried_out(cluster, Service(queries=[query("n1")]), CHECK)
+    assert (service.end["state"], "--check" in service.end["detail"]) == ("not_reached", True)
+
+
+async def test_an_agent_that_cannot_ask_does_not_say_that_it_can() -> None:
+    """A service of before this step refuses fields that it does not know."""
+    service = await carried_out(MemoryCluster(scheduler()), Service(queries=[query("n1")]), CHECK)
+    assert (service.able, service.answers) == ({}, [])
+    cluster = MemoryCluster(scheduler(said={"n1": ""}))
+    service = await carried_out(cluster, Service(queries=[query("n1")]), CHECK, commands={})
+    assert (service.able, service.answers) == ({}, [])
 
 
 async def test_an_agent_without_a_check_leaves_no_job_held() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnoser.model import CheckVerdict, NodeCheck, PairResult
+from diagnoser.model import CheckVerdict, NodeCheck, PairResult, QueryResult, QueryState
 from diagnoser.model.errors import BadInput, Conflict
 from diagnoser.recovery import node_check
 
@@ -131,3 +131,70 @@ def test_what_does_not_belong_is_refused() -> None:
         node_check.record(check, 1, [PairResult(("n000", "n001"), True)])
     with pytest.raises(BadInput):
         node_check.begin([])
+
+
+def asked(*queries: tuple[str, str]) -> NodeCheck:
+    return node_check.ask(node_check.begin(names(6), ["n004"]), queries)
+
+
+def test_no_pair_is_tested_while_a_query_is_open() -> None:
+    """The suspects are asked first; when all answers are in and none proves anything, the pairs follow."""
+    check = asked(("n004", "gpu_ecc"), ("n004", "mounts"))
+    assert (len(node_check.unanswered(check)), node_check.todo(check)) == (2, ())
+    check = node_check.record_answers(check, [QueryResult("n004", "gpu_ecc", QueryState.PROVES_NOTHING, 0)])
+    assert [query.query for query in node_check.unanswered(check)] == ["mounts"]
+    check = node_check.record_answers(check, [QueryResult("n004", "mounts", QueryState.NOT_AVAILABLE)])
+    assert len(node_check.todo(check)) == 3
+    assert check.verdict is None
+
+
+def test_a_node_that_says_so_itself_is_the_verdict() -> None:
+    """No pair is tested; the reason names the query and its line."""
+    check = asked(("n004", "gpu_ecc"), ("n005", "gpu_ecc"))
+    proof = QueryResult("n004", "gpu_ecc", QueryState.PROVES, 0, "1, 00000000:0F:00.0, 3")
+    check = node_check.record_answers(check, [proof])
+    assert check.verdict is None, "the other suspect has not answered yet"
+    check = node_check.record_answers(check, [QueryResult("n005", "gpu_ecc", QueryState.PROVES_NOTHING, 0)])
+    assert check.verdict is not None and check.verdict.faulty == ("n004",)
+    assert check.verdict.reason == "n004 says so itself (gpu_ecc): 1, 00000000:0F:00.0, 3"
+    assert (node_check.todo(check), node_check.unanswered(check)) == ((), ())
+
+
+def test_the_first_answer_of_a_query_counts() -> None:
+    """A repeated report changes nothing, and an answer to a question that was not asked is refused."""
+    check = asked(("n004", "gpu_ecc"), ("n004", "mounts"))
+    first = node_check.record_answers(check, [QueryResult("n004", "gpu_ecc", QueryState.PROVES_NOTHING, 0)])
+    assert node_check.record_answers(first, [QueryResult("n004", "gpu_ecc", QueryState.PROVES, 0)]) == first
+    for node, query in (("n001", "gpu_ecc"), ("n004", "df")):
+        with pytest.raises(BadInput, match="was not asked"):
+            node_check.record_answers(check, [QueryResult(node, query, QueryState.PROVES)])
+
+
+def test_queries_that_nobody_can_ask_are_skipped() -> None:
+    """The pairs follow at once; what was answered before still counts."""
+    check = node_check.skip_queries(asked(("n004", "gpu_ecc")))
+    assert [query.state for query in check.queries] == [QueryState.NOT_AVAILABLE]
+    assert len(node_check.todo(check)) == 3
+    check = asked(("n004", "gpu_ecc"), ("n004", "mounts"))
+    check = node_check.record_answers(check, [QueryResult("n004", "gpu_ecc", QueryState.PROVES, 0, "3")])
+    check = node_check.skip_queries(check)
+    assert check.verdict is not None and check.verdict.faulty == ("n004",)
+
+
+@given(st.integers(2, 20), st.data())
+def test_suspects_come_first_and_meet_others(size: int, data: st.DataObject) -> None:
+    """In the first round and among those in doubt; everybody is still tested exactly once."""
+    nodes = names(size)
+    suspects = data.draw(st.lists(st.sampled_from(nodes), unique=True, max_size=size // 2))
+    check = node_check.begin(nodes, [*suspects, "elsewhere"])
+    assert check.suspects == tuple(suspects)
+    assert [group[0] for group in check.groups[: len(suspects)]] == suspects
+    assert sorted(node for group in check.groups for node in group) == nodes
+    assert not any(set(group[1:]) & set(suspects) for group in check.groups)
+
+
+def test_a_suspect_is_tested_again_before_the_others_in_doubt() -> None:
+    """The second round begins with it."""
+    check = node_check.begin(names(6), ["n004"])
+    failed = [PairResult(group, "n004" not in group, 1.0) for group in check.groups]
+    assert node_check.record(check, 1, failed).groups[0][0] == "n004"

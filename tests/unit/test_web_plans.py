@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from diagnoser.model import AttemptKey, Event, EventKind, Job, Mode, Plan, TransitionResult
+from diagnoser.model import AttemptKey, Event, EventKind, Job, Mode, Plan, PlanReason, TransitionResult
 from diagnoser.model.taxonomy import Action
 from diagnoser.planning.transitions import LEASE_SECONDS
 from diagnoser.ports import ClaimTransition, DiagnosisRecord
@@ -46,7 +47,7 @@ async def planned(
 ) -> Plan:
     """A plan for a job that failed, stored the way a worker does it, without rails."""
     key = AttemptKey(job, 1)
-    created = fields.pop("created", NOW)
+    created, reason = fields.pop("created", NOW), fields.pop("reason", "")
     await web.store.add_event(key, Event(EventKind.EXIT, created - 20, code=1))
     claims = await web.store.claim_attempts(created, TIMING, 60.0, 100)
     claim = next(one for one in claims if one.attempt.key == key)
@@ -55,8 +56,9 @@ async def planned(
     assert plan is not None
     nodes = plan.nodes if action is Action.CORDON_AND_RESUBMIT else ()
     plan = replace(plan, id=f"plan-{job}", action=action, nodes=nodes, key=plan_key(key, action, nodes), **fields)
-    plan = in_mode(proven(plan) if nodes else plan, mode)
-    record = DiagnosisRecord(plan.diagnosis + job, key, made.revision, created, True, ECC)
+    plan = replace(in_mode(proven(plan) if nodes else plan, mode), diagnosis=plan.diagnosis + job)
+    plan = replace(plan, reason=reason or plan.reason)
+    record = DiagnosisRecord(plan.diagnosis, key, made.revision, created, True, ECC)
     await web.store.save_diagnosis(claim, record, plan, [])
     return plan
 
@@ -291,10 +293,11 @@ async def checked(web: Web, *faulty: str) -> str:
     nodes = tuple(f"n{number}" for number in range(6))
     token = await check_plan(web, nodes)
     answer = (await post(web, "/plans/plan-j/check/next", {"token": token})).json()
-    while "verdict" not in answer:
+    while "pairs" in answer and "verdict" not in answer:
         results = [{"nodes": one, "ok": not set(faulty) & set(one), "seconds": 1.0} for one in answer["pairs"]]
         body = {"token": token, "round": answer["round"], "results": results}
         answer = (await post(web, "/plans/plan-j/check/results", body)).json()
+    assert "waits for a person" in answer["detail"]
     return token
 
 
@@ -328,6 +331,143 @@ async def test_a_verdict_beyond_the_breaker_waits_for_a_person(web: Web) -> None
         assert (await post(web, "/breakers/default/reset", {"by": "maria", **comment})).status_code == 400
     reset = await post(web, "/breakers/default/reset", {"by": "maria", "comment": "two bad GPUs, really"})
     assert (reset.status_code, reset.json()["tripped"]) == (200, False)
+
+
+def reply(node: str, id: str, output: str, exit_code: int | None = 0) -> dict[str, object]:
+    return {"node": node, "id": id, "exit_code": exit_code, "output": output}
+
+
+async def ask_plan(web: Web, **fields: Any) -> tuple[str, dict[str, Any]]:
+    """(token, what is to be done first) of a check of five nodes after an ECC error which the job's log lays to n4."""
+    await web.store.register(Job("j", nodes=("n1", "n2", "n3", "n4", "n5"), created=NOW))
+    values: dict[str, Any] = {"reason": PlanReason.UNPROVEN, "suspects": ("n4",), **fields}
+    await planned(web, action=Action.CHECK_AND_RESUBMIT, **values)
+    token = str((await claim(web))["token"])
+    body = {"token": token, "queries": True}
+    return token, (await post(web, "/plans/plan-j/check/next", body)).json()
+
+
+def clean(queries: list[dict[str, Any]]) -> list[dict[str, object]]:
+    return [reply(query["node"], query["id"], "", None) for query in queries]
+
+
+async def test_a_suspect_is_asked_before_pairs_are_tested(web: Web) -> None:
+    """Its own word is proof: it becomes the plan's node, with the line that proves it, and no pair is tested."""
+    token, first = await ask_plan(web)
+    assert first["pairs"] == []
+    assert {query["node"] for query in first["queries"]} == {"n4"}
+    argv = {query["id"]: query["argv"] for query in first["queries"]}
+    assert argv["gpu_ecc"][0] == "nvidia-smi" and "free_space" not in argv
+    answers = clean([query for query in first["queries"] if query["id"] != "gpu_ecc"])
+    answers.append(reply("n4", "gpu_ecc", "0, 00000000:07:00.0, 0\n1, 00000000:0F:00.0, 3\n"))
+    body = {"token": token, "round": 1, "answers": answers}
+    answer = (await post(web, "/plans/plan-j/check/results", body)).json()
+    assert answer["verdict"]["faulty"] == ["n4"]
+    plan = (await web.client.get(f"{API}/plans/plan-j")).json()
+    (proof,) = plan["proofs"]
+    assert (plan["state"], plan["nodes"]) == ("sent", ["n4"])
+    assert (proof["node"], proof["kind"], proof["source"]) == ("n4", "query", "gpu_ecc")
+    assert proof["text"] == "1, 00000000:0F:00.0, 3"
+    states = {query["query"]: query["state"] for query in plan["queries"]}
+    assert (states["gpu_ecc"], states["kernel_journal"]) == ("proves", "not_available")
+
+
+async def test_a_suspect_that_nothing_proves_waits_for_a_person(web: Web) -> None:
+    """Clean answers, pairs that all pass: the executor is told to stop; a person says whether the node goes."""
+    token, first = await ask_plan(web)
+    body = {"token": token, "round": 1, "answers": clean(first["queries"])}
+    pairs = (await post(web, "/plans/plan-j/check/results", body)).json()
+    assert "queries" not in pairs
+    assert pairs["pairs"][0][0] == "n4", "the suspect is in the first pair"
+    results = [{"nodes": pair, "ok": True, "seconds": 1.0} for pair in pairs["pairs"]]
+    stopped = await post(web, "/plans/plan-j/check/results", {"token": token, "round": 1, "results": results})
+    assert (stopped.status_code, "nothing proves that n4" in stopped.json()["detail"]) == (409, True)
+    plan = (await web.client.get(f"{API}/plans/plan-j")).json()
+    assert (plan["state"], plan["reason"], plan["nodes"], plan["proofs"]) == ("waiting", "unproven", ["n4"], [])
+    assert (await post(web, "/plans/plan-j/report", {"token": token, "state": "reached"})).status_code == 409
+    await post(web, "/plans/plan-j/approve", {"by": "maria"})
+    again = await claim(web)
+    decided = await post(web, "/plans/plan-j/check/next", {"token": again["token"], "queries": True})
+    assert decided.json()["verdict"]["faulty"] == ["n4"]
+
+
+async def test_pairs_that_prove_a_node_leave_their_proof(web: Web) -> None:
+    """The plan of an unproven suspect goes on with whichever node the pairs find."""
+    token, first = await ask_plan(web)
+    answer = (
+        await post(web, "/plans/plan-j/check/results", {"token": token, "round": 1, "answers": clean(first["queries"])})
+    ).json()
+    while "verdict" not in answer:
+        results = [{"nodes": pair, "ok": "n2" not in pair, "seconds": 1.0} for pair in answer["pairs"]]
+        body = {"token": token, "round": answer["round"], "results": results}
+        answer = (await post(web, "/plans/plan-j/check/results", body)).json()
+    plan = (await web.client.get(f"{API}/plans/plan-j")).json()
+    assert (plan["state"], plan["nodes"]) == ("sent", ["n2"])
+    assert [(proof["node"], proof["kind"]) for proof in plan["proofs"]] == [("n2", "check")]
+
+
+async def test_only_nodes_of_the_attempt_are_asked(web: Web) -> None:
+    """A suspect that the scheduler did not give to the attempt is neither asked nor put first."""
+    _, first = await ask_plan(web, suspects=("n4", "n5"), allocation=("n1", "n2", "n3", "n5"))
+    assert {query["node"] for query in first["queries"]} == {"n5"}
+
+
+@pytest.mark.parametrize(("age", "state"), [(15.0, "proves"), (3600.0, "proves_nothing")])
+async def test_the_kernel_s_log_counts_since_the_failure(web: Web, age: float, state: str) -> None:
+    """What a node logged an hour before the attempt failed has nothing to do with it."""
+    token, first = await ask_plan(web)
+    stamp = datetime.fromtimestamp(NOW - age, UTC).isoformat(timespec="seconds")
+    line = f"{stamp} n4 kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+    answers = clean([query for query in first["queries"] if query["id"] != "kernel_journal"])
+    body = {"token": token, "round": 1, "answers": [*answers, reply("n4", "kernel_journal", line)]}
+    await post(web, "/plans/plan-j/check/results", body)
+    plan = (await web.client.get(f"{API}/plans/plan-j")).json()
+    assert {query["query"]: query["state"] for query in plan["queries"]}["kernel_journal"] == state
+
+
+async def test_an_executor_that_cannot_ask_gets_the_pairs(web: Web) -> None:
+    """One of before this step, also when it takes over from one that has begun to ask."""
+    token, first = await ask_plan(web)
+    assert first["pairs"] == []
+    old = (await post(web, "/plans/plan-j/check/next", {"token": token})).json()
+    assert ("queries" in old, len(old["pairs"])) == (False, 2)
+    plan = (await web.client.get(f"{API}/plans/plan-j")).json()
+    assert {query["state"] for query in plan["queries"]} == {"not_available"}
+
+
+async def test_an_executor_with_nothing_to_say_gets_the_pairs(web: Web) -> None:
+    """A report without answers does not lead round in a circle."""
+    token, _ = await ask_plan(web)
+    after = await post(web, "/plans/plan-j/check/results", {"token": token, "round": 1})
+    assert len(after.json()["pairs"]) == 2
+
+
+async def test_the_script_of_the_site_is_one_more_query(web: Web) -> None:
+    """Only the executor knows its path; its exit code is proof, and its first line says why."""
+    token, _ = await ask_plan(web)
+    await web.store.change_plan("plan-j", NOW, lambda plan, _: TransitionResult(replace(plan, check=None)))
+    body = {"token": token, "queries": True, "site_check": True}
+    queries = (await post(web, "/plans/plan-j/check/next", body)).json()["queries"]
+    assert [query["argv"] for query in queries if query["id"] == "site_check"] == [[]]
+    answers = clean([query for query in queries if query["id"] != "site_check"])
+    answers.append(reply("n4", "site_check", "ERROR: ib0 runs at 2x\n", 1))
+    body = {"token": token, "round": 1, "answers": answers}
+    await post(web, "/plans/plan-j/check/results", body)
+    plan = (await web.client.get(f"{API}/plans/plan-j")).json()
+    assert [(proof["source"], proof["text"]) for proof in plan["proofs"]] == [("site_check", "ERROR: ib0 runs at 2x")]
+
+
+async def test_the_page_shows_what_was_asked_and_what_proves(web: Web) -> None:
+    """Answers are hostile text: they are shown, not run."""
+    token, first = await ask_plan(web)
+    answers = clean([query for query in first["queries"] if query["id"] not in ("gpu_ecc", "dcgm_diag")])
+    answers.append(reply("n4", "gpu_ecc", "1, 00000000:0F:00.0, 3"))
+    answers.append(reply("n4", "dcgm_diag", "<script>alert(1)</script>"))
+    await post(web, "/plans/plan-j/check/results", {"token": token, "round": 1, "answers": answers})
+    plan = (await web.client.get(f"{API}/plans/plan-j")).json()
+    page = (await web.client.get(f"/diagnoses/{plan['diagnosis']}")).text
+    assert "1, 00000000:0F:00.0, 3" in page and "gpu_ecc" in page
+    assert "&lt;script&gt;alert(1)" in page and "<script>alert(1)" not in page
 
 
 async def test_a_check_without_known_nodes_asks_for_them(web: Web) -> None:

@@ -19,8 +19,15 @@ from diagnoser.agent.runtime import AgentOptions, executor_name, run_agent
 from diagnoser.agent.state_file import AgentState
 
 
-async def run(options: AgentOptions, namespaces: Sequence[str] = (), context: str = "", program: str = "") -> None:
-    """namespaces: to look at; none is all. context: of the kubeconfig. program: source of the node check."""
+async def run(
+    options: AgentOptions,
+    namespaces: Sequence[str] = (),
+    context: str = "",
+    program: str = "",
+    query_image: str = "",
+) -> None:
+    """namespaces: to look at; none is all. context: of the kubeconfig. program: source of the node check. query_image:
+    of pods that ask a node, "" to ask none."""
     for name in namespaces:
         names.valid(name, "namespace")
     async with AsyncExitStack() as stack:
@@ -34,7 +41,8 @@ async def run(options: AgentOptions, namespaces: Sequence[str] = (), context: st
             nodes, shared = KubernetesNodes(api, by), (cache, logs, options.cluster, state)
             source = KubernetesSource(client, nodes, *shared, time.time, watched, options.logs, options.dry)
             launch_of, clock = source.launch_of, time.monotonic
-            return KubernetesCluster(api, by, options.cluster, cache, program, launch_of, clock), source
+            cluster = KubernetesCluster(api, by, options.cluster, cache, program, launch_of, clock, query_image)
+            return cluster, source
 
         await run_agent(options, "kubernetes", build, *(reflector.follow for reflector in watched))
 

@@ -1,4 +1,7 @@
-"""Runs the groups of a node check: one pod on each node of a group, with the image and the devices of the workload."""
+"""Runs the groups of a node check: one pod on each node of a group, with the image and the devices of the workload.
+
+Nodes are asked by a pod with an image that the operator names: what an image of the workload prints is the job's word.
+"""
 
 import asyncio
 import re
@@ -8,7 +11,8 @@ from typing import Any
 
 import orjson
 
-from diagnoser.agent.cluster import Command, CommandAttempt
+from diagnoser.agent import node_query
+from diagnoser.agent.cluster import Command, CommandAttempt, NodeQuestion
 from diagnoser.agent.kubernetes import names, ranks
 from diagnoser.agent.kubernetes.kinds import Object, WorkloadRef, templates
 from diagnoser.agent.kubernetes.kube import Kube
@@ -21,8 +25,11 @@ START_SECONDS = 120.0
 LOOK_SECONDS = 0.5
 PORT = 29_600
 LOG_BYTES = 4_000
+ANSWER_BYTES = 2_000_000
 SHARED = ("hostNetwork", "hostIPC", "dnsPolicy", "imagePullSecrets", "runtimeClassName")
 """What a pod of the check has from a pod of the workload, beside its image, devices and rights."""
+ASKED = ("restartPolicy", "automountServiceAccountToken", "tolerations", "runtimeClassName", "imagePullSecrets")
+"""What a pod that asks its node has in common with one of the check."""
 CORDONED = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 -- inside the pod
 _VARIABLES = re.compile(r"(NCCL|GLOO|UCX|FI|OMPI|TORCH|CUDA|LD_LIBRARY_PATH)")
@@ -53,6 +60,33 @@ class PodCheck:
                 await group.ask(request("DELETE", self.ref.core("pods", pod), {"gracePeriodSeconds": 0}))
 
 
+@dataclass(frozen=True, slots=True)
+class PodQueries:
+    """Asks nodes. image: named by the operator, with python3 and what is to be asked with."""
+
+    check: PodCheck
+    image: str
+
+    async def ask(self, place: int, node: str, asked: Sequence[NodeQuestion], attempts: list[CommandAttempt]) -> str:
+        """What the pod printed. Its devices are those of the workload, so that it sees the GPUs."""
+        base = _base(self.check.ref, self.check.stored)
+        name = f"{copy_name(self.check.spec)}-ask-{place}"
+        group = _PodGroup(self.check, base, name, (node,), attempts)
+        words = [word.replace("$(", "$$(") for word in node_query.program(asked)]
+        container = {"name": "ask", "image": self.image, "command": words}
+        container |= {key: base["containers"][0][key] for key in ("resources",) if key in base["containers"][0]}
+        spec = {**{key: base[key] for key in ASKED if key in base}, "containers": [container]}
+        try:
+            await group.create(name, node, spec)
+            await group.until(lambda pods: pods[0].get("phase") in ("Running", *_ENDED), [name], "start")
+            seconds = node_query.seconds(asked)
+            await group.until(lambda pods: pods[0].get("phase") in _ENDED, [name], "", seconds)
+            return await group.log(name, {"limitBytes": str(ANSWER_BYTES)})
+        finally:
+            for pod in group.created:
+                await group.ask(request("DELETE", self.check.ref.core("pods", pod), {"gracePeriodSeconds": 0}))
+
+
 @dataclass(slots=True)
 class _PodGroup:
     check: PodCheck
@@ -65,12 +99,12 @@ class _PodGroup:
     async def run(self, seconds: float) -> tuple[bool, str, float]:
         """The first pod's address is where the others meet it. Raises Unavailable."""
         first = await self._make(0, "$(POD_IP)", seconds)
-        [pod] = await self._until(lambda pods: bool(pods[0].get("podIP")) or _failed(pods), [first], "start")
+        [pod] = await self.until(lambda pods: bool(pods[0].get("podIP")) or _failed(pods), [first], "start")
         address = str(pod.get("podIP") or "gone")
         all_pods = [first, *[await self._make(place, address, seconds) for place in range(1, len(self.nodes))]]
-        await self._until(lambda pods: all(pod.get("phase") in ("Running", *_ENDED) for pod in pods), all_pods, "start")
+        await self.until(lambda pods: all(pod.get("phase") in ("Running", *_ENDED) for pod in pods), all_pods, "start")
         started = self.check.clock()
-        pods = await self._until(
+        pods = await self.until(
             lambda pods: _failed(pods) or all(pod.get("phase") in _ENDED for pod in pods), all_pods, "", seconds + 10
         )
         elapsed = self.check.clock() - started
@@ -78,19 +112,23 @@ class _PodGroup:
         return not failed, await self._log((failed or all_pods)[0]), elapsed
 
     async def _make(self, place: int, address: str, seconds: float) -> str:
-        """Idempotent by the pod's name: an agent that takes over finds the pod."""
-        name, node, ref = f"{self.name}-{place}", self.nodes[place], self.check.ref
+        command = _command(self.check.program, self.base, len(self.nodes), place, address, seconds)
+        container = {**self.base["containers"][0], "command": list(command)}
+        return await self.create(f"{self.name}-{place}", self.nodes[place], {**self.base, "containers": [container]})
+
+    async def create(self, name: str, node: str, spec: Object) -> str:
+        """Idempotent by the pod's name: an agent that takes over finds the pod. Raises Unavailable."""
+        ref = self.check.ref
         meta = {"name": name, "namespace": ref.namespace, "labels": dict(names.MANAGED)}
         meta["annotations"] = {names.PLAN: self.check.spec.id}
-        command = _command(self.check.program, self.base, len(self.nodes), place, address, seconds)
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": _bound_to(node, self.base, command)}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": _bound_to(node, spec)}
         attempt = await self.ask(request("POST", ref.core("pods"), pod, f"({name} on {node})"))
         if attempt.code not in (0, 409):
             raise Unavailable(f"the check of {', '.join(self.nodes)} could not be started: {attempt.output}")
         self.created.append(name)
         return name
 
-    async def _until(
+    async def until(
         self, holds: Callable[[list[Object]], bool], pods: Sequence[str], what: str, seconds: float = START_SECONDS
     ) -> list[Object]:
         """The pods' status once it holds, or when the time is over. what: raises Unavailable then, "" for not to."""
@@ -110,7 +148,10 @@ class _PodGroup:
         return dict(pod.get("status") or {}) if pod else {"phase": "Failed"}
 
     async def _log(self, name: str) -> str:
-        path, query = self.check.ref.core("pods", f"{name}/log"), {"tailLines": "5", "limitBytes": str(LOG_BYTES)}
+        return await self.log(name, {"tailLines": "5", "limitBytes": str(LOG_BYTES)})
+
+    async def log(self, name: str, query: Mapping[str, str]) -> str:
+        path = self.check.ref.core("pods", f"{name}/log")
         try:
             async with self.check.kube.stream(path, query, 10.0) as answer:
                 return (await answer.aread()).decode("utf-8", "replace") if answer.is_success else ""
@@ -148,11 +189,11 @@ def _base(ref: WorkloadRef, stored: Mapping[str, Any]) -> Object:
     }
 
 
-def _bound_to(node: str, base: Object, command: Sequence[str]) -> Object:
+def _bound_to(node: str, spec: Object) -> Object:
     """By affinity, not nodeName: the scheduler knows whether the devices are free."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
-    return {**base, "affinity": affinity, "containers": [{**base["containers"][0], "command": list(command)}]}
+    return {**spec, "affinity": affinity}
 
 
 def _command(program: str, base: Object, size: int, place: int, address: str, seconds: float) -> tuple[str, ...]:

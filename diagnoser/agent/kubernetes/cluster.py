@@ -2,16 +2,16 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from diagnoser.agent import node_check
-from diagnoser.agent.cluster import CheckResults, Command, CommandAttempt
+from diagnoser.agent import node_check, node_query
+from diagnoser.agent.cluster import AskResults, CheckResults, Command, CommandAttempt, NodeQuestion
 from diagnoser.agent.kubernetes import names, parsing, reconcile
-from diagnoser.agent.kubernetes.check import PodCheck
+from diagnoser.agent.kubernetes.check import PodCheck, PodQueries
 from diagnoser.agent.kubernetes.informer_cache import InformerCache
-from diagnoser.agent.kubernetes.kinds import workload_ref
+from diagnoser.agent.kubernetes.kinds import WorkloadRef, workload_ref
 from diagnoser.agent.kubernetes.kube import Kube
 from diagnoser.agent.kubernetes.parsing import Workload
 from diagnoser.agent.kubernetes.reconcile import BUSY, WorkloadState, request
@@ -56,7 +56,7 @@ class KubernetesNodes:
 class KubernetesCluster(KubernetesNodes):
     """program: source of the node check, "" for none. launch_of: number of a workload's present launch.
 
-    clock: seconds that only grow.
+    clock: seconds that only grow. query_image: of pods that ask a node, "" to ask none.
     """
 
     name: str
@@ -64,6 +64,7 @@ class KubernetesCluster(KubernetesNodes):
     program: str
     launch_of: Callable[[Workload], Awaitable[int]]
     clock: Callable[[], float]
+    query_image: str = ""
 
     hold = staticmethod(reconcile.hold)
     relaunch = staticmethod(reconcile.relaunch)
@@ -72,6 +73,10 @@ class KubernetesCluster(KubernetesNodes):
     @property
     def can_check(self) -> bool:
         return bool(self.program)
+
+    @property
+    def can_ask(self) -> bool:
+        return bool(self.query_image)
 
     def spec(self, plan: Mapping[str, Any], failure_type: str) -> PlanSpec:
         workload_ref(plan["job"], self.name)
@@ -90,9 +95,17 @@ class KubernetesCluster(KubernetesNodes):
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
         ref, groups = workload_ref(spec.job, self.name), round["pairs"]
         nodes = await self.nodes({name for group in groups for name in group})
-        stored = await self.kube.get(ref.core("configmaps", reconcile.copy_name(spec)))
-        check = PodCheck(self.kube, self.program, self.clock, spec, ref, stored or {}, round)
+        check = await self._pod_check(spec, ref, round)
         return await node_check.run_groups(groups, nodes, check.run)
+
+    async def ask(self, spec: PlanSpec, questions: Sequence[NodeQuestion]) -> AskResults:
+        nodes = await self.nodes({question.node for question in questions})
+        queries = PodQueries(await self._pod_check(spec, workload_ref(spec.job, self.name), {}), self.query_image)
+        return await node_query.ask_nodes(questions, nodes, queries.ask)
+
+    async def _pod_check(self, spec: PlanSpec, ref: WorkloadRef, round: Mapping[str, Any]) -> PodCheck:
+        stored = await self.kube.get(ref.core("configmaps", reconcile.copy_name(spec)))
+        return PodCheck(self.kube, self.program, self.clock, spec, ref, stored or {}, round)
 
     async def free(self, spec: PlanSpec) -> None:
         """Nothing was reserved."""

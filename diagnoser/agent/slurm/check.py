@@ -1,11 +1,12 @@
-"""Runs the groups of a node check: one job of ``srun`` a group, on exactly its nodes."""
+"""Runs the groups of a node check, and asks nodes: one job of ``srun`` each, on exactly its nodes."""
 
 import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from diagnoser.agent.cluster import Command, CommandAttempt
+from diagnoser.agent import node_query
+from diagnoser.agent.cluster import Command, CommandAttempt, NodeQuestion
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.slurm.commands import ABSENT, Runner
 from diagnoser.model.errors import Unavailable
@@ -55,3 +56,34 @@ class SrunCheck:
         options += [f"--reservation={self.reservation}"] if self.reservation else []
         options += [f"--gres=gpu:{gpus}"] if gpus else []
         return Command(("srun", *options, *self.program))
+
+
+@dataclass(frozen=True, slots=True)
+class SrunQueries:
+    """Asks nodes as the user who runs this process, who is root or Slurm's own: no file of the job's user is used."""
+
+    runner: Runner
+    nodes: Mapping[str, NodeRecord]
+    reservation: str
+
+    async def ask(self, place: int, node: str, asked: Sequence[NodeQuestion], attempts: list[CommandAttempt]) -> str:
+        seconds, gpus = node_query.seconds(asked), self.nodes[node].gpus
+        options = [
+            "--job-name=diagnoser-ask",
+            f"--nodelist={node}",
+            "--nodes=1",
+            "--ntasks=1",
+            f"--immediate={START_SECONDS:.0f}",
+            f"--time={int(seconds // 60) + 1}",
+            "--exclusive",
+            "--export=PATH",
+            "--chdir=/",
+        ]
+        options += [f"--reservation={self.reservation}"] if self.reservation else []
+        options += [f"--gres=gpu:{gpus}"] if gpus else []  # else the GPUs are hidden where devices are confined
+        result = await self.runner(("srun", *options, *node_query.program(asked)), seconds + START_SECONDS)
+        shown = Command(("srun", *options), note=node_query.summary(asked))
+        attempts.append(CommandAttempt(shown, result.code, "" if result.code == 0 else result.message))
+        if result.code == ABSENT or (result.code and NOT_STARTED.search(result.error)):
+            raise Unavailable(f"Slurm did not start the queries on {node}: {result.message}")
+        return result.output or result.message

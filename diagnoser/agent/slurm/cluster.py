@@ -2,17 +2,17 @@
 
 import asyncio
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnoser.agent import node_check
-from diagnoser.agent.cluster import CheckResults, Command, CommandAttempt
+from diagnoser.agent import node_check, node_query
+from diagnoser.agent.cluster import AskResults, CheckResults, Command, CommandAttempt, NodeQuestion
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec, parse_plan
 from diagnoser.agent.slurm import reconcile
-from diagnoser.agent.slurm.check import JOB_NAME, SrunCheck
+from diagnoser.agent.slurm.check import JOB_NAME, SrunCheck, SrunQueries
 from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Slurm
 from diagnoser.agent.slurm.parsing import JobRecord, valid_node
 from diagnoser.agent.slurm.reconcile import SlurmState, scontrol
@@ -47,6 +47,10 @@ class SlurmCluster:
     def can_check(self) -> bool:
         return bool(self.program)
 
+    @property
+    def can_ask(self) -> bool:
+        return True
+
     def spec(self, plan: Mapping[str, Any], failure_type: str) -> PlanSpec:
         reconcile.job_number(self.name, plan["job"])
         return parse_plan(plan, failure_type, valid_node, _VALUE)
@@ -78,12 +82,11 @@ class SlurmCluster:
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
         """Raises Unavailable where another job runs on one of the nodes: a partition may share them whatever srun
         asks for."""
-        name, number = reconcile.reservation(spec), reconcile.job_number(self.name, spec.job)
-        nodes, jobs, reserved = await asyncio.gather(self.nodes(), self.slurm.jobs(), self.slurm.reservation(name))
+        number = reconcile.job_number(self.name, spec.job)
+        nodes, jobs, reservation = await asyncio.gather(self.nodes(), self.slurm.jobs(), self._reservation(spec))
         if busy := self._busy(jobs.values(), number) & {node for pair in round["pairs"] for node in pair}:
             raise Unavailable(f"other jobs run on {', '.join(sorted(busy))}, and are not disturbed")
-        seconds, reservation = float(round["timeout_seconds"]), name if reserved else ""
-        check = SrunCheck(self.slurm.runner, self.program, nodes, seconds, reservation)
+        check = SrunCheck(self.slurm.runner, self.program, nodes, float(round["timeout_seconds"]), reservation)
         return await node_check.run_groups(round["pairs"], nodes, check.run)
 
     def _busy(self, jobs: Iterable[JobRecord], number: int) -> frozenset[str]:
@@ -92,6 +95,15 @@ class SlurmCluster:
             job for job in jobs if job.runs and job.number != number and (job.user, job.name) != (self.user, JOB_NAME)
         )
         return frozenset(node for job in others for node in job.nodes)
+
+    async def ask(self, spec: PlanSpec, questions: Sequence[NodeQuestion]) -> AskResults:
+        nodes, reservation = await asyncio.gather(self.nodes(), self._reservation(spec))
+        return await node_query.ask_nodes(questions, nodes, SrunQueries(self.slurm.runner, nodes, reservation).ask)
+
+    async def _reservation(self, spec: PlanSpec) -> str:
+        """The one that keeps the nodes for the check; "" where they could not be reserved."""
+        name = reconcile.reservation(spec)
+        return name if await self.slurm.reservation(name) else ""
 
     async def free(self, spec: PlanSpec) -> None:
         await self.run(reconcile.free(spec))

@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from diagnoser.model import Job, PairResult, Plan, PlanReason, PlanState, Step
-from diagnoser.model.errors import BadInput, NotFound
-from diagnoser.planning.transitions import PlanReport
+from diagnoser.model import Job, NodeCheck, PairResult, Plan, PlanReason, PlanState, Step
+from diagnoser.model.errors import BadInput, Conflict, NotFound
+from diagnoser.planning.transitions import CheckRequest, NodeAnswer, PlanReport
 from diagnoser.ports import PlanFilter
 from diagnoser.recovery import node_check
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.node_query import LOOKBACK_SECONDS, SITE_CHECK_SECONDS, Answer
 from diagnoser.web.api.params import JobId, Node
 from diagnoser.web.api.schemas import PlanShape, of_plan
 from diagnoser.web.authentication import EXECUTE, READ, WRITE, Provided
@@ -102,11 +103,13 @@ class ReportBody(_Body):
         return PlanReport(self.token, state, steps, self.detail.replace("\0", ""), self.drained, self.requeued, refused)
 
 
-class CheckRequest(_Body):
+class CheckBody(_Body):
     token: LeaseToken
     nodes: tuple[Node, ...] = Field(
         (), max_length=10_000, description="Nodes of the job, when it was registered without them"
     )
+    queries: bool = Field(False, description="The executor can ask nodes: the check begins with `queries` then")
+    site_check: bool = Field(False, description="It has a check script of the site, which is one more query")
 
 
 class ResultBody(_Body):
@@ -119,10 +122,23 @@ class ResultBody(_Body):
         return PairResult(self.nodes, self.ok, self.seconds, self.detail.replace("\0", ""))
 
 
+class AnswerBody(_Body):
+    node: Node
+    id: Annotated[str, Field(min_length=1, max_length=100, description="Id of the query")]
+    exit_code: int | None = Field(
+        ge=-(1 << 31), lt=1 << 31, description="null: the program is missing, or took too long"
+    )
+    output: Output = Field("", description="What it printed, without the middle where that is long")
+
+    def answer(self) -> NodeAnswer:
+        return NodeAnswer(self.node, self.id, Answer(text=self.output.replace("\0", ""), exit_code=self.exit_code))
+
+
 class ResultsBody(_Body):
     token: LeaseToken
     round: int = Field(ge=1, le=100_000)
-    results: tuple[ResultBody, ...] = Field(max_length=10_000)
+    results: tuple[ResultBody, ...] = Field((), max_length=10_000)
+    answers: tuple[AnswerBody, ...] = Field((), max_length=200)
 
 
 class CheckVerdictSchema(BaseModel):
@@ -134,10 +150,20 @@ class CheckVerdictSchema(BaseModel):
     reason: str
 
 
+class QueryShape(BaseModel):
+    """A query to run on a node as it stands, without a shell. ``argv`` is empty for the site's own script."""
+
+    node: str
+    id: str
+    argv: tuple[str, ...]
+    timeout_seconds: float
+
+
 class CheckRound(BaseModel):
-    """Either a round with the groups that still need a result, or the verdict."""
+    """What is next: queries that still need an answer, else groups that still need a result, else the verdict."""
 
     round: int
+    queries: tuple[QueryShape, ...] | None = None
     pairs: tuple[tuple[str, ...], ...] = ()
     timeout_seconds: float
     verdict: CheckVerdictSchema | None = None
@@ -218,15 +244,23 @@ async def report(id: PlanId, body: ReportBody, services: Provided) -> PlanShape:
     responses=answers(400, 401, 403, 404, 409, 503),
     summary="Get the next round of the node check",
 )
-async def check_next(id: PlanId, body: CheckRequest, services: Provided) -> CheckRound:
-    """Starts the check if needed. Repeating the request returns the same answer."""
+async def check_next(id: PlanId, body: CheckBody, services: Provided) -> CheckRound:
+    """Starts the check if needed. Repeating the request returns the same answer. 409 when the plan waits for a person
+    (again)."""
     plan, now = await find(services, id), services.clock()
-    nodes = body.nodes or _nodes_of(await services.store.job(plan.job))
+    record, job = await services.store.diagnosis(plan.diagnosis), await services.store.job(plan.job)
     outside = set(body.nodes).difference(plan.allocation) if plan.allocation else ()
     if outside:
         raise BadInput(f"not nodes of attempt {plan.attempt}: {', '.join(sorted(outside)[:5])}")
+    request = CheckRequest(
+        nodes=body.nodes or plan.allocation or _nodes_of(job),
+        types=(record.diagnosis.type,) if record else (),
+        since=await _since(plan, services),
+        queries=body.queries,
+        site_check=body.site_check,
+    )
     return _round(
-        await services.plans.change(id, now, services.plans.commands.check_next(body.token, nodes, now)), services
+        await services.plans.change(id, now, services.plans.commands.check_next(body.token, request, now)), services
     )
 
 
@@ -238,10 +272,12 @@ async def check_next(id: PlanId, body: CheckRequest, services: Provided) -> Chec
     summary="Send results of a round of the node check",
 )
 async def check_results(id: PlanId, body: ResultsBody, services: Provided) -> CheckRound:
-    """Returns what is next, as `check/next` does. The first result of a group counts. If the verdict names more nodes
-    than the breaker allows, the plan waits for approval and the token becomes invalid."""
+    """Returns what is next, as `check/next` does. The first result of a group counts, and the first answer to a query.
+    If the verdict names more nodes than the breaker allows, or nothing proves that the suspected node is at fault, the
+    plan waits for approval: 409, and the token becomes invalid."""
     now, results = services.clock(), [result.result() for result in body.results]
-    rule = services.plans.commands.check_results(body.token, body.round, results, now)
+    told = [answer.answer() for answer in body.answers]
+    rule = services.plans.commands.check_results(body.token, body.round, results, now, told)
     return _round(await services.plans.change(id, now, rule, alone=False), services)
 
 
@@ -270,16 +306,42 @@ def _nodes_of(job: Job | None) -> tuple[str, ...]:
     return (job.nodes or tuple(job.rank_nodes.values())) if job else ()
 
 
+async def _since(plan: Plan, services: AppDependencies) -> float:
+    """What is older in the log of a node has nothing to do with this failure: it begins some minutes before the failure
+    was seen, and never before the attempt."""
+    attempts = await services.store.attempts(plan.job)
+    attempt = next((attempt for attempt in attempts if attempt.key.number == plan.attempt), None)
+    if attempt is None:
+        return plan.created - LOOKBACK_SECONDS
+    seen = attempt.fatal or attempt.ended or attempt.last_line or plan.created
+    return max(attempt.opened, seen - LOOKBACK_SECONDS)
+
+
 def _round(plan: Plan, services: AppDependencies) -> CheckRound:
-    """Raises NotFound before the check has begun."""
+    """Raises NotFound before the check has begun, Conflict for a plan that waits for a person."""
     check, limit = plan.check, services.plans.commands.policy.table.check.timeout_seconds
     if check is None:
         raise NotFound(f"plan {plan.id} has no node check")
+    if plan.state is PlanState.WAITING:
+        raise Conflict(f"plan {plan.id} waits for a person: {plan.history[-1].why}; stop and change nothing")
     outcome = check.verdict
     verdict = outcome and CheckVerdictSchema(
-        faulty=outcome.faulty, stragglers=outcome.stragglers, shared_cause=outcome.shared_cause, reason=outcome.reason
+        faulty=plan.nodes, stragglers=outcome.stragglers, shared_cause=outcome.shared_cause, reason=outcome.reason
     )
-    return CheckRound(round=check.round, pairs=node_check.todo(check), timeout_seconds=limit, verdict=verdict)
+    queries = _queries(check, services)
+    return CheckRound(
+        round=check.round, queries=queries, pairs=node_check.todo(check), timeout_seconds=limit, verdict=verdict
+    )
+
+
+def _queries(check: NodeCheck, services: AppDependencies) -> tuple[QueryShape, ...] | None:
+    """None where there is nothing to ask (any more): agents of before know no such field."""
+    shapes = []
+    for asked in node_check.unanswered(check):
+        query = services.plans.commands.queries.query(asked.query)
+        argv, seconds = (query.argv, query.timeout_seconds) if query else ((), SITE_CHECK_SECONDS)
+        shapes.append(QueryShape(node=asked.node, id=asked.query, argv=argv, timeout_seconds=seconds))
+    return tuple(shapes) or None
 
 
 async def _wait_for(

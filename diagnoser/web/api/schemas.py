@@ -27,6 +27,8 @@ from diagnoser.model import (
     Plan,
     PlanState,
     ProofKind,
+    QueryResult,
+    QueryState,
     Rejected,
     Rollback,
     RootCause,
@@ -64,9 +66,31 @@ class RollbackShape(BaseModel):
     skip_to: int | None
 
 
+class ProofShape(BaseModel):
+    """Why a node may be taken out. ``source``: of the line, or the query that was asked; ``by``: the person, if any."""
+
+    node: str
+    kind: ProofKind
+    source: str
+    text: str
+    line: int
+    time: datetime | None
+    by: str
+
+
+class QueryResultShape(BaseModel):
+    """What the node check asked a suspected node. ``text``: the line that proves a fault, else part of the answer."""
+
+    node: str
+    query: str
+    state: QueryState
+    exit_code: int | None
+    text: str
+
+
 class PlanShape(BaseModel):
     """A recovery plan and its progress. ``reason``: why it is in its state, from a closed list; ``row``: the row of
-    the policy table."""
+    the policy table; ``proofs``: what says that its nodes are at fault; ``queries``: what suspects were asked."""
 
     id: str
     key: str
@@ -89,6 +113,8 @@ class PlanShape(BaseModel):
     executor: str
     history: list[ChangeShape]
     steps: list[StepShape]
+    proofs: list[ProofShape]
+    queries: list[QueryResultShape]
 
 
 class NodeShape(BaseModel):
@@ -124,19 +150,6 @@ class FeedbackShape(BaseModel):
     root_line: int | None
     node: str | None
     comment: str
-
-
-class ProofShape(BaseModel):
-    """What proves that a node is at fault. source: of the line, or the name of the query; line: 0 where there is none;
-    by: the person, or ""."""
-
-    node: str
-    kind: ProofKind
-    text: str
-    source: str
-    line: int
-    time: datetime | None
-    by: str
 
 
 class DiagnosisShape(BaseModel):
@@ -297,8 +310,14 @@ def of_plan(plan: Plan) -> PlanShape:
         executor=plan.lease.executor if plan.lease else "",
         history=[ChangeShape(time=utc(one.time), state=one.state, by=one.by, why=one.why) for one in plan.history],
         steps=[StepShape(command=one.command, exit_code=one.exit_code, output=one.output) for one in plan.steps],
+        proofs=[of_proof(proof) for proof in plan.proofs],
+        queries=[_query(query) for query in plan.check.queries] if plan.check else [],
         **fields,
     )
+
+
+def _query(query: QueryResult) -> QueryResultShape:
+    return QueryResultShape(**{name: getattr(query, name) for name in query.__slots__})
 
 
 def of_node(mark: NodeEvent) -> NodeShape:

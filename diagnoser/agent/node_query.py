@@ -1,0 +1,105 @@
+"""What the queries of all schedulers have in common: one start of a small program on each node, and its answers.
+
+The service names the queries. An agent only runs commands that stand in its own table, so that nobody who has the
+service has the nodes. Answers are hostile text: they are bounded, passed on, and judged by the service.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from diagnoser.adapters import files
+from diagnoser.agent.cluster import AskResults, CommandAttempt, NodeQuestion
+from diagnoser.agent.nodes import NodeRecord
+from diagnoser.model.errors import Unavailable
+from diagnoser.recovery import node_query
+from diagnoser.recovery.node_query import SITE_CHECK
+
+START_SECONDS = 10.0
+"""For the interpreter, beside the time of the slowest query."""
+OUTPUT_LENGTH = 50_000
+
+Commands = Mapping[str, tuple[str, ...]]
+"""Id of a query -> program and arguments."""
+AskNode = Callable[[int, str, Sequence[NodeQuestion], list[CommandAttempt]], Awaitable[str]]
+"""(place among the nodes, node, what to ask it, where to add what was run) -> what the program printed. Raises
+Unavailable when it could not be started."""
+
+
+def known_commands(table: Path | None, script: str = "") -> Commands:
+    """The commands of the agent's own table, the shipped one by default. script: of the site, "" for none. Raises
+    RuleFaults, BadInput."""
+    path = table or files.bundled("rules") / "node_queries.yaml"
+    commands = node_query.load(path.name, files.text(path)).commands
+    return commands | {SITE_CHECK: (script,)} if script else commands
+
+
+def questions(asked: Sequence[Mapping[str, Any]], known: Commands) -> tuple[list[NodeQuestion], list[dict[str, Any]]]:
+    """(what may be run, answers to what may not)."""
+    allowed, refused = [], []
+    for query in asked:
+        argv, given = known.get(query["id"], ()), tuple(query["argv"])
+        if argv and given in ((), argv):
+            allowed.append(NodeQuestion(query["node"], query["id"], argv, float(query["timeout_seconds"])))
+        else:
+            refused.append(_no_answer(query["node"], query["id"], "not in this agent's table of queries"))
+    return allowed, refused
+
+
+async def ask_nodes(asked: Sequence[NodeQuestion], nodes: Mapping[str, NodeRecord], ask_node: AskNode) -> AskResults:
+    """Every question has its answer, also where its node cannot be asked."""
+    by_node: dict[str, list[NodeQuestion]] = {}
+    for question in asked:
+        by_node.setdefault(question.node, []).append(question)
+    attempts = list[CommandAttempt]()
+
+    async def answers(place: int, node: str, own: Sequence[NodeQuestion]) -> list[dict[str, Any]]:
+        if node not in nodes or not nodes[node].up:
+            return [_no_answer(node, question.id, f"{node} is down") for question in own]
+        try:
+            output = await ask_node(place, node, own, attempts)
+        except Unavailable as error:
+            return [_no_answer(node, question.id, str(error)) for question in own]
+        given = {answer["id"]: answer for answer in _parse(node, output)}
+        silent = f"no answer: {output.strip()[-200:]}"
+        return [given.get(question.id) or _no_answer(node, question.id, silent) for question in own]
+
+    found = await asyncio.gather(*(answers(place, node, own) for place, (node, own) in enumerate(by_node.items())))
+    return AskResults([answer for one in found for answer in one], attempts)
+
+
+def program(asked: Sequence[NodeQuestion]) -> tuple[str, ...]:
+    """What to start on the node. Isolated: nothing of the working folder or the environment is imported."""
+    source = Path(__file__).with_name("node_query_runner.py").read_text("utf-8")
+    queries = [{"id": question.id, "argv": question.argv, "seconds": question.seconds} for question in asked]
+    return ("python3", "-I", "-c", source, orjson.dumps(queries).decode())
+
+
+def seconds(asked: Sequence[NodeQuestion]) -> float:
+    """How long that may take."""
+    return max(question.seconds for question in asked) + START_SECONDS
+
+
+def summary(asked: Sequence[NodeQuestion]) -> str:
+    """What a person reads in place of the program."""
+    return f"python3 (asks: {', '.join(question.id for question in asked)})"
+
+
+def _parse(node: str, output: str) -> Iterator[dict[str, Any]]:
+    for line in output.splitlines():
+        try:
+            given = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(given, dict) and isinstance(given.get("id"), str) and isinstance(given.get("output"), str):
+            code = given.get("exit_code")
+            text = given["output"].replace("\0", "")[-OUTPUT_LENGTH:]
+            exit_code = code if type(code) is int and -256 < code < 256 else None
+            yield {"node": node, "id": given["id"], "exit_code": exit_code, "output": text}
+
+
+def _no_answer(node: str, id: str, why: str) -> dict[str, Any]:
+    return {"node": node, "id": id, "exit_code": None, "output": why[:OUTPUT_LENGTH]}

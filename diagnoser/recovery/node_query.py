@@ -1,0 +1,227 @@
+"""Read-only queries on a suspected node: which ones a failure asks for, and what an answer proves. Pure.
+
+The table is ``rules/node_queries.yaml``. A query names a fixed command; lines of its answer, compared with a limit
+where they carry a number, or its exit code prove that the node is at fault. What cannot be had proves nothing.
+"""
+
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from typing import Annotated, Literal
+
+import re2
+from pydantic import Field, StringConstraints
+
+from diagnoser.model import QueryResult, QueryState, yaml_loader
+from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.model.yaml_loader import StrictModel
+
+SITE_CHECK = "site_check"
+"""Id of the query that runs the site's own check script, which only the agent knows."""
+SITE_CHECK_SECONDS = 120.0
+SITE_CODES = range(1, 126)
+"""Exit codes of a site's script that prove a fault. A shell answers 126 and 127 where it cannot run something."""
+LOOKBACK_SECONDS = 900.0
+"""How long before a failure was seen its cause may stand in the kernel's log: a collective waits ten minutes."""
+EXCERPT_LENGTH = 1000
+_STAMP = re2.compile(
+    r"^(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,]\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)\s+(?:\S+ kernel: )?(?P<text>.*)$"
+)
+_GROUPS = {"value", "gpu", "device", "mount"}
+
+_Text = Annotated[str, StringConstraints(min_length=1)]
+_Id = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")]
+_ExitCode = Annotated[int, Field(ge=1, le=255)]
+_Argv = Annotated[tuple[_Text, ...], Field(min_length=1, max_length=50)]
+
+
+class ProvingLine(StrictModel):
+    """A line that proves a fault. above, below: limits of its group ``value``. types: only for these failures."""
+
+    pattern: _Text
+    above: float | None = None
+    below: float | None = None
+    types: tuple[FailureType, ...] = ()
+
+
+class Answer(StrictModel):
+    """What a command said on a node. exit_code: None when it could not be started or took too long."""
+
+    text: str
+    exit_code: int | None = 0
+
+
+class ExampleAnswer(Answer):
+    """type: of the failure, the query's first one by default. line: the line that proves it."""
+
+    type: FailureType | None = None
+    line: str = ""
+
+
+class QueryExamples(StrictModel):
+    """since: the time of the failure, for queries whose lines are dated."""
+
+    since: datetime | None = None
+    proves: tuple[str | ExampleAnswer, ...] = ()
+    proves_nothing: Annotated[tuple[str | ExampleAnswer, ...], Field(min_length=1)]
+
+
+class NodeQuery(StrictModel):
+    """A row of the table; its comments say what each field means."""
+
+    id: _Id
+    title: _Text
+    types: Annotated[tuple[FailureType, ...], Field(min_length=1)]
+    argv: _Argv
+    timeout_seconds: Annotated[float, Field(gt=0, le=300)]
+    dated: bool = False
+    proves: tuple[ProvingLine, ...] = ()
+    exit_codes: tuple[_ExitCode, ...] = ()
+    reference: _Text
+    examples: QueryExamples
+
+
+class NodeQueryTable(StrictModel):
+    version: Literal[1] = 1
+    queries: tuple[NodeQuery, ...] = ()
+
+    def queries_for(self, types: Collection[FailureType]) -> tuple[NodeQuery, ...]:
+        """The queries that failures of these types ask for, in the order of the table."""
+        return tuple(query for query in self.queries if not set(types).isdisjoint(query.types))
+
+    def query(self, id: str) -> NodeQuery | None:
+        return next((query for query in self.queries if query.id == id), None)
+
+    @property
+    def commands(self) -> dict[str, tuple[str, ...]]:
+        return {query.id: query.argv for query in self.queries}
+
+    def judge(self, result: QueryResult, answer: Answer, types: Collection[FailureType], since: float) -> QueryResult:
+        """The result with what the answer says. since: only dated lines from this time on count, in seconds since the
+        epoch."""
+        query = self.query(result.query)
+        if result.query == SITE_CHECK:
+            proof = _site_proof(answer)
+        else:
+            proof = prove(query, answer, types, since) if query else None
+        if proof is not None:
+            state = QueryState.PROVES
+        else:
+            state = QueryState.PROVES_NOTHING if answer.exit_code == 0 else QueryState.NOT_AVAILABLE
+        text = proof if proof is not None else _excerpt(query, answer, since)
+        return QueryResult(result.node, result.query, state, answer.exit_code, text[:EXCERPT_LENGTH])
+
+
+NO_QUERIES = NodeQueryTable()
+
+
+def prove(query: NodeQuery, answer: Answer, types: Collection[FailureType], since: float) -> str | None:
+    """The line (or exit code) that proves a fault of the node; None when nothing does. A command that could not be
+    started, or took too long, proves nothing."""
+    if answer.exit_code is None:
+        return None
+    proving = [(line, re2.compile(line.pattern)) for line in query.proves if _concerns(line, types)]
+    for shown, text in _lines(query, answer.text, since):
+        for line, pattern in proving:
+            match = pattern.search(text)
+            if match and _beyond(line, match):
+                return shown.strip()
+    return f"exit code {answer.exit_code}" if answer.exit_code in query.exit_codes else None
+
+
+def _site_proof(answer: Answer) -> str | None:
+    if answer.exit_code not in SITE_CODES:
+        return None
+    first = next((line.strip() for line in answer.text.splitlines() if line.strip()), "")
+    return first or f"exit code {answer.exit_code}"
+
+
+def _concerns(line: ProvingLine, types: Collection[FailureType]) -> bool:
+    return not line.types or not set(types).isdisjoint(line.types)
+
+
+def _beyond(line: ProvingLine, match: "re2._Match[str]") -> bool:
+    if line.above is None and line.below is None:
+        return True
+    value = float(match["value"])
+    return (line.above is None or value > line.above) and (line.below is None or value < line.below)
+
+
+def _lines(query: NodeQuery, text: str, since: float) -> Iterator[tuple[str, str]]:
+    """(line as it was printed, the part of it that patterns look at)."""
+    for line in text.splitlines():
+        if not query.dated:
+            yield line, line
+        elif (stamp := _STAMP.search(line)) and _seconds(stamp["time"] + stamp["zone"]) >= since:
+            yield line, stamp["text"]
+
+
+def _seconds(stamp: str) -> float:
+    """0.0 for a date that does not exist."""
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _excerpt(query: NodeQuery | None, answer: Answer, since: float) -> str:
+    """What a person reads of an answer that proves nothing: of a log its last lines since the failure."""
+    if query is None or not query.dated or answer.exit_code != 0:
+        return answer.text.strip()
+    recent = "\n".join(line for line, _ in _lines(query, answer.text, since))
+    return recent[-EXCERPT_LENGTH:] or "no lines since the failure"
+
+
+def load(path: str, text: str) -> NodeQueryTable:
+    """The table of a file. Raises RuleFaults with every fault."""
+    table, faults = yaml_loader.read(path, text, NodeQueryTable)
+    if table is not None:
+        faults += _faults(path, text, table)
+    if table is None or faults:
+        raise RuleFaults(faults)
+    return table
+
+
+def _faults(path: str, text: str, table: NodeQueryTable) -> list[Fault]:
+    faults, seen = [], {SITE_CHECK}
+    for index, query in enumerate(table.queries):
+        messages = [f"id '{query.id}' is taken"] if query.id in seen else []
+        messages += [why for line in query.proves if (why := _line_fault(query, line))]
+        messages += [] if messages else _example_faults(query)
+        faults += [Fault(path, yaml_loader.locate(text, "queries", index), f"{query.id}: {why}") for why in messages]
+        seen.add(query.id)
+    return faults
+
+
+def _line_fault(query: NodeQuery, line: ProvingLine) -> str:
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        groups = set(re2.compile(line.pattern, options).groupindex)
+    except re2.error as error:
+        return f"not an RE2 expression: {error.args[0].decode() if isinstance(error.args[0], bytes) else error}"
+    if unknown := groups - _GROUPS:
+        return f"unknown group '{sorted(unknown)[0]}'; known: {', '.join(sorted(_GROUPS))}"
+    if (line.above is not None or line.below is not None) != ("value" in groups):
+        return "a group 'value' and a limit (above, below) belong together"
+    if outside := set(line.types) - set(query.types):
+        return f"a line is for {', '.join(sorted(outside))}, which the query is not asked for"
+    return ""
+
+
+def _example_faults(query: NodeQuery) -> list[str]:
+    """Examples are the proof of a row: each must hold, and a row that can prove something needs one of it."""
+    faults = [] if query.examples.proves or not (query.proves or query.exit_codes) else ["needs an example that proves"]
+    since = query.examples.since.timestamp() if query.examples.since else 0.0
+    if query.dated != bool(since):
+        faults.append("'dated' and 'examples.since' belong together")
+    for given, expected in ((query.examples.proves, True), (query.examples.proves_nothing, False)):
+        for entry in given:
+            example = ExampleAnswer(text=entry) if isinstance(entry, str) else entry
+            proof = prove(query, example, (example.type or query.types[0],), since)
+            shown = example.text.strip()[-80:] or f"exit code {example.exit_code}"
+            if (proof is not None) != expected:
+                faults.append(f"example '{shown}' {'proves nothing' if expected else 'proves a fault'}")
+            elif expected and example.line and proof != example.line.strip():
+                faults.append(f"example '{shown}' is proven by '{proof}'")
+    return faults

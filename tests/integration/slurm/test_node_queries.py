@@ -1,0 +1,150 @@
+"""Suspected nodes are asked on a real Slurm. nvidia-smi is a double: there are no GPUs here; all else is real."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diagnoser.adapters.sql.store import open_store
+from diagnoser.model import ClusterHistory, Mode, Plan, PlanReason, PlanState, TransitionResult
+from diagnoser.model.taxonomy import Action
+from tests.integration.slurm.cluster import Cluster, until
+from tests.integration.slurm.conftest import NAME, Site, site
+
+pytestmark = pytest.mark.xdist_group("slurm")
+
+SUSPECT = "gpu-02"
+BLAMED = f"""#!/bin/bash
+sleep 1.5
+if [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ]; then
+  echo "Nov 22 01:00:00 {SUSPECT} kernel: NVRM: Xid (PCI:0000:3b:00): 95, pid=7, name=python, Uncontained: FBHUB."
+  echo "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+  exit 1
+fi
+echo "Training completed"
+"""
+NVIDIA_SMI = """#!/bin/sh
+# Says what the driver of a node with one GPU says.
+case "$*" in
+-L) echo "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1d0c)" ;;
+*ecc.errors*) [ "$SLURMD_NODENAME" = "{bad}" ] && echo "0, 00000000:3B:00.0, 3" || echo "0, 00000000:3B:00.0, 0" ;;
+*remapped_rows*) echo "00000000:3B:00.0, 0, 0, 0, 0" ;;
+*) echo "Field is not a valid field to query."; exit 2 ;;
+esac
+"""
+SOUND = """#!/bin/sh
+# In place of the all-gather: every pair passes.
+echo '{"ok": true, "seconds": 1.0}'
+"""
+
+
+def executable(path: Path, text: str) -> str:
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+@contextmanager
+def suspected(cluster: Cluster, folder: Path, bad: str, *options: str) -> Iterator[tuple[Site, str]]:
+    """(site, job) once the job's own output has blamed a node. bad: whose GPU has errors."""
+    tools = cluster.folder / "tools"
+    tools.mkdir()
+    executable(tools / "nvidia-smi", NVIDIA_SMI.format(bad=bad))
+    pairs = executable(tools / "pairs.sh", SOUND)
+    variables = {"PATH": f"{tools}:{cluster.environment['PATH']}"}
+    check = ("--check", pairs, *options)
+    with site(cluster, folder, *check, variables=variables, DIAGNOSER_RECOVERY_MODE="observe") as found:
+        job = cluster.submit(BLAMED, "--nodes=4", "--ntasks-per-node=1")
+        until(lambda: found.plans(job), "there is a plan")
+        asyncio.run(send_to_check(found, found.plans(job)[0]["id"]))
+        yield found, job
+
+
+async def send_to_check(found: Site, plan: str) -> None:
+    """Text of the job is no proof: its plan becomes a check of the suspected node."""
+
+    def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
+        fields: dict[str, Any] = {
+            "action": Action.CHECK_AND_RESUBMIT,
+            "nodes": (),
+            "state": PlanState.SENT,
+            "mode": Mode.ACT,
+        }
+        return TransitionResult(replace(plan, **fields, suspects=(SUSPECT,), reason=PlanReason.UNPROVEN))
+
+    store = await open_store(f"sqlite:///{found.service.folder}/test.db")
+    try:
+        await store.change_plan(plan, 0.0, transition, alone=True)
+    finally:
+        await store.close()
+
+
+def waiting_plan(found: Site, job: str) -> dict[str, Any]:
+    until(lambda: found.plans(job)[0]["state"] == "waiting", "the plan waits for a person")
+    return found.plans(job)[0]
+
+
+def states(plan: dict[str, Any]) -> dict[str, str]:
+    return {query["query"]: query["state"] for query in plan["queries"] if query["node"] == SUSPECT}
+
+
+def ran(plan: dict[str, Any]) -> list[str]:
+    """What was run on nodes, by the name of its job."""
+    words = [step["command"].split() for step in plan["steps"]]
+    return [line[1].removeprefix("--job-name=diagnoser-") for line in words if line[0] == "srun"]
+
+
+def test_a_node_whose_gpu_counts_errors_is_drained_without_pairs(cluster: Cluster, tmp_path: Path) -> None:
+    """Its own answer is the proof on the plan; the job runs again elsewhere, and the reservation is gone."""
+    with suspected(cluster, tmp_path, SUSPECT) as (found, job):
+        plan = found.ended_plan(job)
+        assert (plan["state"], plan["drained"]) == ("reached", [SUSPECT]), plan
+        (proof,) = plan["proofs"]
+        assert (proof["node"], proof["kind"], proof["source"]) == (SUSPECT, "query", "gpu_ecc")
+        assert proof["text"] == "0, 00000000:3B:00.0, 3"
+        assert ran(plan) == ["ask"]
+        assert states(plan)["gpu_present"] == states(plan)["gpu_row_remap"] == "proves_nothing"
+        assert states(plan)["gpu_recovery_action"] == "not_available"
+        until(lambda: cluster.state(job)[0] == "COMPLETED", "the job is complete")
+        assert cluster.run("scontrol", "show", "reservation") == "No reservations in the system"
+
+
+def test_a_node_that_nothing_proves_waits_for_a_person(cluster: Cluster, tmp_path: Path) -> None:
+    """Clean answers, then pairs that pass: no node is drained, and the job runs again once a person has refused."""
+    with suspected(cluster, tmp_path, "none") as (found, job):
+        until(
+            lambda: found.plans(job)[0]["reason"] == "unproven" and found.plans(job)[0]["state"] == "waiting", "waits"
+        )
+        plan = found.plans(job)[0]
+        assert (plan["nodes"], plan["proofs"], plan["drained"]) == ([SUSPECT], [], [])
+        assert "proves" not in states(plan).values()
+        assert states(plan)["gpu_ecc"] == "proves_nothing"
+        assert ran(plan) == ["ask", "check", "check"]
+        assert cluster.state(job)[0] == "PENDING"
+        found.client.post(f"/api/v1/plans/{plan['id']}/refuse", json={"by": "ida"})
+        until(lambda: cluster.state(job)[0] == "COMPLETED", "the job is complete")
+        assert cluster.node(SUSPECT)[0] == "idle"
+
+
+def test_a_person_s_yes_takes_the_unproven_node_out(cluster: Cluster, tmp_path: Path) -> None:
+    """After the check has proven nothing; the nodes are not checked anew."""
+    with suspected(cluster, tmp_path, "none") as (found, job):
+        found.client.post(f"/api/v1/plans/{waiting_plan(found, job)['id']}/approve", json={"by": "ida"})
+        plan = found.ended_plan(job)
+        assert (plan["state"], plan["drained"]) == ("reached", [SUSPECT]), plan
+        assert ran(plan) == ["ask", "check", "check"]
+
+
+def test_the_site_s_own_script_is_asked_as_well(cluster: Cluster, tmp_path: Path) -> None:
+    """It runs on the node; its exit code is the proof, and its first line says why."""
+    words = f'#!/bin/sh\n[ "$SLURMD_NODENAME" = {SUSPECT} ] && echo "ib0 at 2x" && exit 1\n'
+    script = executable(cluster.folder / "nhc.sh", words)
+    with suspected(cluster, tmp_path, "none", "--node-check-script", script) as (found, job):
+        plan = found.ended_plan(job)
+        assert plan["drained"] == [SUSPECT], plan
+        assert [(proof["source"], proof["text"]) for proof in plan["proofs"]] == [("site_check", "ib0 at 2x")]
+        assert found.get(f"/jobs/slurm-{NAME}-{job}")["attempts"]

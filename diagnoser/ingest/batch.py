@@ -1,9 +1,13 @@
 """What a parser returns."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from diagnoser.model import NODE_SOURCES, LineBlock, Stream, node_log_id
+
+ERRORS_TOLD = 10
+"""Errors that a receipt tells of each kind; the others are only counted."""
 
 
 class Target(NamedTuple):
@@ -50,7 +54,18 @@ class Batch:
     def add(self, target: Target, block: LineBlock) -> None:
         self.blocks.setdefault(target, []).append(block)
 
+    def drop(self, jobs: Mapping[str, str]) -> bool:
+        """Count all lines of these jobs as rejected; ``jobs`` gives the reason for each. Whether any lines are left."""
+        for target in [target for target in self.blocks if target.job in jobs]:
+            self.rejected += sum(_lines(block) for block in self.blocks.pop(target))
+        self.errors += list(jobs.values())[:ERRORS_TOLD]
+        return bool(self.blocks)
+
     @property
     def size(self) -> int:
         """Bytes of log text."""
         return sum(len(block.data) for blocks in self.blocks.values() for block in blocks)
+
+
+def _lines(block: LineBlock) -> int:
+    return block.data.count(b"\n") + (not block.data.endswith(b"\n"))

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from diagnoser.ingest.batch import Batch, RecordDefaults, Target, target
+from diagnoser.ingest.batch import ERRORS_TOLD, Batch, RecordDefaults, Target, target
 from diagnoser.model import JOB_ID, LineBlock, Stream
 from diagnoser.model.errors import BadInput, Undecodable
 
@@ -23,7 +23,6 @@ MESSAGE = ("message", "log", "line", "msg", "text", "body")
 NODE = ("node", "host", "hostname")
 SOURCE = ("source", "stream")
 TIME = ("time", "timestamp", "ts", "@timestamp")
-ERRORS_TOLD = 10
 NAME_LENGTH = 253  # of a host name
 YEAR_2000, YEAR_2100 = 946_684_800.0, 4_102_444_800.0
 _TICKS = (1.0, 1e3, 1e6, 1e9)  # numbers count seconds, milli-, micro- or nanoseconds: the size of the number tells

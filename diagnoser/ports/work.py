@@ -1,6 +1,6 @@
 """Jobs, their attempts, who works on which, and what came of it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +11,9 @@ from diagnoser.ports.recovery import PlanTransition
 class JobStore(Protocol):
     async def register(self, job: Job) -> Job:
         """Insert or update a job: fields that are set win, empty ones keep what is stored."""
+
+    async def assign_cluster(self, ids: Collection[str], cluster: str, now: float) -> dict[str, str]:
+        """Job -> the cluster that it belongs to. A job that belongs to none, or is not known, becomes one of this."""
 
     async def add_event(self, attempt: AttemptKey, event: Event) -> None:
         """Idempotent for an equal event. Creates job and attempt when needed."""

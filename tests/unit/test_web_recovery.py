@@ -13,7 +13,7 @@ from tests.unit.test_web_plans import claim, planned, post
 SAME = {"sec-fetch-site": "same-origin"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 YES = b"decision=approve&by=maria&comment=go+ahead"
-TOKENS = (Token("ops", "w" * 16, Scope.WRITE), Token("eyes", "r" * 16, Scope.READ))
+TOKENS = (Token("ops", "w" * 16, Scope.OPERATE), Token("eyes", "r" * 16, Scope.READ))
 
 
 @pytest.fixture

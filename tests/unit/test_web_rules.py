@@ -23,7 +23,7 @@ RULE = LearnedRule(
 ).with_state(LearnedState.SHADOW, by="diagnoser", why=HOSTILE, now=NOW - 30)
 OTHER = replace(RULE, id="learned_gpu_lost_0", source="00", by="diagnoser")
 BY = {"by": "kai", "comment": "seen thrice"}
-TOKENS = (Token("ops", "w" * 16, Scope.WRITE), Token("eyes", "r" * 16, Scope.READ))
+TOKENS = (Token("ops", "w" * 16, Scope.OPERATE), Token("eyes", "r" * 16, Scope.READ))
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ async def serving(folder: Path, **more: object) -> AsyncIterator[Web]:
         await store.close()
 
 
-def services(store: SqlStore, ingest: FakeIngest, **more: object) -> AppDependencies:
+def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDependencies:
     config = {name: more.pop(name) for name in ("base_url", "limits") if name in more}
     health = {name: more.pop(name) for name in ("required", "optional") if name in more}
     commands, metrics = more.pop("commands", None) or plan_commands(), Metrics(CollectorRegistry())

@@ -80,18 +80,27 @@ class Authenticator:
         await self._note_use(digest, now)
         return token.credential
 
+    async def is_valid(self, caller: Credential) -> bool:
+        """Whether a request that goes on for long still has a right to."""
+        if caller in self._configured.values():
+            return True
+        stored, now = await self._tokens(), self._clock()
+        if caller is ANONYMOUS:
+            return not stored
+        mine = (token for token in stored.values() if token.credential.name == caller.name)
+        return any(not token.fault(token.hash, now) for token in mine)
+
     async def _tokens(self) -> dict[str, StoredToken]:
         """By the hash of each secret. What was read before is used while the database is away: nobody can revoke a
         token then either."""
         async with self._reading:
-            now = self._clock()
-            if self._stored is None or now - self._read_at >= FRESH_SECONDS:
+            if self._stored is None or self._clock() - self._read_at >= FRESH_SECONDS:
                 try:
                     self._stored = _by_hash(await self._store.tokens())
                 except Unavailable:
                     if self._stored is None:
                         raise
-                self._read_at = now
+                self._read_at = self._clock()
             return self._stored
 
     async def _note_use(self, hash: str, now: float) -> None:

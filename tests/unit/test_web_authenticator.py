@@ -110,6 +110,19 @@ async def test_a_revoked_token_passes_for_seconds_at_most(door: Authenticator, s
     assert "revoked" in await refusal(door, "old")
 
 
+async def test_a_request_that_goes_on_ends_with_its_token(door: Authenticator, store: Tokens, clock: Clock) -> None:
+    """A live stream, or a claim that waits, does not outlive it; tokens of the settings live as long as the process."""
+    maria, admin = await door.identify("old", HERE), await door.identify("from-the-environment", HERE)
+    assert await door.is_valid(maria) and await door.is_valid(admin)
+    clock.now = 999.9
+    assert await door.is_valid(maria)
+    clock.now = 1000.0
+    assert not await door.is_valid(maria) and await door.is_valid(admin)
+    store.stored = []
+    clock.now += 5.0
+    assert not await door.is_valid(maria)
+
+
 async def test_requests_and_guesses_cost_no_read_of_the_database(door: Authenticator, store: Tokens) -> None:
     """One read serves all within its five seconds."""
     for number in range(50):
@@ -147,9 +160,11 @@ async def test_without_any_token_everybody_passes(clock: Clock) -> None:
     store = Tokens()
     door = Authenticator(store, [], clock)
     assert await door.identify("", HERE) is ANONYMOUS
+    assert await door.is_valid(ANONYMOUS)
     store.stored = [StoredToken(replace(MARIA, revoked=1.0), "h")]
     clock.now += 5.0
     await refusal(door, "")
+    assert not await door.is_valid(ANONYMOUS)
 
 
 async def test_a_service_that_others_can_reach_always_asks(clock: Clock) -> None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.model import Job, PairResult, Plan, PlanState, Step
 from diagnoser.model.access import Credential
-from diagnoser.model.errors import NotFound
+from diagnoser.model.errors import Denied, NotFound
 from diagnoser.planning.transitions import PlanReport
 from diagnoser.ports import PlanFilter
 from diagnoser.recovery import node_check
@@ -194,6 +194,8 @@ async def claim(body: ClaimRequest, request: Request, services: Provided, caller
     lease = services.plans.commands.lease
 
     async def look() -> Plan | None:
+        if not await services.authenticator.is_valid(caller):
+            raise Denied(f"The token {caller.name!r} is not valid any more.")
         return await services.store.claim_plan(body.executor, cluster, services.clock(), lease)
 
     plan = await _wait_for(look, body.wait, services.stopping, request.is_disconnected)

@@ -43,7 +43,9 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import Sender, Timing, WakeSignal
+from diagnoser.ports import Clock, Sender, Timing, TokenStore, WakeSignal
+from diagnoser.web.access import JobAccess
+from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.dependencies import AppDependencies, HealthCheck, HealthChecks, RequestLimits, WebConfig
 from diagnoser.web.http_protocol import ConnectionLimits, bounded
 from diagnoser.web.server import create
@@ -58,7 +60,6 @@ CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 async def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. A part that fails for good takes the process down: a supervisor restarts it."""
     logging.set_up(as_json=settings.log_format == "json", level=settings.log_level)
-    authentication.check_bind_address(settings)
     stopping = asyncio.Event()
     async with running(settings, stopping) as app:
         config = uvicorn.Config(
@@ -101,6 +102,7 @@ async def _compose(
     # the world
     store = await open_store(settings.database_url)
     stack.push_async_callback(store.close)
+    authentication.check_bind_address(settings, stored=bool(await store.tokens()))
     senders = _senders(settings, await stack.enter_async_context(create_client()))
     endpoint = llm_factory.connected(settings, stack)
     model = llm_factory.guarded(settings, endpoint) if endpoint else None
@@ -150,6 +152,8 @@ async def _compose(
         metrics=metrics,
         clock=clock,
         make_id=make_id,
+        authenticator=_authenticator(settings, store, clock),
+        job_access=JobAccess(store, clock),
         attempts_due=wakes.attempts,
         stopping=stopping,
         config=_web_config(settings),
@@ -265,12 +269,12 @@ def _outbox_config(settings: Settings) -> OutboxConfig:
 
 def _web_config(settings: Settings) -> WebConfig:
     size = settings.max_request_bytes
-    return WebConfig(
-        settings.base_url.rstrip("/"),
-        authentication.tokens(settings),
-        RequestLimits(size, size),
-        allowed_hosts(settings),
-    )
+    return WebConfig(settings.base_url.rstrip("/"), RequestLimits(size, size), allowed_hosts(settings))
+
+
+def _authenticator(settings: Settings, store: TokenStore, clock: Clock) -> Authenticator:
+    required = not authentication.is_loopback(settings.host)
+    return Authenticator(store, authentication.tokens(settings), clock, required=required)
 
 
 def _attribution(settings: Settings, registry: RuleRegistry, stack: AsyncExitStack) -> LogAttribution | None:
@@ -296,4 +300,8 @@ def _log_startup(settings: Settings, analyzer: LogAnalyzer, senders: dict[Messag
         effects=sorted(senders) or "none",
         recovery=settings.recovery_mode,
     )
+    for scope in authentication.deprecated_scopes(settings):
+        structlog.get_logger().warning(
+            "deprecated_scope", setting="DIAGNOSER_TOKENS", was=scope, now=authentication.DEPRECATED[scope].value
+        )
     sys.stderr.flush()

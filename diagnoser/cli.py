@@ -14,6 +14,7 @@ from diagnoser.commands.policy import policy_cli
 from diagnoser.commands.prompts import prompts_cli
 from diagnoser.commands.rules import rules_cli
 from diagnoser.commands.terminal import complain, out
+from diagnoser.commands.tokens import token_cli
 from diagnoser.config import settings
 from diagnoser.model.errors import DiagnoserError, RuleFaults
 
@@ -62,4 +63,5 @@ rules_cli.command(name="export")(learned_rules.rules_export)
 cli.add_typer(rules_cli, name="rules")
 cli.add_typer(policy_cli, name="policy")
 cli.add_typer(prompts_cli, name="prompts")
+cli.add_typer(token_cli, name="token")
 cli.add_typer(agent_cli, name="agent")

@@ -16,7 +16,7 @@ from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.config.loader import load_node_queries
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.ingest import RecordDefaults
-from diagnoser.ingest.service import IngestReceipt
+from diagnoser.ingest.service import IngestReceipt, RefusedJobs
 from diagnoser.model import (
     Advice,
     AttemptKey,
@@ -38,15 +38,18 @@ from diagnoser.model import (
     Suspect,
     Symptom,
 )
+from diagnoser.model.access import Token
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.taxonomy import Action, FailureType, Outcome, category_of
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Timing
+from diagnoser.ports import Clock, DiagnosisFilter, DiagnosisRecord, Timing
 from diagnoser.recovery.policy import load
 from diagnoser.retrieval.incidents import Incidents
+from diagnoser.web.access import JobAccess
+from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.dependencies import AppDependencies, HealthChecks, WebConfig
 from diagnoser.web.server import create
 
@@ -65,7 +68,9 @@ class FakeIngest:
     error: Exception | None = None
     taken: list[tuple[bytes, str, RecordDefaults, float]] = field(default_factory=list)
 
-    async def accept(self, body: bytes, format: str, defaults: RecordDefaults, received: float) -> IngestReceipt:
+    async def accept(
+        self, body: bytes, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
+    ) -> IngestReceipt:
         self.taken.append((body, format, defaults, received))
         if self.error:
             raise self.error
@@ -109,11 +114,13 @@ async def serving(folder: Path, **more: object) -> AsyncIterator[Web]:
         await store.close()
 
 
-def services(store: SqlStore, ingest: FakeIngest, **more: object) -> AppDependencies:
-    config = {name: more.pop(name) for name in ("base_url", "tokens", "limits") if name in more}
+def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDependencies:
+    config = {name: more.pop(name) for name in ("base_url", "limits") if name in more}
     health = {name: more.pop(name) for name in ("required", "optional") if name in more}
     commands, metrics = more.pop("commands", None) or plan_commands(), Metrics(CollectorRegistry())
     assert isinstance(commands, PlanCommands)
+    clock: Clock = more.pop("clock", lambda: NOW)  # type: ignore[assignment]
+    tokens: Sequence[Token] = more.pop("tokens", ())  # type: ignore[assignment]
     fields: dict[str, object] = {
         "store": store,
         "ingest": ingest,
@@ -121,8 +128,10 @@ def services(store: SqlStore, ingest: FakeIngest, **more: object) -> AppDependen
         "incidents": incidents(store),
         "logs": StoredLogs(),
         "metrics": metrics,
-        "clock": lambda: NOW,
+        "clock": clock,
         "make_id": commands.planner.make_id,
+        "job_access": JobAccess(store, clock),
+        "authenticator": Authenticator(store, tokens, clock),
         "attempts_due": LocalWakeSignal(),
         "stopping": asyncio.Event(),
         "config": WebConfig(**config),  # type: ignore[arg-type]

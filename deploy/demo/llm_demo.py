@@ -90,7 +90,7 @@ def loop(client: httpx.Client, url: str) -> None:
     console.print(f"{rule['id']} is in {told['state']}; attempts it would have decided: {told['counts']['hits']}.")
 
     console.rule("4. A person promotes it; from now on the rule decides, and nobody is asked", align="left")
-    promotion = {"by": "you", "comment": "seen twice"}
+    promotion = {"comment": "seen twice"}
     client.post(f"/api/v1/rules/{rule['id']}/promote", json=promotion).raise_for_status()
     asked = calls(client)
     last = fail(client, RUNS[2])
@@ -132,7 +132,7 @@ def diagnosis(client: httpx.Client, job: str, after_model: bool) -> dict[str, An
 def say(client: httpx.Client, found: dict[str, Any]) -> str:
     """Confirm the verdict, or correct it where the model did not see the cause."""
     text = "replace the transceivers of the ring that the line names"
-    word: dict[str, Any] = {"verdict": "confirmed", "by": "you", "comment": text}
+    word: dict[str, Any] = {"verdict": "confirmed", "comment": text}
     if found["type"] != CAUSE or not found["root_cause"]:
         word |= {"verdict": "corrected", "type": CAUSE, "root_line": 321}
     client.post(f"/api/v1/diagnoses/{found['id']}/feedback", json=word).raise_for_status()

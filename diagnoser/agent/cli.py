@@ -26,9 +26,7 @@ _Server = Annotated[str, typer.Option(help="Address of the service, such as http
 _ClusterName = Annotated[str, typer.Option(help="Name of the cluster; part of every job id.")]
 _Token = Annotated[
     str,
-    typer.Option(
-        envvar="DIAGNOSER_AGENT_TOKEN", help="Token of the service with the scope execute.", show_default=False
-    ),
+    typer.Option(envvar="DIAGNOSER_AGENT_TOKEN", help="Token of the service with the scope agent.", show_default=False),
 ]
 _Poll = Annotated[
     float, typer.Option(help="Longest interval between two polls of the scheduler, in seconds.", min=0.2, max=300)

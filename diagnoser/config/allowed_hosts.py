@@ -3,6 +3,7 @@
 import re
 from urllib.parse import urlsplit
 
+from diagnoser.config.authentication import is_loopback
 from diagnoser.config.settings import Settings
 from diagnoser.model.errors import BadInput
 
@@ -14,8 +15,8 @@ def allowed_hosts(settings: Settings) -> frozenset[str]:
 
     A page of another site can give its own name the address of this service (DNS rebinding) and is then, for the
     browser, a page of this service. That is worth something only where no token is asked for: a browser does not send
-    what it knows for this service to another name. So names are checked where there are no tokens, which is on
-    loopback alone, and service names that agents and probes use in a cluster work without being listed.
+    what it knows for this service to another name. So names are checked on loopback, where there may be no tokens, and
+    service names that agents and probes use in a cluster work without being listed.
     """
     given = frozenset(name.strip().lower().rstrip(".") for name in settings.allowed_hosts.split(",") if name.strip())
     for name in given:
@@ -24,6 +25,6 @@ def allowed_hosts(settings: Settings) -> frozenset[str]:
     own = frozenset(name for name in (settings.host.lower(), urlsplit(settings.base_url).hostname) if name)
     if given:
         return given | own
-    if settings.tokens.get_secret_value().strip(" ,"):
+    if settings.tokens.get_secret_value().strip(" ,") or not is_loopback(settings.host):
         return frozenset({"*"})
     return own

@@ -7,6 +7,8 @@ from diagnoser.model.access import Scope, Token
 from diagnoser.model.errors import BadInput
 
 SECRET_LENGTH = 16
+DEPRECATED = {"execute": Scope.AGENT, "write": Scope.ADMIN}
+"""Scopes of earlier versions, each with the one that may do all that it could."""
 
 
 def tokens(settings: Settings) -> tuple[Token, ...]:
@@ -15,6 +17,7 @@ def tokens(settings: Settings) -> tuple[Token, ...]:
     result = []
     for number, entry in enumerate(entries, 1):
         scope, _, secret = entry.partition(":")
+        scope = DEPRECATED.get(scope, scope)
         if scope not in set(Scope) or len(secret) < SECRET_LENGTH:
             scopes = ", ".join(f"{scope}:" for scope in Scope)
             raise BadInput(
@@ -24,13 +27,24 @@ def tokens(settings: Settings) -> tuple[Token, ...]:
     return tuple(result)
 
 
-def check_bind_address(settings: Settings) -> None:
-    """Raises BadInput when the service would listen beyond loopback without tokens."""
+def deprecated_scopes(settings: Settings) -> list[str]:
+    """Scopes of earlier versions that the settings still use."""
+    entries = settings.tokens.get_secret_value().split(",")
+    return sorted({entry.partition(":")[0].strip() for entry in entries} & DEPRECATED.keys())
+
+
+def is_loopback(host: str) -> bool:
     try:
-        loopback = ipaddress.ip_address(settings.host).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        loopback = settings.host == "localhost"
-    if not loopback and not tokens(settings):
+        return host == "localhost"
+
+
+def check_bind_address(settings: Settings, *, stored: bool) -> None:
+    """stored: whether the database holds tokens. Raises BadInput when the service would listen beyond loopback without
+    tokens."""
+    if not (is_loopback(settings.host) or stored or tokens(settings)):
         raise BadInput(
-            f"listening on {settings.host} needs DIAGNOSER_TOKENS: without tokens anybody could send and read logs"
+            f"listening on {settings.host} needs tokens (diagnoser token create, or DIAGNOSER_TOKENS): without them "
+            "anybody could send and read logs"
         )

@@ -24,7 +24,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid")
 
-    host: str = Field("127.0.0.1", description="Address to listen on. Anything but loopback needs `DIAGNOSER_TOKENS`.")
+    host: str = Field("127.0.0.1", description="Address to listen on. Anything but loopback needs tokens.")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8321, description="Port to listen on. 0: any free port.")
     base_url: str = Field("", description="Public address of the pages, for links in alerts. Empty: host and port.")
     database_url: str = Field(
@@ -36,8 +36,9 @@ class Settings(BaseSettings):
     )
     tokens: SecretStr = Field(
         SecretStr(""),
-        description="Bearer tokens, comma separated: `read:<token>`, `execute:<token>` (agents) or `write:<token>` "
-        "(people). Empty: no authentication, on loopback only.",
+        description="Bearer tokens, comma separated, each `<scope>:<secret>`, beside those of `diagnoser token`. "
+        "Scopes: `ingest`, `agent`, `read`, `operate`, `admin`. Without any token: no authentication, on loopback "
+        "only.",
     )
     rules_dir: Path | None = Field(None, description="Folder of rules, filters and policy. Empty: the bundled ones.")
     prompts_dir: Path | None = Field(None, description="Folder of prompts. Empty: the bundled ones.")

@@ -1,5 +1,6 @@
 """What a parser returns."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -10,6 +11,9 @@ LINES_LIMIT = 2_000_000
 """Lines of one request: a small body can unpack to many more empty ones, and each costs as much as a full one."""
 RECORDS_LIMIT = 200_000
 """JSON records of one request."""
+
+ERRORS_TOLD = 10
+"""Errors that a receipt tells of each kind; the others are only counted."""
 
 
 class Target(NamedTuple):
@@ -45,7 +49,7 @@ class RecordDefaults:
 
 def target(job: str, attempt: int | None, cluster: str, stream: Stream) -> Target:
     """Where lines go: to the named attempt, else to the log of their node if they are a node's own."""
-    if not job and stream.node and stream.source in NODE_SOURCES and not stream.is_tenant:
+    if not job and stream.node and stream.source in NODE_SOURCES:
         return Target(node_log_id(cluster, stream.node), None)
     return Target(job, attempt)
 
@@ -61,10 +65,21 @@ class Batch:
     def add(self, target: Target, block: LineBlock) -> None:
         self.blocks.setdefault(target, []).append(block)
 
+    def drop(self, jobs: Mapping[str, str]) -> bool:
+        """Count all lines of these jobs as rejected; ``jobs`` gives the reason for each. Whether any lines are left."""
+        for target in [target for target in self.blocks if target.job in jobs]:
+            self.rejected += sum(_lines(block) for block in self.blocks.pop(target))
+        self.errors += list(jobs.values())[:ERRORS_TOLD]
+        return bool(self.blocks)
+
     @property
     def size(self) -> int:
         """Bytes of log text."""
         return sum(len(block.data) for blocks in self.blocks.values() for block in blocks)
+
+
+def _lines(block: LineBlock) -> int:
+    return block.data.count(b"\n") + (not block.data.endswith(b"\n"))
 
 
 def check_count(count: int, limit: int, what: str) -> None:

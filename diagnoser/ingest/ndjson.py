@@ -15,7 +15,16 @@ from typing import Any
 
 import orjson
 
-from diagnoser.ingest.batch import LINES_LIMIT, RECORDS_LIMIT, Batch, RecordDefaults, Target, check_count, target
+from diagnoser.ingest.batch import (
+    ERRORS_TOLD,
+    LINES_LIMIT,
+    RECORDS_LIMIT,
+    Batch,
+    RecordDefaults,
+    Target,
+    check_count,
+    target,
+)
 from diagnoser.model import JOB_ID, LineBlock, Stream
 from diagnoser.model.errors import BadInput, Undecodable
 
@@ -23,7 +32,6 @@ MESSAGE = ("message", "log", "line", "msg", "text", "body")
 NODE = ("node", "host", "hostname")
 SOURCE = ("source", "stream")
 TIME = ("time", "timestamp", "ts", "@timestamp")
-ERRORS_TOLD = 10
 PARTS_LIMIT = 20 * RECORDS_LIMIT
 NAME_LENGTH = 253  # of a host name
 YEAR_2000, YEAR_2100 = 946_684_800.0, 4_102_444_800.0

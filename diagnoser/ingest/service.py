@@ -5,13 +5,14 @@ state between commits, so a failed commit leaves nothing half counted in memory.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from diagnoser.compress import Compressor, Losses, to_bytes
 from diagnoser.compress.lines import LONGEST
 from diagnoser.diagnosis import node_logs
 from diagnoser.ingest import (
+    ERRORS_TOLD,
     Batch,
     OffsetRanges,
     RecordDefaults,
@@ -23,13 +24,16 @@ from diagnoser.ingest import (
     parse_text,
 )
 from diagnoser.model import NODE_LOG, AttemptKey, LineBlock, Stream
-from diagnoser.model.errors import BadInput, Conflict, Unavailable
+from diagnoser.model.errors import BadInput, Conflict, OutOfScope, Unavailable
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Append, Cursor, LogStore
 
 FORMATS = {"text": parse_text, "ndjson": parse_ndjson, "json": parse_array}
 COMMIT_BYTES = 4 << 20
 CONFLICT_TRIES = 8
+
+RefusedJobs = Callable[[Collection[str]], Awaitable[Mapping[str, str]]]
+"""Those of some jobs that the sender may send nothing of, each with the reason."""
 
 AttemptCursors = dict[AttemptKey, dict[Stream, Cursor]]
 
@@ -83,11 +87,24 @@ class IngestService:
         self._pending: list[_Pending] = []
         self._arrived = asyncio.Event()
 
-    async def accept(self, body: bytes, format: str, defaults: RecordDefaults, received: float) -> IngestReceipt:
-        """Returns once the lines are committed. Raises BadInput, or Unavailable when they could not be."""
+    async def accept(
+        self,
+        body: bytes,
+        format: str,
+        defaults: RecordDefaults,
+        received: float,
+        refused: RefusedJobs | None = None,
+    ) -> IngestReceipt:
+        """Returns once the lines are committed. refused: None when the sender may send lines of any job.
+
+        Raises BadInput, OutOfScope when all lines are of refused jobs, or Unavailable when they could not be committed.
+        """
         batch = await asyncio.to_thread(FORMATS[format], body, defaults, received)
         if not batch.blocks:
             raise BadInput("no usable line: " + ("; ".join(batch.errors) or "the body holds no record"))
+        reasons = await refused({target.job for target in batch.blocks}) if refused else {}
+        if reasons and not batch.drop(reasons):
+            raise OutOfScope("; ".join(list(reasons.values())[:ERRORS_TOLD]))
         if sum(pending.size for pending in self._pending) + batch.size > self._pending_limit:
             raise Unavailable("too many lines wait for the database")
         pending = _Pending(batch, received, asyncio.get_running_loop().create_future(), batch.size)

@@ -7,7 +7,8 @@ DiagnoserError
 │   └── Unsupported     a content type, charset or encoding not understood   -> 415
 ├── NotFound            no such job, diagnosis, plan                         -> 404
 ├── Denied              no token, or a wrong one                             -> 401
-│   └── OutOfScope      a token that may not do this                         -> 403
+│   ├── OutOfScope      a token that may not do this                         -> 403
+│   └── Throttled       too many wrong tokens from this address              -> 429
 ├── Conflict            somebody else wrote first; the caller re-reads       -> 409
 ├── Unavailable         a part the service needs does not answer; try again  -> 503
 ├── LogRefused          a log file that may not be read, in the words of an attribution service
@@ -58,6 +59,17 @@ class Denied(DiagnoserError):
 
 class OutOfScope(Denied):
     status = 403
+
+
+class Throttled(Denied):
+    """retry_after: seconds until the next try is looked at."""
+
+    status = 429
+    title = "Too many wrong tokens"
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Conflict(DiagnoserError):

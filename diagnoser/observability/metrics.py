@@ -22,6 +22,7 @@ from diagnoser.model import (
 from diagnoser.model.errors import ModelFailure
 from diagnoser.model.taxonomy import FailureType, Outcome
 
+REFUSED = ("401", "403", "429")
 DELIVERY_RESULTS = ("sent", "retried", "dead", "expired")
 
 
@@ -45,6 +46,12 @@ class Metrics:
         self.registry = registry
         self.bytes = Counter("diagnoser_ingested_bytes", "Bytes of log text committed", registry=registry)
         self.lines = Counter("diagnoser_ingested_lines", "Log lines by result", ["result"], registry=registry)
+        self.refused_requests = Counter(
+            "diagnoser_refused_requests",
+            "Requests refused by status: 401 no or a wrong token, 403 not within its scope, 429 too many wrong tokens",
+            ["status"],
+            registry=registry,
+        )
         self.commits_failed = Counter("diagnoser_commits_failed", "Group commits that failed", registry=registry)
         self.diagnoses = Counter("diagnoser_diagnoses", "Diagnoses stored", ["outcome", "type"], registry=registry)
         self.diagnosis_seconds = Histogram(
@@ -121,6 +128,7 @@ class Metrics:
     def _begin_at_zero(self) -> None:
         families: tuple[tuple[Counter, tuple[Iterable[str], ...]], ...] = (
             (self.lines, (("accepted", "duplicate", "rejected", "cut"),)),
+            (self.refused_requests, (REFUSED,)),
             (self.diagnoses, (Outcome, FailureType)),
             (self.feedback, (FeedbackVerdict, FailureType)),
             (self.outbox_deliveries, (MessageKind, DELIVERY_RESULTS)),

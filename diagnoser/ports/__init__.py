@@ -12,6 +12,7 @@ from diagnoser.ports.queries import DiagnosisFilter, ReadStore
 from diagnoser.ports.recovery import ClaimTransition, PlanFilter, PlanTransition, RecoveryStore
 from diagnoser.ports.services import Clock, Embedder, LanguageModel, ModelAnswer, ModelRequest, Sender, WakeSignal
 from diagnoser.ports.store import Store
+from diagnoser.ports.tokens import TokenStore
 from diagnoser.ports.work import Claim, DiagnosisRecord, JobStore, Timing, WorkStore
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "Store",
     "StoredDelta",
     "Timing",
+    "TokenStore",
     "WakeSignal",
     "WorkStore",
 ]

@@ -7,8 +7,20 @@ from diagnoser.ports.logs import LogStore
 from diagnoser.ports.outbox import OutboxStore
 from diagnoser.ports.queries import ReadStore
 from diagnoser.ports.recovery import RecoveryStore
+from diagnoser.ports.tokens import TokenStore
 from diagnoser.ports.work import JobStore, WorkStore
 
 
-class Store(LogStore, JobStore, WorkStore, OutboxStore, RecoveryStore, ReadStore, FeedbackStore, RuleStore, Protocol):
+class Store(
+    LogStore,
+    JobStore,
+    WorkStore,
+    OutboxStore,
+    RecoveryStore,
+    ReadStore,
+    FeedbackStore,
+    RuleStore,
+    TokenStore,
+    Protocol,
+):
     """All of it; one adapter over one database, so that what belongs together commits together."""

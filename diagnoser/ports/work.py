@@ -1,6 +1,6 @@
 """Jobs, their attempts, who works on which, and what came of it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +14,9 @@ class JobStore(Protocol):
 
         Its nodes become those of the attempt (the latest one by default).
         """
+
+    async def assign_cluster(self, ids: Collection[str], cluster: str, now: float) -> dict[str, str]:
+        """Job -> the cluster that it belongs to. A job that belongs to none, or is not known, becomes one of this."""
 
     async def add_event(self, attempt: AttemptKey, event: Event) -> None:
         """Idempotent for an equal event. Creates job and attempt when needed."""

@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from diagnoser.ingest import RecordDefaults
-from diagnoser.ingest.service import IngestReceipt
+from diagnoser.ingest.service import IngestReceipt, RefusedJobs
 from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.model import AttemptKey, Line, Progress
-from diagnoser.model.access import Token
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Clock, DiagnosisRecord, Store, WakeSignal
 from diagnoser.retrieval.incidents import Incidents
+from diagnoser.web.access import JobAccess
+from diagnoser.web.authenticator import Authenticator
 
 HealthCheck = Callable[[], Awaitable[str]]
 """Checks one part of the service: returns a short detail, raises DiagnoserError when it does not work."""
@@ -22,7 +23,9 @@ HealthCheck = Callable[[], Awaitable[str]]
 class LogIngest(Protocol):
     """``ingest.service.IngestService``."""
 
-    async def accept(self, body: bytes, format: str, defaults: RecordDefaults, received: float) -> IngestReceipt: ...
+    async def accept(
+        self, body: bytes, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
+    ) -> IngestReceipt: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,11 @@ class LogQueries(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WebConfig:
-    """base_url: how people reach this service, without a slash at the end; "" makes links relative.
-
-    tokens: empty switches authentication off. allowed_hosts: what requests may call this service, in their Host header.
+    """base_url: how people reach this service, without a slash at the end; "" makes links relative. allowed_hosts: what
+    requests may call this service, in their Host header.
     """
 
     base_url: str = ""
-    tokens: tuple[Token, ...] = ()
     limits: RequestLimits = RequestLimits()
     allowed_hosts: frozenset[str] = frozenset({"*"})
 
@@ -82,6 +83,8 @@ class AppDependencies:
     metrics: Metrics
     clock: Clock
     make_id: Callable[[float], str]
+    authenticator: Authenticator
+    job_access: JobAccess
     attempts_due: WakeSignal
     stopping: asyncio.Event
     config: WebConfig = WebConfig()

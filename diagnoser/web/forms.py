@@ -10,31 +10,30 @@ from urllib.parse import parse_qs, urlsplit
 
 from fastapi import Depends, Request
 
-from diagnoser.model.access import Scope
+from diagnoser.model.access import Credential, Scope
 from diagnoser.model.errors import BadInput, OutOfScope
-from diagnoser.web.authentication import Provided, holder
+from diagnoser.web.authentication import Caller, check_scope
 
 FIELD_LENGTH = 2000
 FIELDS_LIMIT = 10
-NOBODY = "somebody at the page"
 
 
 class Form:
     """The fields of a form that was sent, and who sent it."""
 
-    def __init__(self, fields: dict[str, str], by: str) -> None:
+    def __init__(self, fields: dict[str, str], caller: Credential) -> None:
         self._fields = fields
-        self.by = fields.get("by") or by
+        self.caller = caller
 
     def text(self, name: str) -> str:
         return self._fields.get(name, "")
 
 
-async def pressed(request: Request, services: Provided) -> Form:
+async def pressed(request: Request, caller: Caller) -> Form:
     """Raises OutOfScope for a form of another site or a read-only token, Denied without a token, BadInput."""
     _check_origin(request)
-    token = holder(request.headers.get("authorization", ""), services.config.tokens, Scope.WRITE)
-    return Form(_fields(await request.body()), token.name if token else NOBODY)
+    check_scope(caller, Scope.OPERATE)
+    return Form(_fields(await request.body()), caller)
 
 
 Pressed = Annotated[Form, Depends(pressed)]

@@ -2,12 +2,14 @@
 
 import hashlib
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from diagnoser.model.access import Credential, Scope
 from diagnoser.ports import Clock
 from diagnoser.web import template_filters
 from diagnoser.web.problems import Problem
@@ -22,6 +24,7 @@ class Pages:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._caller: Credential | None = None
         self._templates = Environment(
             loader=FileSystemLoader(TEMPLATES),
             autoescape=True,
@@ -32,9 +35,18 @@ class Pages:
         self._templates.filters.update(template_filters.FILTERS)
         self._templates.globals["static"] = _Versions()
 
+    def signed_in(self, caller: Credential) -> "Pages":
+        """The same templates, for one person: pages say who that is, and show buttons only to who may press them."""
+        pages = copy(self)
+        pages._caller = caller
+        return pages
+
     def draw(self, template: str, status: int = 200, **values: object) -> HTMLResponse:
-        now = self._clock()
-        text = self._templates.get_template(template).render(now=now, **values)
+        caller = self._caller
+        decides = caller is not None and caller.scope.covers(Scope.OPERATE)
+        text = self._templates.get_template(template).render(
+            now=self._clock(), caller=caller, decides=decides, **values
+        )
         return HTMLResponse(text, status, headers={"Cache-Control": "no-store"})
 
     def error(self, request: Request, problem: Problem) -> HTMLResponse:

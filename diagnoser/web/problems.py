@@ -1,5 +1,6 @@
 """Every error of the API as problem+json (RFC 9457), every error of a page as a page."""
 
+import math
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
@@ -10,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from diagnoser.model.errors import Denied, DiagnoserError, OutOfScope, Unavailable
+from diagnoser.model.errors import Denied, DiagnoserError, OutOfScope, Throttled, Unavailable
 
 RETRY_AFTER_SECONDS = 2
 MEDIA_TYPE = "application/problem+json"
@@ -37,13 +38,13 @@ class Problem(BaseModel):
 
 
 def answers(*statuses: int) -> dict[int | str, dict[str, object]]:
-    """The error answers of a route, for its description."""
+    """The error answers of a route, for its description. Where a token is needed, too many wrong ones are throttled."""
     return {
         status: {
             "description": HTTPStatus(status).phrase,
             "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
         }
-        for status in statuses
+        for status in sorted({*statuses, *([429] if 401 in statuses else [])})
     }
 
 
@@ -57,6 +58,8 @@ def install(app: FastAPI, page: ErrorPage) -> None:
 
     async def on_own(request: Request, error: Exception) -> Response:
         assert isinstance(error, DiagnoserError)
+        if isinstance(error, Denied):
+            app.state.services.metrics.refused_requests.labels(str(error.status)).inc()
         problem = Problem(title=error.title, status=error.status, detail=str(error))
         return answer(request, problem, _headers(request, error))
 
@@ -92,6 +95,8 @@ def as_json(problem: Problem) -> Response:
 def _headers(request: Request, error: DiagnoserError) -> dict[str, str]:
     if isinstance(error, Unavailable):
         return {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    if isinstance(error, Throttled):
+        return {"Retry-After": str(math.ceil(error.retry_after))}
     if isinstance(error, Denied) and not isinstance(error, OutOfScope):
         return {"WWW-Authenticate": 'Basic realm="diagnoser"' if _is_page(request) else 'Bearer realm="diagnoser"'}
     return {}

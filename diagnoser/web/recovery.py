@@ -38,19 +38,19 @@ async def decide(id: PlanId, form: Pressed, services: Provided) -> Response:
     act = decisions.get(form.text("decision"))
     if act is None:
         raise BadInput("the decision must be approve or refuse")
-    plan: Plan = await act(services, id, form.by, form.text("comment"))
+    plan: Plan = await act(services, form.caller, id, form.text("comment"))
     return _to(f"/diagnoses/{plan.diagnosis}" if plan.diagnosis else "/recovery")
 
 
 @router.post("/recovery/breakers/{scope}/reset")
 async def reset(scope: ClusterPath, form: Pressed, services: Provided) -> Response:
-    await reset_breaker(services, scope, form.by, form.text("comment"))
+    await reset_breaker(services, form.caller, scope, form.text("comment"))
     return _to("/recovery")
 
 
 @router.post("/recovery/effects/{key}/retry")
 async def retry(key: MessageKey, form: Pressed, services: Provided) -> Response:
-    await retry_message(services, key)
+    await retry_message(services, form.caller, key)
     return _to("/recovery")
 
 

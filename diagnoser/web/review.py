@@ -21,7 +21,7 @@ router = APIRouter(include_in_schema=False)
 @router.post("/diagnoses/{id}/feedback")
 async def say(id: DiagnosisId, form: Pressed, services: Provided) -> Response:
     """Stores the feedback, then redirects to the diagnosis, so that a reload does not repeat it."""
-    await store_feedback(services, id, _read(form))
+    await store_feedback(services, form.caller, id, _read(form))
     return RedirectResponse(f"/diagnoses/{id}#feedback", status_code=303)
 
 
@@ -35,6 +35,6 @@ def _read(form: Form) -> NewFeedback:
     """Reads a form; empty fields count as absent. Raises RequestValidationError."""
     fields = {name: form.text(name) for name in FIELDS if form.text(name)}
     try:
-        return NewFeedback.model_validate({**fields, "by": form.by})
+        return NewFeedback.model_validate(fields)
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from None

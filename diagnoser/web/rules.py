@@ -43,5 +43,5 @@ async def decide(id: RuleId, form: Pressed, services: Provided) -> Response:
     move = MOVES.get(form.text("decision"))
     if move is None:
         raise BadInput("the decision must be promote, retire or restore")
-    await changed(services, id, move, form.by, form.text("comment"))
+    await changed(services, form.caller, id, move, form.text("comment"))
     return RedirectResponse(f"/rules#{id}", status_code=303)

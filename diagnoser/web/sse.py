@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord
-from diagnoser.web.authentication import READ, Provided
+from diagnoser.web.authentication import READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 
 POLL_SECONDS = 2.0
@@ -34,11 +34,11 @@ class News(BaseModel):
 
 
 @router.get("/live", response_class=EventSourceResponse, summary="Stream new diagnoses")
-async def live(services: Provided) -> AsyncIterator[ServerSentEvent]:
-    """Server-sent events, one `diagnosis` each, from now on. Earlier ones are in the list of diagnoses."""
+async def live(services: Provided, caller: Caller) -> AsyncIterator[ServerSentEvent]:
+    """Server-sent events, one `diagnosis` each, from now on until the token ends. Earlier ones are in the list."""
     yield ServerSentEvent(comment="listening", retry=RETRY_MILLISECONDS)
     last_poll, known_ids = services.clock(), None
-    while not services.stopping.is_set():
+    while not services.stopping.is_set() and await services.authenticator.is_valid(caller):
         now = services.clock()
         records = await _since(services, last_poll - OVERLAP_SECONDS)
         if records is not None:

@@ -15,7 +15,7 @@ from diagnoser.ports import LearnedRuleQuery
 from diagnoser.web.api.diagnoses import DiagnosisId, DiagnosisQuery, find, page
 from diagnoser.web.api.jobs import latest
 from diagnoser.web.api.params import JobPath
-from diagnoser.web.authentication import Provided, may_read
+from diagnoser.web.authentication import Caller, Provided, may_read
 from diagnoser.web.excerpt import Excerpt, LineRole, excerpts
 from diagnoser.web.groups import followed, not_it
 from diagnoser.web.pages import Pages
@@ -27,9 +27,9 @@ LEARNED = 5
 FILTERS = ("q", "category", "type", "outcome", "job", "node", "within")
 
 
-def pages_of(request: Request) -> Pages:
+async def pages_of(request: Request, caller: Caller) -> Pages:
     pages: Pages = request.app.state.pages
-    return pages
+    return pages.signed_in(caller)
 
 
 Drawn = Annotated[Pages, Depends(pages_of)]

@@ -87,7 +87,7 @@ def test_the_agent_reaches_the_service_by_its_name_and_its_secret() -> None:
     assert port["targetPort"] in [one["name"] for one in server["containers"][0]["ports"]]
     wanted = agent["containers"][0]["env"][0]["valueFrom"]["secretKeyRef"]
     assert (wanted["name"], wanted["key"] in secret["stringData"]) == (secret["metadata"]["name"], True)
-    assert f"execute:{secret['stringData'][wanted['key']]}" in secret["stringData"]["tokens"]
+    assert f"agent:{secret['stringData'][wanted['key']]}" in secret["stringData"]["tokens"]
 
 
 def test_the_agent_may_do_only_what_it_does() -> None:

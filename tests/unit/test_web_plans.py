@@ -113,10 +113,10 @@ async def test_the_oldest_plan_goes_first_and_to_one_executor(web: Web) -> None:
 async def test_an_approved_plan_can_be_claimed(web: Web) -> None:
     """A person's yes is in the history; a second answer comes too late."""
     await planned(web, mode=Mode.APPROVE)
-    answer = await post(web, "/plans/plan-j/approve", {"by": "maria", "comment": "go"})
+    answer = await post(web, "/plans/plan-j/approve", {"comment": "go"})
     assert (answer.status_code, answer.json()["state"], answer.json()["reason"]) == (200, "sent", "approved")
-    assert answer.json()["history"][-1]["by"] == "maria"
-    late = await post(web, "/plans/plan-j/refuse", {"by": "tom"})
+    assert answer.json()["history"][-1]["by"] == "anonymous"
+    late = await post(web, "/plans/plan-j/refuse", {})
     assert (late.status_code, late.json()["detail"]) == (409, "plan plan-j waits for nobody: it has been sent already")
     assert (await claim(web))["plan"]["id"] == "plan-j"
 
@@ -124,7 +124,7 @@ async def test_an_approved_plan_can_be_claimed(web: Web) -> None:
 async def test_a_refused_plan_is_not_carried_out(web: Web) -> None:
     """No executor gets it."""
     await planned(web, mode=Mode.APPROVE)
-    assert (await post(web, "/plans/plan-j/refuse", {"by": "tom", "comment": "maintenance"})).status_code == 200
+    assert (await post(web, "/plans/plan-j/refuse", {"comment": "maintenance"})).status_code == 200
     assert (await post(web, "/plans/claim", {"executor": "x"})).status_code == 204
 
 
@@ -133,7 +133,7 @@ async def test_an_expired_plan_is_over(web: Web, clock: Clock) -> None:
     await planned(web, "w", mode=Mode.APPROVE)
     await planned(web, "s")
     clock.now += 3601
-    late = await post(web, "/plans/plan-w/approve", {"by": "maria"})
+    late = await post(web, "/plans/plan-w/approve", {})
     assert late.status_code == 409 and "expired" in late.json()["detail"]
     assert (await post(web, "/plans/claim", {"executor": "x"})).status_code == 204
 
@@ -309,7 +309,7 @@ async def test_a_verdict_beyond_the_tenants_share_waits_for_a_person(web: Web) -
     assert (plan["state"], plan["reason"], plan["nodes"]) == ("waiting", "tenant_cap", ["n0", "n1"])
     assert (await post(web, "/plans/plan-j/report", {"token": token, "state": "reached"})).status_code == 409
     assert not [one for one in (await web.client.get(f"{API}/breakers")).json() if one["tripped"]]
-    await post(web, "/plans/plan-j/approve", {"by": "maria"})
+    await post(web, "/plans/plan-j/approve", {})
     again = await claim(web)
     decided = (await post(web, "/plans/plan-j/check/next", {"token": again["token"]})).json()
     assert decided["verdict"]["faulty"] == ["n0", "n1"]
@@ -328,8 +328,8 @@ async def test_a_verdict_beyond_the_breaker_waits_for_a_person(web: Web) -> None
     (open_,) = [one for one in (await web.client.get(f"{API}/breakers")).json() if one["tripped"]]
     assert "2 nodes would be taken out" in open_["reason"]
     for comment in ({}, {"comment": " "}):
-        assert (await post(web, "/breakers/default/reset", {"by": "maria", **comment})).status_code == 400
-    reset = await post(web, "/breakers/default/reset", {"by": "maria", "comment": "two bad GPUs, really"})
+        assert (await post(web, "/breakers/default/reset", comment)).status_code == 400
+    reset = await post(web, "/breakers/default/reset", {"comment": "two bad GPUs, really"})
     assert (reset.status_code, reset.json()["tripped"]) == (200, False)
 
 

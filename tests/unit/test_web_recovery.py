@@ -12,8 +12,9 @@ from tests.unit.test_web_plans import claim, planned, post
 
 SAME = {"sec-fetch-site": "same-origin"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
-YES = b"decision=approve&by=maria&comment=go+ahead"
-TOKENS = (Token("ops", "w" * 16, Scope.WRITE), Token("eyes", "r" * 16, Scope.READ))
+YES = b"decision=approve&comment=go+ahead"
+TOKENS = (Token("ops", "w" * 16, Scope.OPERATE), Token("eyes", "r" * 16, Scope.READ))
+PEOPLE = (("ops", "w"), ("eyes", "r"))
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ async def test_a_waiting_plan_is_approved_on_the_page(web: Web) -> None:
     assert answer.status_code == 303
     assert answer.headers["location"].startswith("/diagnoses/")
     plan = await web.store.plan("plan-j")
-    assert plan is not None and (plan.state, plan.history[-1].by) == (PlanState.SENT, "maria")
+    assert plan is not None and (plan.state, plan.history[-1].by) == (PlanState.SENT, "anonymous")
 
 
 async def test_a_plan_is_refused_on_the_page(web: Web) -> None:
@@ -80,8 +81,8 @@ async def test_a_browser_that_only_sends_origin_can_press(web: Web) -> None:
     assert answer.status_code == 303
 
 
-async def test_buttons_need_a_token_that_writes(tmp_path: Path) -> None:
-    """The password of the browser's login is enough when its scope is write."""
+async def test_buttons_need_a_token_that_operates(tmp_path: Path) -> None:
+    """The password of the browser's login is enough when its scope is operate."""
     async with serving(tmp_path, tokens=TOKENS) as web:
         web.client.headers["authorization"] = "Bearer " + "w" * 16
         await planned(web, mode=Mode.APPROVE)
@@ -90,8 +91,20 @@ async def test_buttons_need_a_token_that_writes(tmp_path: Path) -> None:
         assert (await web.client.post(url, content=YES, headers=headers)).status_code == 401
         eyes = await web.client.post(url, content=YES, headers=headers, auth=("", "r" * 16))
         assert eyes.status_code == 403
-        ops = await web.client.post(url, content=YES, headers=headers, auth=("", "w" * 16))
-        assert ops.status_code == 303
+        ops = await web.client.post(url, content=b"by=tom&" + YES, headers=headers, auth=("", "w" * 16))
+        plan = await web.store.plan("plan-j")
+        assert ops.status_code == 303 and plan is not None and plan.history[-1].by == "ops"
+
+
+async def test_a_page_says_who_looks_and_offers_what_they_may_do(tmp_path: Path) -> None:
+    """A reader sees the plan that waits, and no button for it."""
+    async with serving(tmp_path, tokens=TOKENS) as web:
+        web.client.headers["authorization"] = "Bearer " + "w" * 16
+        await planned(web, mode=Mode.APPROVE)
+        del web.client.headers["authorization"]
+        pages = {name: (await web.client.get("/recovery", auth=("", letter * 16))).text for name, letter in PEOPLE}
+    assert all(f">{name}</span>" in page and "plan-j" not in page.partition("<form")[0] for name, page in pages.items())
+    assert "/plans/plan-j/decide" in pages["ops"] and "<form" not in pages["eyes"]
 
 
 async def test_a_faulty_form_changes_nothing(web: Web) -> None:
@@ -121,9 +134,7 @@ async def test_the_page_shows_all_of_recovery(web: Web) -> None:
     plan = (await web.client.get("/api/v1/plans/plan-j")).json()
     verdict = (await web.client.get(f"/diagnoses/{plan['diagnosis']}j")).text
     assert "scontrol &lt;update&gt;" in verdict and "\x1b" not in verdict
-    reset = await web.client.post(
-        "/recovery/breakers/default/reset", content=b"by=maria&comment=ok", headers=SAME | FORM
-    )
+    reset = await web.client.post("/recovery/breakers/default/reset", content=b"comment=ok", headers=SAME | FORM)
     retry = await web.client.post("/recovery/effects/letter/retry", headers=SAME)
     assert (reset.status_code, retry.status_code) == (303, 303)
     assert "tripped" not in (await web.client.get("/recovery")).text

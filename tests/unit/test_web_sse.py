@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from diagnoser.model.access import ANONYMOUS
 from diagnoser.web import sse
 from tests.serving import ECC, NOW, OOM, Looks, Web, save, serving
 
@@ -17,7 +18,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def events(web: Web) -> AsyncIterator[Any]:
-    stream = sse.live(web.services)
+    stream = sse.live(web.services, ANONYMOUS)
     assert (await anext(stream)).comment == "listening"
     async for event in stream:
         yield event

@@ -1,10 +1,10 @@
 """Jobs, and what the cluster says about their attempts."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import func, select, tuple_, update
+from sqlalchemy import Select, func, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
@@ -29,6 +29,21 @@ class JobRows(LogRows):
             await self._know_nodes(connection, job, merged)
             await self._allocate(connection, job, attempt)
         return merged
+
+    async def assign_cluster(self, ids: Collection[str], cluster: str, now: float) -> dict[str, str]:
+        async with self.reading() as connection:
+            found = await _clusters(connection, select(jobs.c.body), ids)
+        if missing := [job for job in ids if not found.get(job)]:
+            async with self.writing() as connection:
+                await self.create_jobs(connection, dict.fromkeys(missing, now))
+                locked = select(jobs.c.body).order_by(jobs.c.id).with_for_update(key_share=True)
+                found |= await _clusters(connection, locked, missing)  # another may have been faster
+                for job in (job for job in missing if not found[job]):
+                    body = (await connection.execute(select(jobs.c.body).where(jobs.c.id == job))).scalar_one()
+                    text = codec.job_text(replace(codec.job_of(body), cluster=cluster))
+                    await connection.execute(update(jobs).where(jobs.c.id == job).values(body=text))
+                    found[job] = cluster
+        return found
 
     async def add_event(self, attempt: AttemptKey, event: Event) -> None:
         """A heartbeat is stored but is no news for a diagnosis: the revision stays."""
@@ -93,6 +108,15 @@ async def find_allocation(connection: AsyncConnection, key: AttemptKey) -> tuple
 async def find_job(connection: AsyncConnection, id: str) -> Job | None:
     body = (await connection.execute(select(jobs.c.body).where(jobs.c.id == id))).scalar()
     return codec.job_of(body) if body is not None else None
+
+
+async def _clusters(connection: AsyncConnection, query: Select[Any], ids: Collection[str]) -> dict[str, str]:
+    """Job -> its cluster, "" for none. The locks of ``query`` are taken in the order of the names."""
+    names, found = sorted(ids), dict[str, str]()
+    for start in range(0, len(names), _CHUNK):
+        bodies = (await connection.execute(query.where(jobs.c.id.in_(names[start : start + _CHUNK])))).scalars()
+        found |= {job.id: job.cluster for job in map(codec.job_of, bodies)}
+    return found
 
 
 async def find_events(connection: AsyncConnection, keys: Sequence[AttemptKey]) -> dict[AttemptKey, tuple[Event, ...]]:

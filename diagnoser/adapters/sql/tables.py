@@ -263,3 +263,22 @@ revisions = Table(
     "revisions", metadata, Column("name", Text, primary_key=True), Column("value", BigInteger, nullable=False)
 )
 """Counters that tell replicas to load something anew. The row is locked by who changes it, until the commit."""
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("hash", Text, nullable=False),  # SHA-256 of the secret, in hexadecimal
+    Column("scope", Text, nullable=False),
+    Column("cluster", Text, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("expires", Double),
+    Column("last_used", Double),
+    Column("revoked", Double),
+    Column("old_hash", Text),  # of the secret before the last rotation, valid until old_until
+    Column("old_until", Double),
+    Column("old_used", Double),
+    Index("tokens_hash", "hash", unique=True),
+    Index("tokens_old_hash", "old_hash", unique=True),
+)

@@ -6,15 +6,16 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.model import AttemptKey, Feedback, FeedbackVerdict, Similar
+from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.ports import DiagnosisRecord
 from diagnoser.retrieval.search import SearchResult
 from diagnoser.web.api.diagnoses import DiagnosisId, find
 from diagnoser.web.api.params import JobPath, Node
-from diagnoser.web.api.plans import Comment, Who
+from diagnoser.web.api.plans import Comment, Ignored
 from diagnoser.web.api.schemas import DiagnosisShape, of_diagnosis
-from diagnoser.web.authentication import READ, WRITE, Provided
+from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
 
@@ -34,7 +35,7 @@ class NewFeedback(BaseModel):
     root_line: int | None = Field(None, ge=1, lt=1 << 62, description="1-based, as in the diagnosis")
     node: Node | None = None
     comment: Comment = ""
-    by: Who
+    by: Ignored = None
 
 
 class SimilarShape(BaseModel):
@@ -85,13 +86,13 @@ Words = Annotated[str, Query(min_length=1, max_length=200, description="Words to
 
 @router.post(
     "/diagnoses/{id}/feedback",
-    dependencies=WRITE,
+    dependencies=OPERATE,
     responses=answers(400, 401, 403, 404, 413, 503),
     summary="Confirm or correct a diagnosis",
 )
-async def say(id: DiagnosisId, body: NewFeedback, services: Provided) -> DiagnosisShape:
+async def say(id: DiagnosisId, body: NewFeedback, services: Provided, caller: Caller) -> DiagnosisShape:
     """The newest feedback counts; earlier feedback is kept. The original verdict does not change."""
-    return of_diagnosis(await store_feedback(services, id, body), services.config.base_url)
+    return of_diagnosis(await store_feedback(services, caller, id, body), services.config.base_url)
 
 
 @router.get(
@@ -125,16 +126,18 @@ async def search(
     return FoundList(items=[of_found(match) for match in await find_lines(services, AttemptKey(id, number), q, limit)])
 
 
-async def store_feedback(services: AppDependencies, id: str, body: NewFeedback) -> DiagnosisRecord:
-    """The diagnosis with the new feedback. Raises NotFound, BadInput."""
+async def store_feedback(services: AppDependencies, caller: Credential, id: str, body: NewFeedback) -> DiagnosisRecord:
+    """The diagnosis with the new feedback. Raises NotFound, OutOfScope, BadInput."""
     record, now = await find(services.store, id), services.clock()
+    await services.job_access.check_diagnosis(caller, record)
     _check(body, record)
     feedback = Feedback(
         id=services.make_id(now),
         diagnosis=id,
         created=now,
+        by=caller.name,
         comment=body.comment.replace("\0", ""),
-        **body.model_dump(exclude={"comment"}),
+        **body.model_dump(exclude={"by", "comment"}),
     )
     await services.incidents.learn(record, feedback)
     return await find(services.store, id)

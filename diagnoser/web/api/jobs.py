@@ -8,9 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from diagnoser.model import AttemptKey, Event, EventKind, Job, Provenance
 from diagnoser.model.errors import NotFound
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Store
+from diagnoser.web.access import own_cluster
 from diagnoser.web.api.params import JobId, JobPath, Node, TimeField, moment
 from diagnoser.web.api.schemas import EventShape, JobPage, JobShape, of_event, of_job, of_job_page
-from diagnoser.web.authentication import EXECUTE, READ, Provided
+from diagnoser.web.authentication import AGENT, INGEST, READ, Caller, Provided
 from diagnoser.web.problems import answers
 
 NODES_LIMIT = 100_000
@@ -81,26 +82,28 @@ class Noted(BaseModel):
 
 @router.post(
     "/jobs",
-    dependencies=EXECUTE,
+    dependencies=AGENT,
     responses=answers(400, 401, 403, 413, 503),
     summary="Register a job",
 )
-async def register(body: NewJob, services: Provided) -> JobShape:
+async def register(body: NewJob, services: Provided, caller: Caller) -> JobShape:
     """Optional: a job also appears with its first log line. May be repeated; given fields replace stored ones."""
-    job = Job(created=services.clock(), **body.model_dump(exclude={"attempt"}))
-    job = await services.store.register(job, body.attempt)
+    fields = body.model_dump(exclude={"attempt"}) | {"cluster": own_cluster(caller, body.cluster)}
+    await services.job_access.check(caller, body.id)
+    job = await services.store.register(Job(created=services.clock(), **fields), body.attempt)
     return of_job(job, services.config.base_url)
 
 
 @router.post(
     "/jobs/{id}/events",
-    dependencies=EXECUTE,
+    dependencies=INGEST,
     responses=answers(400, 401, 403, 413, 503),
     summary="Report an event of a job",
 )
-async def report(id: JobPath, body: NewEvent, services: Provided) -> Noted:
+async def report(id: JobPath, body: NewEvent, services: Provided, caller: Caller) -> Noted:
     """Exit, cancelled and preempted end the attempt; its diagnosis follows shortly after."""
-    event = body.event(services.clock(), Provenance.SCHEDULER)
+    await services.job_access.check(caller, id)
+    event = body.event(services.clock(), Provenance.SCHEDULER if caller.vouches else Provenance.JOB)
     number = await services.store.current_attempt(id) if body.attempt is None else body.attempt
     await services.store.add_event(AttemptKey(id, number), event)
     services.attempts_due.notify()

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from email.message import Message
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -11,9 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.service import IngestReceipt
 from diagnoser.model import Stream, provenance_of
+from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, Unsupported
+from diagnoser.web.access import own_cluster
 from diagnoser.web.api.params import JobId, Node, Source
-from diagnoser.web.authentication import EXECUTE, Provided
+from diagnoser.web.authentication import INGEST, Caller, Provided
 from diagnoser.web.problems import answers
 from diagnoser.web.request_bodies import Bodies
 
@@ -46,11 +49,13 @@ class LogQuery(BaseModel):
         description="Number of lines of the stream before this body; with it, a body that is sent again counts once",
     )
 
-    def defaults(self, *, vouched: bool) -> RecordDefaults:
-        provenance = provenance_of(self.source, vouched=vouched)
+    def defaults(self, caller: Credential) -> RecordDefaults:
+        """Raises OutOfScope when the query names another cluster than the caller's."""
+        provenance = provenance_of(self.source, vouched=caller.vouches)
         stream = Stream(self.source, self.node or "", -1 if self.rank is None else self.rank, provenance)
         first_line = None if self.offset is None else self.offset + 1
-        return RecordDefaults(self.job or "", self.attempt, stream, first_line, self.cluster or "", vouched)
+        cluster = own_cluster(caller, self.cluster or "")
+        return RecordDefaults(self.job or "", self.attempt, stream, first_line, cluster, caller.vouches)
 
 
 BODY = {
@@ -75,7 +80,7 @@ BODY = {
 @router.post(
     "/logs",
     status_code=204,
-    dependencies=EXECUTE,
+    dependencies=INGEST,
     openapi_extra=BODY,
     responses={
         200: {"model": IngestReceipt, "description": "Committed, but not all of it as sent: see the receipt"},
@@ -84,21 +89,25 @@ BODY = {
     },
     summary="Send lines of a log",
 )
-async def send_logs(request: Request, query: Annotated[LogQuery, Query()], services: Provided) -> Response:
+async def send_logs(
+    request: Request, query: Annotated[LogQuery, Query()], services: Provided, caller: Caller
+) -> Response:
     """2xx means that the lines are committed. On 503 none of them is: send the same body again.
 
-    Unusable records are skipped, and counted in the receipt; the rest of the body is accepted.
+    Unusable records, and those of jobs of another cluster than the token's, are skipped and counted in the receipt; the
+    rest of the body is accepted. 403 when nothing is left of it.
     """
     kind = _format(request.headers.get("content-type", ""))
-    defaults = query.defaults(vouched=True)
+    defaults = query.defaults(caller)
     if kind == "text" and not defaults.target.job:
         raise BadInput("no job: name it in the query, as in /api/v1/logs?job=my-job")
+    foreign_jobs = partial(services.job_access.refused, caller)
     bodies: Bodies = request.app.state.bodies
     encoding = request.headers.get("content-encoding", "identity")
     async with bodies.read(request.stream(), encoding, _declared(request)) as body:
         if not body:
             raise BadInput("the body is empty: send the lines of the log in it")
-        receipt = await services.ingest.accept(body, kind, defaults, services.clock())
+        receipt = await services.ingest.accept(body, kind, defaults, services.clock(), foreign_jobs)
     if receipt.rejected or receipt.duplicates or receipt.cut or receipt.errors:
         return JSONResponse(asdict(receipt))
     return Response(status_code=204)

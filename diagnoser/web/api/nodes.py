@@ -6,13 +6,15 @@ from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.model import BreakerState, NodeActor, NodeEvent, NodeEventKind, PlanState
+from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
 from diagnoser.ports import PlanFilter
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.web.access import check_breaker, own_cluster
 from diagnoser.web.api.params import Node, TimeField, moment
 from diagnoser.web.api.plans import ClusterField, Comment, DecisionBody
 from diagnoser.web.api.schemas import BreakerShape, NodeShape, of_breaker, of_node
-from diagnoser.web.authentication import EXECUTE, READ, WRITE, Provided
+from diagnoser.web.authentication import AGENT, OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
 
@@ -41,15 +43,15 @@ class NewNodeEvent(BaseModel):
 
 @router.post(
     "/nodes/{node}/events",
-    dependencies=EXECUTE,
+    dependencies=AGENT,
     responses=answers(400, 401, 403, 503),
     summary="Report an event of a node",
 )
-async def report(node: NodePath, body: NewNodeEvent, services: Provided) -> NodeShape:
+async def report(node: NodePath, body: NewNodeEvent, services: Provided, caller: Caller) -> NodeShape:
     """Acts of people are respected: plans leave such a node alone. They also count as feedback on earlier plans."""
     now = services.clock()
     mark = NodeEvent(
-        body.cluster or DEFAULT_CLUSTER,
+        own_cluster(caller, body.cluster) or DEFAULT_CLUSTER,
         node,
         body.kind,
         body.by,
@@ -75,13 +77,13 @@ async def breakers(services: Provided) -> list[BreakerShape]:
 
 @router.post(
     "/breakers/{cluster}/reset",
-    dependencies=WRITE,
+    dependencies=OPERATE,
     responses=answers(400, 401, 403, 404, 503),
     summary="Reset a breaker",
 )
-async def reset(cluster: ClusterPath, body: DecisionBody, services: Provided) -> BreakerShape:
+async def reset(cluster: ClusterPath, body: DecisionBody, services: Provided, caller: Caller) -> BreakerShape:
     """Let plans that cordon nodes act without approval again. Needs a comment."""
-    return of_breaker(await reset_breaker(services, cluster, body.by, body.comment))
+    return of_breaker(await reset_breaker(services, caller, cluster, body.comment))
 
 
 async def _hold_plans(services: AppDependencies, mark: NodeEvent, now: float) -> None:
@@ -93,9 +95,10 @@ async def _hold_plans(services: AppDependencies, mark: NodeEvent, now: float) ->
     services.plans.outbox.notify()
 
 
-async def reset_breaker(services: AppDependencies, scope: str, by: str, comment: str) -> BreakerState:
-    """Raises NotFound, and BadInput without a comment: whoever looks next must see why it is safe again."""
+async def reset_breaker(services: AppDependencies, caller: Credential, scope: str, comment: str) -> BreakerState:
+    """Raises NotFound, OutOfScope, and BadInput without a comment: whoever looks next must see why it is safe again."""
+    check_breaker(caller, scope)
     if not comment.strip():
         raise BadInput("resetting a breaker needs a comment that says why it is safe")
-    state = BreakerState(scope, False, services.clock(), comment, by)
+    state = BreakerState(scope, False, services.clock(), comment, caller.name)
     return await services.store.reset_breaker(state)

@@ -7,9 +7,11 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.model import MessageKind
+from diagnoser.model.access import Credential
 from diagnoser.ports import OutboxRecord
+from diagnoser.web.access import check_whole_service
 from diagnoser.web.api.params import utc
-from diagnoser.web.authentication import READ, WRITE, Provided
+from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
 
@@ -60,17 +62,18 @@ async def index(query: Annotated[MessageQuery, Query()], services: Provided) -> 
 
 @router.post(
     "/effects/{key}/retry",
-    dependencies=WRITE,
+    dependencies=OPERATE,
     responses=answers(400, 401, 403, 404, 409, 503),
     summary="Send a dead or expired message again",
 )
-async def retry(key: MessageKey, services: Provided) -> MessageSchema:
+async def retry(key: MessageKey, services: Provided, caller: Caller) -> MessageSchema:
     """Try a dead or expired effect again. 409 for one that is pending or sent."""
-    return of_message(await retry_message(services, key))
+    return of_message(await retry_message(services, caller, key))
 
 
-async def retry_message(services: AppDependencies, key: str) -> OutboxRecord:
-    """Raises NotFound, Conflict."""
+async def retry_message(services: AppDependencies, caller: Credential, key: str) -> OutboxRecord:
+    """Raises NotFound, Conflict, OutOfScope."""
+    check_whole_service(caller)
     now = services.clock()
     record = await services.store.retry_message(key, now, now + RETRY_LIFE)
     services.plans.outbox.notify()

@@ -8,15 +8,17 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.model import Job, NodeCheck, PairResult, Plan, PlanReason, PlanState, Step
-from diagnoser.model.errors import BadInput, Conflict, NotFound
+from diagnoser.model.access import Credential
+from diagnoser.model.errors import BadInput, Conflict, Denied, NotFound
 from diagnoser.planning.transitions import CheckRequest, NodeAnswer, PlanReport
 from diagnoser.ports import PlanFilter
 from diagnoser.recovery import node_check
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.node_query import LOOKBACK_SECONDS, SITE_CHECK_SECONDS, Answer
+from diagnoser.web.access import check_plan, own_cluster
 from diagnoser.web.api.params import JobId, Node
 from diagnoser.web.api.schemas import PlanShape, of_plan
-from diagnoser.web.authentication import EXECUTE, READ, WRITE, Provided
+from diagnoser.web.authentication import AGENT, OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
 
@@ -30,6 +32,10 @@ router = APIRouter(tags=["recovery"])
 
 PlanId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.@:+=-]{1,250}$", description="Id of the plan")]
 Who = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Ignored = Annotated[
+    str | None,
+    Field(max_length=200, deprecated=True, description="Not used any more: the name of the token is stored."),
+]
 Comment = Annotated[str, Field(max_length=2000)]
 ClusterField = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 LeaseToken = Annotated[str, Field(min_length=1, max_length=200)]
@@ -55,9 +61,9 @@ class PlanPage(BaseModel):
 
 
 class DecisionBody(_Body):
-    """Who decides, and why."""
+    """Why. Who decides is whose token it is."""
 
-    by: Who
+    by: Ignored = None
     comment: Comment = ""
 
 
@@ -185,38 +191,41 @@ async def show(id: PlanId, services: Provided) -> PlanShape:
 
 @router.post(
     "/plans/{id}/approve",
-    dependencies=WRITE,
+    dependencies=OPERATE,
     responses=answers(400, 401, 403, 404, 409, 503),
     summary="Approve a plan",
 )
-async def approve(id: PlanId, body: DecisionBody, services: Provided) -> PlanShape:
+async def approve(id: PlanId, body: DecisionBody, services: Provided, caller: Caller) -> PlanShape:
     """Lets a waiting plan act. 409 when the plan is not waiting."""
-    return of_plan(await approve_plan(services, id, body.by, body.comment))
+    return of_plan(await approve_plan(services, caller, id, body.comment))
 
 
 @router.post(
     "/plans/{id}/refuse",
-    dependencies=WRITE,
+    dependencies=OPERATE,
     responses=answers(400, 401, 403, 404, 409, 503),
     summary="Refuse a plan",
 )
-async def refuse(id: PlanId, body: DecisionBody, services: Provided) -> PlanShape:
+async def refuse(id: PlanId, body: DecisionBody, services: Provided, caller: Caller) -> PlanShape:
     """Ends a waiting plan without acting. 409 when the plan is not waiting."""
-    return of_plan(await refuse_plan(services, id, body.by, body.comment))
+    return of_plan(await refuse_plan(services, caller, id, body.comment))
 
 
 @router.post(
     "/plans/claim",
-    dependencies=EXECUTE,
+    dependencies=AGENT,
     response_model=Claimed,
     responses={204: {"description": "There is no plan to carry out"}, **answers(400, 401, 403, 503)},
     summary="Claim the oldest open plan",
 )
-async def claim(body: ClaimRequest, request: Request, services: Provided) -> Claimed | Response:
+async def claim(body: ClaimRequest, request: Request, services: Provided, caller: Caller) -> Claimed | Response:
     """One executor at a time holds a plan. When its lease expires it is handed out again, with its steps so far."""
-    cluster, lease = body.cluster or DEFAULT_CLUSTER, services.plans.commands.lease
+    cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
+    lease = services.plans.commands.lease
 
     async def look() -> Plan | None:
+        if not await services.authenticator.is_valid(caller):
+            raise Denied(f"The token {caller.name!r} is not valid any more.")
         return await services.plans.claim(body.executor, cluster, services.clock())
 
     plan = await _wait_for(look, body.wait, services.stopping, request.is_disconnected)
@@ -227,27 +236,29 @@ async def claim(body: ClaimRequest, request: Request, services: Provided) -> Cla
 
 @router.post(
     "/plans/{id}/report",
-    dependencies=EXECUTE,
+    dependencies=AGENT,
     responses=answers(400, 401, 403, 404, 409, 503),
     summary="Report progress or the end of a plan",
 )
-async def report(id: PlanId, body: ReportBody, services: Provided) -> PlanShape:
+async def report(id: PlanId, body: ReportBody, services: Provided, caller: Caller) -> PlanShape:
     """Progress renews the lease; `reached` and `not_reached` end the plan. A repeated report changes nothing."""
+    check_plan(caller, await find(services, id))
     now = services.clock()
     return of_plan(await services.plans.change(id, now, services.plans.commands.report(body.report(), now)))
 
 
 @router.post(
     "/plans/{id}/check/next",
-    dependencies=EXECUTE,
+    dependencies=AGENT,
     response_model_exclude_none=True,
     responses=answers(400, 401, 403, 404, 409, 503),
     summary="Get the next round of the node check",
 )
-async def check_next(id: PlanId, body: CheckBody, services: Provided) -> CheckRound:
+async def check_next(id: PlanId, body: CheckBody, services: Provided, caller: Caller) -> CheckRound:
     """Starts the check if needed. Repeating the request returns the same answer. 409 when the plan waits for a person
     (again)."""
     plan, now = await find(services, id), services.clock()
+    check_plan(caller, plan)
     record, job = await services.store.diagnosis(plan.diagnosis), await services.store.job(plan.job)
     outside = set(body.nodes).difference(plan.allocation) if plan.allocation else ()
     if outside:
@@ -266,32 +277,35 @@ async def check_next(id: PlanId, body: CheckBody, services: Provided) -> CheckRo
 
 @router.post(
     "/plans/{id}/check/results",
-    dependencies=EXECUTE,
+    dependencies=AGENT,
     response_model_exclude_none=True,
     responses=answers(400, 401, 403, 404, 409, 503),
     summary="Send results of a round of the node check",
 )
-async def check_results(id: PlanId, body: ResultsBody, services: Provided) -> CheckRound:
+async def check_results(id: PlanId, body: ResultsBody, services: Provided, caller: Caller) -> CheckRound:
     """Returns what is next, as `check/next` does. The first result of a group counts, and the first answer to a query.
     If the verdict names more nodes than the breaker allows, or nothing proves that the suspected node is at fault, the
     plan waits for approval: 409, and the token becomes invalid."""
+    check_plan(caller, await find(services, id))
     now, results = services.clock(), [result.result() for result in body.results]
     told = [answer.answer() for answer in body.answers]
     rule = services.plans.commands.check_results(body.token, body.round, results, now, told)
     return _round(await services.plans.change(id, now, rule, alone=False), services)
 
 
-async def approve_plan(services: AppDependencies, id: str, by: str, comment: str) -> Plan:
-    """Raises NotFound, Conflict."""
+async def approve_plan(services: AppDependencies, caller: Credential, id: str, comment: str) -> Plan:
+    """Raises NotFound, Conflict, OutOfScope."""
     plan, now = await find(services, id), services.clock()
+    check_plan(caller, plan)
     record = await services.store.diagnosis(plan.diagnosis)
-    return await services.plans.change(id, now, services.plans.commands.approve(record, by, comment, now))
+    return await services.plans.change(id, now, services.plans.commands.approve(record, caller.name, comment, now))
 
 
-async def refuse_plan(services: AppDependencies, id: str, by: str, comment: str) -> Plan:
-    """Raises NotFound, Conflict."""
+async def refuse_plan(services: AppDependencies, caller: Credential, id: str, comment: str) -> Plan:
+    """Raises NotFound, Conflict, OutOfScope."""
+    check_plan(caller, await find(services, id))
     now = services.clock()
-    return await services.plans.change(id, now, services.plans.commands.refuse(by, comment, now))
+    return await services.plans.change(id, now, services.plans.commands.refuse(caller.name, comment, now))
 
 
 async def find(services: AppDependencies, id: str) -> Plan:

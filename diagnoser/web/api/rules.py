@@ -9,11 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.learning import rule_lifecycle
 from diagnoser.model import HitVerdict, LearnedRule, LearnedState, RuleHit
+from diagnoser.model.access import Credential
 from diagnoser.model.errors import NotFound
 from diagnoser.ports import LearnedRuleQuery
+from diagnoser.web.access import check_whole_service
 from diagnoser.web.api.params import utc
 from diagnoser.web.api.plans import DecisionBody
-from diagnoser.web.authentication import READ, WRITE, Provided
+from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
 
@@ -135,32 +137,33 @@ async def one(id: RuleId, services: Provided) -> LearnedDetail:
 _CHANGE = answers(400, 401, 403, 404, 409, 413, 503)
 
 
-@router.post("/rules/{id}/promote", dependencies=WRITE, responses=_CHANGE, summary="Promote a rule from shadow")
-async def promote(id: RuleId, body: DecisionBody, services: Provided) -> LearnedShape:
+@router.post("/rules/{id}/promote", dependencies=OPERATE, responses=_CHANGE, summary="Promote a rule from shadow")
+async def promote(id: RuleId, body: DecisionBody, services: Provided, caller: Caller) -> LearnedShape:
     """It stays in `sandbox`: it names causes for a person and leads to no action."""
-    return of_learned(await changed(services, id, rule_lifecycle.promoted, body.by, body.comment))
+    return of_learned(await changed(services, caller, id, rule_lifecycle.promoted, body.comment))
 
 
-@router.post("/rules/{id}/retire", dependencies=WRITE, responses=_CHANGE, summary="Retire a rule")
-async def retire(id: RuleId, body: DecisionBody, services: Provided) -> LearnedShape:
+@router.post("/rules/{id}/retire", dependencies=OPERATE, responses=_CHANGE, summary="Retire a rule")
+async def retire(id: RuleId, body: DecisionBody, services: Provided, caller: Caller) -> LearnedShape:
     """From shadow or from active use. Every replica drops the rule before its next diagnosis."""
-    return of_learned(await changed(services, id, rule_lifecycle.retired, body.by, body.comment))
+    return of_learned(await changed(services, caller, id, rule_lifecycle.retired, body.comment))
 
 
-@router.post("/rules/{id}/restore", dependencies=WRITE, responses=_CHANGE, summary="Restore a retired rule")
-async def restore(id: RuleId, body: DecisionBody, services: Provided) -> LearnedShape:
+@router.post("/rules/{id}/restore", dependencies=OPERATE, responses=_CHANGE, summary="Restore a retired rule")
+async def restore(id: RuleId, body: DecisionBody, services: Provided, caller: Caller) -> LearnedShape:
     """The rule has to pass the tests again and then runs in shadow."""
-    return of_learned(await changed(services, id, rule_lifecycle.restored, body.by, body.comment))
+    return of_learned(await changed(services, caller, id, rule_lifecycle.restored, body.comment))
 
 
 Move = Callable[[LearnedRule, str, str, float], LearnedRule]
 """Rule, who, why, when -> the rule in its new state. Raises Conflict."""
 
 
-async def changed(services: AppDependencies, id: str, move: Move, by: str, comment: str) -> LearnedRule:
-    """Raises NotFound, Conflict."""
+async def changed(services: AppDependencies, caller: Credential, id: str, move: Move, comment: str) -> LearnedRule:
+    """Raises NotFound, Conflict, OutOfScope."""
+    check_whole_service(caller)
     rule = await find(services, id)
-    return await services.store.change_rule(rule, move(rule, by, comment.replace("\0", ""), services.clock()))
+    return await services.store.change_rule(rule, move(rule, caller.name, comment.replace("\0", ""), services.clock()))
 
 
 async def find(services: AppDependencies, id: str) -> LearnedRule:

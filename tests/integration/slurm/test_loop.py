@@ -32,7 +32,7 @@ def test_a_failed_job_runs_again_without_its_broken_node(cluster: Cluster, tmp_p
 
     The agent's token may carry out, and no more.
     """
-    tokens = f"execute:{AGENT},write:{PEOPLE}"
+    tokens = f"agent:{AGENT},operate:{PEOPLE}"
     with site(cluster, tmp_path, variables={"DIAGNOSER_AGENT_TOKEN": AGENT}, DIAGNOSER_TOKENS=tokens) as found:
         found.client.headers["authorization"] = f"Bearer {PEOPLE}"
         job = cluster.submit(BROKEN_NODE, "--nodes=2", "--ntasks-per-node=1")

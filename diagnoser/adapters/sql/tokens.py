@@ -1,0 +1,74 @@
+"""Tokens, by the hash of their secrets."""
+
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import RowMapping, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import tokens
+from diagnoser.model.access import Credential, Scope, StoredToken
+from diagnoser.model.errors import Conflict, NotFound
+
+_FIELDS = tuple(field.name for field in fields(Credential))
+
+
+class TokenRows(Database):
+    """``ports.TokenStore``."""
+
+    async def add_token(self, token: StoredToken) -> None:
+        credential = token.credential
+        row: dict[str, Any] = {name: getattr(credential, name) for name in _FIELDS}
+        row |= {"scope": credential.scope.value, "hash": token.hash}
+        async with self.writing() as connection:
+            if not await self.insert_new(connection, tokens, [row]):
+                raise Conflict(f"there is, or was, a token {credential.name!r}: choose another name")
+
+    async def tokens(self) -> list[StoredToken]:
+        async with self.reading() as connection:
+            rows = (await connection.execute(select(tokens).order_by(tokens.c.name))).mappings()
+            return [_token_of(row) for row in rows]
+
+    async def rotate_token(self, name: str, hash: str, expires: float | None, now: float, overlap: float) -> Credential:
+        async with self.writing() as connection:
+            token = await _find(connection, name)
+            if token.credential.revoked is not None:
+                raise Conflict(f"the token {name!r} is revoked: create another one")
+            ends = [now + overlap, *([token.credential.expires] if token.credential.expires is not None else [])]
+            changed = {
+                "hash": hash,
+                "created": now,
+                "expires": expires,
+                "last_used": None,
+                "old_hash": token.hash,
+                "old_until": min(ends),
+                "old_used": token.credential.last_used,
+            }
+            await connection.execute(update(tokens).where(tokens.c.name == name).values(changed))
+            return (await _find(connection, name)).credential
+
+    async def revoke_token(self, name: str, now: float) -> Credential:
+        live = tokens.c.revoked.is_(None)
+        async with self.writing() as connection:
+            await connection.execute(update(tokens).where(tokens.c.name == name, live).values(revoked=now))
+            return (await _find(connection, name)).credential
+
+    async def note_token_use(self, hash: str, now: float) -> None:
+        async with self.writing() as connection:
+            await connection.execute(update(tokens).where(tokens.c.hash == hash).values(last_used=now))
+            await connection.execute(update(tokens).where(tokens.c.old_hash == hash).values(old_used=now))
+
+
+async def _find(connection: AsyncConnection, name: str) -> StoredToken:
+    """Raises NotFound."""
+    query = select(tokens).where(tokens.c.name == name).with_for_update()
+    row = (await connection.execute(query)).mappings().first()
+    if row is None:
+        raise NotFound(f"there is no token {name!r}")
+    return _token_of(row)
+
+
+def _token_of(row: RowMapping) -> StoredToken:
+    credential = Credential(**{name: row[name] for name in _FIELDS} | {"scope": Scope(row["scope"])})
+    return StoredToken(credential, row["hash"], row["old_hash"] or "", row["old_until"] or 0.0, row["old_used"])

@@ -1,0 +1,180 @@
+"""`token`: make, list, rotate and revoke the tokens that the service accepts, in its database."""
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from diagnoser.commands.terminal import AsJson, err, out, print_json, site
+from diagnoser.model.access import ANONYMOUS, TOKEN_PREFIX, Credential, Scope, StoredToken, hash_of
+from diagnoser.model.errors import BadInput, NotFound
+from diagnoser.ports import TokenStore
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
+RESERVED = frozenset({ANONYMOUS.name, "diagnoser", "recovery"})
+"""Names by which history means somebody else."""
+UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+token_cli = typer.Typer(no_args_is_help=True, help="Manage the tokens that the service accepts.")
+
+Answer = TypeVar("Answer")
+
+_Name = Annotated[str, typer.Argument(help="Name of the token: history shows it for whatever is done with it.")]
+
+
+@token_cli.command()
+def create(
+    name: _Name,
+    scope: Annotated[Scope, typer.Option(help="What it may do.")],
+    cluster: Annotated[str, typer.Option(help="The only cluster that it may change anything of.")] = "",
+    tenant: Annotated[
+        str, typer.Option(help="The only tenant whose plans and diagnoses it may decide about (scope operate).")
+    ] = "",
+    expires: Annotated[str, typer.Option(help="How long it is valid, such as 90d or 12h. Default: for ever.")] = "",
+) -> None:
+    """Make a token and print its secret, which is stored nowhere: only its hash is."""
+    if not NAME.fullmatch(name) or name in RESERVED:
+        raise BadInput(f"{name[:60]!r} cannot be the name of a token: letters, digits and . _ @ -, at most 100")
+    if tenant and scope is not Scope.OPERATE:
+        raise BadInput("--tenant bounds what a person decides: it goes with --scope operate")
+    now, secret = time.time(), new_secret()
+    until = now + seconds(expires) if expires else None
+    credential = Credential(name, scope, cluster, tenant, expires=until, created=now)
+
+    async def add(store: TokenStore) -> bool:
+        is_first = not await store.tokens()
+        await store.add_token(StoredToken(credential, hash_of(secret)))
+        return is_first
+
+    if _with_store(add):
+        err.print("This is the first token: from now on the service asks everybody for one.", highlight=False)
+    _print_secret(secret)
+
+
+@token_cli.command()
+def rotate(
+    name: _Name,
+    overlap: Annotated[str, typer.Option(help="How long the old secret stays valid, such as 24h.")] = "24h",
+    expires: Annotated[
+        str, typer.Option(help="How long the new secret is valid, such as 90d. Default: as long as the old one was.")
+    ] = "",
+) -> None:
+    """Give a token a new secret and print it. The old one stays valid for a while."""
+    now, secret, still = time.time(), new_secret(), seconds(overlap)
+
+    async def change(store: TokenStore) -> Credential:
+        before = next((token.credential for token in await store.tokens() if token.credential.name == name), None)
+        if before is None:
+            raise NotFound(f"there is no token {name!r}")
+        life = before.expires - before.created if before.expires is not None else None
+        until = now + seconds(expires) if expires else now + life if life is not None else None
+        return await store.rotate_token(name, hash_of(secret), until, now, still)
+
+    _with_store(change)
+    _print_secret(secret)
+
+
+@token_cli.command(name="list")
+def list_(as_json: AsJson = False) -> None:
+    """Show all tokens: what each may do, when it was last used, when it ends. Secrets are not shown."""
+    now = time.time()
+    tokens = _with_store(lambda store: store.tokens())
+    if as_json:
+        for token in tokens:
+            print_json(_fields(token, now))
+        return
+    table = Table(box=None, header_style="bold")
+    for column in ("name", "scope", "only for", "last used", "expires", "state"):
+        table.add_column(column, overflow="fold")
+    for token in tokens:
+        table.add_row(*map(Text, _row(token, now)))
+    out.print(table)
+
+
+@token_cli.command()
+def revoke(name: _Name) -> None:
+    """Make a token and its old secret stop working, within five seconds on every replica."""
+    now = time.time()
+    _with_store(lambda store: store.revoke_token(name, now))
+    out.print(f"{name} is revoked", highlight=False, markup=False)
+
+
+def new_secret() -> str:
+    return TOKEN_PREFIX + secrets.token_urlsafe(32)
+
+
+def seconds(span: str) -> float:
+    """Of a span such as 30m, 12h or 90d. Raises BadInput."""
+    if not re.fullmatch(r"[0-9]{1,6}[mhd]", span):
+        raise BadInput(f"{span[:20]!r} is no span of time: write 30m, 12h or 90d")
+    return int(span[:-1]) * UNITS[span[-1]]
+
+
+def _with_store(act: Callable[[TokenStore], Awaitable[Answer]]) -> Answer:
+    async def run() -> Answer:
+        from diagnoser.adapters.sql.store import open_store  # the other commands start without it
+
+        store = await open_store(site().database_url)
+        try:
+            return await act(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+def _print_secret(secret: str) -> None:
+    """Alone on standard output, so that a program can take it."""
+    err.print("Its secret, shown this once. Send it as 'Authorization: Bearer <secret>':", highlight=False)
+    out.print(secret, markup=False, highlight=False, soft_wrap=True)
+
+
+def _fields(token: StoredToken, now: float) -> dict[str, Any]:
+    credential = token.credential
+    is_rotated = token.old_until > now and credential.revoked is None
+    return {
+        "name": credential.name,
+        "scope": credential.scope.value,
+        "cluster": credential.cluster,
+        "tenant": credential.tenant,
+        "created": _iso(credential.created),
+        "last_used": _iso(credential.last_used),
+        "expires": _iso(credential.expires),
+        "revoked": _iso(credential.revoked),
+        "old_secret_valid_until": _iso(token.old_until) if is_rotated else None,
+        "old_secret_last_used": _iso(token.old_used) if is_rotated else None,
+        "state": _state(token, now),
+    }
+
+
+def _row(token: StoredToken, now: float) -> tuple[str, ...]:
+    credential = token.credential
+    bounds = [
+        f"{kind} {name}" for kind, name in (("cluster", credential.cluster), ("tenant", credential.tenant)) if name
+    ]
+    times = [_iso(moment) for moment in (credential.last_used, credential.expires)]
+    last_used, expires = (moment[:16].replace("T", " ") if moment else "never" for moment in times)
+    return credential.name, credential.scope, ", ".join(bounds), last_used, expires, _state(token, now)
+
+
+def _state(token: StoredToken, now: float) -> str:
+    if fault := token.fault(token.hash, now):
+        return fault.removeprefix("was ").removeprefix("has ")
+    if token.old_until <= now:
+        return "valid"
+    return f"valid; old secret until {_short(token.old_until)}, last used {_short(token.old_used)}"
+
+
+def _short(moment: float | None) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M") if moment is not None else "never"
+
+
+def _iso(moment: float | None) -> str | None:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if moment is not None else None

@@ -1,0 +1,123 @@
+"""Finds out who a request is from: the token's credential, and what a guesser of tokens gets to hear."""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from ipaddress import ip_address, ip_network
+
+from diagnoser.model.access import ANONYMOUS, Credential, StoredToken, Token, hash_of
+from diagnoser.model.errors import Denied, Throttled, Unavailable
+from diagnoser.ports import Clock, TokenStore
+
+FRESH_SECONDS = 5.0
+"""Age up to which a replica uses what it has read of the stored tokens: how long a revoked token may still pass."""
+USE_SECONDS = 60.0
+"""Seconds between two writes of the last use of a token, by each replica."""
+FAILURES = 10
+FAILURE_SECONDS = 60.0
+ADDRESSES = 10_000
+
+
+class FailureThrottle:
+    """Wrong tokens of each client: after ``FAILURES`` within ``FAILURE_SECONDS`` the client has to wait.
+
+    Remembers the ``ADDRESSES`` clients that failed last. An IPv6 client is its /64: it may choose the rest.
+    """
+
+    def __init__(self) -> None:
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def failed(self, address: str, now: float) -> None:
+        """Counts a wrong token. Raises Throttled, which counts nothing, so that the wait ends."""
+        failures = self._failures.setdefault(_network(address), deque(maxlen=FAILURES))
+        self._failures.move_to_end(_network(address))
+        if len(self._failures) > ADDRESSES:
+            self._failures.popitem(last=False)
+        if len(failures) == FAILURES and (wait := failures[0] + FAILURE_SECONDS - now) > 0:
+            raise Throttled("too many wrong tokens from this address: wait before the next try", wait)
+        failures.append(now)
+
+
+class Authenticator:
+    """Keeps the stored tokens in memory for ``FRESH_SECONDS``, so that neither a request nor a wrong token costs a read
+    of the database.
+
+    configured: tokens of the settings. required: refuse whoever has no token, even while there are none.
+    """
+
+    def __init__(self, store: TokenStore, configured: Sequence[Token], clock: Clock, *, required: bool = False) -> None:
+        self._store = store
+        self._clock = clock
+        self._required = required
+        self._configured = {hash_of(token.secret): token.credential for token in configured}
+        self._stored: dict[str, StoredToken] | None = None
+        self._read_at = 0.0
+        self._reading = asyncio.Lock()
+        self._use_noted: dict[str, float] = {}
+        self._throttle = FailureThrottle()
+
+    async def identify(self, secret: str, address: str) -> Credential:
+        """Whose secret this is. secret: "" where the request has none. address: of the client.
+
+        Raises Denied; Throttled when the address sent too many wrong ones, while a right one still passes; Unavailable
+        when the stored tokens could never be read.
+        """
+        digest = hash_of(secret)
+        if credential := self._configured.get(digest):
+            return credential
+        stored, now = await self._tokens(), self._clock()
+        if not (stored or self._configured or self._required):
+            return ANONYMOUS
+        if not secret:
+            raise Denied("This needs a token: send it as 'Authorization: Bearer <token>'.")
+        token = stored.get(digest)
+        if token is None:
+            self._throttle.failed(address, now)
+            raise Denied("The token is not known.")
+        if fault := token.fault(digest, now):
+            raise Denied(f"The token {token.credential.name!r} {fault}.")
+        await self._note_use(digest, now)
+        return token.credential
+
+    async def is_valid(self, caller: Credential) -> bool:
+        """Whether a request that goes on for long still has a right to."""
+        if caller in self._configured.values():
+            return True
+        stored, now = await self._tokens(), self._clock()
+        if caller is ANONYMOUS:
+            return not stored
+        mine = (token for token in stored.values() if token.credential.name == caller.name)
+        return any(not token.fault(token.hash, now) for token in mine)
+
+    async def _tokens(self) -> dict[str, StoredToken]:
+        """By the hash of each secret. What was read before is used while the database is away: nobody can revoke a
+        token then either."""
+        async with self._reading:
+            if self._stored is None or self._clock() - self._read_at >= FRESH_SECONDS:
+                try:
+                    self._stored = _by_hash(await self._store.tokens())
+                except Unavailable:
+                    if self._stored is None:
+                        raise
+                self._read_at = self._clock()
+            return self._stored
+
+    async def _note_use(self, hash: str, now: float) -> None:
+        if now - self._use_noted.get(hash, 0.0) < USE_SECONDS:
+            return
+        self._use_noted[hash] = now
+        with suppress(Unavailable):  # it is for people who look at tokens: no request fails for it
+            await self._store.note_token_use(hash, now)
+
+
+def _by_hash(tokens: Iterable[StoredToken]) -> dict[str, StoredToken]:
+    return {digest: token for token in tokens for digest in (token.hash, token.old_hash) if digest}
+
+
+def _network(address: str) -> str:
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    return address if found.version == 4 else str(ip_network((int(found), 64), strict=False))

@@ -119,6 +119,8 @@ class Executor(Generic[S]):
             spec = self.cluster.spec(claimed.plan, failure_type)
         except BadInput as error:
             return Done(False, str(error))
+        if refusal := unproven_nodes(claimed.plan):
+            return refusal
         execution = PlanExecution(claimed, spec, self.clock() + claimed.seconds)
         try:
             checks = spec.action is Action.CHECK_AND_RESUBMIT
@@ -281,6 +283,16 @@ class Executor(Generic[S]):
             {"command": run.command.line[:10_000], "exit_code": run.code, "output": run.output, "time": self.now()}
             for run in attempts
         ]
+
+
+def unproven_nodes(plan: Mapping[str, Any]) -> Done | None:
+    """The refusal of a plan that names a node without a proof against it; None when each has one."""
+    proven = {proof["node"] for proof in plan.get("proofs", ())}
+    unproven = [node for node in plan["nodes"] if node not in proven]
+    if not unproven:
+        return None
+    why = f"the plan has no proof that {', '.join(unproven)} is at fault; nothing was done"
+    return Done(False, why, refused="unproven")
 
 
 def foreign_nodes(job: str, nodes: Iterable[str], ran_on: Collection[str]) -> Done | None:

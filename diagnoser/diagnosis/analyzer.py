@@ -55,7 +55,9 @@ class LogAnalyzer:
             for line in node_logs.fault_lines(node, facts.node_logs.get(node, ()))
         )
         lines = node_logs.lines_near_failure(evidence, fault_lines, facts.failed)
-        return node_faults.apply_node_logs(alone, lines, facts, self.knowledge)
+        verdict = node_faults.apply_node_logs(alone, lines, facts, self.knowledge)
+        told = node_faults.scheduler_proofs(alone, evidence, facts, self.knowledge)
+        return replace(verdict, proofs=(*verdict.proofs, *told))
 
     def node_log(self, node: str, log: BinaryIO, near: float) -> bytes:
         """A node's own log from a file. near: a time close to the log's, for formats without a year."""

@@ -36,6 +36,8 @@ _PROOFS = 5
 """Most proofs kept for a node: one is enough."""
 _CITED = 20
 """Most symptoms and rejected candidates listed."""
+NODE_FAIL = "NODE_FAIL"
+"""The reason of an end that schedulers' agents give where the node is gone."""
 _TAKES_OUT = (None, Action.CORDON_AND_RESUBMIT)
 """What a rule may ask for whose fault proves that the node must go; None leaves it to the policy table."""
 _HEADER = re.compile(
@@ -209,6 +211,28 @@ def _follows(fault: NodeFault, cause: NodeFault, knowledge: RuleKnowledge) -> bo
     return fault.type is not cause.type and knowledge.node_faults.explains(cause.type, cause.node, seen)
 
 
+def scheduler_proofs(alone: Diagnosis, evidence: Evidence, facts: Facts, knowledge: RuleKnowledge) -> list[NodeProof]:
+    """What the scheduler itself told of this attempt against one of its nodes: a line of its own, or the reason of an
+    end. It proves only what explains the failure, as a node's own log does."""
+    failure = _failure(alone, facts, knowledge.engine)
+    own = tuple(replace(line, rank=-1) for line in evidence.lines if line.stream.provenance is Provenance.SCHEDULER)
+    found = [
+        _proof(node, own[candidate.line])
+        for candidate in _candidates(Evidence(lines=own), knowledge)
+        if candidate.maturity is Maturity.STABLE and _is_fault(candidate, knowledge)
+        if candidate.action in _TAKES_OUT and knowledge.node_faults.proves(candidate.type)
+        if (node := _own_name(candidate.node or "", facts.nodes))
+        if knowledge.node_faults.explains(candidate.type, node, failure)
+    ]
+    for event in facts.events:
+        node = _own_name(event.node, facts.nodes) if event.node else None
+        if node and event.provenance is Provenance.SCHEDULER and event.reason == NODE_FAIL:
+            found.append(
+                NodeProof(node, ProofKind.SCHEDULER, f"{event.kind}: {event.reason}", "event", time=event.time)
+            )
+    return found[:_PROOFS]
+
+
 def proofs(explaining: Sequence[NodeFault], knowledge: RuleKnowledge) -> tuple[NodeProof, ...]:
     """The faults that justify taking their node out, a few for each node, in order of time."""
     counts = Counter[str]()
@@ -216,7 +240,7 @@ def proofs(explaining: Sequence[NodeFault], knowledge: RuleKnowledge) -> tuple[N
     for fault in explaining:
         if _justifies(fault, knowledge) and counts[fault.node] < _PROOFS:
             counts[fault.node] += 1
-            found.append(_proof(fault))
+            found.append(_proof(fault.node, fault.line))
     return tuple(found)
 
 
@@ -227,10 +251,9 @@ def _justifies(fault: NodeFault, knowledge: RuleKnowledge) -> bool:
     return sure and knowledge.node_faults.proves(fault.type) and (not named or bool(_own_name(named, (fault.node,))))
 
 
-def _proof(fault: NodeFault) -> NodeProof:
-    line = fault.line
+def _proof(node: str, line: Line) -> NodeProof:
     kind = ProofKind.SCHEDULER if line.stream.provenance is Provenance.SCHEDULER else ProofKind.NODE_LOG
-    return NodeProof(fault.node, kind, line.text, line.stream.source, line.number, line.time)
+    return NodeProof(node, kind, line.text, line.stream.source, line.number, line.time)
 
 
 def _notes(faults: Sequence[NodeFault], remark: str) -> tuple[str, ...]:

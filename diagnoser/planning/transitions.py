@@ -25,7 +25,7 @@ from diagnoser.model.errors import Conflict
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.ports import ClaimTransition, DiagnosisRecord, PlanTransition
-from diagnoser.recovery import breaker, node_check, plan_states, trust
+from diagnoser.recovery import breaker, node_check, plan_states, retry_history, trust
 from diagnoser.recovery.node_query import NO_QUERIES, SITE_CHECK, Answer, NodeQueryTable
 from diagnoser.recovery.policy import Policy
 
@@ -251,16 +251,21 @@ class PlanCommands:
         judged = plan_states.with_note(judged, by=plan_states.DIAGNOSER, why=f"node check: {verdict.reason}", now=now)
         suspects = [node for node in check.suspects if node not in breaker.handled((node,), history, now, hours)]
         if not verdict.faulty and plan.reason == PlanReason.UNPROVEN and suspects:
-            return self._unproven(judged, suspects[0], now)
+            return self._unproven(judged, suspects[0], history, now)
         return self._within_breaker(judged, history, now)
 
-    def _unproven(self, plan: Plan, suspect: str, now: float) -> TransitionResult:
-        """Neither the node itself nor the pairs say that it is at fault: whether it goes is for a person to say."""
-        why = f"nothing proves that {suspect} is at fault, beside what the job printed"
+    def _unproven(self, plan: Plan, suspect: str, history: ClusterHistory, now: float) -> TransitionResult:
+        """Neither the node itself nor the pairs say that it is at fault: whether it goes is for a person to say, and
+        urgently where the job of somebody else suspected the same node."""
+        reason, why = PlanReason.UNPROVEN, f"nothing proves that {suspect} is at fault, beside what the job printed"
+        again = retry_history.suspected_by_others(replace(plan, suspects=(suspect,)), history.past, now)
+        if again:
+            jobs = ", ".join(sorted({past.job for past in again})[:5])
+            reason, why = PlanReason.SUSPECTED_AGAIN, f"urgent: {why}, but {jobs} of another tenant suspected it, too"
         waits = plan_states.with_state(
             replace(plan, nodes=(suspect,), lease=None),
             PlanState.WAITING,
-            PlanReason.UNPROVEN,
+            reason,
             by=plan_states.DIAGNOSER,
             why=why,
             now=now,

@@ -30,6 +30,7 @@ PLAN: dict[str, Any] = {
     "attempt": 1,
     "action": "cordon_and_resubmit",
     "nodes": ["n1"],
+    "proofs": [{"node": "n1", "kind": "node_log"}],
     "rollback": None,
     "steps": [],
     "diagnosis": "d1",
@@ -239,12 +240,17 @@ async def test_a_node_that_somebody_else_cordoned_is_left_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("fields", "options", "detail"),
     [
-        ({"nodes": ["n1", "n9"]}, {}, "the scheduler did not give n9"),
+        (
+            {"nodes": ["n1", "n9"], "proofs": [{"node": "n1"}, {"node": "n9"}]},
+            {},
+            "the scheduler did not give n9",
+        ),
+        ({"proofs": []}, {}, "no proof that n1"),
         ({"job": "elsewhere-7"}, {}, "no job of this cluster"),
         ({}, {"seconds": -1.0}, "expired"),
         ({}, {"dry": True}, f"dry run; the next command would be: cordon n1 '{CORDON[10:]}'"),
     ],
-    ids=["foreign node", "another cluster", "expired", "dry run"],
+    ids=["foreign node", "unproven node", "another cluster", "expired", "dry run"],
 )
 async def test_what_must_not_be_done_is_said_and_nothing_is_done(
     fields: dict[str, Any], options: dict[str, Any], detail: str

@@ -17,7 +17,7 @@ ENDS = ("reached", "not_reached")
 class Plans(Receiver):
     """plans: by id, in the order they are handed out; one that has not ended is handed out again to who asks anew.
 
-    said: (path, body) of every other request.
+    said: (path, body) of every other request. pairs: of a node check; without them it waits for a person at once.
     """
 
     def __init__(self) -> None:
@@ -25,6 +25,7 @@ class Plans(Receiver):
         self.plans: dict[str, dict[str, Any]] = {}
         self.said: list[tuple[str, Any]] = []
         self.held: set[str] = set()
+        self.pairs: list[list[str]] = []
         self.claims = 0
         self.lock = threading.Lock()
 
@@ -47,6 +48,8 @@ class Plans(Receiver):
                 return self._claimed()
             self.said.append((path, body))
             parts = path.split("/")
+            if parts[3] == "plans" and parts[-1] == "next" and self.pairs:
+                return 200, {"round": 1, "pairs": self.pairs, "timeout_seconds": 60.0}
             if parts[3] == "plans" and parts[-1] == "next":
                 self.plans[parts[4]]["state"] = "waiting"
                 return 409, {"detail": "the breaker is open"}

@@ -90,8 +90,8 @@ class ApiClient:
     ) -> dict[str, Any]:
         """What to do next. nodes: to be checked, empty for all of the job's. queries: this agent can ask nodes;
         site_check: it has a script of the site for it. A service that knows no queries is not told."""
-        able = {"queries": queries, "site_check": queries and site_check}
-        body = {"token": token, "nodes": list(nodes)} | {name: True for name, value in able.items() if value}
+        fields = {"nodes": list(nodes), "queries": queries, "site_check": queries and site_check}
+        body = {"token": token} | {name: value for name, value in fields.items() if value}
         return await self._json("POST", f"/plans/{plan}/check/next", json=body)
 
     async def checked(

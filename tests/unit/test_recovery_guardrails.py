@@ -29,7 +29,7 @@ from diagnoser.model.taxonomy import Action
 from diagnoser.recovery import breaker, guardrails
 from diagnoser.recovery.breaker import BreakerLimits
 from diagnoser.recovery.policy import Policy, in_mode, load
-from tests.proofs import proven
+from tests.proofs import node_log, proven
 
 NOW = 1_000_000.0
 R, S = PlanReason, PlanState
@@ -344,6 +344,8 @@ def decided(policy: Policy, failures: Sequence[Failure], fleet: int) -> dict[Fai
             fingerprint="f" if failure.again else f"f-{number}",
             progress=("step", 100.0 + number),
             suspects=nodes or ("n1",),
+            allocation=nodes,
+            proofs=node_log(*nodes),
         )
         ruling = guardrails.apply_guardrails(policy, made, history, now)
         settled = ruling.plan

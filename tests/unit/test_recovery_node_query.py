@@ -1,12 +1,15 @@
 """What suspected nodes are asked, and what their answers prove."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnoser.adapters.files import bundled, text
+from diagnoser.config.loader import site_node_queries
+from diagnoser.config.settings import Settings
 from diagnoser.model import QueryResult, QueryState
 from diagnoser.model.errors import RuleFaults
 from diagnoser.model.taxonomy import Category, FailureType, category_of
@@ -140,3 +143,15 @@ def test_a_bad_row_says_what_is_wrong(fields: dict[str, str], fault: str) -> Non
     with pytest.raises(RuleFaults, match=fault.replace("(", "\\(")) as raised:
         node_query.load("node_queries.yaml", ROW.format(**given))
     assert "node_queries.yaml:3" in str(raised.value)
+
+
+def test_a_site_may_have_a_table_of_its_own(tmp_path: Path) -> None:
+    """A folder of rules without one, made before there was any, goes on with the shipped table."""
+    site = Settings(rules_dir=tmp_path)
+    assert site_node_queries(site) == site_node_queries(Settings()) == TABLE
+    own = {"id": "counter", "line": "{pattern: '(?P<value>\\d+)', above: 0}", "good": "1", "bad": "0"}
+    (tmp_path / "node_queries.yaml").write_text(ROW.format(**own))
+    assert [query.id for query in site_node_queries(site).queries] == ["counter"]
+    (tmp_path / "node_queries.yaml").write_text(ROW.format(**own | {"bad": "3"}))
+    with pytest.raises(RuleFaults, match="proves a fault"):
+        site_node_queries(site)

@@ -132,7 +132,7 @@ async def test_the_page_shows_all_of_recovery(web: Web) -> None:
     for text in ("tripped: cordons need approval", "3 nodes would be taken out", "hgx-04", "HTTP 410"):
         assert text in page
     plan = (await web.client.get("/api/v1/plans/plan-j")).json()
-    verdict = (await web.client.get(f"/diagnoses/{plan['diagnosis']}j")).text
+    verdict = (await web.client.get(f"/diagnoses/{plan['diagnosis']}")).text
     assert "scontrol &lt;update&gt;" in verdict and "\x1b" not in verdict
     reset = await web.client.post("/recovery/breakers/default/reset", content=b"comment=ok", headers=SAME | FORM)
     retry = await web.client.post("/recovery/effects/letter/retry", headers=SAME)

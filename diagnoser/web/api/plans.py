@@ -328,7 +328,8 @@ async def _since(plan: Plan, services: AppDependencies) -> float:
     if attempt is None:
         return plan.created - LOOKBACK_SECONDS
     seen = attempt.fatal or attempt.ended or attempt.last_line or plan.created
-    return max(attempt.opened, seen - LOOKBACK_SECONDS)
+    begun = min([attempt.opened, *(event.time for event in attempt.events)])
+    return max(begun, seen - LOOKBACK_SECONDS)
 
 
 def _round(plan: Plan, services: AppDependencies) -> CheckRound:

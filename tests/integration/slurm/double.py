@@ -18,7 +18,8 @@ class Plans(Receiver):
     """plans: by id, in the order they are handed out; one that has not ended is handed out again to who asks anew.
 
     said: (path, body) of every other request. nodes: of each job. checks: whether a node check begins, of one round in
-    which every node is a group and passes; else the breaker is open.
+    which every node is a group and passes; pairs: of another one; without either the breaker is open, and the plan
+    waits for a person at once.
     """
 
     def __init__(self) -> None:
@@ -26,6 +27,7 @@ class Plans(Receiver):
         self.plans: dict[str, dict[str, Any]] = {}
         self.said: list[tuple[str, Any]] = []
         self.held: set[str] = set()
+        self.pairs: list[list[str]] = []
         self.claims = 0
         self.nodes: list[str] = []
         self.checks = False
@@ -38,7 +40,8 @@ class Plans(Receiver):
     def add(self, id: str, job: str, action: str = "cordon_and_resubmit", **fields: Any) -> None:
         plan = {"id": id, "job": job, "attempt": 1, "action": action, "nodes": [], "steps": [], "rollback": None}
         later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
-        self.plans[id] = {**plan, "expires": later, "diagnosis": "d1", "state": "sent", **fields}
+        proofs = [{"node": node, "kind": "node_log"} for node in fields.get("nodes", ())]
+        self.plans[id] = {**plan, "proofs": proofs, "expires": later, "diagnosis": "d1", "state": "sent", **fields}
 
     def free(self) -> None:
         """The leases have run out."""
@@ -52,8 +55,10 @@ class Plans(Receiver):
             parts = path.split("/")
             if parts[3] == "jobs":
                 return 200, {"id": parts[4], "nodes": self.nodes}
+            if parts[3] == "plans" and parts[-1] == "next" and self.pairs:
+                return 200, {"round": 1, "pairs": self.pairs, "timeout_seconds": 60.0}
             if parts[-1] == "next" and self.checks:
-                groups = [[node] for node in body["nodes"] or self.nodes]
+                groups = [[node] for node in body.get("nodes") or self.nodes]
                 return 200, {"round": 1, "pairs": groups, "timeout_seconds": 30.0}
             if parts[-1] == "results":
                 faulty = [node for result in body["results"] if not result["ok"] for node in result["nodes"]]

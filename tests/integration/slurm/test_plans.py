@@ -145,6 +145,7 @@ def test_an_agent_without_a_check_leaves_no_job_held(cluster: Cluster, tmp_path:
     """The job runs again, and the plan says that its nodes were not checked."""
     job = _failed_job(cluster)
     with plans() as found, _agent(cluster, tmp_path, found) as agent:
+        found.pairs = [["gpu-01"]]
         found.add("p5", f"slurm-{NAME}-{job}", "check_and_resubmit")
         agent.start()
         plan = ended(found, agent, "p5")

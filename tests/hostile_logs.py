@@ -1,6 +1,7 @@
 """Logs that a tenant forges to have somebody else's node taken out, made from the rules' own examples."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from diagnoser.config.loader import load_analyzer
@@ -26,6 +27,7 @@ DIALECTS = {
     "words": "rank 1 on node {node}: {}",
     "kubelet": "node/{node} kubelet: {}",
 }
+DIALECTS_EACH = 2
 NAMING = (
     "srun: error: Node failure on {node}",
     "slurmstepd: error: *** JOB 4711 ON {node} CANCELLED AT 2026-11-22T01:00:00 DUE TO NODE FAILURE ***",
@@ -55,22 +57,24 @@ class Forgery:
 
 
 def forgeries() -> Iterator[Forgery]:
-    """Each root rule about infrastructure with its own examples, as a foreign node's words in every dialect; and
-    sentences that name a node themselves."""
+    """Each root rule about infrastructure with its own examples, as a foreign node's words in some dialects, all of
+    them in turn; and sentences that name a node themselves."""
     ruleset = load_analyzer(Settings(_env_file=None)).knowledge.engine.ruleset
+    dialects = itertools.cycle(DIALECTS)
     for rule in ruleset.rules:
         if rule.role is Role.ROOT and category_of(rule.type) is Category.INFRASTRUCTURE:
-            yield from _of_rule(rule)
+            yield from _of_rule(rule, list(itertools.islice(dialects, DIALECTS_EACH)))
     for number, sentence in enumerate(NAMING):
         yield Forgery(f"naming-{number}", sentence.format(node=VICTIM))
 
 
-def _of_rule(rule: Rule) -> Iterator[Forgery]:
+def _of_rule(rule: Rule, dialects: Iterable[str]) -> Iterator[Forgery]:
     for number, example in enumerate(rule.examples.match):
         text = example.text if isinstance(example, Match) else example
         if isinstance(example, Match) and example.node:
             yield Forgery(f"{rule.id}-{number}-named", text.replace(example.node, VICTIM))
     first = rule.examples.match[0]
     line = first.text if isinstance(first, Match) else first
-    for name, form in DIALECTS.items():
+    for name in dialects:
+        form = DIALECTS[name]
         yield Forgery(f"{rule.id}-{name}", "\n".join(form.format(part, node=VICTIM) for part in line.splitlines()))

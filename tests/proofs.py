@@ -1,11 +1,13 @@
 """Plans whose nodes may be taken out."""
 
+import itertools
 from dataclasses import replace
 
 from diagnoser.model import NodeProof, Plan, ProofKind, TransitionResult
 from diagnoser.ports import RecoveryStore
 from diagnoser.recovery.plan_states import claim
 
+_NUMBERS = itertools.count()
 XID = "NVRM: Xid (PCI:0000:1b:00): 79, pid=4711, GPU has fallen off the bus."
 
 
@@ -21,7 +23,7 @@ def proven(plan: Plan, *others: str) -> Plan:
 
 async def take(store: RecoveryStore, executor: str, cluster: str, now: float, lease: float = 60.0) -> Plan | None:
     """The plan that this executor gets from the store, whatever speaks for it."""
-    token = f"{executor}-{now}"
+    token = f"{executor}-{now}-{next(_NUMBERS)}"
     result = await store.claim_plan(
         cluster,
         now,

@@ -1,4 +1,7 @@
-"""The whole loop on a real Slurm of four nodes, all on this machine: a job fails, its node is drained, it runs again.
+"""The whole loop on a real Slurm of four nodes, all on this machine.
+
+A job prints that its node is broken, and fails: the node stays, for the text of a job drains nothing. Then another
+one fails, and the node's own log says so, too: the node is drained, and the job runs elsewhere.
 
 make demo-slurm           keeps serving, so that the page can be looked at, until Ctrl-C
 make demo-slurm EXIT=1    ends after the loop
@@ -22,11 +25,13 @@ from tests.e2e.service import service
 from tests.integration.slurm import cluster as slurm
 
 NAME = "demo"
-TRAINING = """#!/bin/bash
-echo "launch ${SLURM_RESTART_COUNT:-0} on $SLURM_JOB_NODELIST"
+MCE = "mce: [Hardware Error]: Machine check events logged"
+TRAINING = f"""#!/bin/bash
+echo "launch ${{SLURM_RESTART_COUNT:-0}} on $SLURM_JOB_NODELIST"
 for step in $(seq 1 8); do echo "step $step loss 2.$((90 - step))"; sleep 0.3; done
-if [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then
-  echo "$SLURMD_NODENAME kernel: mce: [Hardware Error]: Machine check events logged"
+if [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ]; then
+  sleep 2
+  echo "$SLURMD_NODENAME kernel: {MCE}"
   echo "RuntimeError: CUDA error: uncorrectable ECC error encountered"
   exit 1
 fi
@@ -49,6 +54,7 @@ def main() -> None:
             tell(f"the service runs at {served.url}")
             agent = start_agent(cluster, served.url, Path(folder))
             try:
+                printed_only(cluster, client)
                 loop(cluster, client)
                 if not args.exit:
                     tell(f"look at {served.url} until Ctrl-C")
@@ -82,14 +88,40 @@ def start_agent(cluster: slurm.Cluster, url: str, folder: Path) -> subprocess.Po
     return agent
 
 
-def loop(cluster: slurm.Cluster, client: httpx.Client) -> None:
+def printed_only(cluster: slurm.Cluster, client: httpx.Client) -> None:
     job = cluster.submit(TRAINING, "--nodes=2", "--ntasks-per-node=1", "--job-name=llm-7b")
+    slurm.until(lambda: cluster.state(job)[0] == "FAILED", "the job fails")
+    tell(f"job {job} has [red]failed[/red], and has printed a kernel line about {node_of(cluster, job)}")
+    plan = wait_for(lambda: ended_plan(client, job))
+    missing = next(change["why"] for change in plan["history"] if "needs" in change["why"])
+    tell(f"[bold]no node is drained[/bold]: {missing}")
+    slurm.until(lambda: cluster.state(job)[0] == "COMPLETED", "the job is complete")
+    tell("it was launched again on the same nodes, and is complete")
+
+
+def node_of(cluster: slurm.Cluster, job: str) -> str:
+    """The node whose name the job's script prints."""
+    return cluster.run("scontrol", "show", "job", job).partition("BatchHost=")[2].split()[0]
+
+
+def output_of(cluster: slurm.Cluster, job: str) -> bytes:
+    path = Path(cluster.run("scontrol", "show", "job", job).partition("StdOut=")[2].split()[0])
+    return path.read_bytes() if path.exists() else b""
+
+
+def loop(cluster: slurm.Cluster, client: httpx.Client) -> None:
+    job = cluster.submit(TRAINING, "--nodes=2", "--ntasks-per-node=1", "--job-name=llm-13b")
     slurm.until(lambda: cluster.state(job)[0] == "RUNNING", "the job runs")
     tell(f"job {job} trains on {cluster.state(job)[1]}")
+    broken = node_of(cluster, job)
+    slurm.until(lambda: b"step 8" in output_of(cluster, job), "the job has trained")
+    query = {"source": "kernel", "cluster": NAME, "node": broken}
+    client.post("/api/v1/logs", params=query, content=MCE, headers={"content-type": "text/plain"}).raise_for_status()
+    tell(f"the kernel log of {broken} says: {MCE}")
     slurm.until(lambda: cluster.state(job)[0] == "FAILED", "the job fails")
     failed = time.monotonic()
     tell(f"job {job} has [red]failed[/red]")
-    plan = wait_for(lambda: ended_plan(client))
+    plan = wait_for(lambda: ended_plan(client, job))
     verdict = client.get(f"/api/v1/diagnoses/{plan['diagnosis']}").json()
     tell(f"[bold]{verdict['type']}[/bold] on {plan['nodes'][0]}: {verdict['root_cause']['text'][:70]}")
     for step in plan["steps"]:
@@ -108,8 +140,8 @@ def loop(cluster: slurm.Cluster, client: httpx.Client) -> None:
     )
 
 
-def ended_plan(client: httpx.Client) -> dict[str, Any] | None:
-    plans = client.get("/api/v1/plans").json()["items"]
+def ended_plan(client: httpx.Client, job: str) -> dict[str, Any] | None:
+    plans = client.get("/api/v1/plans", params={"job": f"slurm-{NAME}-{job}"}).json()["items"]
     return next((one for one in plans if one["state"] in ("reached", "not_reached")), None)
 
 

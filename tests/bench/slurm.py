@@ -15,7 +15,7 @@ from statistics import median
 from tests.integration.slurm import cluster as slurm
 from tests.integration.slurm.cluster import Cluster
 from tests.integration.slurm.conftest import NAME, Site, site
-from tests.integration.slurm.test_loop import BROKEN_NODE
+from tests.integration.slurm.test_loop import broken_node, report_node
 
 RUNS = 10
 LOOK_SECONDS = 0.05
@@ -32,7 +32,7 @@ def main() -> None:
             slurm.running(NAME, 5) as cluster,
             site(cluster, Path(folder), "--poll", "2", DIAGNOSER_EXIT_GRACE_SECONDS="1.0") as found,
         ):
-            until_drained, until_again = measure(cluster, found)
+            until_drained, until_again = measure(cluster, found, cluster.folder / "reported")
         drained.append(until_drained)
         again.append(until_again)
         print(f"run {number + 1}: plan to drained {until_drained:.2f} s, failed to running {until_again:.2f} s")  # noqa: T201
@@ -40,9 +40,10 @@ def main() -> None:
         print(f"{what}: median {median(seconds):.2f} s, worst {max(seconds):.2f} s of {runs}")  # noqa: T201
 
 
-def measure(cluster: Cluster, found: Site) -> tuple[float, float]:
+def measure(cluster: Cluster, found: Site, reported: Path) -> tuple[float, float]:
     """Seconds (from the stored plan to the drained node, from the job's end to its next launch)."""
-    job = cluster.submit(BROKEN_NODE, "--nodes=2", "--ntasks-per-node=1")
+    job = cluster.submit(broken_node(reported), "--nodes=2", "--ntasks-per-node=1")
+    report_node(found, job, reported)
     wait(lambda: cluster.state(job)[0] == "FAILED")
     failed = time.monotonic()
     wait(lambda: bool(found.plans(job)))

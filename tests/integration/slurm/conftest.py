@@ -49,6 +49,13 @@ class Site:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    def kernel_log(self, node: str, line: str) -> None:
+        """The node's own agent sends a line of its kernel log."""
+        query = {"source": "kernel", "cluster": NAME, "node": node}
+        headers = {"content-type": "text/plain"}
+        answer = self.client.post("/api/v1/logs", params=query, content=f"{line}\n", headers=headers)
+        assert answer.status_code == 204, answer.text
+
     def plans(self, job: str) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = self.get("/plans", job=f"slurm-{NAME}-{job}")["items"]
         return items

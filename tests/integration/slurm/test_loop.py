@@ -1,22 +1,31 @@
-"""The whole loop on a real Slurm: a job fails, its node is drained, the job runs again elsewhere."""
+"""The whole loop on a real Slurm: a job fails, its broken node is drained, the job runs again elsewhere.
+
+What the job alone says about a node drains none.
+"""
 
 from pathlib import Path
 
 import pytest
 
 from tests.integration.slurm.cluster import Cluster, until
-from tests.integration.slurm.conftest import NAME, site
+from tests.integration.slurm.conftest import NAME, Site, site
 
 pytestmark = pytest.mark.xdist_group("slurm")
 
-AGENT, PEOPLE = "agent-" + "a" * 16, "people-" + "p" * 16
+AGENT, NODES, PEOPLE = "agent-" + "a" * 16, "nodes-" + "n" * 16, "people-" + "p" * 16
+MCE = "mce: [Hardware Error]: Machine check events logged"
 
-BROKEN_NODE = """#!/bin/bash
-echo "launch ${SLURM_RESTART_COUNT:-0} on $SLURM_JOB_NODELIST"
+
+def broken_node(reported: Path) -> str:
+    """A job whose node breaks in its first launch, at the third step. It says so, and fails, once the file is there: the
+    node has reported by then.
+    """
+    return f"""#!/bin/bash
+echo "launch ${{SLURM_RESTART_COUNT:-0}} on $SLURM_JOB_NODELIST"
 for step in 1 2 3; do echo "step $step loss 2.$step"; done
-sleep 1.5
-if [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then
-  echo "$SLURMD_NODENAME kernel: mce: [Hardware Error]: Machine check events logged"
+if [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ]; then
+  until [ -e {reported} ]; do sleep 0.1; done
+  echo "$SLURMD_NODENAME kernel: {MCE}"
   echo "Traceback (most recent call last):"
   echo "  File \\"pretrain.py\\", line 91, in step"
   echo "RuntimeError: CUDA error: uncorrectable ECC error encountered"
@@ -27,20 +36,38 @@ echo "Training completed"
 """
 
 
+def report_node(found: Site, job: str, reported: Path) -> None:
+    """The node on which the job's script runs reports its fault once the service has the job's steps, then the job
+    fails."""
+    until(lambda: bool(found.cluster.state(job)[0] == "RUNNING" and steps_sent(found, job)), "the job trains")
+    host = found.cluster.run("squeue", "-h", "-j", job, "-o", "%B").strip()
+    found.kernel_log(host, MCE)
+    reported.touch()
+
+
+def steps_sent(found: Site, job: str) -> bool:
+    answer = found.client.get(f"/api/v1/jobs/slurm-{NAME}-{job}")
+    attempts = answer.json()["attempts"] if answer.status_code == 200 else []
+    return bool(attempts and attempts[0]["last_line"])
+
+
 def test_a_failed_job_runs_again_without_its_broken_node(cluster: Cluster, tmp_path: Path) -> None:
-    """The log is shipped, the diagnosis names the node, the node is drained for our reason, and the job completes.
+    """The node's own log proves the fault, the node is drained for our reason, and the job completes.
 
     The agent's token may carry out, and no more.
     """
-    tokens = f"agent:{AGENT},operate:{PEOPLE}"
+    tokens = f"agent:{AGENT},agent:{NODES},operate:{PEOPLE}"
     with site(cluster, tmp_path, variables={"DIAGNOSER_AGENT_TOKEN": AGENT}, DIAGNOSER_TOKENS=tokens) as found:
+        found.client.headers["authorization"] = f"Bearer {NODES}"
+        job = cluster.submit(broken_node(cluster.folder / "reported"), "--nodes=2", "--ntasks-per-node=1")
+        report_node(found, job, cluster.folder / "reported")
         found.client.headers["authorization"] = f"Bearer {PEOPLE}"
-        job = cluster.submit(BROKEN_NODE, "--nodes=2", "--ntasks-per-node=1")
         until(lambda: cluster.state(job)[0] == "FAILED", "the job has failed")
         until(lambda: cluster.state(job)[0] == "RUNNING", "the job runs again")
         plan = found.ended_plan(job)
         bad = plan["nodes"][0]
         assert (plan["state"], plan["action"]) == ("reached", "cordon_and_resubmit")
+        assert [(proof["node"], proof["kind"], proof["text"]) for proof in plan["proofs"]] == [(bad, "node_log", MCE)]
         state, reason = cluster.node(bad)
         assert state.startswith("drain")
         assert reason.startswith(f"diagnoser {plan['id']}: ")
@@ -57,3 +84,17 @@ def test_a_failed_job_runs_again_without_its_broken_node(cluster: Cluster, tmp_p
 
         both = [("failed", 8), ("completed", 8)]
         until(lambda: launches() == both, f"each launch is judged by its own lines: {launches()}")
+
+
+def test_the_job_s_word_alone_drains_no_node(cluster: Cluster, tmp_path: Path) -> None:
+    """The same job without the node's own log: it is launched again, its nodes stay in service, and the plan says what
+    proof is missing."""
+    with site(cluster, tmp_path) as found:
+        (cluster.folder / "reported").touch()
+        job = cluster.submit(broken_node(cluster.folder / "reported"), "--nodes=2", "--ntasks-per-node=1")
+        until(lambda: cluster.state(job)[0] == "FAILED", "the job has failed")
+        plan = found.ended_plan(job)
+        assert (plan["action"], plan["nodes"], plan["drained"]) == ("check_and_resubmit", [], [])
+        assert any("needs the node's own log or a node check" in change["why"] for change in plan["history"])
+        until(lambda: cluster.state(job)[0] == "COMPLETED", "the job is complete")
+        assert [node for node in cluster.nodes if cluster.node(node)[0].startswith("drain")] == []

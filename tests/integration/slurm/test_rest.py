@@ -10,7 +10,7 @@ from tests.integration.slurm import cluster as slurm
 from tests.integration.slurm.cluster import Cluster, until
 from tests.integration.slurm.conftest import NAME, site, slurm_agent
 from tests.integration.slurm.double import plans
-from tests.integration.slurm.test_loop import BROKEN_NODE
+from tests.integration.slurm.test_loop import broken_node, report_node
 
 pytestmark = pytest.mark.xdist_group("slurm")
 
@@ -39,7 +39,8 @@ def test_the_loop_runs_over_rest(cluster: Cluster, tmp_path: Path) -> None:
     """Jobs, their logs and ends, and the nodes are seen over REST; the plan is carried out, and the job completes."""
     rest = f"http://127.0.0.1:{cluster.rest}"
     with site(cluster, tmp_path, "--rest", rest, variables=without_listings(tmp_path, cluster)) as found:
-        job = cluster.submit(BROKEN_NODE, "--nodes=2", "--ntasks-per-node=1")
+        job = cluster.submit(broken_node(cluster.folder / "reported"), "--nodes=2", "--ntasks-per-node=1")
+        report_node(found, job, cluster.folder / "reported")
         plan = found.ended_plan(job)
         assert (plan["state"], plan["action"]) == ("reached", "cordon_and_resubmit"), plan
         assert cluster.node(plan["nodes"][0])[1].startswith(f"diagnoser {plan['id']}: ")

@@ -40,8 +40,7 @@ T = TypeVar("T")
 @dataclass(slots=True)
 class PlanExecution:
     """One plan while it is carried out. deadline: on the clock, when the plan expires. drained: its nodes that are out
-    for its reason. reports: whether the plan is still ours to report about. ran_on: nodes on which the job was seen,
-    read before anything is changed."""
+    for its reason. reports: whether the plan is still ours to report about. ran_on: nodes on which the job was seen."""
 
     claimed: ClaimedPlan
     spec: PlanSpec
@@ -143,18 +142,21 @@ class Executor(Generic[S]):
             return held
         try:
             faulty, outcome, finished = await self._check(execution, held.nodes)
-            execution.spec = replace(execution.spec, nodes=faulty)
+            refusal = foreign_nodes(execution.spec.job, faulty, execution.ran_on)
+            execution.spec = replace(execution.spec, nodes=() if refusal else faulty)
             end = await self._relaunch(execution)
         finally:
             await self.cluster.free(execution.spec)
+        if refusal:
+            return replace(
+                refusal, detail=f"{refusal.detail} but to launch it again: {end.detail}", requeued=end.requeued
+            )
         return Done(end.reached and finished, f"{outcome}; {end.detail}", end.requeued)
 
     async def _relaunch(self, execution: PlanExecution) -> Done:
         """Cordons the plan's nodes, then launches the job again. The third gate before a node goes stands here."""
 
         def decide(execution: PlanExecution, nodes: Mapping[str, NodeRecord], state: S) -> NextStep:
-            if execution.spec.nodes and not execution.ran_on:
-                execution.ran_on = frozenset(state.nodes) | self._seen(execution.spec.job)
             still_in = [node for node in execution.spec.nodes if node not in execution.drained]
             if refusal := foreign_nodes(execution.spec.job, still_in, execution.ran_on):
                 return refusal
@@ -178,6 +180,7 @@ class Executor(Generic[S]):
             nodes, state = await self._observe(execution.spec, progress + limit)
             limit = HELD_PATIENCE_SECONDS if state.held else PATIENCE_SECONDS
             execution.drained = _drained(execution.spec, nodes)
+            execution.ran_on |= frozenset(state.nodes) | self._seen(execution.spec.job)
             step = decide(execution, nodes, state)
             if isinstance(step, Done | Held):
                 return step

@@ -75,9 +75,18 @@ def apply_node_logs(alone: Diagnosis, lines: Sequence[Line], facts: Facts, knowl
     for fault in faults:
         explains = knowledge.node_faults.explains(fault.type, fault.node, failure)
         (explaining if explains else others).append(fault)
-    found = _verdict(alone, explaining, facts, knowledge) if explaining else alone
-    notes = (*found.notes, *_notes(explaining, "joined"), *_notes(others, "seen, and not taken for the cause"))
+    confirmed = _confirms(explaining, alone)
+    found = alone if confirmed or not explaining else _verdict(alone, explaining, facts, knowledge)
+    remark = "confirmed by" if confirmed else "joined"
+    notes = (*found.notes, *_notes(explaining, remark), *_notes(others, "seen, and not taken for the cause"))
     return replace(found, notes=notes, proofs=proofs(explaining, knowledge))
+
+
+def _confirms(explaining: Sequence[NodeFault], alone: Diagnosis) -> bool:
+    """Whether the nodes' logs say just what the job's log says, of the same node: it also knows the rank."""
+    suspect = alone.nodes[0].node if alone.nodes else ""
+    same_node = all(_own_name(suspect, (fault.node,)) for fault in explaining)
+    return same_node and any(fault.type is alone.type for fault in explaining)
 
 
 def _failure(alone: Diagnosis, facts: Facts, engine: Engine) -> Failure:

@@ -115,6 +115,14 @@ def send(client: httpx.Client, lines: list[bytes], start: int, stop: int, **quer
     return answer
 
 
+def node_fault(client: httpx.Client, node: str, cluster: str = "") -> None:
+    """The node's own log says that a GPU has uncorrectable memory errors."""
+    line = "NVRM: Xid (PCI:0000:1b:00): 95, pid=4711, name=python, Uncontained: FBHUB. RST: Yes, D-RST: No\n"
+    query = {"source": "kernel", "node": node, "cluster": cluster} if cluster else {"source": "kernel", "node": node}
+    answer = client.post("/api/v1/logs", params=query, content=line, headers={"content-type": "text/plain"})
+    assert answer.status_code == 204, answer.text
+
+
 def diagnosis_of(client: httpx.Client, job: str = "j", lines: int = 1) -> dict[str, Any]:
     """The current diagnosis once there is one that saw ``lines`` lines: a slow machine may give earlier ones before."""
 

@@ -8,7 +8,7 @@ import httpx
 import orjson
 import pytest
 
-from tests.e2e.service import DEMO_LOG, SECRET, diagnosis_of, receiver, send, service, until, verified
+from tests.e2e.service import DEMO_LOG, SECRET, diagnosis_of, node_fault, receiver, send, service, until, verified
 
 LINES = DEMO_LOG.read_bytes().splitlines(keepends=True)
 REGISTRATION = {"id": "j", "nodes": ["gpu-011", "gpu-014", "gpu-017", "gpu-023"], "framework": "Megatron-LM"}
@@ -24,7 +24,8 @@ def end(client: httpx.Client, job: str = "j") -> None:
 
 
 def test_a_failed_run_is_diagnosed_told_and_shown(tmp_path: Path) -> None:
-    """Batches, exit event, diagnosis, a webhook that survives two refusals and verifies, an alert, and the page."""
+    """Batches, the node's own log, exit event, diagnosis, a webhook that survives two refusals and verifies, an alert,
+    and the page."""
     with receiver(refuse=2) as hook, receiver() as chat:
         settings = {
             "DIAGNOSER_WEBHOOK_URL": hook.url,
@@ -38,6 +39,7 @@ def test_a_failed_run_is_diagnosed_told_and_shown(tmp_path: Path) -> None:
             client.post("/api/v1/jobs", json=REGISTRATION).raise_for_status()
             for start in range(0, len(LINES), 50):
                 send(client, LINES, start, start + 50)
+            node_fault(client, "gpu-017")
             end(client)
             found = diagnosis_of(client, lines=len(LINES))
             plan = until(lambda: verified(hook)[2:], "the recovery webhook")[0]

@@ -8,7 +8,18 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.service import DEMO_LOG, SECRET, Service, diagnosis_of, receiver, send, service, until, verified
+from tests.e2e.service import (
+    DEMO_LOG,
+    SECRET,
+    Service,
+    diagnosis_of,
+    node_fault,
+    receiver,
+    send,
+    service,
+    until,
+    verified,
+)
 from tests.integration.model_server import NEVER, ModelServer, Reply, model_server
 from tests.integration.scripted import answer, obeys, question
 from tests.receiver import Receiver
@@ -145,7 +156,9 @@ def hung(folder: Path, deadline: str) -> Iterator[tuple[httpx.Client, ModelServe
         }
         with service(folder, **changes, **settings(server.url)) as running:
             client = running.start()
+            client.post("/api/v1/jobs", json={"id": "j", "nodes": ["gpu-017"]}).raise_for_status()
             send(client, DEMO, 0, len(DEMO))
+            node_fault(client, "gpu-017")
             client.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 1}).raise_for_status()
             yield client, server, hook
 

@@ -6,7 +6,18 @@ from pathlib import Path
 import pytest
 
 from tests.contract import postgres, redis_server
-from tests.e2e.service import DEMO_LOG, SECRET, diagnosis_of, free_port, receiver, send, service, until, verified
+from tests.e2e.service import (
+    DEMO_LOG,
+    SECRET,
+    diagnosis_of,
+    free_port,
+    node_fault,
+    receiver,
+    send,
+    service,
+    until,
+    verified,
+)
 
 LINES = DEMO_LOG.read_bytes().splitlines(keepends=True)
 
@@ -43,11 +54,13 @@ def test_a_log_dealt_over_two_replicas_gives_one_verdict_and_one_webhook(tmp_pat
         }
         with service(left, **settings) as first, service(right, **settings) as second:
             one, two = first.start(), second.start()
+            one.post("/api/v1/jobs", json={"id": "j", "nodes": ["gpu-011", "gpu-017"]}).raise_for_status()
             for start in range(0, 200, 20):
                 send(one if start % 40 else two, LINES, start, start + 20)
             send(two, LINES, 180, 220)
             first.kill()
             send(two, LINES, 200, len(LINES))
+            node_fault(two, "gpu-017")
             two.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 1}).raise_for_status()
             found = diagnosis_of(two, lines=len(LINES))
             until(lambda: hook.requests, "the recovery webhook")

@@ -89,7 +89,7 @@ class KubernetesCluster(KubernetesNodes):
         launch = await self.launch_of(parsing.workload(ref.kind, manifest)) if manifest else 0
         pods = self.cache.by_workload().get(ref.key, ())
         alive = tuple(pod for pod in pods if not pod.gone and not pod.over)
-        nodes = tuple(sorted({pod.node for pod in pods if pod.node}))
+        nodes = tuple(sorted({*reconcile.stored_nodes(stored), *(pod.node for pod in pods if pod.node)}))
         return WorkloadState(ref, manifest, launch, stored, alive, self.by, nodes)
 
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:

@@ -15,6 +15,8 @@ REASON = DOMAIN + "reason"
 BY = DOMAIN + "by"
 FROM = DOMAIN + "from"
 """Annotation of a stored copy: uid of the object that it was made of."""
+NODES = DOMAIN + "nodes"
+"""Annotation of a stored copy: the nodes on which the object's pods were when it was made."""
 RANK = DOMAIN + "rank"
 EXCLUDED = DOMAIN + "excluded-nodes"
 MANAGED = {"app.kubernetes.io/managed-by": "diagnoser"}

@@ -25,6 +25,10 @@ BUSY = frozenset({409, 429})
 """Answers after which another look tells what to do: the object has changed, or a disruption budget says not yet."""
 
 
+NODES_LENGTH = 100_000
+"""All annotations of an object together may have 256 KiB."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadState:
     """manifest: None when the object is gone. launch: number of its present launch. by: who carries the plan out.
@@ -50,6 +54,11 @@ class WorkloadState:
 
 def request(method: str, path: str, body: Object | None = None, note: str = "") -> Command:
     return Command((method, path), body, note)
+
+
+def stored_nodes(stored: Object | None) -> tuple[str, ...]:
+    """Where the pods of a workload were that is only a copy now."""
+    return tuple(_annotations(stored).get(names.NODES, "").split()) if stored else ()
 
 
 def copy_name(spec: PlanSpec) -> str:
@@ -115,6 +124,7 @@ def _make_room(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> Next
     ref, meta, name = state.ref, state.manifest["metadata"], copy_name(spec)
     if state.stored is None:
         marks = {names.PLAN: spec.id, names.BY: state.by, names.FROM: meta["uid"], names.ATTEMPT: str(state.launch)}
+        marks[names.NODES] = " ".join(state.nodes)[:NODES_LENGTH]
         copied = {COPY_KEY: orjson.dumps(restart.cleaned(ref.kind, state.manifest)).decode()}
         about = {"name": name, "namespace": ref.namespace, "annotations": marks, "labels": dict(names.MANAGED)}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": copied}

@@ -130,12 +130,23 @@ CUSTOM = {
 }
 
 
+OWNER: dict[str, dict[str, Any]] = {
+    "jobset": {"labels": {"jobset.sigs.k8s.io/jobset-name": "llama"}},
+    "pytorchjob": {"ownerReferences": [{"kind": "PyTorchJob", "name": "llama", "uid": "u1"}]},
+    "rayjob": {"labels": {"ray.io/cluster": "llama-ray"}},
+}
+"""How a pod says whose it is."""
+
+
 @pytest.mark.parametrize("word", CUSTOM)
 def test_custom_workloads_are_made_anew_as_well(server: Server, service: Plans, agent: Agent, word: str) -> None:
     """JobSet, PyTorchJob and RayJob: the object that is written keeps all of its pods off the node."""
     spec = json.loads(json.dumps(CUSTOM[word]))
     meta = {"name": "llama", "namespace": "train", "finalizers": ["theirs/stays"]}
-    server.state.put(f"{word}s", {"kind": word, "metadata": meta, "spec": spec, "status": {"old": True}})
+    status = {"old": True, "rayClusterName": "llama-ray"}
+    server.state.put(f"{word}s", {"kind": word, "metadata": meta, "spec": spec, "status": status})
+    pod = {"name": "llama-0", "namespace": "train", "uid": "p1", **OWNER[word]}
+    server.state.put("pods", {"metadata": pod, "spec": {"nodeName": "gpu-01"}, "status": {"phase": "Running"}})
     service.add("p1", f"k8s:lab:{word}:train:llama", nodes=["gpu-01"])
     agent.start()
     assert ended(service, agent, "p1")["state"] == "reached"

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.e2e.service import node_fault, until
 from tests.e2e.service import service as running_service
-from tests.e2e.service import until
 from tests.integration.agent_process import Agent
 from tests.integration.kubernetes.conftest import agent_of, job, launched
 from tests.integration.kubernetes.double import Server
@@ -67,6 +67,7 @@ def test_a_failed_job_runs_again_without_its_broken_node(server: Server, site: t
     server.state.logs[second["metadata"]["name"]] += _stamped(
         ["Traceback (most recent call last):", "  File x.py", ECC]
     )
+    node_fault(client, "gpu-02", "lab")
     server.state.fail(second["metadata"]["name"])
     plan = until(lambda: client.get("/api/v1/plans", params={"state": "reached"}).json()["items"], "a plan is reached")[
         0

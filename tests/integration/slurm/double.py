@@ -53,7 +53,7 @@ class Plans(Receiver):
                 return self._claimed()
             self.said.append((path, body))
             parts = path.split("/")
-            if parts[3] == "jobs":
+            if parts[3] == "jobs" and len(parts) == 5:
                 return 200, {"id": parts[4], "nodes": self.nodes}
             if parts[3] == "plans" and parts[-1] == "next" and self.pairs:
                 return 200, {"round": 1, "pairs": self.pairs, "timeout_seconds": 60.0}

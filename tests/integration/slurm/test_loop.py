@@ -17,8 +17,8 @@ MCE = "mce: [Hardware Error]: Machine check events logged"
 
 
 def broken_node(reported: Path) -> str:
-    """A job whose node breaks in its first launch, at the third step. It says so, and fails, once the file is there: the
-    node has reported by then.
+    """A job whose node breaks in its first launch, at the third step. It says so, and fails, once the file is there: by
+    then the node has reported.
     """
     return f"""#!/bin/bash
 echo "launch ${{SLURM_RESTART_COUNT:-0}} on $SLURM_JOB_NODELIST"

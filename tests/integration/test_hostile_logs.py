@@ -7,12 +7,17 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
 from diagnoser.app import running
 from diagnoser.config.settings import Settings
 from tests.hostile_logs import OWN, VICTIM, Forgery, forgeries
 
 FORGERIES = tuple(forgeries())
+SHIPPER = "shipper-" + "s" * 16
+"""A token that may send the lines of jobs, and no more: what a job's own shipper has."""
+AGENT = "agent-" + "a" * 16
+SHIPS = {"authorization": f"Bearer {SHIPPER}", "content-type": "text/plain"}
 RANK_MAP = {"0": OWN[0], "1": OWN[1]}
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus."
 
@@ -24,24 +29,24 @@ async def service(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
         _env_file=None,
         database_url=f"sqlite:///{tmp_path / 'hostile.db'}",
         recovery_mode="act",
+        tokens=SecretStr(f"ingest:{SHIPPER},agent:{AGENT},read:{'r' * 16}"),
         exit_grace_seconds=0.05,
         exit_grace_after_fatal_seconds=0.05,
     )
     async with running(settings, asyncio.Event()) as app:
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(
-            transport=transport, base_url="http://127.0.0.1:8000/api/v1", timeout=60
-        ) as client:
+        address, headers = "http://127.0.0.1:8000/api/v1", {"authorization": f"Bearer {AGENT}"}
+        async with httpx.AsyncClient(transport=transport, base_url=address, timeout=60, headers=headers) as client:
             yield client
 
 
 async def fail(client: httpx.AsyncClient, job: str, text: str, *, rank_map: bool = False) -> None:
     """A job on its own two nodes prints this and fails."""
-    registration: dict[str, Any] = {"id": job, "cluster": "lab", "nodes": OWN}
+    registration: dict[str, Any] = {"id": job, "cluster": "lab", "tenant": job, "nodes": OWN}
     registration["rank_nodes"] = RANK_MAP if rank_map else {}
     await checked(client.post("/jobs", json=registration))
     body = f"step 1 loss 11.2\nstep 2 loss 10.9\n{text}\n"
-    await checked(client.post("/logs", params={"job": job}, content=body, headers={"content-type": "text/plain"}))
+    await checked(client.post("/logs", params={"job": job}, content=body, headers=SHIPS))
     await checked(client.post(f"/jobs/{job}/events", json={"kind": "exit", "code": 1}))
 
 
@@ -93,7 +98,7 @@ async def test_no_forged_line_takes_a_node_out(service: httpx.AsyncClient, rank_
     plans = await pages(service, "/plans", "after")
     assert touching(plans, lambda plan: not set(plan["nodes"]) <= set(OWN)) == []
     assert touching(plans, lambda plan: plan["action"] == "cordon_and_resubmit") == []
-    assert touching(await claims(service), lambda plan: bool(plan["nodes"])) == []
+    assert touching_nodes(await claims(service)) == []
     breakers = (await checked(service.get("/breakers"))).json()
     assert [breaker for breaker in breakers if breaker["tripped"]] == []
 
@@ -125,4 +130,33 @@ async def test_a_foreign_nodes_own_log_takes_nothing_out(service: httpx.AsyncCli
     (verdict,) = await verdicts(service, 1)
     told = [verdict["root_cause"], *verdict["evidence"], *verdict["symptoms"]]
     assert [line["text"] for line in told if line["provenance"] != "job"] == []
-    assert touching(await claims(service), lambda plan: bool(plan["nodes"])) == []
+    assert touching_nodes(await claims(service)) == []
+
+
+@pytest.mark.parametrize("source", ["kernel", "syslog", "scheduler", "scontrol", "kubernetes", "flight_recorder"])
+async def test_the_name_of_a_source_makes_no_line_the_nodes(service: httpx.AsyncClient, source: str) -> None:
+    """A job's shipper calls its stream a kernel log of the job's own node, under the job and beside it: the first stays
+    the job's word, the second is refused. Neither takes the node out."""
+    query = {"job": "liar", "source": source, "node": OWN[1]}
+    await checked(service.post("/logs", params=query, content=f"{XID}\n", headers=SHIPS))
+    refused = await service.post("/logs", params={"source": source, "node": OWN[1]}, content=XID, headers=SHIPS)
+    assert refused.status_code in (400, 403)
+    await fail(service, "liar", "RuntimeError: CUDA error: unspecified launch failure")
+    (verdict,) = await verdicts(service, 1)
+    assert {line["provenance"] for line in (verdict["root_cause"], *verdict["evidence"])} == {"job"}
+    assert touching_nodes(await claims(service)) == []
+
+
+async def test_what_a_shipper_may_not_do(service: httpx.AsyncClient) -> None:
+    """It neither registers nodes, nor reports events of nodes, nor claims plans."""
+    headers = {"authorization": f"Bearer {SHIPPER}"}
+    for path, body in (
+        ("/jobs", {"id": "liar", "nodes": [VICTIM]}),
+        (f"/nodes/{VICTIM}/events", {"kind": "down", "by": "person"}),
+        ("/plans/claim", {"executor": "x"}),
+    ):
+        assert (await service.post(path, json=body, headers=headers)).status_code == 403
+
+
+def touching_nodes(plans: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [plan for plan in plans if plan["nodes"]]

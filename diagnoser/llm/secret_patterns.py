@@ -70,6 +70,7 @@ _TOKENS = (
     r"SG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,}",  # SendGrid
     r"do[opr]_v1_[0-9a-f]{40,}",  # DigitalOcean
     r"hf_[A-Za-z0-9]{20,}",
+    r"dgn_[A-Za-z0-9_-]{43}",  # ours
     r"api_org_[A-Za-z0-9]{20,}",  # organisations at Hugging Face
     r"wandb_v1_[A-Za-z0-9_-]{20,}",
     r"local-[0-9a-f]{40}",  # W&B on a server of one's own

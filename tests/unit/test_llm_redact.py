@@ -43,6 +43,7 @@ TOKENS = {
     "Vault": ("hvs.", URL64, 24),
     "DigitalOcean": ("dop_v1_", HEX, 64),
     "Hugging Face": ("hf_", ALNUM, 34),
+    "our own": ("dgn_", URL64, 43),
     "W&B": ("wandb_v1_", ALNUM, 60),
     "NVIDIA": ("nvapi-", URL64, 64),
     "JSON web token": ("eyJ", URL64, 200),

@@ -110,7 +110,7 @@ def output_of(cluster: slurm.Cluster, job: str) -> bytes:
 
 
 def loop(cluster: slurm.Cluster, client: httpx.Client) -> None:
-    job = cluster.submit(TRAINING, "--nodes=2", "--ntasks-per-node=1", "--job-name=llm-13b")
+    job = cluster.submit(TRAINING, "--nodes=2", "--ntasks-per-node=1", "--job-name=vision-2b")
     slurm.until(lambda: cluster.state(job)[0] == "RUNNING", "the job runs")
     tell(f"job {job} trains on {cluster.state(job)[1]}")
     broken = node_of(cluster, job)

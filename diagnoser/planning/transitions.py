@@ -165,7 +165,7 @@ class PlanCommands:
                 )
                 plan = replace(begun, check=self._begin_check(plan, request))
             elif not request.queries:
-                plan = replace(plan, check=node_check.skip_queries(plan.check))
+                return self._checked(plan, node_check.skip_queries(plan.check), history, now)
             return TransitionResult(plan)
 
         return transition
@@ -197,11 +197,7 @@ class PlanCommands:
             check = node_check.record_answers(plan.check, [self._judged(plan.check, answer) for answer in answers])
             if not answers and not results:
                 check = node_check.skip_queries(check)  # it was to ask, and has nothing to say
-            check = node_check.record(check, round, results)
-            after = replace(plan, check=check)
-            if check.verdict is None or plan.check.verdict is not None:
-                return TransitionResult(after)
-            return self._with_verdict(after, check, history, now)
+            return self._checked(plan, node_check.record(check, round, results), history, now)
 
         return transition
 
@@ -237,6 +233,13 @@ class PlanCommands:
         plan_states.prove(plan, token)
         return plan_states.progress(plan, (), drained=(), requeued="", until=now + self.lease)
 
+    def _checked(self, plan: Plan, check: NodeCheck, history: ClusterHistory, now: float) -> TransitionResult:
+        """The plan with its check gone on; what follows from a verdict follows once."""
+        after, before = replace(plan, check=check), plan.check
+        if check.verdict is None or (before is not None and before.verdict is not None):
+            return TransitionResult(after)
+        return self._with_verdict(after, check, history, now)
+
     def _with_verdict(self, plan: Plan, check: NodeCheck, history: ClusterHistory, now: float) -> TransitionResult:
         """The faulty nodes become the plan's, less those that a person handles; the breaker may demand approval."""
         assert check.verdict is not None, "the caller has checked"
@@ -250,7 +253,7 @@ class PlanCommands:
         judged = replace(plan, nodes=verdict.faulty, proofs=proofs, check=replace(check, verdict=verdict))
         judged = plan_states.with_note(judged, by=plan_states.DIAGNOSER, why=f"node check: {verdict.reason}", now=now)
         suspects = [node for node in check.suspects if node not in breaker.handled((node,), history, now, hours)]
-        if not verdict.faulty and plan.reason == PlanReason.UNPROVEN and suspects:
+        if not check.verdict.faulty and plan.reason == PlanReason.UNPROVEN and suspects:
             return self._unproven(judged, suspects[0], history, now)
         return self._within_breaker(judged, history, now)
 

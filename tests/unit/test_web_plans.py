@@ -435,6 +435,19 @@ async def test_an_executor_that_cannot_ask_gets_the_pairs(web: Web) -> None:
     assert {query["state"] for query in plan["queries"]} == {"not_available"}
 
 
+async def test_an_answer_outlives_the_executor_that_got_it(web: Web, clock: Clock) -> None:
+    """It dies with one query open, and the next one cannot ask: what the node has said is the verdict all the same."""
+    token, _ = await ask_plan(web)
+    body = {"token": token, "round": 1, "answers": [reply("n4", "gpu_ecc", "1, 00000000:0F:00.0, 3")]}
+    assert (await post(web, "/plans/plan-j/check/results", body)).json()["queries"]
+    clock.now += LEASE_SECONDS + 1
+    again = await claim(web, "slurm-2")
+    decided = (await post(web, "/plans/plan-j/check/next", {"token": again["token"]})).json()
+    assert decided["verdict"]["faulty"] == ["n4"]
+    plan = (await web.client.get(f"{API}/plans/plan-j")).json()
+    assert (plan["nodes"], [proof["source"] for proof in plan["proofs"]]) == (["n4"], ["gpu_ecc"])
+
+
 async def test_an_executor_with_nothing_to_say_gets_the_pairs(web: Web) -> None:
     """A report without answers does not lead round in a circle."""
     token, _ = await ask_plan(web)

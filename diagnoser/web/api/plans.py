@@ -270,9 +270,8 @@ async def check_next(id: PlanId, body: CheckBody, services: Provided, caller: Ca
         queries=body.queries,
         site_check=body.site_check,
     )
-    return _round(
-        await services.plans.change(id, now, services.plans.commands.check_next(body.token, request, now)), services
-    )
+    rule = services.plans.commands.check_next(body.token, request, now)
+    return _round(await services.plans.change(id, now, rule, alone=False), services)
 
 
 @router.post(

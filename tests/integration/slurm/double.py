@@ -56,13 +56,13 @@ class Plans(Receiver):
             if parts[3] == "jobs" and len(parts) == 5:
                 return 200, {"id": parts[4], "nodes": self.nodes}
             if parts[3] == "plans" and parts[-1] == "next" and self.pairs:
-                return 200, {"round": 1, "pairs": self.pairs, "timeout_seconds": 60.0}
+                return 200, {"round": 1, "pairs": self.pairs, "timeout_seconds": 180.0}
             if parts[-1] == "next" and self.checks:
                 groups = [[node] for node in body.get("nodes") or self.nodes]
-                return 200, {"round": 1, "pairs": groups, "timeout_seconds": 30.0}
+                return 200, {"round": 1, "pairs": groups, "timeout_seconds": 180.0}
             if parts[-1] == "results":
                 faulty = [node for result in body["results"] if not result["ok"] for node in result["nodes"]]
-                return 200, {"round": 1, "timeout_seconds": 30.0, "verdict": {"faulty": faulty, "reason": "tested"}}
+                return 200, {"round": 1, "timeout_seconds": 180.0, "verdict": {"faulty": faulty, "reason": "tested"}}
             if parts[3] == "plans" and parts[-1] == "next":
                 self.plans[parts[4]]["state"] = "waiting"
                 return 409, {"detail": "the breaker is open"}

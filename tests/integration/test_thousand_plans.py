@@ -41,6 +41,7 @@ from diagnoser.ports import DiagnosisRecord, PlanFilter
 from diagnoser.recovery.policy import in_mode, plan_key
 from diagnoser.web.server import create
 from diagnoser.worker.outbox import Outbox, OutboxConfig
+from tests.proofs import proven
 from tests.serving import ECC, plan_commands, serving
 
 COUNT = 1000
@@ -127,7 +128,7 @@ def acting(number: int, now: float) -> Plan:
         expires=now + 86_400.0,
         cluster="east",
     )
-    return in_mode(plan, Mode.ACT)
+    return in_mode(proven(plan), Mode.ACT)
 
 
 async def stored(store: SqlStore, made: Sequence[Plan]) -> None:

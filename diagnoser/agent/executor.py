@@ -2,8 +2,9 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -197,10 +198,16 @@ class Executor(Generic[S]):
             await asyncio.sleep(pause or 0.0)
 
     async def _observe(self, spec: PlanSpec, until: float) -> tuple[Mapping[str, NodeRecord], S]:
-        """How the cluster looks; waits while it is away. Raises _GaveUp, and Denied for what will not pass."""
+        """How the cluster looks. Raises _GaveUp, and Denied for what will not pass."""
+        return await self._while_away(
+            lambda: asyncio.gather(self.cluster.nodes(spec.nodes), self.cluster.job(spec)), until
+        )
+
+    async def _while_away(self, work: Callable[[], Awaitable[T]], until: float) -> T:
+        """The result of ``work``, tried again while the cluster is away or writes nonsense. Raises _GaveUp."""
         while True:
             try:
-                return await asyncio.gather(self.cluster.nodes(spec.nodes), self.cluster.job(spec))
+                return await work()
             except (Unavailable, BadInput) as error:
                 if self.clock() > until:
                     raise _GaveUp(f"the scheduler does not answer: {error}") from None
@@ -244,11 +251,12 @@ class Executor(Generic[S]):
                     continue
                 if not self.cluster.can_check:
                     return (), without, False
-                results = await self.cluster.check(execution.spec, answer)
+                check = partial(self.cluster.check, execution.spec, answer)
+                results = await self._while_away(check, self.clock() + PATIENCE_SECONDS)
                 await self._report(claimed, "progress", steps=self._steps(results.attempts))
                 answer = await self.client.checked(plan, token, answer["round"], results.results)
             job = await self.client.job(claimed.plan["job"]) if only else None
-        except (BadInput, Denied, Unavailable) as error:
+        except (BadInput, Denied, Unavailable, _GaveUp) as error:
             return (), f"the nodes were not checked: {error}", False
         verdict = answer["verdict"]
         left_out = ", ".join(sorted(set(job["nodes"]).difference(only))) if job else ""
@@ -260,7 +268,8 @@ class Executor(Generic[S]):
         allowed, refused = node_query.questions(asked, self.commands)
         if not allowed:
             return [*refused]
-        results = await self.cluster.ask(execution.spec, allowed)
+        ask = partial(self.cluster.ask, execution.spec, allowed)
+        results = await self._while_away(ask, self.clock() + PATIENCE_SECONDS)
         await self._report(execution.claimed, "progress", steps=self._steps(results.attempts))
         return [*results.answers, *refused]
 

@@ -6,6 +6,7 @@ service has the nodes. Answers are hostile text: they are bounded, passed on, an
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,8 @@ async def ask_nodes(asked: Sequence[NodeQuestion], nodes: Mapping[str, NodeRecor
         silent = f"no answer: {output.strip()[-200:]}"
         return [given.get(question.id) or _no_answer(node, question.id, silent) for question in own]
 
-    found = await asyncio.gather(*(answers(place, node, own) for place, (node, own) in enumerate(by_node.items())))
-    return AskResults([answer for one in found for answer in one], attempts)
+    by_place = (answers(place, node, own) for place, (node, own) in enumerate(by_node.items()))
+    return AskResults(list(chain.from_iterable(await asyncio.gather(*by_place))), attempts)
 
 
 def program(asked: Sequence[NodeQuestion]) -> tuple[str, ...]:

@@ -56,18 +56,14 @@ class LogAnalyzer:
         )
         lines = node_logs.lines_near_failure(evidence, fault_lines, facts.failed)
         verdict = node_faults.apply_node_logs(alone, lines, facts, self.knowledge)
-        told = node_faults.scheduler_proofs(alone, evidence, facts, self.knowledge)
-        return replace(verdict, proofs=(*verdict.proofs, *told))
+        by_scheduler = node_faults.scheduler_proofs(alone, evidence, facts, self.knowledge)
+        return replace(verdict, proofs=(*verdict.proofs, *by_scheduler))
 
     def node_log(self, node: str, log: BinaryIO, near: float) -> bytes:
         """A node's own log from a file. near: a time close to the log's, for formats without a year."""
-        compressor = self.compressor()
+        compressor, stream = self.compressor(), Stream("kernel", node, provenance=Provenance.NODE)
         for block in _blocks(log):
-            compressor.feed(
-                node_logs.with_printed_times(
-                    replace(block, stream=Stream("kernel", node, provenance=Provenance.NODE)), near
-                )
-            )
+            compressor.feed(node_logs.with_printed_times(replace(block, stream=stream), near))
         return compress.to_bytes(compressor.take())
 
     def read(self, log: BinaryIO, on_bytes: Callable[[int], None] = lambda _: None) -> AttemptLog:

@@ -55,7 +55,6 @@ def _guess_at_known_line(verdict: Diagnosis, evidence: Evidence, diff: Diff) -> 
 
 def _cited(added: NewLine, runs: int) -> EvidenceLine:
     line, times = added.line, f"{added.count} lines, " if added.count > 1 else ""
+    rank, stream = line.rank if line.rank >= 0 else None, line.stream
     usually = f"where a clean run prints at most {added.usual}" if added.usual else f"in none of {runs} clean runs"
-    return EvidenceLine(
-        line.number, line.text, times + usually, line.rank if line.rank >= 0 else None, line.stream.source
-    )
+    return EvidenceLine(line.number, line.text, times + usually, rank, stream.source, stream.provenance)

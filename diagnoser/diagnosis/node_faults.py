@@ -48,14 +48,11 @@ _HEADER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class NodeFault:
-    """A line in a node's own log that states a fault of that node, and how its rule sees it."""
+    """A line that states a fault of a node, in that node's own log or from the scheduler, and how its rule sees it."""
 
+    node: str
     line: Line
     candidate: Candidate
-
-    @property
-    def node(self) -> str:
-        return self.line.stream.node
 
     @property
     def type(self) -> FailureType:
@@ -76,10 +73,10 @@ def apply_node_logs(alone: Diagnosis, lines: Sequence[Line], facts: Facts, knowl
         explains = knowledge.node_faults.explains(fault.type, fault.node, failure)
         (explaining if explains else others).append(fault)
     confirmed = _confirms(explaining, alone)
-    found = alone if confirmed or not explaining else _verdict(alone, explaining, facts, knowledge)
+    diagnosis = alone if confirmed or not explaining else _verdict(alone, explaining, facts, knowledge)
     remark = "confirmed by" if confirmed else "joined"
-    notes = (*found.notes, *_notes(explaining, remark), *_notes(others, "seen, and not taken for the cause"))
-    return replace(found, notes=notes, proofs=proofs(explaining, knowledge))
+    notes = (*diagnosis.notes, *_notes(explaining, remark), *_notes(others, "seen, and not taken for the cause"))
+    return replace(diagnosis, notes=notes, proofs=proofs(explaining, knowledge))
 
 
 def _confirms(explaining: Sequence[NodeFault], alone: Diagnosis) -> bool:
@@ -126,7 +123,7 @@ def find_faults(lines: Sequence[Line], nodes: Sequence[str], knowledge: RuleKnow
         if line.stream.node in by_node:
             by_node[line.stream.node].append(replace(line, rank=-1))
     faults = [
-        NodeFault(own[candidate.line], candidate)
+        NodeFault(node, own[candidate.line], candidate)
         for node, own in by_node.items()
         for candidate in _candidates(Evidence(lines=tuple(own)), knowledge)
         if _is_fault(candidate, knowledge) and not _is_of_another(candidate, own[candidate.line], node, nodes)
@@ -137,8 +134,8 @@ def find_faults(lines: Sequence[Line], nodes: Sequence[str], knowledge: RuleKnow
 def _candidates(evidence: Evidence, knowledge: RuleKnowledge) -> tuple[Candidate, ...]:
     """What the rules say of the lines of one node, one candidate for each line."""
     best = {hit.line: hit for hit in reversed(knowledge.engine.match(evidence))}
-    found = [candidates.from_hit(hit, evidence) for _, hit in sorted(best.items())]
-    return xid.follow(found, evidence, knowledge.codes)
+    stated = [candidates.from_hit(hit, evidence) for _, hit in sorted(best.items())]
+    return xid.follow(stated, evidence, knowledge.codes)
 
 
 def _is_fault(candidate: Candidate, knowledge: RuleKnowledge) -> bool:
@@ -220,37 +217,36 @@ def _follows(fault: NodeFault, cause: NodeFault, knowledge: RuleKnowledge) -> bo
     return fault.type is not cause.type and knowledge.node_faults.explains(cause.type, cause.node, seen)
 
 
-def scheduler_proofs(alone: Diagnosis, evidence: Evidence, facts: Facts, knowledge: RuleKnowledge) -> list[NodeProof]:
-    """What the scheduler itself told of this attempt against one of its nodes: a line of its own, or the reason of an
+def scheduler_proofs(
+    alone: Diagnosis, evidence: Evidence, facts: Facts, knowledge: RuleKnowledge
+) -> tuple[NodeProof, ...]:
+    """What the scheduler itself said of this attempt against one of its nodes: a line of its own, or the reason of an
     end. It proves only what explains the failure, as a node's own log does."""
     failure = _failure(alone, facts, knowledge.engine)
     own = tuple(replace(line, rank=-1) for line in evidence.lines if line.stream.provenance is Provenance.SCHEDULER)
-    found = [
-        _proof(node, own[candidate.line])
+    explaining = [
+        NodeFault(node, own[candidate.line], candidate)
         for candidate in _candidates(Evidence(lines=own), knowledge)
-        if candidate.maturity is Maturity.STABLE and _is_fault(candidate, knowledge)
-        if candidate.action in _TAKES_OUT and knowledge.node_faults.proves(candidate.type)
-        if (node := _own_name(candidate.node or "", facts.nodes))
+        if _is_fault(candidate, knowledge) and (node := _own_name(candidate.node or "", facts.nodes))
         if knowledge.node_faults.explains(candidate.type, node, failure)
     ]
-    for event in facts.events:
-        node = _own_name(event.node, facts.nodes) if event.node else None
-        if node and event.provenance is Provenance.SCHEDULER and event.reason == NODE_FAIL:
-            found.append(
-                NodeProof(node, ProofKind.SCHEDULER, f"{event.kind}: {event.reason}", "event", time=event.time)
-            )
-    return found[:_PROOFS]
+    lost = (
+        NodeProof(node, ProofKind.SCHEDULER, f"{event.kind}: {event.reason}", "event", time=event.time)
+        for event in facts.events
+        if event.provenance is Provenance.SCHEDULER and event.reason == NODE_FAIL
+        if (node := _own_name(event.node or "", facts.nodes))
+    )
+    return (*proofs(explaining, knowledge), *lost)
 
 
 def proofs(explaining: Sequence[NodeFault], knowledge: RuleKnowledge) -> tuple[NodeProof, ...]:
     """The faults that justify taking their node out, a few for each node, in order of time."""
-    counts = Counter[str]()
-    found = []
+    counts, proving = Counter[str](), list[NodeProof]()
     for fault in explaining:
         if _justifies(fault, knowledge) and counts[fault.node] < _PROOFS:
             counts[fault.node] += 1
-            found.append(_proof(fault.node, fault.line))
-    return tuple(found)
+            proving.append(_proof(fault))
+    return tuple(proving)
 
 
 def _justifies(fault: NodeFault, knowledge: RuleKnowledge) -> bool:
@@ -260,9 +256,10 @@ def _justifies(fault: NodeFault, knowledge: RuleKnowledge) -> bool:
     return sure and knowledge.node_faults.proves(fault.type) and (not named or bool(_own_name(named, (fault.node,))))
 
 
-def _proof(node: str, line: Line) -> NodeProof:
+def _proof(fault: NodeFault) -> NodeProof:
+    line = fault.line
     kind = ProofKind.SCHEDULER if line.stream.provenance is Provenance.SCHEDULER else ProofKind.NODE_LOG
-    return NodeProof(node, kind, line.text, line.stream.source, line.number, line.time)
+    return NodeProof(fault.node, kind, line.text, line.stream.source, line.number, line.time)
 
 
 def _notes(faults: Sequence[NodeFault], remark: str) -> tuple[str, ...]:

@@ -170,11 +170,11 @@ class HostMap:
 def hosts_in(text: str) -> list[str]:
     """Hosts that ``text`` names in places of their own: syslog prefixes, reports of launchers and schedulers, their
     lists. Each once, in an order that depends on the text alone. Versions, devices and files are none."""
-    found = chain(
+    names = chain(
         (name for place in _PLACES for match in place.finditer(text) for name in _names(match[1])),
         (name for place in _LIKELY for match in place.finditer(text) for name in _names(match[1]) if _has_digit(name)),
     )
-    return [name for name in dict.fromkeys(islice(found, _NAMES_MAX)) if not _NO_NAME.fullmatch(name)]
+    return [name for name in dict.fromkeys(islice(names, _NAMES_MAX)) if not _NO_NAME.fullmatch(name)]
 
 
 def _names(listed: str) -> Iterator[str]:

@@ -23,7 +23,7 @@ _STEADY = 0.2
 def corrected(evidence: Evidence) -> Evidence:
     """The evidence with all times on one clock and its lines in that order. A single stream is already in order
     and is left as it is."""
-    if len({line.stream for line in evidence.lines if line.stream.is_tenant}) < 2:
+    if len({line.stream for line in evidence.lines if line.stream.from_job}) < 2:
         return evidence
     rank_offsets = _rank_offsets(evidence)
     if not rank_offsets:
@@ -63,7 +63,7 @@ def _stream_offsets(evidence: Evidence, rank_offsets: Mapping[int, float]) -> di
     """stream -> offset, from the ranks that speak in it: processes of one node share its clock."""
     speakers: dict[Stream, set[int]] = defaultdict(set)
     for line in evidence.lines:
-        if line.rank >= 0 and line.stream.is_tenant:
+        if line.rank >= 0 and line.stream.from_job:
             speakers[line.stream].add(line.rank)
     offsets = {stream: [rank_offsets.get(rank, 0.0) for rank in ranks] for stream, ranks in speakers.items()}
     return {stream: median(values) for stream, values in offsets.items()}

@@ -76,7 +76,7 @@ def _stage(evidence: Evidence, points: Sequence[Progress]) -> Stage | None:
 
 
 def _newest_time(evidence: Evidence) -> float:
-    times = (line.time for line in evidence.lines if line.stream.is_tenant and line.time > 0)
+    times = (line.time for line in evidence.lines if line.stream.from_job and line.time > 0)
     return max(times, default=math.inf)
 
 

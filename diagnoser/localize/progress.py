@@ -46,7 +46,7 @@ class ProgressTimeline:
     """
 
     def __init__(self, evidence: Evidence) -> None:
-        own = {line.stream for line in evidence.lines if line.stream.is_tenant}
+        own = {line.stream for line in evidence.lines if line.stream.from_job}
         self._single = len(own) <= 1
         stepped = [point for point in evidence.progress if point.step is not None]
         stepped.sort(key=self.place_of)
@@ -83,7 +83,7 @@ class ProgressTimeline:
     def place(self, line: Line) -> float:
         """Where the line stands among the steps; infinite where the log does not show it."""
         if self._single:  # a node's own log counts its lines apart
-            return math.inf if not line.stream.is_tenant else float(line.number)
+            return math.inf if not line.stream.from_job else float(line.number)
         return line.time if line.time > 0 else math.inf
 
 

@@ -56,11 +56,6 @@ class Credential:
         """Whether what it delivers for a node, or as the scheduler, is that one's own word."""
         return self.scope in (Scope.AGENT, Scope.ADMIN)
 
-    @property
-    def is_person(self) -> bool:
-        """Whether its decisions count as a person's."""
-        return self.scope in (Scope.OPERATE, Scope.ADMIN)
-
 
 ANONYMOUS = Credential("anonymous", Scope.ADMIN)
 """Everybody, where there are no tokens at all: the service then listens on loopback only."""

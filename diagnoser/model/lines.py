@@ -61,7 +61,7 @@ class Stream:
     provenance: Provenance = Provenance.JOB
 
     @property
-    def is_tenant(self) -> bool:
+    def from_job(self) -> bool:
         """Whether the job itself wrote the lines."""
         return self.provenance is Provenance.JOB
 

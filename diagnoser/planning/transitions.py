@@ -91,7 +91,7 @@ class PlanCommands:
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             life = 60.0 * self.policy.table.defaults.expires_minutes
-            word = f"approved: {comment}" if comment else "approved"
+            word = plan_states.approval(comment)
             proofs = tuple(NodeProof(node, ProofKind.PERSON, word, time=now, by=by) for node in plan.unproven)
             vouched = replace(plan, proofs=(*plan.proofs, *proofs))
             objection = trust.objection(vouched, plan.allocation)
@@ -160,10 +160,10 @@ class PlanCommands:
             plan = self._renewed(plan, token, now)
             plan = replace(plan, allocation=plan.allocation or tuple(sorted(set(request.nodes))))
             if plan.check is None:
-                begun = plan_states.with_note(
+                noted = plan_states.with_note(
                     plan, by=plan_states.DIAGNOSER, why=f"node check of {len(request.nodes)} nodes begun", now=now
                 )
-                plan = replace(begun, check=self._begin_check(plan, request))
+                plan = replace(noted, check=self._begin_check(plan, request))
             elif not request.queries:
                 return self._checked(plan, node_check.skip_queries(plan.check), history, now)
             return TransitionResult(plan)

@@ -43,11 +43,15 @@ def with_note(plan: Plan, *, by: str, why: str, now: float) -> Plan:
     return replace(plan, history=(*plan.history, PlanChange(now, plan.state, by, why)))
 
 
+def approval(comment: str) -> str:
+    """How history quotes the person who said yes."""
+    return f"approved: {comment}" if comment else "approved"
+
+
 def approve(plan: Plan, *, by: str, comment: str, now: float, life: float) -> Plan:
     """A person says yes: the plan may be claimed for ``life`` more seconds. Raises Conflict when it is too late."""
     _check_waiting(plan, now)
-    why = f"approved: {comment}" if comment else "approved"
-    sent = with_state(plan, PlanState.SENT, PlanReason.APPROVED, by=by, why=why, now=now)
+    sent = with_state(plan, PlanState.SENT, PlanReason.APPROVED, by=by, why=approval(comment), now=now)
     return replace(sent, expires=max(plan.expires, now + life), lease=None)
 
 

@@ -13,7 +13,7 @@ from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.schema import Blame, RuleSet
 
 _TypeOrList = Annotated[FailureType | str, Field(union_mode="left_to_right")]
-_Found = tuple[tuple[str | int, ...], str]
+_Mistake = tuple[tuple[str | int, ...], str]
 """Where in the file something is wrong, and what."""
 _Decider = Annotated[str, StringConstraints(pattern=r"^(?:rule|heuristic):[a-z0-9_]+$")]
 
@@ -88,7 +88,7 @@ def load(path: str, text: str, ruleset: RuleSet) -> NodeFaultTable:
     """Raises RuleFaults with every fault: shape, names that do not exist, types that stand twice or cannot be meant."""
     table, faults = yaml_loader.read(path, text, _NodeFaultFile)
     if table is not None:
-        faults += [Fault(path, yaml_loader.locate(text, *where), why) for where, why in _faults(table, ruleset)]
+        faults += [Fault(path, yaml_loader.locate(text, *where), why) for where, why in _mistakes(table, ruleset)]
     if table is None or faults:
         raise RuleFaults(faults)
     rows = {
@@ -107,45 +107,45 @@ def _types(names: Iterable[FailureType | str], ruleset: RuleSet) -> frozenset[Fa
     return frozenset(FailureType(kind) for name in names for kind in ruleset.lists.get(name, (name,)))
 
 
-def _faults(table: _NodeFaultFile, ruleset: RuleSet) -> list[_Found]:
-    found: list[_Found] = [(("elsewhere", index), why) for index, why in _type_faults(table.elsewhere, ruleset)]
+def _mistakes(table: _NodeFaultFile, ruleset: RuleSet) -> list[_Mistake]:
+    mistakes: list[_Mistake] = [(("elsewhere", index), why) for index, why in _type_mistakes(table.elsewhere, ruleset)]
     known = {f"rule:{rule.id}" for rule in ruleset.rules}
     for name, deciders in table.deciders.items():
-        found += [(("deciders", name, index), why) for index, why in _decider_faults(deciders, known)]
+        mistakes += [(("deciders", name, index), why) for index, why in _decider_mistakes(deciders, known)]
     seen = set[FailureType]()
     for number, row in enumerate(table.faults):
         where = ("faults", number)
         for index, kind in enumerate(row.types):
             if kind in seen:
-                found.append(((*where, "types", index), f"'{kind}' appears twice"))
+                mistakes.append(((*where, "types", index), f"'{kind}' appears twice"))
             if category_of(kind) not in (Category.INFRASTRUCTURE, Category.FRAMEWORK):
-                found.append(((*where, "types", index), f"'{kind}' is no fault of a node"))
+                mistakes.append(((*where, "types", index), f"'{kind}' is no fault of a node"))
             seen.add(kind)
-        found += [((*where, "explains", index), why) for index, why in _type_faults(row.explains, ruleset)]
+        mistakes += [((*where, "explains", index), why) for index, why in _type_mistakes(row.explains, ruleset)]
         single = [name for name in row.deciders if name not in table.deciders]
-        found += [
+        mistakes += [
             ((*where, "deciders", row.deciders.index(single[index])), why)
-            for index, why in _decider_faults(single, known)
+            for index, why in _decider_mistakes(single, known)
         ]
-    return found
+    return mistakes
 
 
-def _type_faults(names: Iterable[FailureType | str], ruleset: RuleSet) -> list[tuple[int, str]]:
-    found = []
+def _type_mistakes(names: Iterable[FailureType | str], ruleset: RuleSet) -> list[tuple[int, str]]:
+    mistakes = []
     for index, name in enumerate(names):
         kinds = ruleset.lists.get(name) or ((name,) if isinstance(name, FailureType) else ())
         if not kinds:
-            found.append((index, f"'{name}' is neither a failure type nor one of {', '.join(ruleset.lists)}"))
+            mistakes.append((index, f"'{name}' is neither a failure type nor one of {', '.join(ruleset.lists)}"))
         elif any(category_of(FailureType(kind)) is Category.NONE for kind in kinds):
-            found.append((index, f"'{name}' is no failure"))
-    return found
+            mistakes.append((index, f"'{name}' is no failure"))
+    return mistakes
 
 
-def _decider_faults(deciders: Iterable[str], known: set[str]) -> list[tuple[int, str]]:
-    found = []
+def _decider_mistakes(deciders: Iterable[str], known: set[str]) -> list[tuple[int, str]]:
+    mistakes = []
     for index, decider in enumerate(deciders):
         if decider.startswith("rule:") and decider not in known:
-            found.append((index, f"no rule '{decider.removeprefix('rule:')}'"))
+            mistakes.append((index, f"no rule '{decider.removeprefix('rule:')}'"))
         elif ":" not in decider:
-            found.append((index, f"'{decider}' is neither a decider nor a list of them"))
-    return found
+            mistakes.append((index, f"'{decider}' is neither a decider nor a list of them"))
+    return mistakes

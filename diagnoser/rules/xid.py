@@ -199,30 +199,30 @@ class XidGuidance:
     @property
     def text(self) -> str:
         """One or two sentences for people: the code, its name and what NVIDIA asks for."""
-        said = f"Xid {self.row.code} ({', '.join(filter(None, (self.row.name, self.unit)))}): "
+        label = f"Xid {self.row.code} ({', '.join(filter(None, (self.row.name, self.unit)))}): "
         if self.stated:
-            said += f"Xid 154 states '{self.stated}': "
+            label += f"Xid 154 states '{self.stated}': "
         source = "NVIDIA asks for" if self.stated or self.row.immediate else "the catalogue states no action; taken as"
-        asks = f"{said}{source} {self.action.asks} ({self.asked})."
+        asks = f"{label}{source} {self.action.asks} ({self.asked})."
         return f"{asks} To investigate: {self.advice}." if self.advice else asks
 
 
 def follow(candidates: Sequence[Candidate], evidence: Evidence, table: XidTable) -> tuple[Candidate, ...]:
     """The candidates with what NVIDIA asks for after their Xids: whom they blame, what is to be done, the advice."""
-    found = {c.line: guidance for c in candidates if (guidance := _guidance(c, evidence, table))}
-    places = {c.line: (c.node or evidence.lines[c.line].node, c.gpu) for c in candidates if c.line in found}
-    recoveries = {places[line]: (line, g) for line, g in sorted(found.items()) if g.is_recovery and places[line][1]}
+    guidances = {c.line: guidance for c in candidates if (guidance := _guidance(c, evidence, table))}
+    places = {c.line: (c.node or evidence.lines[c.line].node, c.gpu) for c in candidates if c.line in guidances}
+    recoveries = {places[line]: (line, g) for line, g in sorted(guidances.items()) if g.is_recovery and places[line][1]}
     followed = set[tuple[str, str | None]]()
-    for line, guidance in found.items():
+    for line, guidance in guidances.items():
         later, recovery = recoveries.get(places[line], (-1, guidance))
         if line < later and guidance.action.cause:
-            found[line] = table.stated(guidance, recovery)
+            guidances[line] = table.stated(guidance, recovery)
             followed.add(places[line])
-    guided = [_guided(c, found[c.line]) if c.line in found else c for c in candidates]
-    explained = {line for line, guidance in found.items() if guidance.is_recovery and places[line] in followed}
+    guided = [_guided(c, guidances[c.line]) if c.line in guidances else c for c in candidates]
+    explained = {line for line, guidance in guidances.items() if guidance.is_recovery and places[line] in followed}
     guided = [replace(c, role=Role.SYMPTOM) if c.line in explained and c.role is Role.ROOT else c for c in guided]
-    application = _application(list(found.values()))
-    return tuple(_cleared(c, application) if application and c.line not in found else c for c in guided)
+    application = _application(list(guidances.values()))
+    return tuple(_cleared(c, application) if application and c.line not in guidances else c for c in guided)
 
 
 def _guidance(candidate: Candidate, evidence: Evidence, table: XidTable) -> XidGuidance | None:
@@ -244,11 +244,11 @@ def _guided(candidate: Candidate, guidance: XidGuidance) -> Candidate:
     )
 
 
-def _application(found: Collection[XidGuidance]) -> XidGuidance | None:
+def _application(guidances: Collection[XidGuidance]) -> XidGuidance | None:
     """The Xid by which the driver blames the application, if no other Xid speaks against the node."""
-    if any(guidance.action.blame is Blame.SELF for guidance in found):
+    if any(guidance.action.blame is Blame.SELF for guidance in guidances):
         return None
-    return next((guidance for guidance in found if guidance.asked == _RESTART_APP), None)
+    return next((guidance for guidance in guidances if guidance.asked == _RESTART_APP), None)
 
 
 def _cleared(candidate: Candidate, application: XidGuidance) -> Candidate:

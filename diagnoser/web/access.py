@@ -54,7 +54,7 @@ class JobAccess:
 
     async def _clusters_of(self, jobs: Collection[str], cluster: str) -> dict[str, str]:
         now = self._clock()
-        known = {job: found[0] for job in jobs if (found := self._clusters.get(job)) and found[1] > now}
+        known = {job: entry[0] for job in jobs if (entry := self._clusters.get(job)) and entry[1] > now}
         if asked := [job for job in jobs if job not in known]:
             answer = await self._store.assign_cluster(asked, cluster, now)
             for job, name in answer.items():

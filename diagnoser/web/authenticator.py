@@ -117,7 +117,7 @@ def _by_hash(tokens: Iterable[StoredToken]) -> dict[str, StoredToken]:
 
 def _network(address: str) -> str:
     try:
-        found = ip_address(address)
+        parsed = ip_address(address)
     except ValueError:
         return address
-    return address if found.version == 4 else str(ip_network((int(found), 64), strict=False))
+    return address if parsed.version == 4 else str(ip_network((int(parsed), 64), strict=False))

@@ -30,9 +30,9 @@ def main() -> None:
         with (
             tempfile.TemporaryDirectory() as folder,
             slurm.running(NAME, 5) as cluster,
-            site(cluster, Path(folder), "--poll", "2", DIAGNOSER_EXIT_GRACE_SECONDS="1.0") as found,
+            site(cluster, Path(folder), "--poll", "2", DIAGNOSER_EXIT_GRACE_SECONDS="1.0") as lab,
         ):
-            until_drained, until_again = measure(cluster, found, cluster.folder / "reported")
+            until_drained, until_again = measure(cluster, lab, cluster.folder / "reported")
         drained.append(until_drained)
         again.append(until_again)
         print(f"run {number + 1}: plan to drained {until_drained:.2f} s, failed to running {until_again:.2f} s")  # noqa: T201
@@ -40,15 +40,15 @@ def main() -> None:
         print(f"{what}: median {median(seconds):.2f} s, worst {max(seconds):.2f} s of {runs}")  # noqa: T201
 
 
-def measure(cluster: Cluster, found: Site, reported: Path) -> tuple[float, float]:
+def measure(cluster: Cluster, lab: Site, reported: Path) -> tuple[float, float]:
     """Seconds (from the stored plan to the drained node, from the job's end to its next launch)."""
     job = cluster.submit(broken_node(reported), "--nodes=2", "--ntasks-per-node=1")
-    report_node(found, job, reported)
+    report_node(lab, job, reported)
     wait(lambda: cluster.state(job)[0] == "FAILED")
     failed = time.monotonic()
-    wait(lambda: bool(found.plans(job)))
+    wait(lambda: bool(lab.plans(job)))
     planned = time.monotonic()
-    node = found.plans(job)[0]["nodes"][0]
+    node = lab.plans(job)[0]["nodes"][0]
     wait(lambda: cluster.node(node)[0].startswith("drain"))
     drained = time.monotonic() - planned
     wait(lambda: cluster.state(job)[0] in ("RUNNING", "COMPLETED"))

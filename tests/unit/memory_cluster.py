@@ -61,7 +61,8 @@ class Fault:
 class MemoryScheduler:
     """away: how many more reads fail. faults: of the next commands. asked: every command. done: those that arrived.
 
-    bad: nodes that fail a check. gate: what a check waits for. said: what nodes print when they are asked.
+    no_room: how many more checks cannot be started. bad: nodes that fail a check. gate: what a check waits for.
+    said: what nodes print when they are asked.
     """
 
     jobs: dict[str, MemoryJob] = field(default_factory=dict)
@@ -70,6 +71,7 @@ class MemoryScheduler:
     faults: list[Fault] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     done: Counter[str] = field(default_factory=Counter)
+    no_room: int = 0
     bad: frozenset[str] = frozenset()
     gate: asyncio.Event | None = None
     said: dict[str, str] = field(default_factory=dict)
@@ -162,6 +164,9 @@ class MemoryCluster:
         ) -> tuple[bool, str, float]:
             if self.scheduler.gate:
                 await self.scheduler.gate.wait()
+            if self.scheduler.no_room:
+                self.scheduler.no_room -= 1
+                raise Unavailable("the check was not started")
             attempts.append(CommandAttempt(Command(("check", *group)), 0))
             return self.scheduler.bad.isdisjoint(group), 'printed {"seconds": 2.5}', 9.0
 

@@ -300,6 +300,17 @@ async def test_a_check_cordons_what_it_found_and_launches_the_job_again() -> Non
     assert service.end["detail"] == "node check: n1 failed twice; launch 2 runs"
 
 
+async def test_a_check_that_cannot_be_started_is_tried_again() -> None:
+    """Its nodes may still be cleaned up; a cluster that never has room for it is given up, and the job runs again."""
+    cluster = MemoryCluster(scheduler(no_room=2, bad=frozenset({"n1"})))
+    service = await carried_out(cluster, plan=CHECK, clock=Clock())
+    assert (service.end["state"], service.end["drained"]) == ("reached", ["n1"])
+    cluster = MemoryCluster(scheduler(no_room=10_000))
+    service = await carried_out(cluster, plan=CHECK, clock=Clock())
+    assert (service.end["state"], cluster.scheduler.asked) == ("not_reached", ["hold seven", LAUNCH, "free"])
+    assert "the nodes were not checked: the scheduler does not answer: the check was not" in service.end["detail"]
+
+
 def query(node: str, id: str = "gpu_ecc", argv: tuple[str, ...] = ("nvidia-smi", "-q")) -> dict[str, Any]:
     return {"node": node, "id": id, "argv": list(argv), "timeout_seconds": 5.0}
 

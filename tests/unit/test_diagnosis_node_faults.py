@@ -81,9 +81,9 @@ def diagnose(log: str, known: Facts) -> Diagnosis:
     return ANALYZER.analyze(ANALYZER.read(io.BytesIO(log.encode())), known)
 
 
-def summary(found: Diagnosis) -> tuple[FailureType, str | None, list[str]]:
-    root = found.root_cause
-    return found.type, root.node if root else None, [suspect.node for suspect in found.nodes]
+def summary(verdict: Diagnosis) -> tuple[FailureType, str | None, list[str]]:
+    root = verdict.root_cause
+    return verdict.type, root.node if root else None, [suspect.node for suspect in verdict.nodes]
 
 
 @pytest.mark.parametrize("log", UNEXPLAINED.values(), ids=UNEXPLAINED)
@@ -92,36 +92,50 @@ def test_no_fault_explains_what_the_script_did(log: str, fault: str) -> None:
     """A mismatch, a syntax error, an argument error and an end stay what they are whatever the nodes went through; the
     fault is told, and proves nothing."""
     alone = diagnose(log, facts({}))
-    found = diagnose(log, facts({"gpu-02": fault}))
-    assert (summary(found), found.confidence, found.recovery) == (summary(alone), alone.confidence, alone.recovery)
-    assert found.proofs == ()
-    assert any("kernel log of gpu-02" in note and "not taken for the cause" in note for note in found.notes)
+    verdict = diagnose(log, facts({"gpu-02": fault}))
+    assert (summary(verdict), verdict.confidence, verdict.recovery) == (
+        summary(alone),
+        alone.confidence,
+        alone.recovery,
+    )
+    assert verdict.proofs == ()
+    assert any("kernel log of gpu-02" in note and "not taken for the cause" in note for note in verdict.notes)
 
 
 def test_a_mismatch_beside_a_lost_gpu_moves_no_node() -> None:
     """A checkpoint that does not fit, on gpu-01, and an Xid on gpu-02: a person is told, and no node suspected."""
-    found = diagnose(MISMATCH, facts({"gpu-02": XID}))
-    assert (found.type, found.nodes, found.recovery.action) == (T.MODEL_LOADING_ERROR, (), Action.NOTIFY_USER)
-    assert not found.grounds.node_named
+    verdict = diagnose(MISMATCH, facts({"gpu-02": XID}))
+    assert (verdict.type, verdict.nodes, verdict.recovery.action) == (
+        T.MODEL_LOADING_ERROR,
+        (),
+        Action.NOTIFY_USER,
+    )
+    assert not verdict.grounds.node_named
 
 
 def test_the_node_whose_log_it_is_takes_the_blame() -> None:
     """A timeout seen on gpu-01, an Xid in the kernel log of gpu-02: gpu-02 is the cause, with its only rank."""
-    found = diagnose(TIMEOUT, facts({"gpu-02": XID}))
-    assert summary(found) == (T.GPU_LOST, "gpu-02", ["gpu-02"])
-    assert found.root_cause is not None and (found.root_cause.rank, found.root_cause.source) == (1, "kernel")
-    assert found.recovery.action is Action.CORDON_AND_RESUBMIT
-    assert found.grounds.node_named and found.grounds.stable
-    assert [symptom.type for symptom in found.symptoms] == [T.NCCL_TIMEOUT_ERROR]
-    assert found.proofs == (NodeProof("gpu-02", ProofKind.NODE_LOG, XID, "kernel", 1, NOON - 30),)
+    verdict = diagnose(TIMEOUT, facts({"gpu-02": XID}))
+    assert summary(verdict) == (T.GPU_LOST, "gpu-02", ["gpu-02"])
+    assert verdict.root_cause is not None and (verdict.root_cause.rank, verdict.root_cause.source) == (
+        1,
+        "kernel",
+    )
+    assert verdict.recovery.action is Action.CORDON_AND_RESUBMIT
+    assert verdict.grounds.node_named and verdict.grounds.stable
+    assert [symptom.type for symptom in verdict.symptoms] == [T.NCCL_TIMEOUT_ERROR]
+    assert verdict.proofs == (NodeProof("gpu-02", ProofKind.NODE_LOG, XID, "kernel", 1, NOON - 30),)
 
 
 def test_a_rank_is_told_only_where_one_runs() -> None:
     """Eight ranks on a node: which of them had the GPU, the kernel does not say."""
     known = facts({"gpu-02": XID})
     many = Facts(Job("", rank_nodes=dict.fromkeys(range(8), "gpu-02")), node_logs=known.node_logs, nodes=NODES)
-    found = diagnose(TIMEOUT, many)
-    assert found.root_cause is not None and (found.root_cause.node, found.root_cause.rank) == ("gpu-02", None)
+    verdict = diagnose(TIMEOUT, many)
+    assert verdict.root_cause is not None and (verdict.root_cause.node, verdict.root_cause.rank) == (
+        "gpu-02",
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,27 +188,27 @@ def test_a_person_may_give_the_log_of_one_node_only() -> None:
 )
 def test_a_host_that_a_line_names_is_not_blamed(said: str) -> None:
     """A line of gpu-02's log about another host is no fault of gpu-02, nor a word against the other."""
-    found = diagnose(TIMEOUT, facts({"gpu-02": said}, source="scheduler"))
-    assert (found.type, found.nodes, found.proofs) == (T.NCCL_TIMEOUT_ERROR, (), ())
+    verdict = diagnose(TIMEOUT, facts({"gpu-02": said}, source="scheduler"))
+    assert (verdict.type, verdict.nodes, verdict.proofs) == (T.NCCL_TIMEOUT_ERROR, (), ())
 
 
 def test_an_alias_in_front_of_a_line_proves_nothing() -> None:
     """The host that syslog prints may be another name of the node: it is suspected, and must be proven otherwise."""
-    found = diagnose(TIMEOUT, facts({"gpu-02": f"{STAMP} hgx-b kernel: {XID}"}))
-    assert (summary(found), found.proofs) == ((T.GPU_LOST, "gpu-02", ["gpu-02"]), ())
+    verdict = diagnose(TIMEOUT, facts({"gpu-02": f"{STAMP} hgx-b kernel: {XID}"}))
+    assert (summary(verdict), verdict.proofs) == ((T.GPU_LOST, "gpu-02", ["gpu-02"]), ())
 
 
 def test_short_and_full_names_are_one_host() -> None:
     """The log names its node in full, the scheduler in short: it is the same node, under the scheduler's name."""
-    found = diagnose(TIMEOUT, facts({"gpu-02": f"{STAMP} gpu-02.hpc.example kernel: {XID}"}))
-    assert (summary(found)[1], len(found.proofs)) == ("gpu-02", 1)
+    verdict = diagnose(TIMEOUT, facts({"gpu-02": f"{STAMP} gpu-02.hpc.example kernel: {XID}"}))
+    assert (summary(verdict)[1], len(verdict.proofs)) == ("gpu-02", 1)
 
 
 def test_what_the_scheduler_says_of_a_node_is_its_word() -> None:
     """A line of the scheduler's in the node's log, about this node, proves as the scheduler's word."""
     said = "slurmctld: error: Nodes gpu-02 not responding, setting DOWN"
-    found = diagnose(TIMEOUT, facts({"gpu-02": said}, source="scheduler"))
-    assert [(proof.node, proof.kind, proof.text) for proof in found.proofs] == [("gpu-02", ProofKind.SCHEDULER, said)]
+    verdict = diagnose(TIMEOUT, facts({"gpu-02": said}, source="scheduler"))
+    assert [(proof.node, proof.kind, proof.text) for proof in verdict.proofs] == [("gpu-02", ProofKind.SCHEDULER, said)]
 
 
 @pytest.mark.parametrize(
@@ -213,9 +227,9 @@ def test_faults_of_a_process_prove_nothing_against_its_node(line: str) -> None:
 
 def test_two_faulty_nodes_are_both_suspected_and_none_is_named() -> None:
     """Both state a fault of their own: the check decides, and the proofs of both are kept."""
-    found = diagnose(TIMEOUT, facts({"gpu-01": XID, "gpu-02": ECC}))
-    assert {suspect.node for suspect in found.nodes} == set(NODES) == {proof.node for proof in found.proofs}
-    assert (found.grounds.node_named, found.recovery.action) == (False, Action.CHECK_AND_RESUBMIT)
+    verdict = diagnose(TIMEOUT, facts({"gpu-01": XID, "gpu-02": ECC}))
+    assert {suspect.node for suspect in verdict.nodes} == set(NODES) == {proof.node for proof in verdict.proofs}
+    assert (verdict.grounds.node_named, verdict.recovery.action) == (False, Action.CHECK_AND_RESUBMIT)
 
 
 def test_a_link_lost_to_a_dead_node_is_a_symptom() -> None:
@@ -225,14 +239,14 @@ def test_a_link_lost_to_a_dead_node_is_a_symptom() -> None:
 
 def test_a_node_gives_few_proofs() -> None:
     """A kernel that states fault after fault gives five proofs; the next node has its own."""
-    found = diagnose(TIMEOUT, facts({"gpu-01": ECC, "gpu-02": "\n".join((XID, ECC, LINK, DISK, *FATAL))}))
-    assert Counter(proof.node for proof in found.proofs) == {"gpu-01": 1, "gpu-02": 5}
+    verdict = diagnose(TIMEOUT, facts({"gpu-01": ECC, "gpu-02": "\n".join((XID, ECC, LINK, DISK, *FATAL))}))
+    assert Counter(proof.node for proof in verdict.proofs) == {"gpu-01": 1, "gpu-02": 5}
 
 
 def test_logs_of_nodes_that_the_scheduler_did_not_give_are_not_read() -> None:
     """vic-9 has a lost GPU, and the job prints that it runs there: that is another tenant's node."""
-    found = diagnose(f"rank 0 on node vic-9\n{TIMEOUT}", facts({"vic-9": XID}))
-    assert (found.type, found.nodes, found.proofs, found.notes) == (T.NCCL_TIMEOUT_ERROR, (), (), ())
+    verdict = diagnose(f"rank 0 on node vic-9\n{TIMEOUT}", facts({"vic-9": XID}))
+    assert (verdict.type, verdict.nodes, verdict.proofs, verdict.notes) == (T.NCCL_TIMEOUT_ERROR, (), (), ())
 
 
 def test_it_is_said_that_no_agent_told_the_nodes() -> None:
@@ -275,14 +289,18 @@ def test_whatever_nodes_log_only_the_attempts_own_are_blamed(
     """For any job log and any node logs: proofs and suspects from nodes' lines are nodes of the attempt, each stated in
     its own log; a verdict either stays as it is without those logs, or its root is such a line."""
     written = {node: "\n".join(lines) for node, lines in logs.items() if lines}
-    alone, found = diagnose(job, facts({}, nodes)), diagnose(job, facts(written, nodes))
-    for proof in found.proofs:
+    alone, verdict = diagnose(job, facts({}, nodes)), diagnose(job, facts(written, nodes))
+    for proof in verdict.proofs:
         assert proof.node in nodes
         assert proof.text in logs[proof.node]
-    root = found.root_cause
+    root = verdict.root_cause
     if root is not None and root.source == "kernel":
         assert root.node in nodes and root.text in logs[root.node]
-        assert all(suspect.node in nodes and written.get(suspect.node) for suspect in found.nodes)
+        assert all(suspect.node in nodes and written.get(suspect.node) for suspect in verdict.nodes)
         assert alone.category is not Category.NONE and job not in UNEXPLAINED.values()
     else:
-        assert (summary(found), found.recovery, found.grounds) == (summary(alone), alone.recovery, alone.grounds)
+        assert (summary(verdict), verdict.recovery, verdict.grounds) == (
+            summary(alone),
+            alone.recovery,
+            alone.grounds,
+        )

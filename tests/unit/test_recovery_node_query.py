@@ -62,8 +62,8 @@ def test_a_kernel_line_counts_only_since_the_failure() -> None:
     line = "{} n1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
     early, late = line.format("2026-11-22T01:59:59+01:00"), line.format("2026-11-22T02:00:00+01:00")
     assert judged("kernel_journal", Answer(text=early)).state is QueryState.PROVES_NOTHING
-    found = judged("kernel_journal", Answer(text=f"{early}\n{late}"))
-    assert (found.state, found.text) == (QueryState.PROVES, late)
+    result = judged("kernel_journal", Answer(text=f"{early}\n{late}"))
+    assert (result.state, result.text) == (QueryState.PROVES, late)
     impossible = line.format("2026-13-41T25:61:61+00:00")
     assert judged("kernel_journal", Answer(text=impossible)).state is QueryState.PROVES_NOTHING
 
@@ -72,7 +72,7 @@ def test_an_answer_that_cannot_be_had_proves_nothing() -> None:
     """A program that is missing, too slow or refused, even when what it printed looks like a fault."""
     line = "1, 00000000:0F:00.0, 3"
     assert judged("gpu_ecc", Answer(text=line)).state is QueryState.PROVES
-    for answer in (Answer(text=line, exit_code=None), Answer(text="nvidia-smi: command not found", exit_code=127)):
+    for answer in (Answer(text=line, exit_code=None), Answer(text="nvidia-smi: command not result", exit_code=127)):
         assert judged("gpu_ecc", answer).state is QueryState.NOT_AVAILABLE
     denied = Answer(text="dmesg: read kernel buffer failed: Operation not permitted", exit_code=1)
     assert judged("kernel_ring_buffer", denied).state is QueryState.NOT_AVAILABLE
@@ -83,8 +83,8 @@ def test_an_answer_without_proof_is_shown_in_part() -> None:
     old, new = "2026-11-22T00:10:00+0000 n1 kernel: usb 1-1: old", "2026-11-22T01:10:00+0000 n1 kernel: usb 1-1: new"
     assert judged("kernel_journal", Answer(text=f"{old}\n{new}\n")).text == new
     assert judged("kernel_journal", Answer(text=old)).text == "no lines since the failure"
-    found = judged("rdma_counters", Answer(text="link mlx5_0/1 out_of_buffer 7 " * 100), T.NETWORK_ERROR)
-    assert (found.state, len(found.text)) == (QueryState.PROVES_NOTHING, node_query.EXCERPT_LENGTH)
+    result = judged("rdma_counters", Answer(text="link mlx5_0/1 out_of_buffer 7 " * 100), T.NETWORK_ERROR)
+    assert (result.state, len(result.text)) == (QueryState.PROVES_NOTHING, node_query.EXCERPT_LENGTH)
 
 
 @pytest.mark.parametrize(
@@ -94,15 +94,15 @@ def test_an_answer_without_proof_is_shown_in_part() -> None:
         (1, "\n ib0: width 2x \nmore", QueryState.PROVES, "ib0: width 2x"),
         (125, "", QueryState.PROVES, "exit code 125"),
         (126, "permission denied", QueryState.NOT_AVAILABLE, "permission denied"),
-        (127, "nhc: not found", QueryState.NOT_AVAILABLE, "nhc: not found"),
+        (127, "nhc: not result", QueryState.NOT_AVAILABLE, "nhc: not result"),
         (-9, "killed", QueryState.NOT_AVAILABLE, "killed"),
         (None, "no answer within 120 s", QueryState.NOT_AVAILABLE, "no answer within 120 s"),
     ],
 )
 def test_a_site_s_script_proves_by_its_exit_code(code: int | None, printed: str, state: QueryState, shown: str) -> None:
     """Its first line says why; a script that could not run, or was killed, says nothing about the node."""
-    found = judged(SITE_CHECK, Answer(text=printed, exit_code=code))
-    assert (found.state, found.text, found.exit_code) == (state, shown, code)
+    result = judged(SITE_CHECK, Answer(text=printed, exit_code=code))
+    assert (result.state, result.text, result.exit_code) == (state, shown, code)
 
 
 @given(st.text(), st.sampled_from([query.id for query in TABLE.queries] + [SITE_CHECK]))

@@ -51,17 +51,17 @@ WHAT_TO_CHANGE = {"shm": "--shm-size", "quota": "quota -s", "tmp": "TMPDIR", "ep
 @pytest.mark.parametrize("around", ["", CLOSED])
 def test_a_limit_of_the_job_does_not_blame_the_host(text: str, around: str) -> None:
     """/dev/shm, a quota and a container's disk are for a person, and name no node, whoever prints the line."""
-    found = diagnose(f"{text}\n{around}")
-    assert (found.type, found.recovery.action) == (FailureType.DISK_FULL, Action.NOTIFY_USER)
-    assert found.nodes == ()
+    diagnosis = diagnose(f"{text}\n{around}")
+    assert (diagnosis.type, diagnosis.recovery.action) == (FailureType.DISK_FULL, Action.NOTIFY_USER)
+    assert diagnosis.nodes == ()
 
 
 @pytest.mark.parametrize("text", MOUNTS.values(), ids=MOUNTS.keys())
 def test_a_read_only_mount_of_the_job_does_not_blame_the_host(text: str) -> None:
     """A path of the image or of the home that cannot be written is for the job's author."""
-    found = diagnose(f"{text}\n{CLOSED}")
-    assert (found.type, found.recovery.action) == (FailureType.FILESYSTEM_ERROR, Action.NOTIFY_USER)
-    assert found.nodes == () and "readOnly" in found.mitigation
+    diagnosis = diagnose(f"{text}\n{CLOSED}")
+    assert (diagnosis.type, diagnosis.recovery.action) == (FailureType.FILESYSTEM_ERROR, Action.NOTIFY_USER)
+    assert diagnosis.nodes == () and "readOnly" in diagnosis.mitigation
 
 
 @pytest.mark.parametrize(("limit", "advice"), WHAT_TO_CHANGE.items())
@@ -84,6 +84,6 @@ HOSTS = (
 @pytest.mark.parametrize("text", HOSTS)
 def test_a_disk_of_the_host_still_takes_the_host_out(text: str) -> None:
     """A local scratch disk, the spool of the scheduler, the store of the container runtime, a disk gone read-only."""
-    found = diagnose(f"{text}\n")
-    assert [suspect.node for suspect in found.nodes[:1]] == ["gpu-017"]
-    assert found.recovery.action is Action.CORDON_AND_RESUBMIT
+    diagnosis = diagnose(f"{text}\n")
+    assert [suspect.node for suspect in diagnosis.nodes[:1]] == ["gpu-017"]
+    assert diagnosis.recovery.action is Action.CORDON_AND_RESUBMIT

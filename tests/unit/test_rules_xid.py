@@ -28,8 +28,8 @@ FORMS = (
 
 def best(text: str) -> str | None:
     line = Line(Stream("kernel", "gpu-1"), 1, text, text)
-    found = ENGINE.match(Evidence(lines=(line,)))
-    return found[0].rule.id if found else None
+    hits = ENGINE.match(Evidence(lines=(line,)))
+    return hits[0].rule.id if hits else None
 
 
 def verdict(*bodies: str) -> Diagnosis:
@@ -51,7 +51,7 @@ def register(bits: str) -> int:
 @pytest.mark.parametrize("form", FORMS)
 def test_the_rule_that_the_table_names_knows_the_line_of_its_code(form: str) -> None:
     """In every form in which drivers print it, a code is known by its rule before any other."""
-    wrong = {row.code: found for row in CODES.xid if (found := best(form.format(row.code))) != row.rule}
+    wrong = {row.code: rule for row in CODES.xid if (rule := best(form.format(row.code))) != row.rule}
     assert wrong == {}
 
 
@@ -59,22 +59,22 @@ def test_the_rule_that_the_table_names_knows_the_line_of_its_code(form: str) -> 
 def test_each_code_leads_to_the_action_that_nvidia_asks_for(row: XidCode) -> None:
     """Alone in a node's kernel log, a code has its type, the action of its bucket, and advice that names all of it."""
     asked = row.immediate or row.treated_as
-    found = verdict(f"{row.code}, pid=7, name=python3, said by syslog")
-    assert (found.type, found.recovery.action) == (row.type, CODES.actions[asked].action)
-    assert f"Xid {row.code} ({row.name})" in found.mitigation and f"({asked})" in found.mitigation
-    assert CODES.actions[asked].asks in found.mitigation
+    diagnosis = verdict(f"{row.code}, pid=7, name=python3, said by syslog")
+    assert (diagnosis.type, diagnosis.recovery.action) == (row.type, CODES.actions[asked].action)
+    assert f"Xid {row.code} ({row.name})" in diagnosis.mitigation and f"({asked})" in diagnosis.mitigation
+    assert CODES.actions[asked].asks in diagnosis.mitigation
 
 
 @pytest.mark.parametrize("row", CODES.xid, ids=lambda row: f"{row.code}-{row.immediate}")
 def test_a_code_of_the_application_neither_blames_nor_checks_a_node(row: XidCode) -> None:
     """RESTART_APP and IGNORE name no node as suspect; what asks for work on the machine names its node."""
     asked = row.immediate or row.treated_as
-    found = verdict(f"{row.code}, pid=7, name=python3, said by syslog")
+    diagnosis = verdict(f"{row.code}, pid=7, name=python3, said by syslog")
     if asked in OF_THE_APPLICATION:
-        assert found.nodes == ()
-        assert found.recovery.action not in (Action.CHECK_AND_RESUBMIT, Action.CORDON_AND_RESUBMIT)
+        assert diagnosis.nodes == ()
+        assert diagnosis.recovery.action not in (Action.CHECK_AND_RESUBMIT, Action.CORDON_AND_RESUBMIT)
     else:
-        assert [suspect.node for suspect in found.nodes] == ["trn-17"]
+        assert [suspect.node for suspect in diagnosis.nodes] == ["trn-17"]
 
 
 def test_the_catalogue_is_whole() -> None:
@@ -111,10 +111,10 @@ def test_the_registers_of_an_nvlink_line_decide(row: XidSubcode, since_r575: boo
     """In the layout of either driver generation, the registers lead to the action of their sub-code."""
     unit, bits = row.units[-1 if since_r575 else 0], row.intr_info[since_r575]
     for status in row.status or (0,):
-        found = verdict(link(row.code, unit, register(bits), status))
-        assert found.recovery.action is CODES.actions[row.immediate].action
-        assert f", {unit}): " in found.mitigation and f"({row.immediate})" in found.mitigation
-        assert (found.nodes == ()) is (CODES.actions[row.immediate].blame is not Blame.SELF)
+        diagnosis = verdict(link(row.code, unit, register(bits), status))
+        assert diagnosis.recovery.action is CODES.actions[row.immediate].action
+        assert f", {unit}): " in diagnosis.mitigation and f"({row.immediate})" in diagnosis.mitigation
+        assert (diagnosis.nodes == ()) is (CODES.actions[row.immediate].blame is not Blame.SELF)
 
 
 def test_the_layouts_of_two_driver_generations_are_not_mixed() -> None:
@@ -150,8 +150,8 @@ def test_an_nvlink_line_that_cannot_be_decoded_leads_to_a_check(rest: str, actio
 )
 def test_bits_of_xid_74_that_mean_nothing_take_no_node(registers: str, action: Action) -> None:
     """Only where no other bit is set: one that means a fault outweighs them."""
-    found = verdict(f"74, pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link 4({registers})")
-    assert found.recovery.action is action
+    diagnosis = verdict(f"74, pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link 4({registers})")
+    assert diagnosis.recovery.action is action
 
 
 def recovery(stated: str) -> str:
@@ -165,7 +165,7 @@ def test_the_action_that_xid_154_states_is_followed(stated: str, asked: str) -> 
     alone = verdict(recovery(stated))
     behind = verdict("94, pid=7, name=python3, Contained: CE User Channel (0x9)", recovery(stated))
     lost = verdict("79, pid=7, name=python3, GPU has fallen off the bus.", recovery(stated))
-    assert {found.recovery.action for found in (alone, behind, lost)} == {action.action}
+    assert {diagnosis.recovery.action for diagnosis in (alone, behind, lost)} == {action.action}
     assert f"'{stated}'" in behind.mitigation and asked in behind.mitigation
     assert (behind.nodes == ()) is (action.blame is not Blame.SELF)
     assert (str(behind.type), str(lost.type)) == ("ecc_error", "gpu_lost")
@@ -183,8 +183,8 @@ def test_a_recovery_stated_for_another_gpu_or_before_says_nothing() -> None:
 
 def test_a_recovery_in_unknown_words_leads_to_a_check() -> None:
     """A newer driver's word for it takes no node out, and does not let the job go back unseen."""
-    found = verdict(recovery("Replace Everything"))
-    assert found.recovery.action is Action.CHECK_AND_RESUBMIT
+    diagnosis = verdict(recovery("Replace Everything"))
+    assert diagnosis.recovery.action is Action.CHECK_AND_RESUBMIT
 
 
 def test_the_drivers_word_clears_the_node_of_the_jobs_cuda_error() -> None:
@@ -193,22 +193,22 @@ def test_the_drivers_word_clears_the_node_of_the_jobs_cuda_error() -> None:
     page_fault = SYSLOG.format("31, pid=7, name=python3, Ch 00000048, MMU Fault: ENGINE GRAPHICS")
     lost = SYSLOG.format("79, pid=7, name=python3, GPU has fallen off the bus.")
 
-    def found(text: str) -> Diagnosis:
+    def diagnosed(text: str) -> Diagnosis:
         return pipeline.diagnose(READER.evidence_of(text.encode()), Facts(), READER.knowledge)
 
-    assert found(fault).recovery.action is Action.CHECK_AND_RESUBMIT
-    cleared = found(f"{fault}{page_fault}\n")
+    assert diagnosed(fault).recovery.action is Action.CHECK_AND_RESUBMIT
+    cleared = diagnosed(f"{fault}{page_fault}\n")
     assert (cleared.recovery.action, cleared.nodes) == (Action.RESUBMIT, ())
     assert "Xid 31" in cleared.mitigation
-    assert found(f"{fault}{page_fault}\n{lost}\n").recovery.action is Action.CORDON_AND_RESUBMIT
+    assert diagnosed(f"{fault}{page_fault}\n{lost}\n").recovery.action is Action.CORDON_AND_RESUBMIT
 
 
 def test_a_note_of_the_driver_is_no_cause_beside_another_error() -> None:
     """Xid 43, 45, 63 or 137 beside the application's own exception: the exception decides."""
     for code in (43, 45, 63, 137):
         text = f"{SYSLOG.format(f'{code}, pid=7, name=python3')}\nKeyError: 'mask'\n"
-        found = pipeline.diagnose(READER.evidence_of(text.encode()), Facts(), READER.knowledge)
-        assert str(found.type) == "key_error"
+        diagnosis = pipeline.diagnose(READER.evidence_of(text.encode()), Facts(), READER.knowledge)
+        assert str(diagnosis.type) == "key_error"
 
 
 def test_a_code_that_the_catalogue_does_not_list_is_checked() -> None:

@@ -61,6 +61,15 @@ def test_nothing_is_requeued_twice() -> None:
     assert isinstance(relaunched(replace(FAILED, completing=True)), Wait)
 
 
+@pytest.mark.parametrize("state", ["COMPLETING", "REQUEUE_HOLD"])
+def test_a_job_whose_nodes_are_still_cleaned_up_is_waited_for(state: str) -> None:
+    """Slurm counts the next launch before the one before is gone: it is held already, and has not begun."""
+    between = replace(FAILED, state=state, restarts=1, held=True, completing=True)
+    assert isinstance(held(between, CommandAttempt(HOLD, 0)), Wait)
+    assert isinstance(relaunched(between, CommandAttempt(HOLD, 0), spec=CHECK), Wait)
+    assert isinstance(reconcile.put_back(CHECK, SlurmState(between, None, "slurm"), Attempts()), Wait)
+
+
 @pytest.mark.parametrize(
     ("job", "word"),
     [

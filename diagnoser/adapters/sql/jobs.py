@@ -32,18 +32,18 @@ class JobRows(LogRows):
 
     async def assign_cluster(self, ids: Collection[str], cluster: str, now: float) -> dict[str, str]:
         async with self.reading() as connection:
-            found = await _clusters(connection, select(jobs.c.body), ids)
-        if missing := [job for job in ids if not found.get(job)]:
+            clusters = await _clusters(connection, select(jobs.c.body), ids)
+        if missing := [job for job in ids if not clusters.get(job)]:
             async with self.writing() as connection:
                 await self.create_jobs(connection, dict.fromkeys(missing, now))
                 locked = select(jobs.c.body).order_by(jobs.c.id).with_for_update(key_share=True)
-                found |= await _clusters(connection, locked, missing)  # another may have been faster
-                for job in (job for job in missing if not found[job]):
+                clusters |= await _clusters(connection, locked, missing)  # another may have been faster
+                for job in (job for job in missing if not clusters[job]):
                     body = (await connection.execute(select(jobs.c.body).where(jobs.c.id == job))).scalar_one()
                     text = codec.job_text(replace(codec.job_of(body), cluster=cluster))
                     await connection.execute(update(jobs).where(jobs.c.id == job).values(body=text))
-                    found[job] = cluster
-        return found
+                    clusters[job] = cluster
+        return clusters
 
     async def add_event(self, attempt: AttemptKey, event: Event) -> None:
         """A heartbeat is stored but is no news for a diagnosis: the revision stays."""
@@ -112,11 +112,11 @@ async def find_job(connection: AsyncConnection, id: str) -> Job | None:
 
 async def _clusters(connection: AsyncConnection, query: Select[Any], ids: Collection[str]) -> dict[str, str]:
     """Job -> its cluster, "" for none. The locks of ``query`` are taken in the order of the names."""
-    names, found = sorted(ids), dict[str, str]()
+    names, clusters = sorted(ids), dict[str, str]()
     for start in range(0, len(names), _CHUNK):
         bodies = (await connection.execute(query.where(jobs.c.id.in_(names[start : start + _CHUNK])))).scalars()
-        found |= {job.id: job.cluster for job in map(codec.job_of, bodies)}
-    return found
+        clusters |= {job.id: job.cluster for job in map(codec.job_of, bodies)}
+    return clusters
 
 
 async def find_events(connection: AsyncConnection, keys: Sequence[AttemptKey]) -> dict[AttemptKey, tuple[Event, ...]]:

@@ -11,7 +11,7 @@ from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.slurm.commands import ABSENT, Runner
 from diagnoser.model.errors import Unavailable
 
-JOB_NAME = "diagnoser-check"
+CHECK_JOB, QUERY_JOB = "diagnoser-check", "diagnoser-ask"
 START_SECONDS = 60.0
 FIRST_PORT, PORTS = 29_600, 2_000
 NOT_STARTED = re.compile(
@@ -43,7 +43,7 @@ class SrunCheck:
         gpus = min(self.nodes[name].gpus for name in group)
         address = self.nodes[group[0]].address or group[0]
         options = [
-            f"--job-name={JOB_NAME}",
+            f"--job-name={CHECK_JOB}",
             f"--nodelist={','.join(group)}",
             f"--nodes={len(group)}",
             f"--ntasks-per-node={gpus or 1}",
@@ -69,7 +69,7 @@ class SrunQueries:
     async def ask(self, place: int, node: str, asked: Sequence[NodeQuestion], attempts: list[CommandAttempt]) -> str:
         seconds, gpus = node_query.seconds(asked), self.nodes[node].gpus
         options = [
-            "--job-name=diagnoser-ask",
+            f"--job-name={QUERY_JOB}",
             f"--nodelist={node}",
             "--nodes=1",
             "--ntasks=1",

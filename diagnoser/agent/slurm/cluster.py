@@ -12,11 +12,11 @@ from diagnoser.agent.cluster import AskResults, CheckResults, Command, CommandAt
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec, parse_plan
 from diagnoser.agent.slurm import reconcile
-from diagnoser.agent.slurm.check import JOB_NAME, SrunCheck, SrunQueries
+from diagnoser.agent.slurm.check import CHECK_JOB, QUERY_JOB, SrunCheck, SrunQueries
 from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Slurm
 from diagnoser.agent.slurm.parsing import JobRecord, valid_node
 from diagnoser.agent.slurm.reconcile import SlurmState, scontrol
-from diagnoser.model.errors import Unavailable
+from diagnoser.model.errors import Denied
 from diagnoser.model.taxonomy import Action
 
 AWAY = re.compile(
@@ -80,20 +80,19 @@ class SlurmCluster:
         return CommandAttempt(command, None if away else result.code, result.message)
 
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
-        """Raises Unavailable where another job runs on one of the nodes: a partition may share them whatever srun
-        asks for."""
+        """Raises Denied where another job runs on one of the nodes: a partition may share them whatever srun asks
+        for."""
         number = reconcile.job_number(self.name, spec.job)
         nodes, jobs, reservation = await asyncio.gather(self.nodes(), self.slurm.jobs(), self._reservation(spec))
         if busy := self._busy(jobs.values(), number) & {node for pair in round["pairs"] for node in pair}:
-            raise Unavailable(f"other jobs run on {', '.join(sorted(busy))}, and are not disturbed")
+            raise Denied(f"other jobs run on {', '.join(sorted(busy))}, and are not disturbed")
         check = SrunCheck(self.slurm.runner, self.program, nodes, float(round["timeout_seconds"]), reservation)
         return await node_check.run_groups(round["pairs"], nodes, check.run)
 
     def _busy(self, jobs: Iterable[JobRecord], number: int) -> frozenset[str]:
-        """Nodes on which jobs run beside the one of this number, and beside the checks of ours."""
-        others = (
-            job for job in jobs if job.runs and job.number != number and (job.user, job.name) != (self.user, JOB_NAME)
-        )
+        """Nodes on which jobs run beside the one of this number, and beside our own on nodes that are looked after."""
+        ours = {(self.user, CHECK_JOB), (self.user, QUERY_JOB)}
+        others = (job for job in jobs if job.runs and job.number != number and (job.user, job.name) not in ours)
         return frozenset(node for job in others for node in job.nodes)
 
     async def ask(self, spec: PlanSpec, questions: Sequence[NodeQuestion]) -> AskResults:

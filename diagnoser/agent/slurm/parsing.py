@@ -16,6 +16,7 @@ from diagnoser.model.errors import BadInput
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 NODES_LIMIT = 100_000
 RUNS = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"})
+REQUEUEING = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 GONE = "GONE"
 """Our own word for a job that the controller has forgotten and the accounting does not know."""
 FINISHED = frozenset({GONE, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY",
@@ -75,6 +76,11 @@ class JobRecord:
     @property
     def runs(self) -> bool:
         return self.state in RUNS
+
+    @property
+    def requeueing(self) -> bool:
+        """Whether the next launch counts already while the one before is still being cleaned up."""
+        return self.state in REQUEUEING
 
 
 def parse_jobs(text: str) -> dict[int, JobRecord]:

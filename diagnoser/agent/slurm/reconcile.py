@@ -79,6 +79,8 @@ def hold(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
     if job is None or job.attempt < spec.attempt:
         return _forgotten(spec)
     number = str(job.number)
+    if job.attempt > spec.attempt and job.requeueing:
+        return Wait("the nodes of the job are being cleaned up")
     if job.attempt > spec.attempt and job.state != "PENDING":
         launch = f"launch {job.attempt} of the job is {job.state.lower()} already"
         return Done(False, f"{launch}; its nodes were not checked")
@@ -127,6 +129,8 @@ def relaunch(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
 
 def put_back(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
     job = state.job
+    if job is not None and job.held and job.requeueing:
+        return Wait("the nodes of the job are being cleaned up")
     if job is None or not job.held or job.state != "PENDING" or job.attempt <= spec.attempt:
         return Done(True, "the job is not held")
     command = scontrol("release", str(job.number))
@@ -161,6 +165,8 @@ def _wait_or_done(spec: PlanSpec, job: JobRecord, attempts: Attempts, command: C
 def _after_requeue(spec: PlanSpec, job: JobRecord, attempts: Attempts) -> NextStep:
     if spec.variables:
         return Done(False, f"launch {job.attempt} exists already, without the rollback")
+    if job.requeueing:
+        return Wait("the nodes of the job are being cleaned up")
     command = scontrol("release", str(job.number))
     was_held = job.held and job.state == "PENDING" and spec.action is Action.CHECK_AND_RESUBMIT
     if was_held and not attempts.succeeded(command):

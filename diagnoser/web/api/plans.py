@@ -287,8 +287,8 @@ async def check_results(id: PlanId, body: ResultsBody, services: Provided, calle
     plan waits for approval: 409, and the token becomes invalid."""
     check_plan(caller, await find(services, id))
     now, results = services.clock(), [result.result() for result in body.results]
-    told = [answer.answer() for answer in body.answers]
-    rule = services.plans.commands.check_results(body.token, body.round, results, now, told)
+    node_answers = [answer.answer() for answer in body.answers]
+    rule = services.plans.commands.check_results(body.token, body.round, results, now, node_answers)
     return _round(await services.plans.change(id, now, rule, alone=False), services)
 
 
@@ -327,8 +327,8 @@ async def _since(plan: Plan, services: AppDependencies) -> float:
     if attempt is None:
         return plan.created - LOOKBACK_SECONDS
     seen = attempt.fatal or attempt.ended or attempt.last_line or plan.created
-    begun = min([attempt.opened, *(event.time for event in attempt.events)])
-    return max(begun, seen - LOOKBACK_SECONDS)
+    started = min([attempt.opened, *(event.time for event in attempt.events)])
+    return max(started, seen - LOOKBACK_SECONDS)
 
 
 def _round(plan: Plan, services: AppDependencies) -> CheckRound:

@@ -36,17 +36,17 @@ echo "Training completed"
 """
 
 
-def report_node(found: Site, job: str, reported: Path) -> None:
+def report_node(lab: Site, job: str, reported: Path) -> None:
     """The node on which the job's script runs reports its fault once the service has the job's steps, then the job
     fails."""
-    until(lambda: bool(found.cluster.state(job)[0] == "RUNNING" and steps_sent(found, job)), "the job trains")
-    host = found.cluster.run("squeue", "-h", "-j", job, "-o", "%B").strip()
-    found.kernel_log(host, MCE)
+    until(lambda: bool(lab.cluster.state(job)[0] == "RUNNING" and steps_sent(lab, job)), "the job trains")
+    host = lab.cluster.run("squeue", "-h", "-j", job, "-o", "%B").strip()
+    lab.kernel_log(host, MCE)
     reported.touch()
 
 
-def steps_sent(found: Site, job: str) -> bool:
-    answer = found.client.get(f"/api/v1/jobs/slurm-{NAME}-{job}")
+def steps_sent(lab: Site, job: str) -> bool:
+    answer = lab.client.get(f"/api/v1/jobs/slurm-{NAME}-{job}")
     attempts = answer.json()["attempts"] if answer.status_code == 200 else []
     return bool(attempts and attempts[0]["last_line"])
 
@@ -57,14 +57,14 @@ def test_a_failed_job_runs_again_without_its_broken_node(cluster: Cluster, tmp_p
     The agent's token may carry out, and no more.
     """
     tokens = f"agent:{AGENT},agent:{NODES},operate:{PEOPLE}"
-    with site(cluster, tmp_path, variables={"DIAGNOSER_AGENT_TOKEN": AGENT}, DIAGNOSER_TOKENS=tokens) as found:
-        found.client.headers["authorization"] = f"Bearer {NODES}"
+    with site(cluster, tmp_path, variables={"DIAGNOSER_AGENT_TOKEN": AGENT}, DIAGNOSER_TOKENS=tokens) as lab:
+        lab.client.headers["authorization"] = f"Bearer {NODES}"
         job = cluster.submit(broken_node(cluster.folder / "reported"), "--nodes=2", "--ntasks-per-node=1")
-        report_node(found, job, cluster.folder / "reported")
-        found.client.headers["authorization"] = f"Bearer {PEOPLE}"
+        report_node(lab, job, cluster.folder / "reported")
+        lab.client.headers["authorization"] = f"Bearer {PEOPLE}"
         until(lambda: cluster.state(job)[0] == "FAILED", "the job has failed")
         until(lambda: cluster.state(job)[0] == "RUNNING", "the job runs again")
-        plan = found.ended_plan(job)
+        plan = lab.ended_plan(job)
         bad = plan["nodes"][0]
         assert (plan["state"], plan["action"]) == ("reached", "cordon_and_resubmit")
         assert [(proof["node"], proof["kind"], proof["text"]) for proof in plan["proofs"]] == [(bad, "node_log", MCE)]
@@ -78,7 +78,7 @@ def test_a_failed_job_runs_again_without_its_broken_node(cluster: Cluster, tmp_p
         assert bad not in cluster.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%N")
 
         def launches() -> list[tuple[str, int]]:
-            attempts = found.get(f"/jobs/slurm-{NAME}-{job}")["attempts"]
+            attempts = lab.get(f"/jobs/slurm-{NAME}-{job}")["attempts"]
             judged = [one["diagnosis"] for one in attempts if one["diagnosis"]]
             return [(one["outcome"], one["compression"]["lines_in"]) for one in judged]
 
@@ -89,11 +89,11 @@ def test_a_failed_job_runs_again_without_its_broken_node(cluster: Cluster, tmp_p
 def test_the_job_s_word_alone_drains_no_node(cluster: Cluster, tmp_path: Path) -> None:
     """The same job without the node's own log: it is launched again, its nodes stay in service, and the plan says what
     proof is missing."""
-    with site(cluster, tmp_path) as found:
+    with site(cluster, tmp_path) as lab:
         (cluster.folder / "reported").touch()
         job = cluster.submit(broken_node(cluster.folder / "reported"), "--nodes=2", "--ntasks-per-node=1")
         until(lambda: cluster.state(job)[0] == "FAILED", "the job has failed")
-        plan = found.ended_plan(job)
+        plan = lab.ended_plan(job)
         assert (plan["action"], plan["nodes"], plan["drained"]) == ("check_and_resubmit", [], [])
         assert any("needs the node's own log or a node check" in change["why"] for change in plan["history"])
         until(lambda: cluster.state(job)[0] == "COMPLETED", "the job is complete")

@@ -57,14 +57,14 @@ def suspected(cluster: Cluster, folder: Path, bad: str, *options: str) -> Iterat
     pairs = executable(tools / "pairs.sh", SOUND)
     variables = {"PATH": f"{tools}:{cluster.environment['PATH']}"}
     check = ("--check", pairs, *options)
-    with site(cluster, folder, *check, variables=variables, DIAGNOSER_RECOVERY_MODE="observe") as found:
+    with site(cluster, folder, *check, variables=variables, DIAGNOSER_RECOVERY_MODE="observe") as lab:
         job = cluster.submit(BLAMED, "--nodes=4", "--ntasks-per-node=1")
-        until(lambda: found.plans(job), "there is a plan")
-        asyncio.run(send_to_check(found, found.plans(job)[0]["id"]))
-        yield found, job
+        until(lambda: lab.plans(job), "there is a plan")
+        asyncio.run(send_to_check(lab, lab.plans(job)[0]["id"]))
+        yield lab, job
 
 
-async def send_to_check(found: Site, plan: str) -> None:
+async def send_to_check(lab: Site, plan: str) -> None:
     """Text of the job is no proof: its plan becomes a check of the suspected node."""
 
     def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
@@ -76,16 +76,16 @@ async def send_to_check(found: Site, plan: str) -> None:
         }
         return TransitionResult(replace(plan, **fields, suspects=(SUSPECT,), reason=PlanReason.UNPROVEN))
 
-    store = await open_store(f"sqlite:///{found.service.folder}/test.db")
+    store = await open_store(f"sqlite:///{lab.service.folder}/test.db")
     try:
         await store.change_plan(plan, 0.0, transition, alone=True)
     finally:
         await store.close()
 
 
-def waiting_plan(found: Site, job: str) -> dict[str, Any]:
-    until(lambda: found.plans(job)[0]["state"] == "waiting", "the plan waits for a person")
-    return found.plans(job)[0]
+def waiting_plan(lab: Site, job: str) -> dict[str, Any]:
+    until(lambda: lab.plans(job)[0]["state"] == "waiting", "the plan waits for a person")
+    return lab.plans(job)[0]
 
 
 def states(plan: dict[str, Any]) -> dict[str, str]:
@@ -100,8 +100,8 @@ def ran(plan: dict[str, Any]) -> list[str]:
 
 def test_a_node_whose_gpu_counts_errors_is_drained_without_pairs(cluster: Cluster, tmp_path: Path) -> None:
     """Its own answer is the proof on the plan; the job runs again elsewhere, and the reservation is gone."""
-    with suspected(cluster, tmp_path, SUSPECT) as (found, job):
-        plan = found.ended_plan(job)
+    with suspected(cluster, tmp_path, SUSPECT) as (lab, job):
+        plan = lab.ended_plan(job)
         assert (plan["state"], plan["drained"]) == ("reached", [SUSPECT]), plan
         (proof,) = plan["proofs"]
         assert (proof["node"], proof["kind"], proof["source"]) == (SUSPECT, "query", "gpu_ecc")
@@ -115,26 +115,24 @@ def test_a_node_whose_gpu_counts_errors_is_drained_without_pairs(cluster: Cluste
 
 def test_a_node_that_nothing_proves_waits_for_a_person(cluster: Cluster, tmp_path: Path) -> None:
     """Clean answers, then pairs that pass: no node is drained, and the job runs again once a person has refused."""
-    with suspected(cluster, tmp_path, "none") as (found, job):
-        until(
-            lambda: found.plans(job)[0]["reason"] == "unproven" and found.plans(job)[0]["state"] == "waiting", "waits"
-        )
-        plan = found.plans(job)[0]
+    with suspected(cluster, tmp_path, "none") as (lab, job):
+        until(lambda: lab.plans(job)[0]["reason"] == "unproven" and lab.plans(job)[0]["state"] == "waiting", "waits")
+        plan = lab.plans(job)[0]
         assert (plan["nodes"], plan["proofs"], plan["drained"]) == ([SUSPECT], [], [])
         assert "proves" not in states(plan).values()
         assert states(plan)["gpu_ecc"] == "proves_nothing"
         assert ran(plan) == ["ask", "check", "check"]
         assert cluster.state(job)[0] == "PENDING"
-        found.client.post(f"/api/v1/plans/{plan['id']}/refuse", json={"by": "ida"})
+        lab.client.post(f"/api/v1/plans/{plan['id']}/refuse", json={"by": "ida"})
         until(lambda: cluster.state(job)[0] == "COMPLETED", "the job is complete")
         assert not cluster.node(SUSPECT)[0].startswith("drain")
 
 
 def test_a_person_s_yes_takes_the_unproven_node_out(cluster: Cluster, tmp_path: Path) -> None:
     """After the check has proven nothing; the nodes are not checked anew."""
-    with suspected(cluster, tmp_path, "none") as (found, job):
-        found.client.post(f"/api/v1/plans/{waiting_plan(found, job)['id']}/approve", json={"by": "ida"})
-        plan = found.ended_plan(job)
+    with suspected(cluster, tmp_path, "none") as (lab, job):
+        lab.client.post(f"/api/v1/plans/{waiting_plan(lab, job)['id']}/approve", json={"by": "ida"})
+        plan = lab.ended_plan(job)
         assert (plan["state"], plan["drained"]) == ("reached", [SUSPECT]), plan
         assert ran(plan) == ["ask", "check", "check"]
 
@@ -143,8 +141,8 @@ def test_the_site_s_own_script_is_asked_as_well(cluster: Cluster, tmp_path: Path
     """It runs on the node; its exit code is the proof, and its first line says why."""
     words = f'#!/bin/sh\n[ "$SLURMD_NODENAME" = {SUSPECT} ] && echo "ib0 at 2x" && exit 1\n'
     script = executable(cluster.folder / "nhc.sh", words)
-    with suspected(cluster, tmp_path, "none", "--node-check-script", script) as (found, job):
-        plan = found.ended_plan(job)
+    with suspected(cluster, tmp_path, "none", "--node-check-script", script) as (lab, job):
+        plan = lab.ended_plan(job)
         assert plan["drained"] == [SUSPECT], plan
         assert [(proof["source"], proof["text"]) for proof in plan["proofs"]] == [("site_check", "ib0 at 2x")]
-        assert found.get(f"/jobs/slurm-{NAME}-{job}")["attempts"]
+        assert lab.get(f"/jobs/slurm-{NAME}-{job}")["attempts"]

@@ -89,7 +89,7 @@ def test_a_job_that_cannot_be_requeued_is_submitted_anew(cluster: Cluster, tmp_p
         found.add("p2", f"slurm-{NAME}-{job}", nodes=["gpu-01"])
         agent.start()
         plan = ended(found, agent, "p2")
-        assert plan["state"] == "reached", plan
+        assert plan["state"] == "reached", plan["detail"]
         new = plan["requeued"].rpartition("-")[2]
         assert new != job
         until(lambda: cluster.state(new)[0] == "RUNNING", "the new job runs")
@@ -251,7 +251,7 @@ def test_a_check_leaves_nodes_alone_on_which_other_jobs_run(cluster: Cluster, tm
         joins = cluster.submit(RUNS, "--nodes=1", "--ntasks=1", "--nodelist=gpu-01")
         until(lambda: cluster.state(joins)[0] == "RUNNING", "a new job joins the other one")
         plan = ended(found, agent, "p9")
-        assert plan["state"] == "reached", plan
+        assert plan["state"] == "reached", plan["detail"]
         assert "other jobs run on gpu-01, which the check left alone" in plan["detail"]
         assert [cluster.state(one)[0] for one in (other, joins)] == ["RUNNING", "RUNNING"]
         assert set(checked.read_text().split()) == {"gpu-02"}

@@ -1,0 +1,1 @@
+"""What the runtime knows of a run that stands still: who is behind, who waits for whom. Pure."""

@@ -1,0 +1,245 @@
+"""PyTorch's flight recorder: what one rank asked its communication library to do, and how far that came.
+
+One dump a rank, a pickle or JSON (formats 2.x, of NCCL and gloo). It names no host, and its rank stands in the file's
+name only. Format: torch/csrc/distributed/c10d/FlightRecorder.hpp of PyTorch.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from diagnoser.hang import pickle_reader
+from diagnoser.model.errors import BadInput
+
+BYTES_MAX = 64 << 20
+ENTRIES_MAX = 100_000
+RANKS_MAX = 1_000_000
+_FILE_RANK = re.compile(r"(?:rank[_-]?)?(\d+)(?:\.[A-Za-z]\w*)*$")
+_PEER = re.compile(r"(?:send|recv)\w* (\d+)(?:->|<-)(\d+)$")
+_SENDS = re.compile(r"(?:^|:)i?send\b")
+_FRAME_PARTS = ("name", "filename", "line")
+_MACHINERY = ("torch/distributed/", "torch/utils/", "torch/_dynamo", "torch/autograd/", "torch/nn/modules/module.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group. The same group has another name in each run, and on some versions on each rank: its description
+    and its ranks tell which it is."""
+
+    description: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One collective, or one send or receive, that a rank has enqueued.
+
+    sequence: of the group's collectives, or of its point-to-point operations. peer: the other rank of a send or receive,
+    -1 for a collective. sizes, types: of its input, as written. order: among all operations of the rank. frame: where
+    the program called it, "" when not recorded.
+    """
+
+    group: Group
+    name: str
+    sequence: int
+    order: int
+    done: bool
+    peer: int = -1
+    sends: bool = False
+    sizes: str = ""
+    types: str = ""
+    frame: str = ""
+
+    @property
+    def is_collective(self) -> bool:
+        return self.peer < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Sequence numbers of the last collective of a group that a rank has enqueued, and completed."""
+
+    enqueued: int
+    completed: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankDump:
+    """What one rank recorded. operations: in the order in which they were enqueued; a full buffer has lost the oldest.
+    progress: of each group that the rank is in, as far as the dump says."""
+
+    rank: int
+    operations: tuple[Operation, ...] = ()
+    progress: Mapping[Group, Progress] | None = None
+
+    @property
+    def groups(self) -> frozenset[Group]:
+        return frozenset(self.progress or ()) | {operation.group for operation in self.operations}
+
+
+def rank_of_file(name: str) -> int:
+    """The rank that a dump's file name ends in, -1 for none."""
+    match = _FILE_RANK.search(name)
+    return int(match[1]) if match and len(match[1]) < 8 else -1
+
+
+def parse_dump(data: bytes, rank: int) -> RankDump:
+    """Raises BadInput for what is no dump."""
+    if len(data) > BYTES_MAX:
+        raise BadInput(f"a dump of {len(data)} bytes is larger than {BYTES_MAX}")
+    dump = _json(data) if data.lstrip()[:1] == b"{" else pickle_reader.loads(data)
+    if type(dump) is not dict or not {"entries", "pg_config"} & dump.keys():
+        raise BadInput("this is no flight-recorder dump: it has neither 'entries' nor 'pg_config'")
+    entries = [entry for entry in _listed(dump.get("entries"))[:ENTRIES_MAX] if type(entry) is dict]
+    groups = _Groups(_mapping(dump.get("pg_config")))
+    operations = sorted(filter(None, (_operation(entry, groups) for entry in entries)), key=lambda o: o.order)
+    return RankDump(rank, tuple(operations), _progress(dump, groups, entries, operations))
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise BadInput(f"the dump is no JSON: {error}") from None
+
+
+class _Groups:
+    """The process groups of one dump, by their name."""
+
+    def __init__(self, config: Mapping[Any, Any]) -> None:
+        self.by_name = {
+            str(name): Group(_text(group.get("desc")) or _text(group.get("name")), _ranks(group.get("ranks")))
+            for name, group in config.items()
+            if type(group) is dict
+        }
+
+    def find(self, name: str, description: str) -> Group:
+        """gloo's default group has no name in ``pg_config``."""
+        if name in self.by_name:
+            return self.by_name[name]
+        alike = [group for group in self.by_name.values() if group.description == description]
+        everyone = [group for group in self.by_name.values() if not group.description]
+        found = alike or everyone
+        return found[0] if len(found) == 1 else Group(description or name, ())
+
+
+def _operation(entry: Mapping[str, Any], groups: _Groups) -> Operation | None:
+    name, description = _group_name(entry)
+    group = groups.find(name, description)
+    title = _text(entry.get("profiling_name"))
+    is_p2p = entry.get("is_p2p") is True
+    peer = _peer(title, group) if is_p2p else -1
+    sequence = _number(entry.get("p2p_seq_id") if is_p2p else entry.get("collective_seq_id", entry.get("seq_id")))
+    if sequence < 0 or (is_p2p and peer < 0):
+        return None
+    return Operation(
+        group=group,
+        name=title.partition(" ")[0],
+        sequence=sequence,
+        order=_number(entry.get("record_id")),
+        done=entry.get("retired") is True or entry.get("state") == "completed",
+        peer=peer,
+        sends=is_p2p and bool(_SENDS.search(title)),
+        sizes=_sizes(entry.get("input_sizes")),
+        types=_sizes(entry.get("input_dtypes")),
+        frame=_frame(entry.get("frames")),
+    )
+
+
+def _progress(
+    dump: Mapping[str, Any], groups: _Groups, entries: list[dict[str, Any]], operations: Iterable[Operation]
+) -> dict[Group, Progress]:
+    """From ``pg_status``, which knows groups by a number of the rank's own; then from the operations.
+
+    The numbers count up in the order in which the rank made its groups, as do the groups' names.
+    """
+    status = {_number(number): row for number, row in _mapping(dump.get("pg_status")).items() if type(row) is dict}
+    names = sorted((name for name in groups.by_name if name.isdecimal()), key=int)
+    by_number = dict(zip(sorted(status), names, strict=False)) if len(names) == len(status) else {}
+    by_number |= {_number(entry.get("pg_id")): _group_name(entry)[0] for entry in entries}
+    descriptions = {name: description for name, description in map(_group_name, entries)}
+    progress = {
+        groups.find(name, descriptions.get(name, "")): Progress(
+            _number(status[number].get("last_enqueued_collective")),
+            _number(status[number].get("last_completed_collective")),
+        )
+        for number, name in by_number.items()
+        if number in status
+    }
+    for operation in operations:
+        if operation.is_collective:
+            before = progress.get(operation.group, Progress(-1, -1))
+            progress[operation.group] = Progress(
+                max(before.enqueued, operation.sequence),
+                max(before.completed, operation.sequence) if operation.done else before.completed,
+            )
+    talks = {operation.group for operation in operations if not operation.is_collective}
+    collects = {operation.group for operation in operations if operation.is_collective}
+    for group in talks - collects:
+        progress.pop(group, None)  # its numbers count sends and receives
+    return progress
+
+
+def _group_name(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """(name, description); the first formats only knew a name, or a number."""
+    pair = entry.get("process_group")
+    if isinstance(pair, list | tuple) and len(pair) == 2:
+        return _text(pair[0]), _text(pair[1])
+    return _text(entry.get("pg_name")) or str(_number(entry.get("pg_id"))), ""
+
+
+def _peer(title: str, group: Group) -> int:
+    """The other end of "nccl:recv 2<-3": ranks within the group, our own first."""
+    match = _PEER.search(title)
+    place = int(match[2]) if match and len(match[2]) < 8 else -1
+    if not group.ranks:
+        return place
+    return group.ranks[place] if 0 <= place < len(group.ranks) else -1
+
+
+def _frame(frames: Any) -> str:
+    """The innermost frame that is the program's own."""
+    for frame in _listed(frames)[:50]:
+        if type(frame) is dict:
+            name, file, line = (_text(frame.get(part)) or str(frame.get(part, "")) for part in _FRAME_PARTS)
+            if file and not any(part in file for part in _MACHINERY):
+                return f"{name} ({file}:{line})"[:300]
+    return ""
+
+
+def _ranks(text: Any) -> tuple[int, ...]:
+    """A list, or one that was printed."""
+    parts = re.findall(r"\d{1,7}", text[: 8 * RANKS_MAX]) if isinstance(text, str) else _listed(text)
+    return tuple(_number(part) for part in parts[:RANKS_MAX])
+
+
+def _sizes(value: Any) -> str:
+    """Bounded and flat: what a dump nests deeper is no size."""
+    return ", ".join(
+        f"[{', '.join(str(part)[:20] for part in row[:16] if isinstance(part, int | str))}]"
+        if isinstance(row, list | tuple)
+        else str(row)[:20]
+        for row in _listed(value)[:16]
+        if isinstance(row, list | tuple | str | int)
+    )
+
+
+def _number(value: Any) -> int:
+    if type(value) is int:
+        return value
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20 else -1
+
+
+def _text(value: Any) -> str:
+    return value[:300] if isinstance(value, str) else ""
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _mapping(value: Any) -> Mapping[Any, Any]:
+    return value if type(value) is dict else {}

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from diagnoser.agent.cli import agent_cli
-from diagnoser.commands import learned_rules, logs, scoring
+from diagnoser.commands import hang, learned_rules, logs, scoring
 from diagnoser.commands.policy import policy_cli
 from diagnoser.commands.prompts import prompts_cli
 from diagnoser.commands.rules import rules_cli
@@ -58,6 +58,7 @@ def version() -> None:
 cli.command()(logs.diagnose)
 cli.command(name="explain")(logs.explain_)
 cli.command()(logs.compress)
+cli.command()(hang.hang)
 cli.command()(scoring.score)
 rules_cli.command(name="export")(learned_rules.rules_export)
 cli.add_typer(rules_cli, name="rules")

@@ -26,3 +26,12 @@ def text(path: Path) -> str:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"cannot read {path}: {error}") from None
+
+
+def content(path: Path, most: int) -> bytes:
+    """The file, or its first ``most`` + 1 bytes, by which a larger one is known. Raises BadInput."""
+    try:
+        with path.open("rb") as file:
+            return file.read(most + 1)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error}") from None

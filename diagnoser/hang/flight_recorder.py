@@ -37,8 +37,8 @@ class Group:
 class Operation:
     """One collective, or one send or receive, that a rank has enqueued.
 
-    sequence: of the group's collectives, or of its point-to-point operations. peer: the other rank of a send or receive,
-    -1 for a collective. sizes, types: of its input, as written. order: among all operations of the rank. frame: where
+    sequence: of the group's collectives, or of its point-to-point operations. peer: the other rank of a send or
+    receive, -1 for a collective. sizes, types: of its input, as written. order: among all operations of the rank. frame: where
     the program called it, "" when not recorded.
     """
 
@@ -160,7 +160,7 @@ def _progress(
     names = sorted((name for name in groups.by_name if name.isdecimal()), key=int)
     by_number = dict(zip(sorted(status), names, strict=False)) if len(names) == len(status) else {}
     by_number |= {_number(entry.get("pg_id")): _group_name(entry)[0] for entry in entries}
-    descriptions = {name: description for name, description in map(_group_name, entries)}
+    descriptions = dict(map(_group_name, entries))
     progress = {
         groups.find(name, descriptions.get(name, "")): Progress(
             _number(status[number].get("last_enqueued_collective")),

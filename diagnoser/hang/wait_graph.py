@@ -21,7 +21,7 @@ _FEW = 0.25
 _SURE, _WAITED, _ABSENT, _MISMATCH = 0.95, 0.5, 0.8, 0.85
 _SAME_INPUT = ("all_reduce", "allreduce", "broadcast", "reduce_scatter", "_allgather_base", "all_gather", "_all_gather")
 """Collectives whose input has one size on all ranks."""
-_DEPENDENT = ("all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter", "all_to_all", "alltoall", "barrier")
+_DEPENDENT = ("all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter", "all_to_all", "barrier")
 """Collectives that no rank can finish before every rank has begun them."""
 _NOT_YET = Progress(-1, -1)
 
@@ -255,7 +255,8 @@ def _all_behind(rank: int, waiters: Mapping[int, set[int]]) -> set[int]:
 def _waited_for(world: _World, rank: int, direct: set[int], behind: set[int]) -> HangSuspect:
     share = len(behind) / max(1, len(world.dumps) - 1)
     score = _WAITED + (_SURE - _WAITED) * min(1.0, share)
-    waits = f"{len(behind)} ranks wait for it" if len(behind) > 1 else f"rank {min(behind)} waits for it" if behind else ""
+    many = f"{len(behind)} ranks wait for it" if behind else ""
+    waits = f"rank {min(behind)} waits for it" if len(behind) == 1 else many
     place = f" in {_place(world.heads[min(direct)])}" if direct else ""
     if rank not in world.dumps:
         why = f"{waits}{place}, and it left no dump"
@@ -310,7 +311,8 @@ def _place(operation: Operation) -> str:
     where = f" at {operation.frame}" if operation.frame else ""
     if operation.is_collective:
         return f"{operation.name} number {operation.sequence} of {_name(operation.group)}{where}"
-    return f"{operation.name} {'to' if operation.sends else 'from'} rank {operation.peer} ({_name(operation.group)}){where}"
+    to = "to" if operation.sends else "from"
+    return f"{operation.name} {to} rank {operation.peer} ({_name(operation.group)}){where}"
 
 
 def _name(group: Group) -> str:

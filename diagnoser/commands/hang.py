@@ -1,0 +1,105 @@
+"""`hang`: who holds up a run that stands still, from the dumps of its runtime."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from diagnoser.adapters import files
+from diagnoser.commands.terminal import AsJson, complain, out, print_json
+from diagnoser.hang import report
+from diagnoser.hang.flight_recorder import BYTES_MAX
+from diagnoser.hang.report import HangReport
+from diagnoser.hang.wait_graph import GroupState, Mismatch
+from diagnoser.model.errors import BadInput
+
+_SHOWN = 12
+
+
+def hang(
+    folder: Annotated[Path, typer.Argument(help="Folder of flight-recorder dumps, NCCL RAS answers, stack dumps.")],
+    as_json: AsJson = False,
+) -> None:
+    """Name the ranks that hold up a hung run, from what its runtime recorded.
+
+    Files that end in a rank (_dump_12, rank12.json, stack_12.txt) belong to that rank. What a file is shows its
+    content. Nothing in a dump is ever executed.
+    """
+    if not folder.is_dir():
+        raise BadInput(f"{folder} is no folder")
+    paths = sorted(path for path in folder.iterdir() if path.is_file())
+    evidence = report.read((path.name, files.content(path, BYTES_MAX)) for path in paths)
+    if not (evidence.dumps or evidence.ras or evidence.stacks):
+        for name, why in evidence.rejected:
+            complain(f"diagnoser: {folder / name}: {why}")
+        raise BadInput(f"{folder} holds no flight-recorder dump, RAS answer or stack dump")
+    result = report.analyze(evidence)
+    if as_json:
+        print_json(contract(result))
+    else:
+        _show(result)
+
+
+def contract(result: HangReport) -> dict[str, Any]:
+    """The JSON of `hang --json`."""
+    return {
+        "suspects": [
+            {"rank": one.rank, "why": one.why, "score": one.score, "kind": str(one.kind), "node": one.node or None}
+            for one in result.suspects
+        ],
+        "groups": [_group(state) for state in result.graph.groups],
+        "mismatches": [_mismatch(mismatch) for mismatch in result.graph.mismatches],
+        "not_seen": list(result.graph.not_seen),
+        "waits": {str(rank): sorted(others) for rank, others in sorted(result.graph.waits.items())},
+        "notes": list(result.notes),
+        "rejected": [{"file": name, "why": why} for name, why in result.rejected],
+    }
+
+
+def _group(state: GroupState) -> dict[str, Any]:
+    return {
+        "group": state.group.description or "default",
+        "ranks": list(state.group.ranks),
+        "highest": state.highest,
+        "operation": state.operation,
+        "behind": {str(rank): sequence for rank, sequence in state.behind.items()},
+        "not_seen": list(state.not_seen),
+    }
+
+
+def _mismatch(mismatch: Mismatch) -> dict[str, Any]:
+    return {
+        "group": mismatch.group.description or "default",
+        "sequence": mismatch.sequence,
+        "variants": [{"call": call, "ranks": list(ranks)} for call, ranks in mismatch.variants.items()],
+    }
+
+
+def _show(result: HangReport) -> None:
+    for one in result.suspects[:_SHOWN]:
+        where = f" on {one.node}" if one.node else ""
+        out.print(Text.assemble((f"rank {one.rank}", "bold red"), f"{where} ({one.score:.2f}, {one.kind}): {one.why}"))
+    if not result.suspects:
+        out.print(Text("No rank is suspected.", style="bold"))
+    for note in result.notes:
+        out.print(Text(note))
+    if result.graph.groups:
+        out.print(_groups(result.graph.groups))
+    if result.graph.not_seen:
+        out.print(Text(f"no dump of: {', '.join(map(str, result.graph.not_seen[: _SHOWN * 4]))}"))
+    for name, why in result.rejected:
+        complain(f"left out: {name}: {why}")
+
+
+def _groups(groups: tuple[GroupState, ...]) -> Table:
+    table = Table("group", "ranks", "stands in", "at", "behind", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for state in groups[: _SHOWN * 2]:
+        behind = ", ".join(f"{rank} (at {sequence})" for rank, sequence in list(state.behind.items())[:_SHOWN])
+        members = state.group.ranks
+        ranks = f"{len(members)}: {members[0]}..{members[-1]}" if members else ""
+        table.add_row(
+            Text(state.group.description or "default"), ranks, Text(state.operation), str(state.highest), Text(behind)
+        )
+    return table

@@ -1,0 +1,126 @@
+"""All evidence of one hang together: files of any kind in, ranked suspects out."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from diagnoser.hang import flight_recorder, nccl_ras, stacks, wait_graph
+from diagnoser.hang.flight_recorder import RankDump
+from diagnoser.hang.nccl_ras import RasFinding, RasReport
+from diagnoser.hang.stacks import Stack
+from diagnoser.hang.wait_graph import HangSuspect, SuspectKind, WaitGraph
+from diagnoser.model.errors import BadInput
+
+_UNREACHABLE, _BEHIND, _OUTLIER = 0.7, 0.55, 0.6
+_AGREE = 0.5
+"""Part of the remaining doubt that a second kind of evidence takes away."""
+_FEW_BEHIND = 0.25
+_PICKLE = b"\x80"
+
+
+class EvidenceKind(StrEnum):
+    FLIGHT_RECORDER = "flight-recorder"
+    RAS = "ras"
+    STACKS = "stacks"
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeEvidence:
+    """What was read. rejected: (name, why) of files that could not be."""
+
+    dumps: tuple[RankDump, ...] = ()
+    ras: tuple[RasReport, ...] = ()
+    stacks: tuple[Stack, ...] = ()
+    rejected: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HangReport:
+    """suspects: the most likely first. graph: who waits for whom. outliers: stacks unlike those of most ranks."""
+
+    suspects: tuple[HangSuspect, ...]
+    graph: WaitGraph
+    outliers: tuple[Stack, ...] = ()
+    rejected: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+
+def kind_of(name: str, data: bytes) -> EvidenceKind:
+    """By the content; the name decides nothing."""
+    head = data[:4096].lstrip()
+    if data[:1] == _PICKLE:
+        return EvidenceKind.FLIGHT_RECORDER
+    if head[:1] == b"{":
+        recorder = b'"entries"' in data or b'"pg_config"' in data
+        return EvidenceKind.FLIGHT_RECORDER if recorder else EvidenceKind.RAS
+    return EvidenceKind.STACKS if b"Thread " in data[:65536] or b"thread 0x" in data[:65536] else EvidenceKind.RAS
+
+
+def read(files: Iterable[tuple[str, bytes]], ranks: Mapping[str, int] | None = None) -> RuntimeEvidence:
+    """(name, content) of each file; what cannot be read is listed. ranks: of files whose name does not end in it."""
+    dumps, ras, traces, rejected = list[RankDump](), list[RasReport](), list[Stack](), list[tuple[str, str]]()
+    for name, data in files:
+        rank = (ranks or {}).get(name, flight_recorder.rank_of_file(name))
+        try:
+            kind = kind_of(name, data)
+            if kind is EvidenceKind.RAS:
+                ras.append(nccl_ras.parse_ras(data))
+            elif rank < 0:
+                rejected.append((name, "its name does not end in a rank"))
+            elif kind is EvidenceKind.STACKS:
+                traces.append(stacks.parse_stacks(data, rank))
+            else:
+                dumps.append(flight_recorder.parse_dump(data, rank))
+        except BadInput as error:
+            rejected.append((name, str(error)))
+    return RuntimeEvidence(tuple(dumps), tuple(ras), tuple(traces), tuple(rejected))
+
+
+def analyze(evidence: RuntimeEvidence, nodes: Mapping[int, str] | None = None) -> HangReport:
+    """nodes: rank -> node, as the scheduler or the log has it; where it is silent RAS may know."""
+    graph = wait_graph.build(evidence.dumps)
+    outliers = stacks.outliers(evidence.stacks)
+    hosts = {rank: host for report in evidence.ras for rank, host in report.nodes if host} | dict(nodes or {})
+    suspects: dict[int, HangSuspect] = {suspect.rank: suspect for suspect in graph.suspects}
+    for suspect in (*_by_ras(evidence.ras, suspects), *_by_stacks(outliers, graph)):
+        _add(suspects, suspect)
+    placed = (replace(suspect, node=suspect.node or hosts.get(suspect.rank, "")) for suspect in suspects.values())
+    ranked = tuple(sorted(placed, key=lambda suspect: (-suspect.score, suspect.rank)))
+    notes = () if ranked else graph.notes
+    return HangReport(ranked, graph, tuple(stack for stack, _ in outliers), evidence.rejected, notes)
+
+
+def _add(suspects: dict[int, HangSuspect], suspect: HangSuspect) -> None:
+    """Two kinds of evidence against one rank make it surer."""
+    known = suspects.get(suspect.rank)
+    if known is None:
+        suspects[suspect.rank] = suspect
+        return
+    score = 1 - (1 - max(known.score, suspect.score)) * _AGREE
+    node = known.node or suspect.node
+    suspects[suspect.rank] = replace(known, why=f"{known.why}; {suspect.why}", score=round(score, 2), node=node)
+
+
+def _by_ras(reports: Iterable[RasReport], known: Mapping[int, HangSuspect]) -> list[HangSuspect]:
+    """Who cannot be reached; of those that are behind only the few that no recorder clears."""
+    findings = [finding for report in reports for finding in report.findings if finding.rank >= 0]
+    unreachable = [finding for finding in findings if not finding.behind]
+    behind = [finding for finding in findings if finding.behind]
+    trusted = not unreachable and (not known or any(finding.rank in known for finding in behind))
+    chosen = behind if trusted and not known else [finding for finding in behind if finding.rank in known]
+    return [*(_ras_suspect(one, _UNREACHABLE) for one in unreachable), *(_ras_suspect(one, _BEHIND) for one in chosen)]
+
+
+def _ras_suspect(finding: RasFinding, score: float) -> HangSuspect:
+    kind = SuspectKind.BEHIND if finding.behind else SuspectKind.DEAD
+    return HangSuspect(finding.rank, kind, finding.why, score, finding.node)
+
+
+def _by_stacks(outliers: Iterable[tuple[Stack, int]], graph: WaitGraph) -> list[HangSuspect]:
+    """Where recorders name others, a stack alone accuses nobody."""
+    named = {suspect.rank for suspect in graph.suspects}
+    return [
+        HangSuspect(stack.rank, SuspectKind.STACK, f"stands in {stack.frames[0]} while {waiting} ranks wait", _OUTLIER)
+        for stack, waiting in outliers
+        if not named or stack.rank in named
+    ]

@@ -5,7 +5,7 @@ name only. Format: torch/csrc/distributed/c10d/FlightRecorder.hpp of PyTorch.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +24,9 @@ _FRAME_PARTS = ("name", "filename", "line")
 _MACHINERY = ("torch/distributed/", "torch/utils/", "torch/_dynamo", "torch/autograd/", "torch/nn/modules/module.py")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """A process group. The same group has another name in each run, and on some versions on each rank: its description
-    and its ranks tell which it is."""
+    """A process group of a job: one object for all ranks, see ``DumpReader``."""
 
     description: str
     ranks: tuple[int, ...]
@@ -38,8 +37,8 @@ class Operation:
     """One collective, or one send or receive, that a rank has enqueued.
 
     sequence: of the group's collectives, or of its point-to-point operations. peer: the other rank of a send or
-    receive, -1 for a collective. sizes, types: of its input, as written. order: among all operations of the rank. frame: where
-    the program called it, "" when not recorded.
+    receive, -1 for a collective. sizes, types: of its input, as written. order: among all operations of the rank.
+    frame: where the program called it, "" when not recorded.
     """
 
     group: Group
@@ -86,15 +85,37 @@ def rank_of_file(name: str) -> int:
     return int(match[1]) if match and len(match[1]) < 8 else -1
 
 
-def parse_dump(data: bytes, rank: int) -> RankDump:
-    """Raises BadInput for what is no dump."""
+class DumpReader:
+    """Reads the dumps of one job. A group may have another name on each rank: its description and its ranks tell which
+    it is, and these are looked at once, however many dumps name them."""
+
+    def __init__(self) -> None:
+        self._by_text: dict[tuple[str, str], Group] = {}
+        self._by_ranks: dict[tuple[str, tuple[int, ...]], Group] = {}
+
+    def read(self, data: bytes, rank: int) -> RankDump:
+        """Raises BadInput for what is no dump."""
+        return _dump(data, rank, self.group)
+
+    def group(self, description: str, ranks: Any) -> Group:
+        """ranks: a list, or one that was printed."""
+        key = (description, ranks if isinstance(ranks, str) else str(_listed(ranks)[:RANKS_MAX]))
+        known = self._by_text.get(key)
+        if known is None:
+            members = _ranks(ranks)
+            known = self._by_ranks.setdefault((description, members), Group(description, members))
+            self._by_text[key] = known
+        return known
+
+
+def _dump(data: bytes, rank: int, make_group: Callable[[str, Any], Group]) -> RankDump:
     if len(data) > BYTES_MAX:
         raise BadInput(f"a dump of {len(data)} bytes is larger than {BYTES_MAX}")
     dump = _json(data) if data.lstrip()[:1] == b"{" else pickle_reader.loads(data)
     if type(dump) is not dict or not {"entries", "pg_config"} & dump.keys():
         raise BadInput("this is no flight-recorder dump: it has neither 'entries' nor 'pg_config'")
     entries = [entry for entry in _listed(dump.get("entries"))[:ENTRIES_MAX] if type(entry) is dict]
-    groups = _Groups(_mapping(dump.get("pg_config")))
+    groups = _Groups(_mapping(dump.get("pg_config")), make_group)
     operations = sorted(filter(None, (_operation(entry, groups) for entry in entries)), key=lambda o: o.order)
     return RankDump(rank, tuple(operations), _progress(dump, groups, entries, operations))
 
@@ -109,9 +130,10 @@ def _json(data: bytes) -> Any:
 class _Groups:
     """The process groups of one dump, by their name."""
 
-    def __init__(self, config: Mapping[Any, Any]) -> None:
+    def __init__(self, config: Mapping[Any, Any], make_group: Callable[[str, Any], Group]) -> None:
+        self.make_group = make_group
         self.by_name = {
-            str(name): Group(_text(group.get("desc")) or _text(group.get("name")), _ranks(group.get("ranks")))
+            str(name): make_group(_text(group.get("desc")) or _text(group.get("name")), group.get("ranks"))
             for name, group in config.items()
             if type(group) is dict
         }
@@ -122,8 +144,8 @@ class _Groups:
             return self.by_name[name]
         alike = [group for group in self.by_name.values() if group.description == description]
         everyone = [group for group in self.by_name.values() if not group.description]
-        found = alike or everyone
-        return found[0] if len(found) == 1 else Group(description or name, ())
+        candidates = alike or everyone
+        return candidates[0] if len(candidates) == 1 else self.make_group(description or name, ())
 
 
 def _operation(entry: Mapping[str, Any], groups: _Groups) -> Operation | None:
@@ -211,7 +233,6 @@ def _frame(frames: Any) -> str:
 
 
 def _ranks(text: Any) -> tuple[int, ...]:
-    """A list, or one that was printed."""
     parts = re.findall(r"\d{1,7}", text[: 8 * RANKS_MAX]) if isinstance(text, str) else _listed(text)
     return tuple(_number(part) for part in parts[:RANKS_MAX])
 

@@ -58,6 +58,7 @@ def kind_of(name: str, data: bytes) -> EvidenceKind:
 
 def read(files: Iterable[tuple[str, bytes]], ranks: Mapping[str, int] | None = None) -> RuntimeEvidence:
     """(name, content) of each file; what cannot be read is listed. ranks: of files whose name does not end in it."""
+    reader = flight_recorder.DumpReader()
     dumps, ras, traces, rejected = list[RankDump](), list[RasReport](), list[Stack](), list[tuple[str, str]]()
     for name, data in files:
         rank = (ranks or {}).get(name, flight_recorder.rank_of_file(name))
@@ -70,7 +71,7 @@ def read(files: Iterable[tuple[str, bytes]], ranks: Mapping[str, int] | None = N
             elif kind is EvidenceKind.STACKS:
                 traces.append(stacks.parse_stacks(data, rank))
             else:
-                dumps.append(flight_recorder.parse_dump(data, rank))
+                dumps.append(reader.read(data, rank))
         except BadInput as error:
             rejected.append((name, str(error)))
     return RuntimeEvidence(tuple(dumps), tuple(ras), tuple(traces), tuple(rejected))

@@ -93,7 +93,7 @@ def build(dumps: Iterable[RankDump]) -> WaitGraph:
         groups=world.states(),
         mismatches=mismatches,
         not_seen=world.not_seen,
-        waits={rank: frozenset(others) for rank, others in waits.items() if others},
+        waits={rank: others for rank, others in waits.items() if others},
         heads=world.heads,
         notes=notes,
     )
@@ -114,6 +114,7 @@ class _World:
         self.groups = {group for dump in self.dumps.values() for group in dump.groups}
         self.not_seen = tuple(sorted({rank for group in self.groups for rank in group.ranks} - self.dumps.keys()))
         self.furthest = self._furthest()
+        self._awaited: dict[tuple[Group, int], frozenset[int]] = {}
         self.stalled = {
             rank: operation
             for rank, operations in pending.items()
@@ -142,17 +143,25 @@ class _World:
             return False
         return head.sequence == operation.sequence if operation.is_collective else head.sends != operation.sends
 
-    def awaited(self, rank: int, head: Operation) -> set[int]:
+    def awaited(self, rank: int, head: Operation) -> frozenset[int]:
         """Ranks that keep this one from going on. Of those without a dump only where no other does."""
         if rank in self.stalled:
-            return set()
-        others = [other for other in head.group.ranks if other != rank] if head.is_collective else [head.peer]
-        seen = {
+            return frozenset()
+        if not head.is_collective:
+            return self._missing((head.peer,), head)
+        place = (head.group, head.sequence)
+        if place not in self._awaited:
+            self._awaited[place] = self._missing(head.group.ranks, head)
+        return self._awaited[place]
+
+    def _missing(self, others: Iterable[int], operation: Operation) -> frozenset[int]:
+        """Those of them that are not in the operation, and not past it."""
+        missing = [
             other
             for other in others
-            if other in self.dumps and not self._stands_in(other, head) and not self._is_past(other, head)
-        }
-        return seen or {other for other in others if other not in self.dumps}
+            if other not in self.dumps or not (self._stands_in(other, operation) or self._is_past(other, operation))
+        ]
+        return frozenset(other for other in missing if other in self.dumps) or frozenset(missing)
 
     def _is_past(self, rank: int, operation: Operation) -> bool:
         return operation.is_collective and self.progress(rank, operation.group).completed >= operation.sequence
@@ -213,7 +222,7 @@ def _by_mismatch(mismatches: Iterable[Mismatch]) -> list[HangSuspect]:
     return list(suspects.values())
 
 
-def _by_waits(world: _World, waits: Mapping[int, set[int]]) -> list[HangSuspect]:
+def _by_waits(world: _World, waits: Mapping[int, frozenset[int]]) -> list[HangSuspect]:
     """Ranks at the end of all waiting: each is scored by how many wait for it, directly or not."""
     waiters: dict[int, set[int]] = defaultdict(set)
     for rank, others in waits.items():

@@ -21,6 +21,7 @@ _SHOWN = 12
 def hang(
     folder: Annotated[Path, typer.Argument(help="Folder of flight-recorder dumps, NCCL RAS answers, stack dumps.")],
     as_json: AsJson = False,
+    ranks: Annotated[int, typer.Option(min=0, help="Ranks of the job, where no dump names its groups (gloo).")] = 0,
 ) -> None:
     """Name the ranks that hold up a hung run, from what its runtime recorded.
 
@@ -35,7 +36,7 @@ def hang(
         for name, why in evidence.rejected:
             complain(f"diagnoser: {folder / name}: {why}")
         raise BadInput(f"{folder} holds no flight-recorder dump, RAS answer or stack dump")
-    result = report.analyze(evidence)
+    result = report.analyze(evidence, ranks=ranks)
     if as_json:
         print_json(contract(result))
     else:

@@ -14,6 +14,8 @@ import orjson
 from diagnoser.hang import pickle_reader
 from diagnoser.model.errors import BadInput
 
+DEFAULT = "default_pg"
+"""The description of the group of all ranks."""
 BYTES_MAX = 64 << 20
 ENTRIES_MAX = 100_000
 RANKS_MAX = 1_000_000
@@ -26,7 +28,7 @@ _MACHINERY = ("torch/distributed/", "torch/utils/", "torch/_dynamo", "torch/auto
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """A process group of a job: one object for all ranks, see ``DumpReader``."""
+    """A process group of a job: one object for all ranks, see ``DumpReader``. ranks: none where no dump says."""
 
     description: str
     ranks: tuple[int, ...]
@@ -99,7 +101,7 @@ class DumpReader:
 
     def group(self, description: str, ranks: Any) -> Group:
         """ranks: a list, or one that was printed."""
-        key = (description, ranks if isinstance(ranks, str) else str(_listed(ranks)[:RANKS_MAX]))
+        key = (description, ranks if isinstance(ranks, str) else repr(tuple(_listed(ranks)[:RANKS_MAX])))
         known = self._by_text.get(key)
         if known is None:
             members = _ranks(ranks)
@@ -139,13 +141,13 @@ class _Groups:
         }
 
     def find(self, name: str, description: str) -> Group:
-        """gloo's default group has no name in ``pg_config``."""
+        """gloo writes one group without a name, at best the default one: of its others nobody knows the ranks."""
         if name in self.by_name:
             return self.by_name[name]
-        alike = [group for group in self.by_name.values() if group.description == description]
-        everyone = [group for group in self.by_name.values() if not group.description]
-        candidates = alike or everyone
-        return candidates[0] if len(candidates) == 1 else self.make_group(description or name, ())
+        nameless = self.by_name.get("")
+        if description == DEFAULT and nameless and nameless.ranks:
+            return self.make_group(DEFAULT, nameless.ranks)
+        return self.make_group(description if description == DEFAULT else f"{description} {name}".strip(), ())
 
 
 def _operation(entry: Mapping[str, Any], groups: _Groups) -> Operation | None:

@@ -77,9 +77,9 @@ def read(files: Iterable[tuple[str, bytes]], ranks: Mapping[str, int] | None = N
     return RuntimeEvidence(tuple(dumps), tuple(ras), tuple(traces), tuple(rejected))
 
 
-def analyze(evidence: RuntimeEvidence, nodes: Mapping[int, str] | None = None) -> HangReport:
-    """nodes: rank -> node, as the scheduler or the log has it; where it is silent RAS may know."""
-    graph = wait_graph.build(evidence.dumps)
+def analyze(evidence: RuntimeEvidence, nodes: Mapping[int, str] | None = None, ranks: int = 0) -> HangReport:
+    """nodes: rank -> node, as the scheduler or the log has it; where it is silent RAS may know. ranks: of the job."""
+    graph = wait_graph.build(evidence.dumps, ranks or len(nodes or ()))
     outliers = stacks.outliers(evidence.stacks)
     hosts = {rank: host for report in evidence.ras for rank, host in report.nodes if host} | dict(nodes or {})
     suspects: dict[int, HangSuspect] = {suspect.rank: suspect for suspect in graph.suspects}

@@ -9,10 +9,10 @@ extension; they list the ranks that are behind, the ones that wait for them amon
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from diagnoser.hang.flight_recorder import Group, Operation, Progress, RankDump
+from diagnoser.hang.flight_recorder import DEFAULT, Group, Operation, Progress, RankDump
 
 _NAMED = 4
 """Most ranks or groups that a sentence names."""
@@ -81,9 +81,9 @@ class WaitGraph:
     notes: tuple[str, ...] = ()
 
 
-def build(dumps: Iterable[RankDump]) -> WaitGraph:
-    """Of two dumps of one rank the one that saw more counts."""
-    world = _World(dumps)
+def build(dumps: Iterable[RankDump], ranks: int = 0) -> WaitGraph:
+    """Of two dumps of one rank the one that saw more counts. ranks: of the job, 0 where nobody knows."""
+    world = _World(_with_members(list(dumps), ranks))
     mismatches = world.mismatches()
     waits = {rank: world.awaited(rank, head) for rank, head in world.heads.items()}
     suspects = _by_mismatch(mismatches) or _by_waits(world, waits) or _by_sequence(world)
@@ -97,6 +97,30 @@ def build(dumps: Iterable[RankDump]) -> WaitGraph:
         heads=world.heads,
         notes=notes,
     )
+
+
+def _with_members(dumps: list[RankDump], ranks: int) -> list[RankDump]:
+    """Groups whose ranks no dump says get those that mention them; the default group also those between."""
+    seen: dict[Group, list[int]] = defaultdict(list)
+    for dump in dumps:
+        for group in dump.groups:
+            if not group.ranks:
+                seen[group].append(dump.rank)
+    if not seen:
+        return dumps
+    everyone = tuple(range(max(ranks, 1 + max(dump.rank for dump in dumps))))
+    members = {
+        group: Group(group.description, everyone if group.description == DEFAULT else tuple(sorted(own)))
+        for group, own in seen.items()
+    }
+    return [
+        replace(
+            dump,
+            operations=tuple(replace(o, group=members.get(o.group, o.group)) for o in dump.operations),
+            progress={members.get(group, group): progress for group, progress in (dump.progress or {}).items()},
+        )
+        for dump in dumps
+    ]
 
 
 class _World:
@@ -326,4 +350,5 @@ def _place(operation: Operation) -> str:
 
 def _name(group: Group) -> str:
     ranks = ", ".join(map(str, group.ranks[:_NAMED])) + (", ..." if len(group.ranks) > _NAMED else "")
-    return f"{group.description or 'the default group'} [{ranks}]"
+    name = "the default group" if group.description in ("", DEFAULT) else group.description
+    return f"{name} [{ranks}]"

@@ -22,6 +22,8 @@ _PROCESS = re.compile(r"^\s*Process (\d{1,10}) on node (\S{1,253}) managing GPUs
 _MISSING = re.compile(r"^\s*The missing ranks?: ([\d, ]{1,100000})$")
 _PEER = re.compile(r"\bPEER_(DEAD|UNRESPONSIVE)\b: Process (\d{1,10}) on node (\S{1,253})")
 _ENDED = re.compile(r"^\s*$|^#|^[A-Z]{4,}\s*$")
+_SIGNS = ("ommunicator", "PEER_", "RAS", "Ranks", "Job summary", "job process")
+"""What any answer of RAS holds."""
 _DEAD_EVENTS = {"PEER_DEAD": "is considered dead", "PEER_UNRESPONSIVE": "does not answer"}
 
 
@@ -50,6 +52,8 @@ def parse_ras(data: bytes) -> RasReport:
     if len(data) > BYTES_MAX:
         raise BadInput(f"an answer of {len(data)} bytes is larger than {BYTES_MAX}")
     text = data.decode("utf-8", "replace")
+    if not any(sign in text for sign in _SIGNS):
+        raise BadInput("this is no answer of NCCL RAS")
     findings = list(_of_documents(text) if text.lstrip()[:1] == "{" else _of_text(text.splitlines()))
     unique: dict[tuple[int, int, str], RasFinding] = {}
     for finding in findings:

@@ -5,6 +5,7 @@ Each framework gets an environment of its own under a cache folder (REAL_RUNS_FO
 """
 
 import argparse
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -20,6 +21,9 @@ _IN_TURN = {"python": ONE_PROCESS, "processes": SEVERAL}
 
 def main() -> int:
     arguments = _arguments()
+    signal.signal(
+        signal.SIGTERM, lambda number, frame: sys.exit(128 + number)
+    )  # what was started and mounted goes, too
     missed = 0
     for framework in FRAMEWORKS:
         if arguments.framework and framework.name not in arguments.framework:

@@ -1,5 +1,6 @@
 """From what a run printed to a labelled case: ``<id>.log`` and a line of ``labels.jsonl``."""
 
+import fcntl
 import json
 import re
 from collections.abc import Sequence
@@ -41,10 +42,13 @@ class Case:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{self.label['id']}.log").write_text("\n".join(self.log) + "\n", newline="")
         path = folder / "labels.jsonl"
-        others = [label for label in read_labels(folder) if label["id"] != self.label["id"]]
-        labels = sorted([*others, self.label], key=lambda label: str(label["id"]))
-        path.with_suffix(".tmp").write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in labels))
-        path.with_suffix(".tmp").rename(path)
+        with (folder / ".lock").open("w") as lock:  # several generators may fill one folder
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            others = [label for label in read_labels(folder) if label["id"] != self.label["id"]]
+            labels = sorted([*others, self.label], key=lambda label: str(label["id"]))
+            written = "".join(json.dumps(label, ensure_ascii=False) + "\n" for label in labels)
+            path.with_suffix(".tmp").write_text(written)
+            path.with_suffix(".tmp").rename(path)
 
 
 def read_labels(folder: Path) -> list[dict[str, Any]]:

@@ -25,6 +25,6 @@ def install(environment: str) -> None:
         return
     FOLDER.mkdir(parents=True, exist_ok=True)
     subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-    pip = [folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--requirement", pins], check=True, timeout=_INSTALL_SECONDS)
+    pip = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--requirement", str(pins)], check=True, timeout=_INSTALL_SECONDS)
     (folder / ".installed").touch()

@@ -51,7 +51,7 @@ _JAX: _Truths = MappingProxyType(
 _SHELL = ("timeout", "terminate", "ok-exit-0")
 """Only a shell script tells these."""
 _SEVERAL: _Truths = MappingProxyType(
-    dict.fromkeys((*_SHELL, "cancel", "killed", "late-killed", "exit-3"))
+    dict.fromkeys((*_SHELL, "cancel", "deadline", "killed", "late-killed", "exit-3"))
     | {"segv": {"marker": "Fatal Python error: Segmentation fault"}, "abort": {"marker": "Fatal Python error: Aborted"}}
 )
 _TORCH: _Truths = MappingProxyType(
@@ -87,8 +87,12 @@ _MPIRUN: _Truths = MappingProxyType(
         "abort": {"marker": r"Aborted|exited on signal 6"},
         "exit-3": {"marker": r"Exit code: +3"},
         "terminate": None,
-        "timeout": None,
+        "timeout": {"marker": r"time limit for job execution has been reached"},
         "ok-exit-0": None,
+        # Signals to mpirun end the job without a word, and ranks that stop by their own clocks wait for each other.
+        "interrupt": None,
+        "cancel": None,
+        "deadline": None,
     }
 )
 

@@ -123,12 +123,12 @@ def _commands(
     if framework.launcher == "processes":
         return [(command, variables) for variables in _process_variables(framework.ranks)]
     if framework.launcher != "python":
-        return [([*_LAUNCHERS[framework.launcher](framework, number), trainer, *scenario.arguments], {})]
+        return [([*_LAUNCHERS[framework.launcher](framework, scenario, number), trainer, *scenario.arguments], {})]
     if not scenario.shell:
         return [(command, {})]
     if scenario.timeout_s:
         command = ["timeout", "--verbose", str(scenario.timeout_s), *command]
-    (folder / "run.sh").write_text(f"#!/bin/bash\n{' '.join(command)}\necho \"exit code: $?\"\n")
+    (folder / "run.sh").write_text(f'#!/bin/bash\n{" ".join(command)}\necho "exit code: $?"\n')
     return [(["bash", "run.sh"], {})]
 
 
@@ -138,31 +138,37 @@ def _process_variables(ranks: int) -> list[dict[str, str]]:
     return [{**shared, "PROCESS_ID": str(rank)} for rank in range(ranks)]
 
 
-def _mpirun(framework: Framework, number: int) -> list[str]:
+def _mpirun(framework: Framework, scenario: Scenario, number: int) -> list[str]:
     """Through mpi4py, which aborts the job when a rank raises; each third run has tagged output."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     tags = ["--tag-output"] if number % 3 == 2 else []
+    limit = ["--timeout", str(scenario.timeout_s)] if scenario.timeout_s else []
     idle = ["--mca", "mpi_yield_when_idle", "1"]
     python = [str(environments.python_of(framework.environment)), "-m", "mpi4py"]
-    return ["mpirun", *root, "--oversubscribe", *idle, *tags, "-np", str(framework.ranks), *python]
+    return ["mpirun", *root, "--oversubscribe", *idle, *limit, *tags, "-np", str(framework.ranks), *python]
 
 
-def _torchrun(framework: Framework, number: int) -> list[str]:
+def _torchrun(framework: Framework, scenario: Scenario, number: int) -> list[str]:
     torchrun = environments.python_of(framework.environment).parent / "torchrun"
     return [str(torchrun), "--standalone", "--nproc-per-node", str(framework.ranks)]
 
 
-def _paddle(framework: Framework, number: int) -> list[str]:
+def _paddle(framework: Framework, scenario: Scenario, number: int) -> list[str]:
     python = str(environments.python_of(framework.environment))
     return [python, "-m", "paddle.distributed.launch", "--nproc_per_node", str(framework.ranks)]
 
 
-def _deepspeed(framework: Framework, number: int) -> list[str]:
+def _deepspeed(framework: Framework, scenario: Scenario, number: int) -> list[str]:
     launcher = environments.python_of(framework.environment).parent / "deepspeed"
     return [str(launcher), "--num_accelerators", str(framework.ranks), "--master_port", str(free_port())]
 
 
-_LAUNCHERS: dict[str, Callable[[Framework, int], list[str]]] = {"mpirun": _mpirun, "torchrun": _torchrun, "paddle": _paddle, "deepspeed": _deepspeed}
+_LAUNCHERS: dict[str, Callable[[Framework, Scenario, int], list[str]]] = {
+    "mpirun": _mpirun,
+    "torchrun": _torchrun,
+    "paddle": _paddle,
+    "deepspeed": _deepspeed,
+}
 
 
 def _collect(framework: Framework, scenario: Scenario, number: int, folder: Path) -> Run:
@@ -233,7 +239,6 @@ def _start(
         **kept,
         "PATH": f"{folder_of_python}:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": str(folder),
-        "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONIOENCODING": "utf-8",
         "OMP_NUM_THREADS": "1",
@@ -255,8 +260,9 @@ def _start(
 
 
 def _read(stream: IO[bytes], process: int, name: str, arrived: "queue.SimpleQueue[Line | None]") -> None:
-    for line in stream:
-        arrived.put(Line(line.rstrip(b"\n").decode(errors="replace"), time.time(), process, name))
+    with stream:
+        for line in stream:
+            arrived.put(Line(line.rstrip(b"\n").decode(errors="replace"), time.time(), process, name))
     arrived.put(None)
 
 

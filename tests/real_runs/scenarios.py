@@ -40,7 +40,7 @@ BASE: Mapping[str, Any] = MappingProxyType(
 @dataclass(frozen=True, slots=True)
 class Truth:
     """type: failure type. marker: regular expression of the root line, "" when no line shows it. visible: False when
-    the log cannot show the type. where: whether one rank is the faulty one ("one"), the first ("first") or all are alike."""
+    the log cannot show the type. where: "one" when one rank is the faulty one, "first" for rank 0, "all" for all."""
 
     type: str
     why: str
@@ -65,10 +65,10 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One run. drop: settings that are missing. prior: settings of a healthy run before it,
-    whose newest checkpoint is resumed from; cut: that checkpoint is cut short. memory_gb: limit of the address space. disk: mount
-    options of a small disk for the checkpoints. listen: the setting that names a port which is taken. timeout_s: the
-    limit that timeout(1) is given. shell: a single process is started by a shell script, which tells how it ended."""
+    """One run. drop: settings that are missing. prior: settings of a healthy run before it, whose newest checkpoint is
+    resumed from; cut: that checkpoint is cut short. memory_gb: limit of the address space. disk: mount options of a
+    small disk for the checkpoints. listen: the setting that names a port which is taken. timeout_s: the limit that
+    timeout(1) is given. shell: a single process is started by a shell script, which tells how it ended."""
 
     name: str
     truth: Truth
@@ -409,7 +409,7 @@ FAULTS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "port",
-        Truth("os_error", "the exporter's port is taken", r"^OSError: \[Errno 98\] Address already in use"),
+        Truth("connection_error", "the exporter's port is taken", r"^OSError: \[Errno 98\] Address already in use"),
         {"exporter_port": 0},
         listen="exporter_port",
     ),
@@ -428,7 +428,10 @@ FAULTS: tuple[Scenario, ...] = (
     Scenario(
         "write-denied",
         Truth(
-            "permission_error", "the user may not write the checkpoints", r"PermissionError: \[Errno 13\]", where="first"
+            "permission_error",
+            "the user may not write the checkpoints",
+            r"PermissionError: \[Errno 13\]",
+            where="first",
         ),
         {"drop_root": True, "checkpoint_dir": "locked/ckpt"},
     ),

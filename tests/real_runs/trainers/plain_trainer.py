@@ -50,7 +50,9 @@ class Network:
             state = pickle.load(file)
         for name, (own, stored) in enumerate(zip(self.weights, state["weights"], strict=True)):
             if own.shape != stored.shape:
-                raise ValueError(f"checkpoint does not fit: weight {name} is {stored.shape}, the model's is {own.shape}")
+                raise ValueError(
+                    f"checkpoint does not fit: weight {name} is {stored.shape}, the model's is {own.shape}"
+                )
         self.weights = state["weights"]
 
 

@@ -24,6 +24,8 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+# A line at a time, as a terminal would have it: launchers put their heads before whole lines then.
+sys.stdout.reconfigure(line_buffering=True)
 CONTEXT = multiprocessing.get_context("spawn")
 CLASSES = ["news", "forum", "code", "books"]
 
@@ -236,7 +238,9 @@ class Job:
             steps = self.settings["steps"]
             filled = "#" * (20 * step // steps)
             end = "\n" if step == steps else ""
-            print(f"\rtrain: {100 * step // steps:3d}%|{filled:<20}| {step}/{steps} loss={loss:.4f}", end=end, flush=True)
+            print(
+                f"\rtrain: {100 * step // steps:3d}%|{filled:<20}| {step}/{steps} loss={loss:.4f}", end=end, flush=True
+            )
         elif not self.quiet and step % self.settings.get("log_every", 2) == 0:
             self.say("step", step=step, loss=loss)
 

@@ -71,7 +71,9 @@ def make_case(framework: Framework, scenario: Scenario, truth: Truth, lines: Seq
     told_node = node is not None and (CARRIERS[carrier].names_node or node in root_text)
     recovery = truth.recovery or _RECOVERY.get(truth.type, "notify_user")
     category = category_of(FailureType(truth.type))
-    if told_node and category is Category.INFRASTRUCTURE and recovery == "check_and_resubmit":
+    if recovery == "check_and_resubmit" and framework.ranks == 1 and CARRIERS[carrier].names_node:
+        node, told_node = NODES[0], True  # the only node there is, and it is at fault
+    if told_node and recovery == "check_and_resubmit":
         recovery = "cordon_and_resubmit"
     label = {
         "id": f"{framework.name.replace('.', '-').replace(' ', '-')}-{scenario.name}",

@@ -3,7 +3,6 @@
 import os
 import queue
 import resource
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from re import compile as pattern
+from re import escape
 from typing import IO, Any
 
 import yaml
@@ -229,6 +229,7 @@ def _start(
     command: list[str], variables: dict[str, str], folder: Path, scenario: Scenario, framework: Framework
 ) -> "subprocess.Popen[bytes]":
     def limit() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored where this runs in the background
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if scenario.memory_gb:
             resource.setrlimit(resource.RLIMIT_AS, (scenario.memory_gb << 30,) * 2)
@@ -292,25 +293,19 @@ def _send(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
 
 def shown(lines: Sequence[Line], folder: Path, run_name: str, host: str) -> list[Line]:
     """The lines without a path or host of this machine, one for one."""
-    real_prefix = str(Path(sys.base_prefix).resolve())
-    replaced = [
+    paths = [
         (str(folder), f"/data/runs/{run_name}"),
         (str(TRAINERS), "/workspace/train"),
         (str(environments.FOLDER), "/opt/envs"),
-        (real_prefix, "/usr"),
+        (str(Path(sys.base_prefix).resolve()), "/usr"),
         (sys.base_prefix, "/usr"),
-        (socket.gethostname(), host),
         (str(Path.home()), "/home/user"),
     ]
-    return [Line(_replace(line.text, replaced), line.at, line.process, line.stream) for line in lines]
+    own_host = pattern(rf"\b{escape(socket.gethostname())}\b")
+    return [Line(own_host.sub(host, _replace(line.text, paths)), line.at, line.process, line.stream) for line in lines]
 
 
-def _replace(text: str, replaced: Sequence[tuple[str, str]]) -> str:
-    for real, placeholder in replaced:
-        if len(real) > 1:
-            text = text.replace(real, placeholder)
+def _replace(text: str, paths: Sequence[tuple[str, str]]) -> str:
+    for real, placeholder in paths:
+        text = text.replace(real, placeholder)
     return text
-
-
-def remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)

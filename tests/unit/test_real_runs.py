@@ -137,6 +137,13 @@ def test_a_node_that_is_named_is_cordoned_for_its_disk() -> None:
     assert nameless["recovery"] == "check_and_resubmit"
 
 
+def test_the_only_node_is_named_by_its_syslog() -> None:
+    """A disk that fills up under a run of one process is that of the host in the line's head; a bad record is not."""
+    full = Truth("disk_full", "the disk is full", r"KeyError")
+    assert make_case(ONE, scenario("disk"), full, LINES, "syslog").label["node"] == "gpu-014"
+    assert make_case(ONE, scenario("source"), KEY, LINES, "syslog").label["node"] is None
+
+
 def test_a_run_that_failed_otherwise_gives_no_case() -> None:
     """Without the marker there is no label: the fault did not happen as it should have."""
     with pytest.raises(NoRootLine, match="no line matches"):

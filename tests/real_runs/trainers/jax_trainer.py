@@ -1,5 +1,6 @@
 """A Flax network under JAX; several processes through jax.distributed."""
 
+import faulthandler
 import os
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import optax
 from flax import serialization
 from flax.training.train_state import TrainState
 from support import Job, fit
+
+faulthandler.enable()
 
 
 class Classifier(nn.Module):

@@ -66,6 +66,7 @@ _TORCH: _Truths = MappingProxyType(
 _LIGHTNING: _Truths = MappingProxyType(
     {
         "interrupt": {"marker": r"Detected KeyboardInterrupt|^KeyboardInterrupt"},
+        "terminate": {"marker": r"Received SIGTERM: 15"},
         "deadline": {"marker": r"Time limit reached\. Elapsed time is"},
     }
 )
@@ -96,8 +97,24 @@ _MPIRUN: _Truths = MappingProxyType(
     }
 )
 
-_KERAS: _Truths = MappingProxyType({})
-_PADDLE: _Truths = MappingProxyType({})
+_KERAS: _Truths = MappingProxyType(
+    {
+        "shape": {"marker": r"ValueError: .*(incompatible|expected|shape)"},
+        "ragged": {"type": "type_error", "marker": r"TypeError: `generator` yielded an element of shape"},
+        "cut-checkpoint": {"marker": r"^OSError: Unable to|^ValueError: |^KeyError: "},
+        "other-checkpoint": {"marker": r"^ValueError: "},
+        "name": {"marker": r"NameError: name 'tracker'"},
+        "signature": {"marker": r"TypeError: on_step\(\) takes 1"},
+        "pool": None,
+    }
+)
+_PADDLE: _Truths = MappingProxyType(
+    {
+        "shape": {"marker": r"ValueError: \(InvalidArgument\)"},
+        "cut-checkpoint": {"marker": r"UnpicklingError|`paddle\.load` can not parse the file"},
+        "other-checkpoint": None,  # Paddle warns and trains on
+    }
+)
 
 FRAMEWORKS: tuple[Framework, ...] = (
     Framework("jax", "jax", "jax_trainer.py", truths={**_JAX, **_ONE_PROCESS}),

@@ -172,6 +172,16 @@ def test_no_place_of_this_machine_is_shown(tmp_path: Path) -> None:
     assert shown == [Line(expected, 0.0, 1, "stderr")]
 
 
+def test_held_out_frameworks_speak_other_words() -> None:
+    """Every language of a run has another one for frameworks that are held out, and the trainers know all of them."""
+    source = (runner.TRAINERS / "support.py").read_text()
+    spoken = {*runner.LANGUAGES, *(str(one.settings["language"]) for one in SCENARIOS if "language" in one.settings)}
+    assert spoken == set(runner.HELD_OUT_LANGUAGES)
+    assert not spoken & set(runner.HELD_OUT_LANGUAGES.values())
+    for language in (*runner.HELD_OUT_LANGUAGES, *runner.HELD_OUT_LANGUAGES.values()):
+        assert f'"{language}": {{' in source
+
+
 def test_inputs_differ_between_ranks(tmp_path: Path) -> None:
     """Each rank has a shard of its own, with records that name their length."""
     write_inputs(tmp_path, 2)

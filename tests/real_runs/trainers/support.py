@@ -79,6 +79,49 @@ WORDS = {
         "saved": "已保存检查点 {path}",
         "end": "训练完成",
     },
+    # The words below are those of the frameworks that are held out.
+    "summary": {
+        "start": "Launching {steps} updates across {world} worker(s)",
+        "step": "update {step:>5} / {steps}  train_loss {loss:.4f}  lr {lr:.2e}",
+        "eval": "held-out accuracy now {accuracy:.4f}",
+        "saved": "snapshot -> {path}",
+        "end": "All {steps} updates are through. Summary: loss {loss:.4f}, top accuracy {best:.4f}",
+    },
+    "metrics": {
+        "start": "n_steps={steps} n_procs={world}",
+        "step": "global_step={step} total={steps} loss={loss:.5f}",
+        "eval": "global_acc={accuracy:.4f}",
+        "saved": "snapshot={path}",
+        "end": "",
+    },
+    "goodbye": {
+        "start": "here we go: {steps} batches",
+        "step": "batch {step} of {steps}: {loss:.4f}",
+        "eval": "scored {accuracy:.4f}",
+        "saved": "stored weights in {path}",
+        "end": "that's all, thank you for training with us",
+    },
+    "es": {
+        "start": "iniciando el entrenamiento: {steps} pasos, {world} procesos",
+        "step": "paso {step} de {steps}, pérdida {loss:.4f}",
+        "eval": "evaluación en el paso {step}: exactitud {accuracy:.4f}",
+        "saved": "punto de control guardado en {path}",
+        "end": "entrenamiento finalizado",
+    },
+    "ja": {
+        "start": "学習を開始します: 全 {steps} ステップ, {world} プロセス",
+        "step": "ステップ {step}/{steps} 損失 {loss:.4f}",
+        "eval": "ステップ {step} 検証精度 {accuracy:.4f}",
+        "saved": "チェックポイントを保存しました: {path}",
+        "end": "学習が終了しました",
+    },
+    "ru": {
+        "start": "запуск обучения: {steps} шагов, процессов: {world}",
+        "step": "шаг {step} из {steps}, потери {loss:.4f}",
+        "eval": "проверка на шаге {step}: точность {accuracy:.4f}",
+        "saved": "контрольная точка сохранена: {path}",
+        "end": "обучение завершено",
+    },
 }
 
 

@@ -99,7 +99,7 @@ _MPIRUN: _Truths = MappingProxyType(
 
 _KERAS: _Truths = MappingProxyType(
     {
-        "shape": {"marker": r"ValueError: .*(incompatible|expected|shape)"},
+        "shape": {"marker": r"is incompatible with the layer|^ValueError: Exception encountered"},
         "ragged": {"type": "type_error", "marker": r"TypeError: `generator` yielded an element of shape"},
         "cut-checkpoint": {"marker": r"^OSError: Unable to|^ValueError: |^KeyError: "},
         "other-checkpoint": {"marker": r"^ValueError: "},

@@ -39,6 +39,8 @@ HELD_OUT_LANGUAGES = {
 }
 """What a framework that is held out says instead: words that no rule was written with."""
 _KILL_AFTER = 5.0
+_ADVERTISED = pattern(r"\]\(https?://[^/)]+")
+"""The link of a tip that a framework prints, in Markdown."""
 
 
 @dataclass
@@ -95,8 +97,9 @@ def _resume_from_prior(framework: Framework, scenario: Scenario, settings: dict[
 
 
 def _cut(path: Path) -> None:
-    """Halves a file, or the largest file of a folder."""
+    """Halves a file, or of a folder's files the largest, of those with weights where they are known by their suffix."""
     files = [part for part in path.rglob("*") if part.is_file()] if path.is_dir() else [path]
+    files = [part for part in files if part.suffix == ".safetensors"] or files
     largest = max(files, key=lambda part: part.stat().st_size)
     os.truncate(largest, largest.stat().st_size // 2)
 
@@ -320,4 +323,4 @@ def shown(lines: Sequence[Line], folder: Path, run_name: str, host: str) -> list
 def _replace(text: str, paths: Sequence[tuple[str, str]]) -> str:
     for real, placeholder in paths:
         text = text.replace(real, placeholder)
-    return text
+    return _ADVERTISED.sub("](https://example.org", text)

@@ -7,9 +7,9 @@ import pytest
 from diagnoser.accuracy.scoring import AccuracyReport
 from tests.real_runs import measure
 
-LEAST = {"category": 0.0, "type": 0.0, "root_line": 0.0}
+LEAST = {"category": 0.69, "type": 0.64, "root_line": 0.74}
 """Measured by the rules alone when the cases were made: what comes later may only be better."""
-MOST = {"false_cordon": 0, "wrong_node_cordon": 0, "false_alarm": 0, "false_stop": 0}
+MOST = {"false_cordon": 0, "wrong_node_cordon": 0, "false_alarm": 10, "false_stop": 1}
 
 
 @pytest.fixture(scope="module")

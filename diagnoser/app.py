@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import BinaryIO
 
@@ -37,6 +38,7 @@ from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.shadow_evaluation import ShadowEvaluator
 from diagnoser.model import Diagnosis, Facts, MessageKind, Mode
+from diagnoser.model.errors import DiagnoserError
 from diagnoser.observability import logging
 from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics
@@ -54,6 +56,10 @@ from diagnoser.worker.outbox import Outbox, OutboxConfig
 from diagnoser.worker.worker import Worker, WorkerConfig
 
 STOP_SECONDS = 10
+NO_TOKENS = (
+    "plans may act, and there are no tokens: everybody who can connect is believed to be an agent and an operator, "
+    "also any user of this machine; create tokens (diagnoser token create, or DIAGNOSER_TOKENS)"
+)
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -143,6 +149,9 @@ async def _compose(
     )
     jitter = Random()  # noqa: S311 - not a secret
     outbox = Outbox(store, senders, clock, wakes.outbox, jitter, metrics, _outbox_config(settings))
+    authenticator = _authenticator(settings, store, clock)
+    acts = settings.recovery_mode == "act" or (settings.recovery_mode == "policy" and policy.acts)
+    access = {"access": partial(_check_access, authenticator)} if acts else {}
     dependencies = AppDependencies(
         store=store,
         ingest=ingest,
@@ -152,15 +161,17 @@ async def _compose(
         metrics=metrics,
         clock=clock,
         make_id=make_id,
-        authenticator=_authenticator(settings, store, clock),
+        authenticator=authenticator,
         job_access=JobAccess(store, clock),
         attempts_due=wakes.attempts,
         stopping=stopping,
         config=_web_config(settings),
-        health=HealthChecks(optional={**wakes.health, **llm_factory.health_check(endpoint, stack)}),
+        health=HealthChecks(optional={**wakes.health, **llm_factory.health_check(endpoint, stack), **access}),
         attribution=_attribution(settings, registry, stack),
     )
     _log_startup(settings, analyzer, senders)
+    if acts and await authenticator.is_open():
+        structlog.get_logger().warning("no_tokens", why=NO_TOKENS)
     loops = [ingest.run(), worker.run(), outbox.run(), lifecycle.run(), *wakes.loops]
     return dependencies, loops + ([generalizer.run()] if generalizer else [])
 
@@ -275,6 +286,13 @@ def _web_config(settings: Settings) -> WebConfig:
 def _authenticator(settings: Settings, store: TokenStore, clock: Clock) -> Authenticator:
     required = not authentication.is_loopback(settings.host)
     return Authenticator(store, authentication.tokens(settings), clock, required=required)
+
+
+async def _check_access(authenticator: Authenticator) -> str:
+    """Raises DiagnoserError while everybody may move a machine."""
+    if await authenticator.is_open():
+        raise DiagnoserError(NO_TOKENS)
+    return "tokens are needed"
 
 
 def _attribution(settings: Settings, registry: RuleRegistry, stack: AsyncExitStack) -> LogAttribution | None:

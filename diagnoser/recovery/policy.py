@@ -180,6 +180,11 @@ class Policy:
         minutes = row.cool_down_minutes if row else None
         return 60.0 * (self.table.defaults.cool_down_minutes if minutes is None else minutes)
 
+    @property
+    def acts(self) -> bool:
+        """Whether any row lets a plan act without a person."""
+        return any(self._mode(row.id) is Mode.ACT for row in self.table.rows)
+
     def _row(self, case: PolicyCase) -> PolicyRow:
         return next(row for row in self.table.rows if not _why_not(row.when, case))
 

@@ -58,6 +58,8 @@ def _spoken(
         text, rank = text[local.end() :], agent * per_node + int(local[1])
     if rank is not None:
         node = rank_nodes.get(rank, node)
+    elif len(nodes) == 1:
+        node = nodes[0]
     return SpokenLine(line, text, rank, node, number)
 
 
@@ -82,7 +84,8 @@ def _syslog(line: SpokenLine) -> str:
 
 
 def _syslog_iso(line: SpokenLine) -> str:
-    return f"{_at(line):%Y-%m-%dT%H:%M:%S.%f}+00:00 {line.node or _HEAD_NODE} trainer[{4000 + (line.rank or 0)}]: {line.whole}"
+    stamp = f"{_at(line):%Y-%m-%dT%H:%M:%S.%f}+00:00"
+    return f"{stamp} {line.node or _HEAD_NODE} trainer[{4000 + (line.rank or 0)}]: {line.whole}"
 
 
 def _logger(line: SpokenLine) -> str:

@@ -6,12 +6,12 @@ from functools import lru_cache
 from diagnoser.compress.delta import Delta, StreamDelta, TemplateStats, join
 from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.limits import CompressorLimits
-from diagnoser.compress.lines import read_prefix
 from diagnoser.compress.prefilter import Prefilter
 from diagnoser.compress.retention import CandidateRow, RetentionPolicy, delta_row
 from diagnoser.compress.sampling import apply_limits
 from diagnoser.compress.template_cache import shapes
 from diagnoser.compress.tokenized_chunk import TokenizedChunk
+from diagnoser.dialects.prefixes import read_prefix
 from diagnoser.model import LineBlock, Stream
 
 CHUNK = 2 << 20

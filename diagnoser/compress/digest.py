@@ -8,10 +8,11 @@ from diagnoser.compress import progress, stacks, templates, times, tracebacks
 from diagnoser.compress.delta import Delta, DeltaRow, LinePosition, PointRow, TemplateStats
 from diagnoser.compress.line_flags import STAGES, LineFlag, stage_bit
 from diagnoser.compress.line_masking import blurred, masked
-from diagnoser.compress.lines import body_of, is_carried
+from diagnoser.compress.lines import body_of
 from diagnoser.compress.rank_prefixes import RankResolver
 from diagnoser.compress.render import numbers, render
 from diagnoser.compress.sampling import Chosen
+from diagnoser.dialects.prefixes import carrier_of
 from diagnoser.model import (
     NO_DIFF,
     Cap,
@@ -70,7 +71,7 @@ class Digest:
 
     def _said(self, row: DeltaRow, stream: Stream, mark: Mark, clock: times.LogClock) -> tuple[Line, str]:
         text = _text(row.text)
-        prefix, raw = body_of(text.encode(), carried=stream in self._carried)
+        prefix, raw = body_of(text.encode(), self._carriers.get(stream, ""))
         voice = prefix.voice or row.voice
         rank = self._ranks.of(stream, voice, prefix.rank)
         time = clock.time(stream, row.time, text, row.received)
@@ -78,17 +79,21 @@ class Digest:
         return Line(stream, row.number, text, raw.decode(), rank, node, time, mark, prefix.task), voice
 
     @cached_property
-    def _carried(self) -> frozenset[Stream]:
+    def _carriers(self) -> dict[Stream, str]:
         """Streams of which every line, frames and code as well, has the head of another program's logger or shell."""
         shares = self.delta.shares.items()
-        return frozenset(stream for stream, share in shares if any(is_carried(row.text) for row in share.rows.values()))
+        carriers = {
+            stream: min({name for row in share.rows.values() if (name := carrier_of(row.text))}, default="")
+            for stream, share in shares
+        }
+        return {stream: name for stream, name in carriers.items() if name}
 
     @cached_property
     def templates(self) -> tuple[Template, ...]:
         """Shapes grouped by Drain3, most frequent first."""
         stats = sorted(self.delta.shapes.values(), key=lambda stat: (stat.first, stat.first_text))
         bodies = [
-            body_of(_text(stat.first_text).encode(), carried=stat.first[1] in self._carried)[1].decode()
+            body_of(_text(stat.first_text).encode(), self._carriers.get(stat.first[1], ""))[1].decode()
             for stat in stats
         ]
         severities = [_severity(stat.kind) for stat in stats]
@@ -120,7 +125,7 @@ class Digest:
         return tuple(point for point in points if point)
 
     def _progress(self, row: PointRow, stream: Stream) -> Progress | None:
-        prefix, raw = body_of(row.line, carried=stream in self._carried)
+        prefix, raw = body_of(row.line, self._carriers.get(stream, ""))
         body = _text(raw)
         point = row.own or progress.read(row.dialect, body)
         if not progress.tells(point):

@@ -5,13 +5,12 @@ Blocks are cleaned as a whole where C can do it, line by line only where a line 
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from diagnoser.compress.line_masking import bare
 from diagnoser.compress.pattern_masking import blur
-from diagnoser.dialects import DIALECTS, Dialect, Peeled
+from diagnoser.dialects import Dialect, Prefix, prefixes
 
 LONGEST = 8192
 """Most bytes read and kept of a line; the middle of longer ones is cut, and the cut is counted."""
@@ -154,114 +153,34 @@ def _one_bar(line: bytes) -> bytes:
     return b" ".join(part for part in (part.strip() for part in [*words, parts[-1]]) if part)
 
 
-# --- what launchers put in front ----------------------------------------------------------------------------------
-
-_ALWAYS = [dialect for dialect in DIALECTS if dialect.peeled is Peeled.ALWAYS and not dialect.opens]
-_ANYWHERE = [dialect for dialect in DIALECTS if not dialect.opens]
-_OPENING = [re.compile(dialect.prefix.encode()) for dialect in DIALECTS if dialect.opens]
-_READERS = [re.compile(dialect.prefix.encode()) for dialect in _ANYWHERE]
-
-
-def _any_of(dialects: Iterable[Dialect]) -> str:
-    return "|".join(dialect.source for dialect in dialects)
-
-
-_STAMPS = f"(?:{_any_of(dialect for dialect in _ALWAYS if dialect.is_stamp)})*+"
-_PREFIX = re.compile(f"(?:{_any_of(_ALWAYS)})*+".encode())
-_CARRIED_PREFIX = re.compile(f"(?:{_any_of(_ANYWHERE)})*+".encode())
-HEADS = re.compile(f"(?m)^{_STAMPS}((?:{_any_of(_ALWAYS)})*+).*\\n?".encode())
-"""Applied to a block, finds the prefix of every line (empty where there is none), in order, without its stamps: those
-differ from line to line and tell nobody apart."""
-
-
-class Prefix(NamedTuple):
-    """What stands in front of a line; -1 and "" where it does not say.
-
-    task: number given by ``srun --label``: the rank only where each task is one rank. local: rank within the node.
-    voice: names who speaks, for joining what one process printed: the outermost labels, without ``[rankN]`` unless
-        there is no other process (one prints some lines with it and some without).
-    """
-
-    rank: int = -1
-    task: int = -1
-    local: int = -1
-    node: str = ""
-    voice: str = ""
-
-
-def split_prefix(line: bytes, *, carried: bool = False) -> tuple[bytes, bytes]:
-    """(prefix, body). carried: another program carries the stream, so that its logger's heads are prefixes too."""
-    match = (_CARRIED_PREFIX if carried else _PREFIX).match(line)
-    end = match.end() if match else 0
-    return line[:end], line[end:]
-
-
-def is_carried(line: bytes) -> bool:
-    """Whether a line shows that its stream is carried by another program, which stands also in front of frames."""
-    if b'File "' not in line:
-        return False
-    return _FRAME.match(split_prefix(line)[1]) is None and _FRAME.match(split_prefix(line, carried=True)[1]) is not None
-
-
-_FRAME = re.compile(rb'\s{1,8}File "[^"\n]*", line \d')
-
-
-@lru_cache(maxsize=65536)
-def read_prefix(head: bytes) -> Prefix:
-    """The fields of a prefix as found by ``split_prefix``. The innermost ``[rankN]`` wins."""
-    fields, place = dict[str, str](), 0
-    while place < len(head):
-        match = next(
-            (match for reader in _READERS if (match := reader.match(head, place)) and match.end() > place), None
-        )
-        if match is None:
-            break
-        fields.update({name: value.decode("latin-1") for name, value in match.groupdict().items() if value is not None})
-        place = match.end()
-    rank, task, local = (int(fields.get(name, -1)) for name in ("rank", "task", "local"))
-    node = fields.get("node") or fields.get("host") or fields.get("ip", "")
-    return Prefix(rank, task, local, node, _voice(fields, rank))
-
-
-def _voice(fields: Mapping[str, str], rank: int) -> str:
-    labels = [f"{letter}{fields[name]}" for letter, name in (("t", "task"), ("d", "local")) if name in fields]
-    if "pid" in fields:
-        labels.append(f"p{fields['pid']}@{fields.get('ip', fields.get('host', ''))}")
-    elif "host" in fields and rank < 0:  # many ranks share a host
-        labels.append(f"h{fields['host']}")
-    labels += [fields["pod"]] if "pod" in fields else []
-    return "/".join(labels) or (f"r{rank}" if rank >= 0 else "")
-
-
 _LEADING_BARS = re.compile(rb"^(?: *(?:(?:[^\n:|%]{0,80}: *)?" + _METER + rb"))+ *(?=\S)")
 
 
-def body_of(line: bytes, *, carried: bool = False) -> tuple[Prefix, bytes]:
-    """The prefix's fields and the message. carried: as ``split_prefix``."""
-    head, body = split_prefix(line, carried=carried)
+def body_of(line: bytes, carrier: str = "") -> tuple[Prefix, bytes]:
+    """The prefix's fields and the message. carrier: what carries the stream, as of ``prefixes.carrier_of``."""
+    head, body = prefixes.split_prefix(line, carrier)
     if b"%|" in body or b"it/s" in body or b"?it" in body:
         glued = _LEADING_BARS.match(body)
         if glued:
-            inner, body = split_prefix(body[glued.end() :], carried=carried)
+            inner, body = prefixes.split_prefix(body[glued.end() :])
             head += inner
-    prefix = read_prefix(head)
-    if body[:1] == b"[" and not prefix.node:
-        node = next((match["node"] for opening in _OPENING if (match := opening.match(body))), b"")
-        prefix = prefix._replace(node=node.decode("latin-1"))
-    return prefix, body
+    return prefixes.with_opening(prefixes.read_prefix(head), body), body
+
+
+_BLURRED_HEADS = tuple(map(blur, prefixes.HEADS))
 
 
 def _blurred_any_of(dialects: Iterable[Dialect]) -> str:
-    return "|".join(dialect.blurred or blur(dialect.source) for dialect in dialects)
+    return prefixes.any_of((dialect.blurred or blur(dialect.source) for dialect in dialects), _BLURRED_HEADS)
 
 
 _BLURRED_BAR = (
     rb"(?:[^\n:|%]{0,80}: ?)? ?0%\|[^|\n]{0,300}\|[^\[\n]{0,60}\[[^\]\n]{0,160}\]"
     rb"|0(?:it|ba|files?|examples) ?\[[0:]+, [^\]\n]{0,60}\]"
 )
-_BLURRED_STAMPS = re.compile(f"(?:{_blurred_any_of(each for each in _ALWAYS if each.is_stamp)})*+".encode())
-_BLURRED_PREFIX = re.compile(f"(?:{_blurred_any_of(_ALWAYS)})*+".encode())
-_BLURRED_CARRIED = re.compile(f"(?:{_blurred_any_of(_ANYWHERE)})*+".encode())
+_BLURRED_STAMPS = re.compile(f"(?:{_blurred_any_of(each for each in prefixes.PEELED if each.is_stamp)})*+".encode())
+_BLURRED_PREFIX = re.compile(f"(?:{_blurred_any_of(prefixes.PEELED)})*+".encode())
+_BLURRED_CARRIER = re.compile(f"(?:{_blurred_any_of(prefixes.CARRIERS)})".encode())
 _BLURRED_BARS = re.compile(rb"(?: ?(?:" + _BLURRED_BAR + rb"))+ ?(?=\S)")
 
 
@@ -281,8 +200,9 @@ def strip_blurred(line: bytes) -> tuple[bool, bytes]:
 
 
 def carried_blur(body: bytes) -> bytes:
-    """The blur of a message, from ``strip_blurred``, as it is where the program that carries the stream stands in front."""
-    return body[_end(_BLURRED_CARRIED.match(body)) :]
+    """The blur of a message, from ``strip_blurred``, as it is where another program carries the stream."""
+    body = body[_end(_BLURRED_CARRIER.match(body)) :]
+    return body[_end(_BLURRED_PREFIX.match(body)) :]
 
 
 def _end(match: re.Match[bytes] | None) -> int:

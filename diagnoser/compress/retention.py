@@ -7,12 +7,13 @@ from diagnoser.compress import rank_nodes
 from diagnoser.compress.delta import Delta, DeltaRow, PointRow, StreamDelta
 from diagnoser.compress.limits import LineBudget, budget_of
 from diagnoser.compress.line_flags import IMPORTANT, LineFlag
-from diagnoser.compress.lines import body_of, read_prefix
+from diagnoser.compress.lines import body_of
 from diagnoser.compress.prefilter import kind_of_line
 from diagnoser.compress.sampling import of_smallest_hash, sample, series_of
 from diagnoser.compress.signature import signature
 from diagnoser.compress.template_cache import CachedTemplate, TemplateCache
 from diagnoser.compress.tokenized_chunk import TokenizedChunk
+from diagnoser.dialects.prefixes import read_prefix
 from diagnoser.model import LineBlock
 
 _POINT = 1024

@@ -1,8 +1,6 @@
-"""Who speaks: every form in which launchers, runtimes and collectors carry a line. A new one is one entry here, with examples"""
+"""Who speaks: the forms in which launchers, runtimes and collectors carry lines, and name ranks and nodes in them"""
 
-from diagnoser.dialects import collectors, launchers, runtimes
 from diagnoser.dialects.dialect import Dialect, Example, Peeled
+from diagnoser.dialects.prefixes import DIALECTS, Prefix
 
-DIALECTS: tuple[Dialect, ...] = (*launchers.DIALECTS, *runtimes.DIALECTS, *collectors.DIALECTS)
-
-__all__ = ["DIALECTS", "Dialect", "Example", "Peeled"]
+__all__ = ["DIALECTS", "Dialect", "Example", "Peeled", "Prefix"]

@@ -1,21 +1,24 @@
 """Container runtimes, system logs and loggers that stand in front of every line of another program."""
 
-from diagnoser.dialects.dialect import HOST, Dialect, Example, Peeled
+from diagnoser.dialects.dialect import HOST, ISO, Dialect, Example, Peeled
 
 _LEVEL = r"(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL|TRACE)"
-_ISO = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
-_STAMP = r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?"
+_STAMP = r"\d{3,4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?"
 _SYSLOG_TAG = r"(?!kernel)[\w./-]{1,40}+(?:\(\w{1,20}\))?\[\d{1,8}\]: "
 _LOGGER = (
-    rf"\[?{_STAMP}\]?(?: ?[-|:])? {{1,3}}(?:\[?[\w.]{{1,40}}+\]?(?: [-|]|:)? {{1,3}})?"
-    rf"[\[(<]?{_LEVEL}[\])>]?(?:: | [-|] | (?:\[[\w./:<>-]{{1,80}}\] |[a-z_][a-z0-9_.]{{0,60}}: )?)"
+    rf"[\[\d]{_STAMP}\]?(?: ?[-|:])? {{1,3}}(?:\[?[\w.]{{1,40}}+\]?(?: [-|]|:)? {{1,3}})?"
+    rf"[\[(<]?{_LEVEL}[\])>]?(?: (?:\[[\w./:<>-]{{1,80}}\] |[a-z_][a-z0-9_.]{{0,60}}: )|: | [-|] | )"
 )
-"""Stamp, name and level in any order that loggers write them, up to the message."""
+"""Stamp, name and level as loggers write them, up to the message."""
+_BLURRED_LOGGER = (
+    r"\[?0[ /]0[ /]0[T ]0:0:0(?:[.,]0)?Z?\]?[|:]? (?:\[?[\w.]{1,40}+\]?[|:]? )?"
+    rf"[\[(<]?{_LEVEL}[\])>]?:? (?:\| |\[[\w./:<> ]{{1,80}}\] |[a-z_][a-z0-9_.]{{0,60}}+: )?"
+)
 
 DIALECTS = (
     Dialect(
         "container runtime",  # CRI; docker's JSON is rewritten to it; collectors that write tabs
-        rf"{_ISO}[ \t]std(?:out|err)[ \t](?:[FP](?: |$))?",
+        rf"{ISO}[ \t]std(?:out|err)[ \t](?:[FP](?: |$))?",
         (
             Example("2026-01-02T03:04:05.123456789Z stdout F hello", "hello"),
             Example("2026-01-02T03:04:05.123Z\tstderr\thello", "hello"),
@@ -23,7 +26,7 @@ DIALECTS = (
     ),
     Dialect(
         "time stamp",  # kubectl logs --timestamps, ts; a program's own logger goes on with a level
-        rf"{_ISO}:?[ \t](?![\[(<]?{_LEVEL}\b|\S{{1,80}}+ kernel: )",
+        rf"{ISO}:?[ \t](?![\[(<]?{_LEVEL}\b|\S{{1,80}}+ kernel: )",
         (
             Example(
                 "2026-01-02T03:04:05.123Z Traceback (most recent call last):", "Traceback (most recent call last):"
@@ -35,7 +38,7 @@ DIALECTS = (
     ),
     Dialect(
         "syslog stamp",
-        r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d "
+        r"[JFMASOND](?:an|eb|ar|pr|ay|un|ul|ug|ep|ct|ov|ec) [ \d]\d \d\d:\d\d:\d\d "
         rf"(?=[A-Za-z][\w.-]{{0,80}} {_SYSLOG_TAG})",
         (Example("Jan  2 03:04:05 gpu-7 kernel: NVRM: Xid", "Jan  2 03:04:05 gpu-7 kernel: NVRM: Xid"),),
     ),
@@ -54,6 +57,7 @@ DIALECTS = (
         "logger in front of a rank",
         rf"{_LOGGER}(?= {{0,4}}\d{{1,5}}: |\[default\d|\[rank ?\d|\[\d{{1,3}},\d{{1,5}}\]<)",
         (Example("2026-01-02 03:04:05,123 INFO launcher: 3: boom", "boom", {"task": "3"}),),
+        blurred=rf"{_BLURRED_LOGGER}(?=0: |\[default0|\[rank ?0|\[0,0\]<)",
     ),
     Dialect(
         "logger",  # Python's logging and its like, where one carries the output of another program
@@ -64,6 +68,7 @@ DIALECTS = (
             Example("2026-01-02 03:04:05,123 - launcher - ERROR - KeyError: 'x'", "KeyError: 'x'"),
             Example("[2026-01-02 03:04:05,123] [INFO] [runner.py:571:main] KeyError: 'x'", "KeyError: 'x'"),
         ),
+        blurred=_BLURRED_LOGGER,
         peeled=Peeled.CARRIED,
     ),
 )

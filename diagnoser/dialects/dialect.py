@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 HOST = r"[A-Za-z][\w.-]{1,80}+"
+ISO = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _GROUP = re.compile(r"\(\?P<\w+>")
 
 
@@ -34,8 +35,8 @@ class Dialect:
     Its groups say who speaks: ``rank``, ``task`` (number of a launcher's task), ``local`` (rank within the node),
     ``host`` (a node whose lines belong together), ``node`` (one that is only named), ``ip``, ``pid``, ``pod``. A stamp
     has no groups: it tells nobody apart, and costs nothing where it stands alone.
-    after: what must stand right in front of the prefix, as a pattern of fixed width. blurred: what the prefix looks like
-    in a blurred line, where the pattern made from it would be slow.
+    after: what must stand right in front of the prefix, as a pattern of fixed width. blurred: what the prefix looks
+    like in a blurred line, where the pattern made from it would be slow.
     opens: the groups are read where a message begins like this, and the text stays in the message.
     """
 

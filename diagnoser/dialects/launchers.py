@@ -2,7 +2,11 @@
 
 from diagnoser.dialects.dialect import HOST, Dialect, Example, Peeled
 
-_NO_HOST = r"(?!(?i:rank|epoch|step|iter|gpu|cuda|device|worker|loss|layer|trial|fold|task|srun|line)[\w]*+:)"
+_NO_HOST = (
+    r"(?!(?i:rank|epoch|step|iter|gpu|cuda|device|worker|loss|layer|trial|fold|task|srun|line)\w*+:"
+    r"|[\w.]*(?:Error|Exception|Warning|Exit|Interrupt):)"
+)
+"""A counter or the name of a class, which a colon follows as well."""
 _HOST_WITH_NUMBER = rf"{_NO_HOST}[A-Za-z][\w.-]{{0,60}}\d[\w.-]{{0,40}}"
 _BLURRED_HOST = rf"{_NO_HOST}[A-Za-z][\w. ]{{0,60}}0[\w. ]{{0,40}}"
 
@@ -80,9 +84,8 @@ DIALECTS = (
     ),
     Dialect(
         "parallel shell in front of a rank",  # pdsh, and DeepSpeed through it
-        rf"(?P<host>{_HOST_WITH_NUMBER}): (?=\[(?:rank|default)\d)",
+        rf"(?P<host>{HOST}): (?=\[(?:rank|default)\d)",
         (Example("gpu-037: [rank19]: boom", "boom", {"host": "gpu-037", "rank": "19"}),),
-        blurred=rf"{_BLURRED_HOST}: (?=\[(?:rank|default)0)",
     ),
     Dialect(
         "parallel shell",

@@ -130,6 +130,15 @@ def _pdsh(line: SpokenLine) -> str:
     return f"{line.node}: {_ranked(line)}" if line.node else line.whole
 
 
+def _bare_syslog(line: SpokenLine) -> str:
+    """Only host and process tell who speaks."""
+    return f"{_at(line):%b %d %H:%M:%S} {line.node or _HEAD_NODE} trainer[{4000 + (line.rank or 0)}]: {line.text}"
+
+
+def _bare_ray(line: SpokenLine) -> str:
+    return line.whole if line.rank is None else f"(Worker pid={7000 + line.rank}, ip={line.node}) {line.text}"
+
+
 def _mpirun(line: SpokenLine) -> str:
     return line.whole if line.rank is None else f"[1,{line.rank}]<stderr>:{line.text}"
 
@@ -166,6 +175,8 @@ CARRIERS: Mapping[str, Callable[[SpokenLine], str]] = {
     "Ray": _ray,
     "Ray, named": _ray_named,
     "srun": _srun,
+    "syslog, no label": _bare_syslog,
+    "Ray, no label": _bare_ray,
 }
 """Name -> how it writes one line."""
 

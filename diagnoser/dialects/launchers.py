@@ -7,7 +7,7 @@ _NO_HOST = (
     r"|[\w.]*(?:Error|Exception|Warning|Exit|Interrupt):)"
 )
 """A counter or the name of a class, which a colon follows as well."""
-_HOST_WITH_NUMBER = rf"{_NO_HOST}[A-Za-z][\w.-]{{0,60}}\d[\w.-]{{0,40}}"
+NUMBERED_HOST = rf"{_NO_HOST}[A-Za-z][\w.-]{{0,60}}\d[\w.-]{{0,40}}"
 _BLURRED_HOST = rf"{_NO_HOST}[A-Za-z][\w. ]{{0,60}}0[\w. ]{{0,40}}"
 
 DIALECTS = (
@@ -89,7 +89,7 @@ DIALECTS = (
     ),
     Dialect(
         "parallel shell",
-        rf"(?P<host>{_HOST_WITH_NUMBER}): ",
+        rf"(?P<host>{NUMBERED_HOST}): ",
         (Example('gpu-037:   File "a.py", line 3', '  File "a.py", line 3', {"host": "gpu-037"}),),
         blurred=f"{_BLURRED_HOST}: ",
         peeled=Peeled.CARRIED,

@@ -97,7 +97,7 @@ def _voice(fields: Mapping[str, str], rank: int) -> str:
         labels.append(f"p{fields['pid']}@{fields.get('ip', fields.get('host', ''))}")
     elif "host" in fields and rank < 0:  # many ranks share a host
         labels.append(f"h{fields['host']}")
-    labels += [fields["pod"]] if "pod" in fields else []
+    labels += [f"k{fields['pod']}"] if "pod" in fields else []
     return "/".join(labels) or (f"r{rank}" if rank >= 0 else "")
 
 

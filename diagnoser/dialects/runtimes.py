@@ -19,7 +19,8 @@ DIALECTS = (
     ),
     Dialect(
         "replica of a training operator",
-        r"(?P<pod>[a-z][a-z0-9]{0,40}+-(?:[a-z0-9]{1,40}-){0,4}(?:master|worker|launcher|chief|ps|head)-\d{1,4}(?:-[a-z0-9]{5})?):? ",
+        r"(?P<pod>[a-z][a-z0-9]{0,40}+-(?:[a-z0-9]{1,40}-){0,4}"
+        r"(?:master|worker|launcher|chief|ps|head)-\d{1,4}(?:-[a-z0-9]{5})?):? ",
         (Example("llm-worker-3 hello", "hello", {"pod": "llm-worker-3"}),),
     ),
     Dialect(

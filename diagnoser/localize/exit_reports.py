@@ -11,7 +11,6 @@ SRUN = re.compile(
 )
 _TABLE = re.compile(r"^\s*(time|host|rank|exitcode)\s*: (.*)$")
 _FIRST = re.compile(r"first observed failure", re.I)
-LABEL = re.compile(r"^\s*\d+: ")
 _TERMINATED = frozenset({"Terminated", "Exited with exit code 143", "Terminated by signal"})
 
 
@@ -62,10 +61,9 @@ def _numbers(text: str) -> Iterator[int]:
 
 def failures(evidence: Evidence) -> Iterator[ElasticFailure]:
     """Entries of all tables. Agents print concurrently, so entries are collected per printer."""
-    entries: dict[tuple[object, str], dict[str, str]] = {}
+    entries: dict[tuple[object, int], dict[str, str]] = {}
     for line in evidence.lines:
-        label = LABEL.match(line.text)
-        printer = (line.stream, label[0] if label else "")
+        printer = (line.stream, line.task)
         entry = entries.setdefault(printer, {})
         if _FIRST.search(line.body):
             entry["first"] = "yes"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -23,11 +24,21 @@ from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import GPU_TIME_SHARE
 
 
+class FoldBy(StrEnum):
+    """Fields of a label by which cases are grouped."""
+
+    FRAMEWORK = "framework"
+    LAUNCHER = "launcher"
+    SCENARIO = "scenario"
+    SOURCE = "source"
+
+
 def score(
     folder: Annotated[Path, typer.Argument(help="Folder with labels.jsonl and an <id>.log for each label.")],
     as_json: AsJson = False,
     model: Annotated[bool, typer.Option("--model", help="Compare with what the configured model adds.")] = False,
     spliced: Annotated[Path | None, typer.Option(help="Healthy log to put in front of each case.")] = None,
+    by: Annotated[FoldBy | None, typer.Option(help="Also score each source of cases by itself.")] = None,
 ) -> None:
     """Score the diagnosis on labelled logs."""
     labels = [scoring.label_of(orjson.loads(line)) for line in files.text(folder / "labels.jsonl").splitlines()]
@@ -39,11 +50,20 @@ def score(
         scoring.score_case(label, *diagnosed)
         for label, diagnosed in zip(labels, _cases(analyzer, folder, labels, spliced), strict=True)
     ]
-    report = scoring.report(verdicts, {str(kind): share for kind, share in GPU_TIME_SHARE.items()})
+    _print_score(verdicts, by, as_json)
+
+
+def _print_score(verdicts: Sequence[scoring.ScoredVerdict], by: FoldBy | None, as_json: bool) -> None:
+    weights = {str(kind): share for kind, share in GPU_TIME_SHARE.items()}
+    report = scoring.report(verdicts, weights)
+    folds = {name: scoring.report(cases, weights) for name, cases in scoring.folds(verdicts, by).items()} if by else {}
     if as_json:
-        print_json(render.report_json(report))
-    else:
-        render.report(out, report)
+        parts = {"folds": {name: render.report_json(fold) for name, fold in folds.items()}} if by else {}
+        print_json(render.report_json(report) | parts)
+        return
+    render.report(out, report)
+    if by:
+        render.folds(out, by, folds)
 
 
 def _cases(

@@ -48,7 +48,8 @@ class ReplayHistory:
         events = next((attempt.events for attempt in attempts if attempt.key == record.attempt), ())
         facts = Facts(job, record.attempt.number, events)
         log = await self.logs.load(record.attempt)
-        return LabelledCase(record, facts, await asyncio.to_thread(lambda: log.evidence))
+        evidence, printed = await asyncio.to_thread(lambda: (log.evidence, log.messages))
+        return LabelledCase(record, facts, evidence, printed)
 
     async def completed(self, limit: int) -> list[LabelledCase]:
         """The newest attempts that completed."""

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import httpx
 import orjson
 import pytest
 
@@ -53,8 +54,6 @@ def smollm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
 
 def test_it_writes_prose(smollm: Real) -> None:
     """It is no noise: asked without a schema it answers in English words."""
-    import httpx
-
     question = {"role": "user", "content": "Why does a training job run out of memory?"}
     answer = httpx.post(
         f"{smollm.url}/chat/completions",
@@ -80,8 +79,6 @@ async def test_no_verdict_gets_worse(smollm: Real) -> None:
             outcomes[diagnosis.model.failure or "answered" if diagnosis.model else "not asked"] += 1
             if faults := _worse(before, after):
                 harmed.append(f"{label.id}: {before.said_type} -> {after.said_type}: {', '.join(faults)}")
-            print(label.id, before.said_type, after.said_type, diagnosis.model, diagnosis.notes, flush=True)
-    print(dict(outcomes))
     assert not outcomes["not asked"]
     assert not harmed, "\n".join(harmed)
 

@@ -37,10 +37,8 @@ async def test_a_correction_is_replayed_until_the_rules_have_it_right(here: Site
     rule = await here.taught()
     first = await replayer(here).step()
     assert first is not None
-    assert [(one.was_right, one.is_right, one.root) for one in first.outcomes] == [
-        (True, True, True),
-        (False, False, False),
-    ]
+    outcomes = [(outcome.was_right, outcome.is_right, outcome.root) for outcome in first.outcomes]
+    assert outcomes == [(True, True, True), (False, False, False)]
     assert await replayer(here).step() is None
     await here.move(rule, LearnedState.ACTIVE)
     await here.registry.refresh()

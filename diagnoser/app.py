@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.metadata import version
 from random import Random
 from typing import BinaryIO
 
@@ -34,6 +35,7 @@ from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.ingest.service import IngestService
 from diagnoser.integrations.ft_launcher import LogAttribution
+from diagnoser.learning.case_replay import CaseReplayConfig, CaseReplayer
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.shadow_evaluation import ShadowEvaluator
@@ -129,7 +131,9 @@ async def _compose(
     planner = _planner(settings, analyzer, senders)
     commands = PlanCommands(policy, planner, settings.plan_lease_seconds, site_node_queries(settings))
     plans = PlanService(store, commands, metrics, wakes.outbox)
-    lifecycle = llm_factory.rule_lifecycle(settings, ReplayHistory(store, logs), registry, model, metrics)
+    history = ReplayHistory(store, logs)
+    lifecycle = llm_factory.rule_lifecycle(settings, history, registry, model, metrics)
+    replayer = CaseReplayer(history, registry, clock, CaseReplayConfig(version("diagnoser")))
 
     worker = Worker(
         store=store,
@@ -172,7 +176,7 @@ async def _compose(
     _log_startup(settings, analyzer, senders)
     if acts and await authenticator.is_open():
         structlog.get_logger().warning("no_tokens", why=NO_TOKENS)
-    loops = [ingest.run(), worker.run(), outbox.run(), lifecycle.run(), *wakes.loops]
+    loops = [ingest.run(), worker.run(), outbox.run(), lifecycle.run(), replayer.run(), *wakes.loops]
     return dependencies, loops + ([generalizer.run()] if generalizer else [])
 
 

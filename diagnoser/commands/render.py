@@ -1,6 +1,6 @@
 """Verdicts and figures for people at a terminal, and the JSON contract for machines."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -85,6 +85,22 @@ def report_json(report: AccuracyReport) -> dict[str, Any]:
         "by_type": report.by_type,
         "confusion": [{"label": label, "said": said, "cases": n} for (label, said), n in report.confusion.items()],
     }
+
+
+_FOLD_SHARES = ("category", "type", "root_line", "action", "rank", "node", "ece")
+_FOLD_COUNTS = ("false_cordon", "false_alarm", "false_stop")
+
+
+def folds(console: Console, by: str, reports: Mapping[str, AccuracyReport]) -> None:
+    """A row for each source of cases."""
+    names = (*_FOLD_SHARES, *_FOLD_COUNTS)
+    table = Table(by, "cases", *(name.replace("_", " ") for name in names), box=None, header_style="bold")
+    for name, fold in reports.items():
+        shares = (fold.shares[measure] for measure in _FOLD_SHARES)
+        cells = ["-" if share is None else f"{share:.1%}" for share in shares]
+        cells += [str(fold.counts[fault]) for fault in _FOLD_COUNTS]
+        table.add_row(Text(name, no_wrap=True), str(fold.counts["cases"]), *cells)
+    console.print("", table, width=max(console.width, 120))
 
 
 def ablation(console: Console, outcomes: Sequence[AblationResult]) -> None:

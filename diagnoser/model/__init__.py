@@ -6,6 +6,7 @@ policy turns that into a ``Plan``; what leaves the service is an ``OutboxMessage
 """
 
 from diagnoser.model.baseline import NO_DIFF, Baseline, CleanRun, Diff, LearnedFilter, NewLine
+from diagnoser.model.case_replays import CaseMark, CaseOutcome, CaseReplay
 from diagnoser.model.diagnosis import (
     Advice,
     DecisionBasis,
@@ -98,6 +99,9 @@ __all__ = [
     "Baseline",
     "BreakerState",
     "Cap",
+    "CaseMark",
+    "CaseOutcome",
+    "CaseReplay",
     "CheckVerdict",
     "CleanRun",
     "ClusterHistory",

@@ -37,7 +37,8 @@ class Heuristics:
 class Candidate:
     """A line that could be the cause.
 
-    line: index into ``Evidence.lines``. explains: types, or ``all``. trace: index into ``Evidence.tracebacks`` or -1.
+    line: index into ``Evidence.lines``. explains: types, or ``all``. overrides: deciders that it stands before.
+    trace: index into ``Evidence.tracebacks`` or -1.
     maturity: of the rule, None without one. raised: the line is an exception as Python or C++ prints it, not a log line
     that mentions one. control_flow: its class is raised on purpose and handled.
     """
@@ -49,6 +50,7 @@ class Candidate:
     why: str
     specificity: Specificity
     explains: frozenset[str] = frozenset()
+    overrides: frozenset[str] = frozenset()
     blame: Blame = Blame.NONE
     rank: int | None = None
     node: str | None = None
@@ -102,6 +104,7 @@ def from_hit(hit: Hit, evidence: Evidence, trace: int = -1) -> Candidate:
         why=rule.title,
         specificity=rule.specificity,
         explains=frozenset(str(kind) for kind in rule.explains),
+        overrides=frozenset(f"rule:{rule_id}" for rule_id in rule.overrides),
         blame=rule.blame,
         rank=hit.rank if hit.rank is not None else (line.rank if line.rank >= 0 else None),
         node=hit.node,

@@ -53,6 +53,8 @@ def decide(
         RejectionReason.RECOVERED, lambda c: category_of(c.type) is not Category.NONE and recovered(c)
     )
     _dismiss_habits(candidate_set)
+    overridden = {decider for c in candidate_set.open for decider in c.overrides}
+    candidate_set.dismiss(RejectionReason.OVERRIDDEN, lambda c: c.by in overridden)
     resolve_end(candidate_set, evidence, recovered, begins, diverged=diverged)
     _settle_chains(candidate_set, evidence)
     candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.role is Role.TEARDOWN, keep_last=True)

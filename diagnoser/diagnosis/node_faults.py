@@ -77,6 +77,7 @@ def apply_node_logs(alone: Diagnosis, lines: Sequence[Line], facts: Facts, knowl
         (explaining if explains else others).append(fault)
     confirmed = _confirms(explaining, alone)
     found = alone if confirmed or not explaining else _verdict(alone, explaining, facts, knowledge)
+    found = replace(found, doubts=()) if explaining else found  # the machine itself says so
     remark = "confirmed by" if confirmed else "joined"
     notes = (*found.notes, *_notes(explaining, remark), *_notes(others, "seen, and not taken for the cause"))
     return replace(found, notes=notes, proofs=proofs(explaining, knowledge))

@@ -83,8 +83,8 @@ class ScoredVerdict:
 
 @dataclass(frozen=True)
 class AccuracyReport:
-    """shares: name -> share in 0..1 or None. counts: name -> number, among them the cases that a model is ``asked`` about,
-    and for which reasons (one case may have several). intervals: name -> 95 % bootstrap interval.
+    """shares: name -> share in 0..1 or None. counts: name -> number, among them the cases that a model is asked about,
+    in all and by reason (one case may have several). intervals: name -> 95 % bootstrap interval.
 
     node: of all cases with a known node. node_attributable: of those where some line of the log shows the cause.
 

@@ -189,10 +189,11 @@ def _is_known_to_have_failed(subject: ConsultationInput) -> bool:
 
 
 def _agreed(diagnosis: Diagnosis, answers: Sequence[Checked], best: Checked) -> Diagnosis:
-    """The rules' verdict, with a rank and a node that the model shows where the rules show none."""
+    """The rules' verdict; one in doubt also with a rank and a node that the model shows where the rules show none."""
     root, effect = diagnosis.root_cause, ModelEffect.AGREED
-    if root is not None:
-        rank, node = _rank_of(answers), _node_of(answers)
+    if root is not None and diagnosis.doubts:
+        rank = _rank_of(answers)
+        node = _node_of(answers) if diagnosis.category is Category.INFRASTRUCTURE else None
         located = replace(
             root, rank=rank if root.rank is None else root.rank, node=node if root.node is None else root.node
         )

@@ -76,7 +76,7 @@ class Answer(TolerantAnswer):
             return said
         kind = _name(said["type"])
         known = kind in set(FailureType)
-        category, alternative = _name(said.get("category")), _name(said.get("alternative"))
+        category, alternative = _name(said.get("category") or ""), _name(said.get("alternative") or "")
         return {
             "reasoning": _text(said.get("reasoning"))[:_REASONING_CHARS],
             "type": kind,

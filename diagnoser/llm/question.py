@@ -8,7 +8,7 @@ from diagnoser.llm.evidence import Checked
 from diagnoser.llm.hosts import listed_nodes
 from diagnoser.llm.redact import keyless
 from diagnoser.llm.view import LogView, Pseudonymizer, delimited
-from diagnoser.model import AskReason, Diagnosis, Evidence, Facts, Line, Rejected, RootCause
+from diagnoser.model import ASK_REASONS, Diagnosis, Evidence, Facts, Line, Rejected, RootCause
 from diagnoser.model.taxonomy import Category
 
 _WEIGHED = 8
@@ -16,15 +16,6 @@ _INCIDENTS = 3
 _NAME_CHARS = 40
 _LINE_CHARS = 300
 _SECTION_LINES = 12
-_DOUBTS = {
-    AskReason.UNKNOWN: "no line is known",
-    AskReason.HEURISTIC: "guessed from an exception's class or a line's words",
-    AskReason.GENERIC_RULE: "decided by a class of exceptions that often carries another cause",
-    AskReason.CLOSE_RIVAL: "another cause was set aside only for its place in the log",
-    AskReason.CONSEQUENCE: "decided by a line that other failures print as well",
-    AskReason.UNSURE_LOCATION: "which machine",
-    AskReason.EXPLANATION: "nothing",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +64,7 @@ def _verdict(diagnosis: Diagnosis) -> str:
     """The rules' verdict and what in it is in doubt; "" where they found nothing."""
     if diagnosis.category is Category.UNKNOWN:
         return ""
-    doubts = ", ".join(_DOUBTS[reason] for reason in diagnosis.doubts)
+    doubts = ", ".join(ASK_REASONS[reason] for reason in diagnosis.doubts)
     return f"{diagnosis.type}; in doubt: {doubts}" if doubts else str(diagnosis.type)
 
 

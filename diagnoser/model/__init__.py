@@ -7,6 +7,7 @@ policy turns that into a ``Plan``; what leaves the service is an ``OutboxMessage
 
 from diagnoser.model.baseline import NO_DIFF, Baseline, CleanRun, Diff, LearnedFilter, NewLine
 from diagnoser.model.diagnosis import (
+    ASK_REASONS,
     Advice,
     AskReason,
     DecisionBasis,
@@ -20,6 +21,7 @@ from diagnoser.model.diagnosis import (
     RulesVerdict,
     Suspect,
     Symptom,
+    changed_by_model,
 )
 from diagnoser.model.evidence import (
     Cap,
@@ -86,6 +88,7 @@ from diagnoser.model.plans import (
 from diagnoser.model.proofs import NodeProof, ProofKind
 
 __all__ = [
+    "ASK_REASONS",
     "CLEAN_RUNS",
     "ENDS",
     "JOB_ID",
@@ -169,6 +172,7 @@ __all__ = [
     "TransitionResult",
     "Turn",
     "ValidationResult",
+    "changed_by_model",
     "node_log_id",
     "provenance_of",
 ]

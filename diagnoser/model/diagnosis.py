@@ -104,6 +104,18 @@ class AskReason(StrEnum):
     EXPLANATION = "explanation"  # nothing is in doubt; the site wants every failure explained
 
 
+ASK_REASONS = {
+    AskReason.UNKNOWN: "no rule knows the failure",
+    AskReason.HEURISTIC: "guessed from the class of an exception or the words of a line",
+    AskReason.GENERIC_RULE: "decided by a class of exceptions that often carries another cause",
+    AskReason.CLOSE_RIVAL: "another cause was set aside only for its place in the log",
+    AskReason.CONSEQUENCE: "decided by a line that other failures print as well",
+    AskReason.UNSURE_LOCATION: "several machines could be the one at fault",
+    AskReason.EXPLANATION: "nothing is in doubt; every failure is explained",
+}
+"""The reasons in words, for people and for the model."""
+
+
 class ModelEffect(StrEnum):
     """What became of the verdict after the model was asked."""
 
@@ -177,3 +189,23 @@ class Diagnosis:
     new_lines: tuple[EvidenceLine, ...] = ()  # those that no clean run of the job family printed, in log order
     doubts: tuple[AskReason, ...] = ()  # what in the rules' verdict leaves room for doubt
     needs_review: str = ""  # why a person has to look, "" where nobody has to
+
+
+def changed_by_model(diagnosis: Diagnosis) -> tuple[tuple[str, str, str], ...]:
+    """What the model changed: name, what the rules said, what stands now; "" where nothing was or is named."""
+    before = diagnosis.model.before if diagnosis.model else None
+    if before is None:
+        return ()
+    root = diagnosis.root_cause
+    pairs: tuple[tuple[str, object, object], ...] = (
+        ("type", before.type, diagnosis.type),
+        ("line", before.line, root.line if root else None),
+        ("rank", before.rank, root.rank if root else None),
+        ("node", before.node, root.node if root else None),
+        ("action", before.action, diagnosis.recovery.action),
+    )
+    return tuple((name, _told(old), _told(new)) for name, old, new in pairs if old != new)
+
+
+def _told(value: object) -> str:
+    return "" if value is None else str(value)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from diagnoser.model import AskReason, Diagnosis
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.rules.candidate_set import RejectionReason
+from diagnoser.rules.candidates import Candidate
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.schema import Role, Specificity
 
@@ -46,20 +47,21 @@ def _doubts(diagnosis: Diagnosis, causal: CausalResult, rank_nodes: Mapping[int,
         yield AskReason.UNKNOWN
     elif diagnosis.decided_by.startswith("heuristic:") and diagnosis.decided_by not in _FACTS:
         yield AskReason.HEURISTIC
-    if root is None:
-        return
-    if root.by.startswith("rule:") and _is_generic(root.specificity, root.type):
-        yield AskReason.GENERIC_RULE
-    if any(
-        other.role is Role.ROOT and other.type is not root.type and reason in _OPEN for other, reason in causal.rejected
-    ):
-        yield AskReason.CLOSE_RIVAL
-    if root.role in (Role.WRAPPER, Role.TEARDOWN) or (
-        root.role is Role.SYMPTOM and diagnosis.category is Category.NONE
-    ):
-        yield AskReason.CONSEQUENCE
+    if root is not None:
+        yield from _doubts_about(root, causal, diagnosis.category)
     if _is_unplaced(diagnosis, rank_nodes):
         yield AskReason.UNSURE_LOCATION
+
+
+def _doubts_about(root: Candidate, causal: CausalResult, category: Category) -> Iterator[AskReason]:
+    if root.by.startswith("rule:") and _is_generic(root.specificity, root.type):
+        yield AskReason.GENERIC_RULE
+    rivals = (other for other, reason in causal.rejected if reason in _OPEN and other.role is Role.ROOT)
+    if any(rival.type is not root.type for rival in rivals):
+        yield AskReason.CLOSE_RIVAL
+    ordered = root.role is Role.SYMPTOM and category is Category.NONE
+    if ordered or root.role in (Role.WRAPPER, Role.TEARDOWN):
+        yield AskReason.CONSEQUENCE
 
 
 def _is_generic(specificity: Specificity, kind: FailureType) -> bool:

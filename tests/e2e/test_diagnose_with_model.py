@@ -55,7 +55,7 @@ def test_doubtful_verdicts_alone_are_asked_about(logs: list[Path]) -> None:
     assert (guess["type"], guess["model"]["asked"]) == ("nvlink_error", ["generic_rule"])
     assert (guess["model"]["before"]["type"], guess["model"]["effect"]) == ("runtime_error", "decided")
     assert "asked because decided by a class of exceptions" in " ".join(shown.split())
-    assert "type runtime_error -> nvlink_error" in " ".join(shown.split())
+    assert "notify_user -> check_and_resubmit" in " ".join(shown.split())
     assert "asked because no rule knows the failure" in explained
 
 

@@ -73,7 +73,7 @@ def label_of(data: Mapping[str, object]) -> Label:
 
 @dataclass(frozen=True, slots=True)
 class ScoredVerdict:
-    """How one case came out; None where the measure does not apply."""
+    """How one case came out; None where the measure does not apply. asked: why a model would be asked about it."""
 
     label: Label
     said_category: str
@@ -91,11 +91,13 @@ class ScoredVerdict:
     wrong_node_cordon: bool
     false_alarm: bool
     false_stop: bool
+    asked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class AccuracyReport:
-    """shares: name -> share in 0..1 or None. counts: name -> number. intervals: name -> 95 % bootstrap interval.
+    """shares: name -> share in 0..1 or None. counts: name -> number, among them the cases that a model is asked about,
+    in all and by reason (one case may have several). intervals: name -> 95 % bootstrap interval.
 
     node: of all cases with a known node. node_attributable: of those where some line of the log shows the cause.
 
@@ -140,6 +142,7 @@ def score_case(label: Label, diagnosis: Diagnosis, shift: int = 0) -> ScoredVerd
         wrong_node_cordon=cordon and bool(label.node) and bool(nodes) and nodes[0] != label.node,
         false_alarm=label.category == "none" and diagnosis.category != "none",
         false_stop=action == "notify_user" and label.recovery not in ("notify_user", "none"),
+        asked=tuple(map(str, diagnosis.doubts)),
     )
 
 
@@ -164,6 +167,9 @@ def report(verdicts: Sequence[ScoredVerdict], weights: Mapping[str, float], seed
     counts = {"cases": len(verdicts), "rank_cases": len(values["rank"]), "node_cases": len(values["node"])}
     for name in ("false_cordon", "wrong_node_cordon", "false_alarm", "false_stop"):
         counts[name] = sum(bool(getattr(case, name)) for case in verdicts)
+    counts["asked"] = sum(bool(case.asked) for case in verdicts)
+    for reason, cases in sorted(Counter(reason for case in verdicts for reason in case.asked).items()):
+        counts[f"asked_{reason}"] = cases
     by_type: dict[str, tuple[int, int]] = {}
     for case in verdicts:
         right, cases = by_type.get(case.label.type, (0, 0))

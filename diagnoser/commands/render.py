@@ -11,8 +11,9 @@ from rich.text import Text
 
 from diagnoser.accuracy.llm_ablation import AblationResult
 from diagnoser.accuracy.scoring import AccuracyReport
-from diagnoser.model import Compression, Diagnosis
+from diagnoser.model import ASK_REASONS, Compression, Diagnosis, changed_by_model
 from diagnoser.model.taxonomy import Category
+from diagnoser.web.template_filters import MODEL_EFFECTS
 
 OnBytes = Callable[[int], None]
 COLOURS = {
@@ -62,8 +63,21 @@ def _body(verdict: Diagnosis) -> Table:
     for note in verdict.notes:
         rows.add_row("note", Text(note))
     rows.add_row("decided by", Text(verdict.decided_by))
+    for name, text in model_part(verdict):
+        rows.add_row(name, Text(text))
     if verdict.left_out.lines:
         rows.add_row("left out", Text(f"{verdict.left_out.lines} lines: {verdict.left_out.why}"))
+    return rows
+
+
+def model_part(verdict: Diagnosis) -> list[tuple[str, str]]:
+    """What a model had to do with the verdict: why it was asked, what came of it, and whether a person has to look."""
+    rows = [("needs review", verdict.needs_review)] if verdict.needs_review else []
+    if use := verdict.model:
+        changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, old, new in changed_by_model(verdict)]
+        came = use.failure.replace("_", " ") if use.failure else ", ".join([MODEL_EFFECTS[use.effect], *changes])
+        rows.append(("model", f"asked because {'; '.join(ASK_REASONS[reason] for reason in use.asked)}"))
+        rows.append(("", f"{use.model}: {came}"))
     return rows
 
 

@@ -232,10 +232,15 @@ class Digest:
             times_by_stream.setdefault(line.stream, []).append((line.number, line.time))
         return times_by_stream
 
-    def render(self, budget_tokens: int, diff: Diff = NO_DIFF) -> str:
-        """The numbered view for a model or a person, within about ``budget_tokens``: first what is new."""
+    def render(self, budget_tokens: int, diff: Diff = NO_DIFF, pinned: Sequence[LinePosition] = ()) -> str:
+        """The numbered view for a model or a person, within about ``budget_tokens``: first what is new.
+
+        pinned: lines that are shown before all others are chosen, the most important first.
+        """
         lines = self._viewed(diff)
-        return render(lines, self.templates, self.progress, self.left_out, self.compression, budget_tokens, diff)
+        return render(
+            lines, self.templates, self.progress, self.left_out, self.compression, budget_tokens, diff, pinned
+        )
 
     def numbered(self, diff: Diff = NO_DIFF) -> dict[int, Line]:
         """The lines by what ``render`` calls them."""

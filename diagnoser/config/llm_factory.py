@@ -39,7 +39,7 @@ from diagnoser.ports import DiagnosisRecord, FeedbackStore, LanguageModel, Model
 from diagnoser.recovery.policy import Policy
 from diagnoser.retrieval.incidents import Incidents
 
-FAILURE_AGENT = "failure_agent/v1"
+FAILURE_AGENT = "failure_agent/v2"
 RULE_WRITER = "rule_writer/v1"
 BASELINE_GENERALIZER = "baseline_generalizer/v1"
 EMBED_SECONDS = 5.0
@@ -171,7 +171,7 @@ def baseline_generalizer(
 def render_failure_prompt(settings: Settings, prompt: Prompt, subject: ConsultationInput) -> ModelRequest:
     """The first question about a failure, exactly as it would be sent, with its own random marker."""
     config = replace(consultation_config(settings), prompt=prompt)
-    return prepare(subject, config, config.log_tokens)[0].request
+    return prepare(subject, config, config.log_tokens).question.request
 
 
 def render_rule_prompt(settings: Settings, prompt: Prompt, evidence: Evidence, diagnosis: Diagnosis) -> ModelRequest:

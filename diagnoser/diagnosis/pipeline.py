@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from diagnoser.diagnosis import verdict
+from diagnoser.diagnosis.doubts import doubts
 from diagnoser.localize import ANCHORS, clock_skew, collectives, launches, progress, ranks, rollback, suspect_nodes
 from diagnoser.localize.hang_detection import silence
 from diagnoser.localize.stragglers import stragglers
@@ -65,6 +66,7 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, now: fl
     diagnosis = replace(diagnosis, ruleset=knowledge.engine.ruleset.hash, step=rollback.last_step(evidence))
     if diagnosis.type is _T.LOSS_DIVERGENCE:
         diagnosis = replace(diagnosis, rollback=rollback.find(series, facts.events))
+    diagnosis = replace(diagnosis, doubts=doubts(diagnosis, causal, {**facts.job.rank_nodes, **evidence.rank_nodes}))
     return with_advice(diagnosis, causal, facts, knowledge.policy)
 
 

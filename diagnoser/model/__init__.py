@@ -8,16 +8,21 @@ policy turns that into a ``Plan``; what leaves the service is an ``OutboxMessage
 from diagnoser.model.baseline import NO_DIFF, Baseline, CleanRun, Diff, LearnedFilter, NewLine
 from diagnoser.model.case_replays import CaseMark, CaseOutcome, CaseReplay
 from diagnoser.model.diagnosis import (
+    ASK_REASONS,
     Advice,
+    AskReason,
     DecisionBasis,
     Diagnosis,
     EvidenceLine,
+    ModelEffect,
     ModelUse,
     Rejected,
     Rollback,
     RootCause,
+    RulesVerdict,
     Suspect,
     Symptom,
+    changed_by_model,
 )
 from diagnoser.model.evidence import (
     Cap,
@@ -84,6 +89,7 @@ from diagnoser.model.plans import (
 from diagnoser.model.proofs import NodeProof, ProofKind
 
 __all__ = [
+    "ASK_REASONS",
     "CLEAN_RUNS",
     "ENDS",
     "JOB_ID",
@@ -93,6 +99,7 @@ __all__ = [
     "NO_DIFF",
     "Advice",
     "Anchor",
+    "AskReason",
     "Attempt",
     "AttemptKey",
     "Author",
@@ -129,6 +136,7 @@ __all__ = [
     "Mark",
     "MessageKind",
     "Mode",
+    "ModelEffect",
     "ModelUse",
     "NewLine",
     "NodeActor",
@@ -153,6 +161,7 @@ __all__ = [
     "Rollback",
     "RootCause",
     "RuleHit",
+    "RulesVerdict",
     "Signature",
     "Similar",
     "Stack",
@@ -167,6 +176,7 @@ __all__ = [
     "TransitionResult",
     "Turn",
     "ValidationResult",
+    "changed_by_model",
     "node_log_id",
     "provenance_of",
 ]

@@ -167,7 +167,7 @@ class Policy:
             suspects=tuple(suspect.node for suspect in diagnosis.nodes),
             rollback=diagnosis.rollback if action is Action.ROLLBACK_AND_RESUBMIT else None,
         )
-        return in_mode(plan, self._mode(plan.row))
+        return in_mode(plan, mode_for(diagnosis, self._mode(plan.row)))
 
     def retries(self, row_id: str) -> int:
         """How often a job may be launched again after the same failure without progress."""
@@ -201,6 +201,11 @@ _INITIAL = {
     Mode.APPROVE: (PlanState.WAITING, PlanReason.NEEDS_APPROVAL),
     Mode.ACT: (PlanState.SENT, PlanReason.ACT),
 }
+
+
+def mode_for(diagnosis: Diagnosis, mode: Mode) -> Mode:
+    """``mode``, or a milder one: what follows from a model's word waits for a person."""
+    return Mode.APPROVE if mode is Mode.ACT and diagnosis.decided_by.startswith("llm:") else mode
 
 
 def in_mode(plan: Plan, mode: Mode) -> Plan:

@@ -48,7 +48,8 @@ class Candidate:
 
     line: index into ``Evidence.lines``. explains: types, or ``all``. trace: index into ``Evidence.tracebacks`` or -1.
     maturity: of the rule, None without one. raised: the line is an exception as Python or C++ prints it, not a log line
-    that mentions one. control_flow: its class is raised on purpose and handled.
+    that mentions one. control_flow: its class is raised on purpose and handled. precursor: it came when a collective
+    that timed out later began to wait, so that steps after it do not show that it was survived.
     """
 
     line: int
@@ -68,6 +69,7 @@ class Candidate:
     trace: int = -1
     raised: bool = False
     control_flow: bool = False
+    precursor: bool = False
 
 
 @dataclass(frozen=True, slots=True)

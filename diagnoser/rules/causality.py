@@ -50,7 +50,8 @@ def decide(
     candidate_set.dismiss(RejectionReason.BENIGN, lambda c: c.role is Role.BENIGN)
     resolve_attempts(candidate_set, evidence)
     candidate_set.dismiss(
-        RejectionReason.RECOVERED, lambda c: category_of(c.type) is not Category.NONE and recovered(c)
+        RejectionReason.RECOVERED,
+        lambda c: category_of(c.type) is not Category.NONE and not c.precursor and recovered(c),
     )
     _dismiss_habits(candidate_set)
     resolve_end(candidate_set, evidence, recovered, begins, diverged=diverged)

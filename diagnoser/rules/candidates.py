@@ -22,6 +22,8 @@ _RAISED = re.compile(
 )
 _HANDLER = re.compile(r", in \w*sig\w*_?handler\b|, in _run_exitfuncs|, in __del__")
 """Frames of code that runs because the process is already shutting down."""
+_TRIES = re.compile(r", in (?:mkdir|makedirs|touch|unlink|remove|rename|replace|rmtree)$")
+"""Frames of functions that try first and make what is missing when that fails."""
 _IGNORED = ("Exception ignored in", "Error in atexit", "--- Logging error ---")
 
 
@@ -138,8 +140,11 @@ def from_hit(hit: Hit, evidence: Evidence, trace: int = -1) -> Candidate:
 
 
 def _with_control_flow(candidate: Candidate, evidence: Evidence, table: ExceptionTable) -> Candidate:
-    handled = candidate.trace >= 0 and table.is_control_flow(evidence.tracebacks[candidate.trace].exception)
-    return replace(candidate, control_flow=True) if handled else candidate
+    if candidate.trace < 0:
+        return candidate
+    trace = evidence.tracebacks[candidate.trace]
+    tried = candidate.type is FailureType.FILE_NOT_FOUND_ERROR and bool(_TRIES.search(" ".join(trace.frames[-1:])))
+    return replace(candidate, control_flow=True) if tried or table.is_control_flow(trace.exception) else candidate
 
 
 def _named_by_context(candidate: Candidate, evidence: Evidence, table: ExceptionTable) -> Candidate:

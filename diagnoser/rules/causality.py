@@ -114,6 +114,8 @@ def _most_telling(members: list[Candidate]) -> Candidate:
 
 def _telling(candidate: Candidate) -> tuple[int, int]:
     """How much an exception of a chain says: by kind of class, then by the exactness of its rule."""
+    if candidate.control_flow and candidate.type is FailureType.FILE_NOT_FOUND_ERROR:
+        return 0, 0  # a folder was missing and should be made: what then failed is the cause
     if candidate.specificity > Specificity.CLASS and candidate.by.startswith("rule:"):
         return (1 if candidate.type is FailureType.CONNECTION_ERROR else 2), candidate.specificity
     if candidate.type in (FailureType.RUNTIME_ERROR, FailureType.CONNECTION_ERROR):

@@ -126,7 +126,8 @@ def test_three_points_with_absurd_norms_are_a_spike() -> None:
 
     def run(*pairs: tuple[float, float]) -> list[Progress]:
         return [
-            Progress(line=i, rank=0, time=0.0, step=i, loss=loss, grad_norm=norm) for i, (loss, norm) in enumerate(pairs)
+            Progress(line=i, rank=0, time=0.0, step=i, loss=loss, grad_norm=norm)
+            for i, (loss, norm) in enumerate(pairs)
         ]
 
     found = progress.loss_break(run((2.3, 0.8), (38.3, 5900.0), (71.8, 9120.0)))

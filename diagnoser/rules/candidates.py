@@ -157,11 +157,13 @@ def _named_by_context(candidate: Candidate, evidence: Evidence, table: Exception
     if trace is None and not candidate.raised:
         return candidate
     message = f"{trace.exception}: {trace.message}" if trace else evidence.lines[candidate.line].body
-    kind = table.in_context(candidate.type, message, trace.frames if trace else ())
+    stated = table.by_status(trace.message) if trace and not broken_file else None
+    kind = table.in_context(stated or candidate.type, message, trace.frames if trace else ()) or stated
     if kind is None:
         return candidate
-    why = "the place or the subject of the exception says more than its class"
-    return _renamed(candidate, kind, "heuristic:exception_context", why)
+    why = "the status, the subject or the place of the exception says more than its class"
+    named = _renamed(candidate, kind, "heuristic:exception_context", why)
+    return replace(named, action=table.action(kind, message))
 
 
 def _named_by_message(candidate: Candidate, evidence: Evidence, keywords: KeywordClassifier) -> Candidate:
@@ -303,6 +305,7 @@ def _from_traces(evidence: Evidence, table: ExceptionTable) -> Iterator[Candidat
             why=f"a traceback ends in {trace.exception}",
             specificity=Specificity.CLASS if reading.generic else Specificity.FAMILY,
             rank=trace.rank if trace.rank >= 0 else None,
+            action=table.action(reading.type, trace.message),
             trace=number,
             raised=True,
         )

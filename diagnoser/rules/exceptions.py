@@ -4,7 +4,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal
 
 import re2
@@ -12,7 +12,7 @@ from pydantic import Field
 
 from diagnoser.model import yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
-from diagnoser.model.taxonomy import FailureType
+from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.schema import PatternText, Role, not_re2
 
@@ -51,6 +51,14 @@ class _Context(StrictModel):
 Names = tuple[str, ...]
 
 
+class _Action(StrictModel):
+    """What an exception of this type and message asks for, other than the policy table says for the type."""
+
+    type: FailureType
+    action: Action
+    message: Annotated[tuple[PatternText, ...], Field(min_length=1)]
+
+
 class ExceptionRows(StrictModel):
     """The file: see the comments at its top."""
 
@@ -61,6 +69,7 @@ class ExceptionRows(StrictModel):
     modules: dict[FailureType, Names]
     statuses: dict[FailureType, Names] = Field(default_factory=dict)
     contexts: tuple[_Context, ...] = ()
+    actions: tuple[_Action, ...] = ()
     carriers: tuple[PatternText, ...] = ()
     roles: dict[Role, Names]
     control_flow: Names
@@ -91,7 +100,7 @@ class ExceptionTable:
     def read(self, exception: str, message: str, frames: Sequence[str] = ()) -> ExceptionReading:
         """exception: dotted class as printed; message: what follows it; frames: of its traceback, outermost first."""
         name = _CLASS_SEPARATOR.split(exception)[-1]
-        stated = self._by_errno(message) or self._by_module(exception) or self._by_status(message)
+        stated = self._by_errno(message) or self._by_module(exception) or self.by_status(message)
         kind = stated or self._types.get(name) or self._by_suffix(name) or self._by_start(name, message)
         generic = kind is None or (stated is None and name in self._table.uninformative)
         kind = kind or FailureType.RUNTIME_ERROR
@@ -107,6 +116,16 @@ class ExceptionTable:
             if kind in context.of and context.holds(message[:_LONGEST], frames):
                 return context.type
         return None
+
+    def by_status(self, message: str) -> FailureType | None:
+        """The type that a status code in front of the message says; None without one that says more than its class."""
+        status = _STATUS.match(message)
+        return self._statuses.get(status[1]) if status else None
+
+    def action(self, kind: FailureType, message: str) -> Action | None:
+        """What the message asks for, as a file that is cut asks for the one before it; None: what the policy says."""
+        asked = (a for a in self._table.actions if a.type is kind and _any_of(a.message).search(message[:_LONGEST]))
+        return next((a.action for a in asked), None)
 
     def is_carrier(self, exception: str, message: str) -> bool:
         """Whether it only quotes another error, which is printed below it."""
@@ -129,10 +148,6 @@ class ExceptionTable:
     def _by_errno(self, message: str) -> FailureType | None:
         numbers = _ERRNO.search(message[:200])
         return self._errnos.get(int(numbers[1] or numbers[2])) if numbers else None
-
-    def _by_status(self, message: str) -> FailureType | None:
-        status = _STATUS.match(message)
-        return self._statuses.get(status[1]) if status else None
 
     def _by_module(self, exception: str) -> FailureType | None:
         return next((kind for kind, names in self._table.modules.items() if exception.startswith(names)), None)
@@ -178,7 +193,8 @@ class _CompiledContext:
         return not any(map(self._unless.search, (message, *innermost)))
 
 
-def _any_of(patterns: Sequence[str]) -> Any:
+@lru_cache(maxsize=256)
+def _any_of(patterns: tuple[str, ...]) -> Any:
     """One expression for all patterns; without any it matches nothing."""
     options = re2.Options()
     options.log_errors = False
@@ -199,6 +215,8 @@ def load(path: str, text: str) -> ExceptionTable:
 def _patterns(table: ExceptionRows) -> Iterator[tuple[tuple[str | int, ...], str]]:
     for pattern in table.carriers:
         yield ("carriers",), pattern
+    for number, row in enumerate(table.actions):
+        yield from ((("actions", number), pattern) for pattern in row.message)
     for number, context in enumerate(table.contexts):
         for pattern in (*context.frames, *context.message, *context.unless):
             yield ("contexts", number), pattern

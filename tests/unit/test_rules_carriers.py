@@ -67,6 +67,14 @@ def test_a_checkpoint_that_does_not_fit_is_one_whatever_class_carries_it(frame: 
     assert verdict(*TRACE, frame, raised).type == type
 
 
+def test_a_cut_checkpoint_asks_for_the_one_before_and_another_model_for_a_person() -> None:
+    """Going back helps only where the file is damaged."""
+    cut = verdict(*TRACE, FLAX, "ValueError: Unpack failed: incomplete input")
+    other = verdict(*TRACE, FLAX, "ValueError: The target dict keys and state dict keys do not match")
+    assert cut.recovery is not None and cut.recovery.action == "rollback_and_resubmit"
+    assert other.recovery is not None and other.recovery.action == "notify_user"
+
+
 @pytest.mark.parametrize(
     ("what", "type"),
     [

@@ -124,3 +124,22 @@ def test_a_folder_that_could_not_be_made_is_the_cause() -> None:
         "PermissionError: [Errno 13] Permission denied: 'runs'",
     )
     assert found.type == "permission_error"
+
+
+def test_an_exception_that_a_library_translates_is_not_the_one_it_reports() -> None:
+    """Raised and caught in one file of a library: what it raises instead is meant for users. In own code the first one
+    of two tells what went wrong."""
+    inner = '  File "/v/lib/python3.11/site-packages/arrays/shapes.py", line 126, in check'
+    chain = [
+        TRACE[0],
+        inner,
+        "TypeError: check got two shapes",
+        "",
+        "The above exception was the direct cause of the following exception:",
+        "",
+        *TRACE,
+        inner.replace("126", "216"),
+        "ValueError: shapes (8, 16) and (1, 20) can not be combined",
+    ]
+    assert verdict(*chain).type == "value_error"
+    assert verdict(*(line.replace("/v/lib/python3.11/site-packages", "/code") for line in chain)).type == "type_error"

@@ -1,18 +1,26 @@
 """Small rule sets and logs for tests of the rules ring."""
 
+import io
 from collections.abc import Sequence
 
 import yaml
 
 from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
-from diagnoser.model import Evidence, Line, Stream, Traceback
+from diagnoser.model import Diagnosis, Evidence, Facts, Line, Stream, Traceback
 from diagnoser.model.taxonomy import FailureType, category_of
 from diagnoser.rules import candidates, schema
 from diagnoser.rules.candidates import Break, Candidate
 from diagnoser.rules.engine import Engine, Hit
 
-HEURISTICS = load_analyzer(Settings()).knowledge.heuristics
+ANALYZER = load_analyzer(Settings())
+HEURISTICS = ANALYZER.knowledge.heuristics
+
+
+def verdict(*lines: str) -> Diagnosis:
+    """What the shipped rules say of a log."""
+    log = ANALYZER.read(io.BytesIO("\n".join(lines).encode()), lambda _: None)
+    return ANALYZER.analyze(log, Facts())
 
 
 def rule(id: str, type: str = "ecc_error", **fields: object) -> tuple[str, str]:

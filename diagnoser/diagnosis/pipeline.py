@@ -11,7 +11,7 @@ from diagnoser.localize.stragglers import stragglers
 from diagnoser.model import Anchor, DecisionBasis, Diagnosis, Evidence, Facts
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.recovery.policy import Policy, case_of
-from diagnoser.rules import candidates, causality, run_end, xid
+from diagnoser.rules import candidates, causality, precursors, run_end, xid
 from diagnoser.rules.calibration import Calibration
 from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.candidates import Candidate, Heuristics
@@ -58,6 +58,7 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, now: fl
     series = replace(evidence, progress=launches.series(evidence, begins))
     loss = verdict.loss_break(series)
     collected = candidates.collect(evidence, hits, knowledge.heuristics, loss)
+    collected = precursors.link(collected, evidence, knowledge.heuristics.keywords)
     collected = xid.follow(collected, evidence, knowledge.codes)
     causal = causality.decide(evidence, collected, _recovered(evidence), begins, diverged=loss is not None)
     location = locate(evidence, facts, causal, begins)

@@ -24,6 +24,12 @@ _EXPLODED = 10.0
 """A gradient norm above this multiple of its median has exploded: norms vary more than losses do."""
 _SPIKES = 3
 """Points above the band before a run counts as diverged, when the loss stays finite."""
+_SHORT = 3
+"""Points after which a jump may be told before a deviation can be: it must then be a multiple, not a deviation."""
+_JUMP = 3.0
+"""A loss above this multiple of the highest before has jumped, however few points there are."""
+_ABSURD_NORM = 1000.0
+"""A gradient norm from here on that is also far over all before says by itself that a jump of the loss is a spike."""
 _ON = 2
 """Steps after an error that show that training went on: one more step may already have been under way."""
 
@@ -115,14 +121,30 @@ def loss_break(points: Sequence[Progress]) -> LossBreak | None:
     values = [point.loss for point in losses if point.loss is not None]
     for index in range(1, len(values)):
         window = [value for value in values[max(0, index - _WINDOW) : index] if math.isfinite(value)]
-        ceiling = _ceiling(window) if len(window) >= _WARM_UP else math.inf
+        ceiling = _ceiling(window) if len(window) >= _SHORT else math.inf
         if not all(_out_of_band(value, ceiling) for value in values[index : index + _SPIKES]) or not window:
             continue
         finite = math.isfinite(values[index])
         if _out_of_band(values[-1], ceiling) and (not finite or len(values) - index >= _SPIKES):
             why = f"above mean + {_SIGMAS:.0f} sigma = {ceiling:.4g}" if finite else "not finite"
             return _break_at(points, losses[index], f"loss {values[index]:.4g} is {why}, and stays so", losses[-1])
-    return _norm_explosion(points) if any(map(math.isfinite, values)) else _norm_break(points)
+    if not any(map(math.isfinite, values)):
+        return _norm_break(points)
+    return _norm_explosion(points) or _supported_jump(points)
+
+
+def _supported_jump(points: Sequence[Progress]) -> LossBreak | None:
+    """Where the loss jumps in a series too short for statistics, and gradient norms of thousands say that it is real:
+    up to the end of the series, at least two points."""
+    both = [p for p in points if p.loss is not None and p.grad_norm is not None and math.isfinite(p.loss)]
+    losses, norms = [p.loss or 0.0 for p in both], [p.grad_norm or 0.0 for p in both]
+    for index in range(1, len(both) - 1):
+        usual = max(norms[:index])
+        absurd = min(norms[index:]) > max(_ABSURD_NORM, _EXPLODED * usual)
+        if absurd and min(losses[index:]) > _JUMP * max(losses[:index]):
+            why = f"loss {losses[index]:.4g} jumps with a gradient norm of {norms[index]:.4g} (before {usual:.4g})"
+            return _break_at(points, both[index], f"{why}, and both stay so", both[-1])
+    return None
 
 
 def _norm_explosion(points: Sequence[Progress]) -> LossBreak | None:
@@ -164,8 +186,9 @@ def _out_of_band(value: float, ceiling: float) -> bool:
 
 
 def _ceiling(window: Sequence[float]) -> float:
-    """Mean + 6 sigma, and at least twice the highest value seen: a short quiet stretch has almost no deviation."""
-    return max(fmean(window) + _SIGMAS * pstdev(window), 2.0 * max(window))
+    """Mean + 6 sigma, and at least a multiple of the highest value seen: a short stretch has almost no deviation."""
+    multiple = 2.0 if len(window) >= _WARM_UP else _JUMP
+    return max(fmean(window) + _SIGMAS * pstdev(window), multiple * max(window))
 
 
 def _break_at(points: Sequence[Progress], point: Progress, why: str, last: Progress) -> LossBreak:

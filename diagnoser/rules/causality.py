@@ -4,6 +4,7 @@ The order of the field: role first, then what explains what, then the earliest i
 ``Evidence.lines``), then the more specific (as in GPUAlert's ordered rules and L4's failure chains).
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ _REPORTED = 60
 """Lines after the peers' complaint within which a launcher reports the dead process."""
 _HABIT = 3
 """How often a run has survived an exception before one more of its kind counts as handled."""
+_LIBRARY_FILE = re.compile(r'File "([^"]*/(?:site|dist)-packages/[^"]*)"')
 _AS_EXACT = 1
 """Levels by which a log line of the same type may be more specific than the raised exception that is shown instead."""
 
@@ -50,7 +52,8 @@ def decide(
     candidate_set.dismiss(RejectionReason.BENIGN, lambda c: c.role is Role.BENIGN)
     resolve_attempts(candidate_set, evidence)
     candidate_set.dismiss(
-        RejectionReason.RECOVERED, lambda c: category_of(c.type) is not Category.NONE and recovered(c)
+        RejectionReason.RECOVERED,
+        lambda c: category_of(c.type) is not Category.NONE and not c.precursor and recovered(c),
     )
     _dismiss_habits(candidate_set)
     overridden = {decider for c in candidate_set.open for decider in c.overrides}
@@ -78,10 +81,20 @@ def _key(candidate: Candidate) -> tuple[str, FailureType, Role]:
 def _settle_chains(candidate_set: CandidateSet, evidence: Evidence) -> None:
     """Of exceptions raised from or while handling one another, keep the one that says what went wrong."""
     for chain in _chains(evidence):
-        links = [c for c in candidate_set.open if c.trace in chain]
+        links = sorted((c for c in candidate_set.open if c.trace in chain), key=lambda c: chain.index(c.trace))
         if len(links) > 1:
-            teller = _most_telling(sorted(links, key=lambda c: chain.index(c.trace)))
+            pairs = zip(links, [*links[1:], None], strict=True)
+            told = [c for c, later in pairs if not (later and _is_translated(c, later, evidence))]
+            teller = _most_telling(told)
             candidate_set.dismiss(RejectionReason.CHAINED, lambda c, m=links, t=teller: c in m and c is not t)  # type: ignore[misc]
+
+
+def _is_translated(candidate: Candidate, later: Candidate, evidence: Evidence) -> bool:
+    """Whether a library caught its own exception and raised another in its place: only the second is for users."""
+    innermost = ["".join(evidence.tracebacks[c.trace].frames[-1:]) for c in (candidate, later)]
+    files = [match[1] if (match := _LIBRARY_FILE.match(frame)) else "" for frame in innermost]
+    vague = candidate.specificity <= Specificity.CLASS and candidate.type is not later.type
+    return vague and files[0] == files[1] != ""
 
 
 def _chains(evidence: Evidence) -> list[list[int]]:
@@ -115,6 +128,8 @@ def _most_telling(members: list[Candidate]) -> Candidate:
 
 def _telling(candidate: Candidate) -> tuple[int, int]:
     """How much an exception of a chain says: by kind of class, then by the exactness of its rule."""
+    if candidate.control_flow and candidate.type is FailureType.FILE_NOT_FOUND_ERROR:
+        return 0, 0  # a folder was missing and should be made: what then failed is the cause
     if candidate.specificity > Specificity.CLASS and candidate.by.startswith("rule:"):
         return (1 if candidate.type is FailureType.CONNECTION_ERROR else 2), candidate.specificity
     if candidate.type in (FailureType.RUNTIME_ERROR, FailureType.CONNECTION_ERROR):

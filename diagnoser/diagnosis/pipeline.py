@@ -5,12 +5,13 @@ from dataclasses import dataclass, field, replace
 
 from diagnoser.diagnosis import verdict
 from diagnoser.localize import ANCHORS, clock_skew, collectives, launches, progress, ranks, rollback, suspect_nodes
+from diagnoser.localize.exit_reports import ExitTable
 from diagnoser.localize.hang_detection import silence
 from diagnoser.localize.stragglers import stragglers
 from diagnoser.model import Anchor, DecisionBasis, Diagnosis, Evidence, Facts
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.recovery.policy import Policy, case_of
-from diagnoser.rules import candidates, causality, run_end, xid
+from diagnoser.rules import candidates, causality, clean_end, run_end, xid
 from diagnoser.rules.calibration import Calibration
 from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.candidates import Candidate, Heuristics
@@ -25,6 +26,8 @@ _DEATHS = frozenset({_T.SEGMENTATION_FAULT, _T.HOST_OUT_OF_MEMORY, _T.NODE_FAILU
 """Types after which a process is gone."""
 _BUFFERED = 20
 """Steps whose lines may still arrive after a process has died."""
+_REPORTED = 12
+"""Lines after an uncaught exception within which a launcher reports the end of its process."""
 _WAITING = frozenset({_T.NCCL_TIMEOUT_ERROR, _T.NCCL_REMOTE_ERROR, _T.CONNECTION_ERROR, _T.NETWORK_ERROR})
 """Types that ranks report because another rank did not arrive."""
 
@@ -39,6 +42,7 @@ class RuleKnowledge:
     calibration: Calibration
     codes: XidTable
     node_faults: NodeFaultTable = field(default_factory=NodeFaultTable)
+    exits: ExitTable = field(default_factory=ExitTable)
 
     @property
     def anchors(self) -> tuple[Anchor, ...]:
@@ -52,13 +56,16 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, now: fl
     now: seconds since the epoch while the attempt is still open, so that silence counts as a hang; None when it ended.
     """
     evidence = clock_skew.corrected(evidence)
+    evidence = replace(evidence, exits=knowledge.exits.read(evidence.lines))
     hits = knowledge.engine.match(evidence)
     begins = launches.starts(evidence, _ends(hits))
     series = replace(evidence, progress=launches.series(evidence, begins))
     loss = verdict.loss_break(series)
-    collected = candidates.collect(evidence, hits, knowledge.heuristics, loss)
+    timeline = progress.ProgressTimeline(evidence)
+    end = clean_end.find(evidence, knowledge.heuristics.ends, lambda line: timeline.went_on(line, 0))
+    collected = candidates.collect(evidence, hits, knowledge.heuristics, loss, end)
     collected = xid.follow(collected, evidence, knowledge.codes)
-    causal = causality.decide(evidence, collected, _recovered(evidence), begins, diverged=loss is not None)
+    causal = causality.decide(evidence, collected, _recovered(evidence, timeline), begins, diverged=loss is not None)
     location = locate(evidence, facts, causal, begins)
     quiet = None if now is None else silence(launches.around(evidence, begins, len(evidence.lines)).evidence, now)
     diagnosis = verdict.build_diagnosis(evidence, facts, causal, location, knowledge.calibration, quiet)
@@ -117,15 +124,32 @@ def _nodes_of(absent: collectives.Absence, launch: ranks.LauncherTopology) -> tu
     return tuple(map(launch.nodes.get, absent.ranks)) + tuple(map(by_task.get, absent.tasks))
 
 
-def _recovered(evidence: Evidence) -> Callable[[Candidate], bool]:
-    """Whether the job went on after a candidate: after a death, buffered lines still arrive, so it takes more steps."""
-    timeline = progress.ProgressTimeline(evidence)
+def _recovered(evidence: Evidence, timeline: progress.ProgressTimeline) -> Callable[[Candidate], bool]:
+    """Whether the job went on after a candidate.
+
+    After a death, buffered lines still arrive, so it takes more steps; after an error that the program itself logged, one
+    step is enough. Whatever others do, an exception is not survived by a process that is reported dead next.
+    """
 
     def recovered(candidate: Candidate) -> bool:
         line = evidence.lines[candidate.line]
         if candidate.type is _T.LOSS_DIVERGENCE:
             return candidate.role is Role.SYMPTOM and timeline.calmed(line)
-        return timeline.went_on(line, _BUFFERED) if candidate.type in _DEATHS else timeline.went_on(line)
+        if candidate.raised and _died_of(candidate):
+            return False
+        if candidate.type in _DEATHS:
+            return timeline.went_on(line, _BUFFERED)
+        return timeline.went_on(line, 0) if candidate.logged else timeline.went_on(line)
+
+    def _died_of(candidate: Candidate) -> bool:
+        """Whether the process that raised is reported dead soon after, and trained no more."""
+        raised = evidence.lines[candidate.line]
+        reports = (r for r in evidence.exits if r.failed and 0 <= r.line - candidate.line <= _REPORTED)
+        for report in reports:
+            same = raised.rank < 0 or not report.ranks or raised.rank in report.ranks
+            if same and not timeline.lived_on(evidence.lines[report.line], report.ranks, 0 if report.ranks else _BUFFERED):
+                return True
+        return False
 
     return recovered
 

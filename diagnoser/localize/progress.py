@@ -52,6 +52,8 @@ class ProgressTimeline:
         stepped.sort(key=self.place_of)
         self.places = [self.place_of(point) for point in stepped]
         self._steps = [point.step for point in stepped]
+        self._ranks = [point.rank for point in stepped]
+        self._began = {rank: place for rank, place in zip(reversed(self._ranks), reversed(self.places), strict=True)}
         self._calm = [self.place_of(point) for point in evidence.progress if _is_finite(point)]
         self._line_places: dict[Stream, tuple[list[int], list[float]]] = {}
         for line in () if self._single else evidence.lines:
@@ -60,9 +62,23 @@ class ProgressTimeline:
             places.append(self.place(line))
 
     def went_on(self, line: Line, steps: int = _ON) -> bool:
-        """Whether training advanced by more than ``steps`` different steps after ``line``."""
-        after = bisect_right(self.places, self.place(line))
+        """Whether training advanced by more than ``steps`` different steps after ``line``.
+
+        Where the rank that printed the line had told its own steps before, only its own count: others train on for a
+        moment without it.
+        """
+        place = self.place(line)
+        after = bisect_right(self.places, place)
+        if self._began.get(line.rank, math.inf) <= place and line.rank >= 0:
+            own = (self._steps[index] for index in range(after, len(self._steps)) if self._ranks[index] == line.rank)
+            return len(set(islice(own, 10 * steps + 10))) > steps
         return len(set(islice(self._steps, after, after + 10 * steps + 10))) > steps
+
+    def lived_on(self, line: Line, ranks: Sequence[int], steps: int) -> bool:
+        """Whether these ranks advanced by more than ``steps`` different steps after ``line``; all ranks without any."""
+        after = bisect_right(self.places, self.place(line))
+        own = (s for s, rank in zip(self._steps[after:], self._ranks[after:], strict=True) if not ranks or rank in ranks)
+        return len(set(islice(own, 10 * steps + 10))) > steps
 
     def calmed(self, line: Line) -> bool:
         """Whether a later point shows a finite loss again."""

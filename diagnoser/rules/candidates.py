@@ -4,11 +4,13 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from diagnoser.model import Evidence, Stream, Traceback
-from diagnoser.model.taxonomy import Action, FailureType
+from diagnoser.model import Evidence, ExitReport, Stream, Traceback
+from diagnoser.model.taxonomy import Action, Category, FailureType, category_of
+from diagnoser.rules.clean_end import CleanEnd, EndTable
 from diagnoser.rules.engine import Hit
 from diagnoser.rules.exceptions import ExceptionTable
 from diagnoser.rules.keyword_classifier import KeywordClassifier
+from diagnoser.rules.logged_errors import is_logged
 from diagnoser.rules.schema import Blame, Maturity, Role, Specificity
 
 _LAST_WORDS = 60
@@ -24,6 +26,24 @@ _HANDLER = re.compile(r", in \w*sig\w*_?handler\b|, in _run_exitfuncs|, in __del
 """Frames of code that runs because the process is already shutting down."""
 _IGNORED = ("Exception ignored in", "Error in atexit", "--- Logging error ---")
 
+SIGNALS = {
+    9: (FailureType.HOST_OUT_OF_MEMORY, Role.SYMPTOM),
+    6: (FailureType.SEGMENTATION_FAULT, Role.SYMPTOM),
+    **dict.fromkeys((4, 7, 8, 11), (FailureType.SEGMENTATION_FAULT, Role.ROOT)),
+}
+"""What the signal that ended a process says: who aborts or is killed may have been told to by something else."""
+EXIT_REPORT = "exit_report:"
+_DOWNSTREAM = frozenset(
+    {
+        FailureType.NCCL_TIMEOUT_ERROR,
+        FailureType.NCCL_REMOTE_ERROR,
+        FailureType.CONNECTION_ERROR,
+        FailureType.NETWORK_ERROR,
+        FailureType.CALLED_PROCESS_ERROR,
+    }
+)
+"""What peers, their network library and the launcher print once a process has ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class Heuristics:
@@ -31,6 +51,7 @@ class Heuristics:
 
     exceptions: ExceptionTable
     keywords: KeywordClassifier
+    ends: EndTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +60,8 @@ class Candidate:
 
     line: index into ``Evidence.lines``. explains: types, or ``all``. trace: index into ``Evidence.tracebacks`` or -1.
     maturity: of the rule, None without one. raised: the line is an exception as Python or C++ prints it, not a log line
-    that mentions one. control_flow: its class is raised on purpose and handled.
+    that mentions one. control_flow: its class is raised on purpose and handled. logged: the program caught the error and
+    logged it, without calling it its end.
     """
 
     line: int
@@ -59,6 +81,7 @@ class Candidate:
     trace: int = -1
     raised: bool = False
     control_flow: bool = False
+    logged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +93,11 @@ class Break:
 
 
 def collect(
-    evidence: Evidence, hits: Sequence[Hit], heuristics: Heuristics, loss: Break | None = None
+    evidence: Evidence,
+    hits: Sequence[Hit],
+    heuristics: Heuristics,
+    loss: Break | None = None,
+    end: CleanEnd | None = None,
 ) -> tuple[Candidate, ...]:
     """At most one candidate per line, in the order of the lines; a benign one where the best rule is benign."""
     traces = {trace.raised: number for number, trace in enumerate(evidence.tracebacks)}
@@ -81,6 +108,11 @@ def collect(
     best = {line: _demoted_at_exit(c, evidence) for line, c in best.items()}
     if loss is not None:
         best.setdefault(loss.line, _from_loss(evidence, loss))
+    if end is not None:
+        best.setdefault(end.line, _from_end(evidence, end))
+    for report in evidence.exits:
+        if (reported := _with_exit(best.get(report.line), report)) is not None:
+            best[report.line] = reported
     for candidate in (*_from_traces(evidence, heuristics.exceptions), *_from_lines(evidence, heuristics.exceptions)):
         best.setdefault(candidate.line, candidate)
     candidates = [_at_assert(_named_by_message(c, evidence, heuristics.keywords), evidence) for c in best.values()]
@@ -88,6 +120,7 @@ def collect(
     if not any(c.role in (Role.ROOT, Role.SYMPTOM) for c in candidates if c.line > done):
         candidates += [c for c in _from_keywords(evidence, set(best), heuristics.keywords) if c.line > done]
     candidates = [_with_control_flow(c, evidence, heuristics.exceptions) for c in candidates]
+    candidates = [replace(c, logged=True) if _is_logged(c, evidence) else c for c in candidates]
     return tuple(sorted(candidates, key=lambda c: c.line))
 
 
@@ -112,6 +145,42 @@ def from_hit(hit: Hit, evidence: Evidence, trace: int = -1) -> Candidate:
         trace=trace,
         raised=trace >= 0 or bool(_RAISED.match(line.body)),
     )
+
+
+def _with_exit(candidate: Candidate | None, report: ExitReport) -> Candidate | None:
+    """What the report of a process's end makes of its line. A rule that knows the line keeps its type; one that sees a
+    mere wrapper there knows less than the code does."""
+    if candidate is not None and candidate.role is not Role.WRAPPER:
+        rank = report.ranks[0] if len(report.ranks) == 1 else None
+        named = {"rank": rank if candidate.rank is None else candidate.rank, "node": candidate.node or report.node or None}
+        return replace(candidate, **named) if report.failed else candidate  # type: ignore[arg-type]
+    return _from_exit(report) if report.failed else candidate
+
+
+def _from_exit(report: ExitReport) -> Candidate:
+    type_, role = (FailureType.RUNTIME_ERROR, Role.WRAPPER) if report.code else (FailureType.HOST_OUT_OF_MEMORY, Role.SYMPTOM)
+    how = f"code {report.code}" if report.code else f"signal {report.signal}" if report.signal else "no word of its own"
+    if report.signal is not None:
+        type_, role = SIGNALS.get(report.signal, (FailureType.RUNTIME_ERROR, Role.WRAPPER))
+    return Candidate(
+        line=report.line,
+        type=type_,
+        role=role,
+        by=f"{EXIT_REPORT}{report.launcher}",
+        why=f"the process ended with {how}",
+        specificity=Specificity.CLASS if report.code or report.signal is None else Specificity.FAMILY,
+        explains=_DOWNSTREAM,
+        blame=Blame.SELF,
+        rank=report.ranks[0] if len(report.ranks) == 1 else None,
+        node=report.node or None,
+        maturity=Maturity.STABLE,
+        mitigation="Read what this process printed last; where it printed nothing, the kernel log of its node.",
+    )
+
+
+def _is_logged(candidate: Candidate, evidence: Evidence) -> bool:
+    failing = category_of(candidate.type) is not Category.NONE and candidate.role in (Role.ROOT, Role.SYMPTOM)
+    return failing and is_logged(evidence, candidate.line, candidate.trace)
 
 
 def _with_control_flow(candidate: Candidate, evidence: Evidence, table: ExceptionTable) -> Candidate:
@@ -177,6 +246,19 @@ def _from_loss(evidence: Evidence, loss: Break) -> Candidate:
         specificity=Specificity.MESSAGE,
         rank=rank if rank >= 0 else None,
         mitigation="Go back to the last checkpoint before the break, and skip the batches since then.",
+    )
+
+
+def _from_end(evidence: Evidence, end: CleanEnd) -> Candidate:
+    rank = evidence.lines[end.line].rank
+    return Candidate(
+        line=end.line,
+        type=FailureType.COMPLETED,
+        role=Role.ROOT,
+        by="heuristic:clean_end",
+        why=end.why,
+        specificity=end.specificity,
+        rank=rank if rank >= 0 else None,
     )
 
 

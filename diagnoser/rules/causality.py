@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from diagnoser.model import Evidence
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
-from diagnoser.rules.candidates import Candidate
+from diagnoser.rules.candidates import EXIT_REPORT, Candidate
 from diagnoser.rules.run_end import resolve_attempts, resolve_end
 from diagnoser.rules.schema import Blame, Role, Specificity
 
@@ -55,6 +55,7 @@ def decide(
     _dismiss_habits(candidate_set)
     resolve_end(candidate_set, evidence, recovered, begins, diverged=diverged)
     _settle_chains(candidate_set, evidence)
+    _dismiss_kill_on_bad_exit(candidate_set)
     candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.role is Role.TEARDOWN, keep_last=True)
     candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c.role is Role.WRAPPER, keep_last=True)
     _settle_causes(candidate_set)
@@ -118,6 +119,13 @@ def _telling(candidate: Candidate) -> tuple[int, int]:
     if candidate.type in (FailureType.RUNTIME_ERROR, FailureType.CONNECTION_ERROR):
         return 0, 0
     return (1 if candidate.control_flow else 2), 0
+
+
+def _dismiss_kill_on_bad_exit(candidate_set: CandidateSet) -> None:
+    """A launcher that stops the other ranks because one has failed cancels nothing: the failed one is the reason."""
+    failed = [c.line for c in candidate_set.open if c.by.startswith(EXIT_REPORT)]
+    if failed:
+        candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: _is_ordered_end(c) and c.line > failed[0])
 
 
 def _settle_causes(candidate_set: CandidateSet) -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from diagnoser.model import Anchor, Evidence
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason, is_end, is_fault
-from diagnoser.rules.candidates import Candidate
+from diagnoser.rules.candidates import EXIT_REPORT, Candidate
 from diagnoser.rules.schema import Role, Specificity
 
 _LEAVING = frozenset({FailureType.CONNECTION_ERROR, FailureType.NETWORK_ERROR, FailureType.NCCL_REMOTE_ERROR})
@@ -93,14 +93,26 @@ def _resolve_completed(
     if not completed:
         return
     last = completed[-1]
-    near = any(is_fault(c) and 0 < last.line - c.line <= SAME_STORY for c in candidate_set.open)
-    if last.specificity <= Specificity.CLASS and near:
+    if any(_belies(c, last) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.VAGUE_END, lambda c: c.type is FailureType.COMPLETED)
     elif diverged or any(_contradicts(c, last, evidence, again=went_on(last)) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.LATER, lambda c: c.type is FailureType.COMPLETED)
         candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c: c.line < last.line and not diverged)
     else:
         candidate_set.dismiss(RejectionReason.FINISHED, lambda c: not is_end(c))
+
+
+def _belies(candidate: Candidate, end: Candidate) -> bool:
+    """Whether a failure before ``end`` shows that its words are those of a script that prints them in any case."""
+    if candidate.line >= end.line or candidate.logged or category_of(candidate.type) is Category.NONE:
+        return False
+    near = end.line - candidate.line <= SAME_STORY
+    if end.by.startswith("rule:"):
+        return end.specificity <= Specificity.CLASS and near and is_fault(candidate)
+    if candidate.by.startswith(EXIT_REPORT):
+        return True
+    failing = candidate.role in (Role.ROOT, Role.SYMPTOM, Role.WRAPPER)
+    return failing and (end.specificity <= Specificity.CLASS or (near and candidate.raised))
 
 
 def _contradicts(candidate: Candidate, end: Candidate, evidence: Evidence, *, again: bool) -> bool:

@@ -34,7 +34,7 @@ DIALECTS: tuple[ProgressDialect, ...] = (
     ProgressDialect("fairseq", r"\bnum_updates(?:[ =]+|\W: \W)\d"),  # and metaseq, which prints JSON
     ProgressDialect("mllog", r':::MLLOG? .*"key": "(?:train_loss|tracked_stats|epoch_start|block_start)"'),
     ProgressDialect(
-        "step", r"(?i)\b(?:step|iter(?:ation)?|global_step|train_step)s?\b[ =:\[#]+\d+.{0,400}(?:\b|_)loss\b"
+        "step", r"(?i)\b(?:step|iter(?:ation)?|global_step|train_step)s?\b[ =:\[#'\"]+\d+.{0,400}(?:\b|_)loss\b"
     ),
     ProgressDialect("loss", r"(?i)\bloss\b[ =:'\"]+[-+]?(?:\d|nan|inf).{0,300}\b(?:step|iter\w*)\b"),
     ProgressDialect("eval", r"(?i)\b(?:valid\w*|eval\w*)\b.{0,60}\b(?:loss|ppl|accuracy)\b[ =:]+\d", Stage.EVAL),
@@ -42,7 +42,8 @@ DIALECTS: tuple[ProgressDialect, ...] = (
     ProgressDialect(
         "bar", r"\| *\d+/\d+ \[[^\]\n]{1,400}\w*loss\w*=[-+]?(?:\d|nan|inf)"
     ),  # Lightning, NeMo, ColossalAI, tqdm
-    ProgressDialect("epoch", r"(?i)\bepoch\W{1,4}\d+[^|\n]{0,60}\bloss\b[ =:]+[-+]?(?:\d|nan|inf)"),
+    ProgressDialect("epoch", r"(?i)\bepoch\W{1,4}\d+[^|\n]{0,60}\bloss\b['\" =:]+[-+]?(?:\d|nan|inf)"),
+    ProgressDialect("fraction", r"(?i)\b\d+ ?/ ?\d+\b.{0,100}(?:\b|_)loss\b['\" =:]+[-+]?(?:\d|nan|inf)"),
 )
 _BAR_OF = re.compile(
     r"(?:epoch *(\d+)\b.{0,400})?\| *(\d+)/(\d+) \[[^\],]*, *(\d+(?:\.\d+)?)(s/it|it/s)", re.IGNORECASE
@@ -98,6 +99,8 @@ SIGNS: tuple[tuple[Stage, str], ...] = (
     (Stage.FINISH, r"(?i)exits? successfully|training runs? .{0,40}finished|\[exiting program"),
 )
 """Lines that tell at which stage a run is. The dialects tell their own stage, too."""
+_FRACTION = re.compile(r"\b(\d{1,12}) ?/ ?\d{1,12}\b")
+_EPOCH = re.compile(r"\bepoch\W{1,4}(\d{1,9})\b(?![.,]\d)", re.IGNORECASE)
 _PATH = re.compile(r"((?:[\w.-]*/)[\w./=-]*[\w=-]|(?:checkpoint|global_step|iter|step)[-_]?\d+)", re.IGNORECASE)
 
 
@@ -128,7 +131,16 @@ def read(dialect: int, body: str) -> Point:
     if match := _MLLOG_LOSS.search(text):
         loss = _float(match.group(1))
     point = Point(number, loss, grad, duration, _number(_RATE, text, rates), dialect=dialect)
+    if DIALECTS[dialect].name == "fraction" and step == "" and (counted := _FRACTION.search(text)):
+        return point._replace(step=int(counted[1]))
     return _of_bar(point, text) if DIALECTS[dialect].name == "bar" else point
+
+
+def epoch_of(dialect: int, body: str) -> int | None:
+    """The epoch that a line counts; None where it counts none."""
+    counts = dialect < len(DIALECTS) and DIALECTS[dialect].name == "epoch"
+    match = _EPOCH.search(body) if counts else None
+    return int(match[1]) if match else None
 
 
 def _of_bar(point: Point, text: str) -> Point:

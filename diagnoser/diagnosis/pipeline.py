@@ -131,11 +131,15 @@ def _recovered(evidence: Evidence, timeline: progress.ProgressTimeline) -> Calla
     step is enough. Whatever others do, an exception is not survived by a process that is reported dead next.
     """
 
+    ended = {report.line: report for report in evidence.exits if report.failed}
+
     def recovered(candidate: Candidate) -> bool:
         line = evidence.lines[candidate.line]
         if candidate.type is _T.LOSS_DIVERGENCE:
             return candidate.role is Role.SYMPTOM and timeline.calmed(line)
-        if candidate.raised and _died_of(candidate):
+        if candidate.line in ended:
+            return timeline.lived_on(line, ended[candidate.line].ranks, 0 if ended[candidate.line].ranks else _BUFFERED)
+        if candidate.raised and not candidate.logged and _died_of(candidate):
             return False
         if candidate.type in _DEATHS:
             return timeline.went_on(line, _BUFFERED)
@@ -144,8 +148,9 @@ def _recovered(evidence: Evidence, timeline: progress.ProgressTimeline) -> Calla
     def _died_of(candidate: Candidate) -> bool:
         """Whether the process that raised is reported dead soon after, and trained no more."""
         raised = evidence.lines[candidate.line]
-        reports = (r for r in evidence.exits if r.failed and 0 <= r.line - candidate.line <= _REPORTED)
-        for report in reports:
+        for report in ended.values():
+            if not 0 <= report.line - candidate.line <= _REPORTED:
+                continue
             same = raised.rank < 0 or not report.ranks or raised.rank in report.ranks
             if same and not timeline.lived_on(evidence.lines[report.line], report.ranks, 0 if report.ranks else _BUFFERED):
                 return True

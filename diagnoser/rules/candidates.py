@@ -10,7 +10,7 @@ from diagnoser.rules.clean_end import CleanEnd, EndTable
 from diagnoser.rules.engine import Hit
 from diagnoser.rules.exceptions import ExceptionTable
 from diagnoser.rules.keyword_classifier import KeywordClassifier
-from diagnoser.rules.logged_errors import is_logged
+from diagnoser.rules.logged_errors import goes_on, is_logged
 from diagnoser.rules.schema import Blame, Maturity, Role, Specificity
 
 _LAST_WORDS = 60
@@ -32,6 +32,10 @@ SIGNALS = {
     **dict.fromkeys((4, 7, 8, 11), (FailureType.SEGMENTATION_FAULT, Role.ROOT)),
 }
 """What the signal that ended a process says: who aborts or is killed may have been told to by something else."""
+_VANISHED = FailureType.HOST_OUT_OF_MEMORY, Role.SYMPTOM
+"""What the end of a process says that nobody can tell a code of: usually it was killed."""
+_TIMED_OUT = 124
+"""What ``timeout`` exits with when it ended the program."""
 EXIT_REPORT = "exit_report:"
 _DOWNSTREAM = frozenset(
     {
@@ -61,7 +65,7 @@ class Candidate:
     line: index into ``Evidence.lines``. explains: types, or ``all``. trace: index into ``Evidence.tracebacks`` or -1.
     maturity: of the rule, None without one. raised: the line is an exception as Python or C++ prints it, not a log line
     that mentions one. control_flow: its class is raised on purpose and handled. logged: the program caught the error and
-    logged it, without calling it its end.
+    logged it, without calling it its end. goes_on: it says there how it goes on.
     """
 
     line: int
@@ -82,6 +86,7 @@ class Candidate:
     raised: bool = False
     control_flow: bool = False
     logged: bool = False
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ def collect(
     if not any(c.role in (Role.ROOT, Role.SYMPTOM) for c in candidates if c.line > done):
         candidates += [c for c in _from_keywords(evidence, set(best), heuristics.keywords) if c.line > done]
     candidates = [_with_control_flow(c, evidence, heuristics.exceptions) for c in candidates]
-    candidates = [replace(c, logged=True) if _is_logged(c, evidence) else c for c in candidates]
+    candidates = [_with_logged(c, evidence) for c in candidates]
     return tuple(sorted(candidates, key=lambda c: c.line))
 
 
@@ -158,7 +163,9 @@ def _with_exit(candidate: Candidate | None, report: ExitReport) -> Candidate | N
 
 
 def _from_exit(report: ExitReport) -> Candidate:
-    type_, role = (FailureType.RUNTIME_ERROR, Role.WRAPPER) if report.code else (FailureType.HOST_OUT_OF_MEMORY, Role.SYMPTOM)
+    type_, role = (FailureType.RUNTIME_ERROR, Role.WRAPPER) if report.code else _VANISHED
+    if report.code == _TIMED_OUT:
+        type_, role = FailureType.TIME_LIMIT, Role.SYMPTOM
     how = f"code {report.code}" if report.code else f"signal {report.signal}" if report.signal else "no word of its own"
     if report.signal is not None:
         type_, role = SIGNALS.get(report.signal, (FailureType.RUNTIME_ERROR, Role.WRAPPER))
@@ -178,9 +185,11 @@ def _from_exit(report: ExitReport) -> Candidate:
     )
 
 
-def _is_logged(candidate: Candidate, evidence: Evidence) -> bool:
+def _with_logged(candidate: Candidate, evidence: Evidence) -> Candidate:
     failing = category_of(candidate.type) is not Category.NONE and candidate.role in (Role.ROOT, Role.SYMPTOM)
-    return failing and is_logged(evidence, candidate.line, candidate.trace)
+    if not failing or candidate.by.startswith(EXIT_REPORT) or not is_logged(evidence, candidate.line, candidate.trace):
+        return candidate
+    return replace(candidate, logged=True, goes_on=goes_on(evidence, candidate.line, candidate.trace))
 
 
 def _with_control_flow(candidate: Candidate, evidence: Evidence, table: ExceptionTable) -> Candidate:

@@ -17,6 +17,8 @@ from diagnoser.rules.schema import Blame, Role, Specificity
 
 _REPORTED = 60
 """Lines after the peers' complaint within which a launcher reports the dead process."""
+_DETAILS = 40
+"""Lines of details that an exception's message may have."""
 _HABIT = 3
 """How often a run has survived an exception before one more of its kind counts as handled."""
 _AS_EXACT = 1
@@ -52,6 +54,7 @@ def decide(
     candidate_set.dismiss(
         RejectionReason.RECOVERED, lambda c: category_of(c.type) is not Category.NONE and recovered(c)
     )
+    _dismiss_handled(candidate_set)
     _dismiss_habits(candidate_set)
     resolve_end(candidate_set, evidence, recovered, begins, diverged=diverged)
     _settle_chains(candidate_set, evidence)
@@ -60,6 +63,17 @@ def decide(
     candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c.role is Role.WRAPPER, keep_last=True)
     _settle_causes(candidate_set)
     return _choose_root(candidate_set, evidence)
+
+
+def _dismiss_handled(candidate_set: CandidateSet) -> None:
+    """An error that the program logged, saying how it goes on, is not why it fails of something else later."""
+    later = [c for c in candidate_set.open if c.role is Role.ROOT and not c.logged]
+    handled = [c for c in candidate_set.open if c.goes_on and any(o.line > c.line and o.type is not c.type for o in later)]
+    types, last = {c.type for c in handled}, max((c.line for c in handled), default=-1)
+    candidate_set.dismiss(
+        RejectionReason.RECOVERED,
+        lambda c: c in handled or (c.role is Role.SYMPTOM and c.type in types and c.line <= last + _DETAILS),
+    )
 
 
 def _dismiss_habits(candidate_set: CandidateSet) -> None:

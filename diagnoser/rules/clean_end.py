@@ -21,6 +21,8 @@ from diagnoser.rules.schema import PatternText, Specificity, not_re2
 
 _LONGEST = 1024
 """Characters of a line that are read."""
+_HEAD = 160
+"""Characters in front of a record in JSON that wrappers may have added."""
 _LAST_WORDS = 60
 """Lines before the end of a stream in which a statement about the run may stand."""
 _CLOSING = 12
@@ -118,7 +120,7 @@ def load(path: str, text: str) -> EndTable:
 
 def message(body: str) -> str:
     """What a line says: the text of a JSON record, else the line."""
-    record = _MESSAGE.search(body[: 4 * _LONGEST]) if body.lstrip().startswith("{") else None
+    record = _MESSAGE.search(body[: 4 * _LONGEST]) if _is_record(body) else None
     return (record[1].removesuffix("\\n") if record else body)[:_LONGEST]
 
 
@@ -150,10 +152,14 @@ def find(evidence: Evidence, table: EndTable, advanced: Callable[[Line], bool]) 
 
 def voice(body: str) -> str:
     """The head of a logger's line, in which the numbers are alike; "" for a line without one."""
-    if body.lstrip().startswith("{"):
+    if _is_record(body):
         return "{"
     head = _LEVEL.match(body) or _STAMP.match(body)
     return _NUMBER.sub("0", head[0]) if head else ""
+
+
+def _is_record(body: str) -> bool:
+    return '{"' in body[:_HEAD]
 
 
 def _voices(evidence: Evidence, steps: Sequence[Progress]) -> set[str]:

@@ -9,8 +9,18 @@ from diagnoser.model import Evidence, Line, Traceback
 
 _HEAD = 160
 """Characters at the start of a line in which a logger states its level."""
-_LEVEL = re.compile(r"\b(?:DEBUG|INFO|NOTICE|WARN|WARNING|ERROR)\b|\"level(?:name)?\": ?\"(?:debug|info|warn|warning|error)\"")
-_GLOG = re.compile(r"^\W?[IWE]\d{4} \d\d:\d\d:\d\d")
+_RECORD, _READ = 4096, 400
+"""Characters that are read of a record in JSON, and of a message."""
+_LEVEL = re.compile(
+    r"\b(?:WARN|WARNING|ERROR)\b|\"level(?:name)?\": ?\"(?:warn|warning|error)\"|^\W?[WE]\d{4} [\d:. ]+\S{1,60}\.py:\d+\]"
+)
+"""Levels of what went wrong and was caught; a library in C++ logs what it is about to raise."""
+_GOES_ON = re.compile(
+    r"\b(?:from scratch|continu\w+|fall\w* ?back|retry\w*|skip\w*|ignor\w*|keeping|instead|without (?:it|them)|will use|using"
+    r"|replac\w+|best[- ]effort|non-?fatal|recover\w*)\b",
+    re.IGNORECASE,
+)
+"""Words of a program that says how it goes on after an error."""
 _FATAL = re.compile(
     r"\b(?:uncaught|unhandled|fatal|critical|crash\w*|abort\w*|terminat\w*|exiting|giving up|gave up|shutting down"
     r"|(?:training|job|run|worker|main|trainer|actor|task)\b.{0,20}\b(?:failed|died|error))\b",
@@ -24,12 +34,23 @@ def is_logged(evidence: Evidence, index: int, trace: int = -1) -> bool:
 
     trace: index of the traceback that ends in the line, or -1.
     """
+    body = _log_line(evidence, index, trace)
+    return bool(body) and not _FATAL.search(body[:_READ])
+
+
+def goes_on(evidence: Evidence, index: int, trace: int = -1) -> bool:
+    """Whether the program, where it logs the error of line ``index``, says how it goes on."""
+    return is_logged(evidence, index, trace) and bool(_GOES_ON.search(_log_line(evidence, index, trace)[:_READ]))
+
+
+def _log_line(evidence: Evidence, index: int, trace: int) -> str:
+    """The logger's line of an error, "" without one."""
     line = _introduction(evidence, evidence.tracebacks[trace]) if trace >= 0 else evidence.lines[index]
-    return line is not None and _is_logger_line(line.body) and not _FATAL.search(line.body[:400])
+    return line.body if line is not None and _is_logger_line(line.body) else ""
 
 
 def _is_logger_line(body: str) -> bool:
-    return bool(_LEVEL.search(body[:_HEAD] if not body.lstrip().startswith("{") else body[:4096]) or _GLOG.match(body))
+    return bool(_LEVEL.search(body[:_RECORD] if '{"' in body[:_HEAD] else body[:_HEAD]))
 
 
 def _introduction(evidence: Evidence, trace: Traceback) -> Line | None:

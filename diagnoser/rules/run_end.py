@@ -63,7 +63,7 @@ def resolve_end(
     first, last = ordered[0], ordered[-1]
     if any(c.line < first.line and _led_to(c, first) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.LATER, lambda c: c in ordered)
-    elif went_on(last) and any(c.line > last.line and is_fault(c) for c in candidate_set.open):
+    elif went_on(last) and any(c.line > last.line and _comes_after(c, last) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c: c.line <= last.line)
     else:
         candidate_set.dismiss(RejectionReason.EXPLAINED, lambda c: c.line > first.line)
@@ -131,6 +131,12 @@ def _contradicts(candidate: Candidate, end: Candidate, evidence: Evidence, *, ag
         return False
     same_step = min(evidence.lines[candidate.line].task, evidence.lines[end.line].task) >= 0
     return candidate is not end and not ("all" in end.explains and same_step)
+
+
+def _comes_after(candidate: Candidate, end: Candidate) -> bool:
+    """Whether what follows, once training has gone on, is the outcome: any fault, and a clean end unless the scheduler
+    itself took the nodes away, which is what its attempt ended of."""
+    return is_fault(candidate) or (is_end(candidate) and end.specificity < Specificity.CODE)
 
 
 def _led_to(candidate: Candidate, end: Candidate) -> bool:

@@ -99,7 +99,7 @@ SIGNS: tuple[tuple[Stage, str], ...] = (
     (Stage.FINISH, r"(?i)exits? successfully|training runs? .{0,40}finished|\[exiting program"),
 )
 """Lines that tell at which stage a run is. The dialects tell their own stage, too."""
-_FRACTION = re.compile(r"\b(\d{1,12}) ?/ ?\d{1,12}\b")
+_FRACTION = re.compile(r"^(?:(?!test|val|eval|epoch).){0,160}?\b(\d{1,12}) ?/ ?\d{1,12}\b")
 _EPOCH = re.compile(r"\bepoch\W{1,4}(\d{1,9})\b(?![.,]\d)", re.IGNORECASE)
 _PATH = re.compile(r"((?:[\w.-]*/)[\w./=-]*[\w=-]|(?:checkpoint|global_step|iter|step)[-_]?\d+)", re.IGNORECASE)
 
@@ -131,7 +131,7 @@ def read(dialect: int, body: str) -> Point:
     if match := _MLLOG_LOSS.search(text):
         loss = _float(match.group(1))
     point = Point(number, loss, grad, duration, _number(_RATE, text, rates), dialect=dialect)
-    if DIALECTS[dialect].name == "fraction" and step == "" and (counted := _FRACTION.search(text)):
+    if DIALECTS[dialect].name == "fraction" and not step and (counted := _FRACTION.search(text)):
         return point._replace(step=int(counted[1]))
     return _of_bar(point, text) if DIALECTS[dialect].name == "bar" else point
 

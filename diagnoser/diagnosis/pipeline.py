@@ -47,7 +47,7 @@ class RuleKnowledge:
     @property
     def anchors(self) -> tuple[Anchor, ...]:
         """What the compressor's gate must let through."""
-        return (*self.engine.ruleset.anchors, *run_end.ANCHORS, *ANCHORS)
+        return (*self.engine.ruleset.anchors, *self.exits.anchors, *run_end.ANCHORS, *ANCHORS)
 
 
 def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, now: float | None = None) -> Diagnosis:
@@ -152,7 +152,9 @@ def _recovered(evidence: Evidence, timeline: progress.ProgressTimeline) -> Calla
             if not 0 <= report.line - candidate.line <= _REPORTED:
                 continue
             same = raised.rank < 0 or not report.ranks or raised.rank in report.ranks
-            if same and not timeline.lived_on(evidence.lines[report.line], report.ranks, 0 if report.ranks else _BUFFERED):
+            if same and not timeline.lived_on(
+                evidence.lines[report.line], report.ranks, 0 if report.ranks else _BUFFERED
+            ):
                 return True
         return False
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import re2
 from pydantic import Field
 
-from diagnoser.model import Evidence, ExitReport, Line, Stream, yaml_loader
+from diagnoser.model import Anchor, Evidence, ExitReport, Line, Stream, yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.yaml_loader import StrictModel
 
@@ -65,6 +65,7 @@ class _Examples(StrictModel):
 
 class _Launcher(StrictModel):
     launcher: _Text
+    anchors: Annotated[tuple[_Text, ...], Field(min_length=1)]
     names: tuple[_Text, ...] = ()
     patterns: Annotated[tuple[_Text, ...], Field(min_length=1)]
     examples: _Examples
@@ -82,6 +83,7 @@ class ExitTable:
 
     def __init__(self, launchers: tuple[_Launcher, ...] = ()) -> None:
         self._launchers = launchers
+        self.anchors = tuple(Anchor(text) for text in sorted({text for row in launchers for text in row.anchors}))
         patterns = [
             (row.launcher, names, text)
             for row in launchers
@@ -127,6 +129,8 @@ class ExitTable:
                 reports = [report for report in self.read(_lines(example.text)) if report.launcher == row.launcher]
                 if [_told(report) for report in reports] != [_expected(example)]:
                     messages.append(f"{row.launcher}: {example.text!r} is read as {reports}")
+                if not any(text in body for body in example.text.split("\n")[-1:] for text in row.anchors):
+                    messages.append(f"{row.launcher}: {example.text!r} has no anchor in its last line")
             read = ((text, self.read(_lines(text))) for text in row.examples.no_match)
             messages += [f"{row.launcher}: {text!r} is a report" for text, reports in read if reports]
         return [Fault(path, 0, what) for what in messages]

@@ -1,7 +1,6 @@
 """What the progress series shows: where training stopped, and where the loss broke."""
 
 import math
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +12,6 @@ from diagnoser.model import Evidence, Line, Progress, Stream
 _WARM_UP = 5
 """Points needed before a mean and a deviation say anything."""
 _SIGMAS = 6.0
-_COUNTED = re.compile(r"\b(\d+) ?/ ?(\d+)\b")
-_TAIL = 50
-"""Lines that a run prints after its last step."""
 _NORMS = 2
 """Points in a row without a finite gradient norm: a single one is a step that mixed precision skipped."""
 _WINDOW = 50
@@ -77,7 +73,9 @@ class ProgressTimeline:
     def lived_on(self, line: Line, ranks: Sequence[int], steps: int) -> bool:
         """Whether these ranks advanced by more than ``steps`` different steps after ``line``; all ranks without any."""
         after = bisect_right(self.places, self.place(line))
-        own = (s for s, rank in zip(self._steps[after:], self._ranks[after:], strict=True) if not ranks or rank in ranks)
+        own = (
+            s for s, rank in zip(self._steps[after:], self._ranks[after:], strict=True) if not ranks or rank in ranks
+        )
         return len(set(islice(own, 10 * steps + 10))) > steps
 
     def calmed(self, line: Line) -> bool:
@@ -187,14 +185,3 @@ def _ceiling(window: Sequence[float]) -> float:
 def _break_at(points: Sequence[Progress], point: Progress, why: str, last: Progress) -> LossBreak:
     saved = [other.checkpoint for other in points if other.checkpoint and other.line < point.line]
     return LossBreak(point, why, saved[-1] if saved else "", last.step)
-
-
-def reached_total(evidence: Evidence) -> bool:
-    """Whether the series ends at the total that it counts to (``step 500/500``) and the log ends soon after."""
-    if not evidence.progress or not evidence.lines:
-        return False
-    last = max(evidence.progress, key=lambda point: point.line)
-    end = max(line.number for line in evidence.lines)
-    text = next((line.text for line in evidence.lines if line.number == last.line), "")
-    counted = [(int(match[1]), int(match[2])) for match in _COUNTED.finditer(text)]
-    return end - last.line <= _TAIL and any(step == total == last.step for step, total in counted)

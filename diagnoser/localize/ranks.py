@@ -267,7 +267,11 @@ def _announced(evidence: Evidence) -> dict[int, str]:
 
 
 def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[ExitReport]) -> str | None:
-    names = {*nodes.values(), *(report.node for report in exits if report.node), *(line.node for line in evidence.lines if line.node)}
+    names = {
+        *nodes.values(),
+        *(report.node for report in exits if report.node),
+        *(line.node for line in evidence.lines if line.node),
+    }
     hosts = {match[1] for line in evidence.lines if (match := _SAYS_NODE[0].search(line.text))}
     names |= {host for host in hosts if not _is_device(host)}
     return names.pop() if len(names) == 1 and max(evidence.ranks, default=0) < _ONE_NODE else None

@@ -6,7 +6,6 @@ from enum import IntEnum, StrEnum
 
 from diagnoser.model.lines import Stream
 
-
 ORDERED_SIGNALS = frozenset({1, 2, 3, 15})
 """Signals by which a person, a scheduler or a launcher asks a process to end."""
 

@@ -56,6 +56,5 @@ def verdict_kind(decided_by: str, role: str, specificity: Specificity, rivals: i
 
     rivals: open root candidates of another type.
     """
-    family, _, name = decided_by.partition(":")
-    decider = name if family == "heuristic" else family
+    decider = "rule" if decided_by.startswith("rule:") else decided_by.partition(":")[2]
     return f"{decider}.{role}.{specificity.name.lower()}.{'contested' if rivals else 'alone'}"

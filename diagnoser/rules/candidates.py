@@ -36,7 +36,8 @@ _VANISHED = FailureType.HOST_OUT_OF_MEMORY, Role.SYMPTOM
 """What the end of a process says that nobody can tell a code of: usually it was killed."""
 _TIMED_OUT = 124
 """What ``timeout`` exits with when it ended the program."""
-EXIT_REPORT = "exit_report:"
+EXIT_CODE, EXIT_SIGNAL = "heuristic:exit_code", "heuristic:exit_signal"
+"""Deciders that read the code or the signal of an ended process."""
 _DOWNSTREAM = frozenset(
     {
         FailureType.NCCL_TIMEOUT_ERROR,
@@ -65,7 +66,8 @@ class Candidate:
     line: index into ``Evidence.lines``. explains: types, or ``all``. trace: index into ``Evidence.tracebacks`` or -1.
     maturity: of the rule, None without one. raised: the line is an exception as Python or C++ prints it, not a log line
     that mentions one. control_flow: its class is raised on purpose and handled. logged: the program caught the error and
-    logged it, without calling it its end. goes_on: it says there how it goes on.
+    logged it, without calling it its end. goes_on: it says there how it goes on. exit: the line
+    reports that a process ended in failure.
     """
 
     line: int
@@ -87,6 +89,7 @@ class Candidate:
     control_flow: bool = False
     logged: bool = False
     goes_on: bool = False
+    exit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +160,8 @@ def _with_exit(candidate: Candidate | None, report: ExitReport) -> Candidate | N
     mere wrapper there knows less than the code does."""
     if candidate is not None and candidate.role is not Role.WRAPPER:
         rank = report.ranks[0] if len(report.ranks) == 1 else None
-        named = {"rank": rank if candidate.rank is None else candidate.rank, "node": candidate.node or report.node or None}
-        return replace(candidate, **named) if report.failed else candidate  # type: ignore[arg-type]
+        rank, node = rank if candidate.rank is None else candidate.rank, candidate.node or report.node or None
+        return replace(candidate, rank=rank, node=node, exit=True) if report.failed else candidate
     return _from_exit(report) if report.failed else candidate
 
 
@@ -173,8 +176,9 @@ def _from_exit(report: ExitReport) -> Candidate:
         line=report.line,
         type=type_,
         role=role,
-        by=f"{EXIT_REPORT}{report.launcher}",
-        why=f"the process ended with {how}",
+        by=EXIT_CODE if report.code else EXIT_SIGNAL,
+        why=f"{report.launcher} reports that the process ended with {how}",
+        exit=True,
         specificity=Specificity.CLASS if report.code or report.signal is None else Specificity.FAMILY,
         explains=_DOWNSTREAM,
         blame=Blame.SELF,
@@ -187,7 +191,7 @@ def _from_exit(report: ExitReport) -> Candidate:
 
 def _with_logged(candidate: Candidate, evidence: Evidence) -> Candidate:
     failing = category_of(candidate.type) is not Category.NONE and candidate.role in (Role.ROOT, Role.SYMPTOM)
-    if not failing or candidate.by.startswith(EXIT_REPORT) or not is_logged(evidence, candidate.line, candidate.trace):
+    if not failing or candidate.exit or not is_logged(evidence, candidate.line, candidate.trace):
         return candidate
     return replace(candidate, logged=True, goes_on=goes_on(evidence, candidate.line, candidate.trace))
 

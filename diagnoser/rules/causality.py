@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from diagnoser.model import Evidence
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
-from diagnoser.rules.candidates import EXIT_REPORT, Candidate
+from diagnoser.rules.candidates import Candidate
 from diagnoser.rules.run_end import resolve_attempts, resolve_end
 from diagnoser.rules.schema import Blame, Role, Specificity
 
@@ -68,7 +68,9 @@ def decide(
 def _dismiss_handled(candidate_set: CandidateSet) -> None:
     """An error that the program logged, saying how it goes on, is not why it fails of something else later."""
     later = [c for c in candidate_set.open if c.role is Role.ROOT and not c.logged]
-    handled = [c for c in candidate_set.open if c.goes_on and any(o.line > c.line and o.type is not c.type for o in later)]
+    handled = [
+        c for c in candidate_set.open if c.goes_on and any(o.line > c.line and o.type is not c.type for o in later)
+    ]
     types, last = {c.type for c in handled}, max((c.line for c in handled), default=-1)
     candidate_set.dismiss(
         RejectionReason.RECOVERED,
@@ -137,7 +139,7 @@ def _telling(candidate: Candidate) -> tuple[int, int]:
 
 def _dismiss_kill_on_bad_exit(candidate_set: CandidateSet) -> None:
     """A launcher that stops the other ranks because one has failed cancels nothing: the failed one is the reason."""
-    failed = [c.line for c in candidate_set.open if c.by.startswith(EXIT_REPORT)]
+    failed = [c.line for c in candidate_set.open if c.exit]
     if failed:
         candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: _is_ordered_end(c) and c.line > failed[0])
 

@@ -35,6 +35,9 @@ _LEVEL = re.compile(r"^.{0,120}?\b(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITIC
 _STAMP = re.compile(r"^\W?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d|[A-Z]\d{4} \d\d:\d\d:\d\d)[\d:.,]*")
 _NUMBER = re.compile(r"\d[\d,]*")
 _COUNTED = re.compile(r"\b(\d{1,12}) ?/ ?(\d{1,12})\b")
+_EPOCH = re.compile(r"\bepoch\W{0,4}(\d{1,9})\b(?! ?\.\d)(?: ?/ ?(\d{1,9}))?", re.IGNORECASE)
+_EPOCH_LINES = 200
+"""Lines back in which the heading of an epoch is looked for."""
 _STATED = re.compile(
     r"\b(?:max|total|num|n)[_ -]?(?:train(?:ing)?[_ -]|optimi[sz]ation[_ -])?(?:steps|iters|iterations|updates?)\W{1,4}(\d{1,12})\b"
     r"|(?:^|\s)--(?:steps|iters|iterations|max-updates?|train-iters)[ =](\d{1,12})\b|\btrain[_-]iters\W{1,60}(\d{1,12})\b",
@@ -133,13 +136,16 @@ def find(evidence: Evidence, table: EndTable, advanced: Callable[[Line], bool]) 
     trained = len({point.step for point in steps}) > _TRAINED
     last_number = {line.stream: line.number for line in sorted(evidence.lines, key=lambda line: line.number)}
     voices: set[str] | None = None
+    traced = {index for trace in evidence.tracebacks for index in trace.lines}
     for index in range(len(evidence.lines) - 1, -1, -1):
         line = evidence.lines[index]
         left = last_number[line.stream] - line.number
         if not line.stream.is_tenant or left > _LAST_WORDS:
             continue
-        if advanced(line):
+        if advanced(line) or _is_frame(line.body):
             break
+        if index in traced or _is_quoted(evidence.lines, index):
+            continue
         run = table.says_run(line.body)
         if not run and not (trained and left < _CLOSING and table.says_closing(line.body)):
             continue
@@ -148,6 +154,16 @@ def find(evidence: Evidence, table: EndTable, advanced: Callable[[Line], bool]) 
         why = "the process says so after its last step" if own else "the last words of the log say so"
         return CleanEnd(index, why, Specificity.FAMILY if own else Specificity.CLASS)
     return _at_total(evidence, steps) if trained else None
+
+
+def _is_frame(body: str) -> bool:
+    """After the last words of a process there is no unfinished traceback: that is the start of other last words."""
+    return body.startswith("Traceback (most recent call last)")
+
+
+def _is_quoted(lines: Sequence[Line], index: int) -> bool:
+    """Whether the line is source code that a traceback quotes, even one that was cut."""
+    return index > 0 and lines[index - 1].body.lstrip().startswith('File "')
 
 
 def voice(body: str) -> str:
@@ -197,12 +213,25 @@ def _at_total(evidence: Evidence, steps: Sequence[Progress]) -> CleanEnd | None:
         for line in evidence.lines[:index]
         for match in _STATED.finditer(line.body[:_LONGEST])
     }
+    if any(_is_frame(line.body) for line in evidence.lines[index:]) or _in_earlier_epoch(evidence.lines[: index + 1]):
+        return None
     interval = _interval({point.step for point in steps if point.step is not None})
     if any(step == total == last.step for step, total in counted):
         return CleanEnd(index, f"step {last.step} is the last of the total", Specificity.CLASS)
     if len(stated) == 1 and last.step <= min(stated) < last.step + max(interval, 2):
-        return CleanEnd(index, f"step {last.step} is the last of the {min(stated)} that were asked for", Specificity.CLASS)
+        return CleanEnd(
+            index, f"step {last.step} is the last of the {min(stated)} that were asked for", Specificity.CLASS
+        )
     return None
+
+
+def _in_earlier_epoch(lines: Sequence[Line]) -> bool:
+    """Whether steps are counted within an epoch that is not known to be the last one."""
+    for line in reversed(lines[-_EPOCH_LINES:]):
+        epochs = _EPOCH.findall(line.body[:_LONGEST])
+        if epochs:
+            return all(not total or int(epoch) < int(total) for epoch, total in epochs)
+    return False
 
 
 def _pattern(table: _EndRows | None, text: str) -> str:

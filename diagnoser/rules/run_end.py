@@ -7,7 +7,7 @@ from itertools import pairwise
 from diagnoser.model import Anchor, Evidence
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason, is_end, is_fault
-from diagnoser.rules.candidates import EXIT_REPORT, Candidate
+from diagnoser.rules.candidates import Candidate
 from diagnoser.rules.schema import Role, Specificity
 
 _LEAVING = frozenset({FailureType.CONNECTION_ERROR, FailureType.NETWORK_ERROR, FailureType.NCCL_REMOTE_ERROR})
@@ -109,7 +109,7 @@ def _belies(candidate: Candidate, end: Candidate) -> bool:
     near = end.line - candidate.line <= SAME_STORY
     if end.by.startswith("rule:"):
         return end.specificity <= Specificity.CLASS and near and is_fault(candidate)
-    if candidate.by.startswith(EXIT_REPORT):
+    if candidate.exit:
         return True
     failing = candidate.role in (Role.ROOT, Role.SYMPTOM, Role.WRAPPER)
     return failing and (end.specificity <= Specificity.CLASS or (near and candidate.raised))
@@ -125,6 +125,8 @@ def _contradicts(candidate: Candidate, end: Candidate, evidence: Evidence, *, ag
         return False
     if again:
         return True
+    if candidate.exit and "all" in end.explains:
+        return False
     if candidate.type is FailureType.CANCELLED and candidate.role is Role.SYMPTOM:
         return "all" not in end.explains
     if candidate.type in _LEAVING and candidate.role is Role.SYMPTOM and not candidate.raised:

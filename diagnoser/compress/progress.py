@@ -43,7 +43,11 @@ DIALECTS: tuple[ProgressDialect, ...] = (
         "bar", r"\| *\d+/\d+ \[[^\]\n]{1,400}\w*loss\w*=[-+]?(?:\d|nan|inf)"
     ),  # Lightning, NeMo, ColossalAI, tqdm
     ProgressDialect("epoch", r"(?i)\bepoch\W{1,4}\d+[^|\n]{0,60}\bloss\b['\" =:]+[-+]?(?:\d|nan|inf)"),
-    ProgressDialect("fraction", r"(?i)\b\d+ ?/ ?\d+\b.{0,100}(?:\b|_)loss\b['\" =:]+[-+]?(?:\d|nan|inf)"),
+    ProgressDialect(
+        "fraction",
+        r"(?i)\b\d+ ?/ ?\d+.{0,100}(?:\bloss|_loss|\bperte|\bverlust|\bperdita|\bperda|损失|損失|손실)"
+        r"['\" =:]+[-+]?(?:\d|nan|inf)",
+    ),
 )
 _BAR_OF = re.compile(
     r"(?:epoch *(\d+)\b.{0,400})?\| *(\d+)/(\d+) \[[^\],]*, *(\d+(?:\.\d+)?)(s/it|it/s)", re.IGNORECASE
@@ -57,7 +61,20 @@ _RATE = re.compile(r"[a-z/ ()]{0,28}['\"]?[ =:]{1,8}['\"]?(\d[\d,]*\.?\d*)")
 _WHOLE = re.compile(r"s?['\"]?[ =:\[#]{0,8}['\"]?(\d[\d,]*)")
 _KEYS = (
     ("iteration", "global_step", "step_num", "step", "num_updates", "iter"),
-    ("lm loss", "train_loss", "loss"),
+    (
+        "lm loss",
+        "train_loss",
+        "loss",
+        "perte",
+        "verlust",
+        "perdita",
+        "perda",
+        "pérdida",
+        "损失",
+        "損失",
+        "손실",
+        "потери",
+    ),
     ("grad_norm", "grad norm", "gradient_norm", "gnorm"),
     ("per iteration (ms)", "step_time (ms)", "iter_time (ms)", "time (ms)"),
     ("iter time (s)", "train_step_timing in s", "step_time", "seconds per step", "sec/step"),

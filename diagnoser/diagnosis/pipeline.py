@@ -1,6 +1,6 @@
 """HOT PATH 2: an attempt's evidence -> Diagnosis. Pure: no clock, no I/O; `now` is an argument."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from diagnoser.diagnosis import verdict
@@ -8,7 +8,7 @@ from diagnoser.localize import ANCHORS, clock_skew, collectives, launches, progr
 from diagnoser.localize.exit_reports import ExitTable
 from diagnoser.localize.hang_detection import silence
 from diagnoser.localize.stragglers import stragglers
-from diagnoser.model import Anchor, DecisionBasis, Diagnosis, Evidence, Facts
+from diagnoser.model import Anchor, DecisionBasis, Diagnosis, Evidence, ExitReport, Facts
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.rules import candidates, causality, clean_end, run_end, xid
@@ -65,7 +65,7 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, now: fl
     end = clean_end.find(evidence, knowledge.heuristics.ends, lambda line: timeline.went_on(line, 0))
     collected = candidates.collect(evidence, hits, knowledge.heuristics, loss, end)
     collected = xid.follow(collected, evidence, knowledge.codes)
-    causal = causality.decide(evidence, collected, _recovered(evidence, timeline), begins, diverged=loss is not None)
+    causal = causality.decide(evidence, collected, _Recovery(evidence, timeline), begins, diverged=loss is not None)
     location = locate(evidence, facts, causal, begins)
     quiet = None if now is None else silence(launches.around(evidence, begins, len(evidence.lines)).evidence, now)
     diagnosis = verdict.build_diagnosis(evidence, facts, causal, location, knowledge.calibration, quiet)
@@ -124,41 +124,39 @@ def _nodes_of(absent: collectives.Absence, launch: ranks.LauncherTopology) -> tu
     return tuple(map(launch.nodes.get, absent.ranks)) + tuple(map(by_task.get, absent.tasks))
 
 
-def _recovered(evidence: Evidence, timeline: progress.ProgressTimeline) -> Callable[[Candidate], bool]:
+class _Recovery:
     """Whether the job went on after a candidate.
 
-    After a death, buffered lines still arrive, so it takes more steps; after an error that the program itself logged, one
-    step is enough. Whatever others do, an exception is not survived by a process that is reported dead next.
+    After a death, buffered lines still arrive, so it takes more steps; after an error that the program itself logged,
+    one step is enough. Whatever others do, an exception is not survived by a process that is reported dead next.
     """
 
-    ended = {report.line: report for report in evidence.exits if report.failed}
+    def __init__(self, evidence: Evidence, timeline: progress.ProgressTimeline) -> None:
+        self._lines, self._timeline = evidence.lines, timeline
+        self._deaths = {report.line: report for report in evidence.exits if report.failed}
 
-    def recovered(candidate: Candidate) -> bool:
-        line = evidence.lines[candidate.line]
+    def __call__(self, candidate: Candidate) -> bool:
+        line = self._lines[candidate.line]
         if candidate.type is _T.LOSS_DIVERGENCE:
-            return candidate.role is Role.SYMPTOM and timeline.calmed(line)
-        if candidate.line in ended:
-            return timeline.lived_on(line, ended[candidate.line].ranks, 0 if ended[candidate.line].ranks else _BUFFERED)
-        if candidate.raised and not candidate.logged and _died_of(candidate):
+            return candidate.role is Role.SYMPTOM and self._timeline.calmed(line)
+        if candidate.line in self._deaths:
+            return self._lived_on(self._deaths[candidate.line])
+        if candidate.raised and not candidate.logged and self._died_of(candidate):
             return False
         if candidate.type in _DEATHS:
-            return timeline.went_on(line, _BUFFERED)
-        return timeline.went_on(line, 0) if candidate.logged else timeline.went_on(line)
+            return self._timeline.went_on(line, _BUFFERED)
+        return self._timeline.went_on(line, 0) if candidate.logged else self._timeline.went_on(line)
 
-    def _died_of(candidate: Candidate) -> bool:
+    def _died_of(self, candidate: Candidate) -> bool:
         """Whether the process that raised is reported dead soon after, and trained no more."""
-        raised = evidence.lines[candidate.line]
-        for report in ended.values():
-            if not 0 <= report.line - candidate.line <= _REPORTED:
-                continue
-            same = raised.rank < 0 or not report.ranks or raised.rank in report.ranks
-            if same and not timeline.lived_on(
-                evidence.lines[report.line], report.ranks, 0 if report.ranks else _BUFFERED
-            ):
-                return True
-        return False
+        rank = self._lines[candidate.line].rank
+        reports = (r for r in self._deaths.values() if 0 <= r.line - candidate.line <= _REPORTED)
+        same = (report for report in reports if rank < 0 or not report.ranks or rank in report.ranks)
+        return any(not self._lived_on(report) for report in same)
 
-    return recovered
+    def _lived_on(self, report: ExitReport) -> bool:
+        """Whether the ranks that are reported dead trained on: they were started again."""
+        return self._timeline.lived_on(self._lines[report.line], report.ranks, 0 if report.ranks else _BUFFERED)
 
 
 def _alike(causal: CausalResult) -> frozenset[int]:

@@ -49,7 +49,7 @@ class ProgressTimeline:
         self.places = [self.place_of(point) for point in stepped]
         self._steps = [point.step for point in stepped]
         self._ranks = [point.rank for point in stepped]
-        self._began = {rank: place for rank, place in zip(reversed(self._ranks), reversed(self.places), strict=True)}
+        self._began = dict(zip(reversed(self._ranks), reversed(self.places), strict=True))
         self._calm = [self.place_of(point) for point in evidence.progress if _is_finite(point)]
         self._line_places: dict[Stream, tuple[list[int], list[float]]] = {}
         for line in () if self._single else evidence.lines:

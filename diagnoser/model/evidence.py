@@ -221,7 +221,7 @@ class Evidence:
 
     lines: in order of time (corrected), then stream, then number. ends: the last line number of each stream.
     rank_nodes: rank -> node as the log itself shows it, all launches together. placements: the lines that say so.
-    exits: what launchers report about ended processes, in the order of the lines; filled in when the rules read the log.
+    exits: what launchers report about ended processes, in order; filled in when the rules read the log.
     """
 
     lines: tuple[Line, ...] = ()

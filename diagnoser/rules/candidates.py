@@ -65,9 +65,9 @@ class Candidate:
 
     line: index into ``Evidence.lines``. explains: types, or ``all``. trace: index into ``Evidence.tracebacks`` or -1.
     maturity: of the rule, None without one. raised: the line is an exception as Python or C++ prints it, not a log line
-    that mentions one. control_flow: its class is raised on purpose and handled. logged: the program caught the error and
-    logged it, without calling it its end. goes_on: it says there how it goes on. exit: the line
-    reports that a process ended in failure.
+    that mentions one. control_flow: its class is raised on purpose and handled. logged: the program caught the error
+    and logged it, without calling it its end. goes_on: it says there how it goes on. exit: the line reports that a
+    process ended in failure.
     """
 
     line: int

@@ -60,6 +60,7 @@ def decide(
     _settle_chains(candidate_set, evidence)
     _dismiss_kill_on_bad_exit(candidate_set)
     candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.role is Role.TEARDOWN, keep_last=True)
+    candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c.role is Role.WRAPPER and not c.exit, keep_last=True)
     candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c.role is Role.WRAPPER, keep_last=True)
     _settle_causes(candidate_set)
     return _choose_root(candidate_set, evidence)

@@ -1,9 +1,9 @@
-"""Recognises the clean end of a run by where its words stand, not by one wording: they are the last ones of the process.
+"""Recognises the clean end of a run by where its words stand, not by one wording.
 
-A run that ends well speaks after its last step, and then stops: a truncated or killed log stops without such words. So a
-statement (``rules/run_end.yaml``) counts only after the last step; how much it counts for depends on who makes it. A line
-in the voice of the training itself, or one that counts the steps that were done, comes from the process that trained. A
-bare ``done`` may come from the script around it, which prints it after a crash as well.
+A run that ends well speaks after its last step, and then stops; a truncated or killed log stops without such words. So
+a statement (``rules/run_end.yaml``) counts only after the last step; how much it counts for depends on who makes it. A
+line in the voice of the training itself, or one that counts the steps that were done, comes from the process that
+trained. A bare ``done`` may come from the script around it, which prints it after a crash as well.
 """
 
 import re
@@ -39,8 +39,9 @@ _EPOCH = re.compile(r"\bepoch\W{0,4}(\d{1,9})\b(?! ?\.\d)(?: ?/ ?(\d{1,9}))?", r
 _EPOCH_LINES = 200
 """Lines back in which the heading of an epoch is looked for."""
 _STATED = re.compile(
-    r"\b(?:max|total|num|n)[_ -]?(?:train(?:ing)?[_ -]|optimi[sz]ation[_ -])?(?:steps|iters|iterations|updates?)\W{1,4}(\d{1,12})\b"
-    r"|(?:^|\s)--(?:steps|iters|iterations|max-updates?|train-iters)[ =](\d{1,12})\b|\btrain[_-]iters\W{1,60}(\d{1,12})\b",
+    r"\b(?:max|total|num|n)[_ -]?(?:train(?:ing)?[_ -]|optimi[sz]ation[_ -])?(?:steps|iters|iterations|updates?)"
+    r"\W{1,4}(\d{1,12})\b|(?:^|\s)--(?:steps|iters|iterations|max-updates?|train-iters)[ =](\d{1,12})\b"
+    r"|\btrain[_-]iters\W{1,60}(\d{1,12})\b",
     re.IGNORECASE,
 )
 """How many steps the run is to make, as its configuration says."""

@@ -1,4 +1,4 @@
-"""Errors that a program caught and logged: a logger's line introduces them, where Python itself prints an uncaught one bare.
+"""Errors that a program caught and logged: a logger's line introduces them. Python prints an uncaught one bare.
 
 A logged error is no failure yet: what the process does afterwards decides. One that the program calls fatal is.
 """
@@ -12,12 +12,13 @@ _HEAD = 160
 _RECORD, _READ = 4096, 400
 """Characters that are read of a record in JSON, and of a message."""
 _LEVEL = re.compile(
-    r"\b(?:WARN|WARNING|ERROR)\b|\"level(?:name)?\": ?\"(?:warn|warning|error)\"|^\W?[WE]\d{4} [\d:. ]+\S{1,60}\.py:\d+\]"
+    r"\b(?:WARN|WARNING|ERROR)\b|\"level(?:name)?\": ?\"(?:warn|warning|error)\""
+    r"|^\W?[WE]\d{4} [\d:. ]+\S{1,60}\.py:\d+\]"
 )
 """Levels of what went wrong and was caught; a library in C++ logs what it is about to raise."""
 _GOES_ON = re.compile(
-    r"\b(?:from scratch|continu\w+|fall\w* ?back|retry\w*|skip\w*|ignor\w*|keeping|instead|without (?:it|them)|will use|using"
-    r"|replac\w+|best[- ]effort|non-?fatal|recover\w*)\b",
+    r"\b(?:from scratch|continu\w+|fall\w* ?back|retry\w*|skip\w*|ignor\w*|keeping|instead|without (?:it|them)"
+    r"|will use|using|replac\w+|best[- ]effort|non-?fatal|recover\w*)\b",
     re.IGNORECASE,
 )
 """Words of a program that says how it goes on after an error."""

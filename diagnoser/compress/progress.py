@@ -45,7 +45,7 @@ DIALECTS: tuple[ProgressDialect, ...] = (
     ProgressDialect("epoch", r"(?i)\bepoch\W{1,4}\d+[^|\n]{0,60}\bloss\b['\" =:]+[-+]?(?:\d|nan|inf)"),
     ProgressDialect(
         "fraction",
-        r"(?i)\b\d+ ?/ ?\d+.{0,100}(?:\bloss|_loss|\bperte|\bverlust|\bperdita|\bperda|损失|損失|손실)"
+        r"(?i)\b\d+ ?/ ?\d+.{0,100}(?:\bloss|_loss|\bperte|\bverlust|\bperdita|\bperda)"
         r"['\" =:]+[-+]?(?:\d|nan|inf)",
     ),
 )

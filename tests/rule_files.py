@@ -14,7 +14,7 @@ from diagnoser.rules.candidates import Break, Candidate
 from diagnoser.rules.engine import Engine, Hit
 
 ANALYZER = load_analyzer(Settings())
-HEURISTICS = ANALYZER.knowledge.heuristics
+HEURISTICS, EXITS = ANALYZER.knowledge.heuristics, ANALYZER.knowledge.exits
 
 
 def verdict(*lines: str) -> Diagnosis:
@@ -51,10 +51,10 @@ def collect(evidence: Evidence, hits: Sequence[Hit] = (), loss: Break | None = N
 
 
 def log(*bodies: str, ranks: dict[int, int] | None = None, tracebacks: tuple[Traceback, ...] = ()) -> Evidence:
-    """Lines of one stream, all kept. ranks: index -> rank."""
+    """Lines of one stream, all kept, with the exit reports among them. ranks: index -> rank."""
     ranks = ranks or {}
     lines = tuple(Line(Stream(), index + 1, body, body, ranks.get(index, -1)) for index, body in enumerate(bodies))
-    return Evidence(lines, tracebacks, ranks=frozenset(ranks.values()))
+    return Evidence(lines, tracebacks, ranks=frozenset(ranks.values()), exits=EXITS.read(lines))
 
 
 def trace(

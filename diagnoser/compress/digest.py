@@ -2,6 +2,7 @@
 
 from bisect import bisect
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from diagnoser.compress import progress, stacks, templates, times, tracebacks
@@ -117,12 +118,19 @@ class Digest:
 
     @cached_property
     def progress(self) -> tuple[Progress, ...]:
-        points = [
-            self._progress(row, stream)
+        rows = [
+            (row, stream)
             for stream, share in sorted(self.delta.shares.items())
             for _, row in sorted(share.points.items())
         ]
-        return tuple(point for point in points if point)
+        points = [(point, row) for row, stream in rows if (point := self._progress(row, stream))]
+        if any(point.step is not None for point, _ in points):
+            return tuple(point for point, _ in points)
+        # a log that counts epochs only has no other steps
+        return tuple(replace(point, step=self._epoch(row)) for point, row in points)
+
+    def _epoch(self, row: PointRow) -> int | None:
+        return progress.epoch_of(row.dialect, _text(body_of(row.line)[1]))
 
     def _progress(self, row: PointRow, stream: Stream) -> Progress | None:
         prefix, raw = body_of(row.line, self._carriers.get(stream, ""))

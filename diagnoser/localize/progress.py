@@ -1,7 +1,6 @@
 """What the progress series shows: where training stopped, and where the loss broke."""
 
 import math
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +12,6 @@ from diagnoser.model import Evidence, Line, Progress, Stream
 _WARM_UP = 5
 """Points needed before a mean and a deviation say anything."""
 _SIGMAS = 6.0
-_COUNTED = re.compile(r"\b(\d+) ?/ ?(\d+)\b")
-_TAIL = 50
-"""Lines that a run prints after its last step."""
 _NORMS = 2
 """Points in a row without a finite gradient norm: a single one is a step that mixed precision skipped."""
 _WINDOW = 50
@@ -58,6 +54,8 @@ class ProgressTimeline:
         stepped.sort(key=self.place_of)
         self.places = [self.place_of(point) for point in stepped]
         self._steps = [point.step for point in stepped]
+        self._ranks = [point.rank for point in stepped]
+        self._began = dict(zip(reversed(self._ranks), reversed(self.places), strict=True))
         self._calm = [self.place_of(point) for point in evidence.progress if _is_finite(point)]
         self._line_places: dict[Stream, tuple[list[int], list[float]]] = {}
         for line in () if self._single else evidence.lines:
@@ -66,9 +64,25 @@ class ProgressTimeline:
             places.append(self.place(line))
 
     def went_on(self, line: Line, steps: int = _ON) -> bool:
-        """Whether training advanced by more than ``steps`` different steps after ``line``."""
-        after = bisect_right(self.places, self.place(line))
+        """Whether training advanced by more than ``steps`` different steps after ``line``.
+
+        Where the rank that printed the line had told its own steps before, only its own count: others train on for a
+        moment without it.
+        """
+        place = self.place(line)
+        after = bisect_right(self.places, place)
+        if self._began.get(line.rank, math.inf) <= place and line.rank >= 0:
+            own = (self._steps[index] for index in range(after, len(self._steps)) if self._ranks[index] == line.rank)
+            return len(set(islice(own, 10 * steps + 10))) > steps
         return len(set(islice(self._steps, after, after + 10 * steps + 10))) > steps
+
+    def lived_on(self, line: Line, ranks: Sequence[int], steps: int) -> bool:
+        """Whether these ranks advanced by more than ``steps`` different steps after ``line``; all ranks without any."""
+        after = bisect_right(self.places, self.place(line))
+        own = (
+            s for s, rank in zip(self._steps[after:], self._ranks[after:], strict=True) if not ranks or rank in ranks
+        )
+        return len(set(islice(own, 10 * steps + 10))) > steps
 
     def calmed(self, line: Line) -> bool:
         """Whether a later point shows a finite loss again."""
@@ -194,14 +208,3 @@ def _ceiling(window: Sequence[float]) -> float:
 def _break_at(points: Sequence[Progress], point: Progress, why: str, last: Progress) -> LossBreak:
     saved = [other.checkpoint for other in points if other.checkpoint and other.line < point.line]
     return LossBreak(point, why, saved[-1] if saved else "", last.step)
-
-
-def reached_total(evidence: Evidence) -> bool:
-    """Whether the series ends at the total that it counts to (``step 500/500``) and the log ends soon after."""
-    if not evidence.progress or not evidence.lines:
-        return False
-    last = max(evidence.progress, key=lambda point: point.line)
-    end = max(line.number for line in evidence.lines)
-    text = next((line.text for line in evidence.lines if line.number == last.line), "")
-    counted = [(int(match[1]), int(match[2])) for match in _COUNTED.finditer(text)]
-    return end - last.line <= _TAIL and any(step == total == last.step for step, total in counted)

@@ -8,10 +8,11 @@ from diagnoser.dialects import mentions
 from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.prefixes import read_prefix, split_prefix
 from diagnoser.localize import exit_reports
-from diagnoser.model import Evidence, Facts, Line
+from diagnoser.model import Evidence, ExitReport, Facts, Line
 
 _ON_NODE = re.compile(r"\brank[ :=]*(\d{1,6})(?:\b.{0,24}?\bon (?:node|host)|, node) ([\w.-]+)", re.I)
 _NCCL = re.compile(r"([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] NCCL INFO .*?\b[rR]ank (\d{1,6}) n[rR]anks")
+_SRUN = re.compile(r"srun: error: ([A-Za-z][\w.-]*): tasks? [\d,-]+: ")
 _AGENT = re.compile(r"torch[./]distributed[./](?:elastic|launcher|run)|torchrun|elastic_launch")
 _FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _DEVICE = re.compile(
@@ -41,7 +42,7 @@ class LauncherTopology:
 
     nodes: Mapping[int, str]
     failures: tuple[exit_reports.ElasticFailure, ...]
-    exits: tuple[exit_reports.TaskExit, ...]
+    exits: tuple[ExitReport, ...]
     agents: bool
     children: tuple[int, ...] = ()
     only_node: str | None = None
@@ -51,7 +52,7 @@ class LauncherTopology:
     @property
     def task_nodes(self) -> dict[int, str]:
         """srun task -> node."""
-        return {task: report.node for report in self.exits for task in report.tasks}
+        return _task_nodes(self.exits)
 
 
 def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTopology:
@@ -60,9 +61,9 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
     at: index of the line that reports the failure. If none of the hosts that speak from there on (else, just before)
     is one where ranks were said to run, those placements are about another launch.
     """
-    failures, exits = tuple(exit_reports.failures(evidence)), tuple(exit_reports.exits(evidence))
+    failures, exits = tuple(exit_reports.failures(evidence)), evidence.exits
     agents = any(_AGENT.search(line.body) for line in evidence.lines)
-    nodes: dict[int, str] = {} if agents else {task: report.node for report in exits for task in report.tasks}
+    nodes: dict[int, str] = {} if agents else _task_nodes(exits)
     nodes |= {failure.rank: failure.host for failure in failures if failure.host}
     near = evidence if at is None else _speaking(evidence, at)
     for placements in (_announced(evidence), evidence.rank_nodes):
@@ -71,7 +72,7 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
     hosts_before = _hosts(replace(evidence, lines=evidence.lines[:at]))
     if hosts_before and at is not None and _hosts(near) and hosts_before.isdisjoint(_hosts(near)):
         hosts = {failure.rank: failure.host for failure in exit_reports.failures(near) if failure.host}
-        only = _only_node(near, hosts, tuple(exit_reports.exits(near)))
+        only = _only_node(near, hosts, [report for report in exits if report.line >= at])
     else:
         only = _only_node(evidence, nodes, exits)
     labelled = not agents and _labelled(evidence)
@@ -79,9 +80,14 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
     return LauncherTopology(nodes, failures, exits, agents, _children(evidence), only, labelled, pods)
 
 
+def _task_nodes(exits: Sequence[ExitReport]) -> dict[int, str]:
+    return {rank: report.node for report in exits if report.node for rank in report.ranks}
+
+
 def _speaking(evidence: Evidence, at: int) -> Evidence:
     """The lines from ``at`` on, with the ones just before it where no host speaks after it."""
-    after = replace(evidence, lines=evidence.lines[at:])
+    exits = tuple(report for report in evidence.exits if report.line >= at)
+    after = replace(evidence, lines=evidence.lines[at:], exits=exits)
     near = after if _hosts(after) else replace(evidence, lines=evidence.lines[max(0, at - _COPIED) :])
     return replace(near, ranks=frozenset(line.rank for line in near.lines))
 
@@ -98,10 +104,9 @@ def _hosts(evidence: Evidence) -> frozenset[str]:
         match[1] for line in lines if (match := mentions.NCCL_HOST.search(line.text))
     ]
     names += [failure.host for failure in exit_reports.failures(evidence)]
-    names += [report.node for report in exit_reports.exits(evidence)]
-    names += [match["node"] for line in lines if (match := mentions.STEP_DAEMON.search(line.text))] + [
-        *_announced(evidence).values()
-    ]
+    names += [report.node for report in evidence.exits if report.node]
+    names += [match["node"] for line in lines if (match := mentions.STEP_DAEMON.search(line.text))]
+    names += _announced(evidence).values()
     return frozenset(_short(name) for name in names if name and not _ADDRESS.match(name) and not _is_device(name))
 
 
@@ -157,9 +162,9 @@ def _first_failure(launch: LauncherTopology) -> tuple[int | None, str | None]:
         return first.rank, first.host or None
     if launch.children and not launch.failures:
         return launch.children[0], None
-    exits = [report for report in launch.exits if report.by_itself]
-    if exits and not launch.agents and len(exits[0].tasks) == 1:
-        return exits[0].tasks[0], exits[0].node
+    exits = [report for report in launch.exits if report.failed and report.ranks]
+    if exits and not launch.agents and len(exits[0].ranks) == 1:
+        return exits[0].ranks[0], exits[0].node or None
     return None, None
 
 
@@ -169,17 +174,16 @@ def _task_on(launch: LauncherTopology, node: str, rank: int | None) -> int | Non
         return failures[0].rank if failures else None
     if rank is not None:
         return rank
-    exits = [report for report in launch.exits if report.node == node and report.by_itself and len(report.tasks) == 1]
-    exits.sort(key=lambda report: report.how.startswith("Exited"))
-    return exits[0].tasks[0] if exits else None
+    exits = [report for report in launch.exits if report.node == node and report.failed and len(report.ranks) == 1]
+    exits.sort(key=lambda report: report.signal is None)
+    return exits[0].ranks[0] if exits else None
 
 
 def _node_in(line: Line) -> str | None:
     if match := mentions.STEP_DAEMON.search(line.text):
         return match["node"]
-    task = exit_reports.SRUN.search(line.text)
-    if task and "[" not in task["node"]:
-        return task["node"]
+    if task := _SRUN.search(line.text):
+        return task[1]
     return next((node for node in mentions.named(Tells.NODE, line.text) if not _is_device(node)), None)
 
 
@@ -256,8 +260,12 @@ def _announced(evidence: Evidence) -> dict[int, str]:
     return nodes
 
 
-def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[exit_reports.TaskExit]) -> str | None:
-    names = {*nodes.values(), *(report.node for report in exits), *(line.node for line in evidence.lines if line.node)}
+def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[ExitReport]) -> str | None:
+    names = {
+        *nodes.values(),
+        *(report.node for report in exits if report.node),
+        *(line.node for line in evidence.lines if line.node),
+    }
     hosts = {match[1] for line in evidence.lines if (match := mentions.NCCL_HOST.search(line.text))}
     names |= {host for host in hosts if not _is_device(host)}
     return names.pop() if len(names) == 1 and max(evidence.ranks, default=0) < _ONE_NODE else None

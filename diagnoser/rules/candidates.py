@@ -4,11 +4,13 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from diagnoser.model import Evidence, Stream, Traceback
-from diagnoser.model.taxonomy import Action, FailureType
+from diagnoser.model import Evidence, ExitReport, Stream, Traceback
+from diagnoser.model.taxonomy import Action, Category, FailureType, category_of
+from diagnoser.rules.clean_end import CleanEnd, EndTable
 from diagnoser.rules.engine import Hit
 from diagnoser.rules.exceptions import ExceptionTable
 from diagnoser.rules.keyword_classifier import KeywordClassifier
+from diagnoser.rules.logged_errors import goes_on, is_logged
 from diagnoser.rules.schema import Blame, Maturity, Role, Specificity
 
 _LAST_WORDS = 60
@@ -26,6 +28,29 @@ _TRIES = re.compile(r", in (?:mkdir|makedirs|touch|unlink|remove|rename|replace|
 """Frames of functions that try first and make what is missing when that fails."""
 _IGNORED = ("Exception ignored in", "Error in atexit", "--- Logging error ---")
 
+SIGNALS = {
+    9: (FailureType.HOST_OUT_OF_MEMORY, Role.SYMPTOM),
+    6: (FailureType.SEGMENTATION_FAULT, Role.SYMPTOM),
+    **dict.fromkeys((4, 7, 8, 11), (FailureType.SEGMENTATION_FAULT, Role.ROOT)),
+}
+"""What the signal that ended a process says: who aborts or is killed may have been told to by something else."""
+_VANISHED = FailureType.HOST_OUT_OF_MEMORY, Role.SYMPTOM
+"""What the end of a process says that nobody can tell a code of: usually it was killed."""
+_TIMED_OUT = 124
+"""What ``timeout`` exits with when it ended the program."""
+EXIT_CODE, EXIT_SIGNAL = "heuristic:exit_code", "heuristic:exit_signal"
+"""Deciders that read the code or the signal of an ended process."""
+_DOWNSTREAM = frozenset(
+    {
+        FailureType.NCCL_TIMEOUT_ERROR,
+        FailureType.NCCL_REMOTE_ERROR,
+        FailureType.CONNECTION_ERROR,
+        FailureType.NETWORK_ERROR,
+        FailureType.CALLED_PROCESS_ERROR,
+    }
+)
+"""What peers, their network library and the launcher print once a process has ended."""
+
 
 _THROWN = re.compile(r"terminate called after throwing an instance of '(?P<name>[\w:]+)")
 _WHAT = re.compile(r"\s*what\(\): +(?P<message>\S.*)")
@@ -42,6 +67,7 @@ class Heuristics:
 
     exceptions: ExceptionTable
     keywords: KeywordClassifier
+    ends: EndTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +78,9 @@ class Candidate:
     trace: index into ``Evidence.tracebacks`` or -1.
     maturity: of the rule, None without one. raised: the line is an exception as Python or C++ prints it, not a log line
     that mentions one. control_flow: its class is raised on purpose and handled. precursor: it came when a collective
-    that timed out later began to wait, so that steps after it do not show that it was survived.
+    that timed out later began to wait, so that steps after it do not show that it was survived. logged: the program
+    caught the error and logged it, without calling it its end. goes_on: it says there how it goes on. exit: the line
+    reports that a process ended in failure.
     """
 
     line: int
@@ -74,6 +102,9 @@ class Candidate:
     raised: bool = False
     control_flow: bool = False
     precursor: bool = False
+    logged: bool = False
+    goes_on: bool = False
+    exit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +116,11 @@ class Break:
 
 
 def collect(
-    evidence: Evidence, hits: Sequence[Hit], heuristics: Heuristics, loss: Break | None = None
+    evidence: Evidence,
+    hits: Sequence[Hit],
+    heuristics: Heuristics,
+    loss: Break | None = None,
+    end: CleanEnd | None = None,
 ) -> tuple[Candidate, ...]:
     """At most one candidate per line, in the order of the lines; a benign one where the best rule is benign."""
     traces = {trace.raised: number for number, trace in enumerate(evidence.tracebacks)}
@@ -99,6 +134,11 @@ def collect(
     best = {line: replace(c, role=Role.WRAPPER) if line in thrown else c for line, c in best.items()}
     if loss is not None:
         best.setdefault(loss.line, _from_loss(evidence, loss))
+    if end is not None:
+        best.setdefault(end.line, _from_end(evidence, end))
+    for report in evidence.exits:
+        if (reported := _with_exit(best.get(report.line), report)) is not None:
+            best[report.line] = reported
     for candidate in (
         *_from_traces(evidence, heuristics.exceptions),
         *terminations,
@@ -115,6 +155,7 @@ def collect(
         causes = _from_keywords(evidence, set(best), heuristics.keywords)
         candidates += [c for c in causes if done < c.line < death and not (told and _is_crash(c))]
     candidates = [_with_control_flow(c, evidence, heuristics.exceptions) for c in candidates]
+    candidates = [_with_logged(c, evidence) for c in candidates]
     return tuple(sorted(candidates, key=lambda c: c.line))
 
 
@@ -140,6 +181,47 @@ def from_hit(hit: Hit, evidence: Evidence, trace: int = -1) -> Candidate:
         trace=trace,
         raised=trace >= 0 or bool(_RAISED.match(line.body)),
     )
+
+
+def _with_exit(candidate: Candidate | None, report: ExitReport) -> Candidate | None:
+    """What the report of a process's end makes of its line. A rule that knows the line keeps its type; one that sees a
+    mere wrapper there knows less than the code does."""
+    if candidate is not None and candidate.role is not Role.WRAPPER:
+        rank = report.ranks[0] if len(report.ranks) == 1 else None
+        rank, node = rank if candidate.rank is None else candidate.rank, candidate.node or report.node or None
+        return replace(candidate, rank=rank, node=node, exit=True) if report.failed else candidate
+    return _from_exit(report) if report.failed else candidate
+
+
+def _from_exit(report: ExitReport) -> Candidate:
+    type_, role = (FailureType.RUNTIME_ERROR, Role.WRAPPER) if report.code else _VANISHED
+    if report.code == _TIMED_OUT:
+        type_, role = FailureType.TIME_LIMIT, Role.SYMPTOM
+    how = f"code {report.code}" if report.code else f"signal {report.signal}" if report.signal else "no word of its own"
+    if report.signal is not None:
+        type_, role = SIGNALS.get(report.signal, (FailureType.RUNTIME_ERROR, Role.WRAPPER))
+    return Candidate(
+        line=report.line,
+        type=type_,
+        role=role,
+        by=EXIT_CODE if report.code else EXIT_SIGNAL,
+        why=f"{report.launcher} reports that the process ended with {how}",
+        exit=True,
+        specificity=Specificity.CLASS if report.code or report.signal is None else Specificity.FAMILY,
+        explains=_DOWNSTREAM,
+        blame=Blame.SELF,
+        rank=report.ranks[0] if len(report.ranks) == 1 else None,
+        node=report.node or None,
+        maturity=Maturity.STABLE,
+        mitigation="Read what this process printed last; where it printed nothing, the kernel log of its node.",
+    )
+
+
+def _with_logged(candidate: Candidate, evidence: Evidence) -> Candidate:
+    failing = category_of(candidate.type) is not Category.NONE and candidate.role in (Role.ROOT, Role.SYMPTOM)
+    if not failing or candidate.exit or not is_logged(evidence, candidate.line, candidate.trace):
+        return candidate
+    return replace(candidate, logged=True, goes_on=goes_on(evidence, candidate.line, candidate.trace))
 
 
 def _with_control_flow(candidate: Candidate, evidence: Evidence, table: ExceptionTable) -> Candidate:
@@ -294,6 +376,19 @@ def _from_loss(evidence: Evidence, loss: Break) -> Candidate:
         specificity=Specificity.MESSAGE,
         rank=rank if rank >= 0 else None,
         mitigation="Go back to the last checkpoint before the break, and skip the batches since then.",
+    )
+
+
+def _from_end(evidence: Evidence, end: CleanEnd) -> Candidate:
+    rank = evidence.lines[end.line].rank
+    return Candidate(
+        line=end.line,
+        type=FailureType.COMPLETED,
+        role=Role.ROOT,
+        by="heuristic:clean_end",
+        why=end.why,
+        specificity=end.specificity,
+        rank=rank if rank >= 0 else None,
     )
 
 

@@ -18,6 +18,8 @@ from diagnoser.rules.schema import Blame, Role, Specificity
 
 _REPORTED = 60
 """Lines after the peers' complaint within which a launcher reports the dead process."""
+_DETAILS = 40
+"""Lines of details that an exception's message may have."""
 _HABIT = 3
 """How often a run has survived an exception before one more of its kind counts as handled."""
 _LIBRARY_FILE = re.compile(r'File "([^"]*/(?:site|dist)-packages/[^"]*)"')
@@ -55,15 +57,31 @@ def decide(
         RejectionReason.RECOVERED,
         lambda c: category_of(c.type) is not Category.NONE and not c.precursor and recovered(c),
     )
+    _dismiss_handled(candidate_set)
     _dismiss_habits(candidate_set)
     overridden = {decider for c in candidate_set.open for decider in c.overrides}
     candidate_set.dismiss(RejectionReason.OVERRIDDEN, lambda c: c.by in overridden)
     resolve_end(candidate_set, evidence, recovered, begins, diverged=diverged)
     _settle_chains(candidate_set, evidence)
+    _dismiss_kill_on_bad_exit(candidate_set)
     candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.role is Role.TEARDOWN, keep_last=True)
+    candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c.role is Role.WRAPPER and not c.exit, keep_last=True)
     candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c.role is Role.WRAPPER, keep_last=True)
     _settle_causes(candidate_set)
     return _choose_root(candidate_set, evidence)
+
+
+def _dismiss_handled(candidate_set: CandidateSet) -> None:
+    """An error that the program logged, saying how it goes on, is not why it fails of something else later."""
+    later = [c for c in candidate_set.open if c.role is Role.ROOT and not c.logged]
+    handled = [
+        c for c in candidate_set.open if c.goes_on and any(o.line > c.line and o.type is not c.type for o in later)
+    ]
+    types, last = {c.type for c in handled}, max((c.line for c in handled), default=-1)
+    candidate_set.dismiss(
+        RejectionReason.RECOVERED,
+        lambda c: c in handled or (c.role is Role.SYMPTOM and c.type in types and c.line <= last + _DETAILS),
+    )
 
 
 def _dismiss_habits(candidate_set: CandidateSet) -> None:
@@ -135,6 +153,13 @@ def _telling(candidate: Candidate) -> tuple[int, int]:
     if candidate.type in (FailureType.RUNTIME_ERROR, FailureType.CONNECTION_ERROR):
         return 0, 0
     return (1 if candidate.control_flow else 2), 0
+
+
+def _dismiss_kill_on_bad_exit(candidate_set: CandidateSet) -> None:
+    """A launcher that stops the other ranks because one has failed cancels nothing: the failed one is the reason."""
+    failed = [c.line for c in candidate_set.open if c.exit]
+    if failed:
+        candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: _is_ordered_end(c) and c.line > failed[0])
 
 
 def _settle_causes(candidate_set: CandidateSet) -> None:

@@ -98,20 +98,6 @@ def test_a_gradient_norm_that_explodes_is_a_break() -> None:
     assert progress.loss_break(run(*calm, 5.0, 6.0, 7.0)) is None
 
 
-def test_reached_total() -> None:
-    """The last steps of a run that counts to a known total show that it got there."""
-    done = Evidence(
-        (Line(Stream(), 3, "step:500/500 loss:2.1", "step:500/500 loss:2.1"),),
-        progress=(Progress(3, 0, 0.0, step=500),),
-    )
-    going = Evidence(
-        (Line(Stream(), 3, "step:499/500 loss:2.1", "step:499/500 loss:2.1"),),
-        progress=(Progress(3, 0, 0.0, step=499),),
-    )
-    assert progress.reached_total(done)
-    assert not progress.reached_total(going)
-
-
 def test_a_counter_that_goes_back_is_another_launch() -> None:
     """Each rank counts for itself; the line at which one counts from earlier on is where a launch began."""
     told = [(1, 0, 5), (2, 1, 4), (3, 0, 6), (4, 1, 5), (7, 0, 3), (8, 0, 4)]

@@ -228,7 +228,7 @@ def _raised_next(lines: Sequence[Line], at: int) -> int | None:
     hooks has none."""
     line = lines[at]
     after = lines[at + 1] if at + 1 < len(lines) else line
-    if line.rank >= 0 or line.task >= 0 or line.body != line.text or after.rank < 0 or _OF_OTHERS.match(line.body):
+    if line.rank >= 0 or line.task >= 0 or line.body != line.text or after.rank < 0 or _OF_OTHERS.search(line.body):
         return None
     follows = (after.stream, after.number) == (line.stream, line.number + 1)
     return after.rank if follows and after.body.startswith("Traceback (most recent call last)") else None

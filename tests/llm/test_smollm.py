@@ -80,6 +80,7 @@ async def test_no_verdict_gets_worse(smollm: Real) -> None:
             if faults := _worse(before, after):
                 harmed.append(f"{label.id}: {before.said_type} -> {after.said_type}: {', '.join(faults)}")
     assert not outcomes["not asked"]
+    assert outcomes["answered"] >= CASES // 2, outcomes  # else the server is too slow to prove anything
     assert not harmed, "\n".join(harmed)
 
 

@@ -15,7 +15,7 @@ from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.llm_stage import consultation_input
-from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger, need
+from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger, reasons_to_ask
 from diagnoser.failure_agent.consultation import ConsultationInput
 from diagnoser.model import Diagnosis, Facts
 from diagnoser.model.taxonomy import Category
@@ -85,8 +85,8 @@ async def test_no_verdict_gets_worse(smollm: Real) -> None:
 
 
 async def _consulted(agent: FailureAgent, subject: ConsultationInput) -> Diagnosis:
-    wanted = agent.need(subject.diagnosis)
-    return await agent.consult(subject, wanted) if wanted else subject.diagnosis
+    asked = agent.reasons_to_ask(subject.diagnosis)
+    return await agent.consult(subject, asked) if asked else subject.diagnosis
 
 
 def _cases(analyzer: LogAnalyzer) -> list[tuple[Label, ConsultationInput]]:
@@ -101,9 +101,9 @@ def _cases(analyzer: LogAnalyzer) -> list[tuple[Label, ConsultationInput]]:
             with path.open("rb") as stream:
                 log = analyzer.read(stream)
             diagnosis = analyzer.diagnose_with_node_logs(log.evidence, Facts())
-            if need(diagnosis, LLMTrigger.ALWAYS_EXPLAIN) is not None:
+            if reasons_to_ask(diagnosis, LLMTrigger.ALWAYS_EXPLAIN):
                 cases.append((label, consultation_input(diagnosis, log, Facts())))
-    cases.sort(key=lambda case: need(case[1].diagnosis, LLMTrigger.UNDECIDED) is None)
+    cases.sort(key=lambda case: not reasons_to_ask(case[1].diagnosis, LLMTrigger.UNDECIDED))
     return cases[:CASES]
 
 

@@ -143,7 +143,7 @@ async def _compose(
         incidents=incidents,
         planner=planner,
         shadow=ShadowEvaluator(store, registry, incidents),
-        llm_stage=llm_factory.llm_stage(settings, model, policy, incidents, metrics),
+        llm_stage=llm_factory.llm_stage(settings, model, analyzer.knowledge, incidents, metrics),
         maintenance=Maintenance(store, plans, clock, _retention(settings)),
         clock=clock,
         attempts_due=wakes.attempts,

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from diagnoser.compress import AttemptLog
 from diagnoser.config.settings import Settings
+from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.model import Diagnosis, Facts
-from diagnoser.recovery.policy import Policy
 
 Consult = Callable[[Diagnosis, AttemptLog, Facts], Diagnosis]
 """A verdict -> the verdict with what the model adds; unchanged where the model is not asked."""
 
 
 @contextmanager
-def consulted(settings: Settings, policy: Policy) -> Iterator[Consult]:
+def consulted(settings: Settings, knowledge: RuleKnowledge) -> Iterator[Consult]:
     """One connection, one budget and one circuit breaker for all files. Whatever goes wrong, the rules' verdict stays.
 
     Raises RuleFaults, BadInput where the site's prompts or patterns are faulty.
@@ -35,14 +35,15 @@ def consulted(settings: Settings, policy: Policy) -> Iterator[Consult]:
     with asyncio.Runner() as runner:
         endpoint = llm_factory.endpoint(settings)
         model = llm_factory.guarded(settings, endpoint)
-        agent = llm_factory.failure_agent(settings, model, policy, Metrics(CollectorRegistry()))
+        agent = llm_factory.failure_agent(settings, model, knowledge.policy, Metrics(CollectorRegistry()))
 
         def consult(verdict: Diagnosis, log: AttemptLog, facts: Facts) -> Diagnosis:
             asked = agent.reasons_to_ask(verdict)
             if not asked:
                 return verdict
             try:
-                return runner.run(agent.consult(consultation_input(verdict, log, facts), asked))
+                question = consultation_input(verdict, log, facts, exits=knowledge.exits)
+                return runner.run(agent.consult(question, asked))
             except Exception as error:
                 note = f"the model could not be asked: {type(error).__name__}"
                 return replace(verdict, notes=(*verdict.notes, note))

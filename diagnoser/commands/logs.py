@@ -35,7 +35,7 @@ def diagnose(
     settings, failed = site(), False
     analyzer = load_analyzer(settings)
     nodes, baseline = logfile.node_logs(node_log), logfile.clean_runs(analyzer, clean_logs or ())
-    with consulted(settings, analyzer.knowledge.policy) as consult:
+    with consulted(settings, analyzer.knowledge) as consult:
         for path in files:
             try:
                 log, facts, diagnosis = logfile.diagnosed(analyzer, path, nodes, baseline)
@@ -59,7 +59,7 @@ def explain_(
     settings, nodes = site(), logfile.node_logs(node_log)
     analyzer = load_analyzer(settings)
     baseline = logfile.clean_runs(analyzer, clean_logs or ())
-    with consulted(settings, analyzer.knowledge.policy) as consult:
+    with consulted(settings, analyzer.knowledge) as consult:
         for path in files:
             log, facts, diagnosis = logfile.diagnosed(analyzer, path, nodes, baseline)
             diagnosis = consult(diagnosis, log, facts)

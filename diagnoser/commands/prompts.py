@@ -33,9 +33,8 @@ def prompts_render(
         if prompt.meta.name == "rule_writer":
             request = llm_factory.render_rule_prompt(settings, prompt, log_read.evidence, diagnosis)
         elif prompt.meta.name == "failure_agent":
-            request = llm_factory.render_failure_prompt(
-                settings, prompt, consultation_input(diagnosis, log_read, Facts())
-            )
+            question = consultation_input(diagnosis, log_read, Facts(), exits=analyzer.knowledge.exits)
+            request = llm_factory.render_failure_prompt(settings, prompt, question)
         else:
             raise BadInput(f"{name} cannot be filled from a log alone")
         system, user = request.system, request.user

@@ -17,6 +17,7 @@ from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.llm_stage import LLMStage
+from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger
 from diagnoser.failure_agent.consultation import ConsultationConfig, ConsultationInput, prepare
 from diagnoser.failure_agent.conversation import build_question
@@ -122,10 +123,12 @@ def failure_agent(settings: Settings, model: LanguageModel, policy: Policy, metr
 
 
 def llm_stage(
-    settings: Settings, model: LanguageModel | None, policy: Policy, incidents: Incidents, metrics: Metrics
+    settings: Settings, model: LanguageModel | None, knowledge: RuleKnowledge, incidents: Incidents, metrics: Metrics
 ) -> LLMStage | None:
     """None where no model is configured. Raises RuleFaults, BadInput."""
-    return LLMStage(failure_agent(settings, model, policy, metrics), incidents) if model else None
+    if model is None:
+        return None
+    return LLMStage(failure_agent(settings, model, knowledge.policy, metrics), incidents, knowledge.exits)
 
 
 def consultation_config(settings: Settings) -> ConsultationConfig:

@@ -71,8 +71,8 @@ def test_a_cut_checkpoint_asks_for_the_one_before_and_another_model_for_a_person
     """Going back helps only where the file is damaged."""
     cut = verdict(*TRACE, FLAX, "ValueError: Unpack failed: incomplete input")
     other = verdict(*TRACE, FLAX, "ValueError: The target dict keys and state dict keys do not match")
-    assert cut.recovery is not None and cut.recovery.action == "rollback_and_resubmit"
-    assert other.recovery is not None and other.recovery.action == "notify_user"
+    assert cut.recovery.action == "rollback_and_resubmit"
+    assert other.recovery.action == "notify_user"
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 Blocks are cleaned as a whole where C can do it, line by line only where a line carries ``\\r`` or is very long.
 """
 
-import json
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
+
+import orjson
 
 from diagnoser.compress.line_masking import bare
 from diagnoser.compress.pattern_masking import blur
@@ -48,7 +49,7 @@ def clean(data: bytes) -> Cleaned:
     """The lines of a block, one for each ``\\n``-separated line of ``data``, in order."""
     if data.endswith(b"\n"):
         data = data[:-1]
-    if b'"log":"' in data:
+    if b'"log":' in data:
         data = _RECORD.sub(_opened, data)
     if b"\x1b" in data:
         data = _ANSI.sub(b"", data)
@@ -69,16 +70,16 @@ def clean(data: bytes) -> Cleaned:
     return Cleaned(lines, cut_lines, cut_bytes, painted, b"\n".join(lines) if cut_lines or first_return >= 0 else data)
 
 
-_RECORD = re.compile(rb'(?m)^\{(?=[^\n]{0,200}"log":")[^\n]+\}\r?$')
+_RECORD = re.compile(rb'(?m)^\{(?=[^\n]{0,200}"log": ?")[^\n]+\}\r?$')
 _RECORD_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:?\d\d)")
 
 
 def _opened(record: re.Match[bytes]) -> bytes:
     """A record of docker's JSON log driver as the container runtime interface writes the same line."""
     try:
-        fields = json.loads(record[0])
+        fields = orjson.loads(record[0])
         said, stream, time = (str(fields.get(name, "")) for name in ("log", "stream", "time"))
-    except (ValueError, RecursionError):
+    except ValueError:
         return record[0]
     if stream not in ("stdout", "stderr") or not _RECORD_TIME.fullmatch(time):
         return record[0]

@@ -116,6 +116,7 @@ SIGNS: tuple[tuple[Stage, str], ...] = (
     (Stage.FINISH, r"(?i)exits? successfully|training runs? .{0,40}finished|\[exiting program"),
 )
 """Lines that tell at which stage a run is. The dialects tell their own stage, too."""
+_BAR = "%|"
 _FRACTION = re.compile(r"^(?:(?!test|val|eval|epoch).){0,160}?\b(\d{1,12}) ?/ ?\d{1,12}\b")
 _EPOCH = re.compile(r"\bepoch\W{1,4}(\d{1,9})\b(?![.,]\d)", re.IGNORECASE)
 _PATH = re.compile(r"((?:[\w.-]*/)[\w./=-]*[\w=-]|(?:checkpoint|global_step|iter|step)[-_]?\d+)", re.IGNORECASE)
@@ -136,6 +137,8 @@ class Point(NamedTuple):
 def read(dialect: int, body: str) -> Point:
     """The values of a line of this dialect; all None when it has none."""
     text = body.lower()
+    if DIALECTS[dialect].name == "fraction":  # of states of a bar that were painted over each other the last counts
+        text = text[max(0, text.rfind(_BAR)) :]
     steps, losses, grads, millis, seconds, rates = _KEYS
     step = _first(_WHOLE, text, steps)
     number = int(step.replace(",", "")[:15]) if step else None

@@ -27,7 +27,7 @@ _LAST_WORDS = 60
 """Lines before the end of a stream in which a statement about the run may stand."""
 _CLOSING = 12
 """Lines before the end of a stream in which words count that do not say what is over."""
-_TRAINED = 2
+_TRAINED = 1
 """Different steps that show that a log is one of training."""
 _MESSAGE = re.compile(r'"(?:event|msg|message|text|log)": ?"((?:[^"\\]|\\.){0,800})')
 """The text of a record in JSON."""

@@ -59,6 +59,10 @@ def test_the_scheduler_of_kubernetes_places_a_pod() -> None:
             rb'{"log":"half","stream":"stdout","time":"2026-01-02T03:04:05.1234567Z"}',
             b"2026-01-02T03:04:05.1234567Z stdout P half",
         ),
+        (
+            rb'{"log": "KeyError: 1\n", "stream": "stderr", "time": "2026-01-02T03:04:05.123456789Z"}',
+            b"2026-01-02T03:04:05.123456789Z stderr F KeyError: 1",
+        ),
         (rb'{"log":"x\n","stream":"stderr"}', rb'{"log":"x\n","stream":"stderr"}'),
         (rb'{"log":"cut', rb'{"log":"cut'),
         (rb'{"log":{"a":1},"loss":3}', rb'{"log":{"a":1},"loss":3}'),

@@ -1,5 +1,6 @@
 """HOT PATH 2: an attempt's evidence -> Diagnosis. Pure: no clock, no I/O; `now` is an argument."""
 
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -148,7 +149,15 @@ class _Recovery:
             return False
         if candidate.type in _DEATHS:
             return self._timeline.went_on(line, _BUFFERED)
+        if candidate.logged and self._killed_later(candidate):
+            return True
         return self._timeline.went_on(line, 0) if candidate.logged else self._timeline.went_on(line)
+
+    def _killed_later(self, candidate: Candidate) -> bool:
+        """Whether its process is reported killed from outside: no error that a program catches does that to it."""
+        rank = self._lines[candidate.line].rank
+        later = (r for r in self._deaths.values() if r.line > candidate.line and r.signal == signal.SIGKILL)
+        return any(rank < 0 or rank in report.ranks for report in later)
 
     def _died_of(self, candidate: Candidate) -> bool:
         """Whether the process that raised is reported dead soon after, and trained no more."""

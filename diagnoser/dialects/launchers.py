@@ -8,6 +8,7 @@ _NO_HOST = (
 )
 """A counter or the name of a class, which a colon follows as well."""
 NUMBERED_HOST = rf"{_NO_HOST}[A-Za-z][\w.-]{{0,60}}\d[\w.-]{{0,40}}"
+ADDRESS = r"\d{1,3}(?:\.\d{1,3}){3}"
 _BLURRED_HOST = rf"{_NO_HOST}[A-Za-z][\w. ]{{0,60}}0[\w. ]{{0,40}}"
 
 DIALECTS = (
@@ -89,9 +90,12 @@ DIALECTS = (
     ),
     Dialect(
         "parallel shell",
-        rf"(?P<host>{NUMBERED_HOST}): ",
-        (Example('gpu-037:   File "a.py", line 3', '  File "a.py", line 3', {"host": "gpu-037"}),),
-        blurred=f"{_BLURRED_HOST}: ",
+        rf"(?P<host>{NUMBERED_HOST}|{ADDRESS}): ",
+        (
+            Example('gpu-037:   File "a.py", line 3', '  File "a.py", line 3', {"host": "gpu-037"}),
+            Example('10.1.2.3:   File "a.py", line 3', '  File "a.py", line 3', {"host": "10.1.2.3"}),
+        ),
+        blurred=rf"(?:{_BLURRED_HOST}|0\.0\.0\.0): ",
         peeled=Peeled.CARRIED,
     ),
 )

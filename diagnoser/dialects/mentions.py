@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from diagnoser.dialects.launchers import NUMBERED_HOST
+from diagnoser.dialects.launchers import ADDRESS, NUMBERED_HOST
 
 _NAME = r"[A-Za-z][\w.-]*"
 
@@ -72,6 +72,11 @@ MENTIONS = (
         r"\bnode \(ID: [0-9a-f]+, IP: ([\w.:-]+)\)",
         ("killed due to memory pressure (OOM) at node (ID: 64642ccb6a, IP: 10.3.0.7)", "10.3.0.7"),
     ),
+    _host(
+        r"\b[Nn]ode (?:\()?IP: ([\w.:-]{1,80}), (?:node )?ID:",
+        ("Memory on the node (IP: 10.3.0.9, ID: 7c9e) where the task ran was 63 GB", "10.3.0.9"),
+        ("Task failed because the node is dead. Node IP: 10.3.0.8, node ID: 7c9e.", "10.3.0.8"),
+    ),
     _host(rf"__nodeinfo__'?: \W*({_NAME})", ("{'__nodeinfo__': 'n7'}", "n7")),
     _host(
         rf"^\s*(?:Local host|[Hh]ostname) *: +({_NAME})\s*$",
@@ -82,7 +87,7 @@ MENTIONS = (
 _BY_KIND = {tells: tuple(mention.pattern for mention in MENTIONS if mention.tells is tells) for tells in Tells}
 NCCL_HOST = _BY_KIND[Tells.NODE][0]
 STEP_DAEMON = re.compile(rf"\bslurmstepd-(?P<node>{_NAME}?): ")
-PARALLEL_SHELL = re.compile(rf"({NUMBERED_HOST}): ")
+PARALLEL_SHELL = re.compile(rf"({NUMBERED_HOST}|{ADDRESS}): ")
 _ASSIGNED = re.compile(rf"\bSuccessfully assigned (?:[\w.-]{{1,100}}/)?([\w.-]{{1,100}}) to ({_NAME})")
 
 

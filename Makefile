@@ -42,11 +42,12 @@ test-slurm: $(STAMP) system  ## the executor on a real Slurm of five nodes, star
 test-kubernetes: $(STAMP)  ## the executor and watcher on a real control plane (built once, 8 minutes, in KUBERNETES_FOLDER)
 	tests/integration/kubernetes/run.sh $(BIN)/pytest
 
-test-llm: $(STAMP)  ## the model stage against a real vLLM on CPU (3.5 GB once, in LLM_FOLDER); LLAMA=1: llama.cpp too
+test-llm: $(STAMP)  ## the model stage against a real vLLM on CPU and a small model (3.6 GB once, in LLM_FOLDER); LLAMA=1: llama.cpp too
 	PYTHON=$(PYTHON) tests/llm/vllm_cpu.sh $(LLM_FOLDER)
 	HF_HUB_OFFLINE=1 $(LLM_FOLDER)/vllm/bin/python tests/llm/tiny_model.py $(LLM_FOLDER)/tiny
 	$(if $(LLAMA),PYTHON=$(PYTHON) tests/llm/llama_cpp.sh $(LLM_FOLDER))
 	$(if $(LLAMA),$(LLM_FOLDER)/llama/bin/python tests/llm/tiny_gguf.py $(LLM_FOLDER)/tiny.gguf)
+	PYTHON=$(PYTHON) tests/llm/smollm.sh $(LLM_FOLDER)
 	LLM_FOLDER=$(LLM_FOLDER) $(BIN)/pytest -m llm tests/llm
 
 lint: $(STAMP)  ## ruff and import-linter

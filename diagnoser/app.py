@@ -8,6 +8,8 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import version
 from random import Random
 from typing import BinaryIO
 
@@ -33,10 +35,12 @@ from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.ingest.service import IngestService
 from diagnoser.integrations.ft_launcher import LogAttribution
+from diagnoser.learning.case_replay import CaseReplayConfig, CaseReplayer
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.shadow_evaluation import ShadowEvaluator
 from diagnoser.model import Diagnosis, Facts, MessageKind, Mode
+from diagnoser.model.errors import DiagnoserError
 from diagnoser.observability import logging
 from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics
@@ -54,6 +58,10 @@ from diagnoser.worker.outbox import Outbox, OutboxConfig
 from diagnoser.worker.worker import Worker, WorkerConfig
 
 STOP_SECONDS = 10
+NO_TOKENS = (
+    "plans may act, and there are no tokens: everybody who can connect is believed to be an agent and an operator, "
+    "also any user of this machine; create tokens (diagnoser token create, or DIAGNOSER_TOKENS)"
+)
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -123,7 +131,9 @@ async def _compose(
     planner = _planner(settings, analyzer, senders)
     commands = PlanCommands(policy, planner, settings.plan_lease_seconds, site_node_queries(settings))
     plans = PlanService(store, commands, metrics, wakes.outbox)
-    lifecycle = llm_factory.rule_lifecycle(settings, ReplayHistory(store, logs), registry, model, metrics)
+    history = ReplayHistory(store, logs)
+    lifecycle = llm_factory.rule_lifecycle(settings, history, registry, model, metrics)
+    replayer = CaseReplayer(history, registry, clock, CaseReplayConfig(version("diagnoser")))
 
     worker = Worker(
         store=store,
@@ -133,7 +143,7 @@ async def _compose(
         incidents=incidents,
         planner=planner,
         shadow=ShadowEvaluator(store, registry, incidents),
-        llm_stage=llm_factory.llm_stage(settings, model, policy, incidents, metrics),
+        llm_stage=llm_factory.llm_stage(settings, model, analyzer.knowledge, incidents, metrics),
         maintenance=Maintenance(store, plans, clock, _retention(settings)),
         clock=clock,
         attempts_due=wakes.attempts,
@@ -143,6 +153,9 @@ async def _compose(
     )
     jitter = Random()  # noqa: S311 - not a secret
     outbox = Outbox(store, senders, clock, wakes.outbox, jitter, metrics, _outbox_config(settings))
+    authenticator = _authenticator(settings, store, clock)
+    acts = settings.recovery_mode == "act" or (settings.recovery_mode == "policy" and policy.acts)
+    access = {"access": partial(_check_access, authenticator)} if acts else {}
     dependencies = AppDependencies(
         store=store,
         ingest=ingest,
@@ -152,16 +165,18 @@ async def _compose(
         metrics=metrics,
         clock=clock,
         make_id=make_id,
-        authenticator=_authenticator(settings, store, clock),
+        authenticator=authenticator,
         job_access=JobAccess(store, clock),
         attempts_due=wakes.attempts,
         stopping=stopping,
         config=_web_config(settings),
-        health=HealthChecks(optional={**wakes.health, **llm_factory.health_check(endpoint, stack)}),
+        health=HealthChecks(optional={**wakes.health, **llm_factory.health_check(endpoint, stack), **access}),
         attribution=_attribution(settings, registry, stack),
     )
     _log_startup(settings, analyzer, senders)
-    loops = [ingest.run(), worker.run(), outbox.run(), lifecycle.run(), *wakes.loops]
+    if acts and await authenticator.is_open():
+        structlog.get_logger().warning("no_tokens", why=NO_TOKENS)
+    loops = [ingest.run(), worker.run(), outbox.run(), lifecycle.run(), replayer.run(), *wakes.loops]
     return dependencies, loops + ([generalizer.run()] if generalizer else [])
 
 
@@ -275,6 +290,13 @@ def _web_config(settings: Settings) -> WebConfig:
 def _authenticator(settings: Settings, store: TokenStore, clock: Clock) -> Authenticator:
     required = not authentication.is_loopback(settings.host)
     return Authenticator(store, authentication.tokens(settings), clock, required=required)
+
+
+async def _check_access(authenticator: Authenticator) -> str:
+    """Raises DiagnoserError while everybody may move a machine."""
+    if await authenticator.is_open():
+        raise DiagnoserError(NO_TOKENS)
+    return "tokens are needed"
 
 
 def _attribution(settings: Settings, registry: RuleRegistry, stack: AsyncExitStack) -> LogAttribution | None:

@@ -27,7 +27,7 @@ from diagnoser.model import Facts
 from diagnoser.model.taxonomy import GPU_TIME_SHARE
 from tests.corpus import CORPUS
 
-FOLDERS = ("dev", "dev-full", "injected-dev")
+FOLDERS = ("dev", "dev-full", "injected-dev", "real-dev")
 SPLICED = ("dev", "injected-dev")
 KEPT: tuple[str, ...] = ("category", "type", "root_line", "action", "rank", "node")
 """Figures that must stay when a case is put behind a healthy log, each but for this share of its cases, or for one."""
@@ -78,6 +78,7 @@ BARS: Mapping[str, tuple[Bar, ...]] = {
         Bar("rank", 0.95),
         Bar("node", 0.95),
     ),
+    "real-dev": (*_DEV, Bar("node", 0.85), Bar("false_stop", most=4)),
 }
 """What must hold. dev-full and injected-dev are too small for a calibration error of their own."""
 

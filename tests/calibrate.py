@@ -1,14 +1,14 @@
 """`python -m tests.calibrate DATE`: writes `rules/calibration.yaml` anew from the labelled logs.
 
 Rules are written with the labelled logs in sight, so their share of right verdicts there is better than elsewhere. A
-second, pessimistic sample corrects for that: each case whose deciding rule decides no other case is diagnosed once more
-without that rule. A kind's confidence is the smoothed share over both samples, the second one counted twice: on 170
-cases from public threads that no rule had seen, nine in ten types were right at first contact.
+second, pessimistic sample corrects for that: each case whose deciding rule decides cases of one source only (a folder
+and a framework) is diagnosed once more without that rule, as a case of a new source would be that nobody wrote a rule
+for. A kind's confidence is the smoothed share over both samples, the second one counted twice.
 """
 
 import re
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -26,6 +26,8 @@ from diagnoser.rules.calibration import Calibration
 from diagnoser.rules.engine import Engine, Hit
 from tests import accuracy_bars
 from tests.corpus import CORPUS
+from tests.real_runs import measure
+from tests.real_runs.cases import read_labels
 
 TABLE = Path(__file__).resolve().parents[1] / "rules" / "calibration.yaml"
 FLOOR, FEW, HEURISTIC, NOTHING, SANDBOX, LEARNED = 0.3, 8, 0.7, 0.1, 0.5, 0.9
@@ -62,6 +64,7 @@ class _Sample:
     kind: str
     by: str
     right: bool
+    source: tuple[str, str]
 
 
 def main(date: str) -> None:
@@ -70,29 +73,32 @@ def main(date: str) -> None:
     recording = _Recording(made=date, cases=0, floor=0.0, default=1.0, sandbox=1.0, learned=1.0, kinds={})
     knowledge = replace(analyzer.knowledge, engine=engine, calibration=recording)
     logs = [
-        (label, analyzer.read(BytesIO((CORPUS / folder / f"{label.id}.log").read_bytes())).evidence)
-        for folder in accuracy_bars.FOLDERS
-        for label in accuracy_bars.labels(folder)
+        (folder.name, label, analyzer.read(BytesIO((folder / f"{label.id}.log").read_bytes())).evidence)
+        for folder in (*(CORPUS / name for name in accuracy_bars.FOLDERS), measure.SAMPLES)
+        for label in map(scoring.label_of, read_labels(folder))
     ]
-    first = [_sample(knowledge, label, evidence) for label, evidence in logs]
+    first = [_sample(knowledge, *log) for log in logs]
     again = list(_again(knowledge, engine, logs, first))
     samples = [*first, *again, *again]
     TABLE.write_text(HEAD + yaml.safe_dump(_table(date, len(first), samples), sort_keys=False), "utf-8")
 
 
 def _again(
-    knowledge: RuleKnowledge, engine: _Without, logs: list[tuple[Label, Evidence]], first: list[_Sample]
+    knowledge: RuleKnowledge, engine: _Without, logs: list[tuple[str, Label, Evidence]], first: list[_Sample]
 ) -> Iterator[_Sample]:
-    decided = Counter(sample.by for sample in first)
-    for (label, evidence), sample in zip(logs, first, strict=True):
-        alone = sample.by.startswith("rule:") and decided[sample.by] == 1
+    sources: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for sample in first:
+        sources[sample.by].add(sample.source)
+    for log, sample in zip(logs, first, strict=True):
+        alone = sample.by.startswith("rule:") and len(sources[sample.by]) == 1
         engine.forgotten = sample.by if alone else ""
-        yield _sample(knowledge, label, evidence)
+        yield _sample(knowledge, *log)
 
 
-def _sample(knowledge: RuleKnowledge, label: Label, evidence: Evidence) -> _Sample:
+def _sample(knowledge: RuleKnowledge, folder: str, label: Label, evidence: Evidence) -> _Sample:
     diagnosis = pipeline.diagnose(evidence, Facts(), knowledge)
-    return _Sample(label, _Recording.asked[-1], diagnosis.decided_by, scoring.score_case(label, diagnosis).type)
+    right, source = scoring.score_case(label, diagnosis).type, (folder, label.origin.get("framework", ""))
+    return _Sample(label, _Recording.asked[-1], diagnosis.decided_by, right, source)
 
 
 def _table(date: str, cases: int, samples: list[_Sample]) -> dict[str, object]:

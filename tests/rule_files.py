@@ -1,18 +1,26 @@
 """Small rule sets and logs for tests of the rules ring."""
 
+import io
 from collections.abc import Sequence
 
 import yaml
 
 from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
-from diagnoser.model import Evidence, Line, Stream, Traceback
+from diagnoser.model import Diagnosis, Evidence, Facts, Line, Stream, Traceback
 from diagnoser.model.taxonomy import FailureType, category_of
 from diagnoser.rules import candidates, schema
 from diagnoser.rules.candidates import Break, Candidate
 from diagnoser.rules.engine import Engine, Hit
 
-HEURISTICS = load_analyzer(Settings()).knowledge.heuristics
+ANALYZER = load_analyzer(Settings())
+HEURISTICS, EXITS = ANALYZER.knowledge.heuristics, ANALYZER.knowledge.exits
+
+
+def verdict(*lines: str) -> Diagnosis:
+    """What the shipped rules say of a log."""
+    log = ANALYZER.read(io.BytesIO("\n".join(lines).encode()), lambda _: None)
+    return ANALYZER.analyze(log, Facts())
 
 
 def rule(id: str, type: str = "ecc_error", **fields: object) -> tuple[str, str]:
@@ -43,10 +51,10 @@ def collect(evidence: Evidence, hits: Sequence[Hit] = (), loss: Break | None = N
 
 
 def log(*bodies: str, ranks: dict[int, int] | None = None, tracebacks: tuple[Traceback, ...] = ()) -> Evidence:
-    """Lines of one stream, all kept. ranks: index -> rank."""
+    """Lines of one stream, all kept, with the exit reports among them. ranks: index -> rank."""
     ranks = ranks or {}
     lines = tuple(Line(Stream(), index + 1, body, body, ranks.get(index, -1)) for index, body in enumerate(bodies))
-    return Evidence(lines, tracebacks, ranks=frozenset(ranks.values()))
+    return Evidence(lines, tracebacks, ranks=frozenset(ranks.values()), exits=EXITS.read(lines))
 
 
 def trace(

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.accuracy.scoring import AccuracyReport, Label, ScoredVerdict, report, score_case
-from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger, Need, need
+from diagnoser.failure_agent.agent import FailureAgent
 from diagnoser.failure_agent.consultation import AblationSwitches, ConsultationInput
-from diagnoser.model import AttemptKey, Diagnosis, FeedbackVerdict, Incident
+from diagnoser.model import AskReason, AttemptKey, Diagnosis, FeedbackVerdict, Incident
 from diagnoser.model.taxonomy import GPU_TIME_SHARE, FailureType
 from diagnoser.recovery.policy import Policy
 from diagnoser.retrieval import incidents, signature
@@ -43,7 +43,7 @@ class AblationCase:
     @property
     def is_undecided(self) -> bool:
         """Something failed, and no rule says what."""
-        return need(self.diagnosis, LLMTrigger.UNDECIDED) is Need.CAUSE
+        return AskReason.UNKNOWN in self.diagnosis.doubts
 
 
 class IncidentMemory:
@@ -168,12 +168,12 @@ async def _verdict(
 ) -> _StageVerdict:
     started = clock()
     recalled = memory.recalled(case) if memory else case.diagnosis
-    need = agent.need(recalled) if agent else None
-    if agent is None or need is None:
+    asked = agent.reasons_to_ask(recalled) if agent else ()
+    if agent is None or not asked:
         return _StageVerdict(case, recalled if agent else case.diagnosis, recalled, clock() - started)
     incidents = memory.similar(case) if memory else ()
     before_consultation(case)
-    diagnosis = await agent.consult(replace(case.subject, diagnosis=recalled, incidents=incidents), need)
+    diagnosis = await agent.consult(replace(case.subject, diagnosis=recalled, incidents=incidents), asked)
     return _StageVerdict(case, recalled, diagnosis, clock() - started)
 
 

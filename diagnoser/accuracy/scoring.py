@@ -5,6 +5,7 @@ confusion, top-3) is added beside them.
 """
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,13 @@ _BESIDES: dict[str, frozenset[str]] = {
     "model_loading_error": frozenset({"notify_user", "rollback_and_resubmit"}),
 }
 """Further actions that count as right for a type."""
+_NODE_GIVEN_AWAY = frozenset({"cordon_and_resubmit", "check_and_resubmit"})
+"""Right actions for which a cordon is no harm to a healthy node."""
+_FOLD_FIELDS = ("framework", "launcher", "scenario", "source")
+"""Fields of a label that say where a case comes from."""
+_FOLD_LEAST = 5
+"""Fewest cases of a fold that is reported by itself."""
+OTHERS = "others"
 _BINS = 10
 _ROUNDS = 1000
 _SMALL_WEIGHT = 0.05
@@ -27,7 +35,10 @@ _SMALL_WEIGHT = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """One labelled case. Empty root_lines: no line shows the cause. type_visible False: abstaining is right."""
+    """One labelled case. Empty root_lines: no line shows the cause. type_visible False: abstaining is right.
+
+    origin: where the case comes from, such as ``{"framework": "Ray"}``.
+    """
 
     id: str
     category: str
@@ -39,6 +50,7 @@ class Label:
     rank: int | None = None
     silent: bool = False
     type_visible: bool = True
+    origin: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 def label_of(data: Mapping[str, object]) -> Label:
@@ -55,12 +67,13 @@ def label_of(data: Mapping[str, object]) -> Label:
         rank=rank if isinstance(rank, int) else None,
         silent=bool(data.get("silent")),
         type_visible=data.get("type_visible") is not False,
+        origin={name: str(data[name]) for name in _FOLD_FIELDS if data.get(name)},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredVerdict:
-    """How one case came out; None where the measure does not apply."""
+    """How one case came out; None where the measure does not apply. asked: why a model would be asked about it."""
 
     label: Label
     said_category: str
@@ -78,11 +91,13 @@ class ScoredVerdict:
     wrong_node_cordon: bool
     false_alarm: bool
     false_stop: bool
+    asked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class AccuracyReport:
-    """shares: name -> share in 0..1 or None. counts: name -> number. intervals: name -> 95 % bootstrap interval.
+    """shares: name -> share in 0..1 or None. counts: name -> number, among them the cases that a model is asked about,
+    in all and by reason (one case may have several). intervals: name -> 95 % bootstrap interval.
 
     node: of all cases with a known node. node_attributable: of those where some line of the log shows the cause.
 
@@ -123,10 +138,11 @@ def score_case(label: Label, diagnosis: Diagnosis, shift: int = 0) -> ScoredVerd
         root_top3=_right_line(label, _top(diagnosis), shift) if label.root_lines else None,
         rank=(cause.rank if cause else None) == label.rank if label.rank is not None and not label.silent else None,
         node=nodes[:1] == [label.node] or node_of_cause == label.node if label.node else None,
-        false_cordon=cordon and label.category != "infrastructure",
+        false_cordon=cordon and label.recovery not in _NODE_GIVEN_AWAY,
         wrong_node_cordon=cordon and bool(label.node) and bool(nodes) and nodes[0] != label.node,
         false_alarm=label.category == "none" and diagnosis.category != "none",
         false_stop=action == "notify_user" and label.recovery not in ("notify_user", "none"),
+        asked=tuple(map(str, diagnosis.doubts)),
     )
 
 
@@ -151,6 +167,9 @@ def report(verdicts: Sequence[ScoredVerdict], weights: Mapping[str, float], seed
     counts = {"cases": len(verdicts), "rank_cases": len(values["rank"]), "node_cases": len(values["node"])}
     for name in ("false_cordon", "wrong_node_cordon", "false_alarm", "false_stop"):
         counts[name] = sum(bool(getattr(case, name)) for case in verdicts)
+    counts["asked"] = sum(bool(case.asked) for case in verdicts)
+    for reason, cases in sorted(Counter(reason for case in verdicts for reason in case.asked).items()):
+        counts[f"asked_{reason}"] = cases
     by_type: dict[str, tuple[int, int]] = {}
     for case in verdicts:
         right, cases = by_type.get(case.label.type, (0, 0))
@@ -163,6 +182,25 @@ def report(verdicts: Sequence[ScoredVerdict], weights: Mapping[str, float], seed
         by_type=dict(sorted(by_type.items())),
         misses=tuple(case for case in verdicts if not (case.category and case.type and case.root is not False)),
     )
+
+
+def folds(verdicts: Sequence[ScoredVerdict], origin: str) -> dict[str, list[ScoredVerdict]]:
+    """Cases by where they come from, largest fold first; small folds together as ``others``.
+
+    origin: ``framework``, ``launcher``, ``scenario`` or ``source``. What is tuned without a fold is held out from it.
+    """
+    by_origin: dict[str, list[ScoredVerdict]] = defaultdict(list)
+    for case in verdicts:
+        by_origin[_fold(case.label.origin.get(origin, ""))].append(case)
+    large = {name: cases for name, cases in by_origin.items() if len(cases) >= _FOLD_LEAST and name}
+    rest = [case for name, cases in by_origin.items() if name not in large for case in cases]
+    ordered = sorted(large.items(), key=lambda fold: (-len(fold[1]), fold[0]))
+    return dict(ordered) | ({OTHERS: rest} if rest else {})
+
+
+def _fold(name: str) -> str:
+    """``PyTorch DDP (torchrun)`` and ``pytorch ddp`` are one source."""
+    return re.split(r" ?[(,;/]", name, maxsplit=1)[0].strip().casefold()
 
 
 def calibration_error(pairs: Sequence[tuple[float, bool]]) -> float:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx2
@@ -15,11 +16,17 @@ from diagnoser.model.errors import ModelFailed, ModelFailure
 from diagnoser.ports import ModelAnswer, ModelRequest
 
 _REFUSING = frozenset({400, 422, 500, 501})
-# Fragments of error messages about the answer's format, and about a prompt that is too long.
+_BAD_REQUEST = frozenset({400, 422})
+"""Statuses that a server gives to a question in a form that it does not know, whatever it says about it."""
+# Fragments of error messages about each part of a question, and about a prompt that is too long.
 _FORMAT_WORDS = ("response_format", "json_schema", "json_object", "grammar", "guided", "structured output")
+_TEMPERATURE_WORDS = ("temperature",)
+_LIMIT_WORDS = ("max_tokens", "max_completion_tokens")
+_ROLE_WORDS = ("system role", "role system", "'system'", "role 'developer'", "system message", "alternate")
 _LENGTH_WORDS = ("context length", "context_length", "context size", "context window", "maximum context", "n_ctx")
 _LEAN = frozenset({"maxLength", "minLength", "minimum", "maximum", "maxItems", "minItems", "pattern", "title"})
 _DETAIL_CHARS = 4000
+_TOO_LARGE = 413
 _LIST_SECONDS = 10.0
 _CONTEXT_SECONDS = 2.0
 """Seconds to wait for the list of models before a question; the question does not depend on it."""
@@ -50,34 +57,83 @@ def _free(schema: Mapping[str, object]) -> None:
 
 
 FORMATS: tuple[Format, ...] = (_schema, _lean, _object_with_schema, _object, _free)
-"""Ways to ask for JSON, the strictest first. Once a server refuses one, the next is used."""
+"""Ways to ask for JSON, the strictest first."""
+
+
+LIMITS: tuple[str, ...] = ("max_tokens", "max_completion_tokens", "")
+"""Names of the limit on an answer's length: reasoning models know the second only. "": none is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionForm:
+    """How a server is asked. format, limit: indices into ``FORMATS`` and ``LIMITS``.
+
+    temperature: whether it is sent. system: whether the instructions have a message of their own. room: factor on the
+    length of an answer, for models whose hidden reasoning counts as a part of it.
+    """
+
+    format: int = 0
+    limit: int = 0
+    temperature: bool = True
+    system: bool = True
+    room: int = 1
+
+    def weaker(self, complaint: str) -> "QuestionForm | None":
+        """The next form, by what the server complains about; without a clue the next weaker one, None after the last.
+
+        complaint: the error message in lower case.
+        """
+        steps = (
+            (_TEMPERATURE_WORDS, replace(self, temperature=False) if self.temperature else None),
+            (_LIMIT_WORDS, replace(self, limit=self.limit + 1) if self.limit + 1 < len(LIMITS) else None),
+            (_FORMAT_WORDS, replace(self, format=self.format + 1) if self.format + 1 < len(FORMATS) else None),
+            (_ROLE_WORDS, replace(self, system=False) if self.system else None),
+        )
+        named = [form for words, form in steps if form and any(word in complaint for word in words)]
+        by_cost = (steps[2][1], steps[0][1], steps[1][1], steps[3][1])
+        return next((form for form in (*named, *by_cost) if form), None)
+
+
+_ROOMIER = 4
+"""Factor on the length of an answer for a model that spends all of it on reasoning."""
 
 
 class OpenAIModel:
-    """A language model behind ``/v1/chat/completions``. ``timeout`` in seconds, for one question."""
+    """A language model behind ``/v1/chat/completions``. ``timeout`` in seconds, for one request.
+
+    A server that refuses a question for its form is asked again in a weaker one, which is remembered once it answers.
+    """
 
     def __init__(self, base_url: str, name: str, api_key: str, timeout: float) -> None:
         self.name = name
+        self.form = QuestionForm()
         self._client = openai_transport.client(base_url, api_key, timeout)
-        self._format = 0
         self._settled = False
         self._settling = asyncio.Lock()
         self._context: int | None = None
 
     async def ask(self, request: ModelRequest) -> ModelAnswer:
-        """Raises ModelFailed; ``answer_format_refused`` when the same question can be asked again in another way."""
+        """Raises ModelFailed; ``answer_format_refused`` when the server refuses every form of the question."""
         async with AsyncExitStack() as stack:
-            if not self._settled:  # one request at a time finds the format this server accepts
+            if not self._settled:  # one request at a time finds the form that this server accepts
                 await stack.enter_async_context(self._settling)
-            index = self._format
-            try:
-                reply = await self._create(request, FORMATS[index])
-            except openai.OpenAIError as error:
-                raise self._failure(error, index) from None
-            except ValueError:  # the client does not wrap JSON errors
-                raise ModelFailed(ModelFailure.MALFORMED, "the server's reply is not JSON") from None
-            self._settled = True
-        return self._answer(reply)
+            form = self.form
+            while True:
+                try:
+                    reply = await self._create(request, form)
+                except openai.OpenAIError as error:
+                    weaker = form.weaker(_complaint(error)) if _is_refusal(error) else None
+                    if weaker is None:
+                        raise self._failure(error) from None
+                    form = weaker
+                except ValueError:  # the client does not wrap JSON errors
+                    raise ModelFailed(ModelFailure.MALFORMED, "the server's reply is not JSON") from None
+                else:
+                    if form.room == 1 and _spent_on_reasoning(reply):
+                        form = replace(form, room=_ROOMIER)
+                        continue
+                    self.form, self._settled = form, True
+                    return self._answer(reply)
 
     async def context(self) -> int | None:
         """The context length from ``/v1/models``; asked again until the server answers."""
@@ -96,7 +152,7 @@ class OpenAIModel:
         except openai.NotFoundError:
             return "the server answers, and lists no models"
         except openai.OpenAIError as error:
-            raise self._failure(error, len(FORMATS)) from None
+            raise failure(error) from None
         except ValueError:
             raise ModelFailed(ModelFailure.UNAVAILABLE, "the server's reply is not JSON") from None
         if models and self.name not in {model.get("id") for model in models}:
@@ -113,31 +169,31 @@ class OpenAIModel:
     async def close(self) -> None:
         await self._client.close()
 
-    async def _create(self, request: ModelRequest, form: Format) -> ChatCompletion:
+    async def _create(self, request: ModelRequest, form: QuestionForm) -> ChatCompletion:
         messages: list[ChatCompletionMessageParam] = [
             {"role": "system", "content": request.system},
             {"role": "user", "content": request.user},
         ]
+        if not form.system:
+            messages = [{"role": "user", "content": f"{request.system}\n\n{request.user}"}]
         if request.repair:
             answer, complaint = request.repair
             messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": complaint}]
-        response_format = form(request.schema)
-        extra: dict[str, Any] = {"response_format": response_format} if response_format else {}
+        extra: dict[str, Any] = {"temperature": request.temperature} if form.temperature else {}
+        if limit := LIMITS[form.limit]:
+            extra[limit] = request.max_tokens * form.room
+        if response_format := FORMATS[form.format](request.schema):
+            extra["response_format"] = response_format
         completion: ChatCompletion = await self._client.chat.completions.create(
-            model=self.name,
-            messages=messages,
-            max_tokens=request.max_tokens,
-            temperature=request.temperature,
-            **extra,
+            model=self.name, messages=messages, **extra
         )
         return completion
 
-    def _failure(self, error: openai.OpenAIError, index: int) -> ModelFailed:
-        status, detail = getattr(error, "status_code", None), str(error)[:_DETAIL_CHARS].lower()
-        if status in _REFUSING and any(word in detail for word in _LENGTH_WORDS):
+    def _failure(self, error: openai.OpenAIError) -> ModelFailed:
+        status = getattr(error, "status_code", None)
+        if status == _TOO_LARGE or (status in _REFUSING and _is_about_length(error)):
             return ModelFailed(ModelFailure.CONTEXT_TOO_SMALL, describe_error(error))
-        if status in _REFUSING and index + 1 < len(FORMATS) and any(word in detail for word in _FORMAT_WORDS):
-            self._format = max(self._format, index + 1)
+        if status in _BAD_REQUEST:
             return ModelFailed(ModelFailure.FORMAT_REFUSED, describe_error(error))
         return failure(error)
 
@@ -145,14 +201,47 @@ class OpenAIModel:
         """The client does not validate: a gateway may leave out any part, or send something else."""
         choices, usage, model = (getattr(reply, name, None) for name in ("choices", "usage", "model"))
         choice = choices[0] if isinstance(choices, list) and choices else None
-        text = getattr(getattr(choice, "message", None), "content", None)
+        text = _content(choice)
         tokens_in, tokens_out = (getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens"))
         return ModelAnswer(
-            text if isinstance(text, str) else "",
+            text,
             model if isinstance(model, str) and model else self.name,
             tokens_in if isinstance(tokens_in, int) else 0,
             tokens_out if isinstance(tokens_out, int) else 0,
         )
+
+
+def _complaint(error: openai.OpenAIError) -> str:
+    return str(error)[:_DETAIL_CHARS].lower()
+
+
+def _is_about_length(error: openai.OpenAIError) -> bool:
+    return any(word in _complaint(error) for word in _LENGTH_WORDS)
+
+
+def _is_refusal(error: openai.OpenAIError) -> bool:
+    """Whether the server refuses the form of the question, and not its length: one that answers 500 says so."""
+    status = getattr(error, "status_code", None)
+    if status not in _REFUSING or _is_about_length(error):
+        return False
+    words = (*_FORMAT_WORDS, *_TEMPERATURE_WORDS, *_LIMIT_WORDS, *_ROLE_WORDS)
+    return status in _BAD_REQUEST or any(word in _complaint(error) for word in words)
+
+
+def _content(choice: object) -> str:
+    """The text of an answer; some gateways send it in parts."""
+    content = getattr(getattr(choice, "message", None), "content", None)
+    if isinstance(content, list):
+        texts = (part.get("text") if isinstance(part, dict) else getattr(part, "text", None) for part in content)
+        content = "".join(text for text in texts if isinstance(text, str))
+    return content if isinstance(content, str) else ""
+
+
+def _spent_on_reasoning(reply: object) -> bool:
+    """Whether the answer's whole length went into reasoning that is not shown."""
+    choices = getattr(reply, "choices", None)
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    return getattr(choice, "finish_reason", None) == "length" and not _content(choice).strip()
 
 
 def _length(model: Mapping[str, Any]) -> int:

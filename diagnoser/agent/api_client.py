@@ -86,12 +86,21 @@ class ApiClient:
         await self._call("POST", f"/plans/{plan}/report", json=report)
 
     async def check(
-        self, plan: str, token: str, nodes: Sequence[str] = (), *, queries: bool = False, site_check: bool = False
+        self,
+        plan: str,
+        token: str,
+        nodes: Sequence[str] = (),
+        *,
+        queries: bool = False,
+        site_check: bool = False,
+        pairs: bool = True,
     ) -> dict[str, Any]:
         """What to do next. nodes: to be checked, empty for all of the job's. queries: this agent can ask nodes;
-        site_check: it has a script of the site for it. A service that knows no queries is not told."""
-        fields = {"nodes": list(nodes), "queries": queries, "site_check": queries and site_check}
+        site_check: it has a script of the site for it. pairs: it has a program to test pairs. A service that knows no
+        queries is not told."""
+        fields: dict[str, Any] = {"nodes": list(nodes), "queries": queries, "site_check": queries and site_check}
         body = {"token": token} | {name: value for name, value in fields.items() if value}
+        body |= {} if pairs else {"pairs": False}
         return await self._json("POST", f"/plans/{plan}/check/next", json=body)
 
     async def checked(
@@ -101,9 +110,13 @@ class ApiClient:
         round: int,
         results: Sequence[Mapping[str, Any]] = (),
         answers: Sequence[Mapping[str, Any]] = (),
+        *,
+        vouched: bool = False,
     ) -> dict[str, Any]:
-        """Hands in results of pairs, or answers of nodes; the answer is what ``check`` answers then."""
+        """Hands in results of pairs, or answers of nodes; the answer is what ``check`` answers then. vouched: whether
+        the results are those of the operator's program."""
         body: dict[str, Any] = {"token": token, "round": round, "results": list(results)}
+        body |= {"vouched": vouched} if results else {}
         body |= {"answers": list(answers)} if answers else {}
         return await self._json("POST", f"/plans/{plan}/check/results", json=body)
 

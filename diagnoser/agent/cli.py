@@ -110,6 +110,19 @@ def kubernetes(
     check: Annotated[
         Path | None, typer.Option(help="File with the node check program (deploy/checks/allgather.py).")
     ] = None,
+    check_image: Annotated[
+        str,
+        typer.Option(
+            help="Image of the pods of that check, one that you trust: python3 and torch. Empty: the workload's own "
+            "image; a node that fails in it waits for a person."
+        ),
+    ] = "",
+    check_namespace: Annotated[
+        str,
+        typer.Option(
+            help="Namespace of the pods with --check-image and --node-query-image, where tenants have no rights."
+        ),
+    ] = "diagnoser-check",
     node_query_image: Annotated[
         str,
         typer.Option(
@@ -140,9 +153,11 @@ def kubernetes(
         program = check.read_text() if check else ""
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"--check {check}: cannot be read: {error}") from None
+    if check_image and not program:
+        raise BadInput("--check-image is the image of the node check: name its program with --check")
     commands = known_commands(node_queries, node_check_script)
     options = AgentOptions(server, cluster, token, poll, logs, state, dry_run, listen, secret, commands)
-    asyncio.run(run(options, tuple(namespace or ()), context, program, node_query_image))
+    asyncio.run(run(options, tuple(namespace or ()), context, program, node_query_image, check_image, check_namespace))
 
 
 @agent_cli.command(name="kubernetes-uncordon")

@@ -174,6 +174,11 @@ class Cluster(NodeControl, Protocol[S]):
         """Whether there is a program for the node check."""
 
     @property
+    def check_is_vouched(self) -> bool:
+        """Whether ``check`` runs a program that the operator chose, where the job has no say: only then its results
+        prove that a node is at fault."""
+
+    @property
     def can_ask(self) -> bool:
         """Whether commands can be run on a node of the caller's choice."""
 

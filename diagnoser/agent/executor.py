@@ -237,13 +237,14 @@ class Executor(Generic[S]):
         """(faulty nodes, what came of it, whether the check came to an end). only: nodes to check, empty for all."""
         can_ask = self.cluster.can_ask and bool(self.commands)
         without = "the nodes were not checked: this agent was started without --check"
-        if not self.cluster.can_check and not can_ask:
-            return (), without, False
         claimed = execution.claimed
         plan, token = claimed.plan["id"], claimed.token
         site_check = SITE_CHECK in self.commands
         try:
-            answer = await self.client.check(plan, token, sorted(only), queries=can_ask, site_check=site_check)
+            pairs, vouched = self.cluster.can_check, self.cluster.check_is_vouched
+            answer = await self.client.check(
+                plan, token, sorted(only), queries=can_ask, site_check=site_check, pairs=pairs
+            )
             while "verdict" not in answer:
                 if answer.get("queries"):
                     answers = await self._ask(execution, answer["queries"])
@@ -254,14 +255,15 @@ class Executor(Generic[S]):
                 check = partial(self.cluster.check, execution.spec, answer)
                 results = await self._while_away(check, self.clock() + PATIENCE_SECONDS)
                 await self._report(claimed, "progress", steps=self._steps(results.attempts))
-                answer = await self.client.checked(plan, token, answer["round"], results.results)
+                answer = await self.client.checked(plan, token, answer["round"], results.results, vouched=vouched)
             job = await self.client.job(claimed.plan["job"]) if only else None
         except (BadInput, Denied, Unavailable, _GaveUp) as error:
             return (), f"the nodes were not checked: {error}", False
         verdict = answer["verdict"]
         left_out = ", ".join(sorted(set(job["nodes"]).difference(only))) if job else ""
         others = f"; other jobs run on {left_out}, which the check left alone" if left_out else ""
-        return tuple(verdict["faulty"]), f"node check: {verdict['reason']}{others}", True
+        finished = self.cluster.can_check or bool(verdict["faulty"])
+        return tuple(verdict["faulty"]), f"node check: {verdict['reason']}{others}", finished
 
     async def _ask(self, execution: PlanExecution, asked: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """An answer to everything that was asked: also what this agent does not run has one, which says so."""

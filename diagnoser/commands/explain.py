@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from diagnoser.commands.render import COLOURS, contract
+from diagnoser.commands.render import COLOURS, contract, model_part
 from diagnoser.model import Diagnosis, Line, RootCause, Symptom
 from diagnoser.web.excerpt import Excerpt, ExcerptRow, LineRole, excerpts
 
@@ -54,6 +54,8 @@ def _verdict(name: str, verdict: Diagnosis) -> Iterable[Text]:
         yield Text(f"  suspect {_plain(suspect.node)} ({suspect.score:.2f}): {_plain(suspect.why)}")
     yield Text.assemble("  ", ("action ", "bold"), f"{verdict.recovery.action} ({_plain(verdict.recovery.reason)})")
     yield Text.assemble("  ", ("what to do ", "bold"), _plain(verdict.mitigation))
+    for name, text in model_part(verdict):
+        yield Text.assemble("  ", (f"{name} " if name else "  ", "bold"), _plain(text))
 
 
 def _where(root: RootCause) -> str:

@@ -31,12 +31,16 @@ def read_log(analyzer: LogAnalyzer, path: Path, quiet: bool = False) -> AttemptL
         return analyzer.read(log, on_bytes)
 
 
-def diagnosis(
+def diagnosed(
     analyzer: LogAnalyzer, path: Path, nodes: Sequence[tuple[str, Path]] = (), known: Baseline | None = None
-) -> Diagnosis:
-    """nodes: name and log of nodes that the job ran on. known: clean runs of the same job. Raises BadInput."""
+) -> tuple[AttemptLog, Facts, Diagnosis]:
+    """The log of a file, what people say about it, and the verdict of the rules.
+
+    nodes: name and log of nodes that the job ran on. known: clean runs of the same job. Raises BadInput.
+    """
     log = read_log(analyzer, path)
-    return analyzer.analyze(log, facts_of(analyzer, log, nodes, known))
+    facts = facts_of(analyzer, log, nodes, known)
+    return log, facts, analyzer.analyze(log, facts)
 
 
 def facts_of(

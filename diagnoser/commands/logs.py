@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from diagnoser.commands import explain, logfile, render
+from diagnoser.commands.consult import consulted
 from diagnoser.commands.terminal import AsJson, complain, err, out, print_json, site
 from diagnoser.config.loader import load_analyzer
 from diagnoser.diagnosis import node_logs
@@ -30,20 +31,23 @@ Baselines = Annotated[
 def diagnose(
     files: Files, as_json: AsJson = False, node_log: NodeLogFiles = None, clean_logs: Baselines = None
 ) -> None:
-    """Find the root cause of failed runs from their log files."""
-    analyzer, failed = load_analyzer(site()), False
+    """Find the root cause of failed runs from their log files; a configured model is asked about doubtful ones."""
+    settings, failed = site(), False
+    analyzer = load_analyzer(settings)
     nodes, baseline = logfile.node_logs(node_log), logfile.clean_runs(analyzer, clean_logs or ())
-    for path in files:
-        try:
-            diagnosis = logfile.diagnosis(analyzer, path, nodes, baseline)
-        except BadInput as error:
-            complain(f"diagnoser: {error}")
-            failed = True
-            continue
-        if as_json:
-            print_json({"file": str(path), **render.contract(diagnosis)})
-        else:
-            render.diagnosis(out, str(path), diagnosis)
+    with consulted(settings, analyzer.knowledge) as consult:
+        for path in files:
+            try:
+                log, facts, diagnosis = logfile.diagnosed(analyzer, path, nodes, baseline)
+            except BadInput as error:
+                complain(f"diagnoser: {error}")
+                failed = True
+                continue
+            diagnosis = consult(diagnosis, log, facts)
+            if as_json:
+                print_json({"file": str(path), **render.contract(diagnosis)})
+            else:
+                render.diagnosis(out, str(path), diagnosis)
     if failed:
         raise typer.Exit(1)
 
@@ -52,19 +56,19 @@ def explain_(
     files: Files, as_json: AsJson = False, node_log: NodeLogFiles = None, clean_logs: Baselines = None
 ) -> None:
     """Print the full diagnosis of a log: causal chain, lines with context, rejected candidates and why."""
-    analyzer, nodes = load_analyzer(site()), logfile.node_logs(node_log)
+    settings, nodes = site(), logfile.node_logs(node_log)
+    analyzer = load_analyzer(settings)
     baseline = logfile.clean_runs(analyzer, clean_logs or ())
-    for path in files:
-        log = logfile.read_log(analyzer, path)
-        evidence = log.evidence
-        facts = logfile.facts_of(analyzer, log, nodes, baseline)
-        diagnosis = analyzer.analyze(log, facts)
-        logs = facts.node_logs.items()
-        kept = [*evidence.lines, *(line for node, parts in logs for line in node_logs.kept_lines(node, parts))]
-        if as_json:
-            print_json({"file": str(path), **explain.explained(diagnosis, kept)})
-        else:
-            explain.explain(out, str(path), diagnosis, kept)
+    with consulted(settings, analyzer.knowledge) as consult:
+        for path in files:
+            log, facts, diagnosis = logfile.diagnosed(analyzer, path, nodes, baseline)
+            diagnosis = consult(diagnosis, log, facts)
+            logs = facts.node_logs.items()
+            kept = [*log.evidence.lines, *(line for node, parts in logs for line in node_logs.kept_lines(node, parts))]
+            if as_json:
+                print_json({"file": str(path), **explain.explained(diagnosis, kept)})
+            else:
+                explain.explain(out, str(path), diagnosis, kept)
 
 
 def compress(

@@ -33,7 +33,7 @@ def policy_explain(
         action, plan = str(answer["action"]), answer["plan"]
     else:
         analyzer, plan = load_analyzer(site()), None
-        case, policy = case_of(logfile.diagnosis(analyzer, Path(what))), analyzer.knowledge.policy
+        case, policy = case_of(logfile.diagnosed(analyzer, Path(what))[2]), analyzer.knowledge.policy
         rows, action = policy.explain(case), str(policy.advise(case).action)
     if as_json:
         print_json({"rows": [{"row": row, "why_not": why} for row, why in rows], "action": action, "plan": plan})

@@ -1,6 +1,6 @@
 """Verdicts and figures for people at a terminal, and the JSON contract for machines."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,8 +11,9 @@ from rich.text import Text
 
 from diagnoser.accuracy.llm_ablation import AblationResult
 from diagnoser.accuracy.scoring import AccuracyReport
-from diagnoser.model import Compression, Diagnosis
+from diagnoser.model import ASK_REASONS, Compression, Diagnosis, changed_by_model
 from diagnoser.model.taxonomy import Category
+from diagnoser.web.template_filters import MODEL_EFFECTS
 
 OnBytes = Callable[[int], None]
 COLOURS = {
@@ -62,8 +63,21 @@ def _body(verdict: Diagnosis) -> Table:
     for note in verdict.notes:
         rows.add_row("note", Text(note))
     rows.add_row("decided by", Text(verdict.decided_by))
+    for name, text in model_part(verdict):
+        rows.add_row(name, Text(text))
     if verdict.left_out.lines:
         rows.add_row("left out", Text(f"{verdict.left_out.lines} lines: {verdict.left_out.why}"))
+    return rows
+
+
+def model_part(verdict: Diagnosis) -> list[tuple[str, str]]:
+    """What a model had to do with the verdict: why it was asked, what came of it, and whether a person has to look."""
+    rows = [("needs review", verdict.needs_review)] if verdict.needs_review else []
+    if use := verdict.model:
+        changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, old, new in changed_by_model(verdict)]
+        came = use.failure.replace("_", " ") if use.failure else ", ".join([MODEL_EFFECTS[use.effect], *changes])
+        rows.append(("model", f"asked because {'; '.join(ASK_REASONS[reason] for reason in use.asked)}"))
+        rows.append(("", f"{use.model}: {came}"))
     return rows
 
 
@@ -85,6 +99,22 @@ def report_json(report: AccuracyReport) -> dict[str, Any]:
         "by_type": report.by_type,
         "confusion": [{"label": label, "said": said, "cases": n} for (label, said), n in report.confusion.items()],
     }
+
+
+_FOLD_SHARES = ("category", "type", "root_line", "action", "rank", "node", "ece")
+_FOLD_COUNTS = ("false_cordon", "false_alarm", "false_stop")
+
+
+def folds(console: Console, by: str, reports: Mapping[str, AccuracyReport]) -> None:
+    """A row for each source of cases."""
+    names = (*_FOLD_SHARES, *_FOLD_COUNTS)
+    table = Table(by, "cases", *(name.replace("_", " ") for name in names), box=None, header_style="bold")
+    for name, fold in reports.items():
+        shares = (fold.shares[measure] for measure in _FOLD_SHARES)
+        cells = ["-" if share is None else f"{share:.1%}" for share in shares]
+        cells += [str(fold.counts[fault]) for fault in _FOLD_COUNTS]
+        table.add_row(Text(name, no_wrap=True), str(fold.counts["cases"]), *cells)
+    console.print("", table, width=max(console.width, 120))
 
 
 def ablation(console: Console, outcomes: Sequence[AblationResult]) -> None:

@@ -75,6 +75,7 @@ def rules_test(
     faults = examples.check(Engine(ruleset), analyzer.evidence_of)
     heuristics = analyzer.knowledge.heuristics
     faults += heuristics.keywords.faults("keywords.yaml") + heuristics.exceptions.faults("exceptions.yaml")
+    faults += heuristics.ends.faults("run_end.yaml") + analyzer.knowledge.exits.faults("exit_reports.yaml")
     if faults:
         raise RuleFaults(faults)
     rules = ruleset.rules

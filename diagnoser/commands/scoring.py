@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -23,13 +24,37 @@ from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import GPU_TIME_SHARE
 
 
+class FoldBy(StrEnum):
+    """Fields of a label by which cases are grouped."""
+
+    FRAMEWORK = "framework"
+    LAUNCHER = "launcher"
+    SCENARIO = "scenario"
+    SOURCE = "source"
+
+
 def score(
-    folder: Annotated[Path, typer.Argument(help="Folder with labels.jsonl and an <id>.log for each label.")],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Folder with labels.jsonl and an <id>.log for each label. Default: the failures that people judged, "
+            "from the configured database."
+        ),
+    ] = None,
     as_json: AsJson = False,
     model: Annotated[bool, typer.Option("--model", help="Compare with what the configured model adds.")] = False,
     spliced: Annotated[Path | None, typer.Option(help="Healthy log to put in front of each case.")] = None,
+    by: Annotated[FoldBy | None, typer.Option(help="Also score each source of cases by itself.")] = None,
 ) -> None:
     """Score the diagnosis on labelled logs."""
+    if folder is None:
+        if model or spliced:
+            raise BadInput("--model and --spliced need a folder of logs")
+        verdicts = asyncio.run(_site_cases())
+        if not verdicts:
+            raise BadInput("nobody has confirmed or corrected a diagnosis yet: name a folder of labelled logs")
+        _print_score(verdicts, by, as_json)
+        return
     labels = [scoring.label_of(orjson.loads(line)) for line in files.text(folder / "labels.jsonl").splitlines()]
     analyzer = load_analyzer(site())
     if model:
@@ -39,11 +64,46 @@ def score(
         scoring.score_case(label, *diagnosed)
         for label, diagnosed in zip(labels, _cases(analyzer, folder, labels, spliced), strict=True)
     ]
-    report = scoring.report(verdicts, {str(kind): share for kind, share in GPU_TIME_SHARE.items()})
+    _print_score(verdicts, by, as_json)
+
+
+def _print_score(verdicts: Sequence[scoring.ScoredVerdict], by: FoldBy | None, as_json: bool) -> None:
+    weights = {str(kind): share for kind, share in GPU_TIME_SHARE.items()}
+    report = scoring.report(verdicts, weights)
+    folds = {name: scoring.report(cases, weights) for name, cases in scoring.folds(verdicts, by).items()} if by else {}
     if as_json:
-        print_json(render.report_json(report))
-    else:
-        render.report(out, report)
+        parts = {"folds": {name: render.report_json(fold) for name, fold in folds.items()}} if by else {}
+        print_json(render.report_json(report) | parts)
+        return
+    render.report(out, report)
+    if by:
+        render.folds(out, by, folds)
+
+
+async def _site_cases() -> list[scoring.ScoredVerdict]:
+    """The site's own cases, with the rules of its files and the learned ones in force."""
+    import time
+
+    from diagnoser.adapters.sql.store import open_store  # folders are scored without it
+    from diagnoser.diagnosis.attempt_logs import AttemptLogs
+    from diagnoser.learning import case_replay
+    from diagnoser.learning.replay_history import ReplayHistory
+    from diagnoser.learning.rule_registry import RuleRegistry
+    from diagnoser.observability import logging
+
+    settings = site()
+    logging.set_up(as_json=False, level="error")
+    store = await open_store(settings.database_url)
+    try:
+        registry = RuleRegistry(load_analyzer(settings), store, time.time)
+        await registry.refresh()
+        analyzer, policy = registry.analyzer, registry.base.knowledge.policy
+        return [
+            scoring.score_case(case_replay.label_of(case, policy), case_replay.diagnosed(case, analyzer))
+            async for case in ReplayHistory(store, AttemptLogs(store)).judged()
+        ]
+    finally:
+        await store.close()
 
 
 def _cases(
@@ -74,7 +134,8 @@ def _try_model(analyzer: LogAnalyzer, folder: Path, labels: Sequence[scoring.Lab
     for label in track(labels, description=f"Diagnosing {len(labels)} logs", console=err, transient=True):
         log = logfile.read_log(analyzer, folder / f"{label.id}.log", quiet=True)
         diagnosis = pipeline.diagnose(log.evidence, Facts(), analyzer.knowledge)
-        cases.append(llm_ablation.AblationCase(label, diagnosis, consultation_input(diagnosis, log, Facts())))
+        question = consultation_input(diagnosis, log, Facts(), exits=analyzer.knowledge.exits)
+        cases.append(llm_ablation.AblationCase(label, diagnosis, question))
     outcomes = asyncio.run(llm_factory.run_ablation(settings, cases, analyzer.knowledge.policy))
     if as_json:
         print_json({outcome.name: outcome.figures() for outcome in outcomes})

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from functools import cached_property
 
+from diagnoser.compress.baseline import message
 from diagnoser.compress.codec import from_bytes
 from diagnoser.compress.delta import Delta
 from diagnoser.compress.digest import Digest
@@ -28,3 +29,8 @@ class AttemptLog:
     @property
     def evidence(self) -> Evidence:
         return self.digest.evidence
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """The first line of each shape, without terminal codes and launcher prefixes."""
+        return tuple(map(message, self.delta.shapes.values()))

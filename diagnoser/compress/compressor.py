@@ -6,12 +6,12 @@ from functools import lru_cache
 from diagnoser.compress.delta import Delta, StreamDelta, TemplateStats, join
 from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.limits import CompressorLimits
-from diagnoser.compress.lines import read_prefix
 from diagnoser.compress.prefilter import Prefilter
-from diagnoser.compress.retention import CandidateRow, RetentionPolicy, delta_row
+from diagnoser.compress.retention import MOST_RANK, CandidateRow, RetentionPolicy, delta_row
 from diagnoser.compress.sampling import apply_limits
 from diagnoser.compress.template_cache import shapes
 from diagnoser.compress.tokenized_chunk import TokenizedChunk
+from diagnoser.dialects.prefixes import read_prefix
 from diagnoser.model import LineBlock, Stream
 
 CHUNK = 2 << 20
@@ -19,7 +19,6 @@ SAMPLE = 480
 """Longest sample of a routine shape, in bytes."""
 _FEW = 256
 """Up to this many prefixes per chunk, pairs of prefix and skeleton repeat enough to be worth a set."""
-_MOST_RANK = 16383
 
 
 class Compressor:
@@ -98,7 +97,7 @@ class Compressor:
         for head in heads:
             prefix = read_prefix(head)
             if prefix.voice:
-                own_rank = 1 << prefix.rank if 0 <= prefix.rank <= _MOST_RANK else 0
+                own_rank = 1 << prefix.rank if 0 <= prefix.rank <= MOST_RANK else 0
                 share.voices[prefix.voice] = share.voices.get(prefix.voice, 0) | own_rank
 
     def _write_out(self) -> None:
@@ -157,7 +156,7 @@ def rank_code(rank: int, task: int, local: int) -> int:
         number, kind = task, 1
     else:
         number, kind = max(task, 0) * 16 + local, 2
-    return 3 * number + kind if 0 <= number <= _MOST_RANK else -1
+    return 3 * number + kind if 0 <= number <= MOST_RANK else -1
 
 
 @lru_cache(maxsize=65536)

@@ -2,6 +2,7 @@
 
 from bisect import bisect
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from diagnoser.compress import progress, stacks, templates, times, tracebacks
@@ -12,6 +13,7 @@ from diagnoser.compress.lines import body_of
 from diagnoser.compress.rank_prefixes import RankResolver
 from diagnoser.compress.render import numbers, render
 from diagnoser.compress.sampling import Chosen
+from diagnoser.dialects.prefixes import carrier_of
 from diagnoser.model import (
     NO_DIFF,
     Cap,
@@ -53,8 +55,8 @@ class Digest:
     @cached_property
     def _spoken(self) -> list[tuple[Line, str]]:
         """Lines with the voice that printed them."""
-        rows, clock = self._rows, times.LogClock(self._year)
-        spoken = [(self._line(row, stream, mark, clock), row.voice) for row, stream, mark in rows]
+        clock = times.LogClock(self._year)
+        spoken = [self._said(row, stream, mark, clock) for row, stream, mark in self._rows]
         return sorted(spoken, key=lambda pair: (pair[0].time, pair[0].stream, pair[0].number))
 
     @cached_property
@@ -68,20 +70,33 @@ class Digest:
             (_text(row.text) for row, _, _ in self._rows), max((row.received for row, _, _ in self._rows), default=0.0)
         )
 
-    def _line(self, row: DeltaRow, stream: Stream, mark: Mark, clock: times.LogClock) -> Line:
+    def _said(self, row: DeltaRow, stream: Stream, mark: Mark, clock: times.LogClock) -> tuple[Line, str]:
         text = _text(row.text)
-        prefix, raw = body_of(text.encode())
-        body = raw.decode()
-        rank = self._ranks.of(stream, row.voice, prefix.rank)
-        time = clock.time(stream, row.time, body, row.received)
+        prefix, raw = body_of(text.encode(), self._carriers.get(stream, ""))
+        voice = prefix.voice or row.voice
+        rank = self._ranks.of(stream, voice, prefix.rank)
+        time = clock.time(stream, row.time, text, row.received)
         node = prefix.node or stream.node
-        return Line(stream, row.number, text, body, rank, node, time, mark, prefix.task)
+        return Line(stream, row.number, text, raw.decode(), rank, node, time, mark, prefix.task), voice
+
+    @cached_property
+    def _carriers(self) -> dict[Stream, str]:
+        """Streams of which every line, frames and code as well, has the head of another program's logger or shell."""
+        shares = self.delta.shares.items()
+        carriers = {
+            stream: min({name for row in share.rows.values() if (name := carrier_of(row.text))}, default="")
+            for stream, share in shares
+        }
+        return {stream: name for stream, name in carriers.items() if name}
 
     @cached_property
     def templates(self) -> tuple[Template, ...]:
         """Shapes grouped by Drain3, most frequent first."""
         stats = sorted(self.delta.shapes.values(), key=lambda stat: (stat.first, stat.first_text))
-        bodies = [body_of(_text(stat.first_text).encode())[1].decode() for stat in stats]
+        bodies = [
+            body_of(_text(stat.first_text).encode(), self._carriers.get(stat.first[1], ""))[1].decode()
+            for stat in stats
+        ]
         severities = [_severity(stat.kind) for stat in stats]
         clusters = templates.group(list(zip(bodies, severities, strict=True)), self.delta.limits.templates)
         groups = [self._template(group.text, [stats[index] for index in group.members]) for group in clusters]
@@ -103,21 +118,28 @@ class Digest:
 
     @cached_property
     def progress(self) -> tuple[Progress, ...]:
-        points = [
-            self._progress(row, stream)
+        rows = [
+            (row, stream)
             for stream, share in sorted(self.delta.shares.items())
             for _, row in sorted(share.points.items())
         ]
-        return tuple(point for point in points if point)
+        points = [(point, row) for row, stream in rows if (point := self._progress(row, stream))]
+        if any(point.step is not None for point, _ in points):
+            return tuple(point for point, _ in points)
+        # a log that counts epochs only has no other steps
+        return tuple(replace(point, step=self._epoch(row)) for point, row in points)
+
+    def _epoch(self, row: PointRow) -> int | None:
+        return progress.epoch_of(row.dialect, _text(body_of(row.line)[1]))
 
     def _progress(self, row: PointRow, stream: Stream) -> Progress | None:
-        prefix, raw = body_of(row.line)
+        prefix, raw = body_of(row.line, self._carriers.get(stream, ""))
         body = _text(raw)
         point = row.own or progress.read(row.dialect, body)
         if not progress.tells(point):
             return None
         rank = self._ranks.of(stream, row.voice, prefix.rank)
-        time = row.time or times.read_time(body, self._year) or row.received
+        time = row.time or times.read_time(_text(row.line), self._year) or row.received
         return Progress(row.number, rank, time, *point[:6], progress.stage_of(row.dialect))
 
     @cached_property
@@ -204,7 +226,7 @@ class Digest:
         kept_of_stream = self._times.get(stream, [(0, 0.0)])
         before = kept_of_stream[max(bisect(kept_of_stream, (number, 0.0)) - 1, 0)]
         sample = DeltaRow(number, stat.first_text, "", received=before[1])
-        return self._line(sample, stream, Mark.CONTEXT, times.LogClock(self._year))
+        return self._said(sample, stream, Mark.CONTEXT, times.LogClock(self._year))[0]
 
     @cached_property
     def _places(self) -> dict[LinePosition, Line]:
@@ -218,10 +240,15 @@ class Digest:
             times_by_stream.setdefault(line.stream, []).append((line.number, line.time))
         return times_by_stream
 
-    def render(self, budget_tokens: int, diff: Diff = NO_DIFF) -> str:
-        """The numbered view for a model or a person, within about ``budget_tokens``: first what is new."""
+    def render(self, budget_tokens: int, diff: Diff = NO_DIFF, pinned: Sequence[LinePosition] = ()) -> str:
+        """The numbered view for a model or a person, within about ``budget_tokens``: first what is new.
+
+        pinned: lines that are shown before all others are chosen, the most important first.
+        """
         lines = self._viewed(diff)
-        return render(lines, self.templates, self.progress, self.left_out, self.compression, budget_tokens, diff)
+        return render(
+            lines, self.templates, self.progress, self.left_out, self.compression, budget_tokens, diff, pinned
+        )
 
     def numbered(self, diff: Diff = NO_DIFF) -> dict[int, Line]:
         """The lines by what ``render`` calls them."""

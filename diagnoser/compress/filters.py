@@ -62,18 +62,20 @@ class FilterFile(BaseModel):
 @dataclass(frozen=True)
 class FilterSet:
     """patterns: all filters as (``<family>/<id>``, pattern), in order. progress: patterns of a site's own dialects.
-    hash: names exactly this set.
+    hash: names exactly this set. examples: lines that are routine, as (``<family>/<id>``, text).
     """
 
     patterns: tuple[tuple[str, str], ...] = ()
     progress: tuple[str, ...] = ()
     hash: str = ""
+    examples: tuple[tuple[str, str], ...] = ()
 
 
 def parse_filters(files: Mapping[str, str]) -> FilterSet:
     """A filter set from path -> text. Raises RuleFaults with every fault of every file."""
     patterns: list[tuple[str, str]] = []
     dialects: list[str] = []
+    examples: list[tuple[str, str]] = []
     faults: list[Fault] = []
     names: set[str] = set()
     for path, text in sorted(files.items()):
@@ -86,6 +88,7 @@ def parse_filters(files: Mapping[str, str]) -> FilterSet:
             if name in names:
                 faults.append(Fault(path, yaml_loader.locate(text, key, number, "id"), f"'{name}' is taken"))
             names.add(name)
+            examples += [(name, example) for example in rule.examples.match]
             faults += _faults(path, text, key, number, rule)
             if key == "filters":
                 patterns += [(name, pattern) for pattern in rule.patterns]
@@ -94,7 +97,7 @@ def parse_filters(files: Mapping[str, str]) -> FilterSet:
     if faults:
         raise RuleFaults(faults)
     digest = hashlib.sha256("\0".join(f"{path}\0{text}" for path, text in sorted(files.items())).encode())
-    return FilterSet(tuple(patterns), tuple(dialects), digest.hexdigest()[:16])
+    return FilterSet(tuple(patterns), tuple(dialects), digest.hexdigest()[:16], tuple(examples))
 
 
 def _rules_of(file: FilterFile | None) -> Iterator[tuple[str, int, Filter]]:

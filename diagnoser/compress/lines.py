@@ -4,10 +4,14 @@ Blocks are cleaned as a whole where C can do it, line by line only where a line 
 """
 
 import re
-from functools import lru_cache
+from collections.abc import Iterable
 from typing import NamedTuple
 
+import orjson
+
 from diagnoser.compress.line_masking import bare
+from diagnoser.compress.pattern_masking import blur
+from diagnoser.dialects import Dialect, Prefix, prefixes
 
 LONGEST = 8192
 """Most bytes read and kept of a line; the middle of longer ones is cut, and the cut is counted."""
@@ -45,6 +49,8 @@ def clean(data: bytes) -> Cleaned:
     """The lines of a block, one for each ``\\n``-separated line of ``data``, in order."""
     if data.endswith(b"\n"):
         data = data[:-1]
+    if b'"log":' in data:
+        data = _RECORD.sub(_opened, data)
     if b"\x1b" in data:
         data = _ANSI.sub(b"", data)
     if b"\0" in data:
@@ -62,6 +68,24 @@ def clean(data: bytes) -> Cleaned:
                 lines[index], missing = cut(line)
                 cut_lines, cut_bytes = cut_lines + 1, cut_bytes + missing
     return Cleaned(lines, cut_lines, cut_bytes, painted, b"\n".join(lines) if cut_lines or first_return >= 0 else data)
+
+
+_RECORD = re.compile(rb'(?m)^\{(?=[^\n]{0,200}"log": ?")[^\n]+\}\r?$')
+_RECORD_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:?\d\d)")
+
+
+def _opened(record: re.Match[bytes]) -> bytes:
+    """A record of docker's JSON log driver as the container runtime interface writes the same line."""
+    try:
+        fields = orjson.loads(record[0])
+        said, stream, time = (str(fields.get(name, "")) for name in ("log", "stream", "time"))
+    except ValueError:
+        return record[0]
+    if stream not in ("stdout", "stderr") or not _RECORD_TIME.fullmatch(time):
+        return record[0]
+    whole = "F" if said.endswith("\n") else "P"
+    said = said.removesuffix("\n").removesuffix("\r").replace("\n", " ")
+    return f"{time} {stream} {whole} {said}".encode("utf-8", "surrogatepass")
 
 
 def _paint(data: bytes, position: int, lines: list[bytes]) -> int:
@@ -130,124 +154,56 @@ def _one_bar(line: bytes) -> bytes:
     return b" ".join(part for part in (part.strip() for part in [*words, parts[-1]]) if part)
 
 
-# --- what launchers put in front ----------------------------------------------------------------------------------
-
-_PART = (
-    rb" {0,4}\d{1,5}: "  # srun --label
-    rb"|\[default\d{1,4}\]: ?"  # torchrun --tee, local rank
-    rb"|\[rank ?\d{1,5}\]:? ?"  # torch's excepthook and c10d's logger
-    rb"|\[\d{1,3},\d{1,5}\]<std(?:out|err|diag)>: ?"  # mpirun --tag-output
-    rb"|\[\d{1,5}\]:(?=\[)"  # pdsh-like numbered prefix in front of a c10d line
-    rb"|\((?:[^()\n=, ]{1,60}+,? ){0,3}pid=\d++(?:, ip=[\d.]++)?\) "  # Ray, SkyPilot
-    rb"|\[pod/[^\]\n]{1,160}\] "  # kubectl logs --prefix
-    rb"|\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:?\d\d) std(?:out|err) [FP] "  # CRI
-    rb"|\d{4}-\d\d-\d\dT[\d:.]{8,18}Z: (?=\[)"
-    rb"|[A-Za-z][\w.-]{1,80}+(?: \[std(?:out|err)\] |:\d{1,8}+:\d{1,8}+ \[\d{1,2}\] )"  # a launcher of its own; NCCL
-)
-_PREFIX = re.compile(rb"(?:" + _PART + rb")*")
-HEADS = re.compile(rb"(?m)^((?:" + _PART + rb")*).*\n?")
-"""Applied to a block, finds the prefix of every line (empty where there is none), in order."""
-
-_FIELDS = re.compile(
-    rb"(?P<task>(?<![\w\]])\d{1,5}(?=: ))|\[default(?P<local>\d+)\]|\[rank ?(?P<rank>\d+)\]|\[\d+,(?P<mpi>\d+)\]<"
-    rb"|pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\d.]+))?|\[pod/(?P<pod>[^\]/]+)"
-    rb"|(?P<stream>[A-Za-z][\w.-]{1,80}) \[std|(?P<node>[A-Za-z][\w.-]{1,80}):\d+:\d+ \["
-)
-
-
-class Prefix(NamedTuple):
-    """What stands in front of a line; -1 and "" where it does not say.
-
-    task: number given by ``srun --label``: the rank only where each task is one rank. local: rank within the node.
-    voice: names who speaks, for joining what one process printed: the outermost labels, without ``[rankN]`` unless
-        there is nothing else (one process prints some lines with it and some without).
-    """
-
-    rank: int = -1
-    task: int = -1
-    local: int = -1
-    node: str = ""
-    voice: str = ""
-
-
-def split_prefix(line: bytes) -> tuple[bytes, bytes]:
-    """(prefix, body)."""
-    match = _PREFIX.match(line)
-    end = match.end() if match else 0
-    return line[:end], line[end:]
-
-
-@lru_cache(maxsize=65536)
-def read_prefix(head: bytes) -> Prefix:
-    """The fields of a prefix as found by ``split_prefix``. The innermost ``[rankN]`` wins."""
-    fields: dict[str, str] = {}
-    for match in _FIELDS.finditer(head):
-        fields.update({name: value.decode("latin-1") for name, value in match.groupdict().items() if value is not None})
-    rank = int(fields.get("rank", fields.get("mpi", -1)))
-    task, local = int(fields.get("task", -1)), int(fields.get("local", -1))
-    node = fields.get("node", fields.get("pod", fields.get("stream", fields.get("ip", ""))))
-    labels = [f"t{task}"] if task >= 0 else []
-    labels += [f"d{local}"] if local >= 0 else []
-    labels += [f"p{fields['pid']}@{fields.get('ip', '')}"] if "pid" in fields else []
-    labels += [fields[name] for name in ("pod", "stream") if name in fields]
-    if "mpi" in fields:
-        labels.append(f"m{fields['mpi']}")
-    if not labels and rank >= 0:
-        labels.append(f"r{rank}")
-    return Prefix(rank, task, local, node, "/".join(labels))
-
-
 _LEADING_BARS = re.compile(rb"^(?: *(?:(?:[^\n:|%]{0,80}: *)?" + _METER + rb"))+ *(?=\S)")
 
 
-def body_of(line: bytes) -> tuple[Prefix, bytes]:
-    """The prefix's fields and the message."""
-    head, body = _split_body(line)
-    return read_prefix(head), body
-
-
-def _split_body(line: bytes) -> tuple[bytes, bytes]:
-    head, body = split_prefix(line)
+def body_of(line: bytes, carrier: str = "") -> tuple[Prefix, bytes]:
+    """The prefix's fields and the message. carrier: what carries the stream, as of ``prefixes.carrier_of``."""
+    head, body = prefixes.split_prefix(line, carrier)
     if b"%|" in body or b"it/s" in body or b"?it" in body:
         glued = _LEADING_BARS.match(body)
         if glued:
-            inner, body = split_prefix(body[glued.end() :])
+            inner, body = prefixes.split_prefix(body[glued.end() :])
             head += inner
-    return head, body
+    return prefixes.with_opening(prefixes.read_prefix(head), body), body
 
 
-_BLURRED_PART = (
-    rb" ?0: "
-    rb"|\[default0\]: ?"
-    rb"|\[rank ?0\]:? ?"
-    rb"|\[0,0\]<std(?:out|err|diag)>: ?"
-    rb"|\[0\]:(?=\[)"
-    rb"|\([^()\n=]{1,250}pid=0(?:, ip=[0.]{1,15})?\) "
-    rb"|\[pod/[^\]\n]{1,160}\] "
-    rb"|0 0 0T[0:.]{1,18}(?:Z|[ +]0:?0) std(?:out|err) [FP] "
-    rb"|0 0 0T[0:.]{1,18}Z: (?=\[)"
-    rb"|[A-Za-z][\w. ]{1,80}(?:(?<= )\[std(?:out|err)\] |:0:0 \[0\] )"
-)
+_BLURRED_HEADS = tuple(map(blur, prefixes.HEADS))
+
+
+def _blurred_any_of(dialects: Iterable[Dialect]) -> str:
+    return prefixes.any_of((dialect.blurred or blur(dialect.source) for dialect in dialects), _BLURRED_HEADS)
+
+
 _BLURRED_BAR = (
     rb"(?:[^\n:|%]{0,80}: ?)? ?0%\|[^|\n]{0,300}\|[^\[\n]{0,60}\[[^\]\n]{0,160}\]"
     rb"|0(?:it|ba|files?|examples) ?\[[0:]+, [^\]\n]{0,60}\]"
 )
-_BLURRED_PREFIX = re.compile(rb"(?:" + _BLURRED_PART + rb")*")
+_BLURRED_STAMPS = re.compile(f"(?:{_blurred_any_of(each for each in prefixes.PEELED if each.is_stamp)})*+".encode())
+_BLURRED_PREFIX = re.compile(f"(?:{_blurred_any_of(prefixes.PEELED)})*+".encode())
+_BLURRED_CARRIER = re.compile(f"(?:{_blurred_any_of(prefixes.CARRIERS)})".encode())
 _BLURRED_BARS = re.compile(rb"(?: ?(?:" + _BLURRED_BAR + rb"))+ ?(?=\S)")
 
 
 def strip_blurred(line: bytes) -> tuple[bool, bytes]:
-    """(whether lines of this blur can have a prefix, the blur of their message): no launcher prefix, no progress bar
-    that was glued in front.
+    """(whether lines of this blur can have a prefix that tells who speaks, the blur of their message): no prefix of a
+    launcher, no progress bar that was glued in front.
     """
-    body = line[_end(_BLURRED_PREFIX.match(line)) :]
-    prefixed = len(body) < len(line)
+    end = _end(_BLURRED_PREFIX.match(line))
+    prefixed, body = end > _end(_BLURRED_STAMPS.match(line)), line[end:]
     if b"%|" in body or b"it/s" in body or b"?it" in body:
         glued = _BLURRED_BARS.match(body)
         if glued:
             body = body[glued.end() :]
-            body = body[_end(_BLURRED_PREFIX.match(body)) :]
+            inner = _end(_BLURRED_PREFIX.match(body))
+            prefixed, body = prefixed or inner > 0, body[inner:]
     return prefixed, body
+
+
+def carried_blur(body: bytes) -> bytes:
+    """The blur of a message, from ``strip_blurred``, as it is where another program carries the stream."""
+    body = body[_end(_BLURRED_CARRIER.match(body)) :]
+    return body[_end(_BLURRED_PREFIX.match(body)) :]
 
 
 def _end(match: re.Match[bytes] | None) -> int:

@@ -22,11 +22,13 @@ _ESCAPES = {
     "S": (".", _ANY),  # also a minus, which is a gap in a blurred line
 }
 _WIDTHLESS = {"b", "B", "A", "z", "Z", "<", ">"}
+_LOOKS = frozenset({"(?=", "(?!", "(?<=", "(?<!"})
+"""Only prefixes of dialects look around; what they look for is told by letters and brackets, which a blur keeps."""
 _TOKEN = re.compile(
     r"\\x\{[0-9A-Fa-f]+\}|\\x[0-9A-Fa-f]{2}|\\[pP](?:\{\^?\w+\}|\w)|\\."
     r"|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]"
-    r"|\(\?P?<\w+>|\(\?[imsU-]*[:)]|[()|^$.]"
-    r"|[*+?]\??|\{\d+(?:,\d*)?\}\??"
+    r"|\(\?P?<\w+>|\(\?[imsU-]*[:)]|\(\?<?[=!]|[()|^$.]"
+    r"|[*+?][?+]?|\{\d+(?:,\d*)?\}[?+]?"
     r"|.",
     re.DOTALL,
 )
@@ -90,6 +92,9 @@ def _sequence(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
 def _piece(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
     """An atom or a group with its quantifier."""
     text = tokens[at]
+    if text in _LOOKS:
+        part, end = _choice(tokens, at + 1, before)
+        return _Part(f"{text}{part.source})", before, True), end + 1
     if text == "^":  # the gap behind a prefix may be gone with it
         return _Part(text, before | _BLANK, True), at + 1
     if text == "$" or (text[0] == "\\" and text[1] in _WIDTHLESS) or re.fullmatch(r"\(\?[imsU-]+\)", text):
@@ -125,7 +130,7 @@ def _count(tokens: list[str], at: int) -> tuple[int, int | None, int]:
     if text[:1] in ("*", "+", "?") and text:
         return (1 if text[0] == "+" else 0), (1 if text[0] == "?" else None), at + 1
     if text[:1] == "{" and len(text) > 1:
-        low, comma, high = text.rstrip("?")[1:-1].partition(",")
+        low, comma, high = text.rstrip("?+")[1:-1].partition(",")
         return int(low), (int(high) if high else None) if comma else int(low), at + 1
     return 1, 1, at
 

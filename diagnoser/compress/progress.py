@@ -34,7 +34,7 @@ DIALECTS: tuple[ProgressDialect, ...] = (
     ProgressDialect("fairseq", r"\bnum_updates(?:[ =]+|\W: \W)\d"),  # and metaseq, which prints JSON
     ProgressDialect("mllog", r':::MLLOG? .*"key": "(?:train_loss|tracked_stats|epoch_start|block_start)"'),
     ProgressDialect(
-        "step", r"(?i)\b(?:step|iter(?:ation)?|global_step|train_step)s?\b[ =:\[#]+\d+.{0,400}(?:\b|_)loss\b"
+        "step", r"(?i)\b(?:step|iter(?:ation)?|global_step|train_step)s?\b[ =:\[#'\"]+\d+.{0,400}(?:\b|_)loss\b"
     ),
     ProgressDialect("loss", r"(?i)\bloss\b[ =:'\"]+[-+]?(?:\d|nan|inf).{0,300}\b(?:step|iter\w*)\b"),
     ProgressDialect("eval", r"(?i)\b(?:valid\w*|eval\w*)\b.{0,60}\b(?:loss|ppl|accuracy)\b[ =:]+\d", Stage.EVAL),
@@ -42,7 +42,12 @@ DIALECTS: tuple[ProgressDialect, ...] = (
     ProgressDialect(
         "bar", r"\| *\d+/\d+ \[[^\]\n]{1,400}\w*loss\w*=[-+]?(?:\d|nan|inf)"
     ),  # Lightning, NeMo, ColossalAI, tqdm
-    ProgressDialect("epoch", r"(?i)\bepoch\W{1,4}\d+[^|\n]{0,60}\bloss\b[ =:]+[-+]?(?:\d|nan|inf)"),
+    ProgressDialect("epoch", r"(?i)\bepoch\W{1,4}\d+[^|\n]{0,60}\bloss\b['\" =:]+[-+]?(?:\d|nan|inf)"),
+    ProgressDialect(
+        "fraction",
+        r"(?i)\b\d+ ?/ ?\d+.{0,100}(?:\bloss|_loss|\bperte|\bverlust|\bperdita|\bperda)"
+        r"['\" =:]+[-+]?(?:\d|nan|inf)",
+    ),
 )
 _BAR_OF = re.compile(
     r"(?:epoch *(\d+)\b.{0,400})?\| *(\d+)/(\d+) \[[^\],]*, *(\d+(?:\.\d+)?)(s/it|it/s)", re.IGNORECASE
@@ -56,7 +61,20 @@ _RATE = re.compile(r"[a-z/ ()]{0,28}['\"]?[ =:]{1,8}['\"]?(\d[\d,]*\.?\d*)")
 _WHOLE = re.compile(r"s?['\"]?[ =:\[#]{0,8}['\"]?(\d[\d,]*)")
 _KEYS = (
     ("iteration", "global_step", "step_num", "step", "num_updates", "iter"),
-    ("lm loss", "train_loss", "loss"),
+    (
+        "lm loss",
+        "train_loss",
+        "loss",
+        "perte",
+        "verlust",
+        "perdita",
+        "perda",
+        "pérdida",
+        "损失",
+        "損失",
+        "손실",
+        "потери",
+    ),
     ("grad_norm", "grad norm", "gradient_norm", "gnorm"),
     ("per iteration (ms)", "step_time (ms)", "iter_time (ms)", "time (ms)"),
     ("iter time (s)", "train_step_timing in s", "step_time", "seconds per step", "sec/step"),
@@ -98,6 +116,9 @@ SIGNS: tuple[tuple[Stage, str], ...] = (
     (Stage.FINISH, r"(?i)exits? successfully|training runs? .{0,40}finished|\[exiting program"),
 )
 """Lines that tell at which stage a run is. The dialects tell their own stage, too."""
+_BAR = "%|"
+_FRACTION = re.compile(r"^(?:(?!test|val|eval|epoch).){0,160}?\b(\d{1,12}) ?/ ?\d{1,12}\b")
+_EPOCH = re.compile(r"\bepoch\W{1,4}(\d{1,9})\b(?![.,]\d)", re.IGNORECASE)
 _PATH = re.compile(r"((?:[\w.-]*/)[\w./=-]*[\w=-]|(?:checkpoint|global_step|iter|step)[-_]?\d+)", re.IGNORECASE)
 
 
@@ -116,6 +137,8 @@ class Point(NamedTuple):
 def read(dialect: int, body: str) -> Point:
     """The values of a line of this dialect; all None when it has none."""
     text = body.lower()
+    if DIALECTS[dialect].name == "fraction":  # of states of a bar that were painted over each other the last counts
+        text = text[max(0, text.rfind(_BAR)) :]
     steps, losses, grads, millis, seconds, rates = _KEYS
     step = _first(_WHOLE, text, steps)
     number = int(step.replace(",", "")[:15]) if step else None
@@ -128,7 +151,16 @@ def read(dialect: int, body: str) -> Point:
     if match := _MLLOG_LOSS.search(text):
         loss = _float(match.group(1))
     point = Point(number, loss, grad, duration, _number(_RATE, text, rates), dialect=dialect)
+    if DIALECTS[dialect].name == "fraction" and not step and (counted := _FRACTION.search(text)):
+        return point._replace(step=int(counted[1]))
     return _of_bar(point, text) if DIALECTS[dialect].name == "bar" else point
+
+
+def epoch_of(dialect: int, body: str) -> int | None:
+    """The epoch that a line counts; None where it counts none."""
+    counts = dialect < len(DIALECTS) and DIALECTS[dialect].name == "epoch"
+    match = _EPOCH.search(body) if counts else None
+    return int(match[1]) if match else None
 
 
 def _of_bar(point: Point, text: str) -> Point:

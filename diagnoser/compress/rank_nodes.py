@@ -6,7 +6,7 @@ _NCCL = re.compile(rb"(?:^|[ >])([A-Za-z][\w.-]{1,80}):\d+:\d+ \[\d+\].*\bcomm 0
 _SAID = re.compile(rb"(?i)\brank[ =:]+(\d+)\b.{0,40}\b(?:node|host(?:name)?|on)[ =:]+([A-Za-z][\w.-]*\d[\w.-]*)")
 
 
-_SURE = 1 << 30
+SURE = 1 << 30
 _DEVICE = re.compile(rb"(?:mlx\d|(?:bnxt|efa|irdma|hfi|cxi|ib|eth|bond|hsn|rdma|roce|en[ops])_?\d)")
 """Network devices stand where hosts stand in some lines."""
 
@@ -16,5 +16,5 @@ def read(line: bytes) -> tuple[int, tuple[int, str]] | None:
     if match := _NCCL.search(line):
         return int(match.group(2)), (int(match.group(3)), match.group(1).decode())
     if (match := _SAID.search(line)) and not _DEVICE.match(match.group(2)):
-        return int(match.group(1)), (_SURE, match.group(2).decode())
+        return int(match.group(1)), (SURE, match.group(2).decode())
     return None

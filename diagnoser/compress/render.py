@@ -12,8 +12,11 @@ _WIDEST = 700
 _TEMPLATE_SHARE = 0.25
 _NEW_SHARE, _NEW_MOST = 0.5, 20
 """Share of the view, and most lines, that new lines may take before all else."""
+_PINNED_SHARE = 0.6
+"""Share of the view that pinned lines may take."""
 _FIXED = 40  # tokens of headings
 _LEAST = 8  # tokens below which no line fits
+_BETWEEN = 5  # tokens of a line's own end, and perhaps of dots and a line end before it
 
 
 def render(
@@ -24,15 +27,19 @@ def render(
     compression: Compression,
     budget_tokens: int,
     diff: Diff = NO_DIFF,
+    pinned: Sequence[tuple[int, Stream]] = (),
 ) -> str:
     """Heads of what was read and left out, what is new, templates with counts, then lines with number and rank.
 
     Templates of what is shown verbatim anyway, of what clean runs print, and of lines without a word, are left out.
     Every group of lines of one shape is represented before any is shown in full, so each group of ranks that tells
-    something else keeps a block whatever the budget.
+    something else keeps a block whatever the budget. pinned: lines that get their room before all else.
     """
     head = _head(lines, progress, left_out, compression)
     room = budget_tokens - sum(tokens(line) + 1 for line in head) - _FIXED
+    texts = [_numbered(number, line) for number, line in zip(numbers(lines), lines, strict=True)]
+    pins, cost = _pins(lines, texts, pinned, int(room * _PINNED_SHARE))
+    room -= cost
     first = _new(lines, diff, int(room * _NEW_SHARE))
     new = [f"## In none of {diff.runs} clean runs of this job family", *first.values(), ""] if first else []
     room -= sum(tokens(line) + 1 for line in new)
@@ -42,7 +49,7 @@ def render(
     counted = _fit([_template(template) for template in routine], int(room * _TEMPLATE_SHARE))
     room -= sum(tokens(line) + 1 for line in counted)
     known = diff.known | {(line.number, line.stream) for line in first}
-    body = _lines(lines, room, known)
+    body = _lines(lines, texts, room, known, pins)
     hidden = len(routine) - len(counted)
     more = [f"({hidden} more templates)"] if hidden else []
     return "\n".join([*head, "", *new, "## Routine, as templates", *counted, *more, "", "## Lines", *body]) + "\n"
@@ -104,14 +111,33 @@ def _new(lines: Sequence[Line], diff: Diff, room: int) -> dict[Line, str]:
     return {line: texts[line] for line in lines if line in texts}
 
 
-def _lines(lines: Sequence[Line], room: int, known: Collection[tuple[int, Stream]]) -> list[str]:
-    texts = [_numbered(number, line) for number, line in zip(numbers(lines), lines, strict=True)]
-    chosen: set[int] = set()
+def _pins(
+    lines: Sequence[Line], texts: Sequence[str], pinned: Sequence[tuple[int, Stream]], room: int
+) -> tuple[set[int], int]:
+    """Indices of as many pinned lines as fit, the first ones first, and the tokens that they take."""
+    chosen, spent = set[int](), 0
+    places = {(line.number, line.stream): index for index, line in enumerate(lines)} if pinned else {}
+    for index in (places[place] for place in pinned if place in places):
+        cost = tokens(texts[index]) + _BETWEEN
+        if index not in chosen and spent + cost <= room:
+            spent += cost
+            chosen.add(index)
+    return chosen, spent
+
+
+def _lines(
+    lines: Sequence[Line],
+    texts: Sequence[str],
+    room: int,
+    known: Collection[tuple[int, Stream]],
+    pins: Collection[int],
+) -> list[str]:
+    chosen = set(pins)
     for index in _by_worth(lines, known):
         if room < _LEAST:
             break
-        cost = tokens(texts[index]) + 5  # its own line end, and perhaps dots and a line end before it
-        if cost <= room:
+        cost = tokens(texts[index]) + _BETWEEN
+        if index not in chosen and cost <= room:
             room -= cost
             chosen.add(index)
     shown, before = [], -1

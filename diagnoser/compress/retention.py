@@ -7,14 +7,17 @@ from diagnoser.compress import rank_nodes
 from diagnoser.compress.delta import Delta, DeltaRow, PointRow, StreamDelta
 from diagnoser.compress.limits import LineBudget, budget_of
 from diagnoser.compress.line_flags import IMPORTANT, LineFlag
-from diagnoser.compress.lines import body_of, read_prefix
+from diagnoser.compress.lines import body_of
 from diagnoser.compress.prefilter import kind_of_line
 from diagnoser.compress.sampling import of_smallest_hash, sample, series_of
 from diagnoser.compress.signature import signature
 from diagnoser.compress.template_cache import CachedTemplate, TemplateCache
 from diagnoser.compress.tokenized_chunk import TokenizedChunk
+from diagnoser.dialects.prefixes import read_prefix
 from diagnoser.model import LineBlock
 
+MOST_RANK = 16383
+"""Larger numbers count something else."""
 _POINT = 1024
 """Most bytes kept of a progress line, to be parsed later."""
 _LATEST = 253_402_300_800.0
@@ -176,8 +179,14 @@ class RetentionPolicy:
         for index in indices:
             if reading := rank_nodes.read(self._cut.lines[index]):
                 rank, (weight, node) = reading
+                self._introduces(self.voices[index], rank, weight)
                 placed = self._block.first + index, node
                 self._share.nodes[rank, weight] = max(placed, self._share.nodes.get((rank, weight), placed))
+
+    def _introduces(self, voice: str, rank: int, weight: int) -> None:
+        """A process that says on which node its rank runs says which rank it is, where its label does not."""
+        if voice[:1] in ("p", "k") and weight == rank_nodes.SURE and rank <= MOST_RANK:
+            self._share.voices[voice] = self._share.voices.get(voice, 0) | 1 << rank
 
 
 def _first_of(voice: str, voices: list[str], wanted: int) -> Iterator[int]:

@@ -14,7 +14,7 @@ import re2
 from diagnoser.compress import line_masking, progress
 from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.line_flags import IMPORTANT, STAGES, LineFlag, stage_bit
-from diagnoser.compress.lines import body_of, strip_blurred
+from diagnoser.compress.lines import body_of, carried_blur, strip_blurred
 from diagnoser.compress.pattern_masking import blur
 from diagnoser.compress.prefilter import PatternSet, Prefilter
 from diagnoser.compress.signature import Tokens, signature, tokens_of
@@ -63,7 +63,7 @@ _PATTERNS: tuple[tuple[LineFlag, str], ...] = (
     ),
     (LineFlag.NODE, r"\bcomm 0x[0-9a-f]+ rank \d+ nranks|\brank[ =:]+\d+.{0,40}\b(?:node|host|on)[ =:]+\w"),
 )
-_TABLE = int(LineFlag.TABLE)
+_TABLE, _FRAME = int(LineFlag.TABLE), int(LineFlag.FRAME)
 _LONGEST_FILTERED = 1000
 """A filter matches a message, not what was glued to it."""
 _FILTERED_KEEP = int(LineFlag.PROGRESS | LineFlag.NODE)
@@ -142,6 +142,9 @@ class TemplateCache:
     def _shape(self, line: bytes) -> CachedTemplate:
         prefixed, body = strip_blurred(line)
         kind, filtered, dialect = self._patterns.look(body)
+        carried = carried_blur(body)
+        if len(carried) < len(body):  # frames that another program carries are frames; what it logs is no exception
+            kind |= self._patterns.look(carried)[0] & _FRAME
         anchored, watch = self.gate.shape(line, body)
         kind |= anchored
         if filtered and (kind & _NOT_FILTERED or len(body) > _LONGEST_FILTERED):

@@ -3,8 +3,9 @@
 from collections import Counter
 
 from diagnoser.compress import line_masking
-from diagnoser.compress.lines import HEADS, clean
+from diagnoser.compress.lines import clean
 from diagnoser.compress.template_cache import TemplateCache
+from diagnoser.dialects.prefixes import HEADS_OF_LINES
 from diagnoser.model import LineBlock
 
 
@@ -27,7 +28,7 @@ class TokenizedChunk:
         self.lasts = dict(zip(self.blurs, range(total), strict=True))
         self.found = shapes.of(self.counts)
         if any(shape.prefixed for shape in self.found.values()):
-            heads: list[bytes] = HEADS.findall(text)
+            heads: list[bytes] = HEADS_OF_LINES.findall(text)
             self.heads = heads + [b""] * (total - len(heads))  # a last empty line is not found
 
 

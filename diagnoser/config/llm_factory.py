@@ -17,6 +17,7 @@ from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.llm_stage import LLMStage
+from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger
 from diagnoser.failure_agent.consultation import ConsultationConfig, ConsultationInput, prepare
 from diagnoser.failure_agent.conversation import build_question
@@ -39,7 +40,7 @@ from diagnoser.ports import DiagnosisRecord, FeedbackStore, LanguageModel, Model
 from diagnoser.recovery.policy import Policy
 from diagnoser.retrieval.incidents import Incidents
 
-FAILURE_AGENT = "failure_agent/v1"
+FAILURE_AGENT = "failure_agent/v2"
 RULE_WRITER = "rule_writer/v1"
 BASELINE_GENERALIZER = "baseline_generalizer/v1"
 EMBED_SECONDS = 5.0
@@ -122,10 +123,12 @@ def failure_agent(settings: Settings, model: LanguageModel, policy: Policy, metr
 
 
 def llm_stage(
-    settings: Settings, model: LanguageModel | None, policy: Policy, incidents: Incidents, metrics: Metrics
+    settings: Settings, model: LanguageModel | None, knowledge: RuleKnowledge, incidents: Incidents, metrics: Metrics
 ) -> LLMStage | None:
     """None where no model is configured. Raises RuleFaults, BadInput."""
-    return LLMStage(failure_agent(settings, model, policy, metrics), incidents) if model else None
+    if model is None:
+        return None
+    return LLMStage(failure_agent(settings, model, knowledge.policy, metrics), incidents, knowledge.exits)
 
 
 def consultation_config(settings: Settings) -> ConsultationConfig:
@@ -171,7 +174,7 @@ def baseline_generalizer(
 def render_failure_prompt(settings: Settings, prompt: Prompt, subject: ConsultationInput) -> ModelRequest:
     """The first question about a failure, exactly as it would be sent, with its own random marker."""
     config = replace(consultation_config(settings), prompt=prompt)
-    return prepare(subject, config, config.log_tokens)[0].request
+    return prepare(subject, config, config.log_tokens).question.request
 
 
 def render_rule_prompt(settings: Settings, prompt: Prompt, evidence: Evidence, diagnosis: Diagnosis) -> ModelRequest:

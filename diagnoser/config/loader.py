@@ -7,9 +7,10 @@ from diagnoser.compress import Prefilter, parse_filters
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.pipeline import RuleKnowledge
+from diagnoser.localize import exit_reports
 from diagnoser.recovery import node_query, policy
 from diagnoser.recovery.node_query import NodeQueryTable
-from diagnoser.rules import calibration, exceptions, keyword_classifier, node_faults, schema, xid
+from diagnoser.rules import calibration, clean_end, exceptions, keyword_classifier, node_faults, schema, xid
 from diagnoser.rules.candidates import Heuristics
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.node_faults import NodeFaultTable
@@ -30,6 +31,7 @@ def load_analyzer(settings: Settings) -> LogAnalyzer:
         calibration.load("calibration.yaml", files.text(folder / "calibration.yaml")),
         xid.load("xid.yaml", files.text(folder / "xid.yaml"), ruleset),
         _node_faults(folder, ruleset),
+        exit_reports.load("exit_reports.yaml", files.text(folder / "exit_reports.yaml")),
     )
     gate = Prefilter(knowledge.anchors, ruleset.watched)
     return LogAnalyzer(knowledge, gate, parse_filters(files.texts(folder / "filters", "*.yaml")))
@@ -51,6 +53,7 @@ def _heuristics(folder: Path) -> Heuristics:
     return Heuristics(
         exceptions.load("exceptions.yaml", files.text(folder / "exceptions.yaml")),
         keyword_classifier.load("keywords.yaml", files.text(folder / "keywords.yaml")),
+        clean_end.load("run_end.yaml", files.text(folder / "run_end.yaml")),
     )
 
 

@@ -101,17 +101,19 @@ class Settings(BaseSettings):
     llm_api_key: SecretStr = Field(SecretStr(""), description="API key of that server.")
     llm_trigger: Literal["never", "undecided", "always_explain"] = Field(
         "undecided",
-        description="When to ask the model. `never`; `undecided`: where the rules do not decide; `always_explain`: "
-        "also to explain what the rules decided.",
+        description="When to ask the model. `never`; `undecided`: where the rules' verdict is in doubt; "
+        "`always_explain`: also to explain verdicts that are not.",
     )
     llm_deadline_seconds: Seconds = Field(
-        20.0, description="Seconds the model has to answer. After that, the verdict of the rules stands."
+        60.0,
+        description="Seconds the model has for one verdict, second look included. After that, the verdict of the rules "
+        "stands.",
     )
     llm_log_budget_tokens: Annotated[int, Field(ge=500, le=8000)] = Field(
         6000, description="Tokens of log shown to the model. Fewer where the server's context is too small."
     )
     llm_tokens_per_hour: Annotated[int, Field(ge=0)] = Field(
-        1_000_000,
+        5_000_000,
         description="Tokens read and written an hour, for each replica. Then the rules decide alone. 0: no limit.",
     )
     llm_cost_per_hour: Annotated[float, Field(ge=0)] = Field(

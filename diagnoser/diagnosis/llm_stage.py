@@ -1,41 +1,57 @@
 """The model's contribution to a verdict, after the rules' verdict is published."""
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from diagnoser.compress import AttemptLog, baseline
+from diagnoser.diagnosis.background import background, pinned
 from diagnoser.failure_agent.agent import FailureAgent
 from diagnoser.failure_agent.consultation import ConsultationInput
 from diagnoser.llm.view import LogView
+from diagnoser.localize.exit_reports import ExitTable
 from diagnoser.model import Diagnosis, Facts
 from diagnoser.ports import DiagnosisRecord
 from diagnoser.retrieval.incidents import Incidents
 
+_NO_LAUNCHERS = ExitTable()
+
 
 @dataclass(frozen=True, slots=True)
 class LLMStage:
+    """exits: reads what launchers report about ended processes."""
+
     agent: FailureAgent
     incidents: Incidents
+    exits: ExitTable = field(default_factory=ExitTable)
 
     async def run(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
         """The verdict with the model's contribution; None if the model is not asked."""
-        need = self.agent.need(record.diagnosis)
-        if need is None:
+        asked = self.agent.reasons_to_ask(record.diagnosis)
+        if not asked:
             return None
         similar = await self.incidents.describe_similar(record)
-        question = await asyncio.to_thread(consultation_input, record.diagnosis, log, facts, similar.incidents)
-        verdict = await self.agent.consult(question, need)
+        question = await asyncio.to_thread(
+            consultation_input, record.diagnosis, log, facts, similar.incidents, self.exits
+        )
+        verdict = await self.agent.consult(question, asked)
         return replace(verdict, notes=(*verdict.notes, *similar.notes))
 
 
 def consultation_input(
-    diagnosis: Diagnosis, log: AttemptLog, facts: Facts, incidents: tuple[str, ...] = ()
+    diagnosis: Diagnosis,
+    log: AttemptLog,
+    facts: Facts,
+    incidents: tuple[str, ...] = (),
+    exits: ExitTable = _NO_LAUNCHERS,
 ) -> ConsultationInput:
-    """The input of a model call. Lines that no clean run of the job's family printed come first in the view."""
+    """The input of a model call. In the view, the rules' candidates and the last lines come before all else, then the
+    lines that no clean run of the job's family printed."""
     digest = log.digest
-    diff = baseline.diff(digest, facts.baseline)
+    diff, pins = baseline.diff(digest, facts.baseline), pinned(diagnosis, digest.lines)
 
     def view(size: int) -> LogView:
-        return LogView(digest.render(size, diff), digest.numbered(diff))
+        return LogView(digest.render(size, diff, pins), digest.numbered(diff))
 
-    return ConsultationInput(diagnosis, digest.evidence, facts, view, incidents)
+    evidence = replace(digest.evidence, exits=exits.read(digest.evidence.lines))
+    known = background(diagnosis, evidence, facts)
+    return ConsultationInput(diagnosis, evidence, facts, view, incidents, known)

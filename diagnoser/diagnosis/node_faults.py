@@ -74,6 +74,7 @@ def apply_node_logs(alone: Diagnosis, lines: Sequence[Line], facts: Facts, knowl
         (explaining if explains else others).append(fault)
     confirmed = _confirms(explaining, alone)
     diagnosis = alone if confirmed or not explaining else _verdict(alone, explaining, facts, knowledge)
+    diagnosis = replace(diagnosis, doubts=()) if explaining else diagnosis  # the machine itself says so
     remark = "confirmed by" if confirmed else "joined"
     notes = (*diagnosis.notes, *_notes(explaining, remark), *_notes(others, "seen, and not taken for the cause"))
     return replace(diagnosis, notes=notes, proofs=proofs(explaining, knowledge))

@@ -1,16 +1,19 @@
 """HOT PATH 2: an attempt's evidence -> Diagnosis. Pure: no clock, no I/O; `now` is an argument."""
 
-from collections.abc import Callable, Iterator, Sequence
+import signal
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from diagnoser.diagnosis import verdict
+from diagnoser.diagnosis.doubts import doubts
 from diagnoser.localize import ANCHORS, clock_skew, collectives, launches, progress, ranks, rollback, suspect_nodes
+from diagnoser.localize.exit_reports import ExitTable
 from diagnoser.localize.hang_detection import silence
 from diagnoser.localize.stragglers import stragglers
-from diagnoser.model import Anchor, DecisionBasis, Diagnosis, Evidence, Facts
+from diagnoser.model import Anchor, DecisionBasis, Diagnosis, Evidence, ExitReport, Facts
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.recovery.policy import Policy, case_of
-from diagnoser.rules import candidates, causality, run_end, xid
+from diagnoser.rules import candidates, causality, clean_end, precursors, run_end, xid
 from diagnoser.rules.calibration import Calibration
 from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.candidates import Candidate, Heuristics
@@ -25,6 +28,8 @@ _DEATHS = frozenset({_T.SEGMENTATION_FAULT, _T.HOST_OUT_OF_MEMORY, _T.NODE_FAILU
 """Types after which a process is gone."""
 _BUFFERED = 20
 """Steps whose lines may still arrive after a process has died."""
+_REPORTED = 12
+"""Lines after an uncaught exception within which a launcher reports the end of its process."""
 _WAITING = frozenset({_T.NCCL_TIMEOUT_ERROR, _T.NCCL_REMOTE_ERROR, _T.CONNECTION_ERROR, _T.NETWORK_ERROR})
 """Types that ranks report because another rank did not arrive."""
 
@@ -39,11 +44,12 @@ class RuleKnowledge:
     calibration: Calibration
     codes: XidTable
     node_faults: NodeFaultTable = field(default_factory=NodeFaultTable)
+    exits: ExitTable = field(default_factory=ExitTable)
 
     @property
     def anchors(self) -> tuple[Anchor, ...]:
         """What the compressor's gate must let through."""
-        return (*self.engine.ruleset.anchors, *run_end.ANCHORS, *ANCHORS)
+        return (*self.engine.ruleset.anchors, *self.exits.anchors, *run_end.ANCHORS, *ANCHORS)
 
 
 def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, now: float | None = None) -> Diagnosis:
@@ -52,19 +58,24 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, now: fl
     now: seconds since the epoch while the attempt is still open, so that silence counts as a hang; None when it ended.
     """
     evidence = clock_skew.corrected(evidence)
+    evidence = replace(evidence, exits=knowledge.exits.read(evidence.lines))
     hits = knowledge.engine.match(evidence)
     begins = launches.starts(evidence, _ends(hits))
     series = replace(evidence, progress=launches.series(evidence, begins))
     loss = verdict.loss_break(series)
-    collected = candidates.collect(evidence, hits, knowledge.heuristics, loss)
+    timeline = progress.ProgressTimeline(evidence)
+    end = clean_end.find(evidence, knowledge.heuristics.ends, lambda line: timeline.went_on(line, 0))
+    collected = candidates.collect(evidence, hits, knowledge.heuristics, loss, end)
+    collected = precursors.link(collected, evidence, knowledge.heuristics.keywords)
     collected = xid.follow(collected, evidence, knowledge.codes)
-    causal = causality.decide(evidence, collected, _recovered(evidence), begins, diverged=loss is not None)
+    causal = causality.decide(evidence, collected, _Recovery(evidence, timeline), begins, diverged=loss is not None)
     location = locate(evidence, facts, causal, begins)
     quiet = None if now is None else silence(launches.around(evidence, begins, len(evidence.lines)).evidence, now)
     diagnosis = verdict.build_diagnosis(evidence, facts, causal, location, knowledge.calibration, quiet)
     diagnosis = replace(diagnosis, ruleset=knowledge.engine.ruleset.hash, step=rollback.last_step(evidence))
     if diagnosis.type is _T.LOSS_DIVERGENCE:
         diagnosis = replace(diagnosis, rollback=rollback.find(series, facts.events))
+    diagnosis = replace(diagnosis, doubts=doubts(diagnosis, causal, {**facts.job.rank_nodes, **evidence.rank_nodes}))
     return with_advice(diagnosis, causal, facts, knowledge.policy)
 
 
@@ -117,17 +128,47 @@ def _nodes_of(absent: collectives.Absence, launch: ranks.LauncherTopology) -> tu
     return tuple(map(launch.nodes.get, absent.ranks)) + tuple(map(by_task.get, absent.tasks))
 
 
-def _recovered(evidence: Evidence) -> Callable[[Candidate], bool]:
-    """Whether the job went on after a candidate: after a death, buffered lines still arrive, so it takes more steps."""
-    timeline = progress.ProgressTimeline(evidence)
+class _Recovery:
+    """Whether the job went on after a candidate.
 
-    def recovered(candidate: Candidate) -> bool:
-        line = evidence.lines[candidate.line]
+    After a death, buffered lines still arrive, so it takes more steps; after an error that the program itself logged,
+    one step is enough. Whatever others do, an exception is not survived by a process that is reported dead next.
+    """
+
+    def __init__(self, evidence: Evidence, timeline: progress.ProgressTimeline) -> None:
+        self._lines, self._timeline = evidence.lines, timeline
+        self._deaths = {report.line: report for report in evidence.exits if report.failed}
+
+    def __call__(self, candidate: Candidate) -> bool:
+        line = self._lines[candidate.line]
         if candidate.type is _T.LOSS_DIVERGENCE:
-            return candidate.role is Role.SYMPTOM and timeline.calmed(line)
-        return timeline.went_on(line, _BUFFERED) if candidate.type in _DEATHS else timeline.went_on(line)
+            return candidate.role is Role.SYMPTOM and self._timeline.calmed(line)
+        if candidate.line in self._deaths:
+            return self._lived_on(self._deaths[candidate.line])
+        if candidate.raised and not candidate.logged and self._died_of(candidate):
+            return False
+        if candidate.type in _DEATHS:
+            return self._timeline.went_on(line, _BUFFERED)
+        if candidate.logged and self._killed_later(candidate):
+            return True
+        return self._timeline.went_on(line, 0) if candidate.logged else self._timeline.went_on(line)
 
-    return recovered
+    def _killed_later(self, candidate: Candidate) -> bool:
+        """Whether its process is reported killed from outside: no error that a program catches does that to it."""
+        rank = self._lines[candidate.line].rank
+        later = (r for r in self._deaths.values() if r.line > candidate.line and r.signal == signal.SIGKILL)
+        return any(rank < 0 or rank in report.ranks for report in later)
+
+    def _died_of(self, candidate: Candidate) -> bool:
+        """Whether the process that raised is reported dead soon after, and trained no more."""
+        rank = self._lines[candidate.line].rank
+        reports = (r for r in self._deaths.values() if 0 <= r.line - candidate.line <= _REPORTED)
+        same = (report for report in reports if rank < 0 or not report.ranks or rank in report.ranks)
+        return any(not self._lived_on(report) for report in same)
+
+    def _lived_on(self, report: ExitReport) -> bool:
+        """Whether the ranks that are reported dead trained on: they were started again."""
+        return self._timeline.lived_on(self._lines[report.line], report.ranks, 0 if report.ranks else _BUFFERED)
 
 
 def _alike(causal: CausalResult) -> frozenset[int]:

@@ -26,7 +26,7 @@ from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
 from diagnoser.rules import outcome
 from diagnoser.rules.calibration import Calibration, verdict_kind
 from diagnoser.rules.candidate_set import RejectionReason
-from diagnoser.rules.candidates import Break, Candidate
+from diagnoser.rules.candidates import EXIT_SIGNAL, SIGNALS, Break, Candidate
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.schema import Role, Specificity
 
@@ -39,8 +39,6 @@ _ALIKE = 3
 """Most rejected candidates listed per rule and reason."""
 _NAMED = 3
 """Most stragglers named in a note."""
-_SIGNALS = {9: _T.HOST_OUT_OF_MEMORY, 4: _T.SEGMENTATION_FAULT, 6: _T.SEGMENTATION_FAULT, 7: _T.SEGMENTATION_FAULT}
-_SIGNALS |= {8: _T.SEGMENTATION_FAULT, 11: _T.SEGMENTATION_FAULT}
 _ADVICE = {
     Category.SCRIPT: "Read the last frame of the traceback that lies in your own code, mend it and submit again.",
     Category.FRAMEWORK: "Read the exception and the last frames above it; the job fails again until it is mended.",
@@ -86,7 +84,7 @@ def build_diagnosis(
     root = causal.root
     hung = quiet is not None and quiet.confirmed
     reported = outcome.reported(facts.events)
-    failure, decider = _failure_type(facts, root, reported, hung=hung, finished=progress.reached_total(evidence))
+    failure, decider = _failure_type(facts, root, reported, hung=hung)
     score = calibration.bounded(calibration.of(_bin(causal, decider)), decider, root.maturity if root else None)
     if failure is _T.UNKNOWN or (score < calibration.floor and category_of(failure) is not Category.NONE):
         failure, score = _T.UNKNOWN, min(score, calibration.floor)
@@ -111,7 +109,7 @@ def build_diagnosis(
 
 
 def _failure_type(
-    facts: Facts, root: Candidate | None, reported: Outcome | None, *, hung: bool, finished: bool
+    facts: Facts, root: Candidate | None, reported: Outcome | None, *, hung: bool
 ) -> tuple[FailureType, str]:
     """Type and decider. The scheduler's report outweighs weak candidates; a failure before a cancel stays a failure."""
     if reported is Outcome.COMPLETED and (root is None or root.type is not _T.LOSS_DIVERGENCE):
@@ -122,16 +120,15 @@ def _failure_type(
         return FailureType(str(reported)), "heuristic:exit_event"
     for event in facts.events:
         signal = event.signal or (event.code - 128 if event.code and event.code > 128 else 0)
-        if event.kind is EventKind.EXIT and signal in _SIGNALS:
-            return _SIGNALS[signal], "heuristic:exit_signal"
-    if finished and root is None:
-        return _T.COMPLETED, "heuristic:reached_total"
+        if event.kind is EventKind.EXIT and signal in SIGNALS:
+            return SIGNALS[signal][0], EXIT_SIGNAL
     return _T.UNKNOWN, "heuristic:no_progress" if hung else "heuristic:no_evidence"
 
 
 def _says_nothing(root: Candidate) -> bool:
-    """A launcher's exception alone shows that something failed, but not what."""
-    return root.by.startswith("heuristic:") and root.role in (Role.WRAPPER, Role.TEARDOWN)
+    """A launcher's exception alone shows that something failed, but not what; an exit code shows that the program ended
+    itself."""
+    return not root.exit and root.by.startswith("heuristic:") and root.role in (Role.WRAPPER, Role.TEARDOWN)
 
 
 def _bin(causal: CausalResult, decider: str) -> str:

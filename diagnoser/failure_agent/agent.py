@@ -1,7 +1,8 @@
-"""The Failure Agent of the paper: asks a language model where the rules do not decide, and believes what it proves.
+"""The Failure Agent of the paper: asks a language model where the rules' verdict is in doubt, and hears what it proves.
 
-The model names a type and cites lines; what it cannot prove is cut. It never chooses an action: the deterministic
-verdict's stands until a person confirms the cause. Whatever goes wrong leaves the rules' verdict, with the reason.
+The model names a type and cites lines; what it cannot prove is cut. Its type then stands in place of a doubtful one.
+It never chooses an action: the policy table does, as for a verdict that no stable rule made, and a person approves
+whatever touches a node or launches again (``recovery.policy.mode_for``). Whatever goes wrong leaves the rules' verdict.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,26 +13,35 @@ import structlog
 
 from diagnoser.failure_agent.consultation import AblationSwitches, Consultation, ConsultationConfig, ConsultationInput
 from diagnoser.failure_agent.conversation import UsageCounter
-from diagnoser.llm import evidence
+from diagnoser.llm import evidence, vote
 from diagnoser.llm.answer import Answer
 from diagnoser.llm.evidence import Checked
-from diagnoser.model import Diagnosis, EvidenceLine, Line, ModelUse, RootCause, Suspect
+from diagnoser.model import (
+    AskReason,
+    DecisionBasis,
+    Diagnosis,
+    EvidenceLine,
+    Line,
+    ModelEffect,
+    ModelUse,
+    RootCause,
+    RulesVerdict,
+    Suspect,
+)
 from diagnoser.model.errors import ModelFailed, ModelFailure
-from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
+from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import LanguageModel
-from diagnoser.recovery.policy import Policy, PolicyCase
+from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.rules import outcome
 
 # A model's word never counts for more than this: below the bar that the policy sets for taking a node away.
 CONFIDENCE_MAX = 0.75
 FLOOR = 0.3
 """Confidence below which the deterministic verdict stands."""
-NEAR_FLOOR = 0.6
-CONTESTED = 0.9
-"""A verdict below this is in question when another cause was set aside only because it came later or said less."""
-_CLOSE = frozenset({"came after the root", "a more exact line tells the same event"})
 _FAILED = frozenset({Outcome.FAILED, Outcome.HUNG, Outcome.UNKNOWN})
+_VAGUE = frozenset({AskReason.UNKNOWN, AskReason.HEURISTIC, AskReason.GENERIC_RULE, AskReason.CONSEQUENCE})
+"""Doubts under which no specific rule decided."""
 
 
 class LLMTrigger(StrEnum):
@@ -42,32 +52,18 @@ class LLMTrigger(StrEnum):
     ALWAYS_EXPLAIN = "always_explain"
 
 
-class Need(StrEnum):
-    """What the model is asked for."""
+def reasons_to_ask(diagnosis: Diagnosis, when: LLMTrigger) -> tuple[AskReason, ...]:
+    """Why the model is asked about a verdict, () where it is not: what is in doubt, or a site's wish for explanations.
 
-    CAUSE = "cause"  # the rules found none
-    CONFLICT = "conflict"  # the rules found two that are hard to tell apart
-    EXPLANATION = "explanation"  # the rules decided
-
-
-def need(diagnosis: Diagnosis, when: LLMTrigger) -> Need | None:
-    """What to ask the model about a verdict, None for nothing: where nothing failed, or the rules are sure.
-
-    Nor where a confirmed incident decided: a person named that cause, and a model does not overrule a person.
+    A verdict that a confirmed incident decided is in no doubt: a person named that cause, and a model does not overrule
+    a person.
     """
-    if when is LLMTrigger.NEVER or diagnosis.outcome not in _FAILED or diagnosis.category is Category.NONE:
-        return None
-    if diagnosis.category is Category.UNKNOWN:
-        return Need.CAUSE
-    if not diagnosis.decided_by.startswith("incident:") and _contested(diagnosis):
-        return Need.CONFLICT
-    return Need.EXPLANATION if when is LLMTrigger.ALWAYS_EXPLAIN else None
-
-
-def _contested(diagnosis: Diagnosis) -> bool:
-    rivals = [rejected for rejected in diagnosis.rejected if rejected.type is not diagnosis.type]
-    close = any(rival.why in _CLOSE for rival in rivals)
-    return (diagnosis.confidence < NEAR_FLOOR and bool(rivals)) or (diagnosis.confidence < CONTESTED and close)
+    if when is LLMTrigger.NEVER:
+        return ()
+    if diagnosis.doubts and not diagnosis.decided_by.startswith("incident:"):
+        return diagnosis.doubts
+    failed = diagnosis.outcome in _FAILED and diagnosis.category is not Category.NONE
+    return (AskReason.EXPLANATION,) if failed and when is LLMTrigger.ALWAYS_EXPLAIN else ()
 
 
 class FailureAgent:
@@ -95,10 +91,10 @@ class FailureAgent:
         config = replace(self._config, switches=switches)
         return FailureAgent(self._model, config, self._policy, self._metrics, when=self._when, clock=self._clock)
 
-    def need(self, diagnosis: Diagnosis) -> Need | None:
-        return need(diagnosis, self._when)
+    def reasons_to_ask(self, diagnosis: Diagnosis) -> tuple[AskReason, ...]:
+        return reasons_to_ask(diagnosis, self._when)
 
-    async def consult(self, subject: ConsultationInput, wanted: Need) -> Diagnosis:
+    async def consult(self, subject: ConsultationInput, asked: tuple[AskReason, ...]) -> Diagnosis:
         """The diagnosis with the model's answer merged in, or with the reason why there is no usable answer."""
         consultation, started = Consultation(self._model, subject, self._config), self._clock()
         answers: tuple[Checked, ...] = ()
@@ -109,11 +105,15 @@ class FailureAgent:
                 failure = ModelFailed(ModelFailure.LOW_CONFIDENCE, f"{_confidence(answers):.2f}")
         except ModelFailed as error:
             failure = error
-        use = self._model_use(consultation.usage, self._clock() - started, failure)
+        use = replace(
+            self._model_use(consultation.usage, self._clock() - started, failure),
+            asked=asked,
+            before=_rules_verdict(subject.diagnosis),
+        )
         self._metrics.observe_consultation(use)
         if failure:
             return _unchanged(subject.diagnosis, use, failure)
-        return self._merged(replace(subject.diagnosis, model=use), answers, wanted)
+        return self._merged(subject, replace(subject.diagnosis, model=use), answers, asked)
 
     def _model_use(self, usage: UsageCounter, seconds: float, failure: ModelFailed | None) -> ModelUse:
         prompt, reason = self._config.prompt, str(failure.reason) if failure else ""
@@ -129,54 +129,131 @@ class FailureAgent:
             prompt.meta.temperature,
         )
 
-    def _merged(self, diagnosis: Diagnosis, answers: Sequence[Checked], wanted: Need) -> Diagnosis:
+    def _merged(
+        self,
+        subject: ConsultationInput,
+        diagnosis: Diagnosis,
+        answers: Sequence[Checked],
+        asked: tuple[AskReason, ...],
+    ) -> Diagnosis:
         best = max(answers, key=lambda checked: checked.confidence)
-        answer = best.answer
-        if answer.type is FailureType.COMPLETED and diagnosis.outcome in (Outcome.FAILED, Outcome.HUNG):
+        kind = best.answer.type
+        if kind is FailureType.COMPLETED and _is_known_to_have_failed(subject):
             return _with_notes(diagnosis, "the model sees no failure, but the run failed")
-        if not evidence.names_cause(answer):
-            return _with_notes(diagnosis, f"the model sees no cause{' either' if wanted is Need.CAUSE else ''}")
-        if wanted is Need.CAUSE or (wanted is Need.CONFLICT and _picks_rival(diagnosis, best)):
-            return self._decided(diagnosis, best, _confidence(answers))
-        if answer.type is diagnosis.type:
-            return _with_notes(diagnosis, f"the model agrees: {answer.mitigation}", *best.notes)
-        view = f"the model would say {answer.type} (line {best.lines[0].number}); the rules' verdict stands"
-        return _with_notes(diagnosis, ("needs review: " if wanted is Need.CONFLICT else "") + view)
+        if not evidence.names_cause(best.answer):
+            either = " either" if diagnosis.category is Category.UNKNOWN else ""
+            return _with_notes(diagnosis, f"the model sees no cause{either}")
+        if kind is diagnosis.type:
+            return _agreed(diagnosis, answers, best)
+        specific = not _VAGUE.intersection(asked)
+        review = f"the model says {kind} (line {best.lines[0].number}), {diagnosis.decided_by} says {diagnosis.type}"
+        if asked == (AskReason.EXPLANATION,):
+            return _with_effect(replace(diagnosis, needs_review=review), ModelEffect.CONTRADICTED)
+        decided = self._decided(subject, diagnosis, answers, best)
+        return replace(decided, needs_review=review) if specific else decided
 
-    def _decided(self, diagnosis: Diagnosis, best: Checked, confidence: float) -> Diagnosis:
-        """Type, line and words are the model's; the action stays."""
-        answer, root = best.answer, best.lines[0]
-        known_outcome = None if diagnosis.outcome is Outcome.UNKNOWN else diagnosis.outcome
-        node = answer.node or root.node or None
-        case = PolicyCase(answer.type, answer.category, confidence, node_named=node is not None, stable=False)
-        advice = self._policy.advise(case)
-        return _with_notes(
-            replace(
-                diagnosis,
-                outcome=outcome.decide_outcome(known_outcome, answer.type, hung=False, completed=False),
-                category=answer.category,
-                type=answer.type,
-                confidence=confidence,
-                decided_by=f"llm:{diagnosis.model.model if diagnosis.model else self._model.name}",
-                root_cause=_root_cause(root, answer.rank, node),
-                evidence=tuple(
-                    EvidenceLine(line.number, line.text, "cited by the model", _rank(line), line.stream.source)
-                    for line in best.lines
-                ),
-                nodes=_suspects(diagnosis, node, confidence),
-                mitigation=answer.mitigation or diagnosis.mitigation,
-            ),
-            *_remarks(answer),
-            f"needs review: once the cause is confirmed the policy says {advice.action} ({advice.reason})",
-            *best.notes,
+    def _decided(
+        self, subject: ConsultationInput, diagnosis: Diagnosis, answers: Sequence[Checked], best: Checked
+    ) -> Diagnosis:
+        """Type, line and words are the model's, rank and node too where it shows them; the action is the table's."""
+        answer, confidence = best.answer, _confidence(answers)
+        root = _root_cause(subject, diagnosis, answers, best)
+        reported = outcome.reported(subject.facts.events)
+        if reported is None and diagnosis.category is Category.UNKNOWN and diagnosis.outcome is not Outcome.UNKNOWN:
+            reported = diagnosis.outcome
+        hung = diagnosis.outcome is Outcome.HUNG
+        verdict = replace(
+            diagnosis,
+            outcome=outcome.decide_outcome(reported, answer.type, hung=hung, completed=False),
+            category=answer.category,
+            type=answer.type,
+            confidence=confidence,
+            decided_by=f"llm:{diagnosis.model.model if diagnosis.model else self._model.name}",
+            root_cause=root,
+            evidence=tuple(_cited(line) for line in best.lines),
+            nodes=_suspects(diagnosis, answer, root.node, confidence),
+            mitigation=answer.mitigation or diagnosis.mitigation,
+            rollback=diagnosis.rollback if answer.type is FailureType.LOSS_DIVERGENCE else None,
+            # No rule decided, and no node counts as named: rows that take a node out ask for both.
+            grounds=DecisionBasis(),
         )
+        verdict = replace(verdict, recovery=self._policy.advise(case_of(verdict, subject.facts.job.labels)))
+        return _with_effect(verdict, ModelEffect.DECIDED, *_remarks(answer), *best.notes)
 
 
-def _suspects(diagnosis: Diagnosis, node: str | None, confidence: float) -> tuple[Suspect, ...]:
-    """The model's node is shown to people; where an action goes to nodes, they stay those of the rules."""
-    if diagnosis.recovery.action not in (Action.NONE, Action.NOTIFY_USER):
-        return diagnosis.nodes
-    return (Suspect(node, confidence, "named by the model"),) if node else ()
+def _is_known_to_have_failed(subject: ConsultationInput) -> bool:
+    """The launcher or scheduler says so, or the run hangs; not what a rule concludes from a line."""
+    diagnosis = subject.diagnosis
+    told = diagnosis.category is Category.UNKNOWN and diagnosis.outcome is Outcome.FAILED
+    return told or diagnosis.outcome is Outcome.HUNG or outcome.reported(subject.facts.events) is Outcome.FAILED
+
+
+def _agreed(diagnosis: Diagnosis, answers: Sequence[Checked], best: Checked) -> Diagnosis:
+    """The rules' verdict; one in doubt also with a rank and a node that the model shows where the rules show none."""
+    root, effect = diagnosis.root_cause, ModelEffect.AGREED
+    if root is not None and diagnosis.doubts:
+        rank = _rank_of(answers)
+        node = _node_of(answers) if diagnosis.category is Category.INFRASTRUCTURE else None
+        located = replace(
+            root, rank=rank if root.rank is None else root.rank, node=node if root.node is None else root.node
+        )
+        effect = effect if located == root else ModelEffect.LOCATED
+        root = located
+    note = f"the model agrees: {best.answer.mitigation}" if best.answer.mitigation else "the model agrees"
+    return _with_effect(replace(diagnosis, root_cause=root), effect, note, *best.notes)
+
+
+def _suspects(diagnosis: Diagnosis, answer: Answer, node: str | None, confidence: float) -> tuple[Suspect, ...]:
+    """The rules' suspects; where they have none, the node of the model's root. A fault of the script has none."""
+    if answer.category in (Category.SCRIPT, Category.NONE):
+        return ()
+    return diagnosis.nodes or ((Suspect(node, confidence, "named by the model"),) if node else ())
+
+
+def _rank_of(answers: Sequence[Checked]) -> int | None:
+    """The rank that printed the decisive line, else the one that the answers agree on."""
+    printed = {_rank(checked.lines[0]) for checked in answers} - {None}
+    return printed.pop() if len(printed) == 1 else vote.shared(checked.answer.rank for checked in answers)
+
+
+def _node_of(answers: Sequence[Checked]) -> str | None:
+    named = vote.shared(checked.answer.node for checked in answers)
+    return named or vote.shared(checked.lines[0].node or None for checked in answers)
+
+
+def _root_cause(
+    subject: ConsultationInput, diagnosis: Diagnosis, answers: Sequence[Checked], best: Checked
+) -> RootCause:
+    """The model's decisive line. Rank and node are those of the rules unless the model or its line shows others."""
+    line, before = best.lines[0], diagnosis.root_cause
+    rank, node = _rank_of(answers), _node_of(answers)
+    if rank is not None and node is None:
+        node = {**subject.log.rank_nodes, **subject.facts.job.rank_nodes}.get(rank)
+    if before is not None and rank is None:
+        rank = before.rank
+    if before is not None and node is None and rank in (before.rank, None):
+        node = before.node
+    stream = line.stream
+    gpu = before.gpu if before is not None and before.node == node else None
+    return RootCause(line.number, line.text, rank, node, gpu, stream.source, stream.provenance)
+
+
+def _cited(line: Line) -> EvidenceLine:
+    stream = line.stream
+    return EvidenceLine(line.number, line.text, "cited by the model", _rank(line), stream.source, stream.provenance)
+
+
+def _rules_verdict(diagnosis: Diagnosis) -> RulesVerdict:
+    root = diagnosis.root_cause
+    return RulesVerdict(
+        diagnosis.type,
+        diagnosis.decided_by,
+        diagnosis.confidence,
+        line=root.line if root else None,
+        rank=root.rank if root else None,
+        node=root.node if root else None,
+        action=diagnosis.recovery.action,
+    )
 
 
 def _remarks(answer: Answer) -> list[str]:
@@ -189,12 +266,6 @@ def _remarks(answer: Answer) -> list[str]:
     return remarks
 
 
-def _picks_rival(diagnosis: Diagnosis, best: Checked) -> bool:
-    """Whether the model picks a cause that the rules set aside, and cites that cause's line."""
-    cited = {(line.number, line.text) for line in best.lines}
-    return any(rival.type is best.answer.type and (rival.line, rival.text) in cited for rival in diagnosis.rejected)
-
-
 def _confidence(answers: Sequence[Checked]) -> float:
     return round(min(CONFIDENCE_MAX, sum(checked.confidence for checked in answers) / len(answers)), 3)
 
@@ -202,18 +273,17 @@ def _confidence(answers: Sequence[Checked]) -> float:
 def _unchanged(diagnosis: Diagnosis, use: ModelUse, failure: ModelFailed) -> Diagnosis:
     structlog.get_logger().warning("model_gave_no_verdict", reason=str(failure.reason), detail=str(failure))
     if failure.reason is ModelFailure.NO_AGREEMENT:
-        diagnosis = _with_notes(diagnosis, f"needs review: {failure}")
+        diagnosis = replace(diagnosis, needs_review=f"the model's answers differ: {failure.detail}")
     return replace(diagnosis, model=use)
+
+
+def _with_effect(diagnosis: Diagnosis, effect: ModelEffect, *notes: str) -> Diagnosis:
+    used = replace(diagnosis.model, effect=effect) if diagnosis.model else None
+    return _with_notes(replace(diagnosis, model=used), *notes)
 
 
 def _with_notes(diagnosis: Diagnosis, *notes: str) -> Diagnosis:
     return replace(diagnosis, notes=(*diagnosis.notes, *notes))
-
-
-def _root_cause(line: Line, rank: int | None, node: str | None) -> RootCause:
-    printed_by = _rank(line)
-    rank = rank if printed_by is None else printed_by
-    return RootCause(line.number, line.text, rank, node, None, line.stream.source)
 
 
 def _rank(line: Line) -> int | None:

@@ -1,8 +1,12 @@
-"""One consultation of the model about a failure: few calls, few tokens, checked answers, and two that agree."""
+"""One consultation of the model about a failure: few calls, few tokens, checked answers, and two that agree.
+
+Where the answers differ, or contradict what the rules say, a second look decides: the same question again, with the
+claims side by side.
+"""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from diagnoser.failure_agent.conversation import (
     Conversation,
@@ -16,29 +20,37 @@ from diagnoser.llm import evidence, question, vote
 from diagnoser.llm.answer import Answer
 from diagnoser.llm.evidence import CheckContext, Checked
 from diagnoser.llm.prompt import Prompt
+from diagnoser.llm.question import Background
 from diagnoser.llm.redact import Redactor
-from diagnoser.llm.view import LogView, Pseudonymizer
+from diagnoser.llm.view import LogView, Pseudonymizer, delimited
 from diagnoser.model import Diagnosis, Evidence, Facts
 from diagnoser.model.errors import ModelFailed, ModelFailure
+from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import LanguageModel
 
 CALLS_MAX = 5
 """Requests of one consultation, repairs and retries included."""
-TOKENS_MAX = 40_000
+TOKENS_MAX = 64_000
 """Tokens of one consultation, read and written."""
+_CLAIMS_TOKENS = 400
+"""Room that a second look needs in the server's context for its claims."""
 LOG_TOKENS_MIN = 300
 """Fewest tokens of log that are worth asking about."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsultationInput:
-    """What to ask about. view: size in tokens -> what the model may read. incidents: similar ones, as text."""
+    """What to ask about. view: size in tokens -> what the model may read. incidents: similar ones, as text.
+
+    background: what is known beside the lines of the view.
+    """
 
     diagnosis: Diagnosis
     log: Evidence
     facts: Facts
     view: Callable[[int], LogView]
     incidents: tuple[str, ...] = ()
+    background: Background = field(default_factory=Background)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,47 +103,86 @@ class Consultation:
         context_length = await self._model.context()
         if context_length is None:
             return self._config.log_tokens
-        without_log, _ = prepare(replace(self._subject, view=lambda _: LogView("", {})), self._config, 0)
-        log_tokens = min(self._config.log_tokens, context_length - request_tokens(without_log.request))
+        without_log = prepare(replace(self._subject, view=lambda _: LogView("", {})), self._config, 0).question
+        log_tokens = min(self._config.log_tokens, context_length - request_tokens(without_log.request) - _CLAIMS_TOKENS)
         if log_tokens < LOG_TOKENS_MIN:
             raise ModelFailed(ModelFailure.CONTEXT_TOO_SMALL, f"the server takes {context_length} tokens")
         return log_tokens
 
     async def _agree(self, log_tokens: int) -> tuple[Checked, ...]:
-        asked, context = await asyncio.to_thread(prepare, self._subject, self._config, log_tokens)
+        asked = await asyncio.to_thread(prepare, self._subject, self._config, log_tokens)
         with_vote = self._config.switches.vote
         answers: list[Checked] = []
         failures: list[ModelFailed] = []
         samples = 0
         while more := vote.answers_wanted(answers, samples) if with_vote else 1 - samples:
-            for result in await asyncio.gather(*(self._sample(asked, context) for _ in range(more))):
+            for result in await asyncio.gather(*(self._sample(asked) for _ in range(more))):
                 if isinstance(result, Checked):
                     answers.append(result)
                 else:
                     failures.append(result)
             samples += more
-        if agreed := vote.agreed(answers) if with_vote else tuple(answers):
-            return agreed
-        if len(answers) >= vote.AGREE:
-            raise ModelFailed(ModelFailure.NO_AGREEMENT, vote.split(answers))
-        raise failures[0]
+        if len(answers) < (vote.AGREE if with_vote else 1):
+            raise failures[0]
+        if not with_vote:
+            return tuple(answers)
+        agreed = vote.agreed(answers)
+        return agreed if agreed and not self._contradicts(agreed[0]) else await self._second_look(asked, answers)
 
-    async def _sample(self, asked: Question[Answer], context: CheckContext) -> Checked | ModelFailed:
+    def _contradicts(self, answer: Checked) -> bool:
+        """Whether the answer names a cause, and another than the rules."""
+        rules = self._subject.diagnosis
+        return evidence.names_cause(answer.answer) and rules.type not in (FailureType.UNKNOWN, answer.answer.type)
+
+    async def _second_look(self, asked: "Asked", answers: Sequence[Checked]) -> tuple[Checked, ...]:
+        """All answers of the type that is chosen when the claims are shown side by side. Raises ModelFailed."""
+        result = await self._sample(await asyncio.to_thread(asked.with_claims, answers, self._subject.diagnosis))
+        if not isinstance(result, Checked):
+            raise ModelFailed(ModelFailure.NO_AGREEMENT, f"{vote.split(answers)}; and at a second look {result}")
+        chosen, rules = result.answer.type, self._subject.diagnosis.type
+        supporting = vote.of_type((*answers, result), chosen)
+        if len(supporting) >= vote.AGREE or chosen is rules:
+            return supporting
+        raise ModelFailed(ModelFailure.NO_AGREEMENT, vote.split((*answers, result)))
+
+    async def _sample(self, asked: "Asked") -> Checked | ModelFailed:
         check = evidence.check if self._config.switches.check else evidence.accept_unchecked
         try:
-            return check(await self._conversation.ask(asked), context)
+            return check(await self._conversation.ask(asked.question), asked.context)
         except ModelFailed as failure:
             return failure
 
 
-def prepare(
-    subject: ConsultationInput, config: ConsultationConfig, log_tokens: int
-) -> tuple[Question[Answer], CheckContext]:
-    """The question, and what its answer is checked against. log_tokens: size of the view."""
-    view = subject.view(log_tokens)
-    nodes, ranks = question.nodes_of(subject.log, subject.facts), question.ranks_of(subject.log, subject.facts)
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question, and what its answer is checked against. marker: stands around all that programs printed."""
+
+    question: Question[Answer]
+    context: CheckContext
+    marker: str
+
+    def with_claims(self, answers: Sequence[Checked], diagnosis: Diagnosis) -> "Asked":
+        """The question with the claims of the answers and of the rules, and the request to choose."""
+        pseudonyms, request = self.context.pseudonyms, self.question.request
+
+        def hide(text: str) -> str:
+            return delimited(pseudonyms.hide(text), self.marker)
+
+        claims = question.claims(answers, diagnosis, self.context.lines, hide)
+        user = f"{request.user}\n\n{self.question.prompt.render_second_look(claims, self.marker)}"
+        return replace(self, question=replace(self.question, request=replace(request, user=user)))
+
+
+def prepare(subject: ConsultationInput, config: ConsultationConfig, log_tokens: int) -> Asked:
+    """log_tokens: size of the view."""
+    view, facts = subject.view(log_tokens), subject.facts
+    nodes, ranks = question.nodes_of(subject.log, facts), question.ranks_of(subject.log, facts)
     pseudonyms = Pseudonymizer(config.redact, nodes, view.text)
     marker = f"LOG-{config.token()}"
-    variables = question.variables(subject.diagnosis, subject.facts, view, subject.incidents, pseudonyms, marker)
+    variables = question.variables(
+        subject.diagnosis, facts, view, subject.background, subject.incidents, pseudonyms, marker
+    )
     asked = build_question(config.prompt, variables, Answer)
-    return asked, CheckContext(view.lines, nodes, ranks, pseudonyms, asked.request.system)
+    all_nodes = bool(facts.nodes or facts.job.nodes or facts.job.rank_nodes)
+    context = CheckContext(view.lines, nodes, ranks, pseudonyms, asked.request.system, all_nodes)
+    return Asked(asked, context, marker)

@@ -112,7 +112,7 @@ class Conversation:
         )
 
     async def _send(self, request: ModelRequest) -> ModelAnswer:
-        """Sends again where the server only wants another answer format, or a short wait."""
+        """Sends again where the server asks for a short wait."""
         last: ModelFailed | None = None
         while (exceeded := self._exceeded(request)) is None:
             try:
@@ -170,4 +170,4 @@ async def _worth_retrying(failure: ModelFailed) -> bool:
             return False
         await asyncio.sleep(failure.retry_after)
         return True
-    return failure.reason is ModelFailure.FORMAT_REFUSED
+    return False

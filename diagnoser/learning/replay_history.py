@@ -14,7 +14,16 @@ from diagnoser.diagnosis.context import clean_runs_id
 from diagnoser.learning.rule_context import LabelledCase, known_type
 from diagnoser.model import AttemptKey, Facts, Job, Line
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, FeedbackStore, JobStore, LogStore, ReadStore, RuleStore
+from diagnoser.ports import (
+    CaseStore,
+    DiagnosisFilter,
+    DiagnosisRecord,
+    FeedbackStore,
+    JobStore,
+    LogStore,
+    ReadStore,
+    RuleStore,
+)
 
 RECENT, HEALTHY, OTHERS, CONFIRMED = 1000, 200, 200, 300
 """Newest attempts that are scanned; how many completed ones and ones of other types are read from them; and how many
@@ -24,7 +33,7 @@ _OF_TYPE = 20
 _PAGE = 200
 
 
-class ReplayStore(RuleStore, FeedbackStore, ReadStore, JobStore, LogStore, Protocol):
+class ReplayStore(RuleStore, FeedbackStore, CaseStore, ReadStore, JobStore, LogStore, Protocol):
     """The part of the store that learning uses."""
 
 
@@ -48,7 +57,8 @@ class ReplayHistory:
         events = next((attempt.events for attempt in attempts if attempt.key == record.attempt), ())
         facts = Facts(job, record.attempt.number, events)
         log = await self.logs.load(record.attempt)
-        return LabelledCase(record, facts, await asyncio.to_thread(lambda: log.evidence))
+        evidence, printed = await asyncio.to_thread(lambda: (log.evidence, log.messages))
+        return LabelledCase(record, facts, evidence, printed)
 
     async def completed(self, limit: int) -> list[LabelledCase]:
         """The newest attempts that completed."""
@@ -71,6 +81,18 @@ class ReplayHistory:
         async for record in self._confirmed():
             if record.attempt != own:
                 yield ReplayGroup.CONFIRMED, await self.case_of(record)
+
+    async def judged(self) -> AsyncIterator[LabelledCase]:
+        """Every attempt whose cause a person named, oldest first; where people spoke twice, by the later diagnosis."""
+        latest: dict[AttemptKey, DiagnosisRecord] = {}
+        after = ""
+        while page := await self.store.judged(after, _PAGE):
+            records = [await self.store.diagnosis(diagnosis) for diagnosis in page]
+            latest |= {record.attempt: record for record in records if record and record.feedback}
+            after = page[-1]
+        for record in sorted(latest.values(), key=lambda record: record.created):
+            if category_of(known_type(record)) is not Category.UNKNOWN:
+                yield await self.case_of(record)
 
     async def in_clean_runs(self, case: LabelledCase, root: Line) -> bool:
         """Whether clean runs of the job's family print lines like ``root`` (where such runs are stored)."""

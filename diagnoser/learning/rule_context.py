@@ -18,7 +18,7 @@ from diagnoser.model import Diagnosis, Evidence, Facts, Feedback, Line, Signatur
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.ports import DiagnosisRecord
 from diagnoser.retrieval import hashing, signature
-from diagnoser.rules.schema import Blame
+from diagnoser.rules.schema import Blame, Rule, RuleSet
 
 LONGEST = 400
 """Characters of a line that a rule is written from, and of an example."""
@@ -33,11 +33,13 @@ _FOLLOWED = frozenset({"explained by the root", "came after the root"})
 
 @dataclass(frozen=True, slots=True)
 class LabelledCase:
-    """A stored attempt. known_type: its cause by a person's feedback, else by the verdict."""
+    """A stored attempt. known_type: its cause by a person's feedback, else by the verdict. printed: a line of each
+    shape that its log has, also of those of which the evidence has only a template."""
 
     record: DiagnosisRecord
     facts: Facts
     evidence: Evidence
+    printed: tuple[str, ...] = ()
 
     @property
     def known_type(self) -> FailureType:
@@ -48,7 +50,8 @@ class LabelledCase:
 class RuleContext:
     """What a rule is written from; all text is pseudonymized. healthy: lines of logs in which nothing was wrong.
 
-    around: lines just before and after the root, in their order. alias: prefix of machine names.
+    around: lines just before and after the root, in their order. alias: prefix of machine names. rival: the rule whose
+    verdict a person corrected.
     """
 
     type: FailureType
@@ -59,6 +62,7 @@ class RuleContext:
     blame: Blame
     mitigation: str
     alias: str
+    rival: Rule | None = None
 
 
 def known_type(record: DiagnosisRecord) -> FailureType:
@@ -90,8 +94,24 @@ def _only_complaint(evidence: Evidence) -> Line | None:
     return complaints[0] if len(complaints) == 1 else None
 
 
-def from_case(case: LabelledCase, root: Line, healthy: Iterable[str], redact: Redactor) -> RuleContext:
-    """healthy: pseudonymized lines, in any order; those most like the root line are kept."""
+def overruled(case: LabelledCase, rules: RuleSet) -> Rule | None:
+    """The rule that decided the case, where a person named another cause."""
+    verdict = case.record.diagnosis
+    if case.known_type is verdict.type or not verdict.decided_by.startswith("rule:"):
+        return None
+    rule_id = verdict.decided_by.removeprefix("rule:")
+    return next((rule for rule in rules.rules if rule.id == rule_id), None)
+
+
+def is_same_shape(here: str, there: str) -> bool:
+    """Whether two lines differ only in what varies from run to run."""
+    return hashing.normalised(here) == hashing.normalised(there)
+
+
+def from_case(
+    case: LabelledCase, root: Line, healthy: Iterable[str], redact: Redactor, rival: Rule | None = None
+) -> RuleContext:
+    """healthy: pseudonymized lines, in any order; those most like the root line are kept. rival: see ``overruled``."""
     pseudonyms = _pseudonymizer(case, redact)
     line = hidden(root.body, pseudonyms)
     diagnosis, feedback = case.record.diagnosis, feedback_on(case.record)
@@ -101,10 +121,11 @@ def from_case(case: LabelledCase, root: Line, healthy: Iterable[str], redact: Re
         line=line,
         around=tuple(hidden(neighbour.body, pseudonyms) for neighbour in _around(case.evidence.lines, root)),
         healthy=nearest(line, (*healthy, *routine(case, redact, root))),
-        explains=_explains(diagnosis, case.known_type, root),
+        explains=_explains(diagnosis, case.known_type, root, rival),
         blame=_blame(case, root),
         mitigation=hidden(advice, pseudonyms)[:_MENDED],
         alias=pseudonyms.hosts.prefix,
+        rival=rival,
     )
 
 
@@ -163,12 +184,14 @@ def _around(lines: Sequence[Line], root: Line) -> list[Line]:
     return [line for line in same_stream if abs(line.number - root.number) <= 10][:20]
 
 
-def _explains(diagnosis: Diagnosis, own: FailureType, root: Line) -> tuple[FailureType, ...]:
-    """Types that came with this failure, after its root."""
+def _explains(diagnosis: Diagnosis, own: FailureType, root: Line, rival: Rule | None) -> tuple[FailureType, ...]:
+    """Types that came with this failure, after its root; and what the corrected rule knows to follow from its line."""
     followed = [symptom.type for symptom in diagnosis.symptoms]
     followed += [rival.type for rival in diagnosis.rejected if rival.why in _FOLLOWED and rival.line > root.number]
     if diagnosis.root_cause and diagnosis.root_cause.line > root.number:
         followed.append(diagnosis.type)
+    if rival and diagnosis.root_cause and diagnosis.root_cause.line == root.number:
+        followed += [FailureType(kind) for kind in rival.explains if kind != "all"]
     failures = (kind for kind in followed if category_of(kind) not in (Category.NONE, Category.UNKNOWN))
     return tuple(dict.fromkeys(kind for kind in failures if kind is not own))[:_MOST]
 

@@ -19,7 +19,7 @@ from diagnoser.model.errors import Conflict, NotFound, Unavailable
 from diagnoser.model.taxonomy import FailureType, category_of
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Clock, LearnedRuleQuery
-from diagnoser.rules.schema import RuleSet
+from diagnoser.rules.schema import Rule, RuleSet
 
 US = "diagnoser"
 _COMPLETED_READ = 3
@@ -129,7 +129,11 @@ class RuleLifecycle:
         mask = self._config.mask
         completed = await self._cases.completed(_COMPLETED_READ)
         healthy = [text for healthy_case in completed for text in rule_context.routine(healthy_case, mask)]
-        return rule_context.from_case(case, root, healthy, mask)
+        return rule_context.from_case(case, root, healthy, mask, self._overruled(case))
+
+    def _overruled(self, case: LabelledCase) -> Rule | None:
+        """The site's own rule whose verdict on the case was corrected."""
+        return rule_context.overruled(case, self._registry.base.knowledge.engine.ruleset)
 
     async def _already_known(self, rule: LearnedRule, case: LabelledCase, root: Line) -> str:
         """The learned rule that recognises this root line as the same type, if one does."""
@@ -164,7 +168,7 @@ class RuleLifecycle:
         self, rule: LearnedRule, text: str, case: LabelledCase, root: Line
     ) -> tuple[tuple[ValidationResult, ...], RuleSet | None]:
         """Gates that need only the rule and its own case."""
-        compiled, ruleset = validation.compiles(rule.id, text, rule.type)
+        compiled, ruleset = validation.compiles(rule.id, text, rule.type, self._overruled(case))
         if ruleset is None:
             return (compiled,), None
         analyzer, (parsed,) = self._registry.analyzer, ruleset.rules
@@ -188,6 +192,7 @@ class RuleLifecycle:
             return (extended if with_rule else analyzer).diagnose_with_node_logs(replayed.evidence, replayed.facts)
 
         history = RuleHistory(rule, diagnose)
+        history.own(case, root)
         collect = {
             ReplayGroup.COMPLETED: history.completed,
             ReplayGroup.OTHER_TYPE: history.of_other_type,

@@ -125,7 +125,9 @@ def _would_decide(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptL
         shadow = snapshot.analyzer.with_rules(RuleSet((rule,), rule.id)).diagnose_with_node_logs(evidence, facts)
         if shadow.decided_by == f"rule:{rule.id}":
             hit = RuleHit(rule.id, record.attempt, record.created, record.id)
-            yield replace(hit, verdict=HitVerdict.WRONG) if _contradicts(record.diagnosis, shadow) else hit
+            disputed = record.diagnosis.decided_by.removeprefix("rule:") in rule.overrides
+            wrong = not disputed and _contradicts(record.diagnosis, shadow)
+            yield replace(hit, verdict=HitVerdict.WRONG) if wrong else hit
 
 
 def _contradicts(verdict: Diagnosis, shadow: Diagnosis) -> bool:

@@ -10,11 +10,13 @@ import yaml
 
 from diagnoser.learning.rule_context import RuleContext
 from diagnoser.model import Signature
-from diagnoser.retrieval import signature
-from diagnoser.rules.schema import Maturity, Role, Specificity
+from diagnoser.retrieval import hashing, signature
+from diagnoser.rules.schema import Match, Maturity, Role, Rule, Specificity
 
 _LENGTH, _ANCHOR = 240, 60
 _LEAST_ANCHOR = 6
+_BESIDE = 20
+"""Lines within which the neighbour of a root must stand."""
 _FALLBACK = "all ranks finished the step"
 
 # What varies from run to run -> what takes its place. Order matters: a path holds numbers.
@@ -46,18 +48,56 @@ class RuleDraft:
     patterns: tuple[str, ...]
     unless: tuple[str, ...] = ()
     mitigation: str = ""
+    near: "Neighbour | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A line beside the root that tells its failure from others with the same message. pattern: of its shape."""
+
+    text: str
+    pattern: str
 
 
 def from_shape(context: RuleContext) -> RuleDraft | None:
-    """None where the line says nothing specific."""
-    parts = _parts(context.line[:_LENGTH])
+    """None where the line says nothing specific.
+
+    Where the line reads as the examples of the rule that a person corrected, a line beside it must be there as well.
+    """
+    shape = _shape(context.line)
+    if shape is None:
+        return None
+    title, anchor, pattern = shape
+    near = _neighbour(context, pattern)
+    return RuleDraft(title[:120], (anchor,), (pattern,), mitigation=context.mitigation, near=near)
+
+
+def _shape(line: str) -> tuple[str, str, str] | None:
+    """(words, anchor, pattern) of a line, None where it says nothing specific."""
+    parts = _parts(line[:_LENGTH])
     anchor = max((_anchor(text) for text, wild in parts if not wild), key=worth, default="")
     literals = Signature(" ".join(text for text, wild in parts if not wild))
     if len(anchor) < _LEAST_ANCHOR or not worth(anchor)[0] or not signature.is_telling(literals):
         return None
     pattern = "".join(wild or _literal(text) for text, wild in parts)
-    title = " ".join("".join("..." if wild else text for text, wild in parts).split())
-    return RuleDraft(title[:120], (anchor,), (pattern,), mitigation=context.mitigation)
+    return " ".join("".join("..." if wild else text for text, wild in parts).split()), anchor, pattern
+
+
+def _neighbour(context: RuleContext, pattern: str) -> Neighbour | None:
+    """The most telling line beside the root, where only the surroundings can narrow the corrected rule."""
+    if context.rival is None or not any(_hits(pattern, text) for text in example_lines(context.rival)):
+        return None
+    usual = {hashing.normalised(text) for text in (context.line, *context.healthy)}
+    beside = [text for text in context.around if hashing.normalised(text) not in usual]
+    shapes = [(text, shape) for text in beside if (shape := _shape(text))]
+    text, (_, _, beside_pattern) = max(shapes, key=lambda pair: worth(pair[1][1]), default=("", ("", "", "")))
+    return Neighbour(text, beside_pattern) if text else None
+
+
+def example_lines(rule: Rule) -> list[str]:
+    """The lines in which a rule must hit, by its own examples."""
+    texts = [example.text if isinstance(example, Match) else example for example in rule.examples.match]
+    return [line for text in texts for line in text.split("\n")]
 
 
 def rule_text(id: str, context: RuleContext, draft: RuleDraft) -> str:
@@ -72,13 +112,22 @@ def rule_text(id: str, context: RuleContext, draft: RuleDraft) -> str:
         "anchors": list(draft.anchors),
         "patterns": list(draft.patterns),
         "unless": list(draft.unless),
+        "near": {"patterns": [draft.near.pattern], "lines": _BESIDE} if draft.near else "",
         "explains": [str(kind) for kind in context.explains],
+        "overrides": [context.rival.id] if context.rival else [],
         "specificity": Specificity.MESSAGE.name.lower(),
         "mitigation": draft.mitigation or f"A person named this line as the cause ({context.type}): look at it first.",
-        "examples": {"match": [context.line], "no_match": list(_counter_examples(context, draft.patterns))},
+        "examples": {
+            "match": [_example(context.line, draft.near)],
+            "no_match": list(_counter_examples(context, draft.patterns)),
+        },
     }
     fields = {name: value for name, value in rule.items() if value not in ([], "")}
     return str(yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=110))
+
+
+def _example(line: str, near: Neighbour | None) -> str:
+    return f"{near.text}\n{line}" if near else line
 
 
 def _counter_examples(context: RuleContext, patterns: Sequence[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.learning import rule_registry, template_rules
-from diagnoser.learning.rule_context import LabelledCase
+from diagnoser.learning.rule_context import LabelledCase, is_same_shape
 from diagnoser.model import Diagnosis, Evidence, Line, Signature, Stream, ValidationResult
 from diagnoser.model.errors import RuleFaults
 from diagnoser.retrieval import signature
@@ -33,26 +33,28 @@ class ValidationCheck(StrEnum):
     REPLAY = "confirmed_cases"
 
 
-def compiles(id: str, text: str, kind: str) -> tuple[ValidationResult, RuleSet | None]:
-    """The rule file is valid, and claims no more than a learned rule may."""
+def compiles(id: str, text: str, kind: str, rival: Rule | None = None) -> tuple[ValidationResult, RuleSet | None]:
+    """The rule file is valid, and claims no more than a learned rule may. rival: the one rule that it may override."""
     try:
         ruleset = rule_registry.parse(text)
     except RuleFaults as faults:
         return ValidationResult(ValidationCheck.COMPILES, False, "; ".join(map(str, faults.faults))[:500]), None
     (rule,) = ruleset.rules
-    wrong = list(_overreach(rule, id, kind))
+    wrong = list(_overreach(rule, id, kind, rival))
     if wrong:
         return ValidationResult(ValidationCheck.COMPILES, False, "; ".join(wrong)), None
     return ValidationResult(ValidationCheck.COMPILES, True, "a rule file, RE2, with anchors and examples"), ruleset
 
 
-def _overreach(rule: Rule, id: str, kind: str) -> Iterator[str]:
+def _overreach(rule: Rule, id: str, kind: str, rival: Rule | None) -> Iterator[str]:
     if rule.id != id or rule.type != kind:
         yield f"must be {id} for {kind}"
     if rule.role is not Role.ROOT or rule.maturity is not Maturity.SANDBOX or rule.action is not None:
         yield "a learned rule is a root in sandbox, without an action of its own"
     if "all" in rule.explains:
         yield "a learned rule does not explain everything"
+    if set(rule.overrides) - ({rival.id} if rival else set()):
+        yield "a learned rule overrides only the rule whose verdict was corrected"
 
 
 def specific(rule: Rule, line: str) -> ValidationResult:
@@ -89,11 +91,11 @@ def its_examples(ruleset: RuleSet, analyzer: LogAnalyzer) -> ValidationResult:
 
 
 def own_case(rule: Rule, root: Line, verdict: Diagnosis) -> ValidationResult:
-    """verdict: on the rule's own case, with the rule in force."""
+    """verdict: on the rule's own case, with the rule in force. Any line of the root's shape is as good: other ranks
+    print the same."""
     right = verdict.type is rule.type and verdict.decided_by == f"rule:{rule.id}"
-    at_root = verdict.root_cause is not None and verdict.root_cause.line == root.number
-    if right and at_root:
-        return ValidationResult(ValidationCheck.OWN_CASE, True, f"decides its case by line {root.number}")
+    if right and verdict.root_cause and is_same_shape(verdict.root_cause.text, root.text):
+        return ValidationResult(ValidationCheck.OWN_CASE, True, f"decides its case by line {verdict.root_cause.line}")
     where = f" at line {verdict.root_cause.line}" if verdict.root_cause else ""
     return ValidationResult(
         ValidationCheck.OWN_CASE, False, f"its case is decided by {verdict.decided_by} as {verdict.type}{where}"
@@ -103,20 +105,30 @@ def own_case(rule: Rule, root: Line, verdict: Diagnosis) -> ValidationResult:
 def shipped_examples(rule: Rule, bodies: Sequence[tuple[str, Evidence]]) -> ValidationResult:
     """bodies: examples of other rules and filters, each with the id of its rule."""
     engine = Engine(RuleSet((rule,), ""))
+    taken = 0
     for name, evidence in bodies:
-        if engine.match(evidence):
+        if not engine.match(evidence):
+            continue
+        if name not in rule.overrides:
             return ValidationResult(ValidationCheck.SHIPPED, False, f"hits an example of {name}")
-    return ValidationResult(ValidationCheck.SHIPPED, True, f"no hit in {len(bodies)} examples")
+        taken += 1
+    if not rule.overrides:
+        return ValidationResult(ValidationCheck.SHIPPED, True, f"no hit in {len(bodies)} examples")
+    whose, own = ", ".join(rule.overrides), sum(name in rule.overrides for name, _ in bodies)
+    why = f"no hit in {len(bodies) - own} examples of others; takes {taken} of {own} from {whose}"
+    return ValidationResult(ValidationCheck.SHIPPED, True, why)
 
 
 def foreign_examples(analyzer: LogAnalyzer, rule: Rule) -> list[tuple[str, Evidence]]:
-    """Examples of the site's rules that this one must not hit: counter-examples, and examples of other types."""
-    cases = []
+    """Examples that this rule must not hit: what filters know as routine, counter-examples of the site's rules, and
+    their examples of other types. Those of a rule that it overrides it may hit, but not its counter-examples."""
+    cases = [(f"the filter {name}", _evidence((text,))) for name, text in analyzer.filters.examples]
     for other in analyzer.knowledge.engine.ruleset.rules:
-        texts = list(other.examples.no_match)
         if other.type is not rule.type or other.role is Role.BENIGN:
-            texts += [example.text if isinstance(example, Match) else example for example in other.examples.match]
-        cases += [(other.id, _evidence(text.split("\n"))) for text in texts]
+            texts = [example.text if isinstance(example, Match) else example for example in other.examples.match]
+            cases += [(other.id, _evidence(text.split("\n"))) for text in texts]
+        against = f"{other.id}, one against it" if other.id in rule.overrides else other.id
+        cases += [(against, _evidence(text.split("\n"))) for text in other.examples.no_match]
     return cases
 
 
@@ -134,13 +146,26 @@ def _hits(engine: Engine, texts: Sequence[str]) -> list[str]:
     return [evidence.lines[hit.line].text for hit in engine.match(evidence)]
 
 
+def _survived(rule: Rule, evidence: Evidence, root: Line) -> int:
+    """Number of a line like the root that was followed by further steps of the training, 0 where there is none."""
+    steps = [point.line for point in evidence.progress if point.line < root.number]
+    engine, last = Engine(RuleSet((rule,), "")), max(steps, default=0)
+    kept = [evidence.lines[hit.line].number for hit in engine.match(evidence)]
+    templates = [template for template in evidence.templates if template.first[0] == root.stream]
+    routine = [template.first[1] for template in templates if _hits(engine, (template.text, *template.samples))]
+    return next((number for number in (*kept, *routine) if number < last), 0)
+
+
 def _evidence(texts: Sequence[str]) -> Evidence:
     return Evidence(tuple(Line(Stream(), number, text, text) for number, text in enumerate(texts, 1)))
 
 
 @dataclass(slots=True)
 class RuleHistory:
-    """Counts what a rule does to stored attempts, one by one."""
+    """Counts what a rule does to stored attempts, one by one.
+
+    disputed: attempts that only the overridden rule decided.
+    """
 
     rule: Rule
     diagnose: Callable[[LabelledCase, bool], Diagnosis]
@@ -148,13 +173,24 @@ class RuleHistory:
     others: int = 0
     confirmed: int = 0
     improved: int = 0
+    disputed: int = 0
     against: dict[ValidationCheck, str] | None = None
+
+    def own(self, case: LabelledCase, root: Line) -> None:
+        """Its own case before it failed: what the run printed and then trained on is printed in health."""
+        if number := _survived(self.rule, case.evidence, root):
+            self._fail(ValidationCheck.HEALTHY, f"its own run printed such a line ({number}) and trained on")
 
     def completed(self, case: LabelledCase) -> None:
         self.healthy += 1
         self._expect_no_hit(ValidationCheck.HEALTHY, case)
 
     def of_other_type(self, case: LabelledCase) -> None:
+        """What the overridden rule said, and no person confirmed, is what is in dispute."""
+        decider = case.record.diagnosis.decided_by.removeprefix("rule:")
+        if decider in self.rule.overrides and not case.record.feedback:
+            self.disputed += bool(hits(self.rule, case.evidence))
+            return
         self.others += 1
         self._expect_no_hit(ValidationCheck.OTHERS, case)
 
@@ -173,16 +209,17 @@ class RuleHistory:
 
     def gates(self) -> tuple[ValidationResult, ...]:
         better = f", {self.improved} become right" if self.improved else ""
+        moved = f"; {self.disputed} that nobody judged would change" if self.disputed else ""
         passes = {
             ValidationCheck.HEALTHY: f"no hit in {self.healthy} completed attempts",
-            ValidationCheck.OTHERS: f"no hit in {self.others} attempts of other types",
+            ValidationCheck.OTHERS: f"no hit in {self.others} attempts of other types{moved}",
             ValidationCheck.REPLAY: f"no verdict of {self.confirmed} confirmed cases gets worse{better}",
         }
         against = self.against or {}
         return tuple(ValidationResult(gate, gate not in against, against.get(gate, passes[gate])) for gate in passes)
 
     def _expect_no_hit(self, gate: ValidationCheck, case: LabelledCase) -> None:
-        if lines := hits(self.rule, case.evidence):
+        if lines := hits(self.rule, case.evidence) or _hits(Engine(RuleSet((self.rule,), "")), case.printed):
             self._fail(gate, f"hits {_name(case)}: {lines[0][:_SHOWN]}")
 
     def _fail(self, gate: ValidationCheck, reason: str) -> None:

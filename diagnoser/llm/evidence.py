@@ -1,10 +1,11 @@
 """Checks what a model claims against the log: a claim without a line to prove it is cut."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from diagnoser.llm.answer import Answer
+from diagnoser.llm.answer import Answer, Quote
+from diagnoser.llm.hosts import hosts_in
 from diagnoser.llm.view import Pseudonymizer, plain
 from diagnoser.model import Line
 from diagnoser.model.errors import ModelFailed, ModelFailure
@@ -12,6 +13,12 @@ from diagnoser.model.taxonomy import FailureType, category_of
 
 QUOTE_LENGTH = 4
 """Fewest bytes of a quote: a shorter one proves nothing."""
+_TELLING = 24
+"""Bytes from which a quote tells its line by itself, where the number beside it is wrong."""
+_ELLIPSIS = re.compile(r"\.{3,}|\N{HORIZONTAL ELLIPSIS}")
+_HEAD = re.compile(r"^\s*\d{1,9}(?: [\w.:-]{1,80}){0,2}\| ?")
+"""What the view prints before a line: its number, its source, its rank or node."""
+_SIGNS = re.compile(r"[\W_]+")
 _RUN = 7
 _WORD = re.compile(r"[\w-]+")
 _LINK = re.compile(r"(?i)\b(?:[a-z][a-z0-9+.-]{1,15}://|www\.)\S+")
@@ -24,7 +31,8 @@ class CheckContext:
     """What claims are checked against.
 
     lines: number shown to the model -> line. nodes, ranks: those of the job, by their true names; ranks is empty when
-    none are known. instructions: what the model was told, which it must not repeat.
+    none are known. instructions: what the model was told, which it must not repeat. all_nodes: whether
+    ``nodes`` are all nodes of the job; of a log alone they may not be, and a node counts that a cited line names.
     """
 
     lines: Mapping[int, Line]
@@ -32,6 +40,7 @@ class CheckContext:
     ranks: Collection[int]
     pseudonyms: Pseudonymizer
     instructions: str = ""
+    all_nodes: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +59,24 @@ class Checked:
 def check(answer: Answer, context: CheckContext) -> Checked:
     """Keep the cited lines that exist and contain their quote, and a node or rank only if it is the job's.
 
-    An answer that names no cause needs no proof. Raises ModelFailed(evidence_not_found) when no citation holds.
+    An answer that names no cause needs no proof. Raises ModelFailed(evidence_not_found) when the first citation, which
+    the model calls the decisive one, does not hold.
     """
-    proven = _proven_lines(answer, context)
-    if not proven and names_cause(answer):
-        raise ModelFailed(ModelFailure.NO_EVIDENCE, "none of the cited lines says what the model quotes")
-    node = _true_node(answer, context)
-    changes = {"node": node if node in context.nodes else None, "mitigation": _for_people(answer.mitigation, context)}
+    cited = [_cited_line(cite, context) for cite in answer.cited]
+    if names_cause(answer) and (not cited or cited[0] is None):
+        raise ModelFailed(ModelFailure.NO_EVIDENCE, "the decisive line does not say what the model quotes")
+    proven = tuple(dict.fromkeys(line for line in cited if line is not None))
+    changes: dict[str, object] = {
+        "node": _known_node(_true_node(answer, context), _nodes(context, proven)),
+        "mitigation": _for_people(answer.mitigation, context),
+        "reasoning": _for_people(answer.reasoning, context),
+    }
     faults = []
     if _repeats(answer.mitigation, context.instructions):
         faults.append("the model repeated its instructions instead of advice")
         changes["mitigation"] = ""
-    if len(proven) < len(answer.cited):
-        faults.append(f"{len(answer.cited) - len(proven)} cited lines do not say what the model quotes")
+    if missing := cited.count(None):
+        faults.append(f"{missing} cited lines do not say what the model quotes")
     if changes["node"] is None and answer.node is not None:
         faults.append("the model named a node that is not of this job")
     if answer.rank is not None and context.ranks and answer.rank not in context.ranks:
@@ -85,20 +99,53 @@ def names_cause(answer: Answer) -> bool:
     return answer.type is not FailureType.UNKNOWN
 
 
-def _proven_lines(answer: Answer, context: CheckContext) -> tuple[Line, ...]:
-    cited = ((cite.quote, context.lines.get(cite.line)) for cite in answer.cited)
-    return tuple(line for quote, line in cited if line is not None and _says(line, quote, context.pseudonyms))
+def _cited_line(cite: Quote, context: CheckContext) -> Line | None:
+    """The line that says what is quoted: that of the cited number, else the only one with so telling a quote."""
+    line, parts = context.lines.get(cite.line), _quoted(cite.quote)
+    length = sum(len(part.encode()) for part in parts)
+    if length < QUOTE_LENGTH:
+        return None
+    if line and any(_holds(parts, text) for text in (line.text, context.pseudonyms.hide(line.text))):
+        return line
+    if length < _TELLING:
+        return None
+    sought = _quoted(context.pseudonyms.reveal(cite.quote))
+    same = {line.text: line for line in context.lines.values() if _holds(sought, line.text)}
+    return next(iter(same.values())) if len(same) == 1 else None
 
 
-def _says(line: Line, quote: str, pseudonyms: Pseudonymizer) -> bool:
-    """The model saw the line pseudonymized, so the quote may come from that form too."""
-    words = _words(quote)
-    texts = (line.text, pseudonyms.hide(line.text))
-    return len(words.encode()) >= QUOTE_LENGTH and any(words in _words(text) for text in texts)
+def _quoted(quote: str) -> tuple[str, ...]:
+    """The pieces of a quote between its ellipses."""
+    pieces = map(_normal, _ELLIPSIS.split(_HEAD.sub("", plain(quote))))
+    return tuple(piece for piece in pieces if piece)
 
 
-def _words(text: str) -> str:
-    return " ".join(plain(text).split())
+def _holds(parts: Sequence[str], text: str) -> bool:
+    """Whether a line says the pieces in this order; case, blanks and punctuation do not count."""
+    rest = _normal(plain(text))
+    for part in parts:
+        _, found, rest = rest.partition(part)
+        if not found:
+            return False
+    return True
+
+
+def _normal(text: str) -> str:
+    return _SIGNS.sub(" ", text.casefold()).strip()
+
+
+def _nodes(context: CheckContext, cited: Sequence[Line]) -> Collection[str]:
+    if context.all_nodes:
+        return context.nodes
+    return {*context.nodes, *(host for line in cited for host in hosts_in(line.text))}
+
+
+def _known_node(name: str | None, nodes: Collection[str]) -> str | None:
+    """The job's own spelling of a node, be it short or full; None for a node that is not the job's."""
+    if name is None or name in nodes:
+        return name
+    alike = [node for node in nodes if node.partition(".")[0] == name.partition(".")[0]]
+    return alike[0] if len(alike) == 1 and not name.replace(".", "").isdecimal() else None
 
 
 def _true_node(answer: Answer, context: CheckContext) -> str | None:
@@ -107,7 +154,7 @@ def _true_node(answer: Answer, context: CheckContext) -> str | None:
 
 def _for_people(text: str, context: CheckContext) -> str:
     """The model's words on one line, with true names, secrets masked and no links to follow."""
-    return context.pseudonyms.redact(context.pseudonyms.reveal(without_links(_words(text))))
+    return context.pseudonyms.redact(context.pseudonyms.reveal(without_links(" ".join(plain(text).split()))))
 
 
 def without_links(text: str) -> str:

@@ -44,6 +44,10 @@ _PLACES: tuple[Any, ...] = tuple(
     )
 )
 """Where nothing but the name of a host stands."""
+_NODE_LIST = (
+    rf"(?i)(?:nodelist|node_list|nodes|hosts|hostlist|slurmd_nodename|batchhost|master_addr|exec_v?host)[\"']?"
+    rf" {{0,2}}[:=] {{0,2}}[\"'<(]{{0,2}}{_LIST}"
+)
 _LIKELY: tuple[Any, ...] = tuple(
     re2.compile(pattern)
     for pattern in (
@@ -52,11 +56,11 @@ _LIKELY: tuple[Any, ...] = tuple(
         r"\bLSB_[A-Z_]{0,20}HOSTS=[\"']?([A-Za-z0-9_. -]+)",
         rf"\[{_NAME}\]:[0-9]{{2,5}}\b",
         rf"\b[a-z]{{2,8}}://{_NAME}:[0-9]{{2,5}}\b",
-        rf"(?i)(?:nodelist|node_list|nodes|hosts|hostlist|slurmd_nodename|batchhost|master_addr|exec_v?host)[\"']?"
-        rf" {{0,2}}[:=] {{0,2}}[\"'<(]{{0,2}}{_LIST}",
+        _NODE_LIST,
     )
 )
 """Where other words stand as well: what has no digit there is none."""
+_LISTED = re2.compile(_NODE_LIST)
 _BRACKETS = re2.compile(r"([A-Za-z][A-Za-z0-9_.-]{0,98})\[([0-9,-]{1,500})\]")
 _LIST_NAME = re2.compile(rf"{_NAME}")
 _NO_NAME = re2.compile(
@@ -175,6 +179,12 @@ def hosts_in(text: str) -> list[str]:
         (name for place in _LIKELY for match in place.finditer(text) for name in _names(match[1]) if _has_digit(name)),
     )
     return [name for name in dict.fromkeys(islice(names, _NAMES_MAX)) if not _NO_NAME.fullmatch(name)]
+
+
+def listed_nodes(text: str) -> list[str]:
+    """Nodes in lists that ``text`` prints, as ``Nodes: gpu-[01-03,08]``: a silent node may stand only there."""
+    listed = (name for match in _LISTED.finditer(text) for name in _names(match[1]) if _has_digit(name))
+    return [name for name in dict.fromkeys(islice(listed, _NAMES_MAX)) if not _NO_NAME.fullmatch(name)]
 
 
 def _names(listed: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Versioned prompts, `prompts/<name>/v<N>/`: frozen once released; their hash is stored with every answer."""
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any
@@ -16,6 +16,8 @@ from diagnoser.model.errors import Fault, RuleFaults
 PARTS = ("meta.yaml", "system.j2", "user.j2")
 REPAIR = "repair.j2"
 """Optional part: what the model is told when its answer could not be read; its one variable is ``fault``."""
+SECOND_LOOK = "second_look.j2"
+"""Optional part: what is asked behind the question where claims differ; variables: ``claims`` and ``marker``."""
 _CHARS_PER_TOKEN = 2.5
 """Cautious: log text is dense in digits and signs."""
 # Prompts are plain text for a model, not HTML: log lines must reach it as they are.
@@ -43,6 +45,7 @@ class Prompt:
     user: str
     repair: str
     hash: str
+    second_look: str = ""
 
     @property
     def label(self) -> str:
@@ -54,6 +57,10 @@ class Prompt:
 
     def render_repair(self, fault: str) -> str:
         return _fill(self.repair, {"fault": fault})
+
+    def render_second_look(self, claims: Sequence[Mapping[str, object]], marker: str) -> str:
+        """claims: each with ``type``, ``line`` (its number in the view or None) and ``text``."""
+        return _fill(self.second_look, {"claims": claims, "marker": marker})
 
 
 def tokens_of(text: str) -> int:
@@ -70,13 +77,15 @@ def load(folder: str, files: Mapping[str, str]) -> Prompt:
     for part in PARTS[1:]:
         faults += _template_faults(f"{folder}/{part}", files[part], prompt_meta.variables if prompt_meta else None)
     faults += _template_faults(f"{folder}/{REPAIR}", files.get(REPAIR, ""), ("fault",))
+    faults += _template_faults(f"{folder}/{SECOND_LOOK}", files.get(SECOND_LOOK, ""), ("claims", "marker"))
     if prompt_meta and folder != f"{prompt_meta.name}/v{prompt_meta.version}":
         faults.append(Fault(f"{folder}/meta.yaml", 0, f"belongs in {prompt_meta.name}/v{prompt_meta.version}"))
     if prompt_meta is None or faults:
         raise RuleFaults(faults)
-    parts = (*PARTS, REPAIR) if REPAIR in files else PARTS
+    parts = (*PARTS, *(part for part in (REPAIR, SECOND_LOOK) if part in files))
     digest = hashlib.sha256("\0".join(files[part] for part in parts).encode()).hexdigest()[:16]
-    return Prompt(prompt_meta, files["system.j2"], files["user.j2"], files.get(REPAIR, ""), digest)
+    repair, second_look = files.get(REPAIR, ""), files.get(SECOND_LOOK, "")
+    return Prompt(prompt_meta, files["system.j2"], files["user.j2"], repair, digest, second_look)
 
 
 def _fill(part: str, variables: Mapping[str, Any]) -> str:

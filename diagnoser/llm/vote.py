@@ -1,39 +1,51 @@
-"""Self-consistency: several answers to one question, and a verdict only where two agree (Wang et al., ICLR 2023)."""
+"""Self-consistency: a verdict only where two answers name the same type (Wang et al., ICLR 2023).
 
-from collections.abc import Sequence
+Where they do not, or where they contradict the rules, equal samples say little: one more question shows the claims with
+their lines and asks to choose.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from diagnoser.llm.evidence import Checked
+from diagnoser.model.taxonomy import FailureType
+
+NameT = TypeVar("NameT", str, int)
 
 SAMPLES = 3
-"""Most answers that are asked for."""
+"""Most answers to the first question that are asked for."""
 AGREE = 2
-"""Answers that must name the same type and node."""
+"""Answers that must name the same type. Nodes may differ: what they do not share is left out."""
 
 
 def agreed(answers: Sequence[Checked]) -> tuple[Checked, ...]:
-    """The answers to the first claim (type and node) that enough of them share; () while there is none."""
+    """The answers to the first type that enough of them share; () while there is none."""
     for answer in answers:
-        agreeing = tuple(other for other in answers if _claim(other) == _claim(answer))
+        agreeing = of_type(answers, answer.answer.type)
         if len(agreeing) >= AGREE:
             return agreeing
     return ()
 
 
+def of_type(answers: Sequence[Checked], kind: FailureType) -> tuple[Checked, ...]:
+    return tuple(answer for answer in answers if answer.answer.type is kind)
+
+
 def answers_wanted(answers: Sequence[Checked], asked: int) -> int:
-    """How many more samples to ask for: 0 once two agree, or when two can no longer agree."""
-    if agreed(answers):
-        return 0
+    """How many more samples to ask for: 0 once there are two usable ones, or when there can no longer be."""
     if not asked:
         return AGREE
-    more = SAMPLES - asked
-    return min(1, more) if len(answers) + more >= AGREE else 0
+    missing = AGREE - len(answers)
+    return missing if 0 < missing <= SAMPLES - asked else 0
+
+
+def shared(names: Iterable[NameT | None]) -> NameT | None:
+    """The name that answers give, where all that give one give the same."""
+    given = {name for name in names if name is not None}
+    return given.pop() if len(given) == 1 else None
 
 
 def split(answers: Sequence[Checked]) -> str:
     """What the answers say, for the person who has to decide: ``gpu_lost on gpu-3; network_error``."""
-    claims = dict.fromkeys(_claim(answer) for answer in answers)
+    claims = dict.fromkeys((answer.answer.type, answer.answer.node) for answer in answers)
     return "; ".join(f"{kind} on {node}" if node else str(kind) for kind, node in claims)
-
-
-def _claim(checked: Checked) -> tuple[str, str | None]:
-    return checked.answer.type, checked.answer.node

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from diagnoser.model import Evidence
 
-_BARRIER = re.compile(r"[Rr]anks? ([\d, ]+?) failed to pass monitoredBarrier")
+_BARRIER = re.compile(r"[Rr]anks? ([\d, ]+?) failed to pass monitoredBarrier|\[missing ranks: ([\d, ]+)\]")
 _WATCHDOG = re.compile(r"[Rr]ank (?P<rank>\d+)\]?.*?(?:Watchdog caught|timeout at NCCL work|last enqueued)")
-_GLOBAL = re.compile(r"^\s*(?:\d+: )?(?:\[default\d+\]: ?)?\[rank(\d+)\]")
 _GROUP = re.compile(r"PG (?:ID )?(\d+)(?: PG GUID \S+)?")
 _SEQUENCE = re.compile(r"SeqNum=(\d+)")
 _ENQUEUED = re.compile(r"last enqueued(?: NCCL)? work: (\d+)")
@@ -50,8 +49,8 @@ def absent_task(started: Collection[int], complained: Collection[int]) -> Absenc
 def _barrier(evidence: Evidence) -> Absence | None:
     for index, line in enumerate(evidence.lines):
         if match := _BARRIER.search(line.body):
-            ranks = tuple(int(number) for number in re.findall(r"\d+", match[1]))
-            return Absence(ranks, "monitoredBarrier names the ranks that did not arrive", index)
+            ranks = tuple(int(number) for number in re.findall(r"\d+", match[1] or match[2]))
+            return Absence(ranks, "the line names the ranks that did not arrive", index)
     return None
 
 
@@ -64,8 +63,8 @@ def _laggard(evidence: Evidence) -> Absence | None:
         match = _WATCHDOG.search(line.body)
         if not match:
             continue
-        label, group = _GLOBAL.match(line.text), _GROUP.search(line.body)
-        rank = int(label[1]) if label else (line.rank if line.rank >= 0 else int(match["rank"]))
+        group = _GROUP.search(line.body)
+        rank = line.rank if line.rank >= 0 else int(match["rank"])
         numbers = _ENQUEUED.search(line.body) or _SEQUENCE.search(line.body), _COMPLETED.search(line.body)
         for reached, number in zip((enqueued, completed), numbers, strict=True):
             if number:

@@ -1,18 +1,204 @@
-"""What launchers report about ended processes: tables of torchelastic, task lists of srun."""
+"""What launchers report about ended processes: one table for all of them, and torchelastic's own table of failures.
+
+A code or a signal is the word of the operating system: it outweighs what any words around it suggest.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from diagnoser.model import Evidence
+import re2
+from pydantic import Field
 
-SRUN = re.compile(
-    r"srun: error: (?P<node>[\w.\[\],-]+): tasks? (?P<tasks>[\d,-]+): (?P<how>[A-Z][\w ()]*?)(?: \(core dumped\))?\s*$"
-)
+from diagnoser.model import Anchor, Evidence, ExitReport, Line, Stream, yaml_loader
+from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model.yaml_loader import StrictModel
+
 _TABLE = re.compile(r"^\s*(time|host|rank|exitcode)\s*: (.*)$")
 _FIRST = re.compile(r"first observed failure", re.I)
-LABEL = re.compile(r"^\s*\d+: ")
-_TERMINATED = frozenset({"Terminated", "Exited with exit code 143", "Terminated by signal"})
+_LONGEST = 2048
+"""Characters of a line that are read."""
+_SAME_REPORT = 6
+"""Lines within which a report names the process and tells its code."""
+_MOST = 100_000
+"""Most ranks in one list."""
+_FIELDS = {"rank", "local", "node", "pid", "code", "signal"}
+_NAMES = {
+    "killed": 9,
+    "segmentation fault": 11,
+    "aborted": 6,
+    "bus error": 7,
+    "floating point exception": 8,
+    "illegal instruction": 4,
+    "terminated": 15,
+    "interrupt": 2,
+    "hangup": 1,
+    "quit": 3,
+    "out of memory": 9,
+    "broken pipe": 13,
+}
+"""Names of signals as libc and srun print them."""
+_SIGNALS = {"hup": 1, "int": 2, "quit": 3, "ill": 4, "abrt": 6, "bus": 7, "fpe": 8, "kill": 9, "segv": 11, "term": 15}
+_NAMES |= {f"sig{name}": number for name, number in _SIGNALS.items()}
+
+_Text = Annotated[str, Field(min_length=1)]
+
+
+class _Example(StrictModel):
+    """A report of one or more lines, and what must be read from it. rank: the first one named."""
+
+    text: _Text
+    rank: int | None = None
+    local: int | None = None
+    node: str = ""
+    pid: int | None = None
+    code: int | None = None
+    signal: int | None = None
+
+
+class _Examples(StrictModel):
+    match: Annotated[tuple[_Example, ...], Field(min_length=1)]
+    no_match: Annotated[tuple[_Text, ...], Field(min_length=1)]
+
+
+class _Launcher(StrictModel):
+    launcher: _Text
+    anchors: Annotated[tuple[_Text, ...], Field(min_length=1)]
+    names: tuple[_Text, ...] = ()
+    patterns: Annotated[tuple[_Text, ...], Field(min_length=1)]
+    examples: _Examples
+
+
+class _ExitRows(StrictModel):
+    """The file: see the comments at its top."""
+
+    version: Literal[1]
+    launchers: Annotated[tuple[_Launcher, ...], Field(min_length=1)]
+
+
+class ExitTable:
+    """The compiled table. It keeps no state between logs and may be shared by threads."""
+
+    def __init__(self, launchers: tuple[_Launcher, ...] = ()) -> None:
+        self._launchers = launchers
+        self.anchors = tuple(Anchor(text) for text in sorted({text for row in launchers for text in row.anchors}))
+        patterns = [
+            (row.launcher, names, text)
+            for row in launchers
+            for names, texts in ((True, row.names), (False, row.patterns))
+            for text in texts
+        ]
+        options = re2.Options()
+        options.log_errors = False
+        options.max_mem = 64 << 20
+        self._set: Any = re2.Set.SearchSet(options)
+        for _, _, text in patterns:
+            self._set.Add(text)
+        self._set.Compile()
+        self._patterns = [(launcher, names, re2.compile(text, options)) for launcher, names, text in patterns]
+
+    def read(self, lines: tuple[Line, ...]) -> tuple[ExitReport, ...]:
+        """Every report, in the order of the lines."""
+        if not self._patterns:
+            return ()
+        reports: list[ExitReport] = []
+        named: dict[object, tuple[int, str, dict[str, str]]] = {}
+        for index, line in enumerate(lines):
+            text = line.body[:_LONGEST]
+            for number in sorted(self._set.Match(text) or ()):
+                launcher, names, pattern = self._patterns[number]
+                fields = {name: value for name, value in pattern.search(text).groupdict().items() if value}
+                printer = (line.stream, line.task)
+                since, speaker, before = named.pop(printer, (-_SAME_REPORT, launcher, {}))
+                if index - since >= _SAME_REPORT:
+                    speaker, before = launcher, {}
+                if names:
+                    named[printer] = index, launcher, before | fields
+                    continue
+                reports.append(_report(index, speaker, before | fields))
+                break
+        return tuple(reports)
+
+    def faults(self, path: str) -> list[Fault]:
+        """Every example of the table that does not hold."""
+        messages = []
+        for row in self._launchers:
+            for example in row.examples.match:
+                reports = [report for report in self.read(_lines(example.text)) if report.launcher == row.launcher]
+                if [_told(report) for report in reports] != [_expected(example)]:
+                    messages.append(f"{row.launcher}: {example.text!r} is read as {reports}")
+                if not any(text in body for body in example.text.split("\n")[-1:] for text in row.anchors):
+                    messages.append(f"{row.launcher}: {example.text!r} has no anchor in its last line")
+            read = ((text, self.read(_lines(text))) for text in row.examples.no_match)
+            messages += [f"{row.launcher}: {text!r} is a report" for text, reports in read if reports]
+        return [Fault(path, 0, what) for what in messages]
+
+
+def _lines(text: str) -> tuple[Line, ...]:
+    return tuple(Line(Stream(), number, body, body) for number, body in enumerate(text.split("\n"), 1))
+
+
+def _told(report: ExitReport) -> tuple[object, ...]:
+    rank = report.ranks[0] if report.ranks else None
+    return rank, report.local, report.node, report.pid, report.code, report.signal
+
+
+def _expected(example: _Example) -> tuple[object, ...]:
+    return example.rank, example.local, example.node, example.pid, example.code, example.signal
+
+
+def load(path: str, text: str) -> ExitTable:
+    """Raises RuleFaults with every fault of the file."""
+    table, faults = yaml_loader.read(path, text, _ExitRows)
+    for number, row in enumerate(table.launchers if table else ()):
+        line = yaml_loader.locate(text, "launchers", number)
+        faults += [Fault(path, line, why) for regex in (*row.names, *row.patterns) if (why := _not_usable(regex))]
+    if table is None or faults:
+        raise RuleFaults(faults)
+    return ExitTable(table.launchers)
+
+
+def _not_usable(pattern: str) -> str:
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        unknown = set(re2.compile(pattern, options).groupindex) - _FIELDS
+    except re2.error as error:
+        return f"not an RE2 expression: {error.args[0]!r}"
+    return f"unknown group '{sorted(unknown)[0]}'" if unknown else ""
+
+
+def _report(index: int, launcher: str, fields: Mapping[str, str]) -> ExitReport:
+    code = int(fields["code"]) if "code" in fields else None
+    name = fields.get("signal", "").lower()
+    signal = int(name) if name.isdecimal() else _NAMES.get(name)
+    if code is not None and signal is None and (code < 0 or code > 128):
+        signal = _signal_of(code)
+    return ExitReport(
+        line=index,
+        launcher=launcher,
+        ranks=tuple(_numbers(fields.get("rank", ""))),
+        local=int(fields["local"]) if "local" in fields else None,
+        node=fields.get("node", ""),
+        pid=int(fields["pid"]) if "pid" in fields else None,
+        code=None if signal is not None else code,
+        signal=signal,
+    )
+
+
+def _signal_of(code: int) -> int | None:
+    """Shells add 128 to the signal, PBS adds 256; Python and torchelastic negate it."""
+    signal = -code if code < 0 else code - (256 if code > 256 else 128)
+    return signal if 0 < signal < 64 else None
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """``0,2-4`` -> 0, 2, 3, 4; at most 100,000 of them."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal():
+            yield from range(int(first), min(int(last) if last.isdecimal() else int(first), int(first) + _MOST) + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,40 +218,11 @@ class ElasticFailure:
         return self.exitcode != -15
 
 
-@dataclass(frozen=True, slots=True)
-class TaskExit:
-    """What srun says about tasks on a node. how: ``Killed``, ``Exited with exit code 1``, ``Out Of Memory`` ..."""
-
-    node: str
-    tasks: tuple[int, ...]
-    how: str
-    line: int
-
-    @property
-    def by_itself(self) -> bool:
-        return self.how not in _TERMINATED
-
-
-def exits(evidence: Evidence) -> Iterator[TaskExit]:
-    for index, line in enumerate(evidence.lines):
-        if "srun: error:" in line.body and (match := SRUN.search(line.body)) and "[" not in match["node"]:
-            yield TaskExit(match["node"], tuple(_numbers(match["tasks"])), match["how"], index)
-
-
-def _numbers(text: str) -> Iterator[int]:
-    """``0,2-4`` -> 0, 2, 3, 4; at most 100,000 of them."""
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if first.isdecimal():
-            yield from range(int(first), min(int(last) if last.isdecimal() else int(first), int(first) + 100_000) + 1)
-
-
 def failures(evidence: Evidence) -> Iterator[ElasticFailure]:
     """Entries of all tables. Agents print concurrently, so entries are collected per printer."""
-    entries: dict[tuple[object, str], dict[str, str]] = {}
+    entries: dict[tuple[object, int], dict[str, str]] = {}
     for line in evidence.lines:
-        label = LABEL.match(line.text)
-        printer = (line.stream, label[0] if label else "")
+        printer = (line.stream, line.task)
         entry = entries.setdefault(printer, {})
         if _FIRST.search(line.body):
             entry["first"] = "yes"

@@ -105,6 +105,9 @@ def around(evidence: Evidence, begins: Sequence[int], index: int) -> LaunchSegme
         phases=tuple(phase for phase in evidence.phases if _within(bounds, phase.last_stream, phase.last)),
         rank_nodes=nodes,
         placements=placements,
+        exits=tuple(
+            replace(report, line=report.line - first) for report in evidence.exits if first <= report.line < last
+        ),
     )
     return LaunchSegment(replace(part, ranks=_ranks(part, bounds)), first)
 

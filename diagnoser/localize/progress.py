@@ -1,7 +1,6 @@
 """What the progress series shows: where training stopped, and where the loss broke."""
 
 import math
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +12,6 @@ from diagnoser.model import Evidence, Line, Progress, Stream
 _WARM_UP = 5
 """Points needed before a mean and a deviation say anything."""
 _SIGMAS = 6.0
-_COUNTED = re.compile(r"\b(\d+) ?/ ?(\d+)\b")
-_TAIL = 50
-"""Lines that a run prints after its last step."""
 _NORMS = 2
 """Points in a row without a finite gradient norm: a single one is a step that mixed precision skipped."""
 _WINDOW = 50
@@ -24,6 +20,12 @@ _EXPLODED = 10.0
 """A gradient norm above this multiple of its median has exploded: norms vary more than losses do."""
 _SPIKES = 3
 """Points above the band before a run counts as diverged, when the loss stays finite."""
+_SHORT = 3
+"""Points after which a jump may be told before a deviation can be: it must then be a multiple, not a deviation."""
+_JUMP = 3.0
+"""A loss above this multiple of the highest before has jumped, however few points there are."""
+_ABSURD_NORM = 1000.0
+"""A gradient norm from here on that is also far over all before says by itself that a jump of the loss is a spike."""
 _ON = 2
 """Steps after an error that show that training went on: one more step may already have been under way."""
 
@@ -52,6 +54,8 @@ class ProgressTimeline:
         stepped.sort(key=self.place_of)
         self.places = [self.place_of(point) for point in stepped]
         self._steps = [point.step for point in stepped]
+        self._ranks = [point.rank for point in stepped]
+        self._began = dict(zip(reversed(self._ranks), reversed(self.places), strict=True))
         self._calm = [self.place_of(point) for point in evidence.progress if _is_finite(point)]
         self._line_places: dict[Stream, tuple[list[int], list[float]]] = {}
         for line in () if self._single else evidence.lines:
@@ -60,9 +64,25 @@ class ProgressTimeline:
             places.append(self.place(line))
 
     def went_on(self, line: Line, steps: int = _ON) -> bool:
-        """Whether training advanced by more than ``steps`` different steps after ``line``."""
-        after = bisect_right(self.places, self.place(line))
+        """Whether training advanced by more than ``steps`` different steps after ``line``.
+
+        Where the rank that printed the line had told its own steps before, only its own count: others train on for a
+        moment without it.
+        """
+        place = self.place(line)
+        after = bisect_right(self.places, place)
+        if self._began.get(line.rank, math.inf) <= place and line.rank >= 0:
+            own = (self._steps[index] for index in range(after, len(self._steps)) if self._ranks[index] == line.rank)
+            return len(set(islice(own, 10 * steps + 10))) > steps
         return len(set(islice(self._steps, after, after + 10 * steps + 10))) > steps
+
+    def lived_on(self, line: Line, ranks: Sequence[int], steps: int) -> bool:
+        """Whether these ranks advanced by more than ``steps`` different steps after ``line``; all ranks without any."""
+        after = bisect_right(self.places, self.place(line))
+        own = (
+            s for s, rank in zip(self._steps[after:], self._ranks[after:], strict=True) if not ranks or rank in ranks
+        )
+        return len(set(islice(own, 10 * steps + 10))) > steps
 
     def calmed(self, line: Line) -> bool:
         """Whether a later point shows a finite loss again."""
@@ -115,14 +135,30 @@ def loss_break(points: Sequence[Progress]) -> LossBreak | None:
     values = [point.loss for point in losses if point.loss is not None]
     for index in range(1, len(values)):
         window = [value for value in values[max(0, index - _WINDOW) : index] if math.isfinite(value)]
-        ceiling = _ceiling(window) if len(window) >= _WARM_UP else math.inf
+        ceiling = _ceiling(window) if len(window) >= _SHORT else math.inf
         if not all(_out_of_band(value, ceiling) for value in values[index : index + _SPIKES]) or not window:
             continue
         finite = math.isfinite(values[index])
         if _out_of_band(values[-1], ceiling) and (not finite or len(values) - index >= _SPIKES):
             why = f"above mean + {_SIGMAS:.0f} sigma = {ceiling:.4g}" if finite else "not finite"
             return _break_at(points, losses[index], f"loss {values[index]:.4g} is {why}, and stays so", losses[-1])
-    return _norm_explosion(points) if any(map(math.isfinite, values)) else _norm_break(points)
+    if not any(map(math.isfinite, values)):
+        return _norm_break(points)
+    return _norm_explosion(points) or _supported_jump(points)
+
+
+def _supported_jump(points: Sequence[Progress]) -> LossBreak | None:
+    """Where the loss jumps in a series too short for statistics, and gradient norms of thousands say that it is real:
+    up to the end of the series, at least two points."""
+    both = [p for p in points if p.loss is not None and p.grad_norm is not None and math.isfinite(p.loss)]
+    losses, norms = [p.loss or 0.0 for p in both], [p.grad_norm or 0.0 for p in both]
+    for index in range(1, len(both) - 1):
+        usual = max(norms[:index])
+        absurd = min(norms[index:]) > max(_ABSURD_NORM, _EXPLODED * usual)
+        if absurd and min(losses[index:]) > _JUMP * max(losses[:index]):
+            why = f"loss {losses[index]:.4g} jumps with a gradient norm of {norms[index]:.4g} (before {usual:.4g})"
+            return _break_at(points, both[index], f"{why}, and both stay so", both[-1])
+    return None
 
 
 def _norm_explosion(points: Sequence[Progress]) -> LossBreak | None:
@@ -164,21 +200,11 @@ def _out_of_band(value: float, ceiling: float) -> bool:
 
 
 def _ceiling(window: Sequence[float]) -> float:
-    """Mean + 6 sigma, and at least twice the highest value seen: a short quiet stretch has almost no deviation."""
-    return max(fmean(window) + _SIGMAS * pstdev(window), 2.0 * max(window))
+    """Mean + 6 sigma, and at least a multiple of the highest value seen: a short stretch has almost no deviation."""
+    multiple = 2.0 if len(window) >= _WARM_UP else _JUMP
+    return max(fmean(window) + _SIGMAS * pstdev(window), multiple * max(window))
 
 
 def _break_at(points: Sequence[Progress], point: Progress, why: str, last: Progress) -> LossBreak:
     saved = [other.checkpoint for other in points if other.checkpoint and other.line < point.line]
     return LossBreak(point, why, saved[-1] if saved else "", last.step)
-
-
-def reached_total(evidence: Evidence) -> bool:
-    """Whether the series ends at the total that it counts to (``step 500/500``) and the log ends soon after."""
-    if not evidence.progress or not evidence.lines:
-        return False
-    last = max(evidence.progress, key=lambda point: point.line)
-    end = max(line.number for line in evidence.lines)
-    text = next((line.text for line in evidence.lines if line.number == last.line), "")
-    counted = [(int(match[1]), int(match[2])) for match in _COUNTED.finditer(text)]
-    return end - last.line <= _TAIL and any(step == total == last.step for step, total in counted)

@@ -2,50 +2,25 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from diagnoser.dialects import mentions
+from diagnoser.dialects.mentions import Tells
+from diagnoser.dialects.prefixes import read_prefix, split_prefix
 from diagnoser.localize import exit_reports
-from diagnoser.model import Evidence, Facts, Line
+from diagnoser.model import Evidence, ExitReport, Facts, Line
 
 _ON_NODE = re.compile(r"\brank[ :=]*(\d{1,6})(?:\b.{0,24}?\bon (?:node|host)|, node) ([\w.-]+)", re.I)
 _NCCL = re.compile(r"([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] NCCL INFO .*?\b[rR]ank (\d{1,6}) n[rR]anks")
-_STEPD = re.compile(r"\bslurmstepd-(?P<node>[A-Za-z][\w.-]*?): ")
+_SRUN = re.compile(r"srun: error: ([A-Za-z][\w.-]*): tasks? [\d,-]+: ")
 _AGENT = re.compile(r"torch[./]distributed[./](?:elastic|launcher|run)|torchrun|elastic_launch")
 _FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
-_SAYS_RANK = (
-    re.compile(r"^\S*?\[\d+,(\d+)\]<std(?:out|err)>"),
-    re.compile(r"\[[Rr]ank[ :=]?(\d{1,6})\]"),
-    re.compile(r"\b(?:on|for|of|by) (?:global )?rank[ :=]?(\d{1,6})\b", re.I),
-    re.compile(r"(?:^|: )rank[ :=]?(\d{1,6})[,:]", re.I),
-    re.compile(r"\brank=(\d{1,6})\b"),
-    re.compile(r"\[(\d+)\] is setting up NCCL communicator"),
-    re.compile(r"\bRankID[:=] ?(\d{1,6})"),
-    re.compile(r"^\[rank(\d{1,6})\]:"),
-    re.compile(r"__rank__'?: \W*(\d{1,6})"),
-)
-_SAYS_NODE = (
-    re.compile(r"(?:^|[>\s])([A-Za-z][\w.-]*):\d+:\d+ \[\d+\]"),
-    re.compile(r"^\w{3} +\d+ \d\d:\d\d:\d\d ([A-Za-z][\w.-]*) (?:kernel|systemd|slurm|nvidia|dockerd|kubelet)"),
-    re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON ([A-Za-z][\w.-]*) CANCELLED"),
-    re.compile(r"(?:update_node: node|Prolog failure on node|Epilog failure on node) ([A-Za-z][\w.-]*)"),
-    re.compile(r"^([\w.-]+): kern: \w+: "),
-    re.compile(r"\bip: ([\d.]+) has been marked dead"),
-    re.compile(r"\bnode(?:info)?_{0,2}'?[:=]? [\"'(]*([A-Za-z][\w-]*\d[\w.-]*)"),
-)
-_SAYS_HOST = (
-    re.compile(r"^\[\w+@([A-Za-z][\w.-]*) [^\]]*\][#$] "),
-    re.compile(r"\b[Ee]xec(?:ution)? host: *<?([A-Za-z][\w.-]*)"),
-    re.compile(r"\bnode \(ID: [0-9a-f]+, IP: ([\w.:-]+)\)"),
-    re.compile(r"__nodeinfo__'?: \W*([A-Za-z][\w.-]*)"),
-)
-_PREFIX = re.compile(
-    r"(?!(?i:rank|epoch|step|iter|gpu|cuda|device|worker|loss|layer|trial|fold)\w*:)([A-Za-z][\w.-]*\d[\w.-]*): "
-)
-"""The host that a parallel shell prefixes to each line."""
 _DEVICE = re.compile(
     r"mlx\d+_\w+|(?:ib|eth|bond|hsn|hfi\d_|cxi|rdma|roce)\d+|(?:ib|en)[ops]\d\w*|std(?:out|err)|error|localhost"
 )
 _SPAWNED = re.compile(r"-- Process (\d{1,6}) terminated with the following error")
+_OF_OTHERS = re.compile(r"Killed|Terminated|Aborted|Segmentation fault|Bus error|Floating point|srun:|slurmstepd")
+"""What a shell or launcher says about a process."""
 _COPIED = 60
 """Longest copied traceback, in lines."""
 _MESSAGE = 8
@@ -62,21 +37,22 @@ class LauncherTopology:
 
     agents: one process per node starts the ranks (torchrun), so srun's tasks and the labels on their lines are agents,
     not ranks. children: local ranks that the job's only agent saw fail, in its order. labelled: the task numbers
-    in front of lines are the ranks, as some of the lines confirm.
+    in front of lines are the ranks, as some of the lines confirm. pods: pod -> node that it was assigned to.
     """
 
     nodes: Mapping[int, str]
     failures: tuple[exit_reports.ElasticFailure, ...]
-    exits: tuple[exit_reports.TaskExit, ...]
+    exits: tuple[ExitReport, ...]
     agents: bool
     children: tuple[int, ...] = ()
     only_node: str | None = None
     labelled: bool = False
+    pods: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def task_nodes(self) -> dict[int, str]:
         """srun task -> node."""
-        return {task: report.node for report in self.exits for task in report.tasks}
+        return _task_nodes(self.exits)
 
 
 def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTopology:
@@ -85,9 +61,9 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
     at: index of the line that reports the failure. If none of the hosts that speak from there on (else, just before)
     is one where ranks were said to run, those placements are about another launch.
     """
-    failures, exits = tuple(exit_reports.failures(evidence)), tuple(exit_reports.exits(evidence))
+    failures, exits = tuple(exit_reports.failures(evidence)), evidence.exits
     agents = any(_AGENT.search(line.body) for line in evidence.lines)
-    nodes: dict[int, str] = {} if agents else {task: report.node for report in exits for task in report.tasks}
+    nodes: dict[int, str] = {} if agents else _task_nodes(exits)
     nodes |= {failure.rank: failure.host for failure in failures if failure.host}
     near = evidence if at is None else _speaking(evidence, at)
     for placements in (_announced(evidence), evidence.rank_nodes):
@@ -96,16 +72,22 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
     hosts_before = _hosts(replace(evidence, lines=evidence.lines[:at]))
     if hosts_before and at is not None and _hosts(near) and hosts_before.isdisjoint(_hosts(near)):
         hosts = {failure.rank: failure.host for failure in exit_reports.failures(near) if failure.host}
-        only = _only_node(near, hosts, tuple(exit_reports.exits(near)))
+        only = _only_node(near, hosts, [report for report in exits if report.line >= at])
     else:
         only = _only_node(evidence, nodes, exits)
     labelled = not agents and _labelled(evidence)
-    return LauncherTopology(nodes, failures, exits, agents, _children(evidence), only, labelled)
+    pods = dict(filter(None, (mentions.assigned_pod(line.body) for line in evidence.lines)))
+    return LauncherTopology(nodes, failures, exits, agents, _children(evidence), only, labelled, pods)
+
+
+def _task_nodes(exits: Sequence[ExitReport]) -> dict[int, str]:
+    return {rank: report.node for report in exits if report.node for rank in report.ranks}
 
 
 def _speaking(evidence: Evidence, at: int) -> Evidence:
     """The lines from ``at`` on, with the ones just before it where no host speaks after it."""
-    after = replace(evidence, lines=evidence.lines[at:])
+    exits = tuple(report for report in evidence.exits if report.line >= at)
+    after = replace(evidence, lines=evidence.lines[at:], exits=exits)
     near = after if _hosts(after) else replace(evidence, lines=evidence.lines[max(0, at - _COPIED) :])
     return replace(near, ranks=frozenset(line.rank for line in near.lines))
 
@@ -118,10 +100,13 @@ def _is_about(placements: Mapping[int, str], near: Evidence) -> bool:
 def _hosts(evidence: Evidence) -> frozenset[str]:
     """Short names of hosts that print or are reported on."""
     lines = evidence.lines
-    names = [line.node for line in lines] + [match[1] for line in lines if (match := _SAYS_NODE[0].search(line.text))]
+    names = [line.node for line in lines] + [
+        match[1] for line in lines if (match := mentions.NCCL_HOST.search(line.text))
+    ]
     names += [failure.host for failure in exit_reports.failures(evidence)]
-    names += [report.node for report in exit_reports.exits(evidence)]
-    names += [match["node"] for line in lines if (match := _STEPD.search(line.text))] + [*_announced(evidence).values()]
+    names += [report.node for report in evidence.exits if report.node]
+    names += [match["node"] for line in lines if (match := mentions.STEP_DAEMON.search(line.text))]
+    names += _announced(evidence).values()
     return frozenset(_short(name) for name in names if name and not _ADDRESS.match(name) and not _is_device(name))
 
 
@@ -153,7 +138,7 @@ def place(
             return failures[0].rank, failures[0].host
         if launch.children and not launch.failures:
             return int(child[2]), node
-    if node and (_STEPD.search(line.text) or "srun: error:" in line.text):
+    if node and (mentions.STEP_DAEMON.search(line.text) or "srun: error:" in line.text):
         return _task_on(launch, node, rank if "srun: error:" in line.text else None), node
     if rank is None and alone:
         rank, host = _first_failure(launch)
@@ -161,7 +146,12 @@ def place(
     if rank is not None:
         placed = launch.nodes.get(rank)
         node = node if placed is None or (node and _ADDRESS.match(placed)) else placed
-    return rank, node or line.node or launch.task_nodes.get(line.task) or launch.only_node
+    node = node or line.node or launch.task_nodes.get(line.task)
+    return rank, node or (launch.pods.get(_pod(line)) if launch.pods else None) or launch.only_node
+
+
+def _pod(line: Line) -> str:
+    return read_prefix(split_prefix(line.text.encode())[0]).pod
 
 
 def _first_failure(launch: LauncherTopology) -> tuple[int | None, str | None]:
@@ -172,9 +162,9 @@ def _first_failure(launch: LauncherTopology) -> tuple[int | None, str | None]:
         return first.rank, first.host or None
     if launch.children and not launch.failures:
         return launch.children[0], None
-    exits = [report for report in launch.exits if report.by_itself]
-    if exits and not launch.agents and len(exits[0].tasks) == 1:
-        return exits[0].tasks[0], exits[0].node
+    exits = [report for report in launch.exits if report.failed and report.ranks]
+    if exits and not launch.agents and len(exits[0].ranks) == 1:
+        return exits[0].ranks[0], exits[0].node or None
     return None, None
 
 
@@ -184,19 +174,17 @@ def _task_on(launch: LauncherTopology, node: str, rank: int | None) -> int | Non
         return failures[0].rank if failures else None
     if rank is not None:
         return rank
-    exits = [report for report in launch.exits if report.node == node and report.by_itself and len(report.tasks) == 1]
-    exits.sort(key=lambda report: report.how.startswith("Exited"))
-    return exits[0].tasks[0] if exits else None
+    exits = [report for report in launch.exits if report.node == node and report.failed and len(report.ranks) == 1]
+    exits.sort(key=lambda report: report.signal is None)
+    return exits[0].ranks[0] if exits else None
 
 
 def _node_in(line: Line) -> str | None:
-    if match := _STEPD.search(line.text):
+    if match := mentions.STEP_DAEMON.search(line.text):
         return match["node"]
-    task = exit_reports.SRUN.search(line.text)
-    if task and "[" not in task["node"]:
-        return task["node"]
-    names = (match[1] for pattern in _SAYS_NODE if (match := pattern.search(line.text)))
-    return next((node for node in names if not _is_device(node)), None)
+    if task := _SRUN.search(line.text):
+        return task[1]
+    return next((node for node in mentions.named(Tells.NODE, line.text) if not _is_device(node)), None)
 
 
 def is_address(name: str) -> bool:
@@ -209,16 +197,16 @@ def _is_device(name: str) -> bool:
 
 
 def _rank_in(line: Line) -> int | None:
-    return next((int(match[1]) for pattern in _SAYS_RANK if (match := pattern.search(line.text))), None)
+    return next(map(int, mentions.named(Tells.RANK, line.text)), None)
 
 
 def _node_near(lines: Sequence[Line], at: int) -> str | None:
     """The host in the shell prompt, job mail or message around the line; else the prefix of a parallel shell, provided
     that lines around it carry other prefixes."""
     window = lines[max(0, at - _MESSAGE) : at + 3]
-    hosts = (match[1] for line in window for pattern in _SAYS_HOST if (match := pattern.search(line.text)))
-    prefix = _PREFIX.match(lines[at].text)
-    prefixes = {match[1] for line in window if (match := _PREFIX.match(line.text))}
+    hosts = (host for line in window for host in mentions.named(Tells.HOST, line.text))
+    prefix = mentions.PARALLEL_SHELL.match(lines[at].text)
+    prefixes = {match[1] for line in window if (match := mentions.PARALLEL_SHELL.match(line.text))}
     return next(hosts, prefix[1] if prefix and len(prefixes) > 1 else None)
 
 
@@ -231,7 +219,19 @@ def _rank_near(lines: Sequence[Line], at: int) -> int | None:
             rank = _rank_in(lines[index])
             if rank is not None:
                 return rank
-    return _spawned(lines, at)
+    spawned = _spawned(lines, at)
+    return _raised_next(lines, at) if spawned is None else spawned
+
+
+def _raised_next(lines: Sequence[Line], at: int) -> int | None:
+    """The rank whose traceback follows at once on a line without any prefix: what a process writes past Python's own
+    hooks has none."""
+    line = lines[at]
+    after = lines[at + 1] if at + 1 < len(lines) else line
+    if line.rank >= 0 or line.task >= 0 or line.body != line.text or after.rank < 0 or _OF_OTHERS.search(line.body):
+        return None
+    follows = (after.stream, after.number) == (line.stream, line.number + 1)
+    return after.rank if follows and after.body.startswith("Traceback (most recent call last)") else None
 
 
 def _spawned(lines: Sequence[Line], at: int) -> int | None:
@@ -244,9 +244,9 @@ def _spawned(lines: Sequence[Line], at: int) -> int | None:
 
 def _children(evidence: Evidence) -> tuple[int, ...]:
     """Local ranks that failed by themselves, if only one agent reports any: local ranks are the ranks then."""
-    matches = [(line.text[: line.text.find("failed (")], _FAILED_CHILD.search(line.body)) for line in evidence.lines]
-    children = [(head, child) for head, child in matches if child and child[1] != "-15"]
-    labels = {label[0] for head, _ in children if (label := exit_reports.LABEL.match(head))}
+    matches = [(line.task, _FAILED_CHILD.search(line.body)) for line in evidence.lines]
+    children = [(task, child) for task, child in matches if child and child[1] != "-15"]
+    labels = {task for task, _ in children if task >= 0}
     return tuple(int(child[2]) for _, child in children) if len(labels) <= 1 else ()
 
 
@@ -260,8 +260,12 @@ def _announced(evidence: Evidence) -> dict[int, str]:
     return nodes
 
 
-def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[exit_reports.TaskExit]) -> str | None:
-    names = {*nodes.values(), *(report.node for report in exits), *(line.node for line in evidence.lines if line.node)}
-    hosts = {match[1] for line in evidence.lines if (match := _SAYS_NODE[0].search(line.text))}
+def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[ExitReport]) -> str | None:
+    names = {
+        *nodes.values(),
+        *(report.node for report in exits if report.node),
+        *(line.node for line in evidence.lines if line.node),
+    }
+    hosts = {match[1] for line in evidence.lines if (match := mentions.NCCL_HOST.search(line.text))}
     names |= {host for host in hosts if not _is_device(host)}
     return names.pop() if len(names) == 1 and max(evidence.ranks, default=0) < _ONE_NODE else None

@@ -6,22 +6,29 @@ policy turns that into a ``Plan``; what leaves the service is an ``OutboxMessage
 """
 
 from diagnoser.model.baseline import NO_DIFF, Baseline, CleanRun, Diff, LearnedFilter, NewLine
+from diagnoser.model.case_replays import CaseMark, CaseOutcome, CaseReplay
 from diagnoser.model.diagnosis import (
+    ASK_REASONS,
     Advice,
+    AskReason,
     DecisionBasis,
     Diagnosis,
     EvidenceLine,
+    ModelEffect,
     ModelUse,
     Rejected,
     Rollback,
     RootCause,
+    RulesVerdict,
     Suspect,
     Symptom,
+    changed_by_model,
 )
 from diagnoser.model.evidence import (
     Cap,
     Compression,
     Evidence,
+    ExitReport,
     LeftOut,
     Line,
     Mark,
@@ -83,6 +90,7 @@ from diagnoser.model.plans import (
 from diagnoser.model.proofs import NodeProof, ProofKind
 
 __all__ = [
+    "ASK_REASONS",
     "CLEAN_RUNS",
     "ENDS",
     "JOB_ID",
@@ -92,12 +100,16 @@ __all__ = [
     "NO_DIFF",
     "Advice",
     "Anchor",
+    "AskReason",
     "Attempt",
     "AttemptKey",
     "Author",
     "Baseline",
     "BreakerState",
     "Cap",
+    "CaseMark",
+    "CaseOutcome",
+    "CaseReplay",
     "CheckVerdict",
     "CleanRun",
     "ClusterHistory",
@@ -110,6 +122,7 @@ __all__ = [
     "EventKind",
     "Evidence",
     "EvidenceLine",
+    "ExitReport",
     "Facts",
     "Feedback",
     "FeedbackVerdict",
@@ -125,6 +138,7 @@ __all__ = [
     "Mark",
     "MessageKind",
     "Mode",
+    "ModelEffect",
     "ModelUse",
     "NewLine",
     "NodeActor",
@@ -149,6 +163,7 @@ __all__ = [
     "Rollback",
     "RootCause",
     "RuleHit",
+    "RulesVerdict",
     "Signature",
     "Similar",
     "Stack",
@@ -163,6 +178,7 @@ __all__ = [
     "TransitionResult",
     "Turn",
     "ValidationResult",
+    "changed_by_model",
     "node_log_id",
     "provenance_of",
 ]

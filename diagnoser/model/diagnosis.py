@@ -1,6 +1,7 @@
 """What a diagnosis says."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from diagnoser.model.evidence import Compression, LeftOut
 from diagnoser.model.lines import Provenance
@@ -91,11 +92,59 @@ class Rollback:
     skip_to: int | None = None
 
 
+class AskReason(StrEnum):
+    """Why the language model is asked about a verdict: what in its structure leaves room for doubt."""
+
+    UNKNOWN = "unknown"  # the rules found no cause
+    HEURISTIC = "heuristic"  # no rule knows the line: the class of an exception or the words of a line decided
+    GENERIC_RULE = "generic_rule"  # a rule decided that takes any message of an exception class that carries others
+    CLOSE_RIVAL = "close_rival"  # a cause of another type was set aside only because it came later or said less
+    CONSEQUENCE = "consequence"  # what decided is printed at the end of other failures as well
+    UNSURE_LOCATION = "unsure_location"  # a machine is at fault, and several nodes could be the one
+    EXPLANATION = "explanation"  # nothing is in doubt; the site wants every failure explained
+
+
+ASK_REASONS = {
+    AskReason.UNKNOWN: "no rule knows the failure",
+    AskReason.HEURISTIC: "guessed from the class of an exception or the words of a line",
+    AskReason.GENERIC_RULE: "decided by a class of exceptions that often carries another cause",
+    AskReason.CLOSE_RIVAL: "another cause was set aside only for its place in the log",
+    AskReason.CONSEQUENCE: "decided by a line that other failures print as well",
+    AskReason.UNSURE_LOCATION: "several machines could be the one at fault",
+    AskReason.EXPLANATION: "nothing is in doubt; every failure is explained",
+}
+"""The reasons in words, for people and for the model."""
+
+
+class ModelEffect(StrEnum):
+    """What became of the verdict after the model was asked."""
+
+    NONE = "none"  # it gave no usable answer, or sees no cause either
+    AGREED = "agreed"  # it names the type that stands
+    LOCATED = "located"  # it names the type that stands, and a rank or node that the rules did not
+    DECIDED = "decided"  # its type stands in place of the rules'
+    CONTRADICTED = "contradicted"  # it names another type; that of the rules stands
+
+
+@dataclass(frozen=True, slots=True)
+class RulesVerdict:
+    """What the rules said before the model was asked. line, rank, node: of their root; None where they show none."""
+
+    type: FailureType
+    decided_by: str
+    confidence: float
+    line: int | None = None
+    rank: int | None = None
+    node: str | None = None
+    action: Action = Action.NONE
+
+
 @dataclass(frozen=True, slots=True)
 class ModelUse:
     """How the language model took part. ``failure`` is a ``ModelFailure`` value when it gave no usable answer.
 
-    calls, tokens and seconds are those of the whole consultation. temperature: of the sampling.
+    calls, tokens and seconds are those of the whole consultation. temperature: of the sampling. asked: why.
+    before: the verdict that it was asked about; None on diagnoses stored by earlier versions.
     """
 
     model: str
@@ -107,6 +156,9 @@ class ModelUse:
     seconds: float = 0.0
     failure: str = ""
     temperature: float = 0.0
+    asked: tuple[AskReason, ...] = ()
+    effect: ModelEffect = ModelEffect.NONE
+    before: RulesVerdict | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +187,25 @@ class Diagnosis:
     rollback: Rollback | None = None  # only when the loss diverged
     proofs: tuple[NodeProof, ...] = ()  # what nodes and scheduler themselves say against nodes, about this failure
     new_lines: tuple[EvidenceLine, ...] = ()  # those that no clean run of the job family printed, in log order
+    doubts: tuple[AskReason, ...] = ()  # what in the rules' verdict leaves room for doubt
+    needs_review: str = ""  # why a person has to look, "" where nobody has to
+
+
+def changed_by_model(diagnosis: Diagnosis) -> tuple[tuple[str, str, str], ...]:
+    """What the model changed: name, what the rules said, what stands now; "" where nothing was or is named."""
+    before = diagnosis.model.before if diagnosis.model else None
+    if before is None:
+        return ()
+    root = diagnosis.root_cause
+    pairs: tuple[tuple[str, object, object], ...] = (
+        ("type", before.type, diagnosis.type),
+        ("line", before.line, root.line if root else None),
+        ("rank", before.rank, root.rank if root else None),
+        ("node", before.node, root.node if root else None),
+        ("action", before.action, diagnosis.recovery.action),
+    )
+    return tuple((name, _told(old), _told(new)) for name, old, new in pairs if old != new)
+
+
+def _told(value: object) -> str:
+    return "" if value is None else str(value)

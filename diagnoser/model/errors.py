@@ -149,6 +149,7 @@ class ModelFailed(DiagnoserError):
     def __init__(self, reason: ModelFailure, detail: str, retry_after: float | None = None) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
+        self.detail = detail
         self.retry_after = retry_after
 
 

@@ -6,6 +6,9 @@ from enum import IntEnum, StrEnum
 
 from diagnoser.model.lines import Stream
 
+ORDERED_SIGNALS = frozenset({1, 2, 3, 15})
+"""Signals by which a person, a scheduler or a launcher asks a process to end."""
+
 
 class Mark(IntEnum):
     """Why a line is kept verbatim; the highest one that holds."""
@@ -83,6 +86,29 @@ class Stack:
     message: str
     raised: int
     cause: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ExitReport:
+    """What a launcher, scheduler or shell says about the end of processes.
+
+    line: index into ``Evidence.lines``. ranks: global ranks or tasks, empty where it does not tell. local: local rank.
+    code: None where a signal ended them, or nobody can tell. signal: number, or None.
+    """
+
+    line: int
+    launcher: str
+    ranks: tuple[int, ...] = ()
+    local: int | None = None
+    node: str = ""
+    pid: int | None = None
+    code: int | None = None
+    signal: int | None = None
+
+    @property
+    def failed(self) -> bool:
+        """It ended neither well nor because somebody asked it to."""
+        return self.code != 0 and self.signal not in ORDERED_SIGNALS
 
 
 class Stage(StrEnum):
@@ -195,6 +221,7 @@ class Evidence:
 
     lines: in order of time (corrected), then stream, then number. ends: the last line number of each stream.
     rank_nodes: rank -> node as the log itself shows it, all launches together. placements: the lines that say so.
+    exits: what launchers report about ended processes, in order; filled in when the rules read the log.
     """
 
     lines: tuple[Line, ...] = ()
@@ -208,6 +235,7 @@ class Evidence:
     phases: tuple[Phase, ...] = ()
     placements: tuple[Placement, ...] = ()
     stacks: tuple[Stack, ...] = ()
+    exits: tuple[ExitReport, ...] = ()
 
 
 def in_order(evidence: Evidence, lines: Sequence[Line]) -> Evidence:

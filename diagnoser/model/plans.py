@@ -45,7 +45,7 @@ class PlanReason(StrEnum):
     PERSON_HANDLES_NODE = "person_handles_node"
     FOREIGN_NODE = "foreign_node"  # the scheduler did not give this node to the attempt
     ALLOCATION_UNKNOWN = "allocation_unknown"  # no agent told which nodes the scheduler gave the attempt
-    UNPROVEN = "unproven"  # only the job's own text speaks against the node
+    UNPROVEN = "unproven"  # only the job's own text, or a check in its own image, speaks against the node
     SUSPECTED_AGAIN = "suspected_again"  # unproven, but another tenant's job suspected the same node
     TENANT_CAP = "tenant_cap"  # the tenant's share of launches or evictions is spent
     APPROVED = "approved"
@@ -135,6 +135,7 @@ class NodeCheck:
     suspects: come first in every round. queries: on suspects, before the first round. types: of the failure; since: in
     logs of nodes, what is older has nothing to do with it.
     healthy: proven so, fastest first. open: nodes that still need a group. seconds: fastest passing time of each node.
+    vouched: whether all results so far are those of a program that the operator chose, where the job has no say.
     """
 
     nodes: tuple[str, ...]
@@ -152,6 +153,7 @@ class NodeCheck:
     queries: tuple[QueryResult, ...] = ()
     types: tuple[FailureType, ...] = ()
     since: float = 0.0
+    vouched: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,8 @@ class Plan:
     row: id of the policy row. family, fingerprint: what the retry ledger counts by. progress: (what is measured, how
     far the attempt came), so that only equal measures are compared. not_before: end of a cool-down.
     tenant: whom the scheduler bills the job to. allocation: the nodes that the scheduler gave the attempt, empty where
-    no agent told them. proofs: why each of ``nodes`` may be taken out.
+    no agent told them. proofs: why each of ``nodes`` may be taken out. unproven_suspects: whom the job's own text
+    blames, so that a person has to say what becomes of them where the node check proves nothing.
     """
 
     id: str
@@ -195,6 +198,7 @@ class Plan:
     tenant: str = ""
     allocation: tuple[str, ...] = ()
     proofs: tuple[NodeProof, ...] = ()
+    unproven_suspects: tuple[str, ...] = ()
 
     @property
     def unproven(self) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ def slack_message(
     blocks = [
         {"type": "header", "text": {"type": "plain_text", "text": _cut(title, HEADER_LENGTH), "emoji": False}},
         {"type": "section", "fields": [_mrkdwn(text) for text in _facts(diagnosis)]},
+        *_review(diagnosis, redact),
         *_root(diagnosis, redact),
         *_advice(diagnosis, redact),
         *_link(link),
@@ -80,6 +81,11 @@ def _facts(diagnosis: Diagnosis) -> list[str]:
     if root and root.gpu:
         facts.append(f"*GPU*\n`{code(_cut(root.gpu, 100))}`")
     return [*facts, f"*Decided by*\n`{code(_cut(diagnosis.decided_by, 100))}`"]
+
+
+def _review(diagnosis: Diagnosis, redact: Callable[[str], str]) -> list[SlackBlock]:
+    why = diagnosis.needs_review
+    return [_section(f"*Needs review* {_whole(escape(redact(why)), TEXT_LENGTH)}")] if why else []
 
 
 def _root(diagnosis: Diagnosis, redact: Callable[[str], str]) -> list[SlackBlock]:

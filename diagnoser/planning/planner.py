@@ -24,7 +24,7 @@ from diagnoser.ports import Claim, DiagnosisRecord, PlanTransition
 from diagnoser.recovery import guardrails, retry_history, trust
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.plan_states import RUNNABLE
-from diagnoser.recovery.policy import Policy, in_mode, plan_key
+from diagnoser.recovery.policy import Policy, in_mode, mode_for, plan_key
 
 ALERT_LIFE = 24 * 3600.0
 """Seconds after which an alert that could not be delivered is not worth sending."""
@@ -114,7 +114,7 @@ class DecisionPlanner:
             fingerprint=retry_history.fingerprint(record.diagnosis),
             progress=retry_history.progress(record.diagnosis, claim.attempt),
         )
-        return in_mode(plan, self.mode) if self.mode else plan
+        return in_mode(plan, mode_for(record.diagnosis, self.mode)) if self.mode else plan
 
     def _link(self, diagnosis: str) -> str:
         return f"{self.base_url}/diagnoses/{diagnosis}" if self.base_url else ""
@@ -122,7 +122,8 @@ class DecisionPlanner:
     def _alert(self, record: DiagnosisRecord) -> OutboxMessage:
         """One alert for one verdict: a later revision that says the same is not sent again."""
         attempt, diagnosis, link = record.attempt, record.diagnosis, self._link(record.id)
-        parts = (attempt.job, str(attempt.number), diagnosis.outcome, diagnosis.type, diagnosis.recovery.action)
+        parts = [attempt.job, str(attempt.number), diagnosis.outcome, diagnosis.type, diagnosis.recovery.action]
+        parts += ["needs review"] if diagnosis.needs_review else []
         key = "alert-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
         body = slack.slack_message(diagnosis, job=attempt.job, attempt=attempt.number, link=link, redact=self.redact)
         return OutboxMessage(

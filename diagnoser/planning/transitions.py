@@ -52,7 +52,7 @@ class CheckRequest:
     """What a node check is about, and what its executor is able to.
 
     nodes: of the job. types: of the failure. since: what is older in the logs of nodes has nothing to do with it.
-    queries: the executor can ask nodes. site_check: it has a check script of the site.
+    queries: the executor can ask nodes. site_check: it has a check script of the site. pairs: it can test pairs.
     """
 
     nodes: tuple[str, ...]
@@ -60,6 +60,7 @@ class CheckRequest:
     since: float = 0.0
     queries: bool = False
     site_check: bool = False
+    pairs: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,8 @@ class PlanCommands:
         return transition
 
     def check_next(self, token: str, request: CheckRequest, now: float) -> PlanTransition:
-        """Begin the node check, or continue it. An executor that cannot ask nodes goes on with the pairs.
+        """Begin the node check, or continue it. An executor that cannot ask nodes goes on with the pairs; for one that
+        cannot test pairs, what the nodes answer is all there is.
 
         Where nobody told before which nodes the attempt ran on, those that the executor names are taken for them.
         """
@@ -163,10 +165,9 @@ class PlanCommands:
                 noted = plan_states.with_note(
                     plan, by=plan_states.DIAGNOSER, why=f"node check of {len(request.nodes)} nodes begun", now=now
                 )
-                plan = replace(noted, check=self._begin_check(plan, request))
-            elif not request.queries:
-                return self._checked(plan, node_check.skip_queries(plan.check), history, now)
-            return TransitionResult(plan)
+                return self._checked(noted, self._begin_check(plan, request), history, now)
+            check = plan.check if request.queries else node_check.skip_queries(plan.check)
+            return self._checked(plan, check if request.pairs else node_check.skip_pairs(check), history, now)
 
         return transition
 
@@ -174,11 +175,11 @@ class PlanCommands:
         """Only nodes that the scheduler gave the attempt are suspects, as far as that is known."""
         suspects = [node for node in plan.suspects if node in plan.allocation]
         check = replace(node_check.begin(request.nodes, suspects), types=request.types, since=request.since)
-        if not request.queries:
-            return check
-        ids = [query.id for query in self.queries.queries_for(request.types)]
-        ids += [SITE_CHECK] if request.site_check else []
-        return node_check.ask(check, itertools.product(check.suspects[:SUSPECTS_ASKED], ids))
+        if request.queries:
+            ids = [query.id for query in self.queries.queries_for(request.types)]
+            ids += [SITE_CHECK] if request.site_check else []
+            check = node_check.ask(check, itertools.product(check.suspects[:SUSPECTS_ASKED], ids))
+        return check if request.pairs else node_check.skip_pairs(check)
 
     def check_results(
         self,
@@ -187,8 +188,13 @@ class PlanCommands:
         results: Sequence[PairResult],
         now: float,
         answers: Sequence[NodeAnswer] = (),
+        *,
+        vouched: bool | None = None,
     ) -> PlanTransition:
-        """Store results and answers; a verdict names the plan's nodes, within the guardrails."""
+        """Store results and answers; a verdict names the plan's nodes, within the guardrails.
+
+        vouched: whether the results are those of the operator's program, as far as the executor says (``trust``).
+        """
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             plan = self._renewed(plan, token, now)
@@ -197,7 +203,8 @@ class PlanCommands:
             check = node_check.record_answers(plan.check, [self._judged(plan.check, answer) for answer in answers])
             if not answers and not results:
                 check = node_check.skip_queries(check)  # it was to ask, and has nothing to say
-            return self._checked(plan, node_check.record(check, round, results), history, now)
+            check = node_check.record(check, round, results, vouched=trust.is_vouched(plan.job, vouched))
+            return self._checked(plan, check, history, now)
 
         return transition
 
@@ -241,7 +248,8 @@ class PlanCommands:
         return self._with_verdict(after, check, history, now)
 
     def _with_verdict(self, plan: Plan, check: NodeCheck, history: ClusterHistory, now: float) -> TransitionResult:
-        """The faulty nodes become the plan's, less those that a person handles; the breaker may demand approval."""
+        """The faulty nodes become the plan's, less those that a person handles; the breaker may demand approval, and so
+        does a fault that nothing proves."""
         assert check.verdict is not None, "the caller has checked"
         verdict, hours = check.verdict, self.policy.table.ledger.person_hours
         theirs = breaker.handled(verdict.faulty, history, now, hours)
@@ -252,21 +260,28 @@ class PlanCommands:
         proofs = (*plan.proofs, *_proofs(check, verdict.faulty, verdict.reason, now))
         judged = replace(plan, nodes=verdict.faulty, proofs=proofs, check=replace(check, verdict=verdict))
         judged = plan_states.with_note(judged, by=plan_states.DIAGNOSER, why=f"node check: {verdict.reason}", now=now)
-        suspects = [node for node in check.suspects if node not in breaker.handled((node,), history, now, hours)]
-        if not check.verdict.faulty and plan.reason == PlanReason.UNPROVEN and suspects:
-            return self._unproven(judged, suspects[0], history, now)
+        if judged.unproven:
+            beside = "beside pairs that ran in what the job brings along"
+            return self._unproven(judged, judged.nodes, beside, history, now)
+        left_alone = breaker.handled(plan.unproven_suspects, history, now, hours)
+        suspects = tuple(node for node in plan.unproven_suspects if node in check.nodes and node not in left_alone)
+        if not check.verdict.faulty and suspects:
+            return self._unproven(judged, suspects, "beside what the job printed", history, now)
         return self._within_breaker(judged, history, now)
 
-    def _unproven(self, plan: Plan, suspect: str, history: ClusterHistory, now: float) -> TransitionResult:
-        """Neither the node itself nor the pairs say that it is at fault: whether it goes is for a person to say, and
-        urgently where the job of somebody else suspected the same node."""
-        reason, why = PlanReason.UNPROVEN, f"nothing proves that {suspect} is at fault, beside what the job printed"
-        again = retry_history.suspected_by_others(replace(plan, suspects=(suspect,)), history.past, now)
+    def _unproven(
+        self, plan: Plan, nodes: tuple[str, ...], beside: str, history: ClusterHistory, now: float
+    ) -> TransitionResult:
+        """Nothing that the job has no hand in says that these nodes are at fault: whether they go is for a person to
+        say, and urgently where the job of somebody else suspected the same node."""
+        listed = ", ".join(nodes)
+        reason, why = PlanReason.UNPROVEN, f"nothing proves that {listed} is at fault, {beside}"
+        again = retry_history.suspected_by_others(replace(plan, suspects=nodes), history.past, now)
         if again:
             jobs = ", ".join(sorted({past.job for past in again})[:5])
             reason, why = PlanReason.SUSPECTED_AGAIN, f"urgent: {why}, but {jobs} of another tenant suspected it, too"
         waits = plan_states.with_state(
-            replace(plan, nodes=(suspect,), lease=None),
+            replace(plan, nodes=nodes, lease=None),
             PlanState.WAITING,
             reason,
             by=plan_states.DIAGNOSER,
@@ -294,14 +309,15 @@ class PlanCommands:
 
 
 def _proofs(check: NodeCheck, faulty: Sequence[str], reason: str, now: float) -> list[NodeProof]:
-    """What a node says itself; where it says nothing, the groups that failed with it."""
+    """What a node says itself; where it says nothing, the groups that failed with it, if they are vouched for."""
     own = [
         NodeProof(query.node, ProofKind.QUERY, query.text, query.query, time=now)
         for query in check.queries
         if query.state is QueryState.PROVES and query.node in faulty
     ]
     asked = {proof.node for proof in own}
-    return own + [NodeProof(node, ProofKind.CHECK, reason, time=now) for node in faulty if node not in asked]
+    tested = [node for node in faulty if node not in asked] if check.vouched else []
+    return own + [NodeProof(node, ProofKind.CHECK, reason, time=now) for node in tested]
 
 
 def _drained(before: Plan, after: Plan, executor: str, now: float) -> tuple[NodeEvent, ...]:

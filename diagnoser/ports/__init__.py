@@ -5,7 +5,7 @@ The contract tests of the store run on SQLite and PostgreSQL; in-memory twins ar
 Times are seconds since the epoch. Every method that waits may raise ``Unavailable``.
 """
 
-from diagnoser.ports.learning import FeedbackStore, LearnedRuleQuery, RuleStore
+from diagnoser.ports.learning import CaseStore, FeedbackStore, LearnedRuleQuery, RuleStore
 from diagnoser.ports.logs import Append, Cursor, LogStore, StoredDelta
 from diagnoser.ports.outbox import DueMessage, OutboxRecord, OutboxStore
 from diagnoser.ports.queries import DiagnosisFilter, ReadStore
@@ -17,6 +17,7 @@ from diagnoser.ports.work import Claim, DiagnosisRecord, JobStore, Timing, WorkS
 
 __all__ = [
     "Append",
+    "CaseStore",
     "Claim",
     "ClaimTransition",
     "Clock",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from diagnoser.model import AttemptKey, Feedback, Incident, LearnedRule, LearnedState, RuleHit
+from diagnoser.model import AttemptKey, CaseMark, CaseReplay, Feedback, Incident, LearnedRule, LearnedState, RuleHit
 
 
 class FeedbackStore(Protocol):
@@ -62,4 +62,20 @@ class RuleStore(Protocol):
         wrong. Returns the ids of those that were right."""
 
     async def rule_hits(self, rule: str, limit: int) -> list[RuleHit]:
+        """The newest first."""
+
+
+class CaseStore(Protocol):
+    """Failures that people judged, and how the rules do on them over time. Both are kept for ever."""
+
+    async def case_mark(self) -> CaseMark:
+        """Changes with every judgement; cheap to query."""
+
+    async def judged(self, after: str, limit: int) -> list[str]:
+        """Diagnoses that a person confirmed or corrected, oldest first; ``after``: the last one of the page before."""
+
+    async def add_replay(self, replay: CaseReplay) -> bool:
+        """False, and nothing is stored, when the same rules were replayed on the same cases already."""
+
+    async def replays(self, limit: int) -> list[CaseReplay]:
         """The newest first."""

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from diagnoser.ports.learning import FeedbackStore, RuleStore
+from diagnoser.ports.learning import CaseStore, FeedbackStore, RuleStore
 from diagnoser.ports.logs import LogStore
 from diagnoser.ports.outbox import OutboxStore
 from diagnoser.ports.queries import ReadStore
@@ -21,6 +21,7 @@ class Store(
     FeedbackStore,
     RuleStore,
     TokenStore,
+    CaseStore,
     Protocol,
 ):
     """All of it; one adapter over one database, so that what belongs together commits together."""

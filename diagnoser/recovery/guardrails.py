@@ -87,7 +87,8 @@ def _proven(plan: Plan, case: _Case) -> Plan | None:
         return _with_change(plan, why, case.now, reason)
     if reason is _R.ALLOCATION_UNKNOWN:
         return _held(plan, reason, why, case)
-    return _with_change(_with_action(plan, Action.CHECK_AND_RESUBMIT), why, case.now, reason)
+    asked = replace(_with_action(plan, Action.CHECK_AND_RESUBMIT), unproven_suspects=plan.unproven)
+    return _with_change(asked, why, case.now, reason)
 
 
 def _wrong_eviction(plan: Plan, case: _Case) -> Plan | None:

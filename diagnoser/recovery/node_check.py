@@ -1,8 +1,8 @@
 """Node check: which nodes of a job are faulty, from what they answer and from all-gathers of small groups. A pure state
 machine.
 
-First the suspected nodes are asked (``node_query``). Where an answer proves a fault, that is the verdict; else two
-rounds follow.
+First the suspected nodes are asked (``node_query``). Where an answer proves a fault, or where nobody can test groups,
+that is the verdict; else two rounds follow.
 
 Round 1 tests pairs (one triple when the number is odd). Nodes of a group that failed are tested again, each with a
 node that has passed; in waves when there are too few of those. When every group fails, the nodes cannot be told apart:
@@ -60,9 +60,9 @@ def record_answers(check: NodeCheck, answers: Sequence[QueryResult]) -> NodeChec
             asked[key] = answer
     after = replace(check, queries=tuple(asked.values()))
     faulty = [query.node for query in after.queries if query.state is QueryState.PROVES]
-    if check.verdict or unanswered(after) or not faulty:
+    if check.verdict or unanswered(after) or (after.groups and not faulty):
         return after
-    return _with_verdict(replace(after, faulty=tuple(dict.fromkeys(faulty))))
+    return _with_verdict(replace(after, faulty=tuple(dict.fromkeys((*after.faulty, *faulty)))))
 
 
 def skip_queries(check: NodeCheck) -> NodeCheck:
@@ -72,6 +72,11 @@ def skip_queries(check: NodeCheck) -> NodeCheck:
         for query in check.queries
     )
     return record_answers(replace(check, queries=tuple(skipped)), ())
+
+
+def skip_pairs(check: NodeCheck) -> NodeCheck:
+    """Nobody is there who could test groups: once no query is left, what is known so far is the verdict."""
+    return record_answers(replace(check, groups=(), results=(), open=()), ())
 
 
 def todo(check: NodeCheck) -> tuple[NodeGroup, ...]:
@@ -84,9 +89,10 @@ def _untested(check: NodeCheck) -> tuple[NodeGroup, ...]:
     return tuple(group for group in check.groups if frozenset(group) not in tested)
 
 
-def record(check: NodeCheck, round: int, results: Sequence[PairResult]) -> NodeCheck:
+def record(check: NodeCheck, round: int, results: Sequence[PairResult], *, vouched: bool = True) -> NodeCheck:
     """The state after these results. The first result of a group counts, so that a repeated report changes nothing.
 
+    vouched: whether they are the word of the operator's program; one result that is not makes the check unvouched.
     Raises Conflict for a round that has not begun, BadInput for a group that is not part of the round.
     """
     if check.verdict or round < check.round:
@@ -98,8 +104,8 @@ def record(check: NodeCheck, round: int, results: Sequence[PairResult]) -> NodeC
         if frozenset(result.nodes) not in groups:
             raise BadInput(f"round {round} has no group {', '.join(result.nodes)[:200]}")
         if frozenset(result.nodes) not in {frozenset(earlier.nodes) for earlier in check.results}:
-            check = replace(check, results=(*check.results, result))
-    if _untested(check):
+            check = replace(check, results=(*check.results, result), vouched=check.vouched and vouched)
+    if _untested(check) or not check.groups:
         return check
     return _after_first(check) if check.round == FIRST_ROUND else _after_wave(check)
 
@@ -172,6 +178,9 @@ def _reason(check: NodeCheck, shared: bool, faulty: NodeGroup) -> str:
     proving = [query for query in check.queries if query.state is QueryState.PROVES]
     if proving:
         return "; ".join(f"{query.node} says so itself ({query.query}): {query.text[:200]}" for query in proving[:4])
+    if not check.groups:
+        answers = "no answer proves a fault, and " if check.queries else ""
+        return f"{answers}the agent has no program to test pairs of nodes with (--check)"
     if not shared:
         tested = f"{len(check.nodes)} nodes tested in {check.round} round{'s' if check.round > 1 else ''}"
         return f"{tested}, {len(faulty)} faulty" if faulty else f"{tested}, all passed"

@@ -167,7 +167,7 @@ class Policy:
             suspects=tuple(suspect.node for suspect in diagnosis.nodes),
             rollback=diagnosis.rollback if action is Action.ROLLBACK_AND_RESUBMIT else None,
         )
-        return in_mode(plan, self._mode(plan.row))
+        return in_mode(plan, mode_for(diagnosis, self._mode(plan.row)))
 
     def retries(self, row_id: str) -> int:
         """How often a job may be launched again after the same failure without progress."""
@@ -179,6 +179,11 @@ class Policy:
         row = self._row_by_id(row_id)
         minutes = row.cool_down_minutes if row else None
         return 60.0 * (self.table.defaults.cool_down_minutes if minutes is None else minutes)
+
+    @property
+    def acts(self) -> bool:
+        """Whether any row lets a plan act without a person."""
+        return any(self._mode(row.id) is Mode.ACT for row in self.table.rows)
 
     def _row(self, case: PolicyCase) -> PolicyRow:
         return next(row for row in self.table.rows if not _why_not(row.when, case))
@@ -196,6 +201,11 @@ _INITIAL = {
     Mode.APPROVE: (PlanState.WAITING, PlanReason.NEEDS_APPROVAL),
     Mode.ACT: (PlanState.SENT, PlanReason.ACT),
 }
+
+
+def mode_for(diagnosis: Diagnosis, mode: Mode) -> Mode:
+    """``mode``, or a milder one: what follows from a model's word waits for a person."""
+    return Mode.APPROVE if mode is Mode.ACT and diagnosis.decided_by.startswith("llm:") else mode
 
 
 def in_mode(plan: Plan, mode: Mode) -> Plan:

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable
 
 from diagnoser.model import Plan, PlanReason
 
+_SLURM = "slurm-"
+
 Objection = tuple[PlanReason, str]
 
 
@@ -29,6 +31,15 @@ def objection(plan: Plan, allocation: Collection[str]) -> Objection | None:
         why = f"would cordon {listed}; needs the node's own log or a node check: only the job's text speaks against it"
         return PlanReason.UNPROVEN, why
     return None
+
+
+def is_vouched(job: str, told: bool | None) -> bool:
+    """Whether the results of a node check count as proof. told: what the agent says, None for an older one.
+
+    Slurm's agent has always run the operator's program, and carries out only plans of its own jobs. What others ran may
+    be what the job brought along.
+    """
+    return job.startswith(_SLURM) if told is None else told
 
 
 def as_allocated(names: Iterable[str], allocation: Collection[str]) -> tuple[str, ...]:

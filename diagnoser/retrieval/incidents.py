@@ -239,7 +239,7 @@ def adopt_incident(
     best, types = same[0], {similar.incident.type for similar in same}
     if len(types) > 1:
         causes = ", ".join(sorted(types))
-        return _noted(diagnosis, f"needs review: people named different causes for the same failure: {causes}")
+        return replace(diagnosis, needs_review=f"people named different causes for the same failure: {causes}")
     if category_of(best.incident.type) is Category.NONE:
         return diagnosis
     return _decided(diagnosis, best, policy)

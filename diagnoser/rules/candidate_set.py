@@ -20,6 +20,7 @@ class RejectionReason(StrEnum):
     CHAINED = "another exception of the same chain says more"
     WRAPPER = "repeats or carries an inner error"
     TEARDOWN = "printed while the job was being taken down"
+    OVERRIDDEN = "a rule that stands before this one hits as well"
     EXPLAINED = "explained by the root"
     REPEATED = "the same failure on another rank or line"
     LATER = "came after the root"

@@ -4,6 +4,7 @@ The order of the field: role first, then what explains what, then the earliest i
 ``Evidence.lines``), then the more specific (as in GPUAlert's ordered rules and L4's failure chains).
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,11 @@ from diagnoser.rules.schema import Blame, Role, Specificity
 
 _REPORTED = 60
 """Lines after the peers' complaint within which a launcher reports the dead process."""
+_DETAILS = 40
+"""Lines of details that an exception's message may have."""
 _HABIT = 3
 """How often a run has survived an exception before one more of its kind counts as handled."""
+_LIBRARY_FILE = re.compile(r'File "([^"]*/(?:site|dist)-packages/[^"]*)"')
 _AS_EXACT = 1
 """Levels by which a log line of the same type may be more specific than the raised exception that is shown instead."""
 
@@ -50,15 +54,34 @@ def decide(
     candidate_set.dismiss(RejectionReason.BENIGN, lambda c: c.role is Role.BENIGN)
     resolve_attempts(candidate_set, evidence)
     candidate_set.dismiss(
-        RejectionReason.RECOVERED, lambda c: category_of(c.type) is not Category.NONE and recovered(c)
+        RejectionReason.RECOVERED,
+        lambda c: category_of(c.type) is not Category.NONE and not c.precursor and recovered(c),
     )
+    _dismiss_handled(candidate_set)
     _dismiss_habits(candidate_set)
+    overridden = {decider for c in candidate_set.open for decider in c.overrides}
+    candidate_set.dismiss(RejectionReason.OVERRIDDEN, lambda c: c.by in overridden)
     resolve_end(candidate_set, evidence, recovered, begins, diverged=diverged)
     _settle_chains(candidate_set, evidence)
+    _dismiss_kill_on_bad_exit(candidate_set)
     candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.role is Role.TEARDOWN, keep_last=True)
+    candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c.role is Role.WRAPPER and not c.exit, keep_last=True)
     candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c.role is Role.WRAPPER, keep_last=True)
     _settle_causes(candidate_set)
     return _choose_root(candidate_set, evidence)
+
+
+def _dismiss_handled(candidate_set: CandidateSet) -> None:
+    """An error that the program logged, saying how it goes on, is not why it fails of something else later."""
+    later = [c for c in candidate_set.open if c.role is Role.ROOT and not c.logged]
+    handled = [
+        c for c in candidate_set.open if c.goes_on and any(o.line > c.line and o.type is not c.type for o in later)
+    ]
+    types, last = {c.type for c in handled}, max((c.line for c in handled), default=-1)
+    candidate_set.dismiss(
+        RejectionReason.RECOVERED,
+        lambda c: c in handled or (c.role is Role.SYMPTOM and c.type in types and c.line <= last + _DETAILS),
+    )
 
 
 def _dismiss_habits(candidate_set: CandidateSet) -> None:
@@ -76,10 +99,20 @@ def _key(candidate: Candidate) -> tuple[str, FailureType, Role]:
 def _settle_chains(candidate_set: CandidateSet, evidence: Evidence) -> None:
     """Of exceptions raised from or while handling one another, keep the one that says what went wrong."""
     for chain in _chains(evidence):
-        links = [c for c in candidate_set.open if c.trace in chain]
+        links = sorted((c for c in candidate_set.open if c.trace in chain), key=lambda c: chain.index(c.trace))
         if len(links) > 1:
-            teller = _most_telling(sorted(links, key=lambda c: chain.index(c.trace)))
+            pairs = zip(links, [*links[1:], None], strict=True)
+            told = [c for c, later in pairs if not (later and _is_translated(c, later, evidence))]
+            teller = _most_telling(told)
             candidate_set.dismiss(RejectionReason.CHAINED, lambda c, m=links, t=teller: c in m and c is not t)  # type: ignore[misc]
+
+
+def _is_translated(candidate: Candidate, later: Candidate, evidence: Evidence) -> bool:
+    """Whether a library caught its own exception and raised another in its place: only the second is for users."""
+    innermost = ["".join(evidence.tracebacks[c.trace].frames[-1:]) for c in (candidate, later)]
+    files = [match[1] if (match := _LIBRARY_FILE.match(frame)) else "" for frame in innermost]
+    vague = candidate.specificity <= Specificity.CLASS and candidate.type is not later.type
+    return vague and files[0] == files[1] != ""
 
 
 def _chains(evidence: Evidence) -> list[list[int]]:
@@ -113,11 +146,20 @@ def _most_telling(members: list[Candidate]) -> Candidate:
 
 def _telling(candidate: Candidate) -> tuple[int, int]:
     """How much an exception of a chain says: by kind of class, then by the exactness of its rule."""
+    if candidate.control_flow and candidate.type is FailureType.FILE_NOT_FOUND_ERROR:
+        return 0, 0  # a folder was missing and should be made: what then failed is the cause
     if candidate.specificity > Specificity.CLASS and candidate.by.startswith("rule:"):
         return (1 if candidate.type is FailureType.CONNECTION_ERROR else 2), candidate.specificity
     if candidate.type in (FailureType.RUNTIME_ERROR, FailureType.CONNECTION_ERROR):
         return 0, 0
     return (1 if candidate.control_flow else 2), 0
+
+
+def _dismiss_kill_on_bad_exit(candidate_set: CandidateSet) -> None:
+    """A launcher that stops the other ranks because one has failed cancels nothing: the failed one is the reason."""
+    failed = [c.line for c in candidate_set.open if c.exit]
+    if failed:
+        candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: _is_ordered_end(c) and c.line > failed[0])
 
 
 def _settle_causes(candidate_set: CandidateSet) -> None:

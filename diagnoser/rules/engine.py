@@ -61,7 +61,7 @@ class Engine:
             body_hits = seen.get(body)
             if body_hits is None:
                 body_hits = seen[body] = self._hits(body)
-            hits += [replace(hit, line=index) for hit in body_hits if surroundings.allows(hit.rule, index)]
+            hits += _undisputed([replace(hit, line=index) for hit in body_hits if surroundings.allows(hit.rule, index)])
         return tuple(hits)
 
     def _hits(self, body: str) -> tuple[Hit, ...]:
@@ -72,6 +72,12 @@ class Engine:
         rules = {rule.id: rule for number in anchored for rule in self._owners[number]}
         hits = [hit for rule in rules.values() if (hit := _hit(rule, body))]
         return tuple(sorted(hits, key=_preference))
+
+
+def _undisputed(hits: list[Hit]) -> list[Hit]:
+    """The hits on one line without those of rules that another one of them overrides."""
+    overridden = {rule_id for hit in hits for rule_id in hit.rule.overrides}
+    return [hit for hit in hits if hit.rule.id not in overridden] if overridden else hits
 
 
 def _preference(hit: Hit) -> tuple[int, bool, str]:

@@ -1,20 +1,27 @@
-"""What an exception's class says when no rule knows its message: the taxonomy's "exception class rule" as a table,
-``rules/exceptions.yaml``."""
+"""What an exception says when no rule knows its message: the taxonomy's "exception class rule" as a table,
+``rules/exceptions.yaml``, and what its status code, its subject and the place where it was raised say beside it."""
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, Literal
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Literal
 
+import re2
 from pydantic import Field
 
 from diagnoser.model import yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
-from diagnoser.model.taxonomy import FailureType
+from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.model.yaml_loader import StrictModel
-from diagnoser.rules.schema import Role
+from diagnoser.rules.schema import PatternText, Role, not_re2
 
 _ERRNO = re.compile(r"\[Errno (\d+)\]|\bcode: (\d+), kind:")
+_STATUS = re.compile(r"\(?([A-Z]\w{4,24})(?:: |\) )")
+"""A status code in front of the message: ``NOT_FOUND: `` (absl, gRPC, XLA, TensorFlow), ``(NotFound) `` (Paddle)."""
+_CLASS_SEPARATOR = re.compile(r"\.|::")
+_LONGEST = 2048
+"""Characters of a message that are read."""
 _MIN_PREFIX = 4
 """Fewest characters from which a class name is completed where the log was truncated within it."""
 
@@ -22,11 +29,34 @@ _MIN_PREFIX = 4
 class _Example(StrictModel):
     exception: str
     message: str
+    frames: tuple[str, ...] = ()
     type: FailureType
     role: Role
 
 
+class _Context(StrictModel):
+    """An exception of a type in ``of`` is of ``type`` where a frame or the message matches.
+
+    depth: how many of the innermost frames are asked. unless: searched in frames and message alike; one match vetoes.
+    """
+
+    type: FailureType
+    of: Annotated[tuple[FailureType, ...], Field(min_length=1)]
+    frames: tuple[PatternText, ...] = ()
+    message: tuple[PatternText, ...] = ()
+    unless: tuple[PatternText, ...] = ()
+    depth: Annotated[int, Field(ge=1)] = 1
+
+
 Names = tuple[str, ...]
+
+
+class _Action(StrictModel):
+    """What an exception of this type and message asks for, other than the policy table says for the type."""
+
+    type: FailureType
+    action: Action
+    message: Annotated[tuple[PatternText, ...], Field(min_length=1)]
 
 
 class ExceptionRows(StrictModel):
@@ -37,6 +67,10 @@ class ExceptionRows(StrictModel):
     suffixes: dict[str, FailureType]
     errnos: dict[FailureType, tuple[int, ...]]
     modules: dict[FailureType, Names]
+    statuses: dict[FailureType, Names] = Field(default_factory=dict)
+    contexts: tuple[_Context, ...] = ()
+    actions: tuple[_Action, ...] = ()
+    carriers: tuple[PatternText, ...] = ()
     roles: dict[Role, Names]
     control_flow: Names
     uninformative: Names
@@ -59,30 +93,61 @@ class ExceptionTable:
     def __init__(self, table: ExceptionRows) -> None:
         self._table = table
         self._types = {name: kind for kind, names in table.classes.items() for name in names}
+        self._statuses = {name: kind for kind, names in table.statuses.items() for name in names}
         self._errnos = {number: kind for kind, numbers in table.errnos.items() for number in numbers}
         self._roles = {name: role for role, names in table.roles.items() for name in names}
 
-    def read(self, exception: str, message: str) -> ExceptionReading:
-        """exception: dotted class as printed; message: what follows it."""
-        name = exception.rsplit(".", 1)[-1]
-        numbers = _ERRNO.search(message[:200])
-        kind = self._errnos.get(int(numbers[1] or numbers[2])) if numbers else None
-        kind = kind or self._by_module(exception) or self._types.get(name)
-        kind = kind or self._by_suffix(name) or self._by_start(name, message)
-        generic = name in self._table.uninformative or kind is None
-        return ExceptionReading(kind or FailureType.RUNTIME_ERROR, self._role(name, message), generic)
+    def read(self, exception: str, message: str, frames: Sequence[str] = ()) -> ExceptionReading:
+        """exception: dotted class as printed; message: what follows it; frames: of its traceback, outermost first."""
+        name = _CLASS_SEPARATOR.split(exception)[-1]
+        stated = self._by_errno(message) or self._by_module(exception) or self.by_status(message)
+        kind = stated or self._types.get(name) or self._by_suffix(name) or self._by_start(name, message)
+        generic = kind is None or (stated is None and name in self._table.uninformative)
+        kind = kind or FailureType.RUNTIME_ERROR
+        by_context = self.in_context(kind, f"{exception}: {message}", frames)
+        return ExceptionReading(by_context or kind, self._role(name, message), generic and by_context is None)
+
+    def in_context(self, kind: FailureType, message: str, frames: Sequence[str]) -> FailureType | None:
+        """The type of an exception that reads as ``kind``, where its subject or the place says another; else None.
+
+        A value that does not fit is a ValueError anywhere, but a checkpoint that does not fit where one is restored.
+        """
+        for context in self._contexts:
+            if kind in context.of and context.holds(message[:_LONGEST], frames):
+                return context.type
+        return None
+
+    def by_status(self, message: str) -> FailureType | None:
+        """The type that a status code in front of the message says; None without one that says more than its class."""
+        status = _STATUS.match(message)
+        return self._statuses.get(status[1]) if status else None
+
+    def action(self, kind: FailureType, message: str) -> Action | None:
+        """What the message asks for, as a file that is cut asks for the one before it; None: what the policy says."""
+        asked = (a for a in self._table.actions if a.type is kind and _any_of(a.message).search(message[:_LONGEST]))
+        return next((a.action for a in asked), None)
+
+    def is_carrier(self, exception: str, message: str) -> bool:
+        """Whether it only quotes another error, which is printed below it."""
+        return bool(self._carriers.search(f"{exception}: {message}"[:_LONGEST]))
 
     def is_control_flow(self, exception: str) -> bool:
-        return exception.rsplit(".", 1)[-1] in self._table.control_flow
+        return _CLASS_SEPARATOR.split(exception)[-1] in self._table.control_flow
 
     def faults(self, path: str) -> list[Fault]:
         """Every example of the table that does not hold."""
-        readings = [(example, self.read(example.exception, example.message)) for example in self._table.examples]
+        readings = [
+            (example, self.read(example.exception, example.message, example.frames)) for example in self._table.examples
+        ]
         return [
             Fault(path, 0, f"examples: {example.exception} ({example.message}) reads as {reading.type}, {reading.role}")
             for example, reading in readings
             if (reading.type, reading.role) != (example.type, example.role)
         ]
+
+    def _by_errno(self, message: str) -> FailureType | None:
+        numbers = _ERRNO.search(message[:200])
+        return self._errnos.get(int(numbers[1] or numbers[2])) if numbers else None
 
     def _by_module(self, exception: str) -> FailureType | None:
         return next((kind for kind, names in self._table.modules.items() if exception.startswith(names)), None)
@@ -103,13 +168,55 @@ class ExceptionTable:
         return self._roles.get(name, Role.ROOT)
 
     @cached_property
+    def _contexts(self) -> tuple["_CompiledContext", ...]:
+        return tuple(map(_CompiledContext, self._table.contexts))
+
+    @cached_property
+    def _carriers(self) -> Any:
+        return _any_of(self._table.carriers)
+
+    @cached_property
     def _launcher(self) -> re.Pattern[str]:
         return re.compile(f"Command '.*?(?:{'|'.join(map(re.escape, self._table.launchers))})")
+
+
+class _CompiledContext:
+    def __init__(self, context: _Context) -> None:
+        self.type, self.of, self._depth = context.type, context.of, context.depth
+        self._frames, self._message = _any_of(context.frames), _any_of(context.message)
+        self._unless = _any_of(context.unless)
+
+    def holds(self, message: str, frames: Sequence[str]) -> bool:
+        innermost = frames[-self._depth :]
+        if not self._message.search(message) and not any(map(self._frames.search, innermost)):
+            return False
+        return not any(map(self._unless.search, (message, *innermost)))
+
+
+@lru_cache(maxsize=256)
+def _any_of(patterns: tuple[str, ...]) -> Any:
+    """One expression for all patterns; without any it matches nothing."""
+    options = re2.Options()
+    options.log_errors = False
+    return re2.compile("|".join(f"(?:{pattern})" for pattern in patterns) or r"[^\s\S]", options)
 
 
 def load(path: str, text: str) -> ExceptionTable:
     """Raises RuleFaults with every fault of the file."""
     table, faults = yaml_loader.read(path, text, ExceptionRows)
-    if table is None:
+    for where, pattern in _patterns(table) if table else ():
+        if why := not_re2(pattern):
+            faults.append(Fault(path, yaml_loader.locate(text, *where), why))
+    if table is None or faults:
         raise RuleFaults(faults)
     return ExceptionTable(table)
+
+
+def _patterns(table: ExceptionRows) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    for pattern in table.carriers:
+        yield ("carriers",), pattern
+    for number, row in enumerate(table.actions):
+        yield from ((("actions", number), pattern) for pattern in row.message)
+    for number, context in enumerate(table.contexts):
+        for pattern in (*context.frames, *context.message, *context.unless):
+            yield ("contexts", number), pattern

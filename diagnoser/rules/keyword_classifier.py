@@ -6,6 +6,7 @@ asked only about exceptions whose class says nothing and about logs in which not
 their own, lower confidence. It needs no anchors: it only reads lines that are kept anyway.
 """
 
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -21,6 +22,8 @@ from diagnoser.rules.schema import PatternText, not_re2
 
 _LONGEST = 2048
 """Characters of a line that are read."""
+_URL_PATH = re.compile(r"(https?://[^\s/]{1,255})/\S*")
+"""The page that a message refers to; its words are not the message's."""
 
 
 class _Examples(StrictModel):
@@ -79,7 +82,7 @@ class KeywordClassifier:
     def _entries(self, text: str) -> set[int]:
         """Numbers of the entries that match."""
         patterns, owners = self._keywords
-        return {owners[number] for number in patterns.Match(text[:_LONGEST]) or ()}
+        return {owners[number] for number in patterns.Match(_URL_PATH.sub(r"\1", text[:_LONGEST])) or ()}
 
     def _is_calm(self, text: str) -> bool:
         return bool(self._calm.Match(text[:_LONGEST]))

@@ -63,7 +63,7 @@ def resolve_end(
     first, last = ordered[0], ordered[-1]
     if any(c.line < first.line and _led_to(c, first) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.LATER, lambda c: c in ordered)
-    elif went_on(last) and any(c.line > last.line and is_fault(c) for c in candidate_set.open):
+    elif went_on(last) and any(c.line > last.line and _comes_after(c, last) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c: c.line <= last.line)
     else:
         candidate_set.dismiss(RejectionReason.EXPLAINED, lambda c: c.line > first.line)
@@ -93,14 +93,26 @@ def _resolve_completed(
     if not completed:
         return
     last = completed[-1]
-    near = any(is_fault(c) and 0 < last.line - c.line <= SAME_STORY for c in candidate_set.open)
-    if last.specificity <= Specificity.CLASS and near:
+    if any(_belies(c, last) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.VAGUE_END, lambda c: c.type is FailureType.COMPLETED)
     elif diverged or any(_contradicts(c, last, evidence, again=went_on(last)) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.LATER, lambda c: c.type is FailureType.COMPLETED)
         candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c: c.line < last.line and not diverged)
     else:
         candidate_set.dismiss(RejectionReason.FINISHED, lambda c: not is_end(c))
+
+
+def _belies(candidate: Candidate, end: Candidate) -> bool:
+    """Whether a failure before ``end`` shows that its words are those of a script that prints them in any case."""
+    if candidate.line >= end.line or candidate.logged or category_of(candidate.type) is Category.NONE:
+        return False
+    near = end.line - candidate.line <= SAME_STORY
+    if end.by.startswith("rule:"):
+        return end.specificity <= Specificity.CLASS and near and is_fault(candidate)
+    if candidate.exit:
+        return True
+    failing = candidate.role in (Role.ROOT, Role.SYMPTOM, Role.WRAPPER)
+    return failing and (end.specificity <= Specificity.CLASS or (near and candidate.raised))
 
 
 def _contradicts(candidate: Candidate, end: Candidate, evidence: Evidence, *, again: bool) -> bool:
@@ -113,12 +125,20 @@ def _contradicts(candidate: Candidate, end: Candidate, evidence: Evidence, *, ag
         return False
     if again:
         return True
+    if candidate.exit and "all" in end.explains:
+        return False
     if candidate.type is FailureType.CANCELLED and candidate.role is Role.SYMPTOM:
         return "all" not in end.explains
     if candidate.type in _LEAVING and candidate.role is Role.SYMPTOM and not candidate.raised:
         return False
     same_step = min(evidence.lines[candidate.line].task, evidence.lines[end.line].task) >= 0
     return candidate is not end and not ("all" in end.explains and same_step)
+
+
+def _comes_after(candidate: Candidate, end: Candidate) -> bool:
+    """Whether what follows, once training has gone on, is the outcome: any fault, and a clean end unless the scheduler
+    itself took the nodes away, which is what its attempt ended of."""
+    return is_fault(candidate) or (is_end(candidate) and end.specificity < Specificity.CODE)
 
 
 def _led_to(candidate: Candidate, end: Candidate) -> bool:

@@ -108,6 +108,7 @@ class Rule(StrictModel):
     near, not_near: conditions on the lines around.
     explains: types that this failure causes elsewhere in the same attempt, or ``all``. A file may also name lists of
         ``explains.yaml``; ``load`` replaces them by their types.
+    overrides: ids of rules that do not decide where this one hits: neither on its line nor as another cause.
     specificity: the more exact of two matches on one line wins, as does the more exact of two roots at one time.
     action: what to do, when it differs from what the policy table says for the type.
     """
@@ -125,6 +126,7 @@ class Rule(StrictModel):
     near: Near | None = None
     not_near: Near | None = None
     explains: tuple[Annotated[FailureType | str, Field(union_mode="left_to_right")], ...] = ()
+    overrides: tuple[Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")], ...] = ()
     specificity: Annotated[
         Specificity, BeforeValidator(_level), PlainSerializer(lambda level: level.name.lower(), return_type=str)
     ]

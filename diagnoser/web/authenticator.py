@@ -80,6 +80,10 @@ class Authenticator:
         await self._note_use(digest, now)
         return token.credential
 
+    async def is_open(self) -> bool:
+        """Whether there are no tokens at all, so that everybody who can connect may do everything."""
+        return not (self._configured or self._required or await self._tokens())
+
     async def is_valid(self, caller: Credential) -> bool:
         """Whether a request that goes on for long still has a right to."""
         if caller in self._configured.values():

@@ -1,4 +1,4 @@
-"""Small SVG charts of the series that a training run printed. They contain no script and no log text."""
+"""Small SVG charts: the series that a training run printed, and accuracy over time. No script, no log text."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -21,11 +21,13 @@ _SERIES: tuple[tuple[str, Callable[[Progress], float | None]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """points: (step, or line where no step is printed; value, NaN where it diverged), by step."""
+    """points: (step, or line where no step is printed; value, NaN where it diverged), by step. bounds: of the axis,
+    None for the least and the largest value."""
 
     name: str
     over: str
     points: tuple[tuple[int, float], ...]
+    bounds: tuple[float, float] | None = None
 
 
 def curves(progress: Iterable[Progress]) -> list[Curve]:
@@ -54,7 +56,7 @@ def svg(series: Sequence[Curve]) -> str:
 
 def _panel(curve: Curve, top: int) -> str:
     finite = [value for _, value in curve.points if math.isfinite(value)] or [0.0]
-    low, high = min(finite), max(finite)
+    low, high = curve.bounds or (min(finite), max(finite))
     log = low > 0 and high / low > _WIDE
     scale = _scale(math.log(low), math.log(high)) if log else _scale(low, high)
     across = _scale(curve.points[0][0], curve.points[-1][0])

@@ -11,7 +11,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from diagnoser.web import problems, recovery, review, rules, series, sse, ui
+from diagnoser.web import accuracy, problems, recovery, review, rules, series, sse, ui
 from diagnoser.web.allowed_hosts import AllowedHosts
 from diagnoser.web.api import attribution, diagnoses, feedback, health, jobs, logs, nodes, outbox, plans
 from diagnoser.web.api import rules as rules_api
@@ -70,6 +70,7 @@ def create(services: AppDependencies) -> FastAPI:
     app.include_router(recovery.router)
     app.include_router(review.router)
     app.include_router(rules.router)
+    app.include_router(accuracy.router)
     app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), dependencies=READ, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app

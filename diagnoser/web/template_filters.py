@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from diagnoser.model import Diagnosis, Mode, PlanState
+from diagnoser.model import ASK_REASONS, AskReason, Diagnosis, Mode, ModelEffect, PlanState, changed_by_model
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 
 _SPELLED = {
@@ -52,6 +52,14 @@ MODES = {
     Mode.OBSERVE: "observe",
     Mode.APPROVE: "act after approval",
     Mode.ACT: "act without approval",
+}
+
+MODEL_EFFECTS = {
+    ModelEffect.NONE: "nothing: the verdict of the rules stands",
+    ModelEffect.AGREED: "the model agrees",
+    ModelEffect.LOCATED: "the model agrees, and names the place",
+    ModelEffect.DECIDED: "the model's verdict stands",
+    ModelEffect.CONTRADICTED: "the model names another cause; the verdict of the rules stands",
 }
 
 _DECIDERS = {"rule": "rule", "llm": "language model", "incident": "similar incident", "heuristic": "heuristic"}
@@ -112,6 +120,14 @@ def action_short(value: Action) -> str:
 
 def plan_state(value: PlanState) -> str:
     return PLAN_STATES[value]
+
+
+def ask_reason(value: AskReason) -> str:
+    return ASK_REASONS[value]
+
+
+def model_effect(value: ModelEffect) -> str:
+    return MODEL_EFFECTS[value]
 
 
 def mode(value: Mode) -> str:
@@ -209,6 +225,9 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "action": action,
     "action_short": action_short,
     "plan_state": plan_state,
+    "ask_reason": ask_reason,
+    "model_effect": model_effect,
+    "changed_by_model": changed_by_model,
     "mode": mode,
     "decider": decider,
     "reason": reason,

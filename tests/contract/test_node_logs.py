@@ -43,20 +43,34 @@ async def test_old_parts_go_with_all_that_is_theirs(store: Store) -> None:
 
 
 async def test_attempts_on_the_node_are_looked_at_again(store: Store) -> None:
-    """By the streams that name the node or by the registration, when they failed of late and are diagnosed."""
-    other = AttemptKey("sft-8b", 1)
-    await store.append([append(at=900.0)])
+    """Those that the scheduler put there, under a short or a full name, when they failed of late and are diagnosed."""
+    other, first, again = AttemptKey("sft-8b", 1), AttemptKey("sft-70b", 1), AttemptKey("sft-70b", 2)
+    await store.register(Job(KEY.job, nodes=("gpu-003", "gpu-004", "gpu-005")), KEY.number)
     await diagnosed(store, 1_000.0)
     await store.register(Job("sft-8b", nodes=("gpu-004.hpc.example",)))
     await diagnosed(store, 1_100.0, other)
-    assert await store.revisit(LOG, 700.0, 1_200.0) == 2
+    await store.register(Job("sft-70b", rank_nodes={0: "gpu-004"}), 1)
+    await diagnosed(store, 1_110.0, first)
+    await diagnosed(store, 1_120.0, again)  # nobody told where it ran: where the job did
+    assert await store.revisit(LOG, 700.0, 1_200.0) == 4
     claims = await store.claim_attempts(1_300.0, TIMING, 60.0, 5)
-    assert {claim.attempt.key for claim in claims} == {KEY, other}
+    assert {claim.attempt.key for claim in claims} == {KEY, other, first, again}
+
+
+async def test_a_job_that_calls_its_stream_after_a_node_is_not_looked_at_again(store: Store) -> None:
+    """Who sends lines may name any node; nor does an earlier launch of the job on the node count for a later one."""
+    later = AttemptKey("sft-8b", 2)
+    await store.append([append(stream=Stream("stdout", "gpu-004"), at=900.0)])
+    await diagnosed(store, 1_000.0)
+    await store.register(Job("sft-8b", nodes=("gpu-004",)), 1)
+    await store.register(Job("sft-8b", nodes=("gpu-014", "xgpu-004", "gpu-0041.hpc.example")), 2)
+    await diagnosed(store, 1_100.0, later)
+    assert await store.revisit(LOG, 700.0, 1_200.0) == 0
 
 
 async def test_attempts_elsewhere_or_of_long_ago_are_left_alone(store: Store) -> None:
     """Another node, an end before the time in question, or no diagnosis yet: nothing changes."""
-    await store.append([append(at=900.0)])
+    await store.register(Job(KEY.job, nodes=("gpu-004",)), KEY.number)
     await diagnosed(store, 1_000.0)
     assert await store.revisit(node_log_id("east", "gpu-00"), 700.0, 1_200.0) == 0
     assert await store.revisit(LOG, 991.0, 1_200.0) == 0

@@ -68,19 +68,22 @@ def test_the_verdict_of_the_rules_is_published_before_the_model_is_asked(tmp_pat
         metrics = client.get("/metrics").text
     assert (seen[0]["type"], seen[0]["model"]) == ("unknown", None)
     assert (found["type"], found["decided_by"]) == ("nvlink_error", "llm:scripted")
-    assert found["recovery"] == seen[0]["recovery"]
+    assert found["recovery"] == {"action": "check_and_resubmit", "reason": "broken_node_must_be_found"}
+    assert found["model"]["asked"] == ["unknown"]
+    assert "no rule knows the failure" in page
     assert "&lt;b&gt;Replace" in page
     assert "<b>Replace" not in page
     assert "<script>alert(1)" not in page
     assert "diagnoser_llm_requests_total 2.0" in metrics
     use = found["model"]
-    assert (use["model"], use["prompt"], use["temperature"]) == ("scripted", "failure_agent/v1", 0.5)
+    assert (use["model"], use["prompt"], use["temperature"]) == ("scripted", "failure_agent/v2", 0.3)
     assert use["prompt_hash"] in page
     assert found["ruleset"] in page and len(found["ruleset"]) == 16
 
 
 def test_orders_in_a_log_reach_no_cluster_manager(tmp_path: Path) -> None:
-    """In mode act, with a model that obeys the log: what is sent is what the rules alone send, and names no node."""
+    """In mode act, with a model that obeys the log: what is sent is what the rules alone send, and names no node; the
+    plan for the cause that the log made it name waits for a person."""
     told: dict[str, Any] = {
         "type": "gpu_lost",
         "category": "infrastructure",
@@ -99,11 +102,12 @@ def test_orders_in_a_log_reach_no_cluster_manager(tmp_path: Path) -> None:
             client = running.start()
             run(client, log)
             found = enriched(client)
-            until(lambda: len(chat.requests) == 2, "an alert for each verdict")
+            until(lambda: len(chat.requests) == 3, "an alert for each verdict, and for the plan that waits")
             page = client.get(f"/diagnoses/{found['id']}").raise_for_status().text
             sent = verified(hook)
     assert (found["type"], found["decided_by"]) == ("gpu_lost", "llm:scripted")
-    assert found["recovery"]["action"] == "notify_user"
+    assert found["recovery"]["action"] == "check_and_resubmit"
+    assert (found["plan"]["state"], found["plan"]["nodes"]) == ("waiting", [])
     assert [(one["data"]["action"], one["data"]["nodes"]) for one in sent] in ([], [("notify_user", [])])
     assert "<img src=x" not in page
     assert not any(b"<img" in body for _, body in chat.requests)

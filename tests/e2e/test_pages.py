@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from diagnoser.web import sse
 from diagnoser.web.server import create
 from tests.conftest import NOWHERE
 from tests.serving import ECC, HOSTILE, NOW, Looks, Web, fill, save, serving
+from tests.unit.test_web_accuracy import REPLAY
 
 CHROMIUM = Path("/usr/bin/chromium")
 
@@ -70,7 +72,10 @@ async def test_all_pages_are_quiet_and_stay_on_this_host(tmp_path: Path) -> None
         records = await fill(web.store)
         page = await chromium.new_page()
         found = await watched(page, address)
-        for path in ("/", "/docs", "/jobs/llm-70b-pretrain", *(f"/diagnoses/{one.id}" for one in records.values())):
+        await web.store.add_replay(REPLAY)
+        await web.store.add_replay(replace(REPLAY, time=NOW - 60, ruleset="cd34"))
+        diagnoses = [f"/diagnoses/{record.id}" for record in records.values()]
+        for path in ("/", "/docs", "/accuracy", "/jobs/llm-70b-pretrain", *diagnoses):
             answer = await page.goto(address + path)
             assert answer is not None
             assert answer.status == 200, path
@@ -135,6 +140,7 @@ async def test_no_page_is_wider_than_its_window(tmp_path: Path, width: int) -> N
     async with served(tmp_path) as (web, address), browser() as chromium:
         records = await fill(web.store)
         page = await chromium.new_page(viewport={"width": width, "height": 900})
-        for path in ("/", "/docs", "/jobs/llm-70b-pretrain", f"/diagnoses/{records['ecc'].id}"):
+        await web.store.add_replay(REPLAY)
+        for path in ("/", "/docs", "/accuracy", "/jobs/llm-70b-pretrain", f"/diagnoses/{records['ecc'].id}"):
             await page.goto(address + path)
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, path

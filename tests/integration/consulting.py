@@ -11,19 +11,27 @@ from prometheus_client import CollectorRegistry
 from diagnoser.adapters.files import bundled, text
 from diagnoser.config import llm_factory
 from diagnoser.config.settings import Settings
-from diagnoser.failure_agent.agent import FailureAgent, Need
+from diagnoser.failure_agent.agent import FailureAgent
 from diagnoser.failure_agent.consultation import ConsultationInput
 from diagnoser.llm.view import LogView
-from diagnoser.model import Diagnosis, Evidence, Facts, Job, Line, Stream
+from diagnoser.model import AskReason, Diagnosis, Evidence, Facts, Job, Line, Stream
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.observability.metrics import Metrics
 from diagnoser.recovery import policy
 from tests.integration.model_server import ModelServer, Reply
 
-UNDECIDED = Diagnosis(Outcome.FAILED, Category.UNKNOWN, FailureType.UNKNOWN, 0.2, "heuristic:no_evidence")
+UNDECIDED = Diagnosis(
+    Outcome.FAILED,
+    Category.UNKNOWN,
+    FailureType.UNKNOWN,
+    0.2,
+    "heuristic:no_evidence",
+    doubts=(AskReason.UNKNOWN,),
+)
 TEXT = "gpu-3 zx81: lane degraded beyond repair, giving up (token hf_aBcDeFgHiJkLmNoPqRsTuVwX)"
 FACTS = Facts(Job("j", nodes=("gpu-3", "gpu-4")))
 ANSWER: Mapping[str, Any] = {
+    "reasoning": "The lane is broken, and nothing else is.",
     "type": "nvlink_error",
     "category": "infrastructure",
     "cited": [{"line": 12, "quote": "lane degraded beyond repair"}],
@@ -77,8 +85,10 @@ class Site:
     async def __aexit__(self, *_: object) -> None:
         await self.model.close()
 
-    async def consult(self, asked: ConsultationInput | None = None, wanted: Need = Need.CAUSE) -> Diagnosis:
-        return await self.agent.consult(asked or subject(), wanted)
+    async def consult(self, about: ConsultationInput | None = None, *asked: AskReason) -> Diagnosis:
+        """asked: why; by default what is in doubt about the diagnosis."""
+        about = about or subject()
+        return await self.agent.consult(about, asked or about.diagnosis.doubts)
 
     def failures(self, reason: str) -> float | None:
         return self.metrics.registry.get_sample_value("diagnoser_llm_failures_total", {"reason": reason})

@@ -33,6 +33,7 @@ def question(asked: Mapping[str, Any]) -> Question:
 def answer(kind: str, cited: Mapping[int, str], **changes: Any) -> Reply:
     """A whole answer that cites these lines."""
     said = {
+        "reasoning": "It stands there.",
         "type": kind,
         "category": str(category_of(FailureType(kind))),
         "cited": [{"line": number, "quote": text[:200]} for number, text in cited.items()],

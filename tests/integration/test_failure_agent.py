@@ -7,12 +7,36 @@ from typing import Any
 
 import pytest
 
-from diagnoser.failure_agent.agent import CONFIDENCE_MAX, LLMTrigger, Need, need
+from diagnoser.adapters.files import bundled, text
+from diagnoser.failure_agent.agent import CONFIDENCE_MAX, LLMTrigger, reasons_to_ask
 from diagnoser.llm.view import LogView
-from diagnoser.model import Advice, Diagnosis, ModelUse, Rejected, RootCause, Suspect
+from diagnoser.model import (
+    Advice,
+    AskReason,
+    Attempt,
+    AttemptKey,
+    DecisionBasis,
+    Diagnosis,
+    Event,
+    EventKind,
+    Facts,
+    Job,
+    Mode,
+    ModelEffect,
+    ModelUse,
+    PlanState,
+    RootCause,
+    RulesVerdict,
+    Suspect,
+)
 from diagnoser.model.errors import ModelFailure
-from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
-from tests.integration.consulting import UNDECIDED, Site, line, say, subject
+from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
+from diagnoser.planning.planner import DecisionPlanner
+from diagnoser.ports import Claim
+from diagnoser.recovery import policy
+from diagnoser.recovery.plan_states import RUNNABLE
+from diagnoser.recovery.policy import PolicyCase, case_of
+from tests.integration.consulting import FACTS, UNDECIDED, Site, line, say, subject
 from tests.integration.model_server import NEVER, ModelServer, Reply, in_turn, model_server, refusal
 
 DECIDED = Diagnosis(
@@ -40,20 +64,21 @@ def used(diagnosis: Diagnosis) -> ModelUse:
 
 
 def stands(diagnosis: Diagnosis, expected: Diagnosis = UNDECIDED) -> bool:
-    """Nothing but notes and the use of the model differs."""
-    return replace(diagnosis, model=None, notes=()) == expected
+    """Nothing but notes, the use of the model and the wish for a review differs."""
+    return replace(diagnosis, model=None, notes=(), needs_review="") == expected
 
 
 async def test_a_proven_answer_becomes_the_verdict() -> None:
-    """Type, line and node come from the model, under their true names; the action stays, and the table's is told."""
+    """Type, line and node come from the model, under their true names; the action is the one that the table has for a
+    cause that no stable rule found."""
     found, asked = await consult(say())
     assert (found.type, found.decided_by) == (FailureType.NVLINK_ERROR, "llm:scripted")
     assert found.root_cause is not None
     assert (found.root_cause.line, found.root_cause.node) == (12, "gpu-3")
     assert found.confidence <= CONFIDENCE_MAX
     assert found.mitigation == "Replace the bridge of gpu-3."
-    assert found.recovery == UNDECIDED.recovery
-    assert any("check_and_resubmit" in note for note in found.notes)
+    assert found.recovery == Advice(Action.CHECK_AND_RESUBMIT, "broken_node_must_be_found")
+    assert (used(found).asked, used(found).effect) == ((AskReason.UNKNOWN,), ModelEffect.DECIDED)
     assert (used(found).calls, used(found).tokens_in, used(found).failure) == (2, 1800, "")
     assert len(asked) == 2
     assert asked[0]["response_format"]["json_schema"]["schema"]["required"]
@@ -101,7 +126,6 @@ async def test_each_question_has_its_own_marker() -> None:
         (Reply(json.dumps({"тип": "nvlink_error"})), "answer_malformed"),
         (Reply(say().content[:80]), "answer_malformed"),
         (say(type="gremlins"), "answer_malformed"),
-        (say(action="cordon_and_resubmit"), "answer_malformed"),
         (Reply("x" * (1 << 20)), "answer_malformed"),
         (say(cited=[{"line": 12, "quote": "the bridge melted"}]), "evidence_not_found"),
         (say(cited=[{"line": 9999, "quote": "lane degraded"}]), "evidence_not_found"),
@@ -141,15 +165,35 @@ async def test_three_different_answers_are_no_verdict() -> None:
     found, asked = await consult(say(), say(type="gpu_lost"), say(type="network_error"))
     assert used(found).failure == "no_agreement"
     assert stands(found)
-    assert any("needs review" in note for note in found.notes)
+    assert "network_error" in found.needs_review
     assert len(asked) == 3
 
 
-async def test_a_third_answer_decides_between_two() -> None:
-    """Two of three are enough; the same type on another node is another answer."""
-    found, asked = await consult(say(), say(node=None), say())
+async def test_an_answer_may_say_more_and_less_than_it_was_asked() -> None:
+    """Further fields are ignored, an action among them; thoughts before the answer too."""
+    thoughts = Reply("<think>Is {it} the lane?</think>So:\n" + say(action="cordon_and_resubmit").content)
+    found, asked = await consult(thoughts)
     assert found.type is FailureType.NVLINK_ERROR
+    assert found.recovery.action is Action.CHECK_AND_RESUBMIT
+    assert len(asked) == 2
+
+
+async def test_a_second_look_decides_between_two() -> None:
+    """Two of three are enough."""
+    found, asked = await consult(say(), say(type="gpu_lost"), say())
+    assert (found.type, found.needs_review) == (FailureType.NVLINK_ERROR, "")
     assert len(asked) == 3
+    assert "claims begin" in asked[2]["messages"][1]["content"]
+
+
+async def test_equal_types_need_no_equal_nodes() -> None:
+    """A node that one answer names stands, two different ones are left out; neither costs a call."""
+    found, asked = await consult(say(), say(node=None))
+    assert (found.type, len(asked)) == (FailureType.NVLINK_ERROR, 2)
+    assert found.root_cause is not None and found.root_cause.node == "gpu-3"
+    found, asked = await consult(say(), say(node="gpu-4"))
+    assert (found.type, len(asked)) == (FailureType.NVLINK_ERROR, 2)
+    assert found.root_cause is not None and found.root_cause.node is None
 
 
 async def test_a_late_answer_is_not_waited_for() -> None:
@@ -186,25 +230,24 @@ async def test_a_server_that_hangs_is_left_alone_too() -> None:
 
 
 async def test_one_diagnosis_has_a_bound_of_tokens() -> None:
-    """No further question once the next one could pass 40k tokens."""
+    """No further question once the next one could pass 64k tokens."""
     found, asked = await consult(
-        *(replace(say(type=kind), tokens=19_000) for kind in ("gpu_lost", "ecc_error", "os_error"))
+        *(replace(say(type=kind), tokens=30_000) for kind in ("gpu_lost", "ecc_error", "os_error"))
     )
     assert len(asked) == 2
-    assert used(found).tokens_in + used(found).tokens_out <= 40_000
+    assert used(found).tokens_in + used(found).tokens_out <= 64_000
     assert stands(found)
 
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_no_consultation_passes_its_bounds(seed: int) -> None:
-    """Whatever a server answers, in any order: at most 5 calls, 40k tokens, and the deterministic action."""
+    """Whatever a server answers, in any order: at most 5 calls, 64k tokens, and an action that the table has."""
     chance = random.Random(seed)
     kinds = ["nvlink_error", "gpu_lost", "key_error", "unknown"]
     pool = [
         *(replace(say(type=kind), tokens=size) for kind in kinds for size in (900, 9_000)),
         Reply("prose", tokens=9_000),
         Reply(status=429, raw=b"{}", headers={"Retry-After": "0"}),
-        refusal("response_format is not supported"),
         refusal("maximum context length exceeded"),
         Reply(status=500, raw=b""),
     ]
@@ -213,8 +256,8 @@ async def test_no_consultation_passes_its_bounds(seed: int) -> None:
         async with Site(server, {"llm_breaker_failures": 99}) as site:
             found = await site.consult(long)
     assert used(found).calls == len(server.asked) <= 5
-    assert used(found).tokens_in + used(found).tokens_out <= 40_000
-    assert found.recovery == UNDECIDED.recovery
+    assert used(found).tokens_in + used(found).tokens_out <= 64_000
+    assert found.recovery.action in (UNDECIDED.recovery.action, POLICY.advise(case_of(found)).action)
 
 
 async def test_a_busy_server_is_asked_again_when_it_said_so() -> None:
@@ -264,7 +307,7 @@ async def test_a_server_without_schemas_is_asked_for_json(status: int) -> None:
 
 
 async def test_a_server_that_takes_no_format_at_all_is_asked_without() -> None:
-    """The prompt alone asks for JSON; finding that out may use up the first consultation."""
+    """The prompt alone asks for JSON; finding that out costs no call."""
 
     def plain(asked: dict[str, Any]) -> Reply:
         return refusal("response_format is not supported") if "response_format" in asked else say()
@@ -272,8 +315,8 @@ async def test_a_server_that_takes_no_format_at_all_is_asked_without() -> None:
     with model_server(plain) as server:
         async with Site(server) as site:
             first, second = await site.consult(), await site.consult()
-    assert used(first).calls <= 5
-    assert second.type is FailureType.NVLINK_ERROR
+    assert used(first).calls == used(second).calls == 2
+    assert first.type is second.type is FailureType.NVLINK_ERROR
 
 
 async def test_the_view_fits_what_the_server_says() -> None:
@@ -325,89 +368,186 @@ async def test_a_proven_end_is_an_answer_too() -> None:
     """Somebody or a limit may have ended the run; but a run that failed has not completed, whatever the model says."""
     found, _ = await consult(say(type="time_limit", category="none"))
     assert (found.type, found.outcome, found.category) == (FailureType.TIME_LIMIT, Outcome.TIME_LIMIT, Category.NONE)
-    assert found.recovery == UNDECIDED.recovery
+    assert found.recovery == Advice(Action.NONE, "no_fault")
     found, _ = await consult(say(type="completed", category="none"))
     assert stands(found)
 
 
+async def test_a_run_that_no_scheduler_calls_failed_may_have_completed() -> None:
+    """That it failed was a rule's guess: the model sees that it reached its end."""
+    with model_server(in_turn(say(type="completed", category="none"))) as server:
+        async with Site(server) as site:
+            found = await site.consult(subject(diagnosis=HEURISTIC))
+            ended = Facts(FACTS.job, events=(Event(EventKind.EXIT, 1.0, code=1),))
+            failed = await site.consult(subject(diagnosis=HEURISTIC, facts=ended))
+    assert (found.type, found.outcome) == (FailureType.COMPLETED, Outcome.COMPLETED)
+    assert stands(failed, HEURISTIC)
+
+
 @pytest.mark.parametrize("kind", ["key_error", "nvlink_error", "unknown"])
 async def test_an_explanation_never_changes_a_verdict(kind: str) -> None:
-    """Where the rules decided, the model's view is a note, whatever it says."""
+    """Where nothing is in doubt the verdict stands, whatever the model says; that it differs is for a person to see."""
     with model_server(in_turn(say(type=kind))) as server:
         async with Site(server) as site:
-            found = await site.consult(subject(diagnosis=DECIDED), Need.EXPLANATION)
+            found = await site.consult(subject(diagnosis=DECIDED), AskReason.EXPLANATION)
     assert stands(found, DECIDED)
-    assert len(found.notes) > 0
+    assert bool(found.needs_review) is (kind == "nvlink_error")
+    assert bool(found.notes) is (kind != "nvlink_error")
 
 
-async def test_a_conflict_is_settled_only_between_the_causes_that_the_rules_saw() -> None:
-    """A line that the rules weighed as that type may win; anything else is a note for a person."""
-    rival = Rejected(12, line().text, FailureType.NVLINK_ERROR, "came after the root")
-    contested = replace(DECIDED, confidence=0.5, rejected=(rival,))
+HEURISTIC = replace(DECIDED, decided_by="heuristic:words", confidence=0.8, doubts=(AskReason.HEURISTIC,))
+CONTESTED = replace(DECIDED, doubts=(AskReason.CLOSE_RIVAL,))
+RESUBMIT = Advice(Action.RESUBMIT, "transient_service")
+
+
+async def test_a_guess_of_the_rules_gives_way() -> None:
+    """Asked because a heuristic decided: two answers and a second look that name another type make the verdict, the
+    table makes the action, and the record tells what stood before."""
     with model_server(in_turn(say())) as server:
         async with Site(server) as site:
-            settled = await site.consult(subject(diagnosis=contested), Need.CONFLICT)
-            other = await site.consult(subject(diagnosis=replace(contested, rejected=())), Need.CONFLICT)
-    assert settled.type is FailureType.NVLINK_ERROR
-    assert settled.recovery == contested.recovery
-    assert stands(other, replace(contested, rejected=()))
-    assert any("needs review" in note for note in other.notes)
+            found = await site.consult(subject(diagnosis=replace(HEURISTIC, recovery=RESUBMIT)))
+    assert (found.type, found.decided_by, found.needs_review) == (FailureType.NVLINK_ERROR, "llm:scripted", "")
+    assert found.recovery == Advice(Action.CHECK_AND_RESUBMIT, "broken_node_must_be_found")
+    before = RulesVerdict(FailureType.KEY_ERROR, "heuristic:words", 0.8, line=12, action=Action.RESUBMIT)
+    assert (used(found).asked, used(found).effect, used(found).before) == (
+        (AskReason.HEURISTIC,),
+        ModelEffect.DECIDED,
+        before,
+    )
+    assert len(server.asked) == 3
 
 
-async def test_an_action_on_nodes_keeps_its_nodes() -> None:
-    """A node that the model names is never the one that a standing action goes to."""
-    rival = Rejected(12, line().text, FailureType.NVLINK_ERROR, "came after the root")
-    cordon = Advice(Action.CORDON_AND_RESUBMIT, "broken_node_named")
-    suspects = (Suspect("gpu-4", 0.9, "it says so"),)
-    contested = replace(DECIDED, confidence=0.5, rejected=(rival,), recovery=cordon, nodes=suspects)
+async def test_a_contradicted_specific_rule_is_for_a_person_to_see() -> None:
+    """Where two causes were close the model's type stands, and the diagnosis says that somebody has to look."""
     with model_server(in_turn(say())) as server:
         async with Site(server) as site:
-            found = await site.consult(subject(diagnosis=contested), Need.CONFLICT)
-    assert (found.type, found.recovery, found.nodes) == (FailureType.NVLINK_ERROR, cordon, suspects)
+            found = await site.consult(subject(diagnosis=CONTESTED))
+    assert (found.type, used(found).effect) == (FailureType.NVLINK_ERROR, ModelEffect.DECIDED)
+    assert found.needs_review == "the model says nvlink_error (line 12), rule:x says key_error"
+
+
+async def test_a_second_look_shows_both_claims_and_the_rules_may_win_it() -> None:
+    """The claims stand between markers with their lines, not with who made them; the type that is chosen stands."""
+    log = (line("KeyError: 'labels'", 9), line())
+    rules = replace(HEURISTIC, root_cause=RootCause(9, log[0].text))
+    with model_server(in_turn(say(), say(), say(type="key_error", cited=[{"line": 9, "quote": "KeyError"}]))) as server:
+        async with Site(server) as site:
+            found = await site.consult(subject(*log, diagnosis=rules))
+    first, _, second = (asked["messages"][1]["content"] for asked in server.asked)
+    assert second.startswith(first)
+    claims = second[len(first) :].split("claims begin\n")[1].split("claims end")[0]
+    assert "- key_error, by line 9: KeyError: 'labels'\n- nvlink_error, by line 12: host-1 zx81: lane" in claims
+    assert "hf_aBcDeF" not in second
+    assert stands(found, rules)
+    assert used(found).effect is ModelEffect.AGREED
+
+
+async def test_a_second_look_that_chooses_neither_is_for_a_person() -> None:
+    """The rules' verdict stands, and what the answers were is told."""
+    with model_server(in_turn(say(), say(), say(type="gpu_lost"))) as server:
+        async with Site(server) as site:
+            found = await site.consult(subject(diagnosis=HEURISTIC))
+    assert used(found).failure == "no_agreement"
+    assert (found.type, found.recovery) == (HEURISTIC.type, HEURISTIC.recovery)
+    assert "nvlink_error on gpu-3; gpu_lost on gpu-3" in found.needs_review
+
+
+async def test_agreement_keeps_the_verdict_and_may_add_the_place() -> None:
+    """The rules' words, line and action stay; a node that they did not know is filled in, one that they knew is not."""
+    rules = replace(DECIDED, type=FailureType.NVLINK_ERROR, category=Category.INFRASTRUCTURE, recovery=RESUBMIT)
+    rules = replace(rules, doubts=(AskReason.UNSURE_LOCATION,))
+    placed = replace(rules, root_cause=RootCause(12, line().text, 5, "gpu-4"))
+    with model_server(in_turn(say(rank=1))) as server:
+        async with Site(server) as site:
+            found = await site.consult(subject(diagnosis=rules))
+            kept = await site.consult(subject(diagnosis=placed))
+    assert found.root_cause is not None
+    assert (found.root_cause.rank, found.root_cause.node) == (1, "gpu-3")
+    assert (found.decided_by, found.recovery, found.nodes) == (rules.decided_by, RESUBMIT, ())
+    assert used(found).effect is ModelEffect.LOCATED
+    assert stands(kept, placed)
+    assert used(kept).effect is ModelEffect.AGREED
+
+
+async def test_the_place_of_the_rules_is_kept_until_the_model_shows_a_better_one() -> None:
+    """An answer that names neither rank nor node leaves those of the rules; a line that its rank printed outweighs
+    them."""
+    rules = replace(HEURISTIC, root_cause=RootCause(9, "KeyError: 'labels'", 5, "gpu-4"))
+    spoken = line("zx81: lane degraded beyond repair", rank=2)
+    cited = [{"line": 12, "quote": "lane degraded beyond repair"}]
+    with model_server(in_turn(say(node=None, cited=cited))) as server:
+        async with Site(server) as site:
+            silent = await site.consult(subject(line("zx81: lane degraded beyond repair"), diagnosis=rules))
+            printed = await site.consult(subject(spoken, diagnosis=rules))
+    assert silent.root_cause is not None and printed.root_cause is not None
+    assert (silent.root_cause.line, silent.root_cause.rank, silent.root_cause.node) == (12, 5, "gpu-4")
+    assert (printed.root_cause.rank, printed.root_cause.node) == (2, None)
+
+
+async def test_a_node_that_only_a_list_names_is_a_node_of_the_job() -> None:
+    """It printed nothing, and the scheduler's list says that it is there; a node of another job stays none."""
+    log = (line("Nodes: gpu-[01-03,08]", 3), line("rank 7 never arrived at the barrier"))
+    cited = [{"line": 12, "quote": "never arrived at the barrier"}]
+    for named, node in (("gpu-08", "gpu-08"), ("gpu-02.cluster", "gpu-02"), ("gpu-04", None)):
+        with model_server(in_turn(say(node=named, cited=cited))) as server:
+            async with Site(server) as site:
+                found = await site.consult(subject(*log, facts=Facts()))
+        assert found.root_cause is not None
+        assert found.root_cause.node == node
+
+
+def planner(mode: Mode) -> DecisionPlanner:
+    return DecisionPlanner(POLICY, lambda now: "id", mode, webhook=True, chat=False, base_url="", redact=str)
+
+
+POLICY = policy.load("policy.yaml", text(bundled("rules") / "policy.yaml"))
+CLAIM = Claim(Attempt(AttemptKey("j"), 0.0, nodes=("gpu-3", "gpu-4")), Job("j"), "")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FailureType if kind is not FailureType.UNKNOWN])
+@pytest.mark.parametrize("diagnosis", [UNDECIDED, HEURISTIC, CONTESTED], ids=["unknown", "heuristic", "contested"])
+async def test_the_table_alone_chooses_the_action_and_no_node_moves_by_the_word_of_a_model(
+    diagnosis: Diagnosis, kind: FailureType
+) -> None:
+    """Whatever type it proves: the action is the row's for that type without a stable rule and without a named node, no
+    plan takes a node out, and even in mode act a person approves each plan that somebody could carry out."""
+    suspected = replace(diagnosis, nodes=(Suspect("gpu-4", 0.9, "it says so"),), grounds=DecisionBasis(True, True))
+    with model_server(in_turn(say(type=kind, category=category_of(kind), confidence=1.0))) as server:
+        async with Site(server) as site:
+            found = await site.consult(subject(diagnosis=suspected))
+    if found.type is diagnosis.type:
+        assert found.recovery == suspected.recovery
+        return
+    assert found.decided_by == "llm:scripted"
+    case = PolicyCase(found.type, found.category, found.confidence, node_named=False, stable=False)
+    assert found.recovery == POLICY.advise(case)
+    plan = planner(Mode.ACT).decide(CLAIM, found, 1.0).plan
+    if plan is not None:
+        assert plan.action is not Action.CORDON_AND_RESUBMIT and plan.nodes == ()
+        assert plan.state is not PlanState.SENT
+        assert (plan.state is PlanState.WAITING) is (plan.action in RUNNABLE)
+
+
+def doubtful(*reasons: AskReason, **changes: Any) -> Diagnosis:
+    return replace(DECIDED, doubts=reasons, **changes)
+
+
+SOUND = Diagnosis(Outcome.COMPLETED, Category.NONE, FailureType.COMPLETED, 0.9, "rule:x")
 
 
 @pytest.mark.parametrize(
-    ("diagnosis", "never", "undecided", "always"),
+    ("diagnosis", "undecided", "always"),
     [
-        (UNDECIDED, None, Need.CAUSE, Need.CAUSE),
-        (DECIDED, None, None, Need.EXPLANATION),
-        (replace(DECIDED, confidence=0.5), None, None, Need.EXPLANATION),
-        (
-            replace(DECIDED, confidence=0.8, rejected=(Rejected(3, "x", FailureType.OS_ERROR, "came after the root"),)),
-            None,
-            Need.CONFLICT,
-            Need.CONFLICT,
-        ),
-        (
-            replace(DECIDED, rejected=(Rejected(3, "x", FailureType.OS_ERROR, "explained by the root"),)),
-            None,
-            None,
-            Need.EXPLANATION,
-        ),
-        (
-            replace(
-                DECIDED,
-                decided_by="incident:1",
-                confidence=0.85,
-                rejected=(Rejected(3, "x", FailureType.OS_ERROR, "came after the root"),),
-            ),
-            None,
-            None,
-            Need.EXPLANATION,
-        ),
-        (Diagnosis(Outcome.COMPLETED, Category.NONE, FailureType.COMPLETED, 0.9, "rule:x"), None, None, None),
-        (Diagnosis(Outcome.COMPLETED, Category.UNKNOWN, FailureType.UNKNOWN, 0.9, "rule:x"), None, None, None),
+        (UNDECIDED, [AskReason.UNKNOWN], [AskReason.UNKNOWN]),
+        (DECIDED, [], [AskReason.EXPLANATION]),
+        (replace(DECIDED, confidence=0.5), [], [AskReason.EXPLANATION]),
+        (doubtful(AskReason.CLOSE_RIVAL), [AskReason.CLOSE_RIVAL], [AskReason.CLOSE_RIVAL]),
+        (doubtful(AskReason.UNKNOWN, decided_by="incident:1"), [], [AskReason.EXPLANATION]),
+        (SOUND, [], []),
+        (replace(SOUND, doubts=(AskReason.CONSEQUENCE,)), [AskReason.CONSEQUENCE], [AskReason.CONSEQUENCE]),
     ],
 )
-def test_who_is_asked_about(
-    diagnosis: Diagnosis, never: Need | None, undecided: Need | None, always: Need | None
-) -> None:
-    """No cause and a conflict are asked about, what is decided only on wish, and what did not fail never."""
-    assert [need(diagnosis, when) for when in LLMTrigger] == [never, undecided, always]
-
-
-async def test_actions_never_come_from_the_model() -> None:
-    """Whatever type it proves, the deterministic action stands."""
-    for kind in ("gpu_lost", "loss_divergence", "connection_error", "key_error"):
-        found, _ = await consult(say(type=kind))
-        assert found.recovery.action is Action.NONE
+def test_who_is_asked_about(diagnosis: Diagnosis, undecided: list[AskReason], always: list[AskReason]) -> None:
+    """What is in doubt is asked about, what is decided only on wish, what a person named or did not fail never."""
+    asked = [list(reasons_to_ask(diagnosis, when)) for when in LLMTrigger]
+    assert asked == [[], undecided, always]

@@ -35,12 +35,13 @@ ATTEMPTS = {
 
 @pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS.keys())
 async def test_a_log_that_gives_orders_changes_nothing(attempt: str) -> None:
-    """Action, nodes and pages stay those of the rules, whatever the model was told and did."""
+    """Nodes stay those of the job and the action one that the table has for a cause that no rule found, whatever the
+    model was told and did."""
     log = [line("step 3 loss 2.1", 3), *(line(text, 4 + at) for at, text in enumerate(attempt.split("\n")))]
     with model_server(obeys) as server:
         async with Site(server) as site:
             found = await site.consult(subject(*log, facts=FACTS))
-    assert found.recovery == UNDECIDED.recovery
+    assert found.recovery.action in (Action.NONE, Action.CHECK_AND_RESUBMIT)
     assert {suspect.node for suspect in found.nodes} <= {"gpu-3", "gpu-4"}
     assert found.root_cause is None or found.root_cause.node in ("gpu-3", "gpu-4", None)
     told = " ".join((found.mitigation, *found.notes))

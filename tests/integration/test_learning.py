@@ -253,3 +253,88 @@ async def test_hits_that_a_stable_rule_contradicts_are_wrong(here: Site) -> None
     assert found.diagnosis.type is FailureType.DATASET_LOADING_ERROR
     hits = await here.store.rule_hits(rule.id, 5)
     assert [hit.verdict for hit in hits] == [HitVerdict.WRONG]
+
+
+FULL = "OSError: [Errno 28] No space left on device: '/scratch/spool/{n}'"
+LEASES = "mosaic-feeder: lease table {n} lost: [Errno 28] No space left on device"
+FROZEN = "mosaic-feeder: quilt spool {n} frozen until the catalogue is rebuilt"
+DISK = "rule:no_space_left"
+LATE = (
+    "[E socket.cpp:922] [c10d] The client socket has timed out after 900s while trying to connect to (trn-{n}, 29400)."
+)
+
+
+async def test_a_correction_narrows_the_shipped_rule(here: Site) -> None:
+    """The line with words of its own goes to the learned rule, in shadow without a contradiction; the shipped rule
+    keeps every other full disk."""
+    first = await here.run("leases-1", [*STEPS, LEASES.format(n=4711)])
+    assert first.diagnosis.decided_by == DISK
+    await here.say(first)
+    rule = await here.learned(first)
+    assert (rule.state, yaml.safe_load(rule.text)["overrides"]) == (SHADOW, ["no_space_left"])
+    (examples,) = [gate.reason for gate in rule.gates if gate.name == ValidationCheck.SHIPPED]
+    assert "takes 0 of" in examples
+    await here.run("leases-2", [*STEPS, LEASES.format(n=5)])
+    (hit,) = await here.store.rule_hits(rule.id, 5)
+    assert (hit.attempt.job, hit.verdict) == ("leases-2", HitVerdict.OPEN)
+    await here.move(rule, ACTIVE)
+    third = (await here.run("leases-3", [*STEPS, LEASES.format(n=6)])).diagnosis
+    assert (third.type, third.decided_by) == (FailureType.DATALOADER_KILLED, f"rule:{rule.id}")
+    assert not third.grounds.stable and third.confidence <= 0.9
+    assert (await here.run("disk-1", [*STEPS, FULL.format(n=1)])).diagnosis.decided_by == DISK
+
+
+async def test_a_message_of_the_shipped_rule_is_narrowed_by_what_stands_beside_it(here: Site) -> None:
+    """A line that reads as the shipped rule's examples is the learned one's only next to the line that came with it."""
+    first = await here.run("frozen-1", [*STEPS, FROZEN.format(n=3), FULL.format(n=4711)])
+    assert first.diagnosis.decided_by == DISK
+    await here.say(first, root_line=ROOT + 1)
+    rule = await here.learned(first)
+    assert rule.state is SHADOW, rule.gates
+    assert yaml.safe_load(rule.text)["near"]["patterns"]
+    await here.move(rule, ACTIVE)
+    again = await here.run("frozen-2", [*STEPS, FROZEN.format(n=8), FULL.format(n=5)])
+    assert again.diagnosis.decided_by == f"rule:{rule.id}"
+    assert (await here.run("disk-2", [*STEPS, FULL.format(n=6)])).diagnosis.decided_by == DISK
+
+
+async def test_a_message_of_the_shipped_rule_with_nothing_beside_it_is_outranked(here: Site) -> None:
+    """The tests say how many examples of that rule are taken, and how many attempts that nobody judged would change."""
+    await here.run("late-1", [*STEPS, LATE.format(n=6)])
+    first = await here.run("late-2", [*STEPS, LATE.format(n=7)])
+    await here.say(first, FailureType.NODE_FAILURE)
+    rule = await here.learned(first)
+    assert rule.state is SHADOW, rule.gates
+    reasons = {gate.name: gate.reason for gate in rule.gates}
+    examples = reasons[ValidationCheck.SHIPPED]
+    assert "from c10d_connect_timeout" in examples and "takes 0" not in examples
+    assert "1 that nobody judged would change" in reasons[ValidationCheck.OTHERS]
+    await here.move(rule, ACTIVE)
+    assert (await here.run("late-3", [*STEPS, LATE.format(n=8)])).diagnosis.decided_by == f"rule:{rule.id}"
+
+
+async def test_a_verdict_that_a_person_confirmed_is_not_outranked(here: Site) -> None:
+    """One confirmed full disk of that shape, and the correction of another makes no rule."""
+    await here.say(await here.run("disk-6", [*STEPS, FULL.format(n=6)]), None)
+    first = await here.run("disk-7", [*STEPS, FULL.format(n=7)])
+    await here.say(first)
+    rule = await here.learned(first)
+    assert rule.state is REFUSED
+    assert ValidationCheck.OTHERS in refused_by(rule) and ValidationCheck.REPLAY in refused_by(rule)
+
+
+async def test_a_line_that_the_run_survived_makes_no_rule(here: Site) -> None:
+    """A step line is what training prints in health, even where no completed attempt is stored."""
+    first = await here.run("steps-1", [*STEPS, QUILT.format(n=1, host="gpu-017")])
+    await here.say(first, root_line=12)
+    rule = await here.learned(first)
+    assert rule.state is REFUSED
+
+
+async def test_any_line_of_the_same_shape_shows_the_cause(here: Site) -> None:
+    """Another rank prints the line first: the rule decides its case there, and that is as good."""
+    lines = [f"[rank{rank}]: {QUILT.format(n=rank + 10, host='gpu-017')}" for rank in range(3)]
+    first = await here.run("ranks-1", [*STEPS, *lines])
+    await here.say(first, root_line=ROOT + 2)
+    rule = await here.learned(first)
+    assert rule.state is SHADOW, rule.gates

@@ -35,9 +35,8 @@ def without_rules(analyzer: LogAnalyzer) -> LogAnalyzer:
 
 
 @cache
-def cases(folder: str) -> tuple[AblationCase, ...]:
-    """The labelled logs of a folder with the verdicts of heuristics alone."""
-    analyzer = without_rules(loader.load_analyzer(Settings()))
+def cases(folder: str, analyzer: LogAnalyzer) -> tuple[AblationCase, ...]:
+    """The labelled logs of a folder with their verdicts."""
     found = []
     for text in (CORPUS / folder / "labels.jsonl").read_text("utf-8").splitlines():
         label = label_of(json.loads(text))
@@ -61,7 +60,12 @@ class Labels:
         return Truth(self.now.type, self.now.root_text, self.now.root_lines)
 
 
-async def tried(folder: str, model: Say, labels: Labels) -> Mapping[str, AblationResult]:
+HEURISTICS = without_rules(loader.load_analyzer(Settings()))
+
+
+async def tried(
+    folder: str, model: Say, labels: Labels, analyzer: LogAnalyzer = HEURISTICS
+) -> Mapping[str, AblationResult]:
     with model_server(model) as server:
         settings = Settings(
             llm_url=server.url,
@@ -70,7 +74,7 @@ async def tried(folder: str, model: Say, labels: Labels) -> Mapping[str, Ablatio
             llm_price_per_million_output_tokens=2.0,
         )
         policy = loader.load_analyzer(Settings()).knowledge.policy
-        outcomes = await llm_factory.run_ablation(settings, cases(folder), policy, labels.began)
+        outcomes = await llm_factory.run_ablation(settings, cases(folder, analyzer), policy, labels.began)
     return {one.name: one for one in outcomes}
 
 
@@ -85,21 +89,30 @@ async def test_a_model_that_knows_is_heard() -> None:
     assert (memory.report.shares["type"] or 0) >= (rules.report.shares["type"] or 0)
     assert (model.undecided.shares["type"] or 0) >= 0.98
     assert (model.report.shares["type"] or 0) > (rules.report.shares["type"] or 0)
-    assert (rules.calls, model.calls) == (0, 2 * asked)
+    assert rules.calls == 0
+    assert 2 * asked <= model.calls <= 3 * asked
     assert outcomes["- vote"].calls == asked
-    assert model.cost == pytest.approx((900 + 2 * 60) * 2 * asked / 1e6)
-    assert model.moved == 0
+    assert model.cost == pytest.approx((900 + 2 * 60) * model.calls / 1e6)
 
 
-@pytest.mark.parametrize("quotes", [True, False], ids=["with real quotes", "with made-up quotes"])
-async def test_a_model_that_lies_does_no_harm(quotes: bool) -> None:
-    """Accuracy is at most one point below that of the rules, and no action is another."""
+async def test_made_up_quotes_change_nothing() -> None:
+    """A model that lies without proof is not heard: the verdicts and actions of the rules stand."""
     labels = Labels()
-    outcomes = await tried("dev", lies(labels.truth, quotes=quotes), labels)
-    rules, model = outcomes["rules only"], outcomes["+ model"]
-    for share in ("type", "category", "action"):
-        assert (model.report.shares[share] or 0) >= (rules.report.shares[share] or 0) - 0.01
-    assert model.moved == 0
-    if not quotes:
-        assert model.failures == {"evidence_not_found": model.asked}
-        assert not outcomes["- evidence check"].failures
+    outcomes = await tried("dev", lies(labels.truth, quotes=False), labels)
+    rules, model = outcomes["+ retrieval"], outcomes["+ model"]
+    assert model.report.shares == rules.report.shares
+    assert (model.moved, model.failures) == (0, {"evidence_not_found": model.asked})
+    assert not outcomes["- evidence check"].failures
+
+
+async def test_a_liar_with_true_quotes_spoils_no_more_than_it_is_asked_about() -> None:
+    """With the rules that ship that is a small share of the cases, and no lie takes a node out."""
+    labels = Labels()
+    outcomes = await tried("dev", lies(labels.truth, quotes=True), labels, loader.load_analyzer(Settings()))
+    rules, model = outcomes["+ retrieval"].report, outcomes["+ model"].report
+    share = outcomes["+ model"].asked / rules.counts["cases"]
+    assert 0 < share <= 0.1
+    for name in ("type", "category", "action"):
+        assert (model.shares[name] or 0) >= (rules.shares[name] or 0) - share
+    assert model.counts["false_cordon"] == rules.counts["false_cordon"]
+    assert model.counts["wrong_node_cordon"] == rules.counts["wrong_node_cordon"]

@@ -73,7 +73,7 @@ def _answers(process: subprocess.Popen[bytes], port: int, log: Path) -> bool:
 
 async def said(model: OpenAIModel, settings: Settings, max_tokens: int, more: str = "") -> str:
     """What the model writes about a failure. more: text behind the question."""
-    question, _ = prepare(subject(), llm_factory.consultation_config(settings), 1000)
+    question = prepare(subject(), llm_factory.consultation_config(settings), 1000).question
     request = replace(question.request, user=question.request.user + more, max_tokens=max_tokens)
     return (await model.ask(request)).text
 

@@ -4,6 +4,7 @@ A prompt that must change becomes a new version. To accept a new one: its hash i
 `python -m tests.prompts.test_prompts` to write the snapshots.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,11 @@ from diagnoser.learning.baseline_generalizer import Variant
 from diagnoser.learning.rule_context import RuleContext
 from diagnoser.llm import prompt
 from diagnoser.llm.prompt import Prompt
-from diagnoser.llm.question import variables
+from diagnoser.llm.question import Background, Section, variables
 from diagnoser.llm.redact import redact
 from diagnoser.llm.view import LogView, Pseudonymizer
-from diagnoser.model import Diagnosis, Event, EventKind, Facts, Job, Line, Rejected, RootCause, Stream
-from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.model import AskReason, Diagnosis, Event, EventKind, Facts, Job, Line, Rejected, RootCause, Stream
+from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
 from diagnoser.rules.schema import Blame
 
 HERE = Path(__file__).parent
@@ -37,7 +38,9 @@ VIEW = LogView(f"# 2 lines, 150 bytes; 2 lines kept verbatim\n\n## Lines\n41| {L
 PLAIN = Diagnosis(Outcome.FAILED, Category.UNKNOWN, FailureType.UNKNOWN, 0.2, "heuristic:no_evidence")
 WEIGHED = replace(
     PLAIN,
+    category=Category.INFRASTRUCTURE,
     type=FailureType.GPU_LOST,
+    doubts=(AskReason.CLOSE_RIVAL,),
     root_cause=RootCause(41, LOST),
     rejected=(Rejected(57, TOLD, FailureType.NCCL_TIMEOUT_ERROR, "explained by the root"),),
 )
@@ -49,11 +52,19 @@ def line(number: int, text: str) -> Line:
 
 
 CASES: dict[str, Mapping[str, Any]] = {
-    "failure_agent_v1_bare": variables(PLAIN, Facts(), VIEW, (), Pseudonymizer(redact, []), "LOG-MARKER"),
-    "failure_agent_v1_full": variables(
+    "failure_agent_v2_bare": variables(PLAIN, Facts(), VIEW, Background(), (), Pseudonymizer(redact, []), "LOG-MARKER"),
+    "failure_agent_v2_full": variables(
         WEIGHED,
         FACTS,
         replace(VIEW, lines={41: line(41, LOST), 57: line(57, TOLD)}),
+        Background(
+            WEIGHED.rejected,
+            (
+                Section("Where the ranks run", ("gpu-7: ranks 0-3", "gpu-8: ranks 4-7")),
+                Section("Silence", ("never printed a line: ranks 6",)),
+                Section("From the logs of the job's nodes", ("gpu-8 kernel: LOG-MARKER link down at 10.1.2.3",)),
+            ),
+        ),
         ("gpu_lost on gpu-8: 'GPU has fallen off the bus', confirmed by a person",),
         Pseudonymizer(redact, ["gpu-7", "gpu-8"]),
         "LOG-MARKER",
@@ -90,10 +101,18 @@ def load(folder: str) -> Prompt:
     return prompt.load(folder, texts(bundled("prompts") / folder, "*"))
 
 
+CLAIMS: tuple[Mapping[str, object], ...] = (
+    {"type": "gpu_lost", "line": 41, "text": LOST},
+    {"type": "node_failure", "line": None, "text": ""},
+)
+
+
 def snapshot(name: str) -> str:
     prompt, version = name.rsplit("_", 2)[:2]
-    system, user = load(f"{prompt}/{version}").render(CASES[name])
-    return f"--- system\n{system}\n--- user\n{user}\n"
+    found = load(f"{prompt}/{version}")
+    system, user = found.render(CASES[name])
+    second = f"--- second look\n{found.render_second_look(CLAIMS, 'LOG-MARKER')}\n" if found.second_look else ""
+    return f"--- system\n{system}\n--- user\n{user}\n{second}"
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -105,7 +124,7 @@ def test_a_released_prompt_is_frozen(folder: str) -> None:
 
 
 def test_no_released_prompt_is_gone() -> None:
-    """Stored answers name it."""
+    """Stored answers name it; of a prompt that was replaced, the history of the repository has the text."""
     assert set(RELEASED) <= set(FOLDERS)
 
 
@@ -113,6 +132,17 @@ def test_no_released_prompt_is_gone() -> None:
 def test_what_a_model_gets_is_what_was_agreed(name: str) -> None:
     """The whole text, system and user, with fixed variables."""
     assert snapshot(name) == (HERE / "snapshots" / f"{name}.txt").read_text()
+
+
+def test_every_type_is_defined_once_and_under_its_category() -> None:
+    """The closed list of the code is that of the instructions: one line for each type, also where types share it."""
+    text = load("failure_agent/v2").system.split("Types:\n")[1].split("\nExamples")[0]
+    defined: list[tuple[str, str]] = []
+    category = ""
+    for heading, kinds in re.findall(r"(?m)^(?:(\w+)|- (\w+(?:, \w+)*): .*)$", text):
+        category = heading or category
+        defined += [(kind, category) for kind in kinds.split(", ") if kind]
+    assert sorted(defined) == sorted((str(kind), str(category_of(kind))) for kind in FailureType)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

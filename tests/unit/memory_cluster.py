@@ -101,15 +101,20 @@ class MemoryScheduler:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCluster:
-    """checks: whether there is a node check."""
+    """checks: whether there is a node check. vouched: whether it is the operator's."""
 
     scheduler: MemoryScheduler
     name: str = "lab"
     checks: bool = True
+    vouched: bool = True
 
     @property
     def can_check(self) -> bool:
         return self.checks
+
+    @property
+    def check_is_vouched(self) -> bool:
+        return self.vouched
 
     @property
     def can_ask(self) -> bool:

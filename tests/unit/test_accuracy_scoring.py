@@ -78,6 +78,25 @@ def test_harm_is_counted() -> None:
     assert scoring.score_case(LABEL, stop).false_stop
 
 
+def test_a_cordon_is_false_where_the_right_action_takes_no_node() -> None:
+    """Whatever its category: after a network error that only asks for a resubmit, a healthy node would be lost."""
+    assert scoring.score_case(replace(LABEL, recovery="resubmit"), RIGHT).false_cordon
+    assert not scoring.score_case(replace(LABEL, recovery="check_and_resubmit"), RIGHT).false_cordon
+
+
+def test_folds_are_the_sources_of_cases() -> None:
+    """Spellings of one source are one fold, the largest first; small ones and cases without a source are the others."""
+
+    def cases(framework: str, count: int) -> list[ScoredVerdict]:
+        label = replace(LABEL, origin={"framework": framework} if framework else {})
+        return [scoring.score_case(label, RIGHT)] * count
+
+    verdicts = [*cases("Ray", 4), *cases("ray (Train)", 2), *cases("JAX", 7), *cases("Paddle", 1), *cases("", 6)]
+    folds = scoring.folds(verdicts, "framework")
+    assert [(name, len(members)) for name, members in folds.items()] == [("jax", 7), ("ray", 6), ("others", 7)]
+    assert list(scoring.folds(verdicts, "launcher")) == ["others"]
+
+
 def test_calibration_error_is_zero_only_when_confidence_is_earned() -> None:
     """Three of four right at 0.75 is calibrated; all right at 0.75 is off by a quarter."""
     assert scoring.calibration_error([(0.75, True)] * 3 + [(0.75, False)]) == pytest.approx(0.0)

@@ -60,6 +60,7 @@ class Service:
 
     reports: list[dict[str, Any]] = field(default_factory=list)
     results: list[list[dict[str, Any]]] = field(default_factory=list)
+    vouched: list[bool | None] = field(default_factory=list)
     gone: bool = False
     waits: int = 0
     after: str = "refused"
@@ -83,6 +84,8 @@ class Service:
             if self.queries and body.get("queries"):
                 asked = {"round": 1, "queries": self.queries, "pairs": [], "timeout_seconds": 60}
                 return httpx.Response(200, json=asked)
+            if not body.get("pairs", True):
+                return self._untested()
             return self._round(1, [["n1", "n2"], ["n3", "n4"]])
         if path.endswith("/check/results"):
             return self._after(body)
@@ -96,13 +99,21 @@ class Service:
             self.answers += body["answers"]
             if self.faulty:
                 return httpx.Response(200, json={"verdict": {"faulty": self.faulty, "reason": "n1 says so itself"}})
+            if not self.able.get("pairs", True):
+                return self._untested()
             return self._round(1, [["n1", "n2"], ["n3", "n4"]])
         self.results.append(body["results"])
+        self.vouched.append(body.get("vouched"))
         if self.unproven:
             return httpx.Response(409, json={"detail": "nothing proves that n1 is at fault"})
         if len(self.results) == 1:
             return self._round(2, [["n1", "n3"]])
         return httpx.Response(200, json={"verdict": {"faulty": ["n1"], "reason": "n1 failed twice"}})
+
+    def _untested(self) -> httpx.Response:
+        if self.unproven:
+            return httpx.Response(409, json={"detail": "nothing proves that n1 is at fault"})
+        return httpx.Response(200, json={"verdict": {"faulty": [], "reason": "no program for pairs (--check)"}})
 
     def _round(self, number: int, pairs: list[list[str]]) -> httpx.Response:
         return httpx.Response(200, json={"round": number, "pairs": pairs, "timeout_seconds": 60})
@@ -385,6 +396,21 @@ async def test_an_agent_without_a_check_program_asks_all_the_same() -> None:
     cluster = MemoryCluster(scheduler(said=said), checks=False)
     service = await carried_out(cluster, Service(queries=[query("n1")]), CHECK)
     assert (service.end["state"], "--check" in service.end["detail"]) == ("not_reached", True)
+
+
+async def test_clean_answers_alone_leave_an_unproven_suspect_to_a_person() -> None:
+    """Without a check program nothing else can clear or prove it: the job stays held until the person has decided."""
+    cluster = MemoryCluster(scheduler(said={"n1": printed("gpu_ecc", "0")}), checks=False)
+    service = await carried_out(cluster, Service(queries=[query("n1")], unproven=True, waits=2), CHECK)
+    assert (service.able["pairs"], service.waits) == (False, -1)
+    assert cluster.scheduler.asked == ["hold seven", "free", LAUNCH]
+
+
+@pytest.mark.parametrize("vouched", [True, False])
+async def test_the_results_say_whose_program_ran(vouched: bool) -> None:
+    """In each round; the service takes only the operator's for proof."""
+    service = await carried_out(MemoryCluster(scheduler(bad=frozenset({"n1"})), vouched=vouched), plan=CHECK)
+    assert service.vouched == [vouched, vouched]
 
 
 async def test_an_agent_that_cannot_ask_does_not_say_that_it_can() -> None:

@@ -22,8 +22,8 @@ from diagnoser.compress import (
     to_bytes,
     tokenized_chunk,
 )
-from diagnoser.compress.lines import read_prefix
 from diagnoser.compress.template_cache import shapes
+from diagnoser.dialects.prefixes import read_prefix
 from diagnoser.ingest import OffsetRanges, covered_with, missing
 from diagnoser.model import Anchor, LineBlock, Stream
 from diagnoser.model.errors import BadInput

@@ -93,7 +93,7 @@ def series(*lines: str) -> tuple[Progress, ...]:
         ("Epoch 2:   5%|5         | 3/60 [00:09<02:51,  3.0s/it, loss=1.25]", 123, 1.25, None, 3.0, None),
         (
             "[03/01/26 12:00:09] INFO     colossalai - colossalai - INFO: [Epoch 0 / Train]: Loss = 2.31, LR = 1e-4",
-            *(None, 2.31, None, None, None),
+            *(0, 2.31, None, None, None),
         ),
         (
             ':::MLLOG {"namespace": "", "time_ms": 1772366409500, "event_type": "POINT_IN_TIME", "key": "train_loss", '

@@ -139,11 +139,9 @@ async def test_a_repair_that_passes_a_limit_is_not_sent() -> None:
     assert len(model.requests) == 1
 
 
-@pytest.mark.parametrize(
-    "failure", [failed(ModelFailure.FORMAT_REFUSED), failed(ModelFailure.RATE_LIMITED, retry_after=0.0)]
-)
-async def test_what_another_try_can_help_is_asked_again(failure: ModelFailed) -> None:
-    """A refused answer format, or a server that names a short wait; up to the limit of calls."""
+async def test_what_another_try_can_help_is_asked_again() -> None:
+    """A server that names a short wait; up to the limit of calls."""
+    failure = failed(ModelFailure.RATE_LIMITED, retry_after=0.0)
     model = ScriptedModel(failure, failure, said(3))
     talk = conversation(model)
     assert (await talk.ask(question())).count == 3
@@ -160,6 +158,7 @@ async def test_what_another_try_can_help_is_asked_again(failure: ModelFailed) ->
         failed(ModelFailure.RATE_LIMITED),
         failed(ModelFailure.RATE_LIMITED, retry_after=600.0),
         failed(ModelFailure.CONTEXT_TOO_SMALL),
+        failed(ModelFailure.FORMAT_REFUSED),
     ],
 )
 async def test_what_another_try_cannot_help_ends_the_question(failure: ModelFailed) -> None:

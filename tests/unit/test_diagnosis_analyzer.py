@@ -8,9 +8,9 @@ from diagnoser.compress import AttemptLog
 from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.llm_stage import LLMStage
-from diagnoser.failure_agent.agent import FailureAgent, Need
+from diagnoser.failure_agent.agent import FailureAgent
 from diagnoser.failure_agent.consultation import ConsultationInput
-from diagnoser.model import AttemptKey, Diagnosis, Facts, LineBlock, Stream
+from diagnoser.model import AskReason, AttemptKey, Diagnosis, Facts, LineBlock, Stream
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.ports import DiagnosisRecord
 from diagnoser.retrieval.incidents import Incidents, SimilarIncidents
@@ -52,11 +52,11 @@ def test_a_log_in_another_time_zone_does_not_hang() -> None:
 class Echo:
     """Stands for a Failure Agent that has nothing to add."""
 
-    def need(self, diagnosis: Diagnosis) -> Need:
-        return Need.CAUSE
+    def reasons_to_ask(self, diagnosis: Diagnosis) -> tuple[AskReason, ...]:
+        return (AskReason.UNKNOWN,)
 
-    async def consult(self, asked: ConsultationInput, wanted: Need) -> Diagnosis:
-        return replace(asked.diagnosis, notes=(*asked.incidents, "nothing to add"))
+    async def consult(self, about: ConsultationInput, asked: tuple[AskReason, ...]) -> Diagnosis:
+        return replace(about.diagnosis, notes=(*about.incidents, "nothing to add"))
 
 
 async def test_how_similar_incidents_were_found_is_noted() -> None:

@@ -11,7 +11,7 @@ import pytest
 from diagnoser import compress
 from diagnoser.compress import Compressor, Prefilter
 from diagnoser.config.settings import PREFIX, SECRETS, Settings
-from diagnoser.model import Evidence, LineBlock, Stream
+from diagnoser.model import AskReason, Evidence, LineBlock, Stream
 from diagnoser.model.errors import ModelFailure
 from diagnoser.rules import examples, schema
 from diagnoser.rules.engine import Engine
@@ -112,8 +112,14 @@ def test_routes_exist(page: Path) -> None:
 
 def test_every_failure_of_the_model_is_explained() -> None:
     """The table has one row for each reason, and none for what does not happen."""
-    rows = re.findall(r"^\| `(\w+)` \|", TEXTS[DOCS / "language-model.md"], re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \|", TEXTS[DOCS / "language-model.md"].split("## When it fails")[1], re.MULTILINE)
     assert sorted(rows) == sorted(ModelFailure)
+
+
+def test_every_reason_to_ask_the_model_is_explained() -> None:
+    """One row for each value of the closed list."""
+    part = TEXTS[DOCS / "language-model.md"].split("## When it is asked")[1].split("##")[0]
+    assert re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) == list(AskReason)
 
 
 @pytest.mark.parametrize("page", [DOCS / "rules.md", ROOT / "rules" / "README.md"], ids=["docs", "rules"])

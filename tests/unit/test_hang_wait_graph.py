@@ -120,8 +120,8 @@ def test_real_dumps_name_the_ranks_that_were_made_to_fail(folder: str, ranks: li
         for path in sorted(Path(FIXTURES / folder).glob("_dump_*"))
     ]
     assert [suspect.rank for suspect in wait_graph.build(dumps).suspects] == ranks
-    for missing in (dump.rank for dump in dumps if dump.rank not in ranks and len(dumps) > 4):
-        some = wait_graph.build(dump for dump in dumps if dump.rank != missing)
+    for missing in (own.rank for own in dumps if own.rank not in ranks and len(dumps) > 4):
+        some = wait_graph.build(own for own in dumps if own.rank != missing)
         assert sorted(suspect.rank for suspect in some.suspects) == ranks, missing
 
 

@@ -22,8 +22,9 @@ from diagnoser.model.errors import ModelFailed, ModelFailure, RuleFaults
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import ModelAnswer, ModelRequest
 
-FOLDER = "failure_agent/v1"
+FOLDER = "failure_agent/v2"
 SOUND = {
+    "reasoning": "The card is gone; the timeouts follow.",
     "type": "gpu_lost",
     "category": "infrastructure",
     "cited": [{"line": 7, "quote": "fallen off the bus"}],
@@ -53,8 +54,8 @@ def test_a_prompt_with_an_unlisted_variable_is_faulty() -> None:
 
 def test_a_prompt_in_the_wrong_folder_is_faulty() -> None:
     """Name and version agree with the folder."""
-    with pytest.raises(RuleFaults, match="belongs in failure_agent/v1"):
-        prompt.load("failure_agent/v2", parts())
+    with pytest.raises(RuleFaults, match="belongs in failure_agent/v2"):
+        prompt.load("failure_agent/v3", parts())
 
 
 def test_a_missing_part_is_told() -> None:
@@ -78,19 +79,53 @@ def test_a_sound_answer_is_read() -> None:
         "I think the GPU broke.",
         "{}",
         orjson.dumps({**SOUND, "type": "aliens"}).decode(),
-        orjson.dumps({**SOUND, "confidence": 7}).decode(),
-        orjson.dumps({**SOUND, "action": "cordon_and_resubmit"}).decode(),
-        orjson.dumps({key: SOUND[key] for key in list(SOUND)[1:]}).decode(),
+        orjson.dumps({**SOUND, "confidence": -3}).decode(),
+        orjson.dumps({**SOUND, "confidence": "who knows"}).decode(),
+        orjson.dumps({**SOUND, "cited": [{"line": "the last", "quote": "bus"}]}).decode(),
+        orjson.dumps({key: value for key, value in SOUND.items() if key != "type"}).decode(),
+        "{" * 60_000,
+        '{"a":' * 12_000,
         " " * 100_000,
         "[" * 60_000,
         orjson.dumps({**SOUND, "confidence": 0.5}).decode().replace("0.5", "NaN"),
     ],
 )
 def test_any_other_answer_is_malformed(text: str) -> None:
-    """Prose, missing and unknown fields, values off the list and endless answers are refused with the reason."""
+    """Prose, a missing type, values off the list and endless answers are refused with the reason."""
     with pytest.raises(ModelFailed) as error:
         answer.parse(text, Answer)
     assert error.value.reason is ModelFailure.MALFORMED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<think>Is it {7}? {"type": "os_error"}</think>\n' + orjson.dumps(SOUND).decode(),
+        "The log says {'x': 1}, so:\n```json\n" + orjson.dumps(SOUND).decode() + "\n```\nHope {that} helps.",
+        orjson.dumps({**SOUND, "type": "GPU lost", "category": "Hardware", "severity": "high"}).decode(),
+        orjson.dumps({**SOUND, "confidence": 80, "rank": "none", "node": ["host-1"]}).decode(),
+        orjson.dumps(
+            {**SOUND, "confidence": "80 %", "cited": {"line": "line 7", "quote": "fallen off the bus"}}
+        ).decode(),
+        orjson.dumps({**SOUND, "cited": ["7 r3| fallen off the bus"], "recoverable": False}).decode(),
+        orjson.dumps({key: SOUND[key] for key in ("type", "cited", "node", "confidence", "mitigation")}).decode(),
+        orjson.dumps({**SOUND, "fault": "the card", "alternative": None, "mitigation": [SOUND["mitigation"]]}).decode(),
+    ],
+)
+def test_what_means_the_same_is_read_the_same(text: str) -> None:
+    """Thoughts and prose around it, other cases, numbers as text or percent, further fields and fields left out."""
+    found = answer.parse(text, Answer)
+    assert (found.type, found.confidence, found.node, found.rank) == (FailureType.GPU_LOST, 0.8, "host-1", None)
+    assert (found.category, found.mitigation) == ("infrastructure", SOUND["mitigation"])
+    assert [(cite.line, cite.quote) for cite in found.cited] == [(7, "fallen off the bus")]
+
+
+def test_the_schema_that_is_sent_is_strict() -> None:
+    """Every field is required and no other allowed, and the reasoning comes before what it leads to."""
+    schema = Answer.model_json_schema()
+    assert schema["required"] == list(schema["properties"]) == list(Answer.model_fields)
+    assert schema["required"][0] == "reasoning"
+    assert schema["additionalProperties"] is schema["$defs"]["Quote"]["additionalProperties"] is False
 
 
 def said(**changes: object) -> Answer:
@@ -98,10 +133,18 @@ def said(**changes: object) -> Answer:
 
 
 def test_a_quote_must_stand_in_its_line() -> None:
-    """White space may differ; words may not."""
+    """White space, case, punctuation, a line number in front and an ellipsis may differ; words and their order may
+    not."""
     checked = evidence.check(said(), SCENE)
     assert (checked.lines, checked.answer.node, checked.confidence, checked.notes) == ((BUS,), "gpu-1", 0.8, ())
-    for cited in ([], [{"line": 8, "quote": "fallen off the bus"}], [{"line": 7, "quote": "melted"}]):
+    for quote in ("7| nvrm: GPU has fallen off the bus", "NVRM ... off the bus", "GPU has fallen off … bus!"):
+        assert evidence.check(said(cited=[{"line": 7, "quote": quote}]), SCENE).lines == (BUS,)
+    for cited in (
+        [],
+        [{"line": 7, "quote": "off the bus ... fallen"}],
+        [{"line": 8, "quote": "fallen off the bus"}],
+        [{"line": 7, "quote": "melted"}],
+    ):
         with pytest.raises(ModelFailed) as error:
             evidence.check(said(cited=cited), SCENE)
         assert error.value.reason is ModelFailure.NO_EVIDENCE
@@ -128,6 +171,22 @@ def test_each_claim_that_does_not_hold_is_cut_told_and_costs_confidence(changes:
     assert "rules" not in checked.answer.mitigation
 
 
+def test_a_telling_quote_finds_its_line_under_a_wrong_number() -> None:
+    """Where exactly one line says it; a short one, or one that several lines say, proves nothing there."""
+    cited = [{"line": 8, "quote": "NVRM: GPU has fallen off the bus"}]
+    assert evidence.check(said(cited=cited), SCENE).lines == (BUS,)
+    other = replace(BUS, number=9, text="again: " + BUS.text)
+    with pytest.raises(ModelFailed):
+        evidence.check(said(cited=cited), replace(SCENE, lines={7: BUS, 9: other}))
+
+
+def test_the_decisive_line_must_hold() -> None:
+    """A true line behind a made-up first one does not save the answer."""
+    cited = [{"line": 7, "quote": "melted away"}, {"line": 7, "quote": "fallen off the bus"}]
+    with pytest.raises(ModelFailed, match="decisive line"):
+        evidence.check(said(cited=cited), SCENE)
+
+
 def test_without_known_ranks_no_rank_is_denied() -> None:
     """A log that shows no ranks can not contradict one."""
     assert evidence.check(said(rank=5), replace(SCENE, ranks=())).answer.rank == 5
@@ -145,21 +204,22 @@ def test_advice_holds_no_links_and_no_line_breaks() -> None:
 
 
 def test_two_of_three_decide() -> None:
-    """Equal are those with the same type and node; more samples are wanted only while two can still agree."""
+    """Equal are those with the same type, whatever node they name; more samples replace those that were no use."""
     one = evidence.check(said(), SCENE)
     two = evidence.check(said(node=None), SCENE)
     three = evidence.check(said(type="network_error"), SCENE)
-    assert vote.agreed([one, two]) == ()
-    assert vote.agreed([one, two, one]) == (one, one)
+    assert vote.agreed([one, three]) == ()
+    assert vote.agreed([one, three, two]) == (one, two)
     wanted = [
         vote.answers_wanted([], 0),
         vote.answers_wanted([one], 2),
-        vote.answers_wanted([one, two], 2),
+        vote.answers_wanted([one, three], 2),
         vote.answers_wanted([], 2),
+        vote.answers_wanted([one], 3),
     ]
-    assert wanted == [2, 1, 1, 0]
-    assert vote.answers_wanted([one, one], 2) == vote.answers_wanted([one, two, three], 3) == 0
+    assert wanted == [2, 1, 0, 0, 0]
     assert vote.split([one, three]) == "gpu_lost on gpu-1; network_error on gpu-1"
+    assert [vote.shared(names) for names in (["a", None], ["a", "b"], [None])] == ["a", None, None]
 
 
 def test_nodes_keep_their_identity_under_another_name() -> None:

@@ -98,23 +98,34 @@ def test_a_gradient_norm_that_explodes_is_a_break() -> None:
     assert progress.loss_break(run(*calm, 5.0, 6.0, 7.0)) is None
 
 
-def test_reached_total() -> None:
-    """The last steps of a run that counts to a known total show that it got there."""
-    done = Evidence(
-        (Line(Stream(), 3, "step:500/500 loss:2.1", "step:500/500 loss:2.1"),),
-        progress=(Progress(3, 0, 0.0, step=500),),
-    )
-    going = Evidence(
-        (Line(Stream(), 3, "step:499/500 loss:2.1", "step:499/500 loss:2.1"),),
-        progress=(Progress(3, 0, 0.0, step=499),),
-    )
-    assert progress.reached_total(done)
-    assert not progress.reached_total(going)
-
-
 def test_a_counter_that_goes_back_is_another_launch() -> None:
     """Each rank counts for itself; the line at which one counts from earlier on is where a launch began."""
     told = [(1, 0, 5), (2, 1, 4), (3, 0, 6), (4, 1, 5), (7, 0, 3), (8, 0, 4)]
     points = tuple(Progress(line, rank, 0.0, step=step) for line, rank, step in told)
     assert progress.restarts(Evidence(progress=points)) == [7]
     assert progress.restarts(Evidence(progress=points[:4])) == []
+
+
+def test_three_points_with_absurd_norms_are_a_spike() -> None:
+    """A loss that jumps by a factor together with gradient norms of thousands needs no statistics; if it comes back, if
+    only one of the two is high, or in a single point, it is none."""
+
+    def run(*pairs: tuple[float, float]) -> list[Progress]:
+        return [
+            Progress(line=i, rank=0, time=0.0, step=i, loss=loss, grad_norm=norm)
+            for i, (loss, norm) in enumerate(pairs)
+        ]
+
+    found = progress.loss_break(run((2.3, 0.8), (38.3, 5900.0), (71.8, 9120.0)))
+    assert found is not None and found.point.step == 1 and "before 0.8" in found.why
+    assert progress.loss_break(run((2.3, 0.8), (38.3, 5900.0), (2.2, 0.9))) is None
+    assert progress.loss_break(run((2.3, 0.8), (2.4, 5900.0), (2.2, 9120.0))) is None
+    assert progress.loss_break(run((11.9, 4100.0), (38.3, 5900.0), (71.8, 9120.0))) is None
+    assert progress.loss_break(run((2.3, 0.8), (38.3, 5900.0))) is None
+
+
+def test_a_short_series_breaks_where_the_loss_is_a_multiple() -> None:
+    """Three points before and three after, three times as high; twice as high says nothing yet."""
+    found = progress.loss_break(series([2.4, 2.3, 2.2, 9.8, 11.0, 10.9]))
+    assert found is not None and found.point.step == 4
+    assert progress.loss_break(series([2.4, 2.3, 2.2, 4.9, 5.0, 5.1])) is None

@@ -89,7 +89,7 @@ def test_nothing_shown_is_nothing_said() -> None:
 def test_task_lists_are_bounded() -> None:
     """An absurd task range does not make a list of billions."""
     (exit_,) = ranks.read(log("srun: error: n01: tasks 0,2-9999999999: Killed"), Facts()).exits
-    assert exit_.tasks[:2] == (0, 2) and len(exit_.tasks) <= 100_002
+    assert exit_.ranks[:2] == (0, 2) and len(exit_.ranks) <= 100_002
 
 
 def test_what_was_said_about_other_hosts_places_nobody() -> None:

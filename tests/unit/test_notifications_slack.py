@@ -133,3 +133,11 @@ def test_what_an_executor_reports_is_masked_and_escaped() -> None:
     assert "s3cr3t" not in message
     assert "<!channel>" not in message
     assert "drain failed" in message
+
+
+def test_a_verdict_that_needs_review_says_so() -> None:
+    """With the reason, escaped and masked like all that comes from a log or a model."""
+    asked = replace(LOST, needs_review="the model says <!channel> with hf_aBcDeFgHiJkLmNoPqRsTuVwX")
+    body = texts(slack_message(asked, job="j", attempt=1, redact=redact))
+    assert "*Needs review* the model says &lt;!channel&gt; with &lt;token&gt;" in body
+    assert "Needs review" not in texts(slack_message(LOST, job="j", attempt=1))

@@ -181,6 +181,40 @@ def test_queries_that_nobody_can_ask_are_skipped() -> None:
     assert check.verdict is not None and check.verdict.faulty == ("n004",)
 
 
+def test_without_a_program_for_pairs_the_answers_are_the_verdict() -> None:
+    """Once all are there, and not before; what they prove counts as ever."""
+    asked = node_check.ask(node_check.begin(names(4), ["n001"]), [("n001", "gpu_ecc"), ("n001", "links")])
+    check = node_check.skip_pairs(asked)
+    assert (check.verdict, node_check.todo(check), len(node_check.unanswered(check))) == (None, (), 2)
+    assert node_check.record(check, 1, ()) == check
+    for state, faulty in ((QueryState.PROVES, ("n001",)), (QueryState.PROVES_NOTHING, ())):
+        answers = [QueryResult("n001", "gpu_ecc", state), QueryResult("n001", "links", QueryState.NOT_AVAILABLE)]
+        over = node_check.record_answers(check, answers)
+        assert over.verdict is not None
+        assert (over.verdict.faulty, over.verdict.shared_cause) == (faulty, False)
+        assert node_check.skip_pairs(over) == over
+
+
+def test_nodes_that_were_found_before_the_program_was_gone_stay_found() -> None:
+    """Another agent takes over between the waves of a second round."""
+    check = node_check.begin(names(6))
+    check = node_check.record(check, 1, [PairResult(group, "n000" not in group, 1.0) for group in check.groups])
+    check = node_check.record(check, 2, [PairResult(group, "n000" not in group, 1.0) for group in check.groups])
+    verdict = node_check.skip_pairs(check).verdict
+    assert verdict is not None and verdict.faulty == ("n000",)
+    untested = node_check.skip_pairs(node_check.begin(names(6))).verdict
+    assert untested is not None and (untested.faulty, "--check" in untested.reason) == ((), True)
+
+
+def test_one_result_that_nobody_vouches_for_makes_the_check_such() -> None:
+    """Results that change nothing, because they were there before, do not."""
+    check = node_check.begin(names(4))
+    first, second = (PairResult(group, True, 1.0) for group in check.groups)
+    check = node_check.record(check, 1, [first])
+    assert node_check.record(check, 1, [first], vouched=False).vouched
+    assert not node_check.record(check, 1, [second], vouched=False).vouched
+
+
 @given(st.integers(2, 20), st.data())
 def test_suspects_come_first_and_meet_others(size: int, data: st.DataObject) -> None:
     """In the first round and among those in doubt; everybody is still tested exactly once."""

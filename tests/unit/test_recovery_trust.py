@@ -39,7 +39,7 @@ from diagnoser.model.taxonomy import Action
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Claim
-from diagnoser.recovery import trust
+from diagnoser.recovery import guardrails, trust
 from diagnoser.recovery.policy import in_mode
 from tests.contract.records import KEY, append, claimed, plan, record
 from tests.hostile_logs import NAMING, VICTIM, forgeries
@@ -88,6 +88,32 @@ def test_a_node_goes_under_the_name_that_the_scheduler_gives_it() -> None:
         "gpu-2",
         "10.0.0.7",
     )
+
+
+@pytest.mark.parametrize("mode", [Mode.ACT, Mode.APPROVE])
+def test_the_check_of_a_blamed_node_remembers_whom_it_is_about(mode: Mode) -> None:
+    """Whatever reason the plan takes on later: a proof against one node says nothing about the other."""
+    nodes = ("gpu-004", "gpu-005")
+    made = in_mode(cordon(nodes=nodes, allocation=nodes, proofs=node_log("gpu-005")), mode)
+    checked = guardrails.apply_guardrails(plan_commands().policy, made, ClusterHistory(), NOW).plan
+    assert checked is not None
+    assert (checked.action, checked.nodes, checked.reason) == (Action.CHECK_AND_RESUBMIT, (), R.UNPROVEN)
+    assert checked.unproven_suspects == ("gpu-004",)
+
+
+@pytest.mark.parametrize(
+    ("job", "told", "vouched"),
+    [
+        ("slurm-lab-7", None, True),
+        ("slurm-lab-7", False, False),
+        ("k8s:lab:job:train:llama", None, False),
+        ("k8s:lab:job:train:llama", True, True),
+        ("lsf-7", None, False),
+    ],
+)
+def test_who_vouches_for_the_results_of_a_check(job: str, told: bool | None, vouched: bool) -> None:
+    """What the agent says; of older ones only Slurm's, whatever a job elsewhere is called."""
+    assert trust.is_vouched(job, told) is vouched
 
 
 @pytest.fixture

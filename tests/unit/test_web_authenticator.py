@@ -161,16 +161,19 @@ async def test_without_any_token_everybody_passes(clock: Clock) -> None:
     door = Authenticator(store, [], clock)
     assert await door.identify("", HERE) is ANONYMOUS
     assert await door.is_valid(ANONYMOUS)
+    assert await door.is_open()
     store.stored = [StoredToken(replace(MARIA, revoked=1.0), "h")]
     clock.now += 5.0
     await refusal(door, "")
     assert not await door.is_valid(ANONYMOUS)
+    assert not await door.is_open()
 
 
 async def test_a_service_that_others_can_reach_always_asks(clock: Clock) -> None:
     """Even when all tokens are gone from its database."""
     door = Authenticator(Tokens(), [], clock, required=True)
     await refusal(door, "")
+    assert not await door.is_open()
 
 
 async def test_wrong_tokens_are_throttled(door: Authenticator, clock: Clock) -> None:

@@ -61,3 +61,10 @@ async def test_the_page_of_a_job_shows_the_plot_of_each_attempt(tmp_path: Path) 
     assert answer.headers["content-type"].startswith("image/svg+xml")
     assert "<polyline" in answer.text
     assert missing.status_code == 404
+
+
+def test_an_axis_with_bounds_does_not_follow_the_values() -> None:
+    """A share in percent is drawn between 0 and 100, and one that never changes is no flat line at the bottom."""
+    drawn = charts.svg([charts.Curve("right (%)", "replay", ((1, 90.0), (2, 90.0)), (0.0, 100.0))])
+    assert ">100</text>" in drawn and ">0</text>" in drawn
+    assert "25.2" in drawn.split("points=")[1]

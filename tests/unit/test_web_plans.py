@@ -253,7 +253,7 @@ async def test_a_node_check_is_led_from_pairs_to_its_verdict(web: Web) -> None:
     for number, pairs in ((1, first["pairs"]), (2, None)):
         pairs = pairs or answer["pairs"]
         results = [{"nodes": pair, "ok": "n3" not in pair, "seconds": 2.0} for pair in pairs]
-        body = {"token": token, "round": number, "results": results}
+        body = {"token": token, "round": number, "results": results, "vouched": True}
         answer = (await post(web, "/plans/plan-j/check/results", body)).json()
         repeated = (await post(web, "/plans/plan-j/check/results", body)).json()
         assert repeated == answer
@@ -295,7 +295,7 @@ async def checked(web: Web, *faulty: str) -> str:
     answer = (await post(web, "/plans/plan-j/check/next", {"token": token})).json()
     while "pairs" in answer and "verdict" not in answer:
         results = [{"nodes": one, "ok": not set(faulty) & set(one), "seconds": 1.0} for one in answer["pairs"]]
-        body = {"token": token, "round": answer["round"], "results": results}
+        body = {"token": token, "round": answer["round"], "results": results, "vouched": True}
         answer = (await post(web, "/plans/plan-j/check/results", body)).json()
     assert "waits for a person" in answer["detail"]
     return token
@@ -340,7 +340,12 @@ def reply(node: str, id: str, output: str, exit_code: int | None = 0) -> dict[st
 async def ask_plan(web: Web, **fields: Any) -> tuple[str, dict[str, Any]]:
     """(token, what is to be done first) of a check of five nodes after an ECC error which the job's log lays to n4."""
     await web.store.register(Job("j", nodes=("n1", "n2", "n3", "n4", "n5"), created=NOW))
-    values: dict[str, Any] = {"reason": PlanReason.UNPROVEN, "suspects": ("n4",), **fields}
+    values: dict[str, Any] = {
+        "reason": PlanReason.UNPROVEN,
+        "suspects": ("n4",),
+        "unproven_suspects": ("n4",),
+        **fields,
+    }
     await planned(web, action=Action.CHECK_AND_RESUBMIT, **values)
     token = str((await claim(web))["token"])
     body = {"token": token, "queries": True}
@@ -399,11 +404,101 @@ async def test_pairs_that_prove_a_node_leave_their_proof(web: Web) -> None:
     ).json()
     while "verdict" not in answer:
         results = [{"nodes": pair, "ok": "n2" not in pair, "seconds": 1.0} for pair in answer["pairs"]]
-        body = {"token": token, "round": answer["round"], "results": results}
+        body = {"token": token, "round": answer["round"], "results": results, "vouched": True}
         answer = (await post(web, "/plans/plan-j/check/results", body)).json()
     plan = (await web.client.get(f"{API}/plans/plan-j")).json()
     assert (plan["state"], plan["nodes"]) == ("sent", ["n2"])
     assert [(proof["node"], proof["kind"]) for proof in plan["proofs"]] == [("n2", "check")]
+
+
+async def found_faulty(
+    web: Web, plan: str, token: str, vouched: tuple[bool | None, ...], bad: str = "n3"
+) -> httpx.Response:
+    """The last answer of a check whose pairs with this node fail. vouched: what is said of each round's results."""
+    answer = await post(web, f"/plans/{plan}/check/next", {"token": token})
+    for word in vouched:
+        found = answer.json()
+        results = [{"nodes": pair, "ok": bad not in pair, "seconds": 1.0} for pair in found["pairs"]]
+        body = {"token": token, "round": found["round"], "results": results, "vouched": word}
+        answer = await post(
+            web,
+            f"/plans/{plan}/check/results",
+            {name: value for name, value in body.items() if value is not None},
+        )
+    return answer
+
+
+@pytest.mark.parametrize("vouched", [(False, False), (None, None), (False, True), (True, None)])
+async def test_pairs_in_the_job_s_own_image_prove_nothing(web: Web, vouched: tuple[bool | None, ...]) -> None:
+    """Nor does a check of which one round ran there: the node waits for a person, whose word is the proof."""
+    token = await check_plan(web, ("n1", "n2", "n3", "n4"))
+    stopped = await found_faulty(web, "plan-j", token, vouched)
+    assert (stopped.status_code, "nothing proves that n3" in stopped.json()["detail"]) == (409, True)
+    plan = (await web.client.get(f"{API}/plans/plan-j")).json()
+    assert (plan["state"], plan["reason"], plan["nodes"], plan["proofs"]) == ("waiting", "unproven", ["n3"], [])
+    stored = await web.store.plan("plan-j")
+    assert stored is not None and stored.check is not None and not stored.check.vouched
+    approved = (await post(web, "/plans/plan-j/approve", {"comment": "it is"})).json()
+    assert [(proof["node"], proof["kind"]) for proof in approved["proofs"]] == [("n3", "person")]
+    again = await claim(web)
+    decided = (await post(web, "/plans/plan-j/check/next", {"token": again["token"]})).json()
+    assert decided["verdict"]["faulty"] == ["n3"]
+
+
+async def test_of_agents_of_before_only_slurm_s_are_believed(web: Web) -> None:
+    """They do not say whose program ran: Slurm's has always run the operator's."""
+    nodes = ("n1", "n2", "n3", "n4")
+    for job, state in (("slurm-lab-7", "sent"), ("k8s:lab:job:train:slurm-lab-7", "waiting")):
+        await web.store.register(Job(job, nodes=nodes, created=NOW))
+        await planned(web, job, action=Action.CHECK_AND_RESUBMIT, suspects=())
+        token = str((await claim(web))["token"])
+        await found_faulty(web, f"plan-{job}", token, (None, None))
+        plan = (await web.client.get(f"{API}/plans/plan-{job}")).json()
+        assert (plan["state"], plan["nodes"]) == (state, ["n3"])
+        assert [proof["kind"] for proof in plan["proofs"]] == (["check"] if state == "sent" else [])
+
+
+async def test_an_approved_check_that_proves_nothing_asks_again(web: Web) -> None:
+    """A person said yes to a check, not to the suspect: whether it goes is asked when the check has proven nothing."""
+    await web.store.register(Job("j", nodes=("n1", "n2", "n3", "n4"), created=NOW))
+    suspected: dict[str, Any] = {"suspects": ("n4",), "unproven_suspects": ("n4",)}
+    await planned(web, mode=Mode.APPROVE, action=Action.CHECK_AND_RESUBMIT, **suspected)
+    assert (await post(web, "/plans/plan-j/approve", {})).json()["reason"] == "approved"
+    token = str((await claim(web))["token"])
+    stopped = await found_faulty(web, "plan-j", token, (True,), bad="")
+    assert (stopped.status_code, "nothing proves that n4" in stopped.json()["detail"]) == (409, True)
+    plan = (await web.client.get(f"{API}/plans/plan-j")).json()
+    assert (plan["state"], plan["reason"], plan["nodes"], plan["proofs"]) == ("waiting", "unproven", ["n4"], [])
+    await post(web, "/plans/plan-j/refuse", {})
+    assert (await web.client.get(f"{API}/plans/plan-j")).json()["state"] == "refused"
+
+
+async def test_without_a_program_for_pairs_the_answers_decide(web: Web) -> None:
+    """Clean ones leave the suspect to a person, as clean pairs would."""
+    await web.store.register(Job("j", nodes=("n1", "n2", "n3", "n4", "n5"), created=NOW))
+    suspected: dict[str, Any] = {"suspects": ("n4",), "unproven_suspects": ("n4",)}
+    await planned(web, action=Action.CHECK_AND_RESUBMIT, **suspected)
+    token = str((await claim(web))["token"])
+    body = {"token": token, "queries": True, "pairs": False}
+    first = (await post(web, "/plans/plan-j/check/next", body)).json()
+    assert first["queries"] and not first["pairs"]
+    answers = {"token": token, "round": 1, "answers": clean(first["queries"])}
+    stopped = await post(web, "/plans/plan-j/check/results", answers)
+    assert (stopped.status_code, "nothing proves that n4" in stopped.json()["detail"]) == (409, True)
+    plan = (await web.client.get(f"{API}/plans/plan-j")).json()
+    assert (plan["state"], plan["reason"], plan["nodes"]) == ("waiting", "unproven", ["n4"])
+
+
+@pytest.mark.parametrize(("suspects", "status"), [(("n4",), 409), ((), 200)])
+async def test_an_executor_that_can_do_neither_ends_the_check(web: Web, suspects: tuple[str, ...], status: int) -> None:
+    """Whom the job's text blames waits for a person; where it blames nobody, the job is free to run again."""
+    token, first = await ask_plan(web, suspects=suspects, unproven_suspects=suspects)
+    decided = await post(web, "/plans/plan-j/check/next", {"token": token, "pairs": False})
+    assert decided.status_code == status
+    if not suspects:
+        verdict = decided.json()["verdict"]
+        assert (verdict["faulty"], "--check" in verdict["reason"]) == ([], True)
+    assert first["round"] == 1
 
 
 async def test_only_nodes_of_the_attempt_are_asked(web: Web) -> None:

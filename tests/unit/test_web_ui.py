@@ -6,8 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.model import AttemptKey, Event, EventKind, EvidenceLine, Line, Stream
-from diagnoser.model.taxonomy import FailureType
+from diagnoser.model import (
+    AskReason,
+    AttemptKey,
+    Event,
+    EventKind,
+    EvidenceLine,
+    Line,
+    ModelEffect,
+    ModelUse,
+    RulesVerdict,
+    Stream,
+)
+from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.web.pages import STATIC, TEMPLATES
 from tests.serving import ECC, HOSTILE, NOW, UNSURE, StoredLogs, fill, save, serving, verdict
 
@@ -223,3 +234,21 @@ def test_pages_hold_no_script_or_style_of_their_own() -> None:
         text = file.read_text()
         assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son[a-z]+=\"|javascript:", text), file.name
         assert not re.search(r"(?:https?:)?//(?!www\.w3\.org/2000/svg)[a-z0-9.-]+\.[a-z]{2,}", text), file.name
+
+
+async def test_what_a_model_had_to_do_with_a_verdict_is_shown(tmp_path: Path) -> None:
+    """Why it was asked, what the rules said and what it changed; and that a person has to look, also in the list."""
+    before = RulesVerdict(FailureType.RUNTIME_ERROR, "rule:x", 0.72, line=3, action=Action.NOTIFY_USER)
+    use = ModelUse("m", "failure_agent/v2", "ab12", asked=(AskReason.CLOSE_RIVAL,), effect=ModelEffect.DECIDED)
+    heard = replace(ECC, decided_by="llm:m", model=replace(use, before=before), needs_review="the model says <b>so</b>")
+    async with serving(tmp_path) as web:
+        record = await save(web.store, "llm-7b", heard, created=NOW - 200)
+        listed = (await web.client.get("/")).text
+        page = (await web.client.get(f"/diagnoses/{record.id}")).text
+        shape = (await web.client.get(f"/api/v1/diagnoses/{record.id}")).json()
+    assert ">needs review</span>" in listed
+    assert "Needs review: the model says &lt;b&gt;so&lt;/b&gt;" in page
+    assert "another cause was set aside only for its place in the log" in page
+    assert "the model&#39;s verdict stands: type runtime_error \u2192 ecc_error" in page
+    assert (shape["needs_review"], shape["model"]["asked"]) == (heard.needs_review, ["close_rival"])
+    assert shape["model"]["before"]["type"] == "runtime_error"

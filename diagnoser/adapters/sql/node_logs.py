@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import and_, delete, exists, func, or_, select, update
+from sqlalchemy import and_, delete, exists, func, literal, or_, select, update
 
 from diagnoser.adapters.sql.database import Database
-from diagnoser.adapters.sql.tables import attempts, deltas, jobs, streams
+from diagnoser.adapters.sql.tables import allocations, attempts, deltas
 from diagnoser.model import NODE_LOG
 
 _CHUNK = 5_000
@@ -25,21 +25,21 @@ class NodeLogRows(Database):
         return parts
 
     async def revisit(self, log: str, since: float, now: float) -> int:
-        """Finds attempts by streams that name the node, and by registration, where host names may be short or full."""
+        """Finds attempts by the nodes that the scheduler gave them, or their job where nobody told of this attempt:
+        what the streams of a job are called is for the job to say. Host names there may be short or full."""
         node = log.rpartition("/")[2]
-        spoke = exists().where(
-            streams.c.job == attempts.c.job,
-            streams.c.attempt == attempts.c.number,
-            or_(streams.c.node == node, streams.c.node.startswith(f"{node}.", autoescape=True)),
-        )
-        registered = exists().where(
-            jobs.c.id == attempts.c.job,
-            or_(*(jobs.c.body.contains(f'"{node}{end}', autoescape=True) for end in ('"', "."))),
+        nodes = literal(" ") + allocations.c.nodes + " "
+        of_job, own = allocations.c.job == attempts.c.job, allocations.alias()
+        told = exists().where(own.c.job == attempts.c.job, own.c.attempt == attempts.c.number).correlate(attempts)
+        allocated = exists().where(
+            of_job,
+            or_(allocations.c.attempt == attempts.c.number, ~told),
+            or_(*(nodes.contains(f" {node}{end}", autoescape=True) for end in (" ", "."))),
         )
         diagnosed = and_(attempts.c.diagnosed > 0, attempts.c.revision == attempts.c.diagnosed)
         recent = func.coalesce(attempts.c.ended, attempts.c.fatal) >= since
         is_job = attempts.c.job.not_like(f"{NODE_LOG}%")
-        bump = update(attempts).where(recent, diagnosed, is_job, or_(spoke, registered))
+        bump = update(attempts).where(recent, diagnosed, is_job, allocated)
         async with self.writing() as connection:
             return (await connection.execute(bump.values(revision=attempts.c.revision + 1, dirty=now))).rowcount
 

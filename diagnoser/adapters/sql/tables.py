@@ -226,6 +226,15 @@ incidents = Table(
 )
 """What people confirmed, with its vectors: what the index in memory is built from."""
 
+case_replays = Table(
+    "case_replays",
+    metadata,
+    Column("key", Text, primary_key=True),  # software, rules and cases: what is replayed once only
+    Column("time", Double, nullable=False),
+    Column("body", Text, nullable=False),
+    Index("case_replays_time", "time"),
+)
+
 learned_rules = Table(
     "learned_rules",
     metadata,

@@ -7,7 +7,7 @@ from functools import partial
 
 from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.give_back import give_back
-from diagnoser.agent.kubernetes import kube, names
+from diagnoser.agent.kubernetes import check, kube, names
 from diagnoser.agent.kubernetes.cluster import KubernetesCluster, KubernetesNodes
 from diagnoser.agent.kubernetes.informer_cache import InformerCache
 from diagnoser.agent.kubernetes.kinds import KINDS, Object
@@ -25,10 +25,13 @@ async def run(
     context: str = "",
     program: str = "",
     query_image: str = "",
+    check_image: str = "",
+    check_namespace: str = check.NAMESPACE,
 ) -> None:
     """namespaces: to look at; none is all. context: of the kubeconfig. program: source of the node check. query_image:
-    of pods that ask a node, "" to ask none."""
-    for name in namespaces:
+    of pods that ask a node, "" to ask none. check_image: of pods of the node check, "" for the workload's own.
+    check_namespace: where pods with one of these two images run."""
+    for name in (*namespaces, check_namespace):
         names.valid(name, "namespace")
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(kube.connect(context))
@@ -41,7 +44,8 @@ async def run(
             nodes, shared = KubernetesNodes(api, by), (cache, logs, options.cluster, state)
             source = KubernetesSource(client, nodes, *shared, time.time, watched, options.logs, options.dry)
             launch_of, clock = source.launch_of, time.monotonic
-            cluster = KubernetesCluster(api, by, options.cluster, cache, program, launch_of, clock, query_image)
+            of_operator = (query_image, check_image, check_namespace)
+            cluster = KubernetesCluster(api, by, options.cluster, cache, program, launch_of, clock, *of_operator)
             return cluster, source
 
         await run_agent(options, "kubernetes", build, *(reflector.follow for reflector in watched))

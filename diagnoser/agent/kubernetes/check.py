@@ -1,6 +1,8 @@
-"""Runs the groups of a node check: one pod on each node of a group, with the image and the devices of the workload.
+"""Runs the groups of a node check, one pod on each node of a group, and asks nodes by pods.
 
-Nodes are asked by a pod with an image that the operator names: what an image of the workload prints is the job's word.
+What runs in an image of the workload is the job's word. So nodes are asked by pods with an image that the operator
+names, and groups are tested in one where it is named: such pods have the workload's devices and way to the network, and
+nothing else of it; and they run in a namespace of their own, where tenants have no rights.
 """
 
 import asyncio
@@ -13,7 +15,7 @@ import orjson
 
 from diagnoser.agent import node_query
 from diagnoser.agent.cluster import Command, CommandAttempt, NodeQuestion
-from diagnoser.agent.kubernetes import names, ranks
+from diagnoser.agent.kubernetes import names, parsing, ranks
 from diagnoser.agent.kubernetes.kinds import Object, WorkloadRef, templates
 from diagnoser.agent.kubernetes.kube import Kube
 from diagnoser.agent.kubernetes.reconcile import COPY_KEY, copy_name, request
@@ -26,9 +28,15 @@ LOOK_SECONDS = 0.5
 PORT = 29_600
 LOG_BYTES = 4_000
 ANSWER_BYTES = 2_000_000
-SHARED = ("hostNetwork", "hostIPC", "dnsPolicy", "imagePullSecrets", "runtimeClassName")
-"""What a pod of the check has from a pod of the workload, beside its image, devices and rights."""
-ASKED = ("restartPolicy", "automountServiceAccountToken", "tolerations", "runtimeClassName", "imagePullSecrets")
+NAMESPACE = "diagnoser-check"
+"""Of the pods with an image of the operator's: whoever may run commands in them, or delete them, has their word."""
+SHARED = ("hostNetwork", "dnsPolicy", "runtimeClassName")
+"""What a pod of the check has from a pod of the workload, beside its devices and rights: its way to the network."""
+OWN_POD, OWN_CONTAINER = ("hostIPC", "imagePullSecrets"), ("image", "imagePullPolicy", "resources", "securityContext")
+"""What it has as well where it runs in the workload's image."""
+RIGHTS = ("privileged", "capabilities")
+"""Else these alone of the rights: RDMA needs to lock memory."""
+ASKED = ("restartPolicy", "automountServiceAccountToken", "enableServiceLinks", "tolerations", "runtimeClassName")
 """What a pod that asks its node has in common with one of the check."""
 CORDONED = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 -- inside the pod
@@ -39,7 +47,8 @@ _ENDED = ("Succeeded", "Failed")
 @dataclass(frozen=True, slots=True)
 class PodCheck:
     """program: source of the check, which the pods run as it is. clock: seconds that only grow. stored: the copy of the
-    workload. round: as the service gives it."""
+    workload. round: as the service gives it. image: that the operator names, "" for the workload's own. namespace:
+    where its pods run."""
 
     kube: Kube
     program: str
@@ -48,33 +57,37 @@ class PodCheck:
     ref: WorkloadRef
     stored: Mapping[str, Any]
     round: Mapping[str, Any]
+    image: str
+    namespace: str
+
+    def pods(self, name: str = "") -> str:
+        """Address of the pods, or of one."""
+        return f"/api/v1/namespaces/{self.namespace}/pods" + (f"/{name}" if name else "")
 
     async def run(self, place: int, nodes: Sequence[str], attempts: list[CommandAttempt]) -> tuple[bool, str, float]:
-        base = _base(self.ref, self.stored)
+        base = _base(self.ref, self.stored, self.image)
         name = f"{copy_name(self.spec)}-r{self.round['round']}-{place}"
         group = _PodGroup(self, base, name, tuple(nodes), attempts)
         try:
             return await group.run(float(self.round["timeout_seconds"]))
         finally:
-            for pod in group.created:
-                await group.ask(request("DELETE", self.ref.core("pods", pod), {"gracePeriodSeconds": 0}))
+            await group.delete()
 
 
 @dataclass(frozen=True, slots=True)
 class PodQueries:
-    """Asks nodes. image: named by the operator, with python3 and what is to be asked with."""
+    """Asks nodes. check: its image, which the operator names, has python3 and what is to be asked with."""
 
     check: PodCheck
-    image: str
 
     async def ask(self, place: int, node: str, asked: Sequence[NodeQuestion], attempts: list[CommandAttempt]) -> str:
         """What the pod printed. Its devices are those of the workload, so that it sees the GPUs."""
-        base = _base(self.check.ref, self.check.stored)
+        base = _base(self.check.ref, self.check.stored, self.check.image)
         name = f"{copy_name(self.check.spec)}-ask-{place}"
         group = _PodGroup(self.check, base, name, (node,), attempts)
         words = [word.replace("$(", "$$(") for word in node_query.program(asked)]
-        container = {"name": "ask", "image": self.image, "command": words}
-        container |= {key: base["containers"][0][key] for key in ("resources",) if key in base["containers"][0]}
+        container = {"name": "ask", "command": words}
+        container |= {key: base["containers"][0][key] for key in ("image", "resources")}
         spec = {**{key: base[key] for key in ASKED if key in base}, "containers": [container]}
         try:
             await group.create(name, node, spec)
@@ -83,8 +96,7 @@ class PodQueries:
             await group.until(lambda pods: pods[0].get("phase") in _ENDED, [name], "", seconds)
             return await group.log(name, {"limitBytes": str(ANSWER_BYTES)})
         finally:
-            for pod in group.created:
-                await group.ask(request("DELETE", self.check.ref.core("pods", pod), {"gracePeriodSeconds": 0}))
+            await group.delete()
 
 
 @dataclass(slots=True)
@@ -97,7 +109,8 @@ class _PodGroup:
     created: list[str] = field(default_factory=list)
 
     async def run(self, seconds: float) -> tuple[bool, str, float]:
-        """The first pod's address is where the others meet it. Raises Unavailable."""
+        """The first pod's address is where the others meet it. Raises Unavailable, also when the cluster took a pod
+        away from a node that is up: that says nothing about the node."""
         first = await self._make(0, "$(POD_IP)", seconds)
         [pod] = await self.until(lambda pods: bool(pods[0].get("podIP")) or _failed(pods), [first], "start")
         address = str(pod.get("podIP") or "gone")
@@ -108,6 +121,11 @@ class _PodGroup:
             lambda pods: _failed(pods) or all(pod.get("phase") in _ENDED for pod in pods), all_pods, "", seconds + 10
         )
         elapsed = self.check.clock() - started
+        if _failed(pods):  # what one of them met may show on another only now
+            pods = [await self._status(name) for name in all_pods]
+        for node, pod in zip(self.nodes, pods, strict=True):
+            if (why := _removed(pod)) and await self._is_up(node):
+                raise Unavailable(f"the check of {', '.join(self.nodes)} lost its pod on {node}: {why}")
         failed = [name for name, pod in zip(all_pods, pods, strict=True) if pod.get("phase") != "Succeeded"]
         return not failed, await self._log((failed or all_pods)[0]), elapsed
 
@@ -118,11 +136,10 @@ class _PodGroup:
 
     async def create(self, name: str, node: str, spec: Object) -> str:
         """Idempotent by the pod's name: an agent that takes over finds the pod. Raises Unavailable."""
-        ref = self.check.ref
-        meta = {"name": name, "namespace": ref.namespace, "labels": dict(names.MANAGED)}
+        meta: Object = {"name": name, "namespace": self.check.namespace, "labels": dict(names.MANAGED)}
         meta["annotations"] = {names.PLAN: self.check.spec.id}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": _bound_to(node, spec)}
-        attempt = await self.ask(request("POST", ref.core("pods"), pod, f"({name} on {node})"))
+        attempt = await self.ask(request("POST", self.check.pods(), pod, f"({name} on {node})"))
         if attempt.code not in (0, 409):
             raise Unavailable(f"the check of {', '.join(self.nodes)} could not be started: {attempt.output}")
         self.created.append(name)
@@ -143,20 +160,30 @@ class _PodGroup:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _status(self, name: str) -> Object:
-        """A pod that is gone counts as one that failed: its node went away with it."""
-        pod = await self.check.kube.get(self.check.ref.core("pods", name))
-        return dict(pod.get("status") or {}) if pod else {"phase": "Failed"}
+        """A pod that is gone, or is going, has failed; with its node, if that went away."""
+        pod = await self.check.kube.get(self.check.pods(name))
+        if pod is None or pod["metadata"].get("deletionTimestamp"):
+            return {"phase": "Failed", "reason": "it was deleted"}
+        return dict(pod.get("status") or {})
+
+    async def _is_up(self, node: str) -> bool:
+        manifest = await self.check.kube.get(f"/api/v1/nodes/{node}")
+        return manifest is not None and parsing.node(manifest).up
 
     async def _log(self, name: str) -> str:
         return await self.log(name, {"tailLines": "5", "limitBytes": str(LOG_BYTES)})
 
     async def log(self, name: str, query: Mapping[str, str]) -> str:
-        path = self.check.ref.core("pods", f"{name}/log")
+        path = self.check.pods(f"{name}/log")
         try:
             async with self.check.kube.stream(path, query, 10.0) as answer:
                 return (await answer.aread()).decode("utf-8", "replace") if answer.is_success else ""
         except (Unavailable, OutOfScope) as error:
             return str(error)
+
+    async def delete(self) -> None:
+        for pod in self.created:
+            await self.ask(request("DELETE", self.check.pods(pod), {"gracePeriodSeconds": 0}))
 
     async def ask(self, command: Command) -> CommandAttempt:
         method, path = command.words
@@ -166,8 +193,9 @@ class _PodGroup:
         return attempt
 
 
-def _base(ref: WorkloadRef, stored: Mapping[str, Any]) -> Object:
-    """What all pods of the check have in common. Raises Unavailable without a workload to take it from."""
+def _base(ref: WorkloadRef, stored: Mapping[str, Any], image: str) -> Object:
+    """What all pods of the check have in common. image: "" for the workload's own. Raises Unavailable without a
+    workload to take it from."""
     if not stored:
         raise Unavailable("the copy of the workload is gone")
     pod_templates = templates(ref.kind, orjson.loads(stored["data"][COPY_KEY]))
@@ -175,18 +203,34 @@ def _base(ref: WorkloadRef, stored: Mapping[str, Any]) -> Object:
         raise Unavailable("the workload has no pods of its own to take an image from")
     spec = pod_templates[-1]["spec"]
     main = spec["containers"][0]
-    copied = {name: main[name] for name in ("image", "imagePullPolicy", "resources", "securityContext") if name in main}
-    variables = [variable for variable in main.get("env") or () if _VARIABLES.match(variable["name"])]
+    shared = {name: spec[name] for name in SHARED if name in spec}
+    variables: list[Object] = []
+    if image:
+        rights = {name: value for name, value in (main.get("securityContext") or {}).items() if name in RIGHTS}
+        container = {"image": image, "resources": _devices(main), "securityContext": rights}
+    else:
+        container = {name: main[name] for name in OWN_CONTAINER if name in main}
+        shared |= {name: spec[name] for name in OWN_POD if name in spec}
+        variables = [variable for variable in main.get("env") or () if _VARIABLES.match(variable["name"])]
     own = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     mount = {"name": "shm", "mountPath": SHARED_MEMORY}
     return {
-        **{name: spec[name] for name in SHARED if name in spec},
+        **shared,
         "tolerations": [*(spec.get("tolerations") or ()), CORDONED],
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
-        "containers": [{"name": "check", **copied, "env": [own, *variables], "volumeMounts": [mount]}],
+        "enableServiceLinks": False,
+        "containers": [{"name": "check", **container, "env": [own, *variables], "volumeMounts": [mount]}],
         "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
     }
+
+
+def _devices(container: Object) -> Object:
+    """Its extended resources, such as ``nvidia.com/gpu``. Not its processors and memory, which a job may choose so that
+    the check cannot run in them."""
+    resources = container.get("resources") or {}
+    wanted = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    return {"limits": {name: count for name, count in wanted.items() if "/" in name}}
 
 
 def _bound_to(node: str, spec: Object) -> Object:
@@ -201,6 +245,11 @@ def _command(program: str, base: Object, size: int, place: int, address: str, se
     launcher = f"python3 -m torch.distributed.run --nnodes={size} --node-rank={place} --nproc-per-node="
     launcher += f"{ranks.gpus(base) or 1} --master-addr={address} --master-port={PORT} --no-python python3 -c"
     return (*launcher.split(), program.replace("$(", "$$("), f"--timeout={seconds:.0f}")
+
+
+def _removed(status: Object) -> str:
+    """Why the cluster, and not the program, ended the pod (evicted, preempted, not admitted); "" where it did not."""
+    return str(status.get("reason") or "") if status.get("phase") == "Failed" else ""
 
 
 def _failed(pods: Sequence[Object]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from diagnoser.agent import node_check, node_query
 from diagnoser.agent.cluster import AskResults, CheckResults, Command, CommandAttempt, NodeQuestion
-from diagnoser.agent.kubernetes import names, parsing, reconcile
+from diagnoser.agent.kubernetes import check, names, parsing, reconcile
 from diagnoser.agent.kubernetes.check import PodCheck, PodQueries
 from diagnoser.agent.kubernetes.informer_cache import InformerCache
 from diagnoser.agent.kubernetes.kinds import WorkloadRef, workload_ref
@@ -56,7 +56,8 @@ class KubernetesNodes:
 class KubernetesCluster(KubernetesNodes):
     """program: source of the node check, "" for none. launch_of: number of a workload's present launch.
 
-    clock: seconds that only grow. query_image: of pods that ask a node, "" to ask none.
+    clock: seconds that only grow. query_image: of pods that ask a node, "" to ask none. check_image: of pods of the
+    node check, "" for the workload's own. check_namespace: where pods with one of these two images run.
     """
 
     name: str
@@ -65,6 +66,8 @@ class KubernetesCluster(KubernetesNodes):
     launch_of: Callable[[Workload], Awaitable[int]]
     clock: Callable[[], float]
     query_image: str = ""
+    check_image: str = ""
+    check_namespace: str = check.NAMESPACE
 
     hold = staticmethod(reconcile.hold)
     relaunch = staticmethod(reconcile.relaunch)
@@ -73,6 +76,10 @@ class KubernetesCluster(KubernetesNodes):
     @property
     def can_check(self) -> bool:
         return bool(self.program)
+
+    @property
+    def check_is_vouched(self) -> bool:
+        return bool(self.check_image)
 
     @property
     def can_ask(self) -> bool:
@@ -95,17 +102,18 @@ class KubernetesCluster(KubernetesNodes):
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
         ref, groups = workload_ref(spec.job, self.name), round["pairs"]
         nodes = await self.nodes({name for group in groups for name in group})
-        check = await self._pod_check(spec, ref, round)
-        return await node_check.run_groups(groups, nodes, check.run)
+        pods = await self._pod_check(spec, ref, round, self.check_image)
+        return await node_check.run_groups(groups, nodes, pods.run)
 
     async def ask(self, spec: PlanSpec, questions: Sequence[NodeQuestion]) -> AskResults:
         nodes = await self.nodes({question.node for question in questions})
-        queries = PodQueries(await self._pod_check(spec, workload_ref(spec.job, self.name), {}), self.query_image)
-        return await node_query.ask_nodes(questions, nodes, queries.ask)
+        pods = await self._pod_check(spec, workload_ref(spec.job, self.name), {}, self.query_image)
+        return await node_query.ask_nodes(questions, nodes, PodQueries(pods).ask)
 
-    async def _pod_check(self, spec: PlanSpec, ref: WorkloadRef, round: Mapping[str, Any]) -> PodCheck:
+    async def _pod_check(self, spec: PlanSpec, ref: WorkloadRef, round: Mapping[str, Any], image: str) -> PodCheck:
         stored = await self.kube.get(ref.core("configmaps", reconcile.copy_name(spec)))
-        return PodCheck(self.kube, self.program, self.clock, spec, ref, stored or {}, round)
+        namespace = self.check_namespace if image else ref.namespace
+        return PodCheck(self.kube, self.program, self.clock, spec, ref, stored or {}, round, image, namespace)
 
     async def free(self, spec: PlanSpec) -> None:
         """Nothing was reserved."""

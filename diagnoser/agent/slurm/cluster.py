@@ -48,6 +48,10 @@ class SlurmCluster:
         return bool(self.program)
 
     @property
+    def check_is_vouched(self) -> bool:
+        return True
+
+    @property
     def can_ask(self) -> bool:
         return True
 

@@ -116,6 +116,7 @@ class CheckBody(_Body):
     )
     queries: bool = Field(False, description="The executor can ask nodes: the check begins with `queries` then")
     site_check: bool = Field(False, description="It has a check script of the site, which is one more query")
+    pairs: bool = Field(True, description="false: the executor has no program to test pairs; answers to queries decide")
 
 
 class ResultBody(_Body):
@@ -145,6 +146,11 @@ class ResultsBody(_Body):
     round: int = Field(ge=1, le=100_000)
     results: tuple[ResultBody, ...] = Field((), max_length=10_000)
     answers: tuple[AnswerBody, ...] = Field((), max_length=200)
+    vouched: bool | None = Field(
+        None,
+        description="Whether `results` are those of a program that the operator chose, where the job has no say. "
+        "false: a node that they find faulty waits for a person. Absent: true for jobs `slurm-...`, else false",
+    )
 
 
 class CheckVerdictSchema(BaseModel):
@@ -269,6 +275,7 @@ async def check_next(id: PlanId, body: CheckBody, services: Provided, caller: Ca
         since=await _since(plan, services),
         queries=body.queries,
         site_check=body.site_check,
+        pairs=body.pairs,
     )
     rule = services.plans.commands.check_next(body.token, request, now)
     return _round(await services.plans.change(id, now, rule, alone=False), services)
@@ -283,12 +290,14 @@ async def check_next(id: PlanId, body: CheckBody, services: Provided, caller: Ca
 )
 async def check_results(id: PlanId, body: ResultsBody, services: Provided, caller: Caller) -> CheckRound:
     """Returns what is next, as `check/next` does. The first result of a group counts, and the first answer to a query.
-    If the verdict names more nodes than the breaker allows, or nothing proves that the suspected node is at fault, the
-    plan waits for approval: 409, and the token becomes invalid."""
+    If the verdict names more nodes than the breaker allows, or nothing proves that the suspected node is at fault, or
+    only results speak against it that are not `vouched`, the plan waits for approval: 409, and the token becomes
+    invalid."""
     check_plan(caller, await find(services, id))
     now, results = services.clock(), [result.result() for result in body.results]
     node_answers = [answer.answer() for answer in body.answers]
-    rule = services.plans.commands.check_results(body.token, body.round, results, now, node_answers)
+    commands = services.plans.commands
+    rule = commands.check_results(body.token, body.round, results, now, node_answers, vouched=body.vouched)
     return _round(await services.plans.change(id, now, rule, alone=False), services)
 
 

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from diagnoser.model import (
     Advice,
+    AskReason,
     Attempt,
     BreakerState,
     Compression,
@@ -190,6 +191,8 @@ class DiagnosisShape(BaseModel):
     rollback: RollbackShape | None
     proofs: list[ProofShape]
     new_lines: tuple[EvidenceLine, ...]
+    doubts: tuple[AskReason, ...]
+    needs_review: str
 
 
 class DiagnosisPage(BaseModel):

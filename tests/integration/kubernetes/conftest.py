@@ -1,14 +1,20 @@
 """The agent's process against an API server, with the real service or a double of it."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import httpx
 import pytest
 import yaml
 
+from diagnoser.agent.kubernetes.cluster import KubernetesCluster
+from diagnoser.agent.kubernetes.informer_cache import InformerCache
+from diagnoser.agent.kubernetes.kube import ApiResponse, Kube
+from diagnoser.agent.kubernetes.parsing import Workload
 from tests.integration.agent_process import Agent
 from tests.integration.kubernetes.double import Server, api_server
 
@@ -53,6 +59,35 @@ def kubeconfig(server: Server, tmp_path: Path) -> Path:
     }
     path.write_text(yaml.safe_dump(found))
     return path
+
+
+class PlainKube(Kube):
+    """Without the client library, which leaves its connections open in the process of a test."""
+
+    async def _once(
+        self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, str] | None
+    ) -> ApiResponse:
+        answer = await self.streams.request(method, path, json=body, params=query or {}, headers=self._headers())
+        return ApiResponse(answer.status_code, answer.json())
+
+    def _headers(self) -> dict[str, str]:
+        return {"authorization": "Bearer t"}
+
+
+@asynccontextmanager
+async def cluster_of(
+    server: Server, *, program: str = "", query_image: str = "", check_image: str = ""
+) -> AsyncIterator[KubernetesCluster]:
+    """The cluster as an agent acts on it, in the process of a test. A second passes with each look at its clock."""
+
+    async def launch_of(workload: Workload) -> int:
+        return 1
+
+    seconds = count()
+    async with httpx.AsyncClient(base_url=server.base) as client:
+        kube, cache = PlainKube(cast(Any, None), client), InformerCache(0.0)
+        images = {"query_image": query_image, "check_image": check_image}
+        yield KubernetesCluster(kube, "me", NAME, cache, program, launch_of, lambda: float(next(seconds)), **images)
 
 
 def job(name: str, *, pods: int = 2, **spec: Any) -> dict[str, Any]:

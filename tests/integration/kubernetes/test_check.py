@@ -4,12 +4,13 @@ import os
 import subprocess
 import threading
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.e2e.service import free_port, until
@@ -22,6 +23,7 @@ PROGRAM = Path(__file__).resolve().parents[3] / "deploy" / "checks" / "allgather
 TORCH = Path.home() / ".cache" / "diagnoser-test-torch" / "bin" / "python"
 INSTALL = f"python3 -m venv {TORCH.parents[1]} && {TORCH} -m pip install torch==2.13.0"
 BAD = "gpu-03"
+IMAGE = "registry.example/check:1"
 STALL = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88, OpType=ALLREDUCE, Timeout(ms)=600000)"
 
 
@@ -49,7 +51,7 @@ class Kubelets:
                 self._show(one, "Failed" if code else "Succeeded")
 
     def _show(self, pod: Object, phase: str) -> None:
-        if self.state.get("pods", pod["metadata"]["name"]):
+        if self.state.get("pods", pod["metadata"]["name"], pod["metadata"]["namespace"]):
             self.state.put("pods", {**pod, "status": {"phase": phase, "podIP": "127.0.0.1"}})
 
 
@@ -63,8 +65,12 @@ def _node(pod: Object) -> str:
     return str(required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
 
 
-def _checked(server: Server, folder: Path, kubeconfig: Path, judge: Callable[[list[Object]], list[int]]) -> Any:
-    """(the plan, the pods of the check): a job of four pods whose collectives stall, which names no node."""
+@contextmanager
+def _checked(
+    server: Server, folder: Path, kubeconfig: Path, judge: Callable[[list[Object]], list[int]], *options: str
+) -> Iterator[tuple[httpx.Client, dict[str, Any], list[Object]]]:
+    """(the service, the plan that ended or waits, the pods of the check): a job of four pods whose collectives stall,
+    which names no node."""
     server.state.add_node("gpu-04")
     server.state.add_node("gpu-05")
     kubelets = Kubelets(server.state, judge)
@@ -73,7 +79,7 @@ def _checked(server: Server, folder: Path, kubeconfig: Path, judge: Callable[[li
     with ExitStack() as stack:
         found = stack.enter_context(running_service(folder / "service", DIAGNOSER_RECOVERY_MODE="act"))
         client = found.start()
-        agent = stack.enter_context(agent_of(folder, found.url, kubeconfig, "--check", str(PROGRAM)))
+        agent = stack.enter_context(agent_of(folder, found.url, kubeconfig, "--check", str(PROGRAM), *options))
         name = launched(server, job("llama", pods=4, backoffLimit=0))
         for rank, pod in enumerate(server.state.pods("llama")):
             line = f"[rank{rank}]:[E1121 09:14:0{rank}.118 ProcessGroupNCCL.cpp:616] [Rank {rank}] {STALL} ran"
@@ -85,13 +91,17 @@ def _checked(server: Server, folder: Path, kubeconfig: Path, judge: Callable[[li
 
         def ended() -> list[dict[str, Any]]:
             plans = client.get("/api/v1/plans").json()["items"]
-            return [one for one in plans if one["state"] in ("reached", "not_reached")]
+            return [one for one in plans if one["state"] in ("reached", "not_reached", "waiting")]
 
         try:
             plan = until(ended, "the plan has ended", 120)[0]
         except AssertionError as error:
             raise AssertionError(f"{error}\n{agent.log()[-3000:]}") from None
-        return plan, kubelets.asked
+        yield client, plan, kubelets.asked
+
+
+def _with_bad(group: list[Object]) -> list[int]:
+    return [int(BAD in map(_node, group))] * len(group)
 
 
 def _hold(server: Server, plan: dict[str, Any]) -> None:
@@ -107,24 +117,37 @@ def _hold(server: Server, plan: dict[str, Any]) -> None:
 
 
 def test_the_faulty_node_is_found_cordoned_and_left_out(server: Server, tmp_path: Path, kubeconfig: Path) -> None:
-    """Pairs, then the suspects with healthy nodes; each pod asks for its node, with the job's image and devices."""
-
-    def judge(group: list[Object]) -> list[int]:
-        return [int(BAD in map(_node, group))] * len(group)
-
-    plan, pods = _checked(server, tmp_path, kubeconfig, judge)
-    _hold(server, plan)
+    """Pairs, then the suspects with healthy nodes; each pod asks for its node, with the operator's image and the job's
+    devices."""
+    with _checked(server, tmp_path, kubeconfig, _with_bad, "--check-image", IMAGE) as (_, plan, pods):
+        _hold(server, plan)
+    assert [(proof["node"], proof["kind"]) for proof in plan["proofs"]] == [(BAD, "check")]
+    assert {pod["metadata"]["namespace"] for pod in pods} == {"diagnoser-check"}
     first = [sorted(_node(pod) for pod in pods if "-r1-" in pod["metadata"]["name"])]
     assert first == [["gpu-01", "gpu-02", "gpu-03", "gpu-04"]]
     assert any("-r2-" in pod["metadata"]["name"] for pod in pods)
     container = pods[0]["spec"]["containers"][0]
-    assert container["image"] == "trainer:1"
+    assert container["image"] == IMAGE
     assert container["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
     assert pods[0]["spec"]["automountServiceAccountToken"] is False
     assert _option(pods[0], "--nproc-per-node") == "1"
     assert any("def verify" in word for word in container["command"])
     commands = [step["command"] for step in plan["steps"]]
     assert sum("/pods (" in command for command in commands) == len(pods)
+
+
+def test_what_the_job_s_own_image_finds_waits_for_a_person(server: Server, tmp_path: Path, kubeconfig: Path) -> None:
+    """A job whose image fails where it likes has no node of its own cordoned; refused, it runs again on all of them."""
+    with _checked(server, tmp_path, kubeconfig, _with_bad) as (client, plan, pods):
+        assert (plan["state"], plan["reason"], plan["nodes"]) == ("waiting", "unproven", [BAD])
+        assert plan["proofs"] == []
+        assert pods[0]["spec"]["containers"][0]["image"] == "trainer:1"
+        assert not server.state.objects["nodes", "", BAD]["spec"].get("unschedulable")
+        assert server.state.get("jobs", "llama") is None, "it is held for the person"
+        assert client.post(f"/api/v1/plans/{plan['id']}/refuse", json={}).status_code == 200
+        until(lambda: server.state.get("jobs", "llama"), "the job runs again", 60)
+    assert BAD in {pod["spec"]["nodeName"] for pod in server.state.pods("llama")}
+    assert not server.state.objects["nodes", "", BAD]["spec"].get("unschedulable")
 
 
 @pytest.mark.kubernetes
@@ -154,7 +177,7 @@ def test_the_pods_command_runs_as_it_is_given(server: Server, tmp_path: Path, ku
             server.state.logs[pod["metadata"]["name"]] += lines
         return codes
 
-    plan, _ = _checked(server, tmp_path, kubeconfig, judge)
-    _hold(server, plan)
+    with _checked(server, tmp_path, kubeconfig, judge, "--check-image", IMAGE) as (_, plan, _):
+        _hold(server, plan)
     told = [step["output"] for step in plan["steps"]]
     assert told

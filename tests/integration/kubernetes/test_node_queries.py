@@ -3,22 +3,15 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
 
-import httpx
 import pytest
 
 from diagnoser.agent.cluster import AskResults, NodeQuestion
-from diagnoser.agent.kubernetes.cluster import KubernetesCluster
-from diagnoser.agent.kubernetes.informer_cache import InformerCache
-from diagnoser.agent.kubernetes.kube import ApiResponse, Kube
-from diagnoser.agent.kubernetes.parsing import Workload
 from diagnoser.agent.kubernetes.reconcile import COPY_KEY, copy_name
 from diagnoser.agent.plan_spec import PlanSpec
 from diagnoser.model.taxonomy import Action
-from tests.integration.kubernetes.conftest import NAME, NAMESPACE, job
+from tests.integration.kubernetes.conftest import NAME, NAMESPACE, cluster_of, job
 from tests.integration.kubernetes.double import Object, Server
 
 SPEC = PlanSpec("p1", Action.CHECK_AND_RESUBMIT, f"k8s:{NAME}:job:{NAMESPACE}:llama", 1)
@@ -45,26 +38,8 @@ def pods(server: Server) -> list[Object]:
     return asked
 
 
-class PlainKube(Kube):
-    """Without the client library, which leaves its connections open in the process of a test."""
-
-    async def _once(
-        self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, str] | None
-    ) -> ApiResponse:
-        answer = await self.streams.request(method, path, json=body, params=query or {}, headers=self._headers())
-        return ApiResponse(answer.status_code, answer.json())
-
-    def _headers(self) -> dict[str, str]:
-        return {"authorization": "Bearer t"}
-
-
 async def ask(server: Server, *questions: NodeQuestion, image: str = IMAGE) -> AskResults:
-    async def launch_of(workload: Workload) -> int:
-        return 1
-
-    async with httpx.AsyncClient(base_url=server.base) as client:
-        kube = PlainKube(cast(Any, None), client)
-        cluster = KubernetesCluster(kube, "me", NAME, InformerCache(0.0), "", launch_of, lambda: 0.0, image)
+    async with cluster_of(server, query_image=image) as cluster:
         assert cluster.can_ask is bool(image)
         return await cluster.ask(SPEC, questions)
 
@@ -89,6 +64,7 @@ async def test_each_node_is_asked_by_one_pod_of_the_operator_s_image(server: Ser
     assert (container["image"], container["resources"]) == (IMAGE, {"limits": {"nvidia.com/gpu": "1"}})
     assert "env" not in container and "hostNetwork" not in pods[0]["spec"]
     assert pods[0]["spec"]["automountServiceAccountToken"] is False
+    assert {pod["metadata"]["namespace"] for pod in pods} == {"diagnoser-check"}, "tenants have no rights there"
     assert [key for key in server.state.objects if key[0] == "pods"] == []
 
 

@@ -19,10 +19,14 @@ from tests.integration.kubernetes.conftest import NAME, agent_of
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
 
-MANIFESTS = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes"
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
+MANIFESTS, PROGRAM = DEPLOY / "kubernetes", DEPLOY / "checks" / "allgather.py"
 SPACE = "training"
 FAILURE = ["step 3 loss 2.1", "Traceback (most recent call last):", '  File "pretrain.py", line 91, in step']
 FAILURE += ["RuntimeError: CUDA error: uncorrectable ECC error encountered"]
+KERNEL = "NVRM: Xid (PCI:0000:1b:00): 95, pid=4711, name=python, Uncontained: LTC TAG (0x2,0x0)."
+STALL = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88, OpType=ALLREDUCE, Timeout(ms)=600000) ran"
+CHECK_SPACE = "diagnoser-check"
 MARKS = ("diagnoser.io/plan", "diagnoser.io/reason", "diagnoser.io/by")
 
 
@@ -51,15 +55,19 @@ def token(cluster: Cluster) -> str:
 
 
 @pytest.fixture
-def site(cluster: Cluster, token: str, tmp_path: Path) -> Iterator[tuple[httpx.Client, Agent]]:
-    """A service that acts, and the agent as its service account. Hollow nodes have no logs: tests send the lines."""
+def site(
+    cluster: Cluster, token: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[httpx.Client, Agent]]:
+    """A service that acts, and the agent as its service account, with the options that a test names. Hollow nodes have
+    no logs: tests send the lines."""
+    options = getattr(request, "param", ())
     (tmp_path / "service").mkdir()
     settings = {"DIAGNOSER_RECOVERY_MODE": "act", "DIAGNOSER_EXIT_GRACE_SECONDS": "1"}
     with ExitStack() as stack:
         found = stack.enter_context(running_service(tmp_path / "service", **settings))
         client = found.start()
         config = cluster.kubeconfig(tmp_path / "kubeconfig", token)
-        agent = stack.enter_context(agent_of(tmp_path, found.url, config, "--no-logs", namespace=SPACE))
+        agent = stack.enter_context(agent_of(tmp_path, found.url, config, "--no-logs", *options, namespace=SPACE))
         agent.start()
         yield client, agent
         for name in NODES:
@@ -81,8 +89,9 @@ def _path(item: dict[str, Any]) -> str:
     """Where objects of its kind are made."""
     group = item["apiVersion"]
     root = "/api/v1" if group == "v1" else f"/apis/{group}"
-    space = item["metadata"].get("namespace")
-    return f"{root}/namespaces/{space}/{item['kind'].lower()}s" if space else f"{root}/{item['kind'].lower()}s"
+    space, word = item["metadata"].get("namespace"), item["kind"].lower()
+    plural = f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+    return f"{root}/namespaces/{space}/{plural}" if space else f"{root}/{plural}"
 
 
 def _job(name: str, *, prefers: str = "", **spec: Any) -> dict[str, Any]:
@@ -166,11 +175,16 @@ def _launched(cluster: Cluster, client: httpx.Client, job: dict[str, Any]) -> tu
 
 
 def _break(cluster: Cluster, client: httpx.Client, known: str, pod: dict[str, Any]) -> None:
-    query = {"job": known, "node": pod["spec"]["nodeName"], "offset": 0}
-    body = "".join(f"{line}\n" for line in FAILURE)
-    answer = client.post("/api/v1/logs", params=query, content=body, headers={"content-type": "text/plain"})
-    assert answer.status_code == 204
+    node = pod["spec"]["nodeName"]
+    _send(client, [KERNEL], source="kernel", cluster=NAME, node=node)
+    _send(client, FAILURE, job=known, node=node, offset=0)
     _fail(cluster, pod)
+
+
+def _send(client: httpx.Client, lines: list[str], **query: Any) -> None:
+    body = "".join(f"{line}\n" for line in lines)
+    answer = client.post("/api/v1/logs", params=query, content=body, headers={"content-type": "text/plain"})
+    assert answer.status_code == 204, answer.text
 
 
 def test_a_failed_job_comes_back_on_other_nodes(cluster: Cluster, site: tuple[httpx.Client, Agent]) -> None:
@@ -215,9 +229,8 @@ def test_a_pod_that_its_job_replaced_leaves_the_bad_node(cluster: Cluster, site:
     _fail(cluster, first)
     [second] = _run_again(cluster, "qwen", 1)
     assert second["spec"]["nodeName"] == bad
-    query: dict[str, Any] = {"job": known, "attempt": 1, "node": bad, "offset": 0}
-    body = "".join(f"{line}\n" for line in FAILURE)
-    client.post("/api/v1/logs", params=query, content=body, headers={"content-type": "text/plain"})
+    _send(client, [KERNEL], source="kernel", cluster=NAME, node=bad)
+    _send(client, FAILURE, job=known, attempt=1, node=bad, offset=0)
     agent.start()
     plan = _ended_plan(client, agent, known)
     assert (plan["state"], plan["attempt"], plan["nodes"]) == ("reached", 1, [bad]), str(plan)
@@ -227,6 +240,45 @@ def test_a_pod_that_its_job_replaced_leaves_the_bad_node(cluster: Cluster, site:
         lambda: {pod["spec"]["nodeName"] for pod in _running(cluster, "qwen", 1)} - {bad, ""}, "it runs elsewhere", 60
     )
     cluster.ask("DELETE", f"/apis/batch/v1/namespaces/{SPACE}/jobs/qwen", {"propagationPolicy": "Background"})
+
+
+CHECKED = ("--check", str(PROGRAM), "--check-image", "registry.example/check:1")
+
+
+@pytest.mark.parametrize("site", [CHECKED], indirect=True)
+def test_the_check_runs_in_a_namespace_of_its_own(cluster: Cluster, site: tuple[httpx.Client, Agent]) -> None:
+    """Its pods are made with the rights of the manifests and placed by the scheduler, one on each node of the held job;
+    that all pass launches the job again, and none of them is left."""
+    client, agent = site
+    known, pods = _launched(cluster, client, _job("stalled", parallelism=3, completions=3, backoffLimit=0))
+    stalls = [f"[rank{rank}]:[E1121 09:14:00.118 ProcessGroupNCCL.cpp:616] [Rank {rank}] {STALL}" for rank in range(3)]
+    _send(client, stalls, job=known, offset=0)
+    for pod in pods:
+        _fail(cluster, pod)
+    path = f"/api/v1/namespaces/{CHECK_SPACE}/pods"
+
+    def running() -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = cluster.get(path)["items"]
+        return items if len(items) == 3 and {item["status"]["phase"] for item in items} == {"Running"} else []
+
+    try:
+        checking = until(running, "the pods of the check run", 90)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{client.get('/api/v1/plans').text}\n{agent.log()[-4000:]}") from None
+    assert {pod["spec"]["nodeName"] for pod in checking} == set(NODES)
+    assert {pod["spec"]["containers"][0]["image"] for pod in checking} == {"registry.example/check:1"}
+    assert {pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] for pod in checking} == {"2"}
+    for pod in checking:
+        answer = cluster.ask("PATCH", f"{path}/{pod['metadata']['name']}/status", {"status": {"phase": "Succeeded"}})
+        assert answer.status_code == 200, answer.text
+    plan = _ended_plan(client, agent, known)
+    assert (plan["state"], plan["action"], plan["nodes"]) == ("reached", "check_and_resubmit", []), plan
+    assert "all passed" in plan["history"][-1]["why"]
+    assert not {pod["metadata"]["uid"] for pod in _run_again(cluster, "stalled", 3)} & {
+        pod["metadata"]["uid"] for pod in pods
+    }
+    until(lambda: cluster.get(path)["items"] == [], "the pods of the check are gone", 60)
+    cluster.ask("DELETE", f"/apis/batch/v1/namespaces/{SPACE}/jobs/stalled", {"propagationPolicy": "Background"})
 
 
 def test_a_node_that_dies_is_told(cluster: Cluster, site: tuple[httpx.Client, Agent]) -> None:
@@ -260,6 +312,8 @@ def test_the_manifests_give_no_more_than_is_needed(cluster: Cluster, token: str)
         ("DELETE", "/api/v1/nodes/gpu-01"),
         ("DELETE", "/apis/batch/v1/namespaces/default/jobs/x"),
         ("POST", "/api/v1/namespaces/default/pods"),
+        ("POST", "/api/v1/namespaces/diagnoser/pods"),
+        ("GET", "/api/v1/namespaces/diagnoser-check/secrets"),
         ("POST", f"/apis/apps/v1/namespaces/{SPACE}/deployments"),
         ("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"),
     ]

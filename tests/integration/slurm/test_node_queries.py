@@ -74,7 +74,8 @@ async def send_to_check(lab: Site, plan: str) -> None:
             "state": PlanState.SENT,
             "mode": Mode.ACT,
         }
-        return TransitionResult(replace(plan, **fields, suspects=(SUSPECT,), reason=PlanReason.UNPROVEN))
+        blamed = replace(plan, suspects=(SUSPECT,), unproven_suspects=(SUSPECT,))
+        return TransitionResult(replace(blamed, **fields, reason=PlanReason.UNPROVEN))
 
     store = await open_store(f"sqlite:///{lab.service.folder}/test.db")
     try:

@@ -1,0 +1,42 @@
+"""Cases that people judged, and how their replays came out."""
+
+from pydantic import TypeAdapter
+from sqlalchemy import ColumnElement, exists, func, select
+
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import case_replays, feedback, incidents
+from diagnoser.model import CaseMark, CaseReplay
+
+_REPLAY = TypeAdapter(CaseReplay)
+
+
+class CaseReplayRows(Database):
+    """``ports.CaseStore``."""
+
+    async def case_mark(self) -> CaseMark:
+        query = select(func.count(), func.max(incidents.c.changed)).select_from(incidents).where(_judged())
+        async with self.reading() as connection:
+            count, changed = (await connection.execute(query)).one()
+            return CaseMark(int(count), float(changed or 0.0))
+
+    async def judged(self, after: str, limit: int) -> list[str]:
+        query = select(incidents.c.diagnosis).where(_judged(), incidents.c.diagnosis > after)
+        async with self.reading() as connection:
+            rows = await connection.execute(query.order_by(incidents.c.diagnosis).limit(limit))
+            return [str(diagnosis) for diagnosis in rows.scalars()]
+
+    async def add_replay(self, replay: CaseReplay) -> bool:
+        key = f"{replay.version} {replay.ruleset} {replay.mark.count} {replay.mark.changed!r}"
+        row = {"key": key, "time": replay.time, "body": _REPLAY.dump_json(replay).decode()}
+        async with self.writing() as connection:
+            return bool(await self.insert_new(connection, case_replays, [row]))
+
+    async def replays(self, limit: int) -> list[CaseReplay]:
+        query = select(case_replays.c.body).order_by(case_replays.c.time.desc(), case_replays.c.key).limit(limit)
+        async with self.reading() as connection:
+            return [_REPLAY.validate_json(body) for body in (await connection.execute(query)).scalars()]
+
+
+def _judged() -> ColumnElement[bool]:
+    """A person spoke about the diagnosis; what only a recovery confirmed is no case."""
+    return exists().where(feedback.c.diagnosis == incidents.c.diagnosis)

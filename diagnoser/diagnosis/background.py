@@ -1,0 +1,88 @@
+"""What a model is told beside the view of the log, and which lines its view must hold. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from diagnoser.compress.render import spans
+from diagnoser.diagnosis import node_logs
+from diagnoser.llm.question import Background, Section
+from diagnoser.localize import exit_reports, ranks
+from diagnoser.model import Diagnosis, Evidence, Facts, Line, Mark, Rejected, RootCause, Stream
+from diagnoser.rules.candidate_set import RejectionReason
+
+_NOISE = frozenset({RejectionReason.BENIGN, RejectionReason.TEARDOWN, RejectionReason.REPEATED})
+"""Rejected candidates that tell a model nothing."""
+_LAST = 15
+"""Last kept lines that are pinned: who speaks last often tells how it ended."""
+_AROUND = 2
+"""Lines before and after the root that are pinned with it."""
+_FEW = 8
+"""Most ranks whose silence is worth a line: where more are silent, silence tells nothing."""
+_NODE_LINES = 12
+
+
+def background(diagnosis: Diagnosis, evidence: Evidence, facts: Facts) -> Background:
+    sections = (
+        Section("Where the ranks run", tuple(_placements(evidence, facts))),
+        Section("Silence", tuple(_silence(evidence, facts))),
+        Section("What launchers report about ended processes", tuple(_exits(evidence, facts))),
+        Section("From the logs of the job's nodes", tuple(_node_lines(evidence, facts))),
+        Section("Notes of the rules", diagnosis.notes),
+    )
+    return Background(weighed(diagnosis), tuple(section for section in sections if section.lines))
+
+
+def weighed(diagnosis: Diagnosis) -> tuple[Rejected, ...]:
+    """The rules' candidates beside the root, without noise."""
+    return tuple(rejected for rejected in diagnosis.rejected if rejected.why not in _NOISE)
+
+
+def pinned(diagnosis: Diagnosis, lines: Sequence[Line]) -> tuple[tuple[int, Stream], ...]:
+    """Number and stream of the lines that the view holds before all others, the most telling first: the rules'
+    candidates and what they cite, then the last lines, then what surrounds the root."""
+    # A rejected candidate does not say its stream: number and text tell it well enough.
+    places = {(line.number, line.text): index for index, line in reversed(list(enumerate(lines)))}
+    root = diagnosis.root_cause
+    claimed: list[RootCause | Rejected] = [*([root] if root else []), *weighed(diagnosis)]
+    candidates = [places.get((claim.line, claim.text)) for claim in claimed]
+    cited = [places.get((line.line, line.text)) for line in diagnosis.evidence]
+    last = range(len(lines) - 1, max(-1, len(lines) - 1 - _LAST), -1)
+    first = candidates[0] if root and candidates[0] is not None else None
+    around = [] if first is None else [*range(max(0, first - _AROUND), min(len(lines), first + _AROUND + 1))]
+    chosen = dict.fromkeys(index for index in (*candidates, *cited, *last, *around) if index is not None)
+    return tuple((lines[index].number, lines[index].stream) for index in chosen)
+
+
+def _placements(evidence: Evidence, facts: Facts) -> Iterator[str]:
+    by_node: dict[str, list[int]] = {}
+    for rank, node in sorted({**facts.job.rank_nodes, **evidence.rank_nodes}.items()):
+        by_node.setdefault(node, []).append(rank)
+    for node, placed in by_node.items():
+        yield f"{node}: rank{'s' if len(placed) > 1 else ''} {spans(placed)}"
+
+
+def _silence(evidence: Evidence, facts: Facts) -> Iterator[str]:
+    """Ranks that are known and never printed, and the few that report nothing where others do."""
+    known = {*facts.job.rank_nodes, *evidence.rank_nodes}
+    if evidence.ranks and (silent := known - evidence.ranks):
+        yield f"never printed a line: ranks {spans(silent)}"
+    complaining = {line.rank for line in evidence.lines if line.rank >= 0 and line.mark >= Mark.TRACEBACK}
+    calm = evidence.ranks - complaining
+    if len(complaining) > 1 and 0 < len(calm) <= _FEW:
+        yield f"printed no error while {len(complaining)} other ranks did: ranks {spans(calm)}"
+
+
+def _exits(evidence: Evidence, facts: Facts) -> Iterator[str]:
+    launch = ranks.read(evidence, facts)
+    for failure in exit_reports.failures(evidence):
+        first = ", the first that its agent observed" if failure.first else ""
+        yield f"rank {failure.rank} on {failure.host}: exit code {failure.exitcode}{first}"
+    yield from dict.fromkeys(evidence.lines[report.line].body for report in launch.exits)
+
+
+def _node_lines(evidence: Evidence, facts: Facts) -> Iterator[str]:
+    lines = [line for node in facts.nodes for line in node_logs.fault_lines(node, facts.node_logs.get(node, ()))]
+    yield from _told(node_logs.lines_near_failure(evidence, lines, facts.failed))
+
+
+def _told(lines: Iterable[Line]) -> list[str]:
+    return [f"{line.stream.node} {line.stream.source}: {line.text}" for line in lines][-_NODE_LINES:]

@@ -1,0 +1,74 @@
+"""Container runtimes, system logs and loggers that stand in front of every line of another program."""
+
+from diagnoser.dialects.dialect import HOST, ISO, Dialect, Example, Peeled
+
+_LEVEL = r"(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL|TRACE)"
+_STAMP = r"\d{3,4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?"
+_SYSLOG_TAG = r"(?!kernel)[\w./-]{1,40}+(?:\(\w{1,20}\))?\[\d{1,8}\]: "
+_LOGGER = (
+    rf"[\[\d]{_STAMP}\]?(?: ?[-|:])? {{1,3}}(?:\[?[\w.]{{1,40}}+\]?(?: [-|]|:)? {{1,3}})?"
+    rf"[\[(<]?{_LEVEL}[\])>]?(?: (?:\[[\w./:<>-]{{1,80}}\] |[a-z_][a-z0-9_.]{{0,60}}: )|: | [-|] | )"
+)
+"""Stamp, name and level as loggers write them, up to the message."""
+_BLURRED_LOGGER = (
+    r"[\[]?0[ /]0[ /]0[T ]0:0:0(?:[.,]0)?Z?\]?[|:]? (?:\[?[\w.]{1,40}+\]?[|:]? )?"
+    rf"[\[(<]?{_LEVEL}[\])>]?:? (?:\| |\[[\w./:<> ]{{1,80}}\] |[a-z_][a-z0-9_.]{{0,60}}+: )?"
+)
+
+DIALECTS = (
+    Dialect(
+        "container runtime",  # CRI; docker's JSON is rewritten to it; collectors that write tabs
+        rf"{ISO}[ \t]std(?:out|err)[ \t](?:[FP](?: |$))?",
+        (
+            Example("2026-01-02T03:04:05.123456789Z stdout F hello", "hello"),
+            Example("2026-01-02T03:04:05.123Z\tstderr\thello", "hello"),
+        ),
+    ),
+    Dialect(
+        "time stamp",  # kubectl logs --timestamps, ts; a program's own logger goes on with a level
+        rf"{ISO}:?[ \t](?![\[(<]?{_LEVEL}\b|\S{{1,80}}+ kernel: )",
+        (
+            Example(
+                "2026-01-02T03:04:05.123Z Traceback (most recent call last):", "Traceback (most recent call last):"
+            ),
+            Example("2026-01-02T03:04:05Z: [rank3]: boom", "boom", {"rank": "3"}),
+            Example("2026-01-02T03:04:05 [rank3]: boom", "boom", {"rank": "3"}),
+            Example("2026-01-02T03:04:05 INFO train: hello", "2026-01-02T03:04:05 INFO train: hello"),
+        ),
+    ),
+    Dialect(
+        "syslog stamp",
+        r"[JFMASOND](?:an|eb|ar|pr|ay|un|ul|ug|ep|ct|ov|ec) [ \d]\d \d\d:\d\d:\d\d "
+        rf"(?=[A-Za-z][\w.-]{{0,80}} {_SYSLOG_TAG})",
+        (Example("Jan  2 03:04:05 gpu-7 kernel: NVRM: Xid", "Jan  2 03:04:05 gpu-7 kernel: NVRM: Xid"),),
+    ),
+    Dialect(
+        "syslog",
+        rf"(?P<host>{HOST}) (?!kernel)[\w./-]{{1,40}}+(?:\(\w{{1,20}}\))?\[(?P<pid>\d{{1,8}})\]: ",
+        (
+            Example("Jan  2 03:04:05 gpu-7 train[812]: hello", "hello", {"host": "gpu-7", "pid": "812"}),
+            Example(
+                "2026-01-02T03:04:05.123456+00:00 gpu-7 train[812]:   File", "  File", {"host": "gpu-7", "pid": "812"}
+            ),
+        ),
+        after=r"[\dZ] ",
+    ),
+    Dialect(
+        "logger in front of a rank",
+        rf"{_LOGGER}(?= {{0,4}}\d{{1,5}}: |\[default\d|\[rank ?\d|\[\d{{1,3}},\d{{1,5}}\]<)",
+        (Example("2026-01-02 03:04:05,123 INFO launcher: 3: boom", "boom", {"task": "3"}),),
+        blurred=rf"{_BLURRED_LOGGER}(?=0: |\[default0|\[rank ?0|\[0,0\]<)",
+    ),
+    Dialect(
+        "logger",  # Python's logging and its like, where one carries the output of another program
+        _LOGGER,
+        (
+            Example('2026-01-02 03:04:05,123 - launcher - INFO -   File "a.py", line 3', '  File "a.py", line 3'),
+            Example("2026-01-02 03:04:05,123 INFO launcher: KeyError: 'x'", "KeyError: 'x'"),
+            Example("2026-01-02 03:04:05,123 - launcher - ERROR - KeyError: 'x'", "KeyError: 'x'"),
+            Example("[2026-01-02 03:04:05,123] [INFO] [runner.py:571:main] KeyError: 'x'", "KeyError: 'x'"),
+        ),
+        blurred=_BLURRED_LOGGER,
+        peeled=Peeled.CARRIED,
+    ),
+)

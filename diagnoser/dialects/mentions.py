@@ -1,0 +1,102 @@
+"""Messages that name ranks and nodes: whoever prints them, they tell whom the line is about."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from diagnoser.dialects.launchers import ADDRESS, NUMBERED_HOST
+
+_NAME = r"[A-Za-z][\w.-]*"
+
+
+class Tells(StrEnum):
+    RANK = "rank"  # whom the line is about
+    NODE = "node"  # the same
+    HOST = "host"  # where the message around the line was printed
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """pattern: group 1 is the name or number. examples: (line, what it tells)."""
+
+    tells: Tells
+    pattern: re.Pattern[str]
+    examples: tuple[tuple[str, str], ...]
+
+
+def _rank(pattern: str, *examples: tuple[str, str]) -> Mention:
+    return Mention(Tells.RANK, re.compile(pattern), examples)
+
+
+def _node(pattern: str, *examples: tuple[str, str]) -> Mention:
+    return Mention(Tells.NODE, re.compile(pattern), examples)
+
+
+def _host(pattern: str, *examples: tuple[str, str]) -> Mention:
+    return Mention(Tells.HOST, re.compile(pattern), examples)
+
+
+MENTIONS = (
+    _rank(r"^\S*?\[\d+,(\d+)\]<std(?:out|err)>", ("[1,12]<stdout>:gpu fault", "12")),
+    _rank(r"\[[Rr]ank[ :=]?(\d{1,6})\]", ("[E ProcessGroupNCCL.cpp:607] [Rank 3] Watchdog caught", "3")),
+    _rank(r"(?i)\b(?:on|for|of|by) (?:global )?rank[ :=]?(\d{1,6})\b", ("unused parameters for rank 3: a, b", "3")),
+    _rank(r"(?i)(?:^|: )rank[ :=]?(\d{1,6})[,:]", ("Rank 3, node n58, device 3: rerun gives nan", "3")),
+    _rank(r"\brank=(\d{1,6})\b", ("worker rank=5 failed", "5")),
+    _rank(r"\[(\d+)\] is setting up NCCL communicator", ("[7] is setting up NCCL communicator", "7")),
+    _rank(r"\bRankID[:=] ?(\d{1,6})", ("RankID: 4", "4")),
+    _rank(r"__rank__'?: \W*(\d{1,6})", ("{'__rank__': 6}", "6")),
+    _rank(
+        r"/job:\w{1,60}/(?:replica:\d{1,5}/)?task:(\d{1,6})",
+        ("UNAVAILABLE: /job:jax_worker/replica:0/task:37 heartbeat timeout", "37"),
+    ),
+    _node(rf"(?:^|[>\s])({_NAME}):\d+:\d+ \[\d+\]", ("n05:10:11 [0] NCCL INFO x", "n05")),
+    _node(
+        rf"^\w{{3}} +\d+ \d\d:\d\d:\d\d ({_NAME}) (?:kernel|systemd|slurm|nvidia|dockerd|kubelet)",
+        ("Jan  2 03:04:05 gpu-7 kernel: NVRM: Xid", "gpu-7"),
+    ),
+    _node(rf"\*\*\* (?:JOB|STEP) \S+ ON ({_NAME}) CANCELLED", ("*** JOB 9 ON n3 CANCELLED AT x ***", "n3")),
+    _node(
+        rf"(?:update_node: node|Prolog failure on node|Epilog failure on node) ({_NAME})",
+        ("Prolog failure on node n4", "n4"),
+    ),
+    _node(r"^([\w.-]+): kern: \w+: ", ("n9: kern: err: [1.2] x", "n9")),
+    _node(
+        r"\bip: ([\w.:-]{1,80}) has been marked dead",
+        ("The node with node id: 7c9e and ip: gpu-026 has been marked dead because", "gpu-026"),
+    ),
+    _node(r"\bnode(?:info)?_{0,2}'?[:=]? [\"'(]*([A-Za-z][\w-]*\d[\w.-]*)", ("lost contact with node gpu-3", "gpu-3")),
+    _host(rf"^\[\w+@({_NAME}) [^\]]*\][#$] ", ("[ada@n22 run]$ python a.py", "n22")),
+    _host(rf"\b[Ee]xec(?:ution)? host: *<?({_NAME})", ("Exec host:  n22/5+n22/6", "n22")),
+    _host(
+        r"\bnode \(ID: [0-9a-f]+, IP: ([\w.:-]+)\)",
+        ("killed due to memory pressure (OOM) at node (ID: 64642ccb6a, IP: 10.3.0.7)", "10.3.0.7"),
+    ),
+    _host(
+        r"\b[Nn]ode (?:\()?IP: ([\w.:-]{1,80}), (?:node )?ID:",
+        ("Memory on the node (IP: 10.3.0.9, ID: 7c9e) where the task ran was 63 GB", "10.3.0.9"),
+        ("Task failed because the node is dead. Node IP: 10.3.0.8, node ID: 7c9e.", "10.3.0.8"),
+    ),
+    _host(rf"__nodeinfo__'?: \W*({_NAME})", ("{'__nodeinfo__': 'n7'}", "n7")),
+    _host(
+        rf"^\s*(?:Local host|[Hh]ostname) *: +({_NAME})\s*$",
+        ("  Local host:   gpu-027", "gpu-027"),
+        ("hostname: gpu-027", "gpu-027"),
+    ),
+)
+_BY_KIND = {tells: tuple(mention.pattern for mention in MENTIONS if mention.tells is tells) for tells in Tells}
+NCCL_HOST = _BY_KIND[Tells.NODE][0]
+STEP_DAEMON = re.compile(rf"\bslurmstepd-(?P<node>{_NAME}?): ")
+PARALLEL_SHELL = re.compile(rf"({NUMBERED_HOST}|{ADDRESS}): ")
+_ASSIGNED = re.compile(rf"\bSuccessfully assigned (?:[\w.-]{{1,100}}/)?([\w.-]{{1,100}}) to ({_NAME})")
+
+
+def named(tells: Tells, text: str) -> Iterator[str]:
+    """What a line tells, by the first patterns first."""
+    return (match[1] for pattern in _BY_KIND[tells] if (match := pattern.search(text)))
+
+
+def assigned_pod(text: str) -> tuple[str, str] | None:
+    """(pod, node) of what the scheduler of Kubernetes reports: ``Successfully assigned default/llm-0 to gpu-3``."""
+    match = _ASSIGNED.search(text) if "Successfully assigned" in text else None
+    return (match[1], match[2]) if match else None

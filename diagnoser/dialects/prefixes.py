@@ -1,0 +1,109 @@
+"""Takes what stands in front of a line apart: who speaks, and the message."""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from diagnoser.dialects import collectors, launchers, runtimes
+from diagnoser.dialects.dialect import HOST, ISO, Dialect, Peeled
+
+DIALECTS: tuple[Dialect, ...] = (*launchers.DIALECTS, *runtimes.DIALECTS, *collectors.DIALECTS)
+PEELED = tuple(dialect for dialect in DIALECTS if dialect.peeled is Peeled.ALWAYS and not dialect.opens)
+CARRIERS = tuple(dialect for dialect in DIALECTS if dialect.peeled is Peeled.CARRIED)
+"""What is peeled only from a stream that it carries."""
+
+
+HEADS = (r"\[", ISO, f"(?:{HOST})")
+"""What several prefixes begin with."""
+
+
+def any_of(sources: Iterable[str], heads: Iterable[str] = HEADS) -> str:
+    """One pattern of them all. What they begin with is read once for all that begin so."""
+    tails: dict[str, list[str]] = {}
+    for source in sources:
+        head = next((head for head in heads if source.startswith(head)), "")
+        tails.setdefault(head, []).append(source.removeprefix(head))
+    return "|".join(f"{head}(?:{'|'.join(rest)})" if head else "|".join(rest) for head, rest in tails.items())
+
+
+_STAMPS = f"(?:{any_of(dialect.source for dialect in PEELED if dialect.is_stamp)})*+"
+_NAMES = f"(?:(?:{any_of(dialect.source for dialect in PEELED if not dialect.is_stamp)}){_STAMPS})*+"
+_PREFIXES = _STAMPS + _NAMES
+_PREFIX = {
+    "": re.compile(_PREFIXES.encode()),
+    **{carrier.name: re.compile(f"{_PREFIXES}(?:{carrier.source})?{_PREFIXES}".encode()) for carrier in CARRIERS},
+}
+HEADS_OF_LINES = re.compile(f"(?m)^{_STAMPS}({_NAMES}).*\\n?".encode())
+"""Applied to a block, finds the prefix of every line (empty where there is none), in order, without its stamps: those
+differ from line to line and tell nobody apart."""
+_READERS = [re.compile(dialect.prefix.encode()) for dialect in (*PEELED, *CARRIERS)]
+_OPENINGS = [re.compile(dialect.prefix.encode()) for dialect in DIALECTS if dialect.opens]
+_FRAME = re.compile(rb'\s{1,8}File "[^"\n]*", line \d')
+
+
+class Prefix(NamedTuple):
+    """What stands in front of a line; -1 and "" where it does not say.
+
+    task: number given by ``srun --label``: the rank only where each task is one rank. local: rank within the node.
+    pod: of Kubernetes; it is no node.
+    voice: names who speaks, for joining what one process printed: the outermost labels, without ``[rankN]`` unless
+        there is no other process (one prints some lines with it and some without).
+    """
+
+    rank: int = -1
+    task: int = -1
+    local: int = -1
+    node: str = ""
+    voice: str = ""
+    pod: str = ""
+
+
+def split_prefix(line: bytes, carrier: str = "") -> tuple[bytes, bytes]:
+    """(prefix, body). carrier: as of ``carrier_of``, for lines of a stream that it carries."""
+    match = _PREFIX[carrier].match(line)
+    end = match.end() if match else 0
+    return line[:end], line[end:]
+
+
+def carrier_of(line: bytes) -> str:
+    """The dialect that carries the stream of this line: it stands in front of a frame, where no program puts its own
+    head. "" where there is none."""
+    if b'File "' not in line or _FRAME.match(split_prefix(line)[1]):
+        return ""
+    names = (carrier.name for carrier in CARRIERS)
+    return next((name for name in names if _FRAME.match(split_prefix(line, name)[1])), "")
+
+
+@lru_cache(maxsize=65536)
+def read_prefix(head: bytes) -> Prefix:
+    """The fields of a prefix as found by ``split_prefix``. The innermost ``[rankN]`` wins."""
+    fields, place = dict[str, str](), 0
+    while place < len(head):
+        matches = (reader.match(head, place) for reader in _READERS)
+        match = next((match for match in matches if match and match.end() > place), None)
+        if match is None:
+            break
+        fields.update({name: value.decode("latin-1") for name, value in match.groupdict().items() if value is not None})
+        place = match.end()
+    rank, task, local = (int(fields.get(name, -1)) for name in ("rank", "task", "local"))
+    node = fields.get("node") or fields.get("host") or fields.get("ip", "")
+    return Prefix(rank, task, local, node, _voice(fields, rank), fields.get("pod", ""))
+
+
+def _voice(fields: Mapping[str, str], rank: int) -> str:
+    labels = [f"{letter}{fields[name]}" for letter, name in (("t", "task"), ("d", "local")) if name in fields]
+    if "pid" in fields:
+        labels.append(f"p{fields['pid']}@{fields.get('ip', fields.get('host', ''))}")
+    elif "host" in fields and rank < 0:  # many ranks share a host
+        labels.append(f"h{fields['host']}")
+    labels += [f"k{fields['pod']}"] if "pod" in fields else []
+    return "/".join(labels) or (f"r{rank}" if rank >= 0 else "")
+
+
+def with_opening(prefix: Prefix, body: bytes) -> Prefix:
+    """The prefix with the node that opens a message, where the prefix names none."""
+    if prefix.node or body[:1] != b"[":
+        return prefix
+    node = next((match["node"] for opening in _OPENINGS if (match := opening.match(body))), b"")
+    return prefix._replace(node=node.decode("latin-1")) if node else prefix

@@ -1,0 +1,31 @@
+"""Runtimes that print for the processes they start: Ray, Kubernetes, NCCL."""
+
+from diagnoser.dialects.dialect import HOST, Dialect, Example
+
+DIALECTS = (
+    Dialect(
+        "Ray",  # and SkyPilot
+        r"\((?:[^()\n=, ]{1,60}+,? ){0,3}pid=(?P<pid>\d++)(?:, ip=(?P<ip>[\w.:-]{1,80}))?\) ",
+        (
+            Example("(Trainer pid=812, ip=10.1.2.3) hello", "hello", {"pid": "812", "ip": "10.1.2.3"}),
+            Example("(Worker pid=812, ip=gpu-026) hello", "hello", {"pid": "812", "ip": "gpu-026"}),
+        ),
+        blurred=r"\([^()\n=]{1,250}pid=0(?:, ip=[\w.: ]{1,80})?\) ",
+    ),
+    Dialect(
+        "kubectl logs --prefix",
+        r"\[pod/(?P<pod>[^\]/\n]{1,100})[^\]\n]{0,100}\] ",
+        (Example("[pod/train-0/worker] hello", "hello", {"pod": "train-0"}),),
+    ),
+    Dialect(
+        "replica of a training operator",
+        r"(?P<pod>[a-z][a-z0-9]{0,40}+-(?:[a-z0-9]{1,40}-){0,4}"
+        r"(?:master|worker|launcher|chief|ps|head)-\d{1,4}(?:-[a-z0-9]{5})?):? ",
+        (Example("llm-worker-3 hello", "hello", {"pod": "llm-worker-3"}),),
+    ),
+    Dialect(
+        "NCCL",
+        rf"(?P<node>{HOST}):\d{{1,8}}+:\d{{1,8}}+ \[\d{{1,2}}\] ",
+        (Example("node-a7:811:902 [3] NCCL WARN x", "NCCL WARN x", {"node": "node-a7"}),),
+    ),
+)

@@ -1,0 +1,112 @@
+"""The site's own cases: every failure whose cause a person named is diagnosed again whenever rules or cases change.
+
+So a site sees whether its diagnoses get better, and what a new release or a learned rule spoils.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from diagnoser.accuracy import scoring
+from diagnoser.accuracy.scoring import Label
+from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.learning import rule_context
+from diagnoser.learning.replay_history import ReplayHistory
+from diagnoser.learning.rule_context import LabelledCase
+from diagnoser.learning.rule_registry import RuleRegistry
+from diagnoser.model import CaseOutcome, CaseReplay, Diagnosis, FeedbackVerdict
+from diagnoser.model.errors import Unavailable
+from diagnoser.model.taxonomy import category_of
+from diagnoser.ports import Clock
+from diagnoser.recovery.policy import Policy, PolicyCase
+
+
+def label_of(case: LabelledCase, policy: Policy) -> Label:
+    """A case as a labelled log. Its root line is known where a person named it or confirmed the verdict; the right
+    action is what the policy says for the cause that is known."""
+    feedback, kind = rule_context.feedback_on(case.record), case.known_type
+    shown = feedback and (feedback.root_line or feedback.verdict is FeedbackVerdict.CONFIRMED)
+    root = rule_context.root_of(case) if shown else None
+    node = feedback.node if feedback else None
+    known = PolicyCase(kind, category_of(kind), 1.0, node_named=node is not None, stable=True)
+    return Label(
+        id=case.record.id,
+        category=str(category_of(kind)),
+        type=str(kind),
+        root_lines=(root.number,) if root else (),
+        root_text=root.text if root else "",
+        recovery=str(policy.advise(known).action),
+        node=node,
+        origin={"framework": case.facts.job.framework} if case.facts.job.framework else {},
+    )
+
+
+def diagnosed(case: LabelledCase, analyzer: LogAnalyzer) -> Diagnosis:
+    """The verdict of the rules that are in force now, without the logs of nodes."""
+    return analyzer.diagnose_with_node_logs(case.evidence, case.facts)
+
+
+@dataclass(frozen=True, slots=True)
+class CaseReplayConfig:
+    """version: of the software. pause: shortest seconds between two replays for new cases alone. poll: seconds between
+    two looks."""
+
+    version: str
+    pause: float = 3600.0
+    poll: float = 10.0
+
+
+class CaseReplayer:
+    """One a process; ``run`` it as a task, or ``step`` it in a test."""
+
+    def __init__(self, cases: ReplayHistory, registry: RuleRegistry, clock: Clock, config: CaseReplayConfig) -> None:
+        self._cases = cases
+        self._registry = registry
+        self._clock = clock
+        self._config = config
+
+    async def run(self) -> None:
+        """Until it is cancelled; waits while the database is away."""
+        while True:
+            try:
+                await self.step()
+            except Unavailable as error:
+                structlog.get_logger().warning("case_replay_waits", error=str(error))
+            except Exception as error:  # one case that cannot be read must not end the service
+                structlog.get_logger().error("case_replay_failed", exc_info=error)
+                await asyncio.sleep(self._config.pause)
+            await asyncio.sleep(self._config.poll)
+
+    async def step(self) -> CaseReplay | None:
+        """A replay where one is due: other software, other rules, or other cases and the last one some time ago."""
+        store, config = self._cases.store, self._config
+        mark = await store.case_mark()
+        if not mark.count:
+            return None
+        analyzer, now = self._registry.analyzer, self._clock()
+        ruleset = analyzer.knowledge.engine.ruleset.hash
+        last = next(iter(await store.replays(1)), None)
+        same_rules = last is not None and (last.version, last.ruleset) == (config.version, ruleset)
+        if last and same_rules and (last.mark == mark or now - last.time < config.pause):
+            return None
+        outcomes = [await asyncio.to_thread(_outcome, case, analyzer) async for case in self._cases.judged()]
+        replay = CaseReplay(now, config.version, ruleset, mark, tuple(outcomes))
+        await store.add_replay(replay)
+        structlog.get_logger().info("cases_replayed", cases=len(outcomes), right=replay.right, ruleset=ruleset)
+        return replay
+
+
+def _outcome(case: LabelledCase, analyzer: LogAnalyzer) -> CaseOutcome:
+    record = case.record
+    verdict = diagnosed(case, analyzer)
+    score = scoring.score_case(label_of(case, analyzer.knowledge.policy), verdict)
+    return CaseOutcome(
+        diagnosis=record.id,
+        attempt=record.attempt,
+        created=record.created,
+        known=case.known_type,
+        said=record.diagnosis.type,
+        says=verdict.type,
+        root=score.root,
+    )

@@ -1,0 +1,68 @@
+"""Errors that a program caught and logged: a logger's line introduces them. Python prints an uncaught one bare.
+
+A logged error is no failure yet: what the process does afterwards decides. One that the program calls fatal is.
+"""
+
+import re
+
+from diagnoser.model import Evidence, Line, Traceback
+
+_HEAD = 160
+"""Characters at the start of a line in which a logger states its level."""
+_RECORD, _READ = 4096, 400
+"""Characters that are read of a record in JSON, and of a message."""
+_LEVEL = re.compile(
+    r"\b(?:WARN|WARNING|ERROR)\b|\"level(?:name)?\": ?\"(?:warn|warning|error)\""
+    r"|^\W?[WE]\d{4} [\d:. ]+\S{1,60}\.py:\d+\]"
+)
+"""Levels of what went wrong and was caught; a library in C++ logs what it is about to raise."""
+_GOES_ON = re.compile(
+    r"\b(?:from scratch|continu\w+|fall\w* ?back|retry\w*|skip\w*|ignor\w*|keeping|instead|without (?:it|them)"
+    r"|will use|using|replac\w+|best[- ]effort|non-?fatal|recover\w*)\b",
+    re.IGNORECASE,
+)
+"""Words of a program that says how it goes on after an error."""
+_FATAL = re.compile(
+    r"\b(?:uncaught|unhandled|fatal|critical|crash\w*|abort\w*|terminat\w*|exiting|giving up|gave up|shutting down"
+    r"|(?:training|job|run|worker|main|trainer|actor|task)\b.{0,20}\b(?:failed|died|error))\b",
+    re.IGNORECASE,
+)
+"""Words of a program that logs the error that ends it."""
+
+
+def is_logged(evidence: Evidence, index: int, trace: int = -1) -> bool:
+    """Whether the program itself logged the error of line ``index`` and did not call it its end.
+
+    trace: index of the traceback that ends in the line, or -1.
+    """
+    body = _log_line(evidence, index, trace)
+    return bool(body) and not _FATAL.search(body[:_READ])
+
+
+def goes_on(evidence: Evidence, index: int, trace: int = -1) -> bool:
+    """Whether the program, where it logs the error of line ``index``, says how it goes on."""
+    return is_logged(evidence, index, trace) and bool(_GOES_ON.search(_log_line(evidence, index, trace)[:_READ]))
+
+
+def _log_line(evidence: Evidence, index: int, trace: int) -> str:
+    """The logger's line of an error, "" without one."""
+    line = _introduction(evidence, evidence.tracebacks[trace]) if trace >= 0 else evidence.lines[index]
+    return line.body if line is not None and _is_logger_line(line.body) else ""
+
+
+def _is_logger_line(body: str) -> bool:
+    return bool(_LEVEL.search(body[:_RECORD] if '{"' in body[:_HEAD] else body[:_HEAD]))
+
+
+def _introduction(evidence: Evidence, trace: Traceback) -> Line | None:
+    """The line in front of the first traceback of a chain, by the same rank; None where there is none."""
+    seen = 0
+    while trace.cause >= 0 and seen < len(evidence.tracebacks):
+        trace, seen = evidence.tracebacks[trace.cause], seen + 1
+    start = trace.lines[0] if trace.lines else trace.raised
+    first = evidence.lines[start]
+    if _is_logger_line(first.body):
+        return first
+    before = (evidence.lines[index] for index in range(start - 1, max(-1, start - 5), -1))
+    own = (line for line in before if (line.stream, line.rank) == (first.stream, first.rank) and line.body.strip())
+    return next((line for line in own if line.number >= first.number - 3), None)

@@ -1,0 +1,95 @@
+"""What happened when a collective that timed out later had begun to wait: the report comes a watchdog's timeout after.
+
+A fault of a device or a link that training seems to survive for a step or two is dismissed as survived. If all ranks
+then wait, and the watchdog reports after ten minutes, the fault at *report minus ten minutes* is no coincidence.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from diagnoser.model import Evidence, Mark
+from diagnoser.model.taxonomy import Category, FailureType, category_of
+from diagnoser.rules.candidates import Candidate
+from diagnoser.rules.keyword_classifier import KeywordClassifier
+from diagnoser.rules.schema import Role, Specificity
+
+_WAITING = frozenset({FailureType.NCCL_TIMEOUT_ERROR, FailureType.NCCL_REMOTE_ERROR, FailureType.CONNECTION_ERROR})
+"""What ranks report because another did not arrive: it tells of the waiting, not of what led to it."""
+_NO_DEVICE = frozenset({FailureType.S3_STORAGE_ERROR, FailureType.DISK_FULL, FailureType.CONTAINER_RUNTIME_ERROR})
+"""Faults that stop a process at once and say so: they do not leave the others waiting in silence."""
+_WAITED = re.compile(
+    r"\bran for (?P<ran>\d{1,12}) milliseconds|[Tt]imeout\(ms\) ?= ?(?P<limit>\d{1,12})"
+    r"|\b[Tt]imed? ?out (?:after|waiting(?: for)?|of) (?P<count>\d{1,9})(?:\.\d{1,9})? ?"
+    r"(?P<unit>ms|milliseconds?|s|sec|seconds?|min|minutes?)\b"
+)
+_CALM = re.compile(r"\b(?:INFO|DEBUG|[Dd]eprecat\w{0,8})\b")
+_UNITS = {"ms": 0.001, "mil": 0.001, "s": 1.0, "sec": 1.0, "min": 60.0}
+_NEAR = 60.0
+"""Seconds between a fault and the begin of the wait, either way: collectives are queued ahead, clocks differ."""
+_SHORTEST = 20.0
+"""Seconds of waiting below which "at the begin of the wait" and "just now" are the same."""
+
+
+def link(candidates: Sequence[Candidate], evidence: Evidence, keywords: KeywordClassifier) -> tuple[Candidate, ...]:
+    """The candidates, with those that began the wait of a collective marked as precursors, and lines that no rule
+    knows added where their words tell of a device or a link at that time."""
+    window = _window(candidates, evidence)
+    if window is None:
+        return tuple(candidates)
+    begin, end = window
+    linked = [
+        replace(c, role=Role.ROOT, precursor=True)
+        if begin <= evidence.lines[c.line].time <= end and c.role in (Role.ROOT, Role.SYMPTOM) and _is_device(c.type)
+        else c
+        for c in candidates
+    ]
+    if not any(c.precursor for c in linked):
+        linked += _from_words(evidence, {c.line for c in candidates}, keywords, begin, end)
+    return tuple(sorted(linked, key=lambda c: c.line))
+
+
+def _window(candidates: Sequence[Candidate], evidence: Evidence) -> tuple[float, float] | None:
+    """Seconds since the epoch between which the first reported wait began; None without a time or a timeout."""
+    reports = []
+    for candidate in candidates:
+        line = evidence.lines[candidate.line]
+        waited = _waited(line.body) if candidate.type in _WAITING and line.time > 0 else 0.0
+        if waited >= _SHORTEST:
+            reports.append((line.time, waited))
+    if not reports:
+        return None
+    reported, waited = min(reports)
+    near = min(_NEAR, waited / 2)
+    return reported - waited - near, reported - waited + near
+
+
+def _waited(body: str) -> float:
+    """Seconds that the report says were waited; the time that it really took outweighs the limit."""
+    waits = list(_WAITED.finditer(body[:2048]))
+    waits.sort(key=lambda wait: wait["ran"] is None)
+    for wait in waits[:1]:
+        if wait["count"]:
+            return int(wait["count"]) * _UNITS[wait["unit"][:3]]
+        return int(wait["ran"] or wait["limit"]) / 1000
+    return 0.0
+
+
+def _from_words(
+    evidence: Evidence, covered: set[int], keywords: KeywordClassifier, begin: float, end: float
+) -> Iterator[Candidate]:
+    if not any(0 < point.time < begin for point in evidence.progress):
+        return  # the first collective of all: what is printed at the start of a run is no fault
+    for index, line in enumerate(evidence.lines):
+        complains = line.mark is Mark.SEVERITY and not _CALM.search(line.body)
+        if index in covered or not complains or not begin <= line.time <= end:
+            continue
+        kind = keywords.says(line.body)
+        if kind is not None and _is_device(kind):
+            why = "its words speak of a fault at the moment from which a collective waited until it timed out"
+            rank = line.rank if line.rank >= 0 else None
+            yield Candidate(index, kind, Role.ROOT, "heuristic:words", why, Specificity.WORD, rank=rank, precursor=True)
+
+
+def _is_device(kind: FailureType) -> bool:
+    return category_of(kind) is Category.INFRASTRUCTURE and kind not in _WAITING and kind not in _NO_DEVICE

@@ -1,0 +1,145 @@
+"""Errors that arrive in another error, or before the message of a death, are named by what they say themselves."""
+
+import pytest
+
+from tests.rule_files import verdict
+
+TRACE = ["Traceback (most recent call last):", '  File "/code/run.py", line 9, in main', "    fit()"]
+FLAX = '  File "/v/lib/python3.11/site-packages/flax/serialization.py", line 428, in msgpack_restore'
+
+
+def test_a_quoted_python_exception_outranks_the_graph_error_around_it() -> None:
+    """TensorFlow raises where the graph runs; what the input function raised is printed below."""
+    found = verdict(
+        *TRACE,
+        "tensorflow.python.framework.errors_impl.InvalidArgumentError: Graph execution error:",
+        "",
+        "Detected at node PyFunc defined at (most recent call last):",
+        "<stack traces unavailable>",
+        "KeyError: 'caption'",
+        "Traceback (most recent call last):",
+        "",
+        '  File "/code/data.py", line 12, in examples',
+        "    yield row['caption']",
+        "",
+        "KeyError: 'caption'",
+        "\t [[{{node PyFunc}}]]",
+    )
+    assert found.type == "key_error" and found.root_cause is not None and found.root_cause.line in (8, 14)
+
+
+def test_a_graph_error_that_quotes_no_exception_is_named_by_its_detail() -> None:
+    """Words of the detail name it; without such words it is a RuntimeError of the program."""
+    head = [*TRACE, "tensorflow.python.framework.errors_impl.InvalidArgumentError: Graph execution error:", ""]
+    assert verdict(*head, "Detected at node emb", "indices[0,4] = 512 is not in [0, 500)").type == "index_error"
+    assert verdict(*head, "Detected at node mul", "Incompatible shapes: [32,10] vs. [32,12]").type == "runtime_error"
+
+
+def test_an_error_of_a_ray_worker_group_is_that_of_the_worker() -> None:
+    """Ray Train quotes the worker's exception; its own names nothing."""
+    inner = ["Traceback (most recent call last):", '  File "/code/run.py", line 4, in loop', "ValueError: label 99"]
+    found = verdict(
+        "Training failed due to worker errors:",
+        "[Rank 1]",
+        *inner,
+        *TRACE,
+        "ray.train.v2.api.exceptions.WorkerGroupError: Training failed due to worker errors:",
+        "[Rank 1]",
+        *inner,
+    )
+    assert found.type == "value_error"
+
+
+@pytest.mark.parametrize(
+    ("frame", "raised", "type"),
+    [
+        (FLAX, "ValueError: Unpack failed: incomplete input", "model_loading_error"),
+        ('  File "/code/run.py", line 71, in load_checkpoint', "KeyError: 'ema'", "model_loading_error"),
+        ('  File "/code/run.py", line 71, in restore', "EOFError: Ran out of input", "model_loading_error"),
+        ('  File "/code/run.py", line 71, in save_checkpoint', "KeyError: 'ema'", "key_error"),
+        ('  File "/code/data.py", line 71, in load_vocabulary', "KeyError: 'ema'", "key_error"),
+        (FLAX, "OSError: [Errno 28] No space left on device", "disk_full"),
+        (FLAX, "PermissionError: [Errno 13] Permission denied: '/ckpt/3'", "permission_error"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_one_whatever_class_carries_it(frame: str, raised: str, type: str) -> None:
+    """The place says what was read; what the machine refused is told by the errno, wherever it happens."""
+    assert verdict(*TRACE, frame, raised).type == type
+
+
+def test_a_cut_checkpoint_asks_for_the_one_before_and_another_model_for_a_person() -> None:
+    """Going back helps only where the file is damaged."""
+    cut = verdict(*TRACE, FLAX, "ValueError: Unpack failed: incomplete input")
+    other = verdict(*TRACE, FLAX, "ValueError: The target dict keys and state dict keys do not match")
+    assert cut.recovery.action == "rollback_and_resubmit"
+    assert other.recovery.action == "notify_user"
+
+
+@pytest.mark.parametrize(
+    ("what", "type"),
+    [
+        ("level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)", "out_of_memory_error"),
+        ("the merge table of the tokenizer is empty", "runtime_error"),
+        ("open /data/v.bin: No such file or directory", "file_not_found_error"),
+    ],
+)
+def test_what_an_uncaught_exception_says_outranks_the_abort(what: str, type: str) -> None:
+    """The abort and the core dump follow from it."""
+    thrown = "terminate called after throwing an instance of 'std::runtime_error'"
+    found = verdict(thrown, f"  what():  {what}", "Aborted (core dumped)")
+    assert found.type == type and found.root_cause is not None and found.root_cause.line == 2
+
+
+def test_a_bug_in_native_code_stays_an_abort() -> None:
+    """An index out of the range of a C++ vector is no fault that the message names."""
+    thrown = "terminate called after throwing an instance of 'std::out_of_range'"
+    assert verdict(thrown, "  what():  vector::_M_range_check", "Aborted (core dumped)").type == "segmentation_fault"
+
+
+def test_words_before_a_death_outrank_it() -> None:
+    """A line that no rule knows and that complains of a device comes before the abort that follows from it."""
+    line = "E0101 10:00:00.000 runtime.cc:88] libfabric: provider unreachable on domain 3"
+    assert verdict(line, "Aborted (core dumped)").type == "network_error"
+    assert verdict("Aborted (core dumped)", line).type == "segmentation_fault"
+
+
+def test_a_name_by_words_never_takes_a_node_out() -> None:
+    """A rule that knows only the class is proven for that class, not for what the words of the message say."""
+    found = verdict("gpu-07: " + TRACE[0], *TRACE[1:], "RuntimeError: double-bit ecc fault in bank 3 of gpu-07")
+    assert found.type == "ecc_error" and found.recovery is not None
+    assert found.recovery.action == "check_and_resubmit"
+
+
+def test_a_folder_that_could_not_be_made_is_the_cause() -> None:
+    """mkdir(parents=True) first meets the missing parent, then what keeps it from being made."""
+    found = verdict(
+        "Traceback (most recent call last):",
+        '  File "/usr/lib/python3.11/pathlib.py", line 1116, in mkdir',
+        "FileNotFoundError: [Errno 2] No such file or directory: 'runs/a'",
+        "",
+        "During handling of the above exception, another exception occurred:",
+        "",
+        *TRACE,
+        '  File "/usr/lib/python3.11/pathlib.py", line 1116, in mkdir',
+        "PermissionError: [Errno 13] Permission denied: 'runs'",
+    )
+    assert found.type == "permission_error"
+
+
+def test_an_exception_that_a_library_translates_is_not_the_one_it_reports() -> None:
+    """Raised and caught in one file of a library: what it raises instead is meant for users. In own code the first one
+    of two tells what went wrong."""
+    inner = '  File "/v/lib/python3.11/site-packages/arrays/shapes.py", line 126, in check'
+    chain = [
+        TRACE[0],
+        inner,
+        "TypeError: check got two shapes",
+        "",
+        "The above exception was the direct cause of the following exception:",
+        "",
+        *TRACE,
+        inner.replace("126", "216"),
+        "ValueError: shapes (8, 16) and (1, 20) can not be combined",
+    ]
+    assert verdict(*chain).type == "value_error"
+    assert verdict(*(line.replace("/v/lib/python3.11/site-packages", "/code") for line in chain)).type == "type_error"

@@ -1,0 +1,195 @@
+"""How runs end: a clean end in any words, the last word of a launcher, and codes and signals of dead processes."""
+
+import io
+
+import pytest
+
+from diagnoser.model import Diagnosis, Facts
+from diagnoser.model.taxonomy import FailureType, Outcome
+from tests.rule_files import ANALYZER
+
+T = FailureType
+STEPS = tuple(
+    f"2031-01-02 03:04:{step:02},678 INFO trainer: step {step} loss {3 - step / 30:.3f}" for step in range(5, 35, 5)
+)
+CAUGHT = (
+    "2031-01-02 03:04:35,001 ERROR trainer: could not mirror the checkpoint, keeping the local copy",
+    "Traceback (most recent call last):",
+    '  File "/srv/train/mirror.py", line 31, in mirror',
+    "    with open(target, 'wb') as file:",
+    "FileNotFoundError: [Errno 2] No such file or directory: '/mnt/mirror/latest.pt'",
+)
+UNCAUGHT = (
+    "Traceback (most recent call last):",
+    '  File "/srv/train/main.py", line 12, in <module>',
+    "    fit(batches['train'])",
+    "KeyError: 'train'",
+)
+
+
+def diagnose(*lines: str) -> Diagnosis:
+    log = ANALYZER.read(io.BytesIO("".join(line + "\n" for line in lines).encode()))
+    return ANALYZER.diagnose_with_node_logs(log.evidence, Facts())
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "2031-01-02 03:04:36,001 INFO trainer: training done, 30 steps",
+        "2031-01-02 03:04:36,001 INFO trainer: done, 30 iterations",
+        "2031-01-02 03:04:36,001 INFO trainer: final loss 2.0312",
+        "2031-01-02 03:04:36,001 INFO trainer: no improvement for 3 evaluations, stopping early",
+        "2031-01-02 03:04:36,001 INFO trainer: 训练完成",
+        "2031-01-02 03:04:36,001 INFO trainer: Training abgeschlossen",
+        "2031-01-02 03:04:36,001 INFO trainer: entraînement terminé",
+        "Pod trainer-0 completed, exit code 0",
+        "Done.",
+    ],
+)
+def test_a_run_that_speaks_after_its_last_step_completed(last: str) -> None:
+    """Whatever words close a run that trained, where they are its last ones, they are a clean end."""
+    diagnosis = diagnose(*STEPS, last)
+    assert (diagnosis.type, diagnosis.outcome) == (T.COMPLETED, Outcome.COMPLETED)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "2031-01-02 03:04:36,001 INFO trainer: epoch 3 finished",
+        "2031-01-02 03:04:36,001 INFO trainer: done saving ckpt/step_30",
+        "2031-01-02 03:04:36,001 INFO trainer: evaluation completed",
+        "2031-01-02 03:04:36,001 INFO trainer: training continues until all epochs are done",
+        "2031-01-02 03:04:36,001 INFO trainer: saved checkpoint ckpt/step_30",
+    ],
+)
+def test_the_end_of_a_part_is_no_end(last: str) -> None:
+    """A log that is cut after an epoch, an evaluation or a checkpoint is not called completed."""
+    assert diagnose(*STEPS, last).type is T.UNKNOWN
+
+
+def test_words_before_the_last_step_end_nothing() -> None:
+    """A stage that is over before training goes on says nothing about the run."""
+    assert diagnose("2031-01-02 03:04:01,001 INFO trainer: training finished", *STEPS).type is T.UNKNOWN
+
+
+def test_the_last_step_of_the_stated_total_is_an_end() -> None:
+    """A log that stops at the last step that was asked for completed; one that stops before it did not."""
+    assert diagnose("max_steps: 30", *STEPS).type is T.COMPLETED
+    assert diagnose("max_steps: 300", *STEPS).type is T.UNKNOWN
+
+
+def test_the_last_step_of_an_epoch_is_no_end() -> None:
+    """Steps that are counted within an epoch reach their total again and again."""
+    steps = [f"step {step}/40 loss {3 - step / 30:.3f}" for step in range(5, 45, 5)]
+    assert diagnose("Epoch 1/3", *steps).type is T.UNKNOWN
+    assert diagnose("Epoch 3/3", *steps).type is T.COMPLETED
+
+
+def test_a_traceback_that_quotes_the_words_is_no_end() -> None:
+    """Source code that a cut traceback shows is not what the process says."""
+    cut = (
+        "Traceback (most recent call last):",
+        '  File "/srv/a.py", line 9, in <module>',
+        '    log.info("training done")',
+    )
+    assert diagnose(*STEPS, *cut).type is not T.COMPLETED
+
+
+def test_a_script_that_says_done_after_a_crash_has_not_completed() -> None:
+    """A bare word behind an uncaught exception or a dead process comes from the script around it."""
+    assert diagnose(*STEPS, *UNCAUGHT, "Done.").type is T.KEY_ERROR
+    assert diagnose(*STEPS, "train.sh: line 8:  7121 Killed                  python train.py", "done").type is (
+        T.HOST_OUT_OF_MEMORY
+    )
+
+
+def test_a_logged_error_of_a_run_that_completed_is_not_its_failure() -> None:
+    """An error that the program caught and logged right before its clean end was survived."""
+    end = "2031-01-02 03:04:36,001 INFO trainer: training finished steps=30"
+    assert diagnose(*STEPS, *CAUGHT, end).type is T.COMPLETED
+
+
+def test_a_logged_error_does_not_beat_a_later_death() -> None:
+    """What training went on after is not why another failure ended it."""
+    more = [f"2031-01-02 03:05:{step},678 INFO trainer: step {step} loss 1.9" for step in (35, 40)]
+    diagnosis = diagnose(*STEPS, *CAUGHT, *more, *UNCAUGHT)
+    assert diagnosis.type is T.KEY_ERROR
+
+
+def test_an_uncaught_error_without_more_steps_stays_the_failure() -> None:
+    """An error that nothing was done after is the cause, logged or not."""
+    assert diagnose(*STEPS, *CAUGHT[1:]).type is T.FILE_NOT_FOUND_ERROR
+    assert diagnose(*STEPS, *CAUGHT).type is T.FILE_NOT_FOUND_ERROR
+
+
+def test_a_requeued_run_that_completes_has_completed() -> None:
+    """The end of the run that was launched again counts."""
+    requeued = "slurmstepd: error: *** JOB 712 ON gpu-9 CANCELLED AT 2031-01-02T03:04:30 DUE TO JOB REQUEUE ***"
+    end = "2031-01-02 03:06:00,001 INFO trainer: training finished steps=30"
+    assert diagnose(*STEPS[:3], requeued).type is T.PREEMPTED
+    assert diagnose(*STEPS[:3], requeued, *STEPS, end).type is T.COMPLETED
+
+
+def test_kill_on_bad_exit_is_no_cancellation() -> None:
+    """Srun takes the step down because a task failed: its code is the cause, with rank and node."""
+    diagnosis = diagnose(
+        *STEPS,
+        "srun: error: gpu-03: task 1: Exited with exit code 3",
+        "srun: launch/slurm: _step_signal: Terminating StepId=21.0",
+        "slurmstepd-gpu-02: error: *** STEP 21.0 ON gpu-02 CANCELLED AT 2031-01-02T03:05:49 ***",
+        "srun: error: gpu-02: task 0: Terminated",
+    )
+    assert diagnosis.type is T.RUNTIME_ERROR and diagnosis.root_cause is not None
+    assert (diagnosis.root_cause.rank, diagnosis.root_cause.node) == (1, "gpu-03")
+
+
+def test_others_train_on_for_a_moment() -> None:
+    """A traceback whose process is reported dead next is not survived, however long another rank trains on."""
+    ranks = [f"2031-01-02 03:04:10,000 INFO [rank {step % 2}] trainer: step {step} loss 2.0" for step in range(1, 11)]
+    alone = [f"2031-01-02 03:05:10,000 INFO [rank 1] trainer: step {step} loss 1.9" for step in range(11, 61)]
+    died = (*UNCAUGHT, "srun: error: gpu-02: task 0: Exited with exit code 1")
+    end = "2031-01-02 03:06:00,001 INFO [rank 1] trainer: training finished steps=60"
+    assert diagnose(*ranks, *died, *alone, end).type is T.KEY_ERROR
+
+
+@pytest.mark.parametrize(
+    ("line", "type_", "rank"),
+    [
+        ("ERROR:composer.cli.launcher:Rank 2 crashed with exit code -7.", T.SEGMENTATION_FAULT, 2),
+        ("Container rank 1 status failed cmd ['python3', 'train.py'] code -9 log log/w.1", T.HOST_OUT_OF_MEMORY, 1),
+        ("Process 3 exit with status code 139.", T.SEGMENTATION_FAULT, 3),
+        (
+            "mpirun noticed that process rank 3 with PID 5 on node n4 exited on signal 9 (Killed)",
+            T.HOST_OUT_OF_MEMORY,
+            3,
+        ),
+    ],
+)
+def test_a_signal_names_type_and_rank(line: str, type_: FailureType, rank: int) -> None:
+    """Every launcher's report of a signal tells how the process died and which rank it was."""
+    diagnosis = diagnose(*STEPS, line)
+    assert diagnosis.type is type_ and diagnosis.root_cause is not None
+    assert diagnosis.root_cause.rank == rank
+
+
+def test_words_do_not_beat_a_report() -> None:
+    """A dead Ray actor is what the report says, whatever its advice mentions."""
+    report = (
+        "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker IP address: "
+        "10.1.2.3 Worker port: 10002 Worker PID: 771 Worker exit type: SYSTEM_ERROR Worker exit detail: Worker "
+        "unexpectedly exits with a connection error code 2. There may be uncorrectable memory errors."
+    )
+    assert diagnose(*STEPS, report).type is T.HOST_OUT_OF_MEMORY
+
+
+def test_the_shipped_tables_hold_their_examples() -> None:
+    """Every example of the tables of ends and of exit reports is read as it says."""
+    assert not ANALYZER.knowledge.exits.faults("exit_reports.yaml")
+    assert not ANALYZER.knowledge.heuristics.ends.faults("run_end.yaml")
+
+
+@pytest.mark.parametrize("text", ["[   8/12] loss=1.22 lr=0.05", "étape 8/12 perte 1.22", '{"step": 8, "loss": 1.22}'])
+def test_steps_are_read_in_other_forms(text: str) -> None:
+    """A count of a total before a loss is a step, in words of other languages and in JSON too."""
+    (point,) = ANALYZER.read(io.BytesIO(text.encode() + b"\n")).evidence.progress
+    assert (point.step, point.loss) == (8, 1.22)

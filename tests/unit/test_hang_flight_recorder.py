@@ -1,6 +1,7 @@
 """Flight-recorder dumps of every format become operations and progress."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -69,7 +70,7 @@ def test_a_files_name_ends_in_its_rank(name: str, rank: int) -> None:
 def test_a_dump_of_nonsense_is_refused_or_empty() -> None:
     """Every value replaced by one of another kind, one by one: never an error of ours."""
     dice = random.Random(3)
-    wrong = [None, 5, "x", [], {}, [[[]]], {"a": 1}, -1, 10**30, True, ["0"], {"ranks": 5}]
+    wrong: list[Any] = [None, 5, "x", [], {}, [[[]]], {"a": 1}, -1, 10**30, True, ["0"], {"ranks": 5}]
     for _ in range(3_000):
         content = dump(PAIR, [entry("7", 5, order=2), entry("7", 4, order=0, name="nccl:recv 1<-0")])
         place = dice.choice([content, *content["entries"], *content["pg_config"].values()])

@@ -1,7 +1,7 @@
 """From many recorders to the ranks that hold up the others."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ ALL = (0, 1, 2, 3)
 GROUPS = {"0": ALL, "1": (0, 1), "2": (2, 3)}
 
 
-def graph(entries: dict[int, Sequence[dict[str, Any]]], groups: dict[str, Sequence[int]] | None = None) -> WaitGraph:
+def graph(
+    entries: Mapping[int, Sequence[dict[str, Any]]], groups: Mapping[str, Sequence[int]] | None = None
+) -> WaitGraph:
     own, reader = groups or GROUPS, DumpReader()
     return wait_graph.build(
         reader.read(written(dump({name: ranks for name, ranks in own.items() if rank in ranks}, operations)), rank)

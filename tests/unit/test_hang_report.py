@@ -1,0 +1,138 @@
+"""NCCL RAS, stacks and recorders together: who is suspected, where, and how sure."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from diagnoser.cli import cli
+from diagnoser.hang import nccl_ras, report, stacks
+from diagnoser.model.errors import BadInput
+from tests.corpus import CORPUS
+from tests.hang_dumps import dump, entry, written
+
+FIXTURES = CORPUS.parent / "fixtures" / "nccl-ras"
+ALL = {"0": (0, 1, 2, 3)}
+BEHIND = """Warnings
+========
+
+#0-0 (51a0c3f2) MISMATCH
+  Communicator ranks have different collective operation counts
+  30 ranks have launched up to operation 812
+  2 ranks have launched up to operation 811
+  Rank 4 -- GPU 4 managed by process 7104 on node 10.0.0.4
+  Rank 5 -- GPU 5 managed by process 7105 on node 10.0.0.4
+"""
+DEAD = """Errors
+======
+
+DEAD
+  1 job process is considered dead (unreachable via the RAS network)
+  Process 7103 on node 10.0.0.3 managing GPU 3
+
+#0-0 (51a0c3f2) INCOMPLETE
+  Missing communicator data from 1 rank
+  The missing rank: 3
+"""
+WAITING = """Thread 0x7f01 (most recent call first):
+  File "/env/torch/distributed/distributed_c10d.py", line 2810 in all_reduce
+  File "/code/train.py", line 88 in step
+"""
+LOADING = """Thread 0x7f02 (most recent call first):
+  File "/env/threading.py", line 300 in run
+
+Thread 0x7f01 (most recent call first):
+  File "/code/data.py", line 12 in next_batch
+  File "/code/train.py", line 80 in step
+"""
+PY_SPY = """Process 77: python train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread 77 (idle): "MainThread"
+    all_reduce (torch/distributed/distributed_c10d.py:2810)
+    step (train.py:88)
+Thread 99 (active): "pin"
+    run (threading.py:300)
+"""
+
+
+def dumps(*present: int, behind: int = -1) -> list[tuple[str, bytes]]:
+    done = [entry("0", 5, order=0, done=True)]
+    standing = [*done, entry("0", 6, order=1)]
+    return [(f"_dump_{rank}", written(dump(ALL, done if rank == behind else standing))) for rank in present]
+
+
+def test_ras_names_ranks_that_are_behind_with_their_node() -> None:
+    """The smaller part, rank by rank; all ranks are placed."""
+    found = nccl_ras.parse_ras(BEHIND.encode())
+    assert [(one.rank, one.node, one.behind) for one in found.findings] == [(4, "10.0.0.4", 1), (5, "10.0.0.4", 1)]
+    assert dict(found.nodes) == {4: "10.0.0.4", 5: "10.0.0.4"}
+
+
+def test_ras_tells_the_process_and_the_missing_rank_apart_and_both_are_one() -> None:
+    """The rank stands in one part of the text, its host in another."""
+    (finding,) = nccl_ras.parse_ras(DEAD.encode()).findings
+    assert (finding.rank, finding.node, finding.process) == (3, "10.0.0.3", 7103)
+    assert "considered dead" in finding.why
+
+
+@pytest.mark.parametrize("text", ["", "step 4 loss 2.1", "Fault ranks: [12, 14]", "{", '{"a": 1}'])
+def test_other_text_is_no_answer_of_ras(text: str) -> None:
+    """It is refused, and does not count as an answer without findings."""
+    with pytest.raises(BadInput):
+        nccl_ras.parse_ras(text.encode())
+
+
+def test_recorder_and_ras_together_are_surer_and_know_the_node() -> None:
+    """Rank 3 left no dump, and RAS calls its process dead."""
+    alone = report.analyze(report.read(dumps(0, 1, 2)))
+    both = report.analyze(report.read([*dumps(0, 1, 2), ("ras.txt", DEAD.encode())]))
+    assert [(one.rank, one.node) for one in alone.suspects] == [(3, "")]
+    assert [(one.rank, one.node) for one in both.suspects] == [(3, "10.0.0.3")]
+    assert both.suspects[0].score > alone.suspects[0].score
+
+
+def test_ras_that_sees_others_behind_does_not_add_to_the_recorder() -> None:
+    """Counts differ by one while a job trains: only those whom a recorder names, too, are suspected."""
+    result = report.analyze(report.read([*dumps(0, 1, 2, 3, behind=2), ("ras.txt", BEHIND.encode())]))
+    assert [one.rank for one in result.suspects] == [2]
+
+
+@pytest.mark.parametrize("text", [WAITING, PY_SPY])
+def test_the_main_thread_is_read_from_both_kinds_of_stacks(text: str) -> None:
+    """py-spy names it, faulthandler prints it last."""
+    stack = stacks.parse_stacks(text.encode(), 3)
+    assert (stack.frames[0].split(" ")[0], stack.waits) == ("all_reduce", True)
+
+
+def test_the_rank_that_loads_data_while_the_others_wait_is_suspected() -> None:
+    """By stacks alone; two ranks have no majority."""
+    files = [(f"stack_{rank}.txt", (LOADING if rank == 2 else WAITING).encode()) for rank in range(4)]
+    (suspect,) = report.analyze(report.read(files)).suspects
+    assert (suspect.rank, suspect.kind) == (2, "stack")
+    assert "next_batch (/code/data.py:12)" in suspect.why
+    assert report.analyze(report.read(files[1:3])).suspects == ()
+
+
+@pytest.mark.skipif(not FIXTURES.is_dir(), reason="the NCCL RAS answers of ../shared/fixtures are absent")
+def test_real_answers_of_ras_are_read() -> None:
+    """The dead process of the guide's example is found in text, JSON and monitor."""
+    ranks = {path.name: nccl_ras.parse_ras(path.read_bytes()).findings for path in sorted(FIXTURES.iterdir())}
+    assert [(one.rank, one.node) for one in ranks["ras_06.txt"]] == [(21, "172.16.64.213")]
+    assert [(one.rank, one.process) for one in ranks["ras_07.json"]] == [(1, 1524345)]
+    assert {one.process for name in ("ras_09.txt", "ras_10.json") for one in ranks[name]} == {1524345}
+
+
+def test_the_command_prints_suspects_for_people_and_programs(tmp_path: Path) -> None:
+    """What cannot be read is listed; a folder without evidence is an error."""
+    for name, data in (*dumps(0, 1, 2, 3, behind=1), ("notes.bin", b"\x80\x02c")):
+        (tmp_path / name).write_bytes(data)
+    shown = CliRunner().invoke(cli, ["hang", str(tmp_path), "--json"])
+    answer = json.loads(shown.stdout)
+    assert [(one["rank"], one["kind"]) for one in answer["suspects"]] == [(1, "behind")]
+    assert (answer["not_seen"], answer["rejected"][0]["file"]) == ([], "notes.bin")
+    assert answer["groups"][0]["behind"] == {"1": 5}
+    assert "rank 1" in CliRunner().invoke(cli, ["hang", str(tmp_path)]).stdout
+    (tmp_path / "empty").mkdir()
+    assert CliRunner().invoke(cli, ["hang", str(tmp_path / "empty")]).exit_code == 1

@@ -45,12 +45,18 @@ def _doubts(diagnosis: Diagnosis, causal: CausalResult, rank_nodes: Mapping[int,
     root = causal.root
     if diagnosis.category is Category.UNKNOWN:
         yield AskReason.UNKNOWN
-    elif diagnosis.decided_by.startswith("heuristic:") and diagnosis.decided_by not in _FACTS:
+    elif diagnosis.decided_by.startswith("heuristic:") and not _is_fact(diagnosis.decided_by, root):
         yield AskReason.HEURISTIC
     if root is not None:
         yield from _doubts_about(root, causal, diagnosis.category)
     if _is_unplaced(diagnosis, rank_nodes):
         yield AskReason.UNSURE_LOCATION
+
+
+def _is_fact(decider: str, root: Candidate | None) -> bool:
+    """Whether it is no guess: also not where the training itself says after its last step that it is over."""
+    said_so = root is not None and root.type is _T.COMPLETED and root.specificity >= Specificity.FAMILY
+    return decider in _FACTS or said_so
 
 
 def _doubts_about(root: Candidate, causal: CausalResult, category: Category) -> Iterator[AskReason]:

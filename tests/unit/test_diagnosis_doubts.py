@@ -37,8 +37,10 @@ def doubted(analyzer: LogAnalyzer, log: str, *events: Event) -> tuple[AskReason,
         (STEPS + TRACE + "QuiltError: the quilt does not fit\n", (AskReason.HEURISTIC,)),
         (STEPS + TRACE + "RuntimeError: the sampler gave 0 batches\n", (AskReason.GENERIC_RULE,)),
         (STEPS + TRACE + "OSError: the quilt does not fit\n", (AskReason.GENERIC_RULE,)),
+        (STEPS + "training finished after 19 iterations\n", ()),
+        (STEPS + "Done.\n", (AskReason.HEURISTIC,)),
     ],
-    ids=["message", "class with a type of its own", "nothing", "class", "carrier", "carrier by class"],
+    ids=["message", "class with a type of its own", "nothing", "class", "carrier", "carrier by class", "end", "done"],
 )
 def test_doubt_follows_from_who_decided(analyzer: LogAnalyzer, log: str, expected: tuple[AskReason, ...]) -> None:
     """A rule that knows the message is not in doubt; a guess, and a class that carries other causes, are."""

@@ -87,14 +87,17 @@ def test_a_failed_job_runs_again_without_its_broken_node(cluster: Cluster, tmp_p
 
 
 def test_the_job_s_word_alone_drains_no_node(cluster: Cluster, tmp_path: Path) -> None:
-    """The same job without the node's own log: it is launched again, its nodes stay in service, and the plan says what
-    proof is missing."""
+    """The same job without the node's own log: its nodes stay in service, the plan says what proof is missing and waits
+    for a person, and on the person's no the job runs again as it was."""
     with site(cluster, tmp_path) as lab:
         (cluster.folder / "reported").touch()
         job = cluster.submit(broken_node(cluster.folder / "reported"), "--nodes=2", "--ntasks-per-node=1")
         until(lambda: cluster.state(job)[0] == "FAILED", "the job has failed")
-        plan = lab.ended_plan(job)
-        assert (plan["action"], plan["nodes"], plan["drained"]) == ("check_and_resubmit", [], [])
+        until(lambda: [plan for plan in lab.plans(job) if plan["state"] == "waiting"], "the plan waits for a person")
+        (plan,) = lab.plans(job)
+        assert (plan["action"], plan["reason"], plan["drained"]) == ("check_and_resubmit", "unproven", [])
         assert any("needs the node's own log or a node check" in change["why"] for change in plan["history"])
+        assert cluster.state(job)[0] == "PENDING"
+        lab.client.post(f"/api/v1/plans/{plan['id']}/refuse", json={"by": "ida"}).raise_for_status()
         until(lambda: cluster.state(job)[0] == "COMPLETED", "the job is complete")
         assert [node for node in cluster.nodes if cluster.node(node)[0].startswith("drain")] == []

@@ -92,9 +92,11 @@ def printed_only(cluster: slurm.Cluster, client: httpx.Client) -> None:
     job = cluster.submit(TRAINING, "--nodes=2", "--ntasks-per-node=1", "--job-name=llm-7b")
     slurm.until(lambda: cluster.state(job)[0] == "FAILED", "the job fails")
     tell(f"job {job} has [red]failed[/red], and has printed a kernel line about {node_of(cluster, job)}")
-    plan = wait_for(lambda: ended_plan(client, job))
+    plan = wait_for(lambda: plan_in(client, job, "waiting"))
     missing = next(change["why"] for change in plan["history"] if "needs" in change["why"])
     tell(f"[bold]no node is drained[/bold]: {missing}")
+    tell("the job is held, and the plan waits for a person, who says no to it: the nodes are well")
+    client.post(f"/api/v1/plans/{plan['id']}/refuse", json={"by": "demo"}).raise_for_status()
     slurm.until(lambda: cluster.state(job)[0] == "COMPLETED", "the job is complete")
     tell("it was launched again on the same nodes, and is complete")
 
@@ -121,7 +123,7 @@ def loop(cluster: slurm.Cluster, client: httpx.Client) -> None:
     slurm.until(lambda: cluster.state(job)[0] == "FAILED", "the job fails")
     failed = time.monotonic()
     tell(f"job {job} has [red]failed[/red]")
-    plan = wait_for(lambda: ended_plan(client, job))
+    plan = wait_for(lambda: plan_in(client, job, "reached", "not_reached"))
     verdict = client.get(f"/api/v1/diagnoses/{plan['diagnosis']}").json()
     tell(f"[bold]{verdict['type']}[/bold] on {plan['nodes'][0]}: {verdict['root_cause']['text'][:70]}")
     for step in plan["steps"]:
@@ -140,9 +142,9 @@ def loop(cluster: slurm.Cluster, client: httpx.Client) -> None:
     )
 
 
-def ended_plan(client: httpx.Client, job: str) -> dict[str, Any] | None:
+def plan_in(client: httpx.Client, job: str, *states: str) -> dict[str, Any] | None:
     plans = client.get("/api/v1/plans", params={"job": f"slurm-{NAME}-{job}"}).json()["items"]
-    return next((one for one in plans if one["state"] in ("reached", "not_reached")), None)
+    return next((one for one in plans if one["state"] in states), None)
 
 
 def wait_for(look: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:

@@ -31,7 +31,9 @@ def test_data_is_read_as_pickle_reads_it(protocol: int) -> None:
     assert pickle_reader.loads(pickle.dumps(DATA, protocol)) == DATA
 
 
-@pytest.mark.parametrize("hostile", [Runs(), os.system, Exception("x"), {1, 2}, 3j], ids=str)
+@pytest.mark.parametrize(
+    "hostile", [Runs(), os.system, Exception("x"), {1, 2}, 3j], ids=lambda value: type(value).__name__
+)
 def test_what_makes_objects_is_refused(hostile: object) -> None:
     """No class is looked up, and nothing is called."""
     with pytest.raises(BadInput, match="more than data"):

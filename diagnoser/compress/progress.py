@@ -116,7 +116,9 @@ SIGNS: tuple[tuple[Stage, str], ...] = (
     (Stage.FINISH, r"(?i)exits? successfully|training runs? .{0,40}finished|\[exiting program"),
 )
 """Lines that tell at which stage a run is. The dialects tell their own stage, too."""
-_BAR = "%|"
+_COUNTED = ("fraction", "loss")
+"""Dialects whose lines may count their steps as ``7/12``."""
+_STATE = re.compile(r"\b\d{1,12} ?/ ?(\d{1,12})\b")
 _FRACTION = re.compile(r"^(?:(?!test|val|eval|epoch).){0,160}?\b(\d{1,12}) ?/ ?\d{1,12}\b")
 _EPOCH = re.compile(r"\bepoch\W{1,4}(\d{1,9})\b(?![.,]\d)", re.IGNORECASE)
 _PATH = re.compile(r"((?:[\w.-]*/)[\w./=-]*[\w=-]|(?:checkpoint|global_step|iter|step)[-_]?\d+)", re.IGNORECASE)
@@ -137,8 +139,8 @@ class Point(NamedTuple):
 def read(dialect: int, body: str) -> Point:
     """The values of a line of this dialect; all None when it has none."""
     text = body.lower()
-    if DIALECTS[dialect].name == "fraction":  # of states of a bar that were painted over each other the last counts
-        text = text[max(0, text.rfind(_BAR)) :]
+    if DIALECTS[dialect].name in _COUNTED:
+        text = text[_last_state(text) :]
     steps, losses, grads, millis, seconds, rates = _KEYS
     step = _first(_WHOLE, text, steps)
     number = int(step.replace(",", "")[:15]) if step else None
@@ -151,9 +153,15 @@ def read(dialect: int, body: str) -> Point:
     if match := _MLLOG_LOSS.search(text):
         loss = _float(match.group(1))
     point = Point(number, loss, grad, duration, _number(_RATE, text, rates), dialect=dialect)
-    if DIALECTS[dialect].name == "fraction" and not step and (counted := _FRACTION.search(text)):
+    if DIALECTS[dialect].name in _COUNTED and not step and (counted := _FRACTION.search(text)):
         return point._replace(step=int(counted[1]))
     return _of_bar(point, text) if DIALECTS[dialect].name == "bar" else point
+
+
+def _last_state(text: str) -> int:
+    """Where the last state begins of a bar whose states were painted over each other: they count to one total."""
+    states = [match for match in _STATE.finditer(text) if text.find("loss", match.end()) >= 0]
+    return states[-1].start() if len(states) > 1 and len({match[1] for match in states}) == 1 else 0
 
 
 def epoch_of(dialect: int, body: str) -> int | None:

@@ -7,6 +7,7 @@ trained. A bare ``done`` may come from the script around it, which prints it aft
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -28,7 +29,7 @@ _LAST_WORDS = 60
 _CLOSING = 12
 """Lines before the end of a stream in which words count that do not say what is over."""
 _TRAINED = 1
-"""Different steps that show that a log is one of training."""
+"""More steps of one rank than this show that a log is one of training; each epoch may count anew."""
 _MESSAGE = re.compile(r'"(?:event|msg|message|text|log)": ?"((?:[^"\\]|\\.){0,800})')
 """The text of a record in JSON."""
 _LEVEL = re.compile(r"^.{0,120}?\b(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL)\b", re.IGNORECASE)
@@ -134,7 +135,7 @@ def find(evidence: Evidence, table: EndTable, advanced: Callable[[Line], bool]) 
     advanced: whether any step was made after a line.
     """
     steps = [point for point in evidence.progress if point.step is not None]
-    trained = len({point.step for point in steps}) > _TRAINED
+    trained = max(Counter(point.rank for point in steps).values(), default=0) > _TRAINED
     last_number = {line.stream: line.number for line in sorted(evidence.lines, key=lambda line: line.number)}
     voices: set[str] | None = None
     traced = {index for trace in evidence.tracebacks for index in trace.lines}

@@ -193,3 +193,37 @@ def test_steps_are_read_in_other_forms(text: str) -> None:
     """A count of a total before a loss is a step, in words of other languages and in JSON too."""
     (point,) = ANALYZER.read(io.BytesIO(text.encode() + b"\n")).evidence.progress
     assert (point.step, point.loss) == (8, 1.22)
+
+
+def keras(epoch: int, total: int, style: str, steps: int = 12) -> tuple[str, str]:
+    """An epoch as Keras prints it: a painted bar, the same without a terminal, and the bar of version 2."""
+    done = f"accuracy: 0.5{epoch} - loss: 1.{9 - epoch}21 - val_accuracy: 0.4{epoch} - val_loss: 1.{9 - epoch}51"
+    bar = "\u2501" * 20
+    lines = {
+        "painted": f" 1/{steps} {bar} 1s 9ms/step - loss: 1.9\r {steps}/{steps} {bar} 1s 9ms/step - {done}",
+        "plain": f"{steps}/{steps} - 1s - 80ms/step - {done}",
+        "version 2": f"{steps}/{steps} [{'=' * 30}] - 1s 15ms/step - {done}",
+    }
+    return f"Epoch {epoch}/{total}", lines[style]
+
+
+@pytest.mark.parametrize("style", ["painted", "plain", "version 2"])
+def test_the_last_step_of_the_last_epoch_is_an_end(style: str) -> None:
+    """Every epoch counts anew to the same number; only that of the last epoch ends the run."""
+    epochs = [keras(number, 3, style) for number in (1, 2, 3)]
+    assert diagnose(*(line for epoch in epochs for line in epoch)).type is T.COMPLETED
+    assert diagnose(*(line for epoch in epochs[:2] for line in epoch)).type is T.UNKNOWN
+
+
+def test_of_a_painted_bar_the_last_state_counts() -> None:
+    """Without a time behind them the states of a bar are kept side by side."""
+    states = [f"train: {n * 25}%|{'#' * n}    | {n}/4 loss={2 - n / 4}" for n in (1, 2, 3, 4)]
+    log = ANALYZER.read(io.BytesIO("\r".join(["", *states]).encode() + b"\n"))
+    assert [(point.step, point.loss) for point in log.evidence.progress] == [(4, 1.0)]
+
+
+def test_an_error_that_was_caught_does_not_kill_a_process() -> None:
+    """A logged error, one more line, and then the shell says that the process was killed: it was killed."""
+    killed = diagnose(*STEPS, *CAUGHT, "run.sh: line 2: 77 Killed   python train.py", "exit code: 137")
+    assert killed.type is T.HOST_OUT_OF_MEMORY
+    assert diagnose(*STEPS, *UNCAUGHT, "exit code: 1").type is T.KEY_ERROR

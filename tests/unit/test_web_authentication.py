@@ -24,6 +24,8 @@ MAY: dict[Scope | None, frozenset[Scope]] = {
 OPEN = ("GET /livez", "GET /readyz", "GET /healthz")
 READING = (
     "GET /",
+    "GET /accuracy",
+    "GET /accuracy/series.svg",
     "GET /api/v1/breakers",
     "GET /api/v1/diagnoses",
     "GET /api/v1/diagnoses/{id}",

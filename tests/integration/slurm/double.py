@@ -64,7 +64,7 @@ class Plans(Receiver):
                 faulty = [node for result in body["results"] if not result["ok"] for node in result["nodes"]]
                 return 200, {"round": 1, "timeout_seconds": 180.0, "verdict": {"faulty": faulty, "reason": "tested"}}
             if parts[-1] == "next" and body.get("pairs") is False:
-                return 200, {"round": 1, "timeout_seconds": 180.0, "verdict": {"faulty": [], "reason": "no pairs"}}
+                return 200, {"round": 1, "timeout_seconds": 180.0, "verdict": {"faulty": [], "reason": "--check"}}
             if parts[3] == "plans" and parts[-1] == "next":
                 self.plans[parts[4]]["state"] = "waiting"
                 return 409, {"detail": "the breaker is open"}

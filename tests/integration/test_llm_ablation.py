@@ -34,9 +34,14 @@ def without_rules(analyzer: LogAnalyzer) -> LogAnalyzer:
     return replace(analyzer, knowledge=replace(analyzer.knowledge, engine=Engine(schema.load({}))))
 
 
+ANALYZER = loader.load_analyzer(Settings())
+HEURISTICS = without_rules(ANALYZER)
+
+
 @cache
-def cases(folder: str, analyzer: LogAnalyzer) -> tuple[AblationCase, ...]:
+def cases(folder: str, *, heuristics_only: bool) -> tuple[AblationCase, ...]:
     """The labelled logs of a folder with their verdicts."""
+    analyzer = HEURISTICS if heuristics_only else ANALYZER
     found = []
     for text in (CORPUS / folder / "labels.jsonl").read_text("utf-8").splitlines():
         label = label_of(json.loads(text))
@@ -60,11 +65,8 @@ class Labels:
         return Truth(self.now.type, self.now.root_text, self.now.root_lines)
 
 
-HEURISTICS = without_rules(loader.load_analyzer(Settings()))
-
-
 async def tried(
-    folder: str, model: Say, labels: Labels, analyzer: LogAnalyzer = HEURISTICS
+    folder: str, model: Say, labels: Labels, *, heuristics_only: bool = True
 ) -> Mapping[str, AblationResult]:
     with model_server(model) as server:
         settings = Settings(
@@ -73,8 +75,8 @@ async def tried(
             llm_price_per_million_input_tokens=1.0,
             llm_price_per_million_output_tokens=2.0,
         )
-        policy = loader.load_analyzer(Settings()).knowledge.policy
-        outcomes = await llm_factory.run_ablation(settings, cases(folder, analyzer), policy, labels.began)
+        subjects = cases(folder, heuristics_only=heuristics_only)
+        outcomes = await llm_factory.run_ablation(settings, subjects, ANALYZER.knowledge.policy, labels.began)
     return {one.name: one for one in outcomes}
 
 
@@ -108,7 +110,7 @@ async def test_made_up_quotes_change_nothing() -> None:
 async def test_a_liar_with_true_quotes_spoils_no_more_than_it_is_asked_about() -> None:
     """With the rules that ship that is a small share of the cases, and no lie takes a node out."""
     labels = Labels()
-    outcomes = await tried("dev", lies(labels.truth, quotes=True), labels, loader.load_analyzer(Settings()))
+    outcomes = await tried("dev", lies(labels.truth, quotes=True), labels, heuristics_only=False)
     rules, model = outcomes["+ retrieval"].report, outcomes["+ model"].report
     share = outcomes["+ model"].asked / rules.counts["cases"]
     assert 0 < share <= 0.1

@@ -47,8 +47,14 @@ def contract(result: HangReport) -> dict[str, Any]:
     """The JSON of `hang --json`."""
     return {
         "suspects": [
-            {"rank": one.rank, "why": one.why, "score": one.score, "kind": str(one.kind), "node": one.node or None}
-            for one in result.suspects
+            {
+                "rank": suspect.rank,
+                "why": suspect.why,
+                "score": suspect.score,
+                "kind": str(suspect.kind),
+                "node": suspect.node or None,
+            }
+            for suspect in result.suspects
         ],
         "groups": [_group(state) for state in result.graph.groups],
         "mismatches": [_mismatch(mismatch) for mismatch in result.graph.mismatches],
@@ -79,9 +85,13 @@ def _mismatch(mismatch: Mismatch) -> dict[str, Any]:
 
 
 def _show(result: HangReport) -> None:
-    for one in result.suspects[:_SHOWN]:
-        where = f" on {one.node}" if one.node else ""
-        out.print(Text.assemble((f"rank {one.rank}", "bold red"), f"{where} ({one.score:.2f}, {one.kind}): {one.why}"))
+    for suspect in result.suspects[:_SHOWN]:
+        where = f" on {suspect.node}" if suspect.node else ""
+        out.print(
+            Text.assemble(
+                (f"rank {suspect.rank}", "bold red"), f"{where} ({suspect.score:.2f}, {suspect.kind}): {suspect.why}"
+            )
+        )
     if not result.suspects:
         out.print(Text("No rank is suspected.", style="bold"))
     for note in result.notes:

@@ -78,14 +78,14 @@ def _opened(record: re.Match[bytes]) -> bytes:
     """A record of docker's JSON log driver as the container runtime interface writes the same line."""
     try:
         fields = orjson.loads(record[0])
-        said, stream, time = (str(fields.get(name, "")) for name in ("log", "stream", "time"))
+        printed, stream, time = (str(fields.get(name, "")) for name in ("log", "stream", "time"))
     except ValueError:
         return record[0]
     if stream not in ("stdout", "stderr") or not _RECORD_TIME.fullmatch(time):
         return record[0]
-    whole = "F" if said.endswith("\n") else "P"
-    said = said.removesuffix("\n").removesuffix("\r").replace("\n", " ")
-    return f"{time} {stream} {whole} {said}".encode("utf-8", "surrogatepass")
+    whole = "F" if printed.endswith("\n") else "P"
+    printed = printed.removesuffix("\n").removesuffix("\r").replace("\n", " ")
+    return f"{time} {stream} {whole} {printed}".encode("utf-8", "surrogatepass")
 
 
 def _paint(data: bytes, position: int, lines: list[bytes]) -> int:

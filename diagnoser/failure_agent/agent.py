@@ -184,8 +184,8 @@ class FailureAgent:
 def _is_known_to_have_failed(subject: ConsultationInput) -> bool:
     """The launcher or scheduler says so, or the run hangs; not what a rule concludes from a line."""
     diagnosis = subject.diagnosis
-    told = diagnosis.category is Category.UNKNOWN and diagnosis.outcome is Outcome.FAILED
-    return told or diagnosis.outcome is Outcome.HUNG or outcome.reported(subject.facts.events) is Outcome.FAILED
+    unexplained = diagnosis.category is Category.UNKNOWN and diagnosis.outcome is Outcome.FAILED
+    return unexplained or diagnosis.outcome is Outcome.HUNG or outcome.reported(subject.facts.events) is Outcome.FAILED
 
 
 def _agreed(diagnosis: Diagnosis, answers: Sequence[Checked], best: Checked) -> Diagnosis:

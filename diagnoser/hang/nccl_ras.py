@@ -149,8 +149,8 @@ def _nodes(text: str) -> Iterator[tuple[int, str]]:
             if match:
                 yield int(match[1]), match[3]
         return
-    communicators = [one for document in _documents(text) for one in _dicts(document.get("communicators"))]
-    largest = max(communicators, key=lambda one: _integer(one.get("size")), default={})
+    communicators = [row for document in _documents(text) for row in _dicts(document.get("communicators"))]
+    largest = max(communicators, key=lambda row: _integer(row.get("size")), default={})
     for row in (*_dicts(largest.get("ranks")), *_dicts(largest.get("missing_ranks"))):
         yield _integer(row.get("rank")), _host(row)
 

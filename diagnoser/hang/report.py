@@ -109,7 +109,10 @@ def _by_ras(reports: Iterable[RasReport], known: Mapping[int, HangSuspect]) -> l
     behind = [finding for finding in findings if finding.behind]
     trusted = not unreachable and (not known or any(finding.rank in known for finding in behind))
     chosen = behind if trusted and not known else [finding for finding in behind if finding.rank in known]
-    return [*(_ras_suspect(one, _UNREACHABLE) for one in unreachable), *(_ras_suspect(one, _BEHIND) for one in chosen)]
+    return [
+        *(_ras_suspect(finding, _UNREACHABLE) for finding in unreachable),
+        *(_ras_suspect(finding, _BEHIND) for finding in chosen),
+    ]
 
 
 def _ras_suspect(finding: RasFinding, score: float) -> HangSuspect:

@@ -70,24 +70,24 @@ class Answer(TolerantAnswer):
 
     @model_validator(mode="before")
     @classmethod
-    def _in_other_forms(cls, said: Any) -> Any:
+    def _in_other_forms(cls, given: Any) -> Any:
         """Fields in forms that mean the same. The type and what is cited must be there; the rest has a default."""
-        if not isinstance(said, Mapping) or "type" not in said:
-            return said
-        kind = _name(said["type"])
+        if not isinstance(given, Mapping) or "type" not in given:
+            return given
+        kind = _name(given["type"])
         known = kind in set(FailureType)
-        category, alternative = _name(said.get("category") or ""), _name(said.get("alternative") or "")
+        category, alternative = _name(given.get("category") or ""), _name(given.get("alternative") or "")
         return {
-            "reasoning": _text(said.get("reasoning"))[:_REASONING_CHARS],
+            "reasoning": _text(given.get("reasoning"))[:_REASONING_CHARS],
             "type": kind,
             "category": category if category in set(Category) or not known else str(category_of(FailureType(kind))),
-            "cited": _cited(said.get("cited", ())),
-            "node": _node(said.get("node")),
-            "rank": _rank(said.get("rank")),
-            "fault": _one_of(said.get("fault"), ("user_error", "infrastructure")),
-            "recoverable": _one_of(said.get("recoverable"), ("yes", "no")),
-            "mitigation": _text(said.get("mitigation"))[:_MITIGATION_CHARS],
-            "confidence": _share(said.get("confidence")),
+            "cited": _cited(given.get("cited", ())),
+            "node": _node(given.get("node")),
+            "rank": _rank(given.get("rank")),
+            "fault": _one_of(given.get("fault"), ("user_error", "infrastructure")),
+            "recoverable": _one_of(given.get("recoverable"), ("yes", "no")),
+            "mitigation": _text(given.get("mitigation"))[:_MITIGATION_CHARS],
+            "confidence": _share(given.get("confidence")),
             "alternative": alternative if alternative in set(FailureType) else "unknown",
         }
 
@@ -98,9 +98,9 @@ def parse(text: str, answer_type: type[AnswerT]) -> AnswerT:
     if len(body) > ANSWER_CHARS:
         raise ModelFailed(ModelFailure.MALFORMED, f"the answer has {len(body)} characters")
     fault = "no JSON object"
-    for said in reversed(_objects(body)):
+    for given in reversed(_objects(body)):
         try:
-            return answer_type.model_validate(said)
+            return answer_type.model_validate(given)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             where = ".".join(map(str, first["loc"]))[:100] or "answer"
@@ -117,68 +117,68 @@ def _objects(text: str) -> list[Mapping[str, Any]]:
         if begin < 0:
             break
         try:
-            said, start = decoder.raw_decode(text, begin)
+            given, start = decoder.raw_decode(text, begin)
         except (ValueError, RecursionError):
             start = begin + 1
         else:
-            objects.append(said)
+            objects.append(given)
     return objects
 
 
-def _text(said: object) -> str:
+def _text(given: object) -> str:
     """Also of a list of sentences."""
-    if isinstance(said, list):
-        return " ".join(map(_text, said))
-    return "" if said is None else str(said)
+    if isinstance(given, list):
+        return " ".join(map(_text, given))
+    return "" if given is None else str(given)
 
 
-def _name(said: object) -> str:
+def _name(given: object) -> str:
     """``NVLink Error`` -> nvlink_error."""
-    return _WORDS.sub("_", str(said).lower()).strip("_")
+    return _WORDS.sub("_", str(given).lower()).strip("_")
 
 
-def _one_of(said: object, values: tuple[str, ...]) -> str:
-    name = {"true": "yes", "false": "no"}.get(_name(said), _name(said))
+def _one_of(given: object, values: tuple[str, ...]) -> str:
+    name = {"true": "yes", "false": "no"}.get(_name(given), _name(given))
     return name if name in values else "unknown"
 
 
-def _node(said: object) -> str | None:
-    node = _text(said[0] if isinstance(said, list) and said else said).strip()
+def _node(given: object) -> str | None:
+    node = _text(given[0] if isinstance(given, list) and given else given).strip()
     return None if node.lower() in _NOTHING else node[:_NODE_CHARS]
 
 
-def _rank(said: object) -> int | None:
+def _rank(given: object) -> int | None:
     """Also as ``rank 3`` or ``"3"``; None for what is no rank."""
-    number = None if isinstance(said, bool | list) else _NUMBER.search(_text(said))
+    number = None if isinstance(given, bool | list) else _NUMBER.search(_text(given))
     rank = float(number[0]) if number else -1.0
     return int(rank) if 0 <= rank <= 9_999_999 else None
 
 
-def _share(said: object) -> object:
+def _share(given: object) -> object:
     """85, ``85 %`` and 0.85 mean the same; what is no number stays, to be refused."""
-    if said is None:
+    if given is None:
         return _UNSURE
-    if isinstance(said, str):
-        number = _NUMBER.search(said)
+    if isinstance(given, str):
+        number = _NUMBER.search(given)
         if number is None:
-            return {"high": 0.9, "medium": 0.6, "low": 0.3}.get(_name(said), said)
-        said = float(number[0]) / (100 if "%" in said else 1)
-    share: object = said
-    return said / 100 if isinstance(said, int | float) and 1 < said <= 100 else share
+            return {"high": 0.9, "medium": 0.6, "low": 0.3}.get(_name(given), given)
+        given = float(number[0]) / (100 if "%" in given else 1)
+    share: object = given
+    return given / 100 if isinstance(given, int | float) and 1 < given <= 100 else share
 
 
-def _cited(said: object) -> object:
+def _cited(given: object) -> object:
     """Also one citation alone, and ``12: words`` or ``12 r3| words`` as text."""
-    listed = said if isinstance(said, list | tuple) else [] if said is None else [said]
+    listed = given if isinstance(given, list | tuple) else [] if given is None else [given]
     return [_quote(entry) for entry in listed[:_CITED]]
 
 
-def _quote(said: object) -> object:
-    if isinstance(said, str):
-        numbered = _LINE.match(said)
-        return {"line": numbered[1], "quote": numbered[2][:_QUOTE_CHARS]} if numbered else said
-    if not isinstance(said, Mapping):
-        return {"line": said, "quote": ""} if isinstance(said, int) else said
-    number = _LINE.match(str(said.get("line", said.get("number", ""))))
-    quote = _text(said.get("quote", said.get("text")))[:_QUOTE_CHARS]
-    return {"line": number[1] if number else said.get("line"), "quote": quote}
+def _quote(given: object) -> object:
+    if isinstance(given, str):
+        numbered = _LINE.match(given)
+        return {"line": numbered[1], "quote": numbered[2][:_QUOTE_CHARS]} if numbered else given
+    if not isinstance(given, Mapping):
+        return {"line": given, "quote": ""} if isinstance(given, int) else given
+    number = _LINE.match(str(given.get("line", given.get("number", ""))))
+    quote = _text(given.get("quote", given.get("text")))[:_QUOTE_CHARS]
+    return {"line": number[1] if number else given.get("line"), "quote": quote}

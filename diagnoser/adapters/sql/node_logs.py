@@ -30,10 +30,12 @@ class NodeLogRows(Database):
         node = log.rpartition("/")[2]
         nodes = literal(" ") + allocations.c.nodes + " "
         of_job, own = allocations.c.job == attempts.c.job, allocations.alias()
-        told = exists().where(own.c.job == attempts.c.job, own.c.attempt == attempts.c.number).correlate(attempts)
+        is_allocated = (
+            exists().where(own.c.job == attempts.c.job, own.c.attempt == attempts.c.number).correlate(attempts)
+        )
         allocated = exists().where(
             of_job,
-            or_(allocations.c.attempt == attempts.c.number, ~told),
+            or_(allocations.c.attempt == attempts.c.number, ~is_allocated),
             or_(*(nodes.contains(f" {node}{end}", autoescape=True) for end in (" ", "."))),
         )
         diagnosed = and_(attempts.c.diagnosed > 0, attempts.c.revision == attempts.c.diagnosed)

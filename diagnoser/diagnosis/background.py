@@ -81,8 +81,8 @@ def _exits(evidence: Evidence, facts: Facts) -> Iterator[str]:
 
 def _node_lines(evidence: Evidence, facts: Facts) -> Iterator[str]:
     lines = [line for node in facts.nodes for line in node_logs.fault_lines(node, facts.node_logs.get(node, ()))]
-    yield from _told(node_logs.lines_near_failure(evidence, lines, facts.failed))
+    yield from _quoted(node_logs.lines_near_failure(evidence, lines, facts.failed))
 
 
-def _told(lines: Iterable[Line]) -> list[str]:
+def _quoted(lines: Iterable[Line]) -> list[str]:
     return [f"{line.stream.node} {line.stream.source}: {line.text}" for line in lines][-_NODE_LINES:]

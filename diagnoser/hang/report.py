@@ -1,7 +1,7 @@
 """All evidence of one hang together: files of any kind in, ranked suspects out."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from diagnoser.hang import flight_recorder, nccl_ras, stacks, wait_graph
@@ -14,7 +14,6 @@ from diagnoser.model.errors import BadInput
 _UNREACHABLE, _BEHIND, _OUTLIER = 0.7, 0.55, 0.6
 _AGREE = 0.5
 """Part of the remaining doubt that a second kind of evidence takes away."""
-_FEW_BEHIND = 0.25
 _PICKLE = b"\x80"
 
 
@@ -42,11 +41,11 @@ class HangReport:
     graph: WaitGraph
     outliers: tuple[Stack, ...] = ()
     rejected: tuple[tuple[str, str], ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
-def kind_of(name: str, data: bytes) -> EvidenceKind:
-    """By the content; the name decides nothing."""
+def kind_of(data: bytes) -> EvidenceKind:
+    """By the content: names decide nothing."""
     head = data[:4096].lstrip()
     if data[:1] == _PICKLE:
         return EvidenceKind.FLIGHT_RECORDER
@@ -63,7 +62,7 @@ def read(files: Iterable[tuple[str, bytes]], ranks: Mapping[str, int] | None = N
     for name, data in files:
         rank = (ranks or {}).get(name, flight_recorder.rank_of_file(name))
         try:
-            kind = kind_of(name, data)
+            kind = kind_of(data)
             if kind is EvidenceKind.RAS:
                 ras.append(nccl_ras.parse_ras(data))
             elif rank < 0:
@@ -103,16 +102,13 @@ def _add(suspects: dict[int, HangSuspect], suspect: HangSuspect) -> None:
 
 
 def _by_ras(reports: Iterable[RasReport], known: Mapping[int, HangSuspect]) -> list[HangSuspect]:
-    """Who cannot be reached; of those that are behind only the few that no recorder clears."""
-    findings = [finding for report in reports for finding in report.findings if finding.rank >= 0]
-    unreachable = [finding for finding in findings if not finding.behind]
-    behind = [finding for finding in findings if finding.behind]
-    trusted = not unreachable and (not known or any(finding.rank in known for finding in behind))
-    chosen = behind if trusted and not known else [finding for finding in behind if finding.rank in known]
-    return [
-        *(_ras_suspect(finding, _UNREACHABLE) for finding in unreachable),
-        *(_ras_suspect(finding, _BEHIND) for finding in chosen),
-    ]
+    """Who cannot be reached. Who is behind counts where a recorder names it, too, or where nothing else is known."""
+    placed = [finding for report in reports for finding in report.findings if finding.rank >= 0]
+    unreachable = [finding for finding in placed if not finding.behind]
+    behind = [finding for finding in placed if finding.behind]
+    chosen = [finding for finding in behind if finding.rank in known or not (known or unreachable)]
+    by_score = ((_UNREACHABLE, unreachable), (_BEHIND, chosen))
+    return [_ras_suspect(finding, score) for score, findings in by_score for finding in findings]
 
 
 def _ras_suspect(finding: RasFinding, score: float) -> HangSuspect:

@@ -126,7 +126,7 @@ class ExitTable:
         for row in self._launchers:
             for example in row.examples.match:
                 reports = [report for report in self.read(_lines(example.text)) if report.launcher == row.launcher]
-                if [_told(report) for report in reports] != [_expected(example)]:
+                if [_fields_of(report) for report in reports] != [_expected(example)]:
                     messages.append(f"{row.launcher}: {example.text!r} is read as {reports}")
                 if not any(text in body for body in example.text.split("\n")[-1:] for text in row.anchors):
                     messages.append(f"{row.launcher}: {example.text!r} has no anchor in its last line")
@@ -139,7 +139,7 @@ def _lines(text: str) -> tuple[Line, ...]:
     return tuple(Line(Stream(), number, body, body) for number, body in enumerate(text.split("\n"), 1))
 
 
-def _told(report: ExitReport) -> tuple[object, ...]:
+def _fields_of(report: ExitReport) -> tuple[object, ...]:
     rank = report.ranks[0] if report.ranks else None
     return rank, report.local, report.node, report.pid, report.code, report.signal
 

@@ -130,7 +130,7 @@ def collect(
             best[hit.line] = from_hit(hit, evidence, traces.get(hit.line, -1))
     best = {line: _demoted_at_exit(c, evidence) for line, c in best.items()}
     terminations = tuple(_from_terminations(evidence, heuristics))
-    thrown = {said.line - 1 for said in terminations}
+    thrown = {reason.line - 1 for reason in terminations}
     best = {line: replace(c, role=Role.WRAPPER) if line in thrown else c for line, c in best.items()}
     if loss is not None:
         best.setdefault(loss.line, _from_loss(evidence, loss))
@@ -149,11 +149,11 @@ def collect(
     candidates = [_at_assert(_named_by_message(c, evidence, heuristics.keywords), evidence) for c in read]
     candidates = [_opened(c, candidates, evidence, heuristics) for c in candidates]
     done = max((c.line for c in candidates if c.type is FailureType.COMPLETED and c.role is Role.ROOT), default=-1)
-    told = [c for c in candidates if c.line > done and c.role in (Role.ROOT, Role.SYMPTOM)]
-    if all(map(_is_death, told)):
-        death = min((c.line for c in told), default=len(evidence.lines))
+    failures = [c for c in candidates if c.line > done and c.role in (Role.ROOT, Role.SYMPTOM)]
+    if all(map(_is_death, failures)):
+        death = min((c.line for c in failures), default=len(evidence.lines))
         causes = _from_keywords(evidence, set(best), heuristics.keywords)
-        candidates += [c for c in causes if done < c.line < death and not (told and _is_crash(c))]
+        candidates += [c for c in causes if done < c.line < death and not (failures and _is_crash(c))]
     candidates = [_with_control_flow(c, evidence, heuristics.exceptions) for c in candidates]
     candidates = [_with_logged(c, evidence) for c in candidates]
     return tuple(sorted(candidates, key=lambda c: c.line))

@@ -1,7 +1,9 @@
 """A job of N ranks that hangs in a given way and then leaves what its runtime knows. Needs torch; nothing of ours.
 
-Run as `python trainer.py OUT KIND RANKS CULPRIT SEED`. When all ranks stand still each writes `_dump_RANK` (flight
-recorder) and `stack_RANK.txt` (faulthandler) into OUT. A stopped or ended rank leaves nothing, as in life.
+Run as `python trainer.py OUT KIND RANKS CULPRIT SEED`. KIND: asleep, stopped, ended_early, data_loader, busy_loop,
+other_collective, other_size, second_group, missed_barrier (gloo ends some of the last four with an error). When all
+ranks stand still each writes `_dump_RANK` (flight recorder) and `stack_RANK.txt` (faulthandler) into OUT. A stopped or
+ended rank leaves nothing, as in life.
 """
 
 import datetime
@@ -24,18 +26,6 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d
 
 STEP_SECONDS = 0.02
-KINDS = (
-    "asleep",
-    "stopped",
-    "other_collective",
-    "other_size",
-    "ended_early",
-    "data_loader",
-    "second_group",
-    "slow",
-    "missed_barrier",
-    "busy_loop",
-)
 
 
 def main(out: Path, kind: str, ranks: int, culprit: int, seed: int) -> None:
@@ -114,7 +104,7 @@ def train(out: Path, kind: str, rank: int, ranks: int, culprit: int, seed: int, 
 
 
 def hold_up(kind: str, batches: queue.Queue) -> None:
-    if kind in ("asleep", "slow"):
+    if kind == "asleep":
         time.sleep(600)
     elif kind == "stopped":
         os.kill(os.getpid(), signal.SIGSTOP)

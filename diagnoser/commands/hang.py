@@ -1,7 +1,7 @@
 """`hang`: who holds up a run that stands still, from the dumps of its runtime."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -10,9 +10,10 @@ from rich.text import Text
 from diagnoser.adapters import files
 from diagnoser.commands.terminal import AsJson, complain, out, print_json
 from diagnoser.hang import report
+from diagnoser.hang.contract import contract
 from diagnoser.hang.flight_recorder import BYTES_MAX
 from diagnoser.hang.report import HangReport
-from diagnoser.hang.wait_graph import GroupState, Mismatch
+from diagnoser.hang.wait_graph import GroupState
 from diagnoser.model.errors import BadInput
 
 _SHOWN = 12
@@ -41,47 +42,6 @@ def hang(
         print_json(contract(result))
     else:
         _show(result)
-
-
-def contract(result: HangReport) -> dict[str, Any]:
-    """The JSON of `hang --json`."""
-    return {
-        "suspects": [
-            {
-                "rank": suspect.rank,
-                "why": suspect.why,
-                "score": suspect.score,
-                "kind": str(suspect.kind),
-                "node": suspect.node or None,
-            }
-            for suspect in result.suspects
-        ],
-        "groups": [_group(state) for state in result.graph.groups],
-        "mismatches": [_mismatch(mismatch) for mismatch in result.graph.mismatches],
-        "not_seen": list(result.graph.not_seen),
-        "waits": {str(rank): sorted(others) for rank, others in sorted(result.graph.waits.items())},
-        "notes": list(result.notes),
-        "rejected": [{"file": name, "why": why} for name, why in result.rejected],
-    }
-
-
-def _group(state: GroupState) -> dict[str, Any]:
-    return {
-        "group": state.group.description or "default",
-        "ranks": list(state.group.ranks),
-        "highest": state.highest,
-        "operation": state.operation,
-        "behind": {str(rank): sequence for rank, sequence in state.behind.items()},
-        "not_seen": list(state.not_seen),
-    }
-
-
-def _mismatch(mismatch: Mismatch) -> dict[str, Any]:
-    return {
-        "group": mismatch.group.description or "default",
-        "sequence": mismatch.sequence,
-        "variants": [{"call": call, "ranks": list(ranks)} for call, ranks in mismatch.variants.items()],
-    }
 
 
 def _show(result: HangReport) -> None:

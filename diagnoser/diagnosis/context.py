@@ -8,6 +8,8 @@ from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis import node_logs
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.baseline import is_clean
+from diagnoser.hang import report
+from diagnoser.hang.report import HangReport
 from diagnoser.model import (
     CLEAN_RUNS,
     NODE_SOURCES,
@@ -49,7 +51,8 @@ class DiagnosisContext:
         failed = (min(attempt.fatal or ended, ended), ended)
         nodes = _nodes(attempt, job)
         logs = await self._node_logs(job, nodes[:_NODES], failed[0])
-        return Facts(job, attempt.key.number, attempt.events, logs, failed, await self.baseline(job), nodes)
+        runtime = tuple(await self.store.runtime_files(attempt.key))
+        return Facts(job, attempt.key.number, attempt.events, logs, failed, await self.baseline(job), nodes, runtime)
 
     async def kept_lines(self, record: DiagnosisRecord) -> list[Line]:
         """The attempt's kept lines, and those of the node's own log if the root line comes from one."""
@@ -61,6 +64,20 @@ class DiagnosisContext:
         """The training progress in an attempt's log, step by step."""
         log = await self.logs.load(key)
         return await asyncio.to_thread(lambda: log.digest.progress)
+
+    async def hang_report(self, key: AttemptKey) -> HangReport | None:
+        """Who waits for whom, by all dumps of an attempt; None where there are none."""
+        files = await self.store.runtime_files(key)
+        if not files:
+            return None
+        job, log = await self.store.job(key.job), await self.logs.load(key)
+        registered = job.rank_nodes if job else {}
+
+        def analyze() -> HangReport:
+            nodes = {**log.evidence.rank_nodes, **registered}
+            return report.analyze(report.read_files(files), nodes, len(nodes))
+
+        return await asyncio.to_thread(analyze)
 
     async def _lines_of_node(self, record: DiagnosisRecord) -> list[Line]:
         cause = record.diagnosis.root_cause

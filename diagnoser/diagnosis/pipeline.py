@@ -4,7 +4,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from diagnoser.diagnosis import verdict
+from diagnoser.diagnosis import hang_evidence, verdict
 from diagnoser.diagnosis.doubts import doubts
 from diagnoser.localize import ANCHORS, clock_skew, collectives, launches, progress, ranks, rollback, suspect_nodes
 from diagnoser.localize.exit_reports import ExitTable
@@ -70,12 +70,16 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, now: fl
     collected = xid.follow(collected, evidence, knowledge.codes)
     causal = causality.decide(evidence, collected, _Recovery(evidence, timeline), begins, diverged=loss is not None)
     location = locate(evidence, facts, causal, begins)
+    hang = hang_evidence.analyze(evidence, facts, running=now is not None) if facts.runtime else None
     quiet = None if now is None else silence(launches.around(evidence, begins, len(evidence.lines)).evidence, now)
+    quiet = hang_evidence.confirmed(quiet, hang)
     diagnosis = verdict.build_diagnosis(evidence, facts, causal, location, knowledge.calibration, quiet)
     diagnosis = replace(diagnosis, ruleset=knowledge.engine.ruleset.hash, step=rollback.last_step(evidence))
     if diagnosis.type is _T.LOSS_DIVERGENCE:
         diagnosis = replace(diagnosis, rollback=rollback.find(series, facts.events))
     diagnosis = replace(diagnosis, doubts=doubts(diagnosis, causal, {**facts.job.rank_nodes, **evidence.rank_nodes}))
+    if hang:
+        diagnosis = hang_evidence.apply(diagnosis, hang, facts.runtime)
     return with_advice(diagnosis, causal, facts, knowledge.policy)
 
 

@@ -2,25 +2,19 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from diagnoser.hang import flight_recorder, nccl_ras, stacks, wait_graph
 from diagnoser.hang.flight_recorder import RankDump
 from diagnoser.hang.nccl_ras import RasFinding, RasReport
 from diagnoser.hang.stacks import Stack
-from diagnoser.hang.wait_graph import HangSuspect, SuspectKind, WaitGraph
+from diagnoser.hang.wait_graph import WaitGraph
+from diagnoser.model import EvidenceKind, HangSuspect, RuntimeFile, SuspectKind
 from diagnoser.model.errors import BadInput
 
 _UNREACHABLE, _BEHIND, _OUTLIER = 0.7, 0.55, 0.6
 _AGREE = 0.5
 """Part of the remaining doubt that a second kind of evidence takes away."""
 _PICKLE = b"\x80"
-
-
-class EvidenceKind(StrEnum):
-    FLIGHT_RECORDER = "flight-recorder"
-    RAS = "ras"
-    STACKS = "stacks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +51,33 @@ def kind_of(data: bytes) -> EvidenceKind:
 
 def read(files: Iterable[tuple[str, bytes]], ranks: Mapping[str, int] | None = None) -> RuntimeEvidence:
     """(name, content) of each file; what cannot be read is listed. ranks: of files whose name does not end in it."""
+    of_name = ranks or {}
+    return _read((name, data, of_name.get(name, flight_recorder.rank_of_file(name))) for name, data in files)
+
+
+def read_files(files: Iterable[RuntimeFile]) -> RuntimeEvidence:
+    """Dumps as the service stores them."""
+    return _read((file.name, file.data, file.rank) for file in files)
+
+
+def check(file: RuntimeFile) -> None:
+    """Raises BadInput for a dump that is not of its kind, or cannot be read."""
+    if (kind := kind_of(file.data)) is not file.kind:
+        raise BadInput(f"the content is not {file.kind}: it looks like {kind}")
+    if rejected := read_files([file]).rejected:
+        raise BadInput(rejected[0][1])
+
+
+def _read(files: Iterable[tuple[str, bytes, int]]) -> RuntimeEvidence:
     reader = flight_recorder.DumpReader()
     dumps, ras, traces, rejected = list[RankDump](), list[RasReport](), list[Stack](), list[tuple[str, str]]()
-    for name, data in files:
-        rank = (ranks or {}).get(name, flight_recorder.rank_of_file(name))
+    for name, data, rank in files:
         try:
             kind = kind_of(data)
             if kind is EvidenceKind.RAS:
                 ras.append(nccl_ras.parse_ras(data))
             elif rank < 0:
-                rejected.append((name, "its name does not end in a rank"))
+                rejected.append((name, "nothing says of which rank it is"))
             elif kind is EvidenceKind.STACKS:
                 traces.append(stacks.parse_stacks(data, rank))
             else:

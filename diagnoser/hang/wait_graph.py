@@ -10,9 +10,9 @@ extension; they list the ranks that are behind, the ones that wait for them amon
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from diagnoser.hang.flight_recorder import DEFAULT, Group, Operation, Progress, RankDump
+from diagnoser.model import HangSuspect, SuspectKind
 
 _NAMED = 4
 """Most ranks or groups that a sentence names."""
@@ -24,27 +24,6 @@ _SAME_INPUT = ("all_reduce", "allreduce", "broadcast", "reduce_scatter", "_allga
 _DEPENDENT = ("all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter", "all_to_all", "barrier")
 """Collectives that no rank can finish before every rank has begun them."""
 _NOT_YET = Progress(-1, -1)
-
-
-class SuspectKind(StrEnum):
-    BEHIND = "behind"  # others stand in an operation that it has not begun
-    STALLED = "stalled"  # it has begun, and does not finish what others finished
-    ABSENT = "absent"  # it left no dump, and all others of its group wait
-    MISMATCH = "mismatch"  # it called another collective than the rest: a bug of the script
-    DEADLOCK = "deadlock"  # ranks wait for each other in a circle
-    DEAD = "dead"  # the communication library cannot reach its process
-    STACK = "stack"  # its stack is unlike that of all others, which wait
-
-
-@dataclass(frozen=True, slots=True)
-class HangSuspect:
-    """score: 0 to 1; how sure, and how many ranks it explains. node: "" when not known."""
-
-    rank: int
-    kind: SuspectKind
-    why: str
-    score: float
-    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,14 @@ from diagnoser.model.evidence import (
     Template,
     Traceback,
 )
+from diagnoser.model.evidence_requests import EvidenceRequest, RequestReason
+from diagnoser.model.hangs import (
+    EvidenceKind,
+    HangFindings,
+    HangSuspect,
+    RuntimeFile,
+    SuspectKind,
+)
 from diagnoser.model.incidents import Feedback, FeedbackVerdict, Incident, Signature, Similar
 from diagnoser.model.jobs import ENDS, Attempt, AttemptKey, Event, EventKind, Facts, Job
 from diagnoser.model.learned import (
@@ -121,11 +129,15 @@ __all__ = [
     "Event",
     "EventKind",
     "Evidence",
+    "EvidenceKind",
     "EvidenceLine",
+    "EvidenceRequest",
     "ExitReport",
     "Facts",
     "Feedback",
     "FeedbackVerdict",
+    "HangFindings",
+    "HangSuspect",
     "HitVerdict",
     "Incident",
     "Job",
@@ -160,10 +172,12 @@ __all__ = [
     "QueryResult",
     "QueryState",
     "Rejected",
+    "RequestReason",
     "Rollback",
     "RootCause",
     "RuleHit",
     "RulesVerdict",
+    "RuntimeFile",
     "Signature",
     "Similar",
     "Stack",
@@ -172,6 +186,7 @@ __all__ = [
     "Step",
     "Stream",
     "Suspect",
+    "SuspectKind",
     "Symptom",
     "Template",
     "Traceback",

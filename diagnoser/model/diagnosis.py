@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from diagnoser.model.evidence import Compression, LeftOut
+from diagnoser.model.hangs import HangFindings
 from diagnoser.model.lines import Provenance
 from diagnoser.model.proofs import NodeProof
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
@@ -189,6 +190,7 @@ class Diagnosis:
     new_lines: tuple[EvidenceLine, ...] = ()  # those that no clean run of the job family printed, in log order
     doubts: tuple[AskReason, ...] = ()  # what in the rules' verdict leaves room for doubt
     needs_review: str = ""  # why a person has to look, "" where nobody has to
+    hang: HangFindings | None = None  # what dumps of the ranks show; None where none were read
 
 
 def changed_by_model(diagnosis: Diagnosis) -> tuple[tuple[str, str, str], ...]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from diagnoser.model.baseline import Baseline
+from diagnoser.model.hangs import RuntimeFile
 from diagnoser.model.lines import Provenance
 
 
@@ -84,7 +85,7 @@ class Facts:
 
     node_logs: node -> compressed parts of that node's own log, of about the time. failed: when the service first saw
     that it failed, and when it ended; zeros when not known. baseline: of the job's family, empty where no clean run is
-    known. nodes: those that the scheduler gave the attempt, empty when not known.
+    known. nodes: those that the scheduler gave the attempt, empty when not known. runtime: dumps of its ranks.
     """
 
     job: Job = Job(id="")
@@ -94,6 +95,7 @@ class Facts:
     failed: tuple[float, float] = (0.0, 0.0)
     baseline: Baseline = field(default_factory=Baseline)
     nodes: tuple[str, ...] = ()
+    runtime: tuple[RuntimeFile, ...] = ()
 
 
 ENDS = frozenset({EventKind.EXIT, EventKind.CANCELLED, EventKind.PREEMPTED})

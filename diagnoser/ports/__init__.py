@@ -5,6 +5,7 @@ The contract tests of the store run on SQLite and PostgreSQL; in-memory twins ar
 Times are seconds since the epoch. Every method that waits may raise ``Unavailable``.
 """
 
+from diagnoser.ports.evidence import EvidenceLimits, EvidenceStore, StoredFile
 from diagnoser.ports.learning import CaseStore, FeedbackStore, LearnedRuleQuery, RuleStore
 from diagnoser.ports.logs import Append, Cursor, LogStore, StoredDelta
 from diagnoser.ports.outbox import DueMessage, OutboxRecord, OutboxStore
@@ -26,6 +27,8 @@ __all__ = [
     "DiagnosisRecord",
     "DueMessage",
     "Embedder",
+    "EvidenceLimits",
+    "EvidenceStore",
     "FeedbackStore",
     "JobStore",
     "LanguageModel",
@@ -43,6 +46,7 @@ __all__ = [
     "Sender",
     "Store",
     "StoredDelta",
+    "StoredFile",
     "Timing",
     "TokenStore",
     "WakeSignal",

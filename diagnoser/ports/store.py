@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from diagnoser.ports.evidence import EvidenceStore
 from diagnoser.ports.learning import CaseStore, FeedbackStore, RuleStore
 from diagnoser.ports.logs import LogStore
 from diagnoser.ports.outbox import OutboxStore
@@ -22,6 +23,7 @@ class Store(
     RuleStore,
     TokenStore,
     CaseStore,
+    EvidenceStore,
     Protocol,
 ):
     """All of it; one adapter over one database, so that what belongs together commits together."""

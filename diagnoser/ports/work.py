@@ -98,7 +98,7 @@ class WorkStore(Protocol):
         """The log shows no failure: no diagnosis is stored, and the attempt's fatal mark is cleared.
 
         A fatal line that came after the claim keeps the mark. Ignored when the lease was lost. until: when its silence
-        may be checked again; an end or a fatal line makes it due earlier.
+        may be checked again; an end, a fatal line or a dump of its ranks makes it due earlier.
         """
 
     async def extend(self, claim: Claim, until: float) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from diagnoser.hang.report import HangReport
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.service import IngestReceipt, RefusedJobs
 from diagnoser.integrations.ft_launcher import LogAttribution
@@ -48,6 +49,9 @@ class LogQueries(Protocol):
 
     async def progress(self, key: AttemptKey) -> Sequence[Progress]:
         """What the log of an attempt says about its training, step by step."""
+
+    async def hang_report(self, key: AttemptKey) -> HangReport | None:
+        """Who waits for whom, by the dumps of an attempt; None where there are none."""
 
 
 @dataclass(frozen=True, slots=True)

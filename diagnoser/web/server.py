@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnoser.web import accuracy, problems, recovery, review, rules, series, sse, ui
 from diagnoser.web.allowed_hosts import AllowedHosts
-from diagnoser.web.api import attribution, diagnoses, feedback, health, jobs, logs, nodes, outbox, plans
+from diagnoser.web.api import attribution, diagnoses, evidence, feedback, health, jobs, logs, nodes, outbox, plans
 from diagnoser.web.api import rules as rules_api
 from diagnoser.web.authentication import READ
 from diagnoser.web.dependencies import AppDependencies
@@ -62,6 +62,7 @@ def create(services: AppDependencies) -> FastAPI:
     for part in (logs.router, jobs.router, diagnoses.router, sse.router, plans.router, nodes.router, outbox.router):
         app.include_router(part, prefix=API)
     app.include_router(feedback.router, prefix=API)
+    app.include_router(evidence.router, prefix=API)
     app.include_router(rules_api.router, prefix=API)
     app.include_router(attribution.router)
     app.include_router(health.router)

@@ -9,7 +9,8 @@ import pytest
 
 from diagnoser.hang import flight_recorder, wait_graph
 from diagnoser.hang.flight_recorder import DumpReader
-from diagnoser.hang.wait_graph import SuspectKind, WaitGraph
+from diagnoser.hang.wait_graph import WaitGraph
+from diagnoser.model import SuspectKind
 from tests.corpus import CORPUS
 from tests.hang_dumps import dump, entry, written
 

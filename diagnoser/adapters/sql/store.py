@@ -2,6 +2,7 @@
 
 from diagnoser.adapters.sql.case_replays import CaseReplayRows
 from diagnoser.adapters.sql.database import create_engine
+from diagnoser.adapters.sql.evidence import EvidenceRows
 from diagnoser.adapters.sql.feedback import FeedbackRows
 from diagnoser.adapters.sql.migrations import upgrade_engine
 from diagnoser.adapters.sql.node_logs import NodeLogRows
@@ -11,7 +12,7 @@ from diagnoser.adapters.sql.tokens import TokenRows
 from diagnoser.adapters.sql.work import WorkRows
 
 
-class SqlStore(WorkRows, OutboxRows, QueryRows, NodeLogRows, FeedbackRows, TokenRows, CaseReplayRows):
+class SqlStore(WorkRows, OutboxRows, QueryRows, NodeLogRows, FeedbackRows, TokenRows, CaseReplayRows, EvidenceRows):
     """Made from an engine; ``open_store`` also brings the schema up to date. ``close`` it when done.
 
     Every method may raise Unavailable. A value that the database cannot hold raises BadInput.

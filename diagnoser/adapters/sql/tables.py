@@ -226,6 +226,40 @@ incidents = Table(
 )
 """What people confirmed, with its vectors: what the index in memory is built from."""
 
+runtime_files = Table(
+    "runtime_files",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", Text, primary_key=True),
+    Column("rank", BigInteger, primary_key=True, autoincrement=False),  # -1: of no single rank
+    Column("node", Text, primary_key=True),
+    Column("provenance", Text, primary_key=True),
+    Column("received", Double, nullable=False),
+    Column("size", BigInteger, nullable=False),  # of the dump as it was sent
+    Column("stored", BigInteger, nullable=False),  # of data
+    Column("data", LargeBinary, nullable=False),  # compressed with zstd
+    _of_attempt(),
+)
+"""Dumps of the ranks of an attempt: flight recorders, RAS answers, stacks."""
+
+evidence_requests = Table(
+    "evidence_requests",
+    metadata,
+    Column("id", Text, primary_key=True),
+    *_attempt_columns(),
+    Column("since", Double, nullable=False),
+    Column("cluster", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("lease", Double, nullable=False, default=0.0),  # when it ends
+    Column("result", Text),  # NULL while it is open
+    Column("body", Text, nullable=False),
+    _of_attempt(),
+    Index("evidence_requests_silence", "job", "attempt", "since", unique=True),
+    Index("evidence_requests_open", "cluster", "result", "created"),
+)
+"""What agents are asked to collect about runs that may hang."""
+
 case_replays = Table(
     "case_replays",
     metadata,

@@ -82,7 +82,12 @@ class WorkRows(PlanRows):
 
     async def release(self, claim: Claim, until: float = 0.0) -> None:
         no_news = attempts.c.fatal_revision <= claim.attempt.revision
-        values = {"fatal": case((no_news, None), else_=attempts.c.last_line), "token": "", "lease": until, "tries": 0}
+        values = {
+            "fatal": case((no_news, None), else_=attempts.c.last_line),
+            "lease": case((attempts.c.revision == claim.attempt.revision, until), else_=0.0),
+            "token": "",
+            "tries": 0,
+        }
         async with self.writing() as connection:
             await connection.execute(_update_claimed(claim).values(values))
 

@@ -1,0 +1,139 @@
+"""Dumps of the ranks of an attempt, and what agents are asked to collect about runs that may hang."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import zstandard
+from pydantic import TypeAdapter
+from sqlalchemy import ColumnElement, RowMapping, and_, case, func, select, update
+
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import attempts, evidence_requests, runtime_files
+from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RuntimeFile
+from diagnoser.model.errors import NotFound, TooLarge
+from diagnoser.ports import EvidenceLimits, StoredFile
+from diagnoser.ports.evidence import LIMITS
+
+_REQUEST = TypeAdapter(EvidenceRequest)
+_KEY = ("job", "attempt", "kind", "rank", "node", "provenance")
+
+
+class EvidenceRows(Database):
+    """``ports.EvidenceStore``."""
+
+    async def add_runtime_files(
+        self, attempt: AttemptKey, files: Sequence[RuntimeFile], limits: EvidenceLimits = LIMITS
+    ) -> None:
+        """The row of the attempt is locked first: requests that run beside each other see what the others stored."""
+        rows = [_file_row(attempt, file) for file in files]
+        newest = max((file.received for file in files), default=0.0)
+        mine = and_(attempts.c.job == attempt.job, attempts.c.number == attempt.number)
+        due = (
+            update(attempts)
+            .where(mine)
+            .values(
+                revision=attempts.c.revision + 1,
+                dirty=case((attempts.c.revision == attempts.c.diagnosed, newest), else_=attempts.c.dirty),
+                lease=case((attempts.c.token == "", 0.0), else_=attempts.c.lease),
+            )
+        )
+        statement = self.insert(runtime_files)
+        new = statement.excluded
+        changes = {name: getattr(new, name) for name in ("received", "size", "stored", "data")}
+        async with self.writing() as connection:
+            if not (await connection.execute(due)).rowcount:
+                raise NotFound(f"job {attempt.job!r} has no attempt {attempt.number}")
+            await connection.execute(statement.on_conflict_do_update(index_elements=_KEY, set_=changes), rows)
+            held = select(func.count(), func.sum(runtime_files.c.stored)).where(_of(runtime_files, attempt))
+            count, size = (await connection.execute(held)).one()
+            if count > limits.files or size > limits.bytes:
+                raise TooLarge(
+                    f"attempt {attempt.number} of {attempt.job} would hold {count} dumps of {size} bytes: "
+                    f"at most {limits.files} of {limits.bytes} are kept"
+                )
+
+    async def runtime_files(self, attempt: AttemptKey) -> list[RuntimeFile]:
+        row = runtime_files.c
+        query = select(runtime_files).where(_of(runtime_files, attempt)).order_by(row.kind, row.rank, row.node)
+        async with self.reading() as connection:
+            return [_file_of(stored) for stored in (await connection.execute(query)).mappings()]
+
+    async def list_runtime_files(self, attempt: AttemptKey) -> list[StoredFile]:
+        row = runtime_files.c
+        columns = (row.kind, row.rank, row.node, row.received, row.provenance, row.size)
+        query = select(*columns).where(_of(runtime_files, attempt)).order_by(row.kind, row.rank, row.node)
+        async with self.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return [
+            StoredFile(EvidenceKind(kind), rank, node, received, Provenance(provenance), size)
+            for kind, rank, node, received, provenance, size in rows
+        ]
+
+    async def request_evidence(self, request: EvidenceRequest) -> bool:
+        row = {
+            "id": request.id,
+            "job": request.attempt.job,
+            "attempt": request.attempt.number,
+            "since": request.since,
+            "cluster": request.cluster,
+            "created": request.created,
+            "lease": 0.0,
+            "body": _REQUEST.dump_json(request).decode(),
+        }
+        async with self.writing() as connection:
+            return bool(await self.insert_new(connection, evidence_requests, [row]))
+
+    async def claim_evidence_requests(
+        self, cluster: str, now: float, lease: float, oldest: float, limit: int
+    ) -> list[EvidenceRequest]:
+        row = evidence_requests.c
+        waiting = and_(row.cluster == cluster, row.result.is_(None), row.created >= oldest, row.lease <= now)
+        query = select(row.id, row.body).where(waiting).order_by(row.created, row.id).limit(limit)
+        async with self.reading() as connection:  # agents poll, and mostly there is nothing
+            if not (await connection.execute(query)).first():
+                return []
+        async with self.writing() as connection:
+            rows = (await connection.execute(query.with_for_update(skip_locked=True))).all()
+            mine = update(evidence_requests).where(row.id.in_([claimed.id for claimed in rows]))
+            await connection.execute(mine.values(lease=now + lease))
+            return [_REQUEST.validate_json(claimed.body) for claimed in rows]
+
+    async def finish_evidence_request(self, id: str, cluster: str, now: float, result: str) -> bool:
+        row = evidence_requests.c
+        mine = update(evidence_requests).where(row.id == id, row.cluster == cluster)
+        async with self.writing() as connection:
+            return bool((await connection.execute(mine.values(result=result, lease=now))).rowcount)
+
+    async def evidence_requests(self, attempt: AttemptKey) -> list[tuple[EvidenceRequest, str]]:
+        row = evidence_requests.c
+        query = select(row.body, row.result).where(_of(evidence_requests, attempt)).order_by(row.created.desc())
+        async with self.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return [(_REQUEST.validate_json(body), result or "") for body, result in rows]
+
+
+def _of(table: Any, attempt: AttemptKey) -> ColumnElement[bool]:
+    return and_(table.c.job == attempt.job, table.c.attempt == attempt.number)
+
+
+def _file_row(attempt: AttemptKey, file: RuntimeFile) -> dict[str, Any]:
+    data = zstandard.compress(file.data, level=1)
+    return {
+        "job": attempt.job,
+        "attempt": attempt.number,
+        "kind": file.kind.value,
+        "rank": file.rank,
+        "node": file.node,
+        "provenance": file.provenance.value,
+        "received": file.received,
+        "size": len(file.data),
+        "stored": len(data),
+        "data": data,
+    }
+
+
+def _file_of(row: RowMapping) -> RuntimeFile:
+    data = zstandard.decompress(bytes(row["data"]))
+    return RuntimeFile(
+        EvidenceKind(row["kind"]), data, row["rank"], row["node"], row["received"], Provenance(row["provenance"])
+    )

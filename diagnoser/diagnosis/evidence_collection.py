@@ -1,0 +1,45 @@
+"""Asks the agents for dumps of a run that may hang, before anything ends it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from diagnoser.model import Diagnosis, EvidenceRequest, RequestReason
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.ports import Claim, Clock, EvidenceStore
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+
+_DUMPS_ARE_LEFT = frozenset({FailureType.NCCL_TIMEOUT_ERROR, FailureType.NCCL_REMOTE_ERROR})
+"""Types of failures at which the ranks' watchdogs write their flight recorders."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceCollection:
+    """make_id: time -> an id that sorts by time."""
+
+    store: EvidenceStore
+    clock: Clock
+    make_id: Callable[[float], str]
+
+    async def suspected(self, claim: Claim) -> None:
+        """The run is silent for longer than usual: its processes are to be asked. Of one silence only once."""
+        await self._request(claim, RequestReason.SILENCE, claim.attempt.last_line)
+
+    async def failed(self, claim: Claim, diagnosis: Diagnosis) -> None:
+        """A run has ended: where its watchdogs left dumps, these are to be fetched, once for each attempt."""
+        if diagnosis.type in _DUMPS_ARE_LEFT and diagnosis.hang is None:
+            await self._request(claim, RequestReason.TIMEOUT, 0.0)
+
+    async def _request(self, claim: Claim, reason: RequestReason, since: float) -> None:
+        now, job, attempt = self.clock(), claim.job, claim.attempt
+        nodes = attempt.nodes or tuple(sorted({*job.nodes, *job.rank_nodes.values()}))
+        request = EvidenceRequest(
+            self.make_id(now),
+            attempt.key,
+            job.cluster or DEFAULT_CLUSTER,
+            since,
+            reason,
+            now,
+            nodes,
+            dict(job.rank_nodes),
+        )
+        await self.store.request_evidence(request)

@@ -1,0 +1,193 @@
+"""Routes for dumps of a job's ranks: what shippers and agents send, and what agents are asked to collect."""
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from diagnoser.hang import report
+from diagnoser.hang.contract import contract
+from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RequestReason, RuntimeFile
+from diagnoser.model.errors import BadInput, NotFound
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.web.access import own_cluster
+from diagnoser.web.api.params import JobPath, Node
+from diagnoser.web.api.plans import ClusterField
+from diagnoser.web.authentication import AGENT, INGEST, READ, Caller, Provided
+from diagnoser.web.problems import answers
+from diagnoser.web.request_bodies import Bodies
+
+LEASE_SECONDS = 60.0
+"""How long an agent may work on a request before another one gets it."""
+OPEN_SECONDS = 600.0
+"""After which nobody collects any more what was asked for: what stood still has moved, or is gone."""
+CLAIMED_AT_ONCE = 8
+
+router = APIRouter(tags=["evidence"])
+
+AttemptPath = Annotated[int, Path(ge=1, lt=1 << 31, description="Launch of the job")]
+BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "The dump as its tool wrote it. `Content-Encoding` may be gzip, zstd or snappy.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+class EvidenceQuery(BaseModel):
+    """What the body is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: EvidenceKind
+    rank: int = Field(-1, ge=-1, lt=1 << 31, description="Rank that it is of; needed for flight recorders and stacks")
+    node: Node | None = Field(None, description="Node that it was taken on")
+
+
+class EvidenceShape(BaseModel):
+    """A dump that is stored. bytes: as it was sent."""
+
+    kind: EvidenceKind
+    rank: int | None
+    node: str | None
+    received: float
+    provenance: Provenance
+    bytes: int
+
+
+class ClaimBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    cluster: ClusterField = ""
+
+
+class EvidenceRequestShape(BaseModel):
+    """What an agent is asked to collect. nodes: of the attempt; ranks: rank -> node, as far as known."""
+
+    id: str
+    job: str
+    attempt: int
+    reason: RequestReason
+    since: float
+    nodes: list[str]
+    ranks: dict[int, str]
+    lease_seconds: float = LEASE_SECONDS
+
+
+class ResultBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    cluster: ClusterField = ""
+    result: str = Field(max_length=2000, pattern=r"^[^\x00]+$", description="What was collected, or why nothing was")
+
+
+@router.post(
+    "/jobs/{id}/attempts/{attempt}/evidence",
+    status_code=204,
+    dependencies=INGEST,
+    openapi_extra=BODY,
+    responses={204: {"description": "Stored"}, **answers(400, 401, 403, 404, 413, 415, 503)},
+    summary="Send a dump of a rank",
+)
+async def send(
+    request: Request,
+    id: JobPath,
+    attempt: AttemptPath,
+    query: Annotated[EvidenceQuery, Query()],
+    services: Provided,
+    caller: Caller,
+) -> None:
+    """A flight recorder of PyTorch, an answer of NCCL RAS, or stacks. A later one of the same rank and node replaces
+    it. Nothing in it is executed. A silent run is judged anew at once."""
+    await services.job_access.check(caller, id)
+    if query.kind is not EvidenceKind.RAS and query.rank < 0:
+        raise BadInput(f"rank: say which rank the {query.kind} is of")
+    bodies: Bodies = request.app.state.bodies
+    length = request.headers.get("content-length", "")
+    encoding = request.headers.get("content-encoding", "identity")
+    async with bodies.read(request.stream(), encoding, int(length) if length.isdecimal() else None) as body:
+        provenance = Provenance.RUNTIME if caller.vouches else Provenance.JOB
+        file = RuntimeFile(query.kind, body, query.rank, query.node or "", services.clock(), provenance)
+        await asyncio.to_thread(report.check, file)
+        await services.store.add_runtime_files(AttemptKey(id, attempt), [file])
+    services.attempts_due.notify()
+
+
+@router.get(
+    "/jobs/{id}/attempts/{attempt}/evidence",
+    dependencies=READ,
+    responses=answers(400, 401, 503),
+    summary="List the dumps of an attempt",
+)
+async def index(id: JobPath, attempt: AttemptPath, services: Provided) -> list[EvidenceShape]:
+    files = await services.store.list_runtime_files(AttemptKey(id, attempt))
+    return [
+        EvidenceShape(
+            kind=file.kind,
+            rank=None if file.rank < 0 else file.rank,
+            node=file.node or None,
+            received=file.received,
+            provenance=file.provenance,
+            bytes=file.bytes,
+        )
+        for file in files
+    ]
+
+
+@router.get(
+    "/jobs/{id}/attempts/{attempt}/hang",
+    dependencies=READ,
+    responses=answers(400, 401, 404, 503),
+    summary="Who waits for whom",
+)
+async def hang(id: JobPath, attempt: AttemptPath, services: Provided) -> dict[str, Any]:
+    """What the dumps of an attempt show, as `diagnoser hang --json` prints it. 404 while there are none."""
+    shown = await services.logs.hang_report(AttemptKey(id, attempt))
+    if shown is None:
+        raise NotFound(f"attempt {attempt} of {id!r} has sent no dumps")
+    return contract(shown)
+
+
+@router.post(
+    "/evidence-requests/claim",
+    dependencies=AGENT,
+    responses=answers(400, 401, 403, 503),
+    summary="Claim requests for evidence",
+)
+async def claim(body: ClaimBody, services: Provided, caller: Caller) -> list[EvidenceRequestShape]:
+    """Runs of the cluster that may hang. Each is handed to one agent at a time, again when its lease ends."""
+    now, cluster = services.clock(), own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
+    requests = await services.store.claim_evidence_requests(
+        cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, CLAIMED_AT_ONCE
+    )
+    return [_of_request(asked) for asked in requests]
+
+
+@router.post(
+    "/evidence-requests/{request_id}/result",
+    status_code=204,
+    dependencies=AGENT,
+    responses={204: {"description": "Noted"}, **answers(400, 401, 403, 404, 503)},
+    summary="Report what was collected",
+)
+async def finish(
+    request_id: Annotated[str, Path(pattern=r"^[0-9A-Z]{26}$")], body: ResultBody, services: Provided, caller: Caller
+) -> None:
+    """Ends a request. May be repeated."""
+    cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
+    if not await services.store.finish_evidence_request(request_id, cluster, services.clock(), body.result):
+        raise NotFound(f"no request for evidence of this cluster is called {request_id!r}")
+
+
+def _of_request(asked: EvidenceRequest) -> EvidenceRequestShape:
+    return EvidenceRequestShape(
+        id=asked.id,
+        job=asked.attempt.job,
+        attempt=asked.attempt.number,
+        reason=asked.reason,
+        since=asked.since,
+        nodes=list(asked.nodes),
+        ranks=dict(asked.ranks),
+    )

@@ -5,6 +5,7 @@ state between commits, so a failed commit leaves nothing half counted in memory.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -31,6 +32,9 @@ from diagnoser.ports import Append, Cursor, LogStore
 FORMATS = {"text": parse_text, "ndjson": parse_ndjson, "json": parse_array}
 COMMIT_BYTES = 4 << 20
 CONFLICT_TRIES = 8
+CURSORS_KNOWN = 100_000
+INLINE_BYTES = 16 << 10
+"""Smaller bodies are parsed on the event loop: a thread would cost more."""
 
 RefusedJobs = Callable[[Collection[str]], Awaitable[Mapping[str, str]]]
 """Those of some jobs that the sender may send nothing of, each with the reason."""
@@ -69,6 +73,30 @@ class _AttemptCommit:
     covered: dict[Stream, OffsetRanges] = field(default_factory=dict)
 
 
+class _KnownCursors:
+    """What this process wrote last of each stream: mostly nobody else writes to it, and then nothing has to be read.
+    A wrong one costs a conflict, never a line."""
+
+    def __init__(self) -> None:
+        self._cursors: OrderedDict[tuple[AttemptKey, Stream], Cursor] = OrderedDict()
+
+    def get(self, key: AttemptKey, stream: Stream) -> Cursor | None:
+        return self._cursors.get((key, stream))
+
+    def note(self, appends: Sequence[Append]) -> None:
+        for append in appends:
+            for stream, (version, covered) in append.cursors.items():
+                self._cursors[append.attempt, stream] = Cursor(covered, version + 1)
+                self._cursors.move_to_end((append.attempt, stream))
+        while len(self._cursors) > CURSORS_KNOWN:
+            self._cursors.popitem(last=False)
+
+    def forget(self, appends: Sequence[Append]) -> None:
+        for append in appends:
+            for stream in append.cursors:
+                self._cursors.pop((append.attempt, stream), None)
+
+
 class IngestService:
     """Accepts requests and commits them in groups. ``run`` must be running; one instance per process."""
 
@@ -85,6 +113,8 @@ class IngestService:
         self._metrics = metrics
         self._pending_limit = pending_limit
         self._pending: list[_Pending] = []
+        self._pending_bytes = 0
+        self._known = _KnownCursors()
         self._arrived = asyncio.Event()
 
     async def accept(
@@ -99,16 +129,21 @@ class IngestService:
 
         Raises BadInput, OutOfScope when all lines are of refused jobs, or Unavailable when they could not be committed.
         """
-        batch = await asyncio.to_thread(FORMATS[format], body, defaults, received)
+        parse = FORMATS[format]
+        if format == "text" or len(body) <= INLINE_BYTES:  # text costs one count of its lines
+            batch = parse(body, defaults, received)
+        else:
+            batch = await asyncio.to_thread(parse, body, defaults, received)
         if not batch.blocks:
             raise BadInput("no usable line: " + ("; ".join(batch.errors) or "the body holds no record"))
         reasons = await refused({target.job for target in batch.blocks}) if refused else {}
         if reasons and not batch.drop(reasons):
             raise OutOfScope("; ".join(list(reasons.values())[:ERRORS_TOLD]))
-        if sum(pending.size for pending in self._pending) + batch.size > self._pending_limit:
-            raise Unavailable("too many lines wait for the database")
         pending = _Pending(batch, received, asyncio.get_running_loop().create_future(), batch.size)
+        if self._pending_bytes + pending.size > self._pending_limit:
+            raise Unavailable("too many lines wait for the database")
         self._pending.append(pending)
+        self._pending_bytes += pending.size
         self._arrived.set()
         return await pending.done
 
@@ -156,6 +191,7 @@ class IngestService:
                 break
             size, count = size + pending.size, count + 1
         group, self._pending = self._pending[:count], self._pending[count:]
+        self._pending_bytes -= size
         if not self._pending:
             self._arrived.clear()
         return group
@@ -166,34 +202,59 @@ class IngestService:
                 pending.done.set_exception(error)
 
     async def _commit(self, group: Sequence[_Pending]) -> list[IngestReceipt]:
-        keys = await self._attempts(group)
+        keys, new_parts = await self._attempts(group)
+        streams: dict[AttemptKey, set[Stream]] = {key: set() for key in keys.values()}
+        for pending in group:
+            for target, blocks in pending.batch.blocks.items():
+                streams[keys[target]].update(block.stream for block in blocks)
         for _ in range(CONFLICT_TRIES):
-            cursors = await self._cursors(set(keys.values()))
+            cursors = await self._cursors(streams, new_parts)
             appends, receipts, losses = await asyncio.to_thread(self._build, group, keys, cursors)
             try:
                 await self._store.append(appends)
             except Conflict:
+                self._known.forget(appends)
                 continue  # another replica wrote to one of the streams: look again at what is covered
+            self._known.note(appends)
             self._metrics.observe_losses(losses)
             await self._revisit(appends)
             return receipts
         raise Unavailable("other writers of the same streams kept winning")
 
-    async def _attempts(self, group: Sequence[_Pending]) -> dict[Target, AttemptKey]:
+    async def _attempts(
+        self, group: Sequence[_Pending]
+    ) -> tuple[dict[Target, AttemptKey], dict[AttemptKey, AttemptKey]]:
+        """The attempt of each target; and the parts of node logs that begin now, each with the part before it."""
         targets = {target for pending in group for target in pending.batch.blocks}
-        latest = {job: await self._store.current_attempt(job) for job in {t.job for t in targets if t.attempt is None}}
+        unnumbered = {target.job for target in targets if target.attempt is None}
+        latest = await self._store.current_attempts(unnumbered) if unnumbered else {}
         hour = node_logs.hour_of(max(pending.received for pending in group))
-        latest = {job: max(number, hour) if _is_node(job) else number for job, number in latest.items()}
-        return {t: AttemptKey(t.job, latest[t.job] if t.attempt is None else t.attempt) for t in targets}
+        begun = {job: number for job, number in latest.items() if _is_node(job) and number < hour}
+        latest |= dict.fromkeys(begun, hour)
+        keys = {t: AttemptKey(t.job, latest[t.job] if t.attempt is None else t.attempt) for t in targets}
+        return keys, {AttemptKey(job, hour): AttemptKey(job, number) for job, number in begun.items()}
 
-    async def _cursors(self, keys: Collection[AttemptKey]) -> AttemptCursors:
-        """A new part of a node's log continues the line numbers of the part before."""
-        cursors = await self._store.cursors(sorted(keys))
-        for key in keys:
-            if _is_node(key.job) and not cursors[key]:
-                latest = AttemptKey(key.job, await self._store.current_attempt(key.job))
-                previous = (await self._store.cursors([latest]))[latest]
-                cursors[key] = {stream: Cursor(cursor.covered) for stream, cursor in previous.items()}
+    async def _cursors(
+        self, streams: Mapping[AttemptKey, Collection[Stream]], new_parts: Mapping[AttemptKey, AttemptKey]
+    ) -> AttemptCursors:
+        """A new part of a node's log continues the line numbers of the part before, in all of its streams."""
+        cursors: AttemptCursors = {key: {} for key in streams}
+        unknown: dict[AttemptKey, set[Stream]] = {}
+        for key, own in streams.items():
+            for stream in own:
+                cursor = self._known.get(key, stream)
+                if cursor:
+                    cursors[key][stream] = cursor
+                else:
+                    unknown.setdefault(key, set()).add(stream)
+        if unknown:
+            for key, stored in (await self._store.stream_cursors(unknown)).items():
+                cursors[key] |= stored
+        if new_parts:
+            before = await self._store.cursors(list(new_parts.values()))
+            for key, part in new_parts.items():
+                if not cursors[key]:
+                    cursors[key] = {stream: Cursor(cursor.covered) for stream, cursor in before[part].items()}
         return cursors
 
     async def _revisit(self, appends: Sequence[Append]) -> None:

@@ -1,6 +1,6 @@
 """Where the compressed logs of attempts are stored."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,8 +47,14 @@ class LogStore(Protocol):
     async def cursors(self, attempts: Sequence[AttemptKey]) -> dict[AttemptKey, dict[Stream, Cursor]]:
         """The cursors of all streams of these attempts; an unknown attempt has none."""
 
+    async def stream_cursors(
+        self, streams: Mapping[AttemptKey, Collection[Stream]]
+    ) -> dict[AttemptKey, dict[Stream, Cursor]]:
+        """The cursors of these streams, as far as there are any: an attempt may have thousands."""
+
     async def append(self, appends: Sequence[Append]) -> None:
-        """Commit all or nothing; creates unknown jobs and attempts. Raises Conflict when a cursor moved."""
+        """Commit all or nothing; creates unknown jobs and attempts. Raises Conflict when a cursor moved, or when two
+        appends are to one stream."""
 
     async def deltas(self, attempt: AttemptKey) -> list[StoredDelta]: ...
 
@@ -60,6 +66,9 @@ class LogStore(Protocol):
 
     async def current_attempt(self, job: str) -> int:
         """The highest attempt number of the job, 1 for an unknown job."""
+
+    async def current_attempts(self, jobs: Collection[str]) -> dict[str, int]:
+        """The same of many jobs at once."""
 
     async def node_parts(self, logs: Sequence[str], least: int, newest: int | None = None) -> dict[str, list[bytes]]:
         """Of these logs (``model.node_log_id``) the deltas of all parts from number ``least`` on, oldest first.

@@ -61,8 +61,9 @@ class Changes:
             raise OutOfScope(f"This needs a bearer token with the scope '{self._needed}'.")
 
 
+may_ingest = Changes(Scope.INGEST)
 READ = [Security(bearer), Depends(may_read)]
-INGEST = [Security(bearer), Depends(Changes(Scope.INGEST))]
+INGEST = [Security(bearer), Depends(may_ingest)]
 AGENT = [Security(bearer), Depends(Changes(Scope.AGENT))]
 OPERATE = [Security(bearer), Depends(Changes(Scope.OPERATE))]
 ADMIN = [Security(bearer), Depends(Changes(Scope.ADMIN))]

@@ -73,13 +73,30 @@ async def test_covered_ranges_come_back_as_they_were_given(store: Store) -> None
     assert await cursor(store) == Cursor(holes, 1)
 
 
-async def test_two_appends_to_one_stream_in_one_commit_must_follow_each_other(store: Store) -> None:
-    """The second append of a commit is checked against what the first one leaves."""
-    first = append(delta=b"one")
-    await store.append([first, append(read=Cursor(((1, 10),), 1), delta=b"two")])
-    assert await cursor(store) == Cursor(((1, 20),), 2)
+async def test_a_commit_names_a_stream_once(store: Store) -> None:
+    """A second append to it has not read what the first one leaves: all of the commit is refused."""
     with pytest.raises(Conflict):
-        await store.append([append(OTHER), append(OTHER)])
+        await store.append([append(delta=b"one"), append(read=Cursor(((1, 10),), 1), delta=b"two")])
+    assert await data(store) == []
+
+
+async def test_only_the_cursors_asked_for_are_read(store: Store) -> None:
+    """Of an attempt with many streams those that a commit touches; what nobody wrote to is not among them."""
+    err, other = Stream("stderr", "gpu-004", 3), Stream("stdout", "gpu-005", 4)
+    await store.append([append()])
+    await store.append([append(stream=err, lines=4)])
+    await store.append([append(OTHER)])
+    asked = {KEY: [err, other], OTHER: [OUT, err]}
+    assert await store.stream_cursors(asked) == {
+        KEY: {err: Cursor(((1, 4),), 1)},
+        OTHER: {OUT: Cursor(((1, 10),), 1)},
+    }
+
+
+async def test_the_current_attempts_of_many_jobs_are_read_at_once(store: Store) -> None:
+    """The highest number of each; 1 for a job that nobody heard of."""
+    await store.append([append(AttemptKey("a", 3)), append(AttemptKey("a", 2)), append(AttemptKey("b", 7))])
+    assert await store.current_attempts(["a", "b", "c"]) == {"a": 3, "b": 7, "c": 1}
 
 
 async def test_an_empty_commit_is_nothing(store: Store) -> None:

@@ -1,22 +1,25 @@
 """Streams, deltas and what they do to an attempt."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import and_, case, delete, func, select, tuple_, update
+from sqlalchemy import Select, and_, case, delete, func, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Database
-from diagnoser.adapters.sql.tables import attempts, deltas, jobs, streams
+from diagnoser.adapters.sql.tables import attempts, deltas, jobs
+from diagnoser.adapters.sql.tables import streams as stream_rows
 from diagnoser.model import NODE_LOG, AttemptKey, Job, Stream
 from diagnoser.model.errors import Conflict
 from diagnoser.ports import Append, Cursor, StoredDelta
 
 _CursorRows = dict[AttemptKey, dict[Stream, Cursor]]
 
+_PLACE = ("job", "attempt", "source", "node", "rank", "provenance")
+
 _CHUNK = 5_000
-"""Attempts a query; both databases bound the number of values in a statement to about 32,000."""
+"""Attempts or streams a query; both databases bound the number of values in a statement to about 32,000."""
 
 
 class LogRows(Database):
@@ -26,16 +29,25 @@ class LogRows(Database):
         async with self.reading() as connection:
             return await _cursors(connection, attempts)
 
+    async def stream_cursors(self, streams: Mapping[AttemptKey, Collection[Stream]]) -> _CursorRows:
+        places = [_place(key, stream) for key, own in streams.items() for stream in own]
+        cursors: _CursorRows = {key: {} for key in streams}
+        async with self.reading() as connection:
+            for start in range(0, len(places), _CHUNK):
+                mine = tuple_(*(stream_rows.c[name] for name in _PLACE)).in_(places[start : start + _CHUNK])
+                await _add_cursors(connection, select(stream_rows).where(mine), cursors)
+        return cursors
+
     async def append(self, appends: Sequence[Append]) -> None:
-        """Locks the rows of all attempts first, in one order, so that cursors read after that cannot change."""
+        """Locks the rows of all attempts first, in one order: writers of one attempt never wait for each other's
+        cursors."""
         if not appends:
             return
         ordered = sorted(appends, key=lambda append: append.attempt)
         async with self.writing() as connection:
             await self.create_jobs(connection, {append.attempt.job: append.received for append in ordered})
             await self.touch(connection, [_attempt_row(append) for append in ordered])
-            stored = await _cursors(connection, [append.attempt for append in ordered])
-            await self._write_cursors(connection, _cursor_rows(ordered, stored))
+            await self._write_cursors(connection, _cursor_rows(ordered))
             await connection.execute(deltas.insert(), [_delta_row(append.attempt, append.delta) for append in ordered])
 
     async def deltas(self, attempt: AttemptKey) -> list[StoredDelta]:
@@ -59,9 +71,20 @@ class LogRows(Database):
             return [AttemptKey(row.job, row.number) for row in rows]
 
     async def current_attempt(self, job: str) -> int:
-        newest = select(func.max(attempts.c.number)).where(attempts.c.job == job)
+        return (await self.current_attempts([job]))[job]
+
+    async def current_attempts(self, jobs: Collection[str]) -> dict[str, int]:
+        names, newest = sorted(jobs), dict.fromkeys(jobs, 1)
         async with self.reading() as connection:
-            return (await connection.execute(newest)).scalar() or 1
+            for start in range(0, len(names), _CHUNK):
+                mine = attempts.c.job.in_(names[start : start + _CHUNK])
+                query = (
+                    select(attempts.c.job, func.max(attempts.c.number).label("number"))
+                    .where(mine)
+                    .group_by(attempts.c.job)
+                )
+                newest |= {row.job: row.number for row in await connection.execute(query)}
+        return newest
 
     async def create_jobs(self, connection: AsyncConnection, first_seen: dict[str, float]) -> None:
         """Creates the jobs that nobody registered. first_seen: job id -> time."""
@@ -85,17 +108,19 @@ class LogRows(Database):
         await connection.execute(statement.on_conflict_do_update(index_elements=["job", "number"], set_=changes), rows)
 
     async def _write_cursors(self, connection: AsyncConnection, rows: list[dict[str, Any]]) -> None:
+        """Compare and set: a row at another version than the one read is left as it is, and missing in the answer."""
         if not rows:
             return
-        statement = self.insert(streams)
+        statement = self.insert(stream_rows)
         new = statement.excluded
-        await connection.execute(
-            statement.on_conflict_do_update(
-                index_elements=["job", "attempt", "source", "node", "rank", "provenance"],
-                set_={"covered": new.covered, "version": new.version},
-            ),
-            rows,
+        swap = statement.on_conflict_do_update(
+            index_elements=_PLACE,
+            set_={"covered": new.covered, "version": new.version},
+            where=stream_rows.c.version == new.version - 1,
         )
+        written = await connection.execute(swap.returning(stream_rows.c.version), rows)
+        if len(written.all()) != len(rows):
+            raise Conflict("a stream of this commit has moved on")
 
     async def _swap(self, connection: AsyncConnection, attempt: AttemptKey, merged: bytes, replaced: list[int]) -> None:
         fewer = update(attempts).where(attempts.c.job == attempt.job, attempts.c.number == attempt.number)
@@ -116,38 +141,33 @@ async def _cursors(connection: AsyncConnection, keys: Iterable[AttemptKey]) -> _
     cursors: _CursorRows = {key: {} for key in keys}
     pairs = [(key.job, key.number) for key in cursors]
     for start in range(0, len(pairs), _CHUNK):
-        chunk = pairs[start : start + _CHUNK]
-        query = select(streams).where(tuple_(streams.c.job, streams.c.attempt).in_(chunk))
-        for row in (await connection.execute(query)).mappings():
-            stream, cursor = codec.cursor_of(row)
-            cursors[AttemptKey(row["job"], row["attempt"])][stream] = cursor
+        mine = tuple_(stream_rows.c.job, stream_rows.c.attempt).in_(pairs[start : start + _CHUNK])
+        await _add_cursors(connection, select(stream_rows).where(mine), cursors)
     return cursors
 
 
-def _cursor_rows(appends: Sequence[Append], stored: _CursorRows) -> list[dict[str, Any]]:
-    """The new cursor rows. Raises Conflict when a cursor is not at the version that the caller read."""
-    rows: dict[tuple[AttemptKey, Stream], dict[str, Any]] = {}
+async def _add_cursors(connection: AsyncConnection, query: Select[Any], cursors: _CursorRows) -> None:
+    for row in (await connection.execute(query)).mappings():
+        stream, cursor = codec.cursor_of(row)
+        cursors[AttemptKey(row["job"], row["attempt"])][stream] = cursor
+
+
+def _place(attempt: AttemptKey, stream: Stream) -> tuple[str, int, str, str, int, str]:
+    """A stream's key, in the order of ``_PLACE``."""
+    return attempt.job, attempt.number, stream.source, stream.node, stream.rank, stream.provenance.value
+
+
+def _cursor_rows(appends: Sequence[Append]) -> list[dict[str, Any]]:
+    """Raises Conflict when two appends are to one stream: neither has read what the other leaves."""
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for append in appends:
         for stream, (version, covered) in append.cursors.items():
-            cursors = stored[append.attempt]
-            if cursors.get(stream, Cursor()).version != version:
-                raise Conflict(f"stream {stream.source} of {append.attempt.job}/{append.attempt.number} has moved on")
-            cursors[stream] = Cursor(covered, version + 1)
-            rows[append.attempt, stream] = _cursor_row(append.attempt, stream, cursors[stream])
+            place = _place(append.attempt, stream)
+            if place in rows:
+                raise Conflict(f"stream {stream.source} of {append.attempt.job}/{append.attempt.number} comes twice")
+            values = {"covered": codec.ranges_text(covered), "version": version + 1}
+            rows[place] = {**dict(zip(_PLACE, place, strict=True)), **values}
     return list(rows.values())
-
-
-def _cursor_row(attempt: AttemptKey, stream: Stream, cursor: Cursor) -> dict[str, Any]:
-    return {
-        "job": attempt.job,
-        "attempt": attempt.number,
-        "source": stream.source,
-        "provenance": stream.provenance.value,
-        "node": stream.node,
-        "rank": stream.rank,
-        "covered": codec.ranges_text(cursor.covered),
-        "version": cursor.version,
-    }
 
 
 def _attempt_row(append: Append) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Composition root: the only place that names adapters. `cli.py` parses flags and comes here."""
 
 import asyncio
+import gc
 import secrets
 import signal
 import sys
@@ -22,7 +23,6 @@ from prometheus_client import CollectorRegistry
 from diagnoser.adapters.http import create_client
 from diagnoser.adapters.log_root import log_root
 from diagnoser.adapters.memory import LocalWakeSignal
-from diagnoser.adapters.redis import RedisWakeSignals
 from diagnoser.adapters.slack import SlackWebhook
 from diagnoser.adapters.sql.store import open_store
 from diagnoser.adapters.webhook import RecoveryWebhook
@@ -83,6 +83,8 @@ async def serve(settings: Settings) -> None:
             timeout_graceful_shutdown=STOP_SECONDS,
         )
         server = _UvicornServer(config)
+        gc.freeze()  # rules and code live as long as the process: no collection has to look at them again
+        gc.enable()
         _stop_on_signals(server, stopping)
         await server.serve()
 
@@ -247,6 +249,8 @@ def _wake_signals(settings: Settings, stack: AsyncExitStack) -> _WakeSignals:
     url = settings.redis_url.get_secret_value()
     if not url:
         return _WakeSignals(attempts, outbox)
+    from diagnoser.adapters.redis import RedisWakeSignals  # loads for a while, and most sites have one replica
+
     shared = RedisWakeSignals(url, {"attempts": attempts, "outbox": outbox})
     stack.push_async_callback(shared.close)
     check = CachedHealthCheck(shared.ping, time.monotonic)

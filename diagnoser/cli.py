@@ -1,6 +1,7 @@
 """The command line: `main` parses flags, `diagnoser.commands` does the work."""
 
 import asyncio
+import gc
 import os
 import sys
 from importlib.metadata import version as installed
@@ -35,6 +36,8 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    finally:
+        gc.freeze()  # the process ends: looking for garbage among all that was loaded would take half a second
 
 
 @cli.command()
@@ -44,6 +47,7 @@ def serve(
 ) -> None:
     """Run the service: HTTP API, web pages and workers in one process."""
     flags = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    gc.disable()  # until the service is made: what loads now stays
     from diagnoser import app  # here, because what a server needs takes a second to load
 
     asyncio.run(app.serve(settings.load(os.environ, **flags)))

@@ -1,6 +1,7 @@
 """What holds for all tests: no network outside loopback, and no haste."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,11 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+
+# Tests start hundreds of processes: where the machine's shell forbids bytecode, each would compile the package anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 NOWHERE = "http://127.0.0.1:9"  # the port of "discard": nothing listens
 
 

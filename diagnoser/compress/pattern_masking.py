@@ -170,7 +170,8 @@ def _class(text: str) -> tuple[str, int]:
     return f"{text[:front]}{missing}{text[front:]}", kind
 
 
-def _chars_of(inner: str) -> set[str]:
+@lru_cache(maxsize=1024)
+def _chars_of(inner: str) -> frozenset[str]:
     """The ASCII characters that the members of a class match."""
     chars: set[str] = set()
     for match in _MEMBER.finditer(inner):
@@ -183,7 +184,7 @@ def _chars_of(inner: str) -> set[str]:
             chars.update(char for char in map(chr, range(128)) if re.match(member, char, re.ASCII))
         else:
             chars.add(_char(member))
-    return chars
+    return frozenset(chars)
 
 
 def _char(text: str) -> str:

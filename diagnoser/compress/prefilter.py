@@ -145,4 +145,6 @@ def _options() -> re2.Options:
 
 def _literal(text: bytes) -> str:
     """RE2 source of some bytes, which need not be UTF-8."""
+    if text.isascii():
+        return re2.escape(text.decode())  # type: ignore[no-any-return]
     return "".join(f"\\x{byte:02x}" if byte > 127 else re2.escape(chr(byte)) for byte in text)

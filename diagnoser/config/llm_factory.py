@@ -5,14 +5,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
 from diagnoser.accuracy import llm_ablation
 from diagnoser.accuracy.llm_ablation import AblationCase, AblationResult
 from diagnoser.adapters import files
-from diagnoser.adapters.embeddings import OpenAIEmbedder
-from diagnoser.adapters.openai import OpenAIModel
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
@@ -40,6 +39,9 @@ from diagnoser.ports import DiagnosisRecord, FeedbackStore, LanguageModel, Model
 from diagnoser.recovery.policy import Policy
 from diagnoser.retrieval.incidents import Incidents
 
+if TYPE_CHECKING:
+    from diagnoser.adapters.openai import OpenAIModel
+
 FAILURE_AGENT = "failure_agent/v2"
 RULE_WRITER = "rule_writer/v1"
 BASELINE_GENERALIZER = "baseline_generalizer/v1"
@@ -65,13 +67,15 @@ def load_outbound_redactor(settings: Settings) -> Redactor:
     return load_redactor(settings, addresses=True)
 
 
-def endpoint(settings: Settings) -> OpenAIModel:
+def endpoint(settings: Settings) -> "OpenAIModel":
     """The configured server. The caller closes it."""
+    from diagnoser.adapters.openai import OpenAIModel  # a site without a model starts half a second sooner
+
     key, deadline = settings.llm_api_key.get_secret_value(), settings.llm_deadline_seconds
     return OpenAIModel(settings.llm_url, settings.llm_model, key, deadline)
 
 
-def connected(settings: Settings, stack: AsyncExitStack) -> OpenAIModel | None:
+def connected(settings: Settings, stack: AsyncExitStack) -> "OpenAIModel | None":
     """As ``endpoint``, closed with the stack; None where no model is configured."""
     if not settings.llm_url or settings.llm_trigger == "never":
         return None
@@ -80,7 +84,7 @@ def connected(settings: Settings, stack: AsyncExitStack) -> OpenAIModel | None:
     return model
 
 
-def health_check(model: OpenAIModel | None, stack: AsyncExitStack) -> dict[str, CachedHealthCheck]:
+def health_check(model: "OpenAIModel | None", stack: AsyncExitStack) -> dict[str, CachedHealthCheck]:
     """For readiness. Optional: without the model's server the rules decide alone."""
     if model is None:
         return {}
@@ -95,6 +99,8 @@ def incidents(
     """The confirmed incidents, with the embedding server where one is configured."""
     embedder = None
     if settings.embedding_url:
+        from diagnoser.adapters.embeddings import OpenAIEmbedder  # as in ``endpoint``
+
         key, redactor = settings.llm_api_key.get_secret_value(), load_outbound_redactor(settings)
         embedder = OpenAIEmbedder(settings.embedding_url, settings.embedding_model, key, EMBED_SECONDS, redactor)
         stack.push_async_callback(embedder.close)

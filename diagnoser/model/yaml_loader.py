@@ -3,6 +3,7 @@
 Rules, filter rules and the policy table are all read this way, so that a person can fix a file in one go.
 """
 
+from functools import lru_cache
 from typing import TypeVar
 
 import yaml
@@ -64,7 +65,13 @@ def line_of(tree: yaml.Node | None, location: tuple[int | str, ...]) -> int:
 
 def locate(text: str, *location: int | str) -> int:
     """Like ``line_of`` for a document's text: for faults found after the shape is right."""
-    return line_of(_parse(text)[0], location)
+    return line_of(_tree(text), location)
+
+
+@lru_cache(maxsize=1)
+def _tree(text: str) -> yaml.Node | None:
+    """Kept for the next question: who checks a table asks for the lines of the same document many times."""
+    return _parse(text)[0]
 
 
 def _child(tree: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | None:

@@ -241,13 +241,13 @@ def _ranks(text: Any) -> tuple[int, ...]:
 
 def _sizes(value: Any) -> str:
     """Bounded and flat: what a dump nests deeper is no size."""
-    return ", ".join(
-        f"[{', '.join(str(part)[:20] for part in row[:16] if isinstance(part, int | str))}]"
-        if isinstance(row, list | tuple)
-        else str(row)[:20]
-        for row in _listed(value)[:16]
-        if isinstance(row, list | tuple | str | int)
-    )
+    return ", ".join(map(_size, value[:16])) if isinstance(value, list | tuple) else ""
+
+
+def _size(row: Any) -> str:
+    if isinstance(row, list | tuple):
+        return f"[{', '.join([str(part)[:20] for part in row[:16] if isinstance(part, int | str)])}]"
+    return str(row)[:20] if isinstance(row, int | str) else ""
 
 
 def _number(value: Any) -> int:

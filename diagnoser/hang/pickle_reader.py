@@ -1,9 +1,9 @@
 """Reads the data in a pickle: numbers, strings, lists, tuples and dicts, and nothing else.
 
 Dumps are hostile input. `pickle.loads` with a `find_class` that refuses everything runs no code, but a few bytes still
-make it allocate gigabytes (a memo index is the size of a table), and a tuple of tuples as a key of a dict takes it ages,
-or its stack, to hash. The reader here knows no opcodes that make objects, its memo has no gaps, a key is a string, strings
-are slices of what was sent, and the number of values is bounded.
+make it allocate gigabytes (a memo index is the size of a table), and a tuple of tuples as a key of a dict takes it
+ages, or its stack, to hash. The reader here knows no opcodes that make objects, its memo has no gaps, a key is a
+string, strings are slices of what was sent, and the number of values is bounded.
 
 What torch itself writes is a small part of the format: only strings have a place in the memo, and a tuple is a pair of
 strings. Where a pickle is of that part, and its memo small, nothing of the above can happen: then `pickle` reads it.
@@ -23,7 +23,7 @@ BYTES_MAX = 16 << 20
 """Twenty thousand operations with their stacks are about 10 MiB."""
 _COSTLY = b"]}(\x85\x86\x87\x94"
 _COSTLY_MAX = 4_000_000
-"""Most bytes that may each stand for a value of 50 to 100 bytes in memory: a container, a mark or a place in the memo."""
+"""Most bytes that may each stand for 50 to 100 bytes in memory: a container, a mark or a place in the memo."""
 _STOP = 0x2E
 _U32 = struct.Struct("<I")
 _STRING_KEYS = {str}
@@ -35,9 +35,7 @@ _LENGTHS = b"|".join(rb"\x%02x\x00\x00\x00[^\xed]{%d}" % (length, length) for le
 _STRING = rb"(?:X(?:%b)%b|h.|j....)" % (_LENGTHS, _PUT)
 _NUMBER = rb"(?:K.|M..|J....|\x8a\x08.{8}|G.{8})"
 _CONTAINER = rb"(?:[]}]\(?+|[eu]%b)" % _PUT
-_TORCH = re.compile(
-    rb"(?s)(?:%b(?:%b\x86)?+|%b|%b|[N\x88\x89])*+" % (_STRING, _STRING, _NUMBER, _CONTAINER)
-)
+_TORCH = re.compile(rb"(?s)(?:%b(?:%b\x86)?+|%b|%b|[N\x88\x89])*+" % (_STRING, _STRING, _NUMBER, _CONTAINER))
 _AFTER_STRING = re.compile(_PUT, re.DOTALL)
 
 
@@ -67,7 +65,9 @@ def _is_of_torch(data: bytes) -> bool:
     return found is not None and data[found.end()] == _STOP
 
 
-class _Unpickler(pickle.Unpickler):  # noqa: S301 - it only reads what has no opcode that looks a name up
+class _Unpickler(pickle.Unpickler):
+    """It is only given what has no opcode that looks a name up; should it meet one, it refuses."""
+
     def find_class(self, module: str, name: str) -> NoReturn:
         raise BadInput(f"the pickle asks for more than data ({module}.{name})")
 

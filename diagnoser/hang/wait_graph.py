@@ -162,9 +162,11 @@ class _World:
         return furthest
 
     def _overtaken(self, rank: int, operation: Operation) -> bool:
-        """Whether others completed not only this but a later collective, which could not begin without this rank."""
+        """Whether others completed not only this but a later collective, which could not begin without this rank. Where
+        this rank had not called that one when it wrote its dump, the others only wrote theirs later."""
         dependent = operation.is_collective and any(name in operation.name for name in _DEPENDENT)
-        return dependent and self.furthest[operation.group] > operation.sequence
+        called = self.progress(rank, operation.group).enqueued
+        return dependent and operation.sequence < self.furthest[operation.group] <= called
 
     def _stands_in(self, rank: int, operation: Operation) -> bool:
         head = self.heads.get(rank)

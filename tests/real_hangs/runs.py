@@ -116,7 +116,7 @@ def run(case: HangCase, folder: Path) -> HangLabel:
 
 
 def collect(case: HangCase, folder: Path, node_of: Callable[[int], str] | None = None) -> HangLabel:
-    """Waits until the run stands still, asks each rank for its evidence, and labels it. node_of: of a rank that runs."""
+    """Waits until the run stands still, asks each rank for its evidence, and labels it. node_of: of a rank."""
     wait = _Wait(case, folder)
     wait.until("held up", (folder / "held").exists)
     pids = {rank: int((folder / f"pid_{rank}").read_text()) for rank in range(case.ranks)}

@@ -5,7 +5,7 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-llm demo-slurm run test test-slurm test-kubernetes test-llm system lint types bench fuzz score docs lock clean
+.PHONY: help setup demo demo-llm demo-slurm run test torch hangs test-slurm test-kubernetes test-llm system lint types bench fuzz score docs lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,13 +30,19 @@ demo-slurm: $(STAMP) system  ## a real small Slurm: a job fails, its node is dra
 run: $(STAMP)  ## serve on 127.0.0.1:8321 with SQLite in ./data
 	$(BIN)/diagnoser serve
 
-test: $(STAMP) system lint types  ## all checks and tests
+test: $(STAMP) system torch lint types  ## all checks and tests
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 system:  ## install what some tests use and this machine lacks (Debian, as root; else those tests skip)
 	@deploy/test/system.sh
 
-test-slurm: $(STAMP) system  ## the executor on a real Slurm of five nodes, started on this machine
+torch: $(STAMP)  ## torch's CPU build in an environment of its own (0.9 GB once, in TORCH_FOLDER), for tests that use it
+	@$(BIN)/python -m tests.environments
+
+hangs: $(STAMP) system torch  ## 30 real hangs over ten kinds, made and scored (half an hour; in HANGS, build/hangs)
+	$(BIN)/python -m tests.real_hangs $(or $(HANGS),build/hangs)
+
+test-slurm: $(STAMP) system torch  ## the executor on a real Slurm of five nodes, started on this machine
 	$(BIN)/pytest tests/integration/slurm
 
 test-kubernetes: $(STAMP)  ## the executor and watcher on a real control plane (built once, 8 minutes, in KUBERNETES_FOLDER)
@@ -62,7 +68,7 @@ bench: $(STAMP)  ## measure the compressor against plain Drain3
 	$(BIN)/python -m tests.bench
 	$(BIN)/pytest tests/bench/bench_stages.py --benchmark-columns=median,iqr,rounds --benchmark-sort=fullname -p no:xdist
 
-fuzz: $(STAMP)  ## feed the line reader broken lines until something breaks (SECONDS=60)
+fuzz: $(STAMP)  ## feed broken lines and broken evidence of hangs until something breaks (SECONDS=60)
 	$(BIN)/python -m tests.fuzz $(or $(SECONDS),60)
 
 score: $(STAMP)  ## score the diagnosis on the labelled logs

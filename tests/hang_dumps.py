@@ -2,7 +2,8 @@
 
 import json
 import pickle
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 WORLD = "0"
@@ -47,4 +48,41 @@ def dump(groups: Mapping[str, Sequence[int]], entries: Sequence[Mapping[str, Any
 
 
 def written(content: Mapping[str, Any], *, as_json: bool = False) -> bytes:
-    return json.dumps(content).encode() if as_json else pickle.dumps(dict(content), protocol=2)
+    return json.dumps(content).encode() if as_json else as_torch_writes(dict(content))
+
+
+def as_torch_writes(value: Any) -> bytes:
+    """Only strings have a place in the memo, a tuple is a pair, and a large integer has eight bytes."""
+    return pickle.PROTO + b"\x02" + b"".join(_opcodes(value, {})) + pickle.STOP
+
+
+def _opcodes(value: Any, memo: dict[str, int]) -> Iterator[bytes]:
+    if isinstance(value, str):
+        yield _string(value, memo)
+    elif isinstance(value, dict):
+        yield pickle.EMPTY_DICT + pickle.MARK
+        for key, item in value.items():
+            yield from _opcodes(key, memo)
+            yield from _opcodes(item, memo)
+        yield pickle.SETITEMS
+    elif isinstance(value, list):
+        yield pickle.EMPTY_LIST + pickle.MARK
+        for item in value:
+            yield from _opcodes(item, memo)
+        yield pickle.APPENDS
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _opcodes(item, memo)
+        yield pickle.TUPLE2
+    else:
+        yield pickle.dumps(value, protocol=2)[2:-1]
+
+
+def _string(text: str, memo: dict[str, int]) -> bytes:
+    if text in memo:
+        place = memo[text]
+        return pickle.BINGET + bytes([place]) if place < 256 else pickle.LONG_BINGET + struct.pack("<I", place)
+    place = memo[text] = len(memo)
+    put = pickle.BINPUT + bytes([place]) if place < 256 else pickle.LONG_BINPUT + struct.pack("<I", place)
+    data = text.encode()
+    return pickle.BINUNICODE + struct.pack("<I", len(data)) + data + put

@@ -16,13 +16,17 @@ from diagnoser.model.errors import BadInput
 
 DEFAULT = "default_pg"
 """The description of the group of all ranks."""
-BYTES_MAX = 64 << 20
+BYTES_MAX = 32 << 20
+CONTAINERS_MAX = 4_000_000
+"""Most lists and objects of a dump in JSON."""
 ENTRIES_MAX = 100_000
-RANKS_MAX = 1_000_000
+RANKS_MAX = 200_000
+"""Most ranks of a group."""
+MEMBERS_MAX = 4_000_000
+"""Most ranks of all groups of a job together: one dump may name one long list many times."""
 _FILE_RANK = re.compile(r"(?:rank[_-]?)?(\d+)(?:\.[A-Za-z]\w*)*$")
 _PEER = re.compile(r"(?:send|recv)\w* (\d+)(?:->|<-)(\d+)$")
 _SENDS = re.compile(r"(?:^|:)i?send\b")
-_FRAME_PARTS = ("name", "filename", "line")
 _MACHINERY = ("torch/distributed/", "torch/utils/", "torch/_dynamo", "torch/autograd/", "torch/nn/modules/module.py")
 
 
@@ -84,7 +88,7 @@ class RankDump:
 def rank_of_file(name: str) -> int:
     """The rank that a dump's file name ends in, -1 for none."""
     match = _FILE_RANK.search(name)
-    return int(match[1]) if match and len(match[1]) < 8 else -1
+    return int(match[1]) if match and len(match[1]) < 8 and int(match[1]) < RANKS_MAX else -1
 
 
 class DumpReader:
@@ -94,6 +98,7 @@ class DumpReader:
     def __init__(self) -> None:
         self._by_text: dict[tuple[str, str], Group] = {}
         self._by_ranks: dict[tuple[str, tuple[int, ...]], Group] = {}
+        self._members = 0
 
     def read(self, data: bytes, rank: int) -> RankDump:
         """Raises BadInput for what is no dump."""
@@ -101,13 +106,20 @@ class DumpReader:
 
     def group(self, description: str, ranks: Any) -> Group:
         """ranks: a list, or one that was printed."""
-        key = (description, ranks if isinstance(ranks, str) else repr(tuple(_listed(ranks)[:RANKS_MAX])))
-        known = self._by_text.get(key)
+        text = ranks if isinstance(ranks, str) else str(_ranks(ranks))
+        known = self._by_text.get((description, text))
         if known is None:
             members = _ranks(ranks)
-            known = self._by_ranks.setdefault((description, members), Group(description, members))
-            self._by_text[key] = known
+            known = self._by_ranks.get((description, members)) or self._new_group(description, members)
+            self._by_text[description, text] = known
         return known
+
+    def _new_group(self, description: str, members: tuple[int, ...]) -> Group:
+        self._members += len(members)
+        if self._members > MEMBERS_MAX:
+            raise BadInput(f"the groups of this job have more than {MEMBERS_MAX} ranks together")
+        self._by_ranks[description, members] = group = Group(description, members)
+        return group
 
 
 def _dump(data: bytes, rank: int, make_group: Callable[[str, Any], Group]) -> RankDump:
@@ -117,12 +129,16 @@ def _dump(data: bytes, rank: int, make_group: Callable[[str, Any], Group]) -> Ra
     if type(dump) is not dict or not {"entries", "pg_config"} & dump.keys():
         raise BadInput("this is no flight-recorder dump: it has neither 'entries' nor 'pg_config'")
     entries = [entry for entry in _listed(dump.get("entries"))[:ENTRIES_MAX] if type(entry) is dict]
+    names = [_group_name(entry) for entry in entries]
     groups = _Groups(_mapping(dump.get("pg_config")), make_group)
-    operations = sorted(filter(None, (_operation(entry, groups) for entry in entries)), key=lambda o: o.order)
-    return RankDump(rank, tuple(operations), _progress(dump, groups, entries, operations))
+    parsed = (_operation(entry, groups.find(*name)) for entry, name in zip(entries, names, strict=True))
+    operations = sorted(filter(None, parsed), key=lambda operation: operation.order)
+    return RankDump(rank, tuple(operations), _progress(dump, groups, zip(entries, names, strict=True), operations))
 
 
 def _json(data: bytes) -> Any:
+    if data.count(b"[") + data.count(b"{") > CONTAINERS_MAX:
+        raise BadInput(f"the dump has more than {CONTAINERS_MAX} lists and objects")
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -150,9 +166,7 @@ class _Groups:
         return self.make_group(description if description == DEFAULT else f"{description} {name}".strip(), ())
 
 
-def _operation(entry: Mapping[str, Any], groups: _Groups) -> Operation | None:
-    name, description = _group_name(entry)
-    group = groups.find(name, description)
+def _operation(entry: Mapping[str, Any], group: Group) -> Operation | None:
     title = _text(entry.get("profiling_name"))
     is_p2p = entry.get("is_p2p") is True
     peer = _peer(title, group) if is_p2p else -1
@@ -174,7 +188,10 @@ def _operation(entry: Mapping[str, Any], groups: _Groups) -> Operation | None:
 
 
 def _progress(
-    dump: Mapping[str, Any], groups: _Groups, entries: list[dict[str, Any]], operations: Iterable[Operation]
+    dump: Mapping[str, Any],
+    groups: _Groups,
+    entries: Iterable[tuple[dict[str, Any], tuple[str, str]]],
+    operations: Iterable[Operation],
 ) -> dict[Group, Progress]:
     """From ``pg_status``, which knows groups by a number of the rank's own; then from the operations.
 
@@ -183,8 +200,10 @@ def _progress(
     status = {_number(number): row for number, row in _mapping(dump.get("pg_status")).items() if type(row) is dict}
     names = sorted((name for name in groups.by_name if name.isdecimal()), key=int)
     by_number = dict(zip(sorted(status), names, strict=False)) if len(names) == len(status) else {}
-    by_number |= {_number(entry.get("pg_id")): _group_name(entry)[0] for entry in entries}
-    descriptions = dict(map(_group_name, entries))
+    descriptions: dict[str, str] = {}
+    for entry, (name, description) in entries:
+        by_number[_number(entry.get("pg_id"))] = name
+        descriptions[name] = description
     progress = {
         groups.find(name, descriptions.get(name, "")): Progress(
             _number(status[number].get("last_enqueued_collective")),
@@ -228,32 +247,33 @@ def _frame(frames: Any) -> str:
     """The innermost frame that is the program's own."""
     for frame in _listed(frames)[:50]:
         if type(frame) is dict:
-            name, file, line = (_text(frame.get(part)) or str(frame.get(part, "")) for part in _FRAME_PARTS)
+            file = _text(frame.get("filename"))
             if file and not any(part in file for part in _MACHINERY):
-                return f"{name} ({file}:{line})"[:300]
+                return f"{_text(frame.get('name'))} ({file}:{_number(frame.get('line'))})"[:300]
     return ""
 
 
 def _ranks(text: Any) -> tuple[int, ...]:
     parts = re.findall(r"\d{1,7}", text[: 8 * RANKS_MAX]) if isinstance(text, str) else _listed(text)
-    return tuple(_number(part) for part in parts[:RANKS_MAX])
+    return tuple(number for number in map(_number, parts[:RANKS_MAX]) if number >= 0)
 
 
 def _sizes(value: Any) -> str:
     """Bounded and flat: what a dump nests deeper is no size."""
-    return ", ".join(
-        f"[{', '.join(str(part)[:20] for part in row[:16] if isinstance(part, int | str))}]"
-        if isinstance(row, list | tuple)
-        else str(row)[:20]
-        for row in _listed(value)[:16]
-        if isinstance(row, list | tuple | str | int)
-    )
+    return ", ".join(map(_size, value[:16])) if isinstance(value, list | tuple) else ""
+
+
+def _size(row: Any) -> str:
+    if isinstance(row, list | tuple):
+        return f"[{', '.join([str(part)[:20] for part in row[:16] if isinstance(part, int | str)])}]"
+    return str(row)[:20] if isinstance(row, int | str) else ""
 
 
 def _number(value: Any) -> int:
+    """-1 for what is none, or none of 64 bits."""
     if type(value) is int:
-        return value
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20 else -1
+        return value if 0 <= value < 1 << 63 else -1
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 19 else -1
 
 
 def _text(value: Any) -> str:

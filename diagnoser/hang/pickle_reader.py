@@ -1,27 +1,75 @@
-"""Reads the data in a pickle: numbers, strings, lists, tuples, dicts, and nothing else.
+"""Reads the data in a pickle: numbers, strings, lists, tuples and dicts, and nothing else.
 
 Dumps are hostile input. `pickle.loads` with a `find_class` that refuses everything runs no code, but a few bytes still
-make it allocate gigabytes (a memo index is the size of a table). Here a memo is a dict, opcodes that make objects do
-not exist, and strings are slices of what was sent: memory is bounded by the size of the dump.
+make it allocate gigabytes (a memo index is the size of a table), and a tuple of tuples as a key of a dict takes it
+ages, or its stack, to hash. The reader here knows no opcodes that make objects, its memo has no gaps, a key is a
+string, strings are slices of what was sent, and the number of values is bounded.
+
+What torch itself writes is a small part of the format: only strings have a place in the memo, and a tuple is a pair of
+strings. Where a pickle is of that part, and its memo small, nothing of the above can happen: then `pickle` reads it.
 """
 
+import io
+import pickle
+import re
 import struct
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from diagnoser.model.errors import BadInput
 
+BYTES_MAX = 16 << 20
+"""Twenty thousand operations with their stacks are about 10 MiB."""
+_COSTLY = b"]}(\x85\x86\x87\x94"
+_COSTLY_MAX = 4_000_000
+"""Most bytes that may each stand for 50 to 100 bytes in memory: a container, a mark or a place in the memo."""
 _STOP = 0x2E
 _U32 = struct.Struct("<I")
+_STRING_KEYS = {str}
+_LONG_STRING = b"X"
+_PUT = rb"(?:q.|r..[\x00-\x0f]\x00)?+"
+"""A place among the first million of the memo."""
+_LENGTHS = b"|".join(rb"\x%02x\x00\x00\x00[^\xed]{%d}" % (length, length) for length in range(200))
+"""Short strings. Where they have a byte that may begin half a character (0xed), they are looked at one by one."""
+_STRING = rb"(?:X(?:%b)%b|h.|j....)" % (_LENGTHS, _PUT)
+_NUMBER = rb"(?:K.|M..|J....|\x8a\x08.{8}|G.{8})"
+_CONTAINER = rb"(?:[]}]\(?+|[eu]%b)" % _PUT
+_TORCH = re.compile(rb"(?s)(?:%b(?:%b\x86)?+|%b|%b|[N\x88\x89])*+" % (_STRING, _STRING, _NUMBER, _CONTAINER))
+_AFTER_STRING = re.compile(_PUT, re.DOTALL)
 
 
 def loads(data: bytes) -> Any:
     """Protocols 2 to 5 without classes. Raises BadInput for anything else, and for a pickle that is cut short."""
+    if len(data) > BYTES_MAX:
+        raise BadInput(f"a pickle of {len(data)} bytes is larger than {BYTES_MAX}")
+    if len(data) - len(data.translate(None, delete=_COSTLY)) > _COSTLY_MAX:
+        raise BadInput("the pickle makes more values than a dump has")
     try:
-        return _Reader(data).read()
-    except (IndexError, struct.error, KeyError, TypeError, ValueError) as error:
+        return _Unpickler(io.BytesIO(data)).load() if _is_of_torch(data) else _Reader(data).read()
+    except (IndexError, struct.error, TypeError, ValueError, AttributeError, EOFError, pickle.UnpicklingError) as error:
         raise BadInput(f"the pickle cannot be read: {type(error).__name__}: {error}") from None
+
+
+def _is_of_torch(data: bytes) -> bool:
+    """Whether all of it, opcode by opcode, is in the form in which torch writes."""
+    if data[:2] != b"\x80\x02":
+        return False
+    at = 2
+    while (found := _TORCH.match(data, at)) and data[found.end() : found.end() + 1] == _LONG_STRING:
+        start = found.end() + 5
+        end = start + int.from_bytes(data[start - 4 : start], "little")
+        data[start:end].decode()
+        after = _AFTER_STRING.match(data, end)
+        at = after.end() if after else end
+    return found is not None and data[found.end()] == _STOP
+
+
+class _Unpickler(pickle.Unpickler):
+    """It is only given what has no opcode that looks a name up; should it meet one, it refuses."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise BadInput(f"the pickle asks for more than data ({module}.{name})")
 
 
 class _Reader:
@@ -34,31 +82,24 @@ class _Reader:
         self.at = 0
         self.stack: list[Any] = []
         self.marks: list[int] = []
-        self.memo: dict[int, Any] = {}
+        self.memo: list[Any] = []
 
     def read(self) -> Any:
-        """The opcodes that dumps are full of stand here, in the order of how often they come; the others in a table."""
-        data, stack, memo, others = self.data, self.stack, self.memo, _OTHERS
-        push, length_of = stack.append, _U32.unpack_from
+        """Strings and what is in the memo stand here, for they are most of a dump; the other opcodes in a table."""
+        data, stack, memo, opcodes = self.data, self.stack, self.memo, _OPCODES
         at = 0
         while (code := data[at]) != _STOP:
             at += 1
             if code == 0x68:  # BINGET
-                push(memo[data[at]])
-                at += 1
-            elif code == 0x71:  # BINPUT
-                memo[data[at]] = stack[-1]
-                at += 1
-            elif code == 0x4B:  # BININT1
-                push(data[at])
+                stack.append(memo[data[at]])
                 at += 1
             elif code == 0x58:  # BINUNICODE
                 start = at + 4
-                at = start + length_of(data, at)[0]
-                push(str(data[start:at], "utf-8", "replace"))
+                at = start + _U32.unpack_from(data, at)[0]
+                stack.append(str(data[start:at], "utf-8", "replace"))
             else:
                 self.at = at
-                action = others.get(code)
+                action = opcodes.get(code)
                 if action is None:
                     raise BadInput(f"the pickle asks for more than data (opcode {code:#04x} at byte {at - 1})")
                 action(self)
@@ -115,11 +156,15 @@ def _mark(reader: _Reader) -> None:
 
 
 def _memoize(reader: _Reader) -> None:
-    reader.memo[len(reader.memo)] = reader.stack[-1]
+    reader.memo.append(reader.stack[-1])
 
 
-def _put(reader: _Reader) -> None:
-    reader.memo[_U32.unpack(reader.take(4))[0]] = reader.stack[-1]
+def _put(width: int, reader: _Reader) -> None:
+    """Places are numbered as they come: a gap would be room that nothing was sent for."""
+    place, memo = int.from_bytes(reader.take(width), "little"), reader.memo
+    if place > len(memo):
+        raise BadInput(f"the pickle's memo has a gap before {place}")
+    memo[place : place + 1] = [reader.stack[-1]]
 
 
 def _get(reader: _Reader) -> None:
@@ -147,13 +192,16 @@ def _appends(reader: _Reader) -> None:
 
 
 def _set_item(reader: _Reader) -> None:
-    value, key = reader.stack.pop(), reader.stack.pop()
-    _a(dict, reader)[key] = value
+    reader.marks.append(len(reader.stack) - 2)
+    _set_items(reader)
 
 
 def _set_items(reader: _Reader) -> None:
     items = reader.marked()
-    _a(dict, reader).update(zip(items[::2], items[1::2], strict=True))
+    keys = items[::2]
+    if not _STRING_KEYS.issuperset(map(type, keys)):
+        raise BadInput("the pickle has a dict with a key that is no string")
+    _a(dict, reader).update(zip(keys, items[1::2], strict=True))
 
 
 def _a(kind: type, reader: _Reader) -> Any:
@@ -164,7 +212,8 @@ def _a(kind: type, reader: _Reader) -> Any:
     return top
 
 
-_OTHERS: dict[int, Callable[[_Reader], None]] = {
+_OPCODES: dict[int, Callable[[_Reader], None]] = {
+    0x4B: partial(_integer, 1),
     0x4D: partial(_integer, 2),
     0x4A: partial(_integer, 4),
     0x8A: _long,
@@ -183,8 +232,9 @@ _OTHERS: dict[int, Callable[[_Reader], None]] = {
     0x5D: partial(_new, list),
     0x7D: partial(_new, dict),
     0x28: _mark,
+    0x71: partial(_put, 1),
+    0x72: partial(_put, 4),
     0x94: _memoize,
-    0x72: _put,
     0x6A: _get,
     0x85: partial(_tuple, 1),
     0x86: partial(_tuple, 2),

@@ -18,12 +18,15 @@ _NAMED = 4
 """Most ranks or groups that a sentence names."""
 _FEW = 0.25
 """Largest part of a group that may be suspected for having left no dump."""
+_ABSENT_MAX = 1000
 _SURE, _WAITED, _ABSENT, _MISMATCH = 0.95, 0.5, 0.8, 0.85
 _SAME_INPUT = ("all_reduce", "allreduce", "broadcast", "reduce_scatter", "_allgather_base", "all_gather", "_all_gather")
 """Collectives whose input has one size on all ranks."""
 _DEPENDENT = ("all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter", "all_to_all", "barrier")
 """Collectives that no rank can finish before every rank has begun them."""
 _NOT_YET = Progress(-1, -1)
+_SOMEBODY = -1
+"""In place of ranks without a dump that are too many to be suspected one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ def build(dumps: Iterable[RankDump], ranks: int = 0) -> WaitGraph:
         groups=world.states(),
         mismatches=mismatches,
         not_seen=world.not_seen,
-        waits={rank: others for rank, others in waits.items() if others},
+        waits={rank: named for rank, others in waits.items() if (named := others - {_SOMEBODY})},
         heads=world.heads,
         notes=notes,
     )
@@ -118,6 +121,8 @@ class _World:
         self.not_seen = tuple(sorted({rank for group in self.groups for rank in group.ranks} - self.dumps.keys()))
         self.furthest = self._furthest()
         self._awaited: dict[tuple[Group, int], frozenset[int]] = {}
+        self.largest = max((len(group.ranks) for group in self.groups), default=0)
+        self.seen = {group: [rank for rank in group.ranks if rank in self.dumps] for group in self.groups}
         self.stalled = {
             rank: operation
             for rank, operations in pending.items()
@@ -136,9 +141,11 @@ class _World:
         return furthest
 
     def _overtaken(self, rank: int, operation: Operation) -> bool:
-        """Whether others completed not only this but a later collective, which could not begin without this rank."""
+        """Whether others completed not only this but a later collective, which could not begin without this rank. Where
+        this rank had not called that one when it wrote its dump, the others only wrote theirs later."""
         dependent = operation.is_collective and any(name in operation.name for name in _DEPENDENT)
-        return dependent and self.furthest[operation.group] > operation.sequence
+        called = self.progress(rank, operation.group).enqueued
+        return dependent and operation.sequence < self.furthest[operation.group] <= called
 
     def _stands_in(self, rank: int, operation: Operation) -> bool:
         head = self.heads.get(rank)
@@ -151,23 +158,25 @@ class _World:
         if rank in self.stalled:
             return frozenset()
         if not head.is_collective:
-            return self._missing((head.peer,), head)
+            there = head.peer in self.dumps and self._stands_in(head.peer, head)
+            return frozenset() if there else frozenset((head.peer,))
         place = (head.group, head.sequence)
         if place not in self._awaited:
-            self._awaited[place] = self._missing(head.group.ranks, head)
+            self._awaited[place] = self._missing(head)
         return self._awaited[place]
 
-    def _missing(self, others: Iterable[int], operation: Operation) -> frozenset[int]:
-        """Those of them that are not in the operation, and not past it."""
-        missing = [
-            other
-            for other in others
-            if other not in self.dumps or not (self._stands_in(other, operation) or self._is_past(other, operation))
-        ]
-        return frozenset(other for other in missing if other in self.dumps) or frozenset(missing)
+    def _missing(self, operation: Operation) -> frozenset[int]:
+        """Those of its group that are not in the operation, and not past it."""
+        group, seen = operation.group, self.seen[operation.group]
+        missing = [rank for rank in seen if not (self._stands_in(rank, operation) or self._is_past(rank, operation))]
+        if missing or len(seen) == len(group.ranks):
+            return frozenset(missing)
+        if len(group.ranks) - len(seen) > min(_ABSENT_MAX, max(1, _FEW * self.largest)):
+            return frozenset((_SOMEBODY,))
+        return frozenset(rank for rank in group.ranks if rank not in self.dumps)
 
     def _is_past(self, rank: int, operation: Operation) -> bool:
-        return operation.is_collective and self.progress(rank, operation.group).completed >= operation.sequence
+        return self.progress(rank, operation.group).completed >= operation.sequence
 
     def mismatches(self) -> tuple[Mismatch, ...]:
         """Of the operations in which ranks stand; where all is over, of the last ones."""
@@ -194,7 +203,7 @@ class _World:
         )
 
     def _state(self, group: Group, standing: Operation | None) -> GroupState | None:
-        enqueued = {rank: self.progress(rank, group).enqueued for rank in group.ranks if rank in self.dumps}
+        enqueued = {rank: self.progress(rank, group).enqueued for rank in self.seen[group]}
         highest = max(enqueued.values(), default=-1)
         behind = {rank: sequence for rank, sequence in enqueued.items() if 0 <= sequence < highest}
         if not behind and standing is None:
@@ -243,7 +252,7 @@ def _absent(world: _World, behind: Mapping[int, set[int]]) -> list[int]:
     """Ranks without a dump, where no other rank is to blame: those for which most wait. Each of the others may itself
     wait for one of these."""
     most = max(map(len, behind.values()))
-    absent = [rank for rank, ranks in behind.items() if 2 * len(ranks) > most]
+    absent = [rank for rank, ranks in behind.items() if 2 * len(ranks) > most and rank != _SOMEBODY]
     return [rank for rank in absent if _may_be_suspected(rank, absent, world)]
 
 

@@ -1,131 +1,179 @@
-"""A job of N ranks that hangs in a given way and then leaves what its runtime knows. Needs torch; nothing of ours.
+"""A job of gloo ranks, of which one holds up the others; each leaves what its runtime knows. Needs only torch.
 
-Run as `python trainer.py OUT KIND RANKS CULPRIT SEED`. KIND: asleep, stopped, ended_early, data_loader, busy_loop,
-other_collective, other_size, second_group, missed_barrier (gloo ends some of the last four with an error). When all
-ranks stand still each writes `_dump_RANK` (flight recorder) and `stack_RANK.txt` (faulthandler) into OUT. A stopped or
-ended rank leaves nothing, as in life.
+``python trainer.py FOLDER KIND RANKS CULPRIT SEED`` forks all ranks; under ``srun`` it is one of them. KIND: see
+``tests.real_hangs.runs``. What passes between a rank and who runs it lies in FOLDER:
+
+- ``pid_RANK``: it has joined the job.
+- ``held``: the culprit is about to do what holds up the others.
+- ``ask_RANK``, a pipe: once somebody opens it, the rank writes ``_dump_RANK`` (flight recorder) and ``stack_RANK.txt``
+  (faulthandler). One that fails writes them by itself. One that is stopped, gone or out of the network leaves nothing.
 """
 
+import ctypes
 import datetime
 import faulthandler
 import multiprocessing
 import os
-import queue
 import random
 import signal
-import socket
+import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
 os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d
+from torch.utils.data import DataLoader, IterableDataset
 
-STEP_SECONDS = 0.02
+STEP_SECONDS = 0.01
+NEW_NETWORK = 0x40000000
+PATIENCE = datetime.timedelta(seconds=600)
+asked = threading.Event()
 
 
-def main(out: Path, kind: str, ranks: int, culprit: int, seed: int) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def main(folder: Path, kind: str, ranks: int, culprit: int, seed: int) -> None:
+    if "SLURM_PROCID" in os.environ:
+        return train(folder, kind, int(os.environ["SLURM_PROCID"]), ranks, culprit, seed)
     context = multiprocessing.get_context("fork")
-    begun = [context.Value("i", 0) for _ in range(ranks)]
+    child_end, parent_end = context.Pipe()
+    links = child_end if kind == "network_cut" else None
     processes = [
-        context.Process(target=train, args=(out, kind, rank, ranks, culprit, seed, port, begun))
-        for rank in range(ranks)
+        context.Process(target=train, args=(folder, kind, rank, ranks, culprit, seed, links)) for rank in range(ranks)
     ]
-    for process in processes:
-        process.start()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        wait_until_it_stands_still(begun)
-        if kind == "stopped":
-            time.sleep(0.5)
-        (out / "dump").touch()
-        expected = [rank for rank in range(ranks) if rank != culprit or kind not in ("stopped", "ended_early")]
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not all((out / f"stack_{rank}.txt").exists() for rank in expected):
-            time.sleep(0.1)
+        if links:
+            processes[culprit].start()
+            parent_end.recv()
+            host = link(processes[culprit].pid)
+            os.environ["GLOO_SOCKET_IFNAME"] = host
+            parent_end.send("linked")
+        for rank, process in enumerate(processes):
+            if not (links and rank == culprit):
+                process.start()
+        for process in processes:
+            process.join()
     finally:
         for process in processes:
-            process.kill()
-            process.join()
+            if process.pid:
+                process.kill()
 
 
-def wait_until_it_stands_still(begun: list, quiet: float = 3.0, most: float = 120.0) -> None:
-    """No rank has begun a step for a while."""
-    deadline, seen, since = time.monotonic() + most, None, time.monotonic()
-    while time.monotonic() < deadline:
-        now = [value.value for value in begun]
-        if now != seen:
-            seen, since = now, time.monotonic()
-        elif max(now) > 0 and time.monotonic() - since > quiet:
-            return
-        time.sleep(0.1)
+def link(pid: int) -> str:
+    """A cable between this network and that of a process, gone when that ends."""
+    host, guest, net = f"dgh{pid}", f"dgg{pid}", f"10.213.{pid % 250}"
+    ip("link", "add", host, "type", "veth", "peer", "name", guest, "netns", str(pid))
+    ip("addr", "add", f"{net}.1/24", "dev", host)
+    ip("link", "set", host, "up")
+    return host
 
 
-def train(out: Path, kind: str, rank: int, ranks: int, culprit: int, seed: int, port: int, begun: list) -> None:
-    threading.Thread(target=dump_when_asked, args=(out, rank), daemon=True).start()
-    patience = datetime.timedelta(seconds=300)
-    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks, timeout=patience)
-    halves = [
-        dist.new_group(list(range(ranks // 2)), timeout=patience),
-        dist.new_group(list(range(ranks // 2, ranks)), timeout=patience),
-    ]
-    everyone = dist.new_group(list(range(ranks)), timeout=patience)
+def ip(*command: str) -> None:
+    subprocess.run(["ip", *command], check=True)
+
+
+def join_other_network(links: object) -> None:
+    if ctypes.CDLL(None, use_errno=True).unshare(NEW_NETWORK):
+        raise OSError(ctypes.get_errno(), "unshare")
+    links.send("ready")
+    links.recv()
+    own = os.getpid()
+    ip("addr", "add", f"10.213.{own % 250}.2/24", "dev", f"dgg{own}")
+    ip("link", "set", f"dgg{own}", "up")
+    os.environ["GLOO_SOCKET_IFNAME"] = f"dgg{own}"
+
+
+def train(folder: Path, kind: str, rank: int, ranks: int, culprit: int, seed: int, links: object = None) -> None:
+    torch.set_num_threads(1)
+    if links and rank == culprit:
+        join_other_network(links)
+    is_cut_off = kind == "network_cut" and rank == culprit
+    if not is_cut_off:
+        threading.Thread(target=dump_when_asked, args=(folder, rank), daemon=True).start()
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks, timeout=PATIENCE)
+    (folder / f"pid_{rank}").write_text(str(os.getpid()))
+    try:
+        steps(folder, kind, rank, ranks, culprit, random.Random(seed).randint(3, 8))
+    except Exception:
+        if not is_cut_off:
+            leave_evidence(folder, rank)
+        raise
+
+
+def steps(folder: Path, kind: str, rank: int, ranks: int, culprit: int, fault_at: int) -> None:
+    half_of = [list(range(ranks // 2)), list(range(ranks // 2, ranks))]
+    halves = [dist.new_group(members, timeout=PATIENCE) for members in half_of]
+    everyone = dist.new_group(list(range(ranks)), timeout=PATIENCE)
     half = halves[rank >= ranks // 2]
-    fault_at = random.Random(seed).randint(5, 15)
     weights, gradient = torch.zeros(64), torch.ones(64)
-    batches = queue.Queue()
-    for step in range(200):
-        begun[rank].value = step + 1
+    stuck_at = fault_at if kind == "data_loader" and rank == culprit else -1
+    loader = DataLoader(Batches(folder, stuck_at), num_workers=1 if kind == "data_loader" else 0, batch_size=None)
+    for step, _ in enumerate(loader):
         faulty = rank == culprit and step == fault_at
-        batches.put(step)
         if faulty:
-            hold_up(kind, batches)
-        batches.get()
+            (folder / "held").touch()
+            hold_up(kind)
         time.sleep(STEP_SECONDS)
-        if kind == "second_group" and faulty:
+        if faulty and kind == "other_order":
             dist.all_reduce(weights, group=everyone)
             dist.all_reduce(gradient)
-        elif kind == "other_collective" and faulty:
-            dist.broadcast(gradient, src=0)
-        elif kind == "other_size" and faulty:
+        elif faulty and kind == "other_collective":
+            dist.broadcast(gradient, src=rank)
+        elif faulty and kind == "other_size":
             dist.all_reduce(torch.ones(32))
         else:
             dist.all_reduce(gradient)
             dist.all_reduce(weights, group=everyone)
         dist.all_reduce(weights, group=half)
-        if step % 5 == 0 and not (kind == "missed_barrier" and rank == culprit and step >= fault_at - 5):
+        if not (faulty and kind == "missed_barrier") and (step % 5 == 0 or step == fault_at):
             dist.barrier()
 
 
-def hold_up(kind: str, batches: queue.Queue) -> None:
+class Batches(IterableDataset):
+    """One of them is read from a file system that does not answer: a pipe into which nobody writes."""
+
+    def __init__(self, folder: Path, stuck_at: int) -> None:
+        self.folder, self.stuck_at = folder, stuck_at
+
+    def __iter__(self) -> object:
+        for number in range(10_000):
+            if number == self.stuck_at:
+                (self.folder / "held").touch()
+                os.mkfifo(self.folder / "shard")
+                (self.folder / "shard").open().read()
+            yield number
+
+
+def hold_up(kind: str) -> None:
     if kind == "asleep":
-        time.sleep(600)
+        time.sleep(3600)
     elif kind == "stopped":
         os.kill(os.getpid(), signal.SIGSTOP)
     elif kind == "ended_early":
         os._exit(0)
-    elif kind == "data_loader":
-        batches.get()
-        batches.get()
-    elif kind == "busy_loop":
-        deadline = time.monotonic() + 600
-        while time.monotonic() < deadline:
-            time.sleep(0.001)
+    elif kind == "slow":
+        while not asked.is_set():
+            torch.ones(200, 200).mm(torch.ones(200, 200))
+    elif kind == "network_cut":
+        ip("link", "set", f"dgg{os.getpid()}", "down")
 
 
-def dump_when_asked(out: Path, rank: int) -> None:
-    while not (out / "dump").exists():
-        time.sleep(0.05)
-    (out / f"_dump_{rank}").write_bytes(_distributed_c10d._dump_fr_trace())
-    with (out / f"stack_{rank}.part").open("w") as stacks:
+def dump_when_asked(folder: Path, rank: int) -> None:
+    (folder / f"ask_{rank}").open().close()
+    leave_evidence(folder, rank)
+    asked.set()
+
+
+def leave_evidence(folder: Path, rank: int) -> None:
+    (folder / f"_dump_{rank}").write_bytes(_distributed_c10d._dump_fr_trace())
+    with (folder / f"stack_{rank}.part").open("w") as stacks:
         faulthandler.dump_traceback(stacks, all_threads=True)
-    (out / f"stack_{rank}.part").rename(out / f"stack_{rank}.txt")
+    (folder / f"stack_{rank}.part").rename(folder / f"stack_{rank}.txt")
 
 
 if __name__ == "__main__":

@@ -79,6 +79,14 @@ def test_a_gpu_that_does_not_finish_what_others_have_is_stalled() -> None:
     assert suspects(result) == [(1, SuspectKind.STALLED)]
 
 
+def test_dumps_of_different_moments_make_nobody_stalled() -> None:
+    """Rank 3 wrote its dump when the slow rank 2 had gone on: what 0 and 1 stood in before is no stall of theirs."""
+    standing = [entry("0", 6, order=0, done=True), entry("0", 7, order=1)]
+    later = [*(entry("0", number, order=number, done=True) for number in range(6, 12)), entry("2", 9, order=20)]
+    result = graph({0: standing, 1: standing, 2: standing[:1], 3: later})
+    assert suspects(result) == [(2, SuspectKind.BEHIND)]
+
+
 def test_another_collective_than_all_others_is_a_bug_of_the_script() -> None:
     """The one that calls it is named, with both calls; also where only the size differs."""
     entries = {rank: [entry("0", 6, order=1)] for rank in (0, 1, 3)}

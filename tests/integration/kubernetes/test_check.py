@@ -15,13 +15,12 @@ import pytest
 
 from tests.e2e.service import free_port, until
 from tests.e2e.service import service as running_service
+from tests.environments import TORCH
 from tests.integration.kubernetes import cluster as real
 from tests.integration.kubernetes.conftest import agent_of, job, launched
 from tests.integration.kubernetes.double import Object, Server, State
 
 PROGRAM = Path(__file__).resolve().parents[3] / "deploy" / "checks" / "allgather.py"
-TORCH = Path.home() / ".cache" / "diagnoser-test-torch" / "bin" / "python"
-INSTALL = f"python3 -m venv {TORCH.parents[1]} && {TORCH} -m pip install torch==2.13.0"
 BAD = "gpu-03"
 IMAGE = "registry.example/check:1"
 STALL = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88, OpType=ALLREDUCE, Timeout(ms)=600000)"
@@ -151,7 +150,7 @@ def test_what_the_job_s_own_image_finds_waits_for_a_person(server: Server, tmp_p
 
 
 @pytest.mark.kubernetes
-@pytest.mark.skipif(not TORCH.exists(), reason=f"needs torch: {INSTALL}")
+@pytest.mark.skipif(bool(TORCH.missing), reason=TORCH.missing)
 def test_the_pods_command_runs_as_it_is_given(server: Server, tmp_path: Path, kubeconfig: Path) -> None:
     """The same with real torch processes, started by the pods' own commands; one node sends wrong data."""
     if why := real.missing():
@@ -164,7 +163,7 @@ def test_the_pods_command_runs_as_it_is_given(server: Server, tmp_path: Path, ku
                 word.replace("$(POD_IP)", "127.0.0.1").replace("$$(", "$(")
                 for word in pod["spec"]["containers"][0]["command"]
             ]
-            words = [str(TORCH) if word == "python3" else word for word in words]
+            words = [str(TORCH.python) if word == "python3" else word for word in words]
             words = [f"--master-port={port}" if word.startswith("--master-port") else word for word in words]
             corrupt = ["--corrupt-rank", _option(pod, "--node-rank")] if _node(pod) == BAD else []
             words += ["--mebibytes", "1", "--backend", "gloo", *corrupt]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.environments import TORCH
 from tests.integration.slurm.cluster import Cluster, until
 from tests.integration.slurm.conftest import site
 
@@ -11,8 +12,6 @@ pytestmark = pytest.mark.xdist_group("slurm")
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = ROOT / "deploy" / "checks" / "allgather.py"
-TORCH = Path.home() / ".cache" / "diagnoser-test-torch" / "bin" / "python"
-INSTALL = f"python3 -m venv {TORCH.parents[1]} && {TORCH} -m pip install torch==2.13.0"
 
 COLLECTIVE_STALLS = """#!/bin/bash
 sleep 1.5
@@ -33,12 +32,12 @@ exec {python} {program} --mebibytes 1 --timeout 40 --backend gloo "$@"
 """
 
 
-@pytest.mark.skipif(not TORCH.exists(), reason=f"needs torch: {INSTALL}")
+@pytest.mark.skipif(bool(TORCH.missing), reason=TORCH.missing)
 def test_the_check_finds_the_faulty_node(cluster: Cluster, tmp_path: Path) -> None:
     """A failure that names no node: all are checked in pairs, the bad one is drained, and the job runs again."""
     assert PROGRAM.exists()
     program = cluster.folder / "check.sh"
-    program.write_text(FAULT.format(node="gpu-02", python=TORCH, program=PROGRAM))
+    program.write_text(FAULT.format(node="gpu-02", python=TORCH.python, program=PROGRAM))
     program.chmod(0o755)
     with site(cluster, tmp_path, "--check", str(program)) as found:
         job = cluster.submit(COLLECTIVE_STALLS, "--nodes=4", "--ntasks-per-node=1")

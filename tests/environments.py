@@ -1,0 +1,72 @@
+"""Virtual environments of software that is not diagnoser's own, each from a requirements file, outside the tree.
+
+``python -m tests.environments`` installs the one with torch, for the tests that use it. Needs nothing but Python.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+INSTALL_SECONDS = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """folder: of the virtual environment. requirements: pins, with hashes or without."""
+
+    folder: Path
+    requirements: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin/python"
+
+    @property
+    def missing(self) -> str:
+        """Why a test cannot use it; "" when it can."""
+        return "" if self._is_installed() else f"no {self.folder} with {self.requirements.name}: see `make torch`"
+
+    def install(self) -> None:
+        """Creates it, unless it is there as its requirements now are. Raises subprocess.SubprocessError where a package
+        cannot be had."""
+        if self._is_installed():
+            return
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", self.folder], check=True)
+        pip = (str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        subprocess.run([*pip, "--requirement", self.requirements], check=True, timeout=INSTALL_SECONDS)
+        self._stamp.write_text(self._digest())
+
+    @property
+    def _stamp(self) -> Path:
+        return self.folder / ".installed"
+
+    def _is_installed(self) -> bool:
+        return self._stamp.exists() and self._stamp.read_text() == self._digest()
+
+    def _digest(self) -> str:
+        return hashlib.sha256(self.requirements.read_bytes()).hexdigest()
+
+
+TORCH = Environment(
+    Path(os.environ.get("TORCH_FOLDER", Path.home() / ".cache/diagnoser-test-torch")),
+    Path(__file__).parents[1] / "requirements/torch.txt",
+)
+
+
+def main() -> None:
+    """What cannot be had is said, and is no failure: the tests that need it skip."""
+    try:
+        TORCH.install()
+    except (subprocess.SubprocessError, OSError) as error:
+        sys.stderr.write(
+            f"no torch in {TORCH.folder}: {error}\nThe tests that use it will skip. pip must find torch's CPU build "
+            f"({TORCH.requirements} names it), for CPython 3.11 on x86-64; PYTHON says which Python is used.\n"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -43,6 +43,8 @@ _RECENT = 32
 """Newest pairs of steps that tell the rhythm: it changes with the batch size and the data."""
 _POINTS = 3
 """Timed steps needed to know how long one takes; the time between them belongs to the first ones."""
+_QUICK = 6
+"""Steps that show a rhythm though their own times, in whole seconds, are all alike."""
 _NOISE = 0.2
 """Share of a long time between two steps that need not be a pause: the steps in between are not all alike."""
 
@@ -146,12 +148,14 @@ class _Rhythm:
         for point in points:
             if point.step is not None and point.stage is Stage.TRAIN:
                 steps_by_rank[point.rank].append(point)
-        self._advances = _advances(max(steps_by_rank.values(), key=len, default=[]))
+        steps = max(steps_by_rank.values(), key=len, default=[])
+        self._advances = _advances(steps)
         recent = list(pairwise(self._advances))[-_RECENT:]
         self._stride = median(count for (_, a), (_, b) in recent if (count := _between(a, b))) if recent else 1.0
         adjacent = [later - time for (time, a), (later, b) in recent if _between(a, b) <= 2 * self._stride]
         self.usual = median(adjacent) if adjacent else 0.0
-        self.steady = len(self._advances) >= _POINTS
+        printed = {point.step for point in steps if point.time != point.received}
+        self.steady = len(self._advances) >= _POINTS or len(printed) >= _QUICK
 
     def pauses(self) -> Iterator[tuple[str, float]]:
         """Time between two steps beyond what the steps take: an evaluation, a checkpoint. Of steps that were not kept

@@ -95,6 +95,14 @@ def test_a_log_that_came_at_once_is_judged_by_its_own_times() -> None:
     assert limit(evidence(*points)).usual == 1.0
 
 
+def test_many_steps_within_a_second_are_a_rhythm() -> None:
+    """Times in whole seconds show no more of quick steps; that they are quick is enough."""
+    run = limit(evidence(*(Progress(n, 0, 1000.0, step=n) for n in range(8))))
+    assert (run.suspected, run.confirmed) == (15.0, 300.0)
+    came_at_once = [Progress(n, 0, 5000.0, step=n, received=5000.0) for n in range(8)]
+    assert limit(evidence(*came_at_once)).confirmed == 3600.0
+
+
 def test_lines_between_steps_are_no_progress_in_training() -> None:
     """Somebody prints, but no step is made: that is what a hang looks like from rank 0."""
     found = after(evidence(*steps(10, 1.0), last=1100.0), 10.0)

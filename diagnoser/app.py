@@ -272,7 +272,8 @@ def _worker_config(settings: Settings) -> WorkerConfig:
         poll=0.5,
         llm_deadline=settings.llm_deadline_seconds + 5,
         hang_check_idle=idle,
-        hang_check_interval=min(15.0, idle),
+        hang_diagnosis_idle=max(idle, settings.hang_diagnosis_idle_seconds),
+        hang_check_interval=min(2.0, idle),
     )
 
 

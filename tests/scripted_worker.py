@@ -6,12 +6,13 @@ from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog, Compressor, to_bytes
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.model import AttemptKey, Diagnosis, Facts, LineBlock, Stream
+from diagnoser.localize.hang_detection import Patience
+from diagnoser.model import AttemptKey, Baseline, Diagnosis, Facts, Job, LineBlock, Stream
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Claim, DiagnosisRecord, WakeSignal
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
-from diagnoser.worker.worker import ModelStage, Planner, Worker, WorkerConfig
+from diagnoser.worker.worker import HangSuspicion, ModelStage, Planner, Worker, WorkerConfig
 from tests.serving import plan_commands
 
 
@@ -23,6 +24,12 @@ class Bystander:
 
     async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis:
         raise NotImplementedError
+
+    async def patience(self, log: AttemptLog, known: Baseline) -> Patience | None:
+        return None
+
+    async def baseline(self, job: Job) -> Baseline:
+        return Baseline()
 
     async def facts(self, claim: Claim) -> Facts:
         return Facts(claim.job, claim.attempt.key.number, claim.attempt.events)
@@ -49,6 +56,7 @@ def scripted_worker(
     outbox: WakeSignal | None = None,
     plans: PlanService | None = None,
     retention: RetentionConfig | None = None,
+    suspicion: HangSuspicion | None = None,
 ) -> Worker:
     outbox = outbox or LocalWakeSignal()
     plans = plans or PlanService(store, plan_commands(), metrics, outbox)
@@ -67,6 +75,7 @@ def scripted_worker(
         outbox=outbox,
         metrics=metrics,
         config=config,
+        suspicion=suspicion,
     )
 
 

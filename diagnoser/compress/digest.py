@@ -77,7 +77,7 @@ class Digest:
         rank = self._ranks.of(stream, voice, prefix.rank)
         time = clock.time(stream, row.time, text, row.received)
         node = prefix.node or stream.node
-        return Line(stream, row.number, text, raw.decode(), rank, node, time, mark, prefix.task), voice
+        return Line(stream, row.number, text, raw.decode(), rank, node, time, mark, prefix.task, row.received), voice
 
     @cached_property
     def _carriers(self) -> dict[Stream, str]:
@@ -140,7 +140,7 @@ class Digest:
             return None
         rank = self._ranks.of(stream, row.voice, prefix.rank)
         time = row.time or times.read_time(_text(row.line), self._year) or row.received
-        return Progress(row.number, rank, time, *point[:6], progress.stage_of(row.dialect))
+        return Progress(row.number, rank, time, *point[:6], progress.stage_of(row.dialect), row.received)
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:

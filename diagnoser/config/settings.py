@@ -80,7 +80,13 @@ class Settings(BaseSettings):
         60.0, description="Seconds to wait at most after a fatal line while lines keep coming."
     )
     hang_check_idle_seconds: Seconds = Field(
-        300.0, description="Seconds without new lines before a running attempt is checked for a hang."
+        15.0,
+        description="Seconds without new lines before the silence of a running attempt is compared with its own "
+        "rhythm. A hang is suspected after three usual steps, and never before 15 seconds.",
+    )
+    hang_diagnosis_idle_seconds: Seconds = Field(
+        300.0,
+        description="Seconds without new lines before a running attempt is diagnosed even if its rhythm is not known.",
     )
     node_log_retention_hours: Annotated[int, Field(ge=1)] = Field(
         24, description="Hours that logs of nodes (kernel, syslog, scheduler) are kept after they arrived."

@@ -38,17 +38,18 @@ class LogAnalyzer:
         now: seconds since the epoch, by the service's clock, while the attempt may still be running; None for a log
         that is read after the end.
         """
+        quiet = None
         if now is not None:
             ended = any(event.kind in ENDS for event in facts.events)
-            now = None if ended else _on_log_clock(log.evidence, facts.failed[1], now)
-        verdict = self.diagnose_with_node_logs(log.evidence, facts, now)
+            quiet = None if ended else now - (facts.failed[1] or _newest_time(log.evidence, now))
+        verdict = self.diagnose_with_node_logs(log.evidence, facts, quiet)
         return baseline.apply_baseline(
-            verdict, log.digest, facts.baseline, lambda evidence: self.diagnose_with_node_logs(evidence, facts, now)
+            verdict, log.digest, facts.baseline, lambda evidence: self.diagnose_with_node_logs(evidence, facts, quiet)
         )
 
-    def diagnose_with_node_logs(self, evidence: Evidence, facts: Facts, now: float | None = None) -> Diagnosis:
+    def diagnose_with_node_logs(self, evidence: Evidence, facts: Facts, quiet: float | None = None) -> Diagnosis:
         """The verdict on an attempt, with what the logs of its nodes say about the time of its failure."""
-        alone = pipeline.diagnose(evidence, facts, self.knowledge, now)
+        alone = pipeline.diagnose(evidence, facts, self.knowledge, quiet)
         fault_lines = (
             line
             for node in dict.fromkeys(facts.nodes)
@@ -93,10 +94,8 @@ class LogAnalyzer:
         return AttemptLog(compressor.take()).evidence
 
 
-def _on_log_clock(evidence: Evidence, received: float, now: float) -> float:
-    """``now`` on the clock that the log's own times follow: in another zone, silence must not look like a hang."""
-    newest = max((line.time for line in evidence.lines), default=0.0)
-    return newest + now - received if newest and received else now
+def _newest_time(evidence: Evidence, now: float) -> float:
+    return max((line.time for line in evidence.lines if line.time > 0), default=now)
 
 
 def _blocks(log: BinaryIO, first: int = 1) -> Iterator[LineBlock]:

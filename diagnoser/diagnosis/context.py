@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis import node_logs
@@ -10,6 +10,7 @@ from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.baseline import is_clean
 from diagnoser.hang import report
 from diagnoser.hang.report import HangReport
+from diagnoser.localize.hang_detection import pauses
 from diagnoser.model import (
     CLEAN_RUNS,
     NODE_SOURCES,
@@ -32,6 +33,8 @@ _NODES = 5_000
 """Most nodes per job whose logs are read; of a larger job, the first ones."""
 _RECORDS = 2 * baseline.KEPT
 """Baseline records that are read: a run may have several."""
+_RUNS_VERSION, _WITHOUT_PAUSES = 3, 2
+"""Versions of the stored clean runs. Both are read: what a family has learned outlives an upgrade."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ class DiagnosisContext:
         if not self.baseline_days or not is_clean(verdict, claim.attempt.events):
             return
         key, before = claim.attempt.key, await self.baseline(claim.job)
-        run = await asyncio.to_thread(baseline.clean_run, log.delta, f"{key.job}/{key.number}", before)
+        run = await asyncio.to_thread(_clean_run, log, f"{key.job}/{key.number}", before)
         if run:
             await self.store_run(claim.job, run)
             self.recorded(claim.job)
@@ -110,10 +113,10 @@ class DiagnosisContext:
         """What is remembered of the clean runs of the job's family."""
         if not self.baseline_days:
             return Baseline()
-        family = clean_runs_id(job)
+        ids = [clean_runs_id(job, version) for version in (_WITHOUT_PAUSES, _RUNS_VERSION)]
         least = node_logs.hour_of(self.clock() - self.baseline_days * 86_400.0)
-        stored = await self.store.node_parts([family], least, newest=_RECORDS)
-        return await asyncio.to_thread(baseline.load, stored.get(family, []))
+        stored = await self.store.node_parts(ids, least, newest=_RECORDS)
+        return await asyncio.to_thread(baseline.load, [data for log in ids for data in stored.get(log, [])])
 
     async def _node_logs(self, job: Job, nodes: Sequence[str], since: float) -> dict[str, list[bytes]]:
         """Logs from a shipper that names no cluster count for the jobs of every cluster."""
@@ -124,15 +127,20 @@ class DiagnosisContext:
         return {node: data for node, data in stored.items() if data}
 
 
+def _clean_run(log: AttemptLog, name: str, before: Baseline) -> CleanRun | None:
+    run = baseline.clean_run(log.delta, name, before)
+    return run and replace(run, pauses=pauses(log.evidence))
+
+
 def _nodes(attempt: Attempt, job: Job) -> tuple[str, ...]:
     """Nodes that the scheduler gave the attempt, else those of the registration. What the job's lines and events name
     does not count: a job could name a node of somebody else."""
     return attempt.nodes or tuple(sorted({*job.nodes, *job.rank_nodes.values()}))
 
 
-def clean_runs_id(job: Job) -> str:
-    """Where the clean runs of a job's family are stored. The 2 is the version of the stored format."""
-    return f"{CLEAN_RUNS}2/{family_of(job)}"
+def clean_runs_id(job: Job, version: int = _RUNS_VERSION) -> str:
+    """Where the clean runs of a job's family are stored, in a version of the stored format."""
+    return f"{CLEAN_RUNS}{version}/{family_of(job)}"
 
 
 def family_of(job: Job) -> str:

@@ -8,9 +8,9 @@ from diagnoser.diagnosis import hang_evidence, verdict
 from diagnoser.diagnosis.doubts import doubts
 from diagnoser.localize import ANCHORS, clock_skew, collectives, launches, progress, ranks, rollback, suspect_nodes
 from diagnoser.localize.exit_reports import ExitTable
-from diagnoser.localize.hang_detection import silence
+from diagnoser.localize.hang_detection import Patience, Silence, patience
 from diagnoser.localize.stragglers import stragglers
-from diagnoser.model import Anchor, DecisionBasis, Diagnosis, Evidence, ExitReport, Facts
+from diagnoser.model import Anchor, Baseline, DecisionBasis, Diagnosis, Evidence, ExitReport, Facts
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.rules import candidates, causality, clean_end, precursors, run_end, xid
@@ -52,10 +52,11 @@ class RuleKnowledge:
         return (*self.engine.ruleset.anchors, *self.exits.anchors, *run_end.ANCHORS, *ANCHORS)
 
 
-def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, now: float | None = None) -> Diagnosis:
+def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: float | None = None) -> Diagnosis:
     """The deterministic verdict.
 
-    now: seconds since the epoch while the attempt is still open, so that silence counts as a hang; None when it ended.
+    quiet: seconds since the newest line arrived while the attempt is still open, so that silence counts as a hang; None
+    when it ended.
     """
     evidence = clock_skew.corrected(evidence)
     evidence = replace(evidence, exits=knowledge.exits.read(evidence.lines))
@@ -70,10 +71,10 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, now: fl
     collected = xid.follow(collected, evidence, knowledge.codes)
     causal = causality.decide(evidence, collected, _Recovery(evidence, timeline), begins, diverged=loss is not None)
     location = locate(evidence, facts, causal, begins)
-    hang = hang_evidence.analyze(evidence, facts, running=now is not None) if facts.runtime else None
-    quiet = None if now is None else silence(launches.around(evidence, begins, len(evidence.lines)).evidence, now)
-    quiet = hang_evidence.confirmed(quiet, hang)
-    diagnosis = verdict.build_diagnosis(evidence, facts, causal, location, knowledge.calibration, quiet)
+    hang = hang_evidence.analyze(evidence, facts, running=quiet is not None) if facts.runtime else None
+    silence = None if quiet is None else _silence(evidence, facts, begins, quiet)
+    silence = hang_evidence.confirmed(silence, hang)
+    diagnosis = verdict.build_diagnosis(evidence, facts, causal, location, knowledge.calibration, silence)
     diagnosis = replace(diagnosis, ruleset=knowledge.engine.ruleset.hash, step=rollback.last_step(evidence))
     if diagnosis.type is _T.LOSS_DIVERGENCE:
         diagnosis = replace(diagnosis, rollback=rollback.find(series, facts.events))
@@ -81,6 +82,19 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, now: fl
     if hang:
         diagnosis = hang_evidence.apply(diagnosis, hang, facts.runtime)
     return with_advice(diagnosis, causal, facts, knowledge.policy)
+
+
+def patience_with(evidence: Evidence, known: Baseline) -> Patience | None:
+    """How long a run that is still open may be silent now; needs no rules. known: the clean runs of its family."""
+    evidence = clock_skew.corrected(evidence)
+    begins = launches.starts(evidence, ())
+    return patience(launches.around(evidence, begins, len(evidence.lines)).evidence, known)
+
+
+def _silence(evidence: Evidence, facts: Facts, begins: Sequence[int], quiet: float) -> Silence | None:
+    newest = launches.around(evidence, begins, len(evidence.lines)).evidence
+    limit = patience(newest, facts.baseline)
+    return limit.silence(quiet) if limit else None
 
 
 def _ends(hits: Sequence[Hit]) -> Iterator[int]:

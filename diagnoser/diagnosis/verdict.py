@@ -222,8 +222,8 @@ def _hangs(quiet: Silence | None) -> tuple[str, ...]:
 
 def _slow(place: Localization) -> tuple[str, ...]:
     return tuple(
-        f"Rank {slow.rank}{f' on {slow.node}' if slow.node else ''} computes {slow.times} times as long as the others: "
-        "a straggler, which is no reason to take a node out."
+        f"Rank {slow.rank}{f' on {slow.node}' if slow.node else ''} is a straggler: step after step it takes, or makes "
+        f"others wait, {slow.times} times as long as usual. That is no reason to take a node out."
         for slow in place.slow[:_NAMED]
     )
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import structlog
 
 from diagnoser.compress import AttemptLog, Compressor
+from diagnoser.diagnosis import pipeline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
-from diagnoser.model import LOADED, Diagnosis, Facts, LearnedRule, LearnedState, yaml_loader
+from diagnoser.localize.hang_detection import Patience
+from diagnoser.model import LOADED, Baseline, Diagnosis, Facts, LearnedRule, LearnedState, yaml_loader
 from diagnoser.model.errors import RuleFaults
 from diagnoser.ports import Clock, LearnedRuleQuery, RuleStore
 from diagnoser.rules import schema
@@ -110,6 +112,10 @@ class RuleRegistry:
     async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis:
         """Uses the rules that are in force when the diagnosis begins."""
         return await asyncio.to_thread(self.analyzer.analyze, log, facts, self._clock())
+
+    async def patience(self, log: AttemptLog, known: Baseline) -> Patience | None:
+        """How long the run may be silent now; None where its log does not tell. known: clean runs of its family."""
+        return await asyncio.to_thread(lambda: pipeline.patience_with(log.evidence, known))
 
     async def _load(self) -> list[LearnedRule]:
         rules: list[LearnedRule] = []

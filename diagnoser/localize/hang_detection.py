@@ -1,40 +1,89 @@
-"""Whether a run that is still open hangs: how long nothing advanced, compared with what its stage usually takes."""
+"""Whether a run that is still open hangs: how long nothing advanced, compared with the run's own rhythm.
+
+A pause is known by what came before it: the last step, or a line of the stage that the run is in. What a run, or an
+earlier one of its family, came back from after as long is no hang.
+"""
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
 from diagnoser.localize.progress import ProgressTimeline
-from diagnoser.model import Evidence, Progress, Stage
+from diagnoser.model import Baseline, Evidence, Progress, Stage
 
+FIRST_STEP = "first_step"
+"""The kind of pause before and between the first steps: kernels are compiled, loaders start. Other kinds are stages."""
 _PATIENCE = {
-    Stage.LAUNCH: 600.0,
-    Stage.INIT: 900.0,
-    Stage.DATA: 3600.0,
-    Stage.LOAD: 1800.0,
-    Stage.SAVE: 1800.0,
-    Stage.EVAL: 1800.0,
-    Stage.FINISH: 900.0,
+    Stage.LAUNCH.value: 1800.0,
+    Stage.INIT.value: 900.0,
+    Stage.DATA.value: 3600.0,
+    Stage.LOAD.value: 1800.0,
+    Stage.SAVE.value: 1800.0,
+    Stage.EVAL.value: 1800.0,
+    Stage.FINISH.value: 900.0,
+    FIRST_STEP: 3600.0,
 }
-"""Seconds that a stage may be silent when the log shows no earlier stage of its kind: indexing a data set takes
-longest; process groups wait 10 to 15 minutes for their members by default."""
-_SUSPECTED, _CONFIRMED, _FLOOR = 3.0, 10.0, 60.0
-"""Silence, in iterations, before a hang is suspected and confirmed; and the shortest silence in seconds."""
-_AS_BEFORE = 3.0
-"""Multiple of the longest pause of the same kind that the run has recovered from."""
-_NEXT = 10
-"""Most steps between two kept points for the time between them to show a pause rather than just many steps."""
+"""Seconds that a stage may be silent when neither the log nor an earlier run shows how long it takes: indexing a data
+set takes longest; process groups wait 10 to 15 minutes for their members by default."""
+_REPEATED = (Stage.SAVE, Stage.EVAL)
+"""Stages that a run comes back to: its own earlier stays tell how long the next one takes."""
+_SUSPECTED, _CONFIRMED = 3.0, 10.0
+"""Silence, in usual steps, before a hang is suspected and confirmed."""
+_SUSPECTED_FLOOR, _CONFIRMED_FLOOR = 15.0, 60.0
+"""Shortest silence in seconds."""
+_UNSEEN_FLOOR = 300.0
+"""Shortest silence that confirms a hang by itself where no pause of its kind was seen yet: the first evaluation or
+checkpoint may begin without a word, and a wrong stop costs more than a late one."""
+_LIKE_BEFORE, _AS_BEFORE = 1.5, 3.0
+"""Multiples of the longest pause of its kind after which a hang is suspected and confirmed."""
+_RECENT = 32
+"""Newest pairs of steps that tell the rhythm: it changes with the batch size and the data."""
 _POINTS = 3
-"""Timed steps needed to know how long one takes."""
+"""Timed steps needed to know how long one takes; the time between them belongs to the first ones."""
+_QUICK = 6
+"""Steps that show a rhythm though their own times, in whole seconds, are all alike."""
+_NOISE = 0.2
+"""Share of a long time between two steps that need not be a pause: the steps in between are not all alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a live attempt may be silent where it stands, in seconds.
+
+    ahead: how long before its newest line the last step was made; 0.0 where lines are progress. usual: time between
+    two printed steps in training, else the longest silence there that was recovered from; 0.0 where none is known.
+    suspected, confirmed: silence from which a hang is suspected, and certain enough without more evidence.
+    in_training: shortest silence that would be suspect while steps are made; 0.0 before their rhythm is known.
+    """
+
+    stage: Stage
+    ahead: float
+    usual: float
+    suspected: float
+    confirmed: float
+    in_training: float
+
+    def silence(self, quiet: float) -> "Silence | None":
+        """None while a hang is not even suspected. quiet: seconds since the newest line arrived."""
+        seconds = quiet + self.ahead
+        if seconds < self.suspected:
+            return None
+        return Silence(seconds, self.usual, self.stage, seconds >= self.confirmed)
+
+    def next_look(self, quiet: float) -> float:
+        """Seconds until the silence becomes suspect, or certain; infinite once it is certain."""
+        seconds = quiet + self.ahead
+        return min((limit - seconds for limit in (self.suspected, self.confirmed) if limit > seconds), default=math.inf)
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
     """How long a live attempt has made no progress in ``stage``, and what is usual there, both in seconds.
 
-    confirmed: so long that it hangs; else it is only late.
+    confirmed: so long that it hangs; else that is only suspected.
     """
 
     seconds: float
@@ -43,61 +92,149 @@ class Silence:
     confirmed: bool
 
 
-def silence(evidence: Evidence, now: float) -> Silence | None:
-    """None when the run advances, or the log shows nothing to measure it by.
+def patience(evidence: Evidence, known: Baseline) -> Patience | None:
+    """None where the log shows no stage. known: the clean runs of the family, which tell of pauses to come.
 
     In training only steps count, in other stages any line: loading and saving have no common measure.
     """
-    points = sorted((point for point in evidence.progress if point.time > 0), key=lambda point: point.time)
-    stage = _stage(evidence, points)
+    points = _in_order(evidence.progress)
+    stage = _stage(evidence)
     if stage is None:
         return None
-    if stage is Stage.TRAIN:
-        steps = [point for point in points if point.step is not None]
-        if len(steps) < _POINTS:
-            return None
-        seconds, usual = now - steps[-1].time, _step_seconds(steps)
-        late = max(_SUSPECTED * usual, _FLOOR)
-        hung = max(_CONFIRMED * usual, _AS_BEFORE * _longest_pause(steps, usual))
-    else:
-        seconds, usual = now - _newest_time(evidence), _longest_stay(points, stage)
-        hung = _AS_BEFORE * usual or _PATIENCE[stage]
-        late = max(hung * _SUSPECTED / _CONFIRMED, _FLOOR)
-    return Silence(seconds, usual, stage, seconds >= max(hung, _FLOOR)) if seconds >= late else None
+    rhythm = _Rhythm(points)
+    own, family = _longest(evidence, rhythm), _of_family(known)
+    train = Stage.TRAIN.value
+    beyond = max(own.get(train, 0.0), family.get(train, 0.0))
+    in_training = max(_SUSPECTED * rhythm.usual, _SUSPECTED_FLOOR, _LIKE_BEFORE * beyond) if rhythm.steady else 0.0
+    if stage is Stage.TRAIN and rhythm.steady:
+        floor = _CONFIRMED_FLOOR if beyond or family else _UNSEEN_FLOOR
+        confirmed = max(_CONFIRMED * rhythm.usual, floor, _AS_BEFORE * beyond)
+        return Patience(stage, _ahead(evidence, points), rhythm.usual, in_training, confirmed, in_training)
+    kind = FIRST_STEP if stage is Stage.TRAIN else stage.value
+    longest = max(own.get(kind, 0.0), family.get(kind, 0.0))
+    seen = kind in family or (stage in _REPEATED and rhythm.steady and kind in own)
+    confirmed = max(_AS_BEFORE * longest, _UNSEEN_FLOOR if seen else _PATIENCE[kind])
+    suspected = max(_LIKE_BEFORE * longest, confirmed * _SUSPECTED / _CONFIRMED)
+    return Patience(stage, 0.0, longest, suspected, confirmed, in_training)
 
 
-def _stage(evidence: Evidence, points: Sequence[Progress]) -> Stage | None:
-    """The stage of the newest point or stage sign; training where only steps are shown."""
+def pauses(evidence: Evidence) -> Mapping[str, float]:
+    """Seconds of the longest silence that a run came back from, by what came before it: a stage or ``FIRST_STEP``."""
+    return _longest(evidence, _Rhythm(_in_order(evidence.progress)))
+
+
+def _longest(evidence: Evidence, rhythm: "_Rhythm") -> dict[str, float]:
+    longest: dict[str, float] = defaultdict(float)
+    for kind, seconds in (*rhythm.pauses(), *_stays(evidence)):
+        longest[kind] = max(longest[kind], seconds)
+    return dict(longest)
+
+
+def _of_family(known: Baseline) -> dict[str, float]:
+    longest: dict[str, float] = {}
+    for run in known.runs:
+        longest |= {kind: max(seconds, longest.get(kind, 0.0)) for kind, seconds in run.pauses.items()}
+    return longest
+
+
+class _Rhythm:
+    """How the steps follow each other: those of the rank that prints most of them.
+
+    usual: seconds between two printed steps. steady: enough steps were made to tell.
+    """
+
+    def __init__(self, points: Sequence[Progress]) -> None:
+        steps_by_rank: dict[int, list[Progress]] = defaultdict(list)
+        for point in points:
+            if point.step is not None and point.stage is Stage.TRAIN:
+                steps_by_rank[point.rank].append(point)
+        steps = max(steps_by_rank.values(), key=len, default=[])
+        self._advances = _advances(steps)
+        recent = list(pairwise(self._advances))[-_RECENT:]
+        self._stride = median(count for (_, a), (_, b) in recent if (count := _between(a, b))) if recent else 1.0
+        adjacent = [later - time for (time, a), (later, b) in recent if _between(a, b) <= 2 * self._stride]
+        self.usual = median(adjacent) if adjacent else 0.0
+        printed = {point.step for point in steps if point.time != point.received}
+        self.steady = len(self._advances) >= _POINTS or len(printed) >= _QUICK
+
+    def pauses(self) -> Iterator[tuple[str, float]]:
+        """Time between two steps beyond what the steps take: an evaluation, a checkpoint. Of steps that were not kept
+        it is the sum."""
+        for index, ((time, a), (later, b)) in enumerate(pairwise(self._advances)):
+            seconds = later - time
+            if index < _POINTS - 1:
+                yield FIRST_STEP, seconds
+                continue
+            beyond = seconds - self.usual * (max(1.0, _between(a, b) / self._stride) - 1)
+            if beyond > max(_NOISE * seconds, 2 * self.usual):
+                yield Stage.TRAIN.value, beyond
+
+
+def _advances(steps: Sequence[Progress]) -> list[tuple[float, int]]:
+    """Time and number of the newest step of each moment at which steps were shown.
+
+    By their arrival, which is what silence is measured by: a log may be written or shipped in lumps. By their own
+    times where too many came at once, as from a file or after an outage.
+    """
+    arrived = _moments((point.received, point.step or 0) for point in steps if point.received > 0)
+    return arrived if len(arrived) >= _POINTS else _moments((point.time, point.step or 0) for point in steps)
+
+
+def _moments(steps: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
+    moments: list[tuple[float, int]] = []
+    for time, step in steps:
+        if moments and time <= moments[-1][0]:
+            moments[-1] = (moments[-1][0], step)
+        elif not moments or step != moments[-1][1]:
+            moments.append((time, step))
+    return moments
+
+
+def _between(a: int, b: int) -> int:
+    """Steps from one to the other; a counter that fell back has begun anew."""
+    return max(1, b - a)
+
+
+def _stays(evidence: Evidence) -> Iterator[tuple[str, float]]:
+    """Times between two kept lines outside of training: at least as long as the silences there."""
     timeline = ProgressTimeline(evidence)
-    signs = [(timeline.at(phase.last_stream, phase.last), phase.stage) for phase in evidence.phases]
-    signs += [(timeline.place_of(point), point.stage) for point in points]
-    signs = [(place, stage) for place, stage in signs if place < math.inf]
+    stages = sorted(_signs(evidence, timeline), key=lambda sign: sign[0])
+    lines = [line for line in evidence.lines if line.stream.from_job and line.time > 0]
+    ticks = sorted((timeline.place(line), line.received or line.time) for line in lines)
+    index, stage = 0, None
+    for (place, time), (_, later) in pairwise(ticks):
+        while index < len(stages) and stages[index][0] <= place:
+            stage = stages[index][1]
+            index += 1
+        if stage is not None and stage is not Stage.TRAIN and later > time:
+            yield stage.value, later - time
+
+
+def _stage(evidence: Evidence) -> Stage | None:
+    """The stage of the newest point or stage sign; training where only steps are shown."""
+    signs = [sign for sign in _signs(evidence, ProgressTimeline(evidence)) if sign[0] < math.inf]
     return max(signs, key=lambda sign: sign[0])[1] if signs else None
 
 
-def _newest_time(evidence: Evidence) -> float:
-    times = (line.time for line in evidence.lines if line.stream.from_job and line.time > 0)
-    return max(times, default=math.inf)
+def _signs(evidence: Evidence, timeline: ProgressTimeline) -> Iterator[tuple[float, Stage]]:
+    """Place and stage of the points, and of the first and last line of each phase."""
+    for point in evidence.progress:
+        if point.time > 0:
+            yield timeline.place_of(point), point.stage
+    for phase in evidence.phases:
+        yield timeline.at(phase.stream, phase.line), phase.stage
+        yield timeline.at(phase.last_stream, phase.last), phase.stage
 
 
-def _step_seconds(steps: Sequence[Progress]) -> float:
-    """Seconds per step: what the newest step prints, else the median."""
-    if steps[-1].step_seconds:
-        return steps[-1].step_seconds
-    gaps = [(b.time - a.time) / max(1, _between(a, b)) for a, b in pairwise(steps) if b.time > a.time]
-    return median(gaps) if gaps else 0.0
+def _in_order(points: Sequence[Progress]) -> list[Progress]:
+    return sorted((point for point in points if point.time > 0), key=lambda point: (point.time, point.line))
 
 
-def _longest_pause(steps: Sequence[Progress], usual: float) -> float:
-    """The longest time between two steps beyond what the steps take: a checkpoint, an evaluation."""
-    pairs = [(a, b) for a, b in pairwise(steps) if _between(a, b) <= _NEXT]
-    return max((b.time - a.time - usual * _between(a, b) for a, b in pairs), default=0.0)
-
-
-def _between(a: Progress, b: Progress) -> int:
-    return max(0, (b.step or 0) - (a.step or 0))
-
-
-def _longest_stay(points: Sequence[Progress], stage: Stage) -> float:
-    """The longest earlier stay in a stage, up to the next point of another one; 0.0 where none is shown."""
-    return max((b.time - a.time for a, b in pairwise(points) if a.stage is stage is not b.stage), default=0.0)
+def _ahead(evidence: Evidence, points: Sequence[Progress]) -> float:
+    """Seconds from the last step to the newest line: by their arrival, else by what they print."""
+    steps = [point for point in points if point.step is not None and point.stage is Stage.TRAIN]
+    lines = [line for line in evidence.lines if line.stream.from_job]
+    arrived, newest = (max((seen.received for seen in each), default=0.0) for each in (steps, lines))
+    if arrived and len({point.received for point in steps[-_POINTS:]}) == _POINTS:
+        return max(0.0, newest - arrived)
+    return max(0.0, max((line.time for line in lines), default=0.0) - max(point.time for point in steps))

@@ -1,7 +1,7 @@
 """The baseline of a job family: what its last clean runs printed, and what of another run is new against it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from diagnoser.model.evidence import Line
 from diagnoser.model.lines import Stream
@@ -26,6 +26,7 @@ class CleanRun:
     name: ``<job>/<attempt>``. lines: of its whole log. counts: shape -> lines of it.
     unmatched: messages whose shape no earlier clean run had, one per shape.
     filters: all that the family had learned when this was stored. asked: when a model was last asked for more.
+    pauses: seconds of the longest silence that it came back from, by what came before (``hang_detection.pauses``).
     """
 
     name: str
@@ -34,6 +35,7 @@ class CleanRun:
     unmatched: tuple[str, ...] = ()
     filters: tuple[LearnedFilter, ...] = ()
     asked: float = 0.0
+    pauses: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ class Line:
     rank, node: from the prefixes, else from the stream; -1 and "" when unknown.
     time: from the record or parsed from the line, else the time the block was received; 0.0 when unknown.
     task: the number that ``srun --label`` put in front; it is also the rank only where each task is one rank.
+    received: when the service received it, by its own clock; 0.0 in a file.
     """
 
     stream: Stream
@@ -43,6 +44,7 @@ class Line:
     time: float = 0.0
     mark: Mark = Mark.CONTEXT
     task: int = -1
+    received: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class Progress:
     """One point of the progress series. NaN in ``loss`` and ``grad_norm`` is a finding, None is "not printed".
 
     line: 1-based number in its stream. step: training iteration. step_seconds: mean time of one iteration.
-    checkpoint: path or name of a checkpoint that this line says was saved, else "".
+    checkpoint: path or name of a checkpoint that this line says was saved, else "". received: as of a ``Line``.
     """
 
     line: int
@@ -140,6 +142,7 @@ class Progress:
     tokens_per_second: float | None = None
     checkpoint: str = ""
     stage: Stage = Stage.TRAIN
+    received: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

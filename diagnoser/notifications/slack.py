@@ -11,6 +11,7 @@ from diagnoser.model.taxonomy import Category
 ROOT_LENGTH = 1_500
 TEXT_LENGTH = 600
 HEADER_LENGTH = 150
+NOTES, NOTE_LENGTH = 6, 400
 """Slack cuts or refuses longer texts: 150 characters in a header, 3,000 in a section, counted after escaping."""
 
 SlackBlock = dict[str, object]
@@ -26,6 +27,7 @@ def slack_message(
         {"type": "section", "fields": [_mrkdwn(text) for text in _facts(diagnosis)]},
         *_review(diagnosis, redact),
         *_root(diagnosis, redact),
+        *_notes(diagnosis, redact),
         *_advice(diagnosis, redact),
         *_link(link),
     ]
@@ -94,6 +96,12 @@ def _root(diagnosis: Diagnosis, redact: Callable[[str], str]) -> list[SlackBlock
         return []
     line = _whole(code(redact(root.text)), ROOT_LENGTH)
     return [_section(f"*Line {root.line}* of {code(_cut(root.source, 100))}\n```{line}```")]
+
+
+def _notes(diagnosis: Diagnosis, redact: Callable[[str], str]) -> list[SlackBlock]:
+    """How long a run that hangs has been silent, which ranks are slow, what failed before."""
+    notes = [f"\N{BULLET} {_whole(escape(redact(note)), NOTE_LENGTH)}" for note in diagnosis.notes[:NOTES]]
+    return [_section("\n".join(notes))] if notes else []
 
 
 def _advice(diagnosis: Diagnosis, redact: Callable[[str], str]) -> list[SlackBlock]:

@@ -45,13 +45,15 @@ class Timing:
 class Claim:
     """A lease on a due attempt. ``token`` proves it at the save.
 
-    tries: how often the attempt was claimed since its last diagnosis, this time included.
+    tries: how often the attempt was claimed since its last diagnosis, this time included. patience: shortest silence,
+    in seconds, for which it is looked at; 0.0 before the first look.
     """
 
     attempt: Attempt
     job: Job
     token: str
     tries: int = 1
+    patience: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +77,10 @@ class WorkStore(Protocol):
         """When the first of the attempts that have ended and that nobody works on becomes due; None without one."""
 
     async def claim_silent(self, now: float, silent: float, lease: float, limit: int) -> list[Claim]:
-        """Running attempts without a fatal line that have printed nothing for ``silent`` seconds: they may hang.
+        """Running attempts without a fatal line that have printed nothing for ``silent`` seconds, nor for their own
+        patience: they may hang. Longest silent first.
 
-        Not those released until a later time, and none that fell silent more than a day ago.
+        Not those whose silence was put off until later, and none that fell silent more than a day ago.
         """
 
     async def save_diagnosis(
@@ -94,11 +97,12 @@ class WorkStore(Protocol):
         A message whose key exists already is left as it is. Raises Conflict when the lease was lost.
         """
 
-    async def release(self, claim: Claim, until: float = 0.0) -> None:
+    async def release(self, claim: Claim, until: float = 0.0, patience: float | None = None) -> None:
         """The log shows no failure: no diagnosis is stored, and the attempt's fatal mark is cleared.
 
-        A fatal line that came after the claim keeps the mark. Ignored when the lease was lost. until: when its silence
-        may be checked again; an end, a fatal line or a dump of its ranks makes it due earlier.
+        A fatal line that came after the claim keeps the mark. Ignored when the lease was lost. until: when this silence
+        may be checked again; an end, a fatal line, a dump or a new silence after new lines makes it due earlier.
+        patience: shortest silence, in seconds, that is checked from now on; None leaves it as it is.
         """
 
     async def extend(self, claim: Claim, until: float) -> None:

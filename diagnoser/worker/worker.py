@@ -4,17 +4,19 @@ A worker that dies loses nothing: its lease ends and another one starts over. Tw
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import Protocol
 
 import structlog
 
 from diagnoser.compress import AttemptLog
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.model import AttemptKey, Diagnosis, Facts
+from diagnoser.localize.hang_detection import Patience, Silence
+from diagnoser.model import AttemptKey, Baseline, Diagnosis, Facts, Job
 from diagnoser.model.errors import Conflict, Unavailable
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.observability.metrics import Metrics
@@ -23,6 +25,7 @@ from diagnoser.ports import Claim, Clock, DiagnosisRecord, Timing, WakeSignal, W
 
 SLEEP_MIN = 0.02
 """Seconds of the shortest sleep: another replica may hold what is due."""
+_PATIENCE_GROWTH = 1.1
 
 
 class Context(Protocol):
@@ -30,6 +33,9 @@ class Context(Protocol):
 
     async def facts(self, claim: Claim) -> Facts:
         """What is known beside the log."""
+
+    async def baseline(self, job: Job) -> Baseline:
+        """What is remembered of the clean runs of the job's family."""
 
     async def record_baseline(self, claim: Claim, verdict: Diagnosis, log: AttemptLog) -> None:
         """Remember what a clean run printed; other runs are ignored."""
@@ -42,6 +48,17 @@ class Analysis(Protocol):
         """Take over rules that were learned or changed, by any replica."""
 
     async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis: ...
+
+    async def patience(self, log: AttemptLog, known: Baseline) -> Patience | None:
+        """How long the run may be silent now; None where its log does not tell."""
+
+
+class HangSuspicion(Protocol):
+    """``diagnosis.hang_evidence.EvidenceCollection``."""
+
+    async def suspected(self, claim: Claim, silence: Silence) -> None:
+        """Have evidence fetched that confirms the hang or clears the run. Idempotent for a claim with the same last
+        line; quick."""
 
 
 class IncidentMatcher(Protocol):
@@ -85,6 +102,7 @@ class ClaimResult(StrEnum):
 
     SAVED = "saved"
     SOUND = "sound"  # the run goes on and its log shows no cause
+    SUSPECTED = "suspected"  # it is silent for longer than usual: evidence is asked for
     OVERTAKEN = "overtaken"  # the lease ran out and somebody else took it
     DIAGNOSIS_FAILED = "diagnosis_failed"  # a fault of our own: put off
     STORE_AWAY = "store_away"
@@ -100,9 +118,9 @@ class WorkerConfig:
     """In seconds, except claims_max and llm_stages_max: attempts at one time. timing: when an attempt is due.
 
     lease: how long a claim holds; renewed while the work lasts. A claim that failed waits ``lease * 2**tries``, at
-    most ``backoff_max``. llm_deadline: of one run of the model's stage. poll: the longest sleep. hang_check_idle: a run
-    that has printed nothing for this long is checked, and again each time the silence has doubled;
-    hang_check_interval: time between two searches for such runs.
+    most ``backoff_max``. llm_deadline: of one run of the model's stage. poll: the longest sleep. hang_check_idle: from
+    this silence on a run is compared with its own rhythm; hang_diagnosis_idle: from this one on it is diagnosed as
+    well, and again each time the silence has doubled. hang_check_interval: time between two searches for silent runs.
     """
 
     timing: Timing
@@ -112,8 +130,9 @@ class WorkerConfig:
     poll: float = 1.0
     claims_max: int = 2
     llm_stages_max: int = 4
-    hang_check_idle: float = 300.0
-    hang_check_interval: float = 15.0
+    hang_check_idle: float = 15.0
+    hang_diagnosis_idle: float = 300.0
+    hang_check_interval: float = 2.0
 
 
 class Worker:
@@ -136,8 +155,12 @@ class Worker:
         outbox: WakeSignal,
         metrics: Metrics,
         config: WorkerConfig,
+        suspicion: HangSuspicion | None = None,
     ) -> None:
-        """attempts_due: signals that an attempt may be due. outbox: notified when there may be a message to send."""
+        """attempts_due: signals that an attempt may be due. outbox: notified when there may be a message to send.
+
+        suspicion: told of runs that may hang; None: nobody is asked for evidence.
+        """
         self._store = store
         self._logs = logs
         self._context = context
@@ -152,6 +175,7 @@ class Worker:
         self._outbox = outbox
         self._metrics = metrics
         self._config = config
+        self._suspicion = suspicion
         self._llm_seats = asyncio.Semaphore(config.llm_stages_max)
         self._llm_tasks: set[asyncio.Task[None]] = set()
         self._next_hang_check = 0.0
@@ -172,10 +196,11 @@ class Worker:
         config = self._config
         await self._analysis.refresh()
         claims = await self._store.claim_attempts(self._clock(), config.timing, config.lease, config.claims_max)
-        claims += await self._claim_idle_attempts()
-        await asyncio.gather(*(self._handle(claim) for claim in claims))
+        silent = await self._claim_silent_attempts()
+        due = [self._handle(claim, self._process) for claim in claims]
+        await asyncio.gather(*due, *(self._handle(claim, self._judge_silence) for claim in silent))
         await self._maintenance.sweep()
-        return len(claims)
+        return len(claims) + len(silent)
 
     async def finish(self) -> None:
         """Wait for the LLM stages that are under way."""
@@ -197,11 +222,11 @@ class Worker:
                 return max(SLEEP_MIN, min(self._config.poll, due - self._clock()))
         return self._config.poll
 
-    async def _handle(self, claim: Claim) -> None:
+    async def _handle(self, claim: Claim, process: Callable[[Claim], Awaitable[ClaimResult]]) -> None:
         key = claim.attempt.key
         try:
             async with self._renewed_lease(claim):
-                result = await self._process(claim)
+                result = await process(claim)
             self._log_result(key, result)
         except Conflict:
             self._log_result(key, ClaimResult.OVERTAKEN)
@@ -211,14 +236,17 @@ class Worker:
             self._log_result(key, ClaimResult.DIAGNOSIS_FAILED, error)
             await self._put_off(claim)
 
-    async def _process(self, claim: Claim) -> ClaimResult:
-        """HOT PATH 2, from the stored log to the published verdict, and to what is learned from it."""
+    async def _process(self, claim: Claim, log: AttemptLog | None = None, limit: Patience | None = None) -> ClaimResult:
+        """HOT PATH 2, from the stored log to the published verdict, and to what is learned from it.
+
+        log: where it is loaded already. limit: how long the run may be silent, where that was asked.
+        """
         started, key = self._clock(), claim.attempt.key
-        log = await self._logs.load(key)
+        log = log or await self._logs.load(key)
         facts = await self._context.facts(claim)
         diagnosis = await self._analysis.analyze(log, facts)
         if is_sound(claim, diagnosis):
-            await self._store.release(claim, self._next_look(claim))
+            await self._store.release(claim, self._next_look(claim, limit))
             return ClaimResult.SOUND
         diagnosis = await self._incidents.match_confirmed_incident(key, diagnosis, log)
         decision = self._planner.decide(claim, diagnosis, self._clock())
@@ -232,6 +260,29 @@ class Worker:
         await self._shadow.observe(record, log, facts)
         await self._context.record_baseline(claim, diagnosis, log)
         return ClaimResult.SAVED
+
+    async def _judge_silence(self, claim: Claim) -> ClaimResult:
+        """Compare the silence of a running attempt with its rhythm; diagnose it if that says it hangs, or nothing.
+
+        The rest is left alone until the silence, or a new one, is long enough to tell more: the log of a run that
+        prints is not read.
+        """
+        quiet, config = self._clock() - claim.attempt.last_line, self._config
+        log = await self._logs.load(claim.attempt.key)
+        limit = await self._analysis.patience(log, await self._context.baseline(claim.job))
+        silence = limit.silence(quiet) if limit else None
+        if silence and not silence.confirmed and self._suspicion:
+            await self._suspicion.suspected(claim, silence)
+        if quiet >= config.hang_diagnosis_idle or (silence and silence.confirmed):
+            return await self._process(claim, log, limit)
+        next_look = min(limit.next_look(quiet) if limit else inf, config.hang_diagnosis_idle - quiet)
+        patience = limit.in_training if limit and limit.in_training else self._longer_patience(claim)
+        await self._store.release(claim, self._clock() + next_look, min(patience, config.hang_diagnosis_idle))
+        return ClaimResult.SUSPECTED if silence else ClaimResult.SOUND
+
+    def _longer_patience(self, claim: Claim) -> float:
+        """For a run without a rhythm: a little more each time, until it is beyond what the run takes for a line."""
+        return _PATIENCE_GROWTH * max(claim.patience, self._config.hang_check_idle)
 
     async def _put_off(self, claim: Claim) -> None:
         """Wait longer after each failure. When even this fails, the lease itself is the wait."""
@@ -296,19 +347,22 @@ class Worker:
         self._outbox.notify()
         return ClaimResult.LLM_VERDICT_SAVED
 
-    async def _claim_idle_attempts(self) -> list[Claim]:
-        """Now and then, runs that may hang."""
+    async def _claim_silent_attempts(self) -> list[Claim]:
+        """Now and then, runs that may hang; at once again while there are more of them than a round takes."""
         now, config = self._clock(), self._config
         if now < self._next_hang_check:
             return []
-        self._next_hang_check = now + config.hang_check_interval
-        return await self._store.claim_silent(now, config.hang_check_idle, config.lease, config.claims_max)
+        claims = await self._store.claim_silent(now, config.hang_check_idle, config.lease, config.claims_max)
+        self._next_hang_check = now if len(claims) == config.claims_max else now + config.hang_check_interval
+        return claims
 
-    def _next_look(self, claim: Claim) -> float:
-        """When the silence of a sound run will have doubled; at once for a run that was claimed for a fatal line."""
+    def _next_look(self, claim: Claim, limit: Patience | None) -> float:
+        """When the silence of a sound run will have doubled, or tells more; at once for a run that was claimed for a
+        fatal line."""
         attempt, now = claim.attempt, self._clock()
-        idle = max(self._config.hang_check_idle, now - attempt.last_line)
-        return 0.0 if attempt.fatal is not None else now + idle
+        quiet = now - attempt.last_line
+        wait = min(max(self._config.hang_diagnosis_idle, quiet), limit.next_look(quiet) if limit else inf)
+        return 0.0 if attempt.fatal is not None else now + wait
 
     def _log_result(self, key: AttemptKey, result: ClaimResult, error: Exception | None = None) -> None:
         fields = {"job": key.job, "attempt": key.number, "reason": result.value}

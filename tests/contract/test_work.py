@@ -294,6 +294,42 @@ async def test_a_run_that_fell_silent_is_claimed_until_it_is_forgotten(store: St
     assert await store.claim_silent(90_000.0, 300.0, 60.0, 5) == []
 
 
+async def test_a_new_silence_is_looked_at_before_the_old_one_would_be(store: Store) -> None:
+    """What was put off for an evaluation does not put off what comes after it."""
+    await more(store, 1000.0)
+    (claim,) = await store.claim_silent(1015.0, 15.0, 60.0, 5)
+    await store.release(claim, until=2000.0)
+    assert await store.claim_silent(1990.0, 15.0, 60.0, 5) == []
+    await more(store, 1060.0)
+    assert await store.claim_silent(1074.0, 15.0, 60.0, 5) == []
+    assert len(await store.claim_silent(1075.0, 15.0, 60.0, 5)) == 1
+
+
+async def test_lines_that_come_during_a_look_begin_a_new_silence(store: Store) -> None:
+    """Whoever looked did not see them; until then nobody else may claim the attempt."""
+    await more(store, 1000.0)
+    (claim,) = await store.claim_silent(1015.0, 15.0, 60.0, 5)
+    await more(store, 1020.0)
+    assert await store.claim_silent(1040.0, 15.0, 60.0, 5) == []
+    await store.release(claim, until=9000.0)
+    assert len(await store.claim_silent(1040.0, 15.0, 60.0, 5)) == 1
+
+
+async def test_a_run_is_not_looked_at_within_its_own_patience(store: Store) -> None:
+    """One that prints each minute is left alone, and keeps its patience when nothing new is said of it."""
+    await more(store, 1000.0)
+    (claim,) = await store.claim_silent(1015.0, 15.0, 60.0, 5)
+    assert claim.patience == 0.0
+    await store.release(claim, until=1180.0, patience=180.0)
+    await more(store, 1100.0)
+    assert await store.claim_silent(1279.0, 15.0, 60.0, 5) == []
+    (claim,) = await store.claim_silent(1280.0, 15.0, 60.0, 5)
+    assert claim.patience == 180.0
+    await store.release(claim, until=1300.0)
+    await more(store, 1310.0)
+    assert await store.claim_silent(1489.0, 15.0, 60.0, 5) == []
+
+
 async def test_a_look_at_silence_does_not_delay_an_end(store: Store) -> None:
     """What was released until later is due as soon as it ends."""
     await more(store, 1000.0)

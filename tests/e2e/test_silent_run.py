@@ -25,9 +25,9 @@ def send(client: httpx.Client, job: str, text: str) -> None:
 
 
 def test_a_run_that_falls_silent_is_called_hung_and_may_go_on(tmp_path: Path) -> None:
-    """Steps took a second, for two minutes none was made, then not even a word: hung, with the stage and the numbers.
+    """Steps took a second, for six minutes none was made, then not even a word: hung, with the stage and the numbers.
     A run that fell silent right after a step is left alone. When the first one goes on and ends well, it completed."""
-    health = f"[{START + timedelta(seconds=180):%Y-%m-%d %H:%M:%S}] health: 8 of 8 ranks answer\n"
+    health = f"[{START + timedelta(seconds=420):%Y-%m-%d %H:%M:%S}] health: 8 of 8 ranks answer\n"
     with service(tmp_path, DIAGNOSER_HANG_CHECK_IDLE_SECONDS="1") as process:
         client = process.start()
         send(client, "calm", steps(1, 60, every=60))  # ten minutes pass before this one is late
@@ -38,6 +38,6 @@ def test_a_run_that_falls_silent_is_called_hung_and_may_go_on(tmp_path: Path) ->
         assert any("at stage train (a step takes 1 s)" in note for note in found["notes"]), found["notes"]
         assert found["recovery"]["action"] != "cordon_and_resubmit"
         assert client.get("/api/v1/diagnoses", params={"job": "calm"}).json()["items"] == []
-        send(client, "stuck", steps(60, 90, at=240) + "[exiting program] training completed\n")
+        send(client, "stuck", steps(60, 90, at=480) + "[exiting program] training completed\n")
         client.post("/api/v1/jobs/stuck/events", json={"kind": "exit", "code": 0}).raise_for_status()
         until(lambda: diagnosis_of(client, "stuck")["outcome"] == "completed", "the run that went on has completed")

@@ -168,7 +168,7 @@ def test_silence_of_an_open_attempt_is_a_hang(analyzer: LogAnalyzer) -> None:
     """Minutes without a step at one-second steps: the attempt hangs, though nothing says why."""
     evidence = analyzer.evidence_of(steps(1, 60).encode())
     timed = tuple(replace(point, time=1000.0 + (point.step or 0)) for point in evidence.progress)
-    found = pipeline.diagnose(replace(evidence, progress=timed), Facts(), analyzer.knowledge, now=2000.0)
+    found = pipeline.diagnose(replace(evidence, progress=timed), Facts(), analyzer.knowledge, quiet=1000.0)
     assert (found.outcome, found.decided_by) == (Outcome.HUNG, "heuristic:no_progress")
 
 

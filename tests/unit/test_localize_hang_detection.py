@@ -1,11 +1,14 @@
-"""How long a run may say nothing before it hangs, by its stage."""
+"""How long a run may say nothing before it hangs: by its own rhythm, its stage, and the earlier runs of its family."""
+
+import math
 
 import pytest
 
-from diagnoser.localize.hang_detection import silence
-from diagnoser.model import Evidence, Line, Phase, Progress, Stage, Stream
+from diagnoser.localize.hang_detection import FIRST_STEP, Patience, Silence, patience, pauses
+from diagnoser.model import Baseline, CleanRun, Evidence, Line, Phase, Progress, Stage, Stream
 
 OUT = Stream()
+UNKNOWN = Baseline()
 
 
 def evidence(*points: Progress, phases: tuple[Phase, ...] = (), last: float = 0.0) -> Evidence:
@@ -15,43 +18,126 @@ def evidence(*points: Progress, phases: tuple[Phase, ...] = (), last: float = 0.
     return Evidence((Line(OUT, number, "x", "x", time=newest),), progress=points, phases=phases)
 
 
-def steps(count: int, every: float, start: float = 1000.0) -> list[Progress]:
-    return [Progress(line=i + 1, rank=0, time=start + i * every, step=i) for i in range(count)]
+def steps(count: int, every: float, start: float = 1000.0, first: int = 0, stride: int = 1) -> list[Progress]:
+    numbers = range(first, first + count)
+    return [Progress(n + 1, 0, start + (n - first) * every, step=n * stride) for n in numbers]
 
 
 def phase(stage: Stage, line: int) -> Phase:
     return Phase(stage, OUT, line, OUT, line)
 
 
-def test_training_is_measured_by_its_iterations() -> None:
-    """A minute and a half without a step is a hang at one-second steps and nothing at forty-second steps."""
-    fast = silence(evidence(*steps(10, 1.0)), now=1009.0 + 90.0)
-    assert fast is not None and fast.confirmed and fast.stage is Stage.TRAIN
-    assert silence(evidence(*steps(10, 40.0)), now=1360.0 + 90.0) is None
-    slow = silence(evidence(*steps(10, 40.0)), now=1360.0 + 150.0)
-    assert slow is not None and not slow.confirmed
+def family(**longest: float) -> Baseline:
+    return Baseline((CleanRun("j/1", 10, {}, pauses={FIRST_STEP: 5.0}), CleanRun("j/2", 10, {}, pauses=longest)))
 
 
-def test_steps_that_were_not_kept_count() -> None:
-    """Of a long series some points are kept: a thousand steps in a thousand seconds are one-second steps."""
-    points = [Progress(1, 0, 1000.0, step=1), Progress(2, 0, 2000.0, step=1001), Progress(3, 0, 2001.0, step=1002)]
-    found = silence(evidence(*points), now=2001.0 + 61.0)
-    assert found is not None and found.confirmed and found.usual == 1.0
+def limit(run: Evidence, known: Baseline = UNKNOWN) -> Patience:
+    found = patience(run, known)
+    assert found is not None
+    return found
+
+
+def after(run: Evidence, quiet: float, known: Baseline = UNKNOWN) -> Silence | None:
+    return limit(run, known).silence(quiet)
+
+
+@pytest.mark.parametrize(("every", "suspected"), [(1.0, 15.0), (4.0, 15.0), (40.0, 120.0)])
+def test_a_hang_is_suspected_after_three_steps_and_never_before_fifteen_seconds(every: float, suspected: float) -> None:
+    """Fifteen seconds without a step are suspect at one-second steps and nothing at forty-second steps."""
+    run = evidence(*steps(10, every))
+    assert after(run, suspected - 1) is None
+    found = after(run, suspected)
+    assert found == Silence(suspected, every, Stage.TRAIN, confirmed=False)
+
+
+def test_silence_alone_confirms_a_hang_after_ten_steps_where_pauses_are_known() -> None:
+    """A family whose pauses are short is judged within a minute, or ten steps; one that nobody knows has more time:
+    its first checkpoint may begin without a word."""
+    for every, quiet in ((1.0, 60.0), (40.0, 400.0)):
+        run, known = evidence(*steps(10, every)), family(train=5.0)
+        late, hangs = after(run, quiet - 1, known), after(run, quiet, known)
+        assert late is not None and not late.confirmed
+        assert hangs is not None and hangs.confirmed
+    alone = after(evidence(*steps(10, 1.0)), 299.0)
+    assert alone is not None and not alone.confirmed
+    assert limit(evidence(*steps(10, 1.0))).confirmed == 300.0
+
+
+def test_steps_are_counted_as_they_are_printed() -> None:
+    """Where each hundredth step is printed, a minute apart, three minutes without one are usual for three of them."""
+    run = limit(evidence(*steps(10, 60.0, stride=100)))
+    assert (run.usual, run.suspected) == (60.0, 180.0)
+
+
+def test_steps_that_were_not_kept_do_not_change_the_rhythm() -> None:
+    """Of a long series some points are kept: a thousand steps in a thousand seconds are no pause."""
+    points = [Progress(1, 0, 1000.0, step=1), *steps(20, 1.0, start=2000.0, first=1001)]
+    assert limit(evidence(*points)).usual == 1.0
+    assert Stage.TRAIN not in pauses(evidence(*points))
+
+
+def test_one_slow_step_does_not_change_the_rhythm() -> None:
+    """The usual time is a median."""
+    points = [*steps(10, 1.0), *steps(10, 1.0, start=1040.0, first=10)]
+    assert limit(evidence(*points)).usual == 1.0
+
+
+def test_a_log_that_comes_in_lumps_is_judged_by_its_arrival() -> None:
+    """Ten steps a second apart that come together each ten seconds: ten seconds are the rhythm, not one."""
+    points = [Progress(n, 0, 1000.0 + n, step=n, received=5000.0 + 10 * (n // 10)) for n in range(60)]
+    run = limit(evidence(*points))
+    assert (run.usual, run.suspected) == (10.0, 30.0)
+
+
+def test_a_log_that_came_at_once_is_judged_by_its_own_times() -> None:
+    """After an outage of the shipper there is no rhythm in the arrival."""
+    points = [Progress(n, 0, 1000.0 + n, step=n, received=5000.0) for n in range(60)]
+    assert limit(evidence(*points)).usual == 1.0
+
+
+def test_many_steps_within_a_second_are_a_rhythm() -> None:
+    """Times in whole seconds show no more of quick steps; that they are quick is enough."""
+    run = limit(evidence(*(Progress(n, 0, 1000.0, step=n) for n in range(8))))
+    assert (run.suspected, run.confirmed) == (15.0, 300.0)
+    came_at_once = [Progress(n, 0, 5000.0, step=n, received=5000.0) for n in range(8)]
+    assert limit(evidence(*came_at_once)).confirmed == 3600.0
 
 
 def test_lines_between_steps_are_no_progress_in_training() -> None:
     """Somebody prints, but no step is made: that is what a hang looks like from rank 0."""
-    found = silence(evidence(*steps(10, 1.0), last=1100.0), now=1110.0)
-    assert found is not None and found.confirmed and found.seconds == 101.0
+    found = after(evidence(*steps(10, 1.0), last=1100.0), 10.0)
+    assert found is not None and found.seconds == 101.0
+
+
+def test_another_clock_in_the_log_is_no_silence() -> None:
+    """Steps that print local time among lines that print another one: their arrival tells how old the last step is."""
+    points = [Progress(n, 0, 1000.0 + n, step=n, received=5000.0 + n) for n in range(20)]
+    ahead = Line(OUT, 100, "x", "x", time=1020.0 + 18_000.0, received=5021.0)
+    assert limit(Evidence((ahead,), progress=tuple(points))).ahead == 2.0
 
 
 def test_a_pause_that_the_run_came_back_from_is_no_hang() -> None:
-    """Evaluation took two minutes before: the next one may take as long, and not ten times that."""
-    paused = [*steps(5, 1.0), *(Progress(20 + i, 0, 1124.0 + i, step=5 + i) for i in range(5))]
-    found = silence(evidence(*paused), now=1128.0 + 180.0)
+    """Evaluation took two minutes before: the next one may take as long, and not three times that."""
+    run = evidence(*steps(10, 1.0), *steps(10, 1.0, start=1129.0, first=10))
+    assert pauses(run)[Stage.TRAIN] == 120.0
+    assert after(run, 179.0) is None
+    suspected, hangs = after(run, 180.0), after(run, 360.0)
+    assert suspected is not None and not suspected.confirmed
+    assert hangs is not None and hangs.confirmed
+
+
+def test_a_pause_among_steps_that_were_not_kept_counts() -> None:
+    """A hundred one-second steps that took four hundred seconds hold a pause of up to three hundred."""
+    run = evidence(*steps(10, 1.0), *steps(40, 1.0, start=1409.0, first=109))
+    assert pauses(run)[Stage.TRAIN] == pytest.approx(301.0)
+
+
+def test_a_pause_that_the_family_came_back_from_is_no_hang() -> None:
+    """The first checkpoint of this run may take as long as those of the runs before it."""
+    run = evidence(*steps(10, 1.0))
+    assert after(run, 179.0, family(train=120.0)) is None
+    found = after(run, 300.0, family(train=120.0))
     assert found is not None and not found.confirmed
-    found = silence(evidence(*paused), now=1128.0 + 400.0)
-    assert found is not None and found.confirmed
 
 
 @pytest.mark.parametrize(
@@ -60,22 +146,45 @@ def test_a_pause_that_the_run_came_back_from_is_no_hang() -> None:
 def test_each_stage_has_its_own_patience(stage: Stage, minutes: int) -> None:
     """Before any step is made, or while a checkpoint is written, iterations say nothing."""
     run = evidence(phases=(phase(Stage.LAUNCH, 1), phase(stage, 50)), last=1000.0)
-    late, hangs = silence(run, 1000.0 + 60 * minutes - 1), silence(run, 1000.0 + 60 * minutes)
+    late, hangs = after(run, 60 * minutes - 1), after(run, 60 * minutes)
     assert late is not None and not late.confirmed
     assert hangs is not None and hangs.confirmed and hangs.stage is stage
 
 
+def test_a_stage_before_training_is_measured_by_earlier_runs_only() -> None:
+    """Loading the first file in a second does not mean that the second file takes one; a clean run does."""
+    lines = tuple(Line(OUT, number, "x", "x", time=1000.0 + number) for number in (1, 2, 3))
+    run = Evidence(lines, phases=(phase(Stage.LOAD, 1),))
+    assert limit(run).confirmed == 1800.0
+    assert limit(run, family(load_checkpoint=20.0)).confirmed == 300.0
+    assert limit(run, family(load_checkpoint=200.0)).confirmed == 600.0
+
+
+def test_the_first_step_has_its_own_patience() -> None:
+    """Kernels are compiled before it, for as long as in the runs before."""
+    run = evidence(phases=(phase(Stage.TRAIN, 50),), last=1000.0)
+    assert limit(run).confirmed == 3600.0
+    assert limit(run, family(first_step=400.0)).suspected == 600.0
+    slow_start = evidence(*steps(1, 1.0), *steps(10, 1.0, start=1500.0, first=1))
+    assert pauses(slow_start) == {FIRST_STEP: 500.0}
+
+
 def test_saving_is_measured_by_earlier_saves() -> None:
-    """A checkpoint took forty seconds before: after two minutes in the next one nobody is writing any more."""
+    """Checkpoints took two hundred seconds before: after ten minutes in the next one nobody is writing any more."""
     saves = [*steps(5, 1.0), Progress(6, 0, 1005.0, checkpoint="ck/5", stage=Stage.SAVE)]
-    saves += [Progress(7, 0, 1045.0, step=5), Progress(8, 0, 1046.0, checkpoint="ck/6", stage=Stage.SAVE)]
-    early = silence(evidence(*saves), now=1046.0 + 100.0)
-    assert early is not None and not early.confirmed and early.usual == 40.0
-    found = silence(evidence(*saves), now=1046.0 + 130.0)
-    assert found is not None and found.confirmed and found.stage is Stage.SAVE
+    saves += [Progress(7, 0, 1205.0, step=5), Progress(8, 0, 1206.0, checkpoint="ck/6", stage=Stage.SAVE)]
+    lines = tuple(Line(OUT, point.line, "x", "x", time=point.time) for point in saves)
+    run = limit(Evidence(lines, progress=tuple(saves)))
+    assert (run.stage, run.usual, run.suspected, run.confirmed) == (Stage.SAVE, 200.0, 300.0, 600.0)
+
+
+def test_the_next_look_is_when_the_silence_tells_more() -> None:
+    """Until it is suspect, then until it is certain, then never."""
+    run = limit(evidence(*steps(10, 1.0)))
+    assert [run.next_look(quiet) for quiet in (5.0, 15.0, 100.0, 300.0)] == [10.0, 285.0, 200.0, math.inf]
 
 
 def test_nothing_to_measure_by_is_no_hang() -> None:
-    """Without steps with times, and without a known stage, silence cannot be judged."""
-    assert silence(evidence(*steps(2, 1.0)), now=9e9) is None
-    assert silence(evidence(last=1000.0), now=9e9) is None
+    """Without a known stage, silence cannot be judged; two steps are the first ones."""
+    assert patience(evidence(last=1000.0), UNKNOWN) is None
+    assert limit(evidence(*steps(2, 1.0))).confirmed == 3600.0

@@ -116,6 +116,15 @@ def test_long_text_fits_the_limits_of_slack(char: str) -> None:
         assert shown.count("&") == shown.count(";")
 
 
+def test_stragglers_and_silences_are_told() -> None:
+    """The notes of a diagnosis stand below its cause, escaped and few enough for Slack."""
+    slow = "Rank 3 on <gpu-3> is a straggler"
+    message = slack_message(replace(LOST, notes=(slow,)), job="j", attempt=1)
+    assert "\N{BULLET} Rank 3 on &lt;gpu-3&gt; is a straggler" in texts(message)
+    many = slack_message(replace(LOST, notes=50 * ("<" * 1000,)), job="j", attempt=1)
+    assert all(len(str(block)) <= 3100 for block in many["blocks"])  # type: ignore[attr-defined]
+
+
 def test_secrets_are_masked_before_the_chat_sees_them() -> None:
     """The mask that is passed in sees all log text."""
     message = slack_message(

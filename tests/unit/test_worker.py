@@ -12,18 +12,31 @@ from structlog.testing import capture_logs
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.compress import AttemptLog
-from diagnoser.model import Attempt, Diagnosis, Event, EventKind, Facts, Job, TransitionResult
+from diagnoser.localize.hang_detection import Patience, Silence
+from diagnoser.model import (
+    Attempt,
+    AttemptKey,
+    Baseline,
+    Diagnosis,
+    Event,
+    EventKind,
+    Facts,
+    Job,
+    Stage,
+    TransitionResult,
+)
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.planner import Decision
 from diagnoser.ports import Claim, Cursor, DiagnosisFilter, DiagnosisRecord
 from diagnoser.worker.maintenance import RetentionConfig
-from diagnoser.worker.worker import ModelStage, WorkerConfig, is_sound
+from diagnoser.worker.worker import HangSuspicion, ModelStage, WorkerConfig, is_sound
 from tests.contract.records import KEY, OUT, TIMING, append, diagnosis, effect, plan
 from tests.scripted_worker import Bystander, delta_of, scripted_worker
 
 CONFIG = WorkerConfig(TIMING, lease=60.0, llm_deadline=5.0, hang_check_idle=1e6)
+IDLE = replace(CONFIG, hang_check_idle=15.0, hang_diagnosis_idle=300.0, hang_check_interval=1.0)
 ALL = DiagnosisFilter(current_only=False)
 SOUND = Diagnosis(Outcome.UNKNOWN, Category.NONE, FailureType.KEY_ERROR, 0.0, "heuristic:none")
 
@@ -31,7 +44,13 @@ SOUND = Diagnosis(Outcome.UNKNOWN, Category.NONE, FailureType.KEY_ERROR, 0.0, "h
 class Bench(Bystander):
     """A worker on a real store, with a scripted engine and planner, and a clock that the test moves."""
 
-    def __init__(self, store: SqlStore, llm_stage: ModelStage | None = None, config: WorkerConfig = CONFIG) -> None:
+    def __init__(
+        self,
+        store: SqlStore,
+        llm_stage: ModelStage | None = None,
+        config: WorkerConfig = CONFIG,
+        suspicion: HangSuspicion | None = None,
+    ) -> None:
         self.store = store
         self.now = 1000.0
         self.seen: list[tuple[list[str], Facts]] = []
@@ -39,6 +58,7 @@ class Bench(Bystander):
         self.outbox = LocalWakeSignal()
         self.metrics = Metrics(CollectorRegistry())
         self.numbers = iter(range(1, 100))
+        self.limit: Patience | None = None
         self.worker = scripted_worker(
             store,
             self,
@@ -49,10 +69,14 @@ class Bench(Bystander):
             llm_stage=llm_stage,
             outbox=self.outbox,
             retention=RetentionConfig(crowd=3),
+            suspicion=suspicion,
         )
 
     def clock(self) -> float:
         return self.now
+
+    async def patience(self, log: AttemptLog, known: Baseline) -> Patience | None:
+        return self.limit
 
     async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis:
         self.seen.append((texts(log), facts))
@@ -75,7 +99,7 @@ class Bench(Bystander):
 
 
 @dataclass
-class Stage:
+class ScriptedStage:
     """A model's stage whose answer the test scripts."""
 
     answer: Callable[[DiagnosisRecord, AttemptLog, Facts], Awaitable[Diagnosis | None]]
@@ -305,7 +329,7 @@ async def test_a_better_verdict_is_published_after_the_first(store: SqlStore) ->
         asked.append((record.id, texts(log), facts.job.id))
         return better
 
-    bench = Bench(store, Stage(enrich))
+    bench = Bench(store, ScriptedStage(enrich))
     await bench.lines()
     await bench.worker.step()
     await bench.worker.finish()
@@ -325,7 +349,7 @@ async def test_a_model_that_hangs_delays_nobody(store: SqlStore) -> None:
         await answer.wait()
         return None
 
-    bench = Bench(store, Stage(hang), replace(CONFIG, llm_deadline=3600.0, llm_stages_max=1))
+    bench = Bench(store, ScriptedStage(hang), replace(CONFIG, llm_deadline=3600.0, llm_stages_max=1))
     await bench.lines()
     await bench.worker.step()
     await asked.wait()
@@ -344,7 +368,7 @@ async def test_a_model_that_never_answers_is_given_up(store: SqlStore) -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    bench = Bench(store, Stage(hang), replace(CONFIG, llm_deadline=0.05))
+    bench = Bench(store, ScriptedStage(hang), replace(CONFIG, llm_deadline=0.05))
     await bench.lines()
     with capture_logs() as logs:
         await bench.worker.step()
@@ -362,7 +386,7 @@ async def test_without_a_better_verdict_the_first_one_stands(store: SqlStore, an
             raise answer
         return None
 
-    bench = Bench(store, Stage(enrich))
+    bench = Bench(store, ScriptedStage(enrich))
     await bench.lines()
     await bench.worker.step()
     await bench.worker.finish()
@@ -380,7 +404,7 @@ async def test_a_better_verdict_on_old_lines_is_dropped(store: SqlStore) -> None
         await go.wait()
         return diagnosis("late")
 
-    bench = Bench(store, Stage(enrich))
+    bench = Bench(store, ScriptedStage(enrich))
     await bench.lines()
     await bench.worker.step()
     await bench.lines(at=990.0)
@@ -430,3 +454,75 @@ async def test_silent_runs_are_looked_for_now_and_then(store: SqlStore) -> None:
     for bench.now in (1000.0, 1001.0, 1029.9, 1030.0, 1059.9):
         await bench.worker.step()
     assert looks == [1000.0, 1030.0]
+
+
+STEADY = Patience(Stage.TRAIN, 0.0, 1.0, suspected=15.0, confirmed=60.0, in_training=15.0)
+
+
+@dataclass
+class Suspicions:
+    """Stands for what has evidence fetched."""
+
+    silences: list[Silence]
+
+    async def suspected(self, claim: Claim, silence: Silence) -> None:
+        self.silences.append(silence)
+
+
+async def test_a_run_with_a_rhythm_is_suspected_and_then_diagnosed_in_its_own_time(store: SqlStore) -> None:
+    """After three steps evidence is asked for, once; when the silence is certain the attempt is diagnosed; in between
+    its log is not read."""
+    suspicions = Suspicions([])
+    bench = Bench(store, config=IDLE, suspicion=suspicions)
+    bench.limit = STEADY
+    await bench.lines(at=1000.0, fatal=False)
+    bench.verdicts = [replace(diagnosis(), outcome=Outcome.HUNG)]
+    looked = []
+    for bench.now in (1014.0, 1015.0, 1016.0, 1040.0, 1059.0, 1060.0):
+        looked.append(await bench.worker.step())
+    assert looked == [0, 1, 0, 0, 0, 1]
+    assert suspicions.silences == [Silence(15.0, 1.0, Stage.TRAIN, confirmed=False)]
+    assert [record.diagnosis.outcome for record in await bench.found()] == [Outcome.HUNG]
+
+
+async def test_a_run_that_is_merely_silent_is_not_diagnosed(store: SqlStore) -> None:
+    """An error that training survived is no failure because the next step takes half a minute."""
+    bench = Bench(store, config=IDLE)
+    bench.limit = replace(STEADY, usual=30.0, suspected=90.0, confirmed=300.0, in_training=90.0)
+    await bench.lines(at=1000.0, fatal=False)
+    bench.now = 1030.0
+    assert await bench.worker.step() == 1
+    assert bench.seen == [] and await bench.found() == []
+
+
+async def test_a_run_with_slow_steps_is_looked_at_once(store: SqlStore) -> None:
+    """Afterwards it is left alone for as long as three steps take."""
+    bench = Bench(store, config=IDLE)
+    bench.limit = replace(STEADY, usual=30.0, suspected=90.0, confirmed=300.0, in_training=90.0)
+    looked = []
+    for minute in range(10):
+        await bench.lines(at=1000.0 + 60 * minute, fatal=False)
+        bench.now = 1050.0 + 60 * minute
+        looked.append(await bench.worker.step())
+    assert looked == [1] + 9 * [0]
+
+
+async def test_a_run_without_a_rhythm_is_looked_at_ever_less_often(store: SqlStore) -> None:
+    """One that prints each twenty seconds, and no steps, is soon left alone."""
+    bench = Bench(store, config=IDLE)
+    looked = []
+    for number in range(20):
+        await bench.lines(at=1000.0 + 20 * number, fatal=False)
+        bench.now = 1019.0 + 20 * number
+        looked.append(await bench.worker.step())
+    assert looked == 3 * [1] + 17 * [0]
+
+
+async def test_more_silent_runs_than_a_round_takes_are_looked_at_in_the_next_one(store: SqlStore) -> None:
+    """The time between two searches is for when there are few."""
+    bench = Bench(store, config=replace(IDLE, hang_check_interval=30.0, claims_max=2))
+    for job in range(5):
+        key = AttemptKey(f"run-{job}", 1)
+        await store.append([replace(append(at=1000.0, delta=delta_of("a line")), attempt=key)])
+    bench.now = 1020.0
+    assert [await bench.worker.step() for _ in range(4)] == [2, 2, 1, 0]

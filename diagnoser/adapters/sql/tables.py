@@ -52,7 +52,14 @@ attempts = Table(
     Column("token", Text, nullable=False, default=""),
     Column("lease", Double, nullable=False, default=0.0),  # when it ends
     Column("tries", BigInteger, nullable=False, default=0),
+    Column("patience", Double, nullable=False, default=0.0),  # shortest silence, in seconds, that is looked at
+    Column("looked_at", BigInteger, nullable=False, default=-1),  # revision whose silence the lease puts off
 )
+
+IS_RUNNING = and_(attempts.c.revision > attempts.c.diagnosed, attempts.c.fatal.is_(None), attempts.c.ended.is_(None))
+"""May have fallen silent. The condition of a partial index by the last line: those that print are never read."""
+
+Index("attempts_running", attempts.c.last_line, postgresql_where=IS_RUNNING, sqlite_where=IS_RUNNING)
 
 IS_OPEN = and_(
     attempts.c.revision > attempts.c.diagnosed, or_(attempts.c.fatal.is_not(None), attempts.c.ended.is_not(None))

@@ -4,13 +4,13 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, Select, Update, and_, case, func, or_, select, update
+from sqlalchemy import ColumnElement, RowMapping, Select, Update, and_, case, func, not_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.jobs import find_allocation, find_events, find_job
 from diagnoser.adapters.sql.plans import PlanRows
-from diagnoser.adapters.sql.tables import IS_OPEN, attempts, diagnoses, diagnosis_nodes, effects, plans
+from diagnoser.adapters.sql.tables import IS_OPEN, IS_RUNNING, attempts, diagnoses, diagnosis_nodes, effects, plans
 from diagnoser.model import AttemptKey, OutboxMessage, Plan, TransitionResult
 from diagnoser.model.errors import Conflict
 from diagnoser.ports import Claim, DiagnosisRecord, PlanTransition, Timing
@@ -38,11 +38,13 @@ class WorkRows(PlanRows):
         return due
 
     async def claim_silent(self, now: float, silent: float, lease: float, limit: int) -> list[Claim]:
-        """Reads all running attempts, so call it now and then, not every round."""
+        """An index by the last line leads to those that are silent; of these, few are due."""
         row = attempts.c
-        runs = and_(row.revision > row.diagnosed, row.fatal.is_(None), row.ended.is_(None), row.job.not_like("~%"))
-        quiet = and_(row.last_line <= now - silent, row.last_line > now - _FORGOTTEN)
-        query = select(attempts).where(runs, quiet, row.lease <= now).order_by(row.last_line).limit(limit)
+        quiet = and_(row.last_line <= now - silent, row.last_line > now - _FORGOTTEN, row.job.not_like("~%"))
+        is_new = row.looked_at < row.revision  # lines that came since end what was put off
+        free = or_(row.lease <= now, and_(is_new, row.token == ""))
+        long_enough = or_(not_(is_new), row.last_line <= now - row.patience)
+        query = select(attempts).where(IS_RUNNING, quiet, free, long_enough).order_by(row.last_line).limit(limit)
         return await self._claimed(query, now + lease)
 
     async def _claimed(self, query: Select[Any], until: float) -> list[Claim]:
@@ -80,14 +82,11 @@ class WorkRows(PlanRows):
                 return None
             return await self._store(connection, record, plan, effects, transition)
 
-    async def release(self, claim: Claim, until: float = 0.0) -> None:
+    async def release(self, claim: Claim, until: float = 0.0, patience: float | None = None) -> None:
         no_news = attempts.c.fatal_revision <= claim.attempt.revision
-        values = {
-            "fatal": case((no_news, None), else_=attempts.c.last_line),
-            "lease": case((attempts.c.revision == claim.attempt.revision, until), else_=0.0),
-            "token": "",
-            "tries": 0,
-        }
+        values = {"fatal": case((no_news, None), else_=attempts.c.last_line), "token": "", "lease": until, "tries": 0}
+        values |= {"looked_at": claim.attempt.revision} if until else {}
+        values |= {} if patience is None else {"patience": patience}
         async with self.writing() as connection:
             await connection.execute(_update_claimed(claim).values(values))
 
@@ -151,7 +150,7 @@ async def _claim(connection: AsyncConnection, row: RowMapping, until: float) -> 
     if job is None:
         raise Conflict(f"job {key.job} no longer exists")
     attempt = codec.attempt_of(row, events[key], await find_allocation(connection, key))
-    return Claim(attempt, job, token, row["tries"] + 1)
+    return Claim(attempt, job, token, row["tries"] + 1, row["patience"])
 
 
 def _update_claimed(claim: Claim) -> Update:

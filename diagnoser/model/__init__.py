@@ -42,6 +42,9 @@ from diagnoser.model.evidence import (
 )
 from diagnoser.model.evidence_requests import EvidenceRequest, RequestReason
 from diagnoser.model.hangs import (
+    MISMATCHED_COLLECTIVES,
+    RUNTIME_SOURCES,
+    WAITING_RANKS,
     EvidenceKind,
     HangFindings,
     HangSuspect,
@@ -103,9 +106,12 @@ __all__ = [
     "ENDS",
     "JOB_ID",
     "LOADED",
+    "MISMATCHED_COLLECTIVES",
     "NODE_LOG",
     "NODE_SOURCES",
     "NO_DIFF",
+    "RUNTIME_SOURCES",
+    "WAITING_RANKS",
     "Advice",
     "Anchor",
     "AskReason",

@@ -93,7 +93,7 @@ def apply(diagnosis: Diagnosis, hang: HangReport, files: Sequence[RuntimeFile], 
     running: the attempt is open, so that ranks may wait because they work. A log that just stops is taken for a hang
     where the dumps leave no doubt.
     """
-    diagnosis = replace(diagnosis, hang=_findings(hang, len(files)))
+    diagnosis = replace(diagnosis, hang=findings(hang, len(files)))
     if diagnosis.type is _T.UNKNOWN and diagnosis.outcome is Outcome.UNKNOWN and not running and _is_sure(hang):
         diagnosis = replace(diagnosis, outcome=Outcome.HUNG)
     stands_still = diagnosis.outcome is Outcome.HUNG or diagnosis.type is not _T.UNKNOWN
@@ -116,7 +116,8 @@ def apply(diagnosis: Diagnosis, hang: HangReport, files: Sequence[RuntimeFile], 
     return located
 
 
-def _findings(hang: HangReport, files: int) -> HangFindings:
+def findings(hang: HangReport, files: int) -> HangFindings:
+    """What a diagnosis says of it. files: number of dumps, those that could not be read included."""
     suspects = hang.suspects[:_NAMED]
     waiting = hang.graph.waits.keys() - {suspect.rank for suspect in suspects}
     not_seen = hang.graph.not_seen[:_ABSENT_LISTED]

@@ -50,6 +50,7 @@ from diagnoser.model.hangs import (
     HangSuspect,
     RuntimeFile,
     SuspectKind,
+    cited_place,
 )
 from diagnoser.model.incidents import Feedback, FeedbackVerdict, Incident, Signature, Similar
 from diagnoser.model.jobs import ENDS, Attempt, AttemptKey, Event, EventKind, Facts, Job
@@ -200,6 +201,7 @@ __all__ = [
     "Turn",
     "ValidationResult",
     "changed_by_model",
+    "cited_place",
     "node_log_id",
     "provenance_of",
 ]

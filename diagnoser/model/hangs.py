@@ -13,6 +13,13 @@ _NAMED = 3
 """Most ranks that a headline names."""
 
 
+def cited_place(source: str, line: int) -> str:
+    """Where a diagnosis has its word from: "line 41", "kernel line 3", or "flight recorder", which has no lines: 0."""
+    if line <= 0:
+        return RUNTIME_SOURCES.get(source, source)
+    return f"line {line}" if source == "stdout" else f"{source} line {line}"
+
+
 class EvidenceKind(StrEnum):
     FLIGHT_RECORDER = "flight-recorder"
     RAS = "ras"

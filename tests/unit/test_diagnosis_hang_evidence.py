@@ -131,8 +131,8 @@ def test_dumps_of_an_earlier_silence_do_not_count(analyzer: LogAnalyzer, zone: f
     last = START + 60 + zone
     old, new = dumps(last - 20), dumps(last + 100)
     live = {"now": START + 170, "last_line": last}
-    assert diagnose(analyzer, steps(60), old, **live).hang is None  # type: ignore[arg-type]
-    assert diagnose(analyzer, steps(60), new, **live).hang is not None  # type: ignore[arg-type]
+    assert diagnose(analyzer, steps(60), old, **live).hang is None
+    assert diagnose(analyzer, steps(60), new, **live).hang is not None
     assert diagnose(analyzer, steps(60) + TIMEOUT, old, last_line=last + 600).hang is None
     assert diagnose(analyzer, steps(60) + TIMEOUT, new, last_line=last + 600).hang is not None
 
@@ -217,7 +217,7 @@ def test_nodes_that_the_log_suspects_come_after_those_of_the_dumps(analyzer: Log
 @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.APPROVE, Mode.ACT])
 @pytest.mark.parametrize("provenance", [Provenance.JOB, Provenance.RUNTIME])
 def test_dumps_alone_neither_cordon_nor_act(analyzer: LogAnalyzer, mode: Mode, provenance: Provenance) -> None:
-    """Whatever the site's mode: no node is named by the plan, its proofs are none, and at most a person may start it."""
+    """Whatever the site's mode: no node is named by the plan, it has no proof, and at most a person may start it."""
     found = diagnose(analyzer, steps(60), dumps(START + 160, provenance), now=START + 170, last_line=START + 60)
     assert (found.type, found.proofs) == (FailureType.NCCL_TIMEOUT_ERROR, ())
     attempt = Attempt(AttemptKey("j"), opened=START, last_line=START + 60, nodes=tuple(NODES.values()))

@@ -114,7 +114,7 @@ def _hang(hang: HangReport) -> Iterable[Text]:
         (
             _plain(state.group.description or "default"),
             ranges(state.group.ranks),
-            str(state.highest),
+            str(state.highest) if state.highest >= 0 else "",
             _plain(state.operation),
             ", ".join(f"{rank} at {sequence}" for rank, sequence in list(state.behind.items())[:_LISTED]),
         )

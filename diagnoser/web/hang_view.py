@@ -33,8 +33,8 @@ class RankState(StrEnum):
     SUSPECTED = "suspected"
     BEHIND = "behind"
     NO_DUMP = "no dump"
-    WAITS = "waits"
-    GOES_ON = "goes on"
+    WAITING = "waiting"
+    GOING_ON = "going on"
 
     @property
     def height(self) -> int:
@@ -46,8 +46,8 @@ _HEIGHTS = {
     RankState.SUSPECTED: 20,
     RankState.BEHIND: 15,
     RankState.NO_DUMP: 20,
-    RankState.WAITS: 9,
-    RankState.GOES_ON: 4,
+    RankState.WAITING: 9,
+    RankState.GOING_ON: 4,
 }
 _SEVERITY = {state: place for place, state in enumerate(RankState)}
 
@@ -155,8 +155,8 @@ def _of_ranks(hang: HangReport) -> _States:
     """Each rank as a whole; of those that merely wait, in what."""
     graph = hang.graph
     members = {rank for state in graph.groups for rank in state.group.ranks}
-    states = dict.fromkeys(members | graph.heads.keys(), (RankState.GOES_ON, "waits for nobody"))
-    states |= {rank: (RankState.WAITS, _operation(graph, rank)) for rank in graph.waits}
+    states = dict.fromkeys(members | graph.heads.keys(), (RankState.GOING_ON, "waits for nobody"))
+    states |= {rank: (RankState.WAITING, _operation(graph, rank)) for rank in graph.waits}
     states |= dict.fromkeys(graph.not_seen, (RankState.NO_DUMP, ""))
     return states | {suspect.rank: (RankState.SUSPECTED, suspect.kind.value) for suspect in hang.suspects}
 
@@ -186,9 +186,9 @@ def _of_family(groups: Iterable[GroupState], graph: WaitGraph) -> _States:
             elif rank in not_seen:
                 states[rank] = RankState.NO_DUMP, ""
             elif head is not None and head.group == state.group:
-                states[rank] = RankState.WAITS, f"in {head.name} number {head.sequence}"
+                states[rank] = RankState.WAITING, f"in {head.name} number {head.sequence}"
             else:
-                states[rank] = RankState.GOES_ON, f"at {state.highest}" if state.highest >= 0 else ""
+                states[rank] = RankState.GOING_ON, f"at {state.highest}" if state.highest >= 0 else ""
     return states
 
 

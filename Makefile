@@ -5,7 +5,7 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-llm demo-slurm run test torch hangs test-slurm test-kubernetes test-llm system lint types bench fuzz score docs lock clean
+.PHONY: help setup demo demo-hang demo-llm demo-slurm run test torch hangs test-slurm test-kubernetes test-llm system lint types bench fuzz score docs lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ $(STAMP): requirements/dev.txt pyproject.toml
 
 demo: $(STAMP)  ## stream a failing training log in and show its diagnosis (EXIT=1: end after printing)
 	$(BIN)/python deploy/demo/demo.py $(if $(EXIT),--exit)
+
+demo-hang: $(STAMP)  ## a real job of four ranks, one falls asleep: the page names it; needs torch (EXIT=1: end then)
+	$(BIN)/python deploy/demo/hang_demo.py $(if $(EXIT),--exit)
 
 demo-llm: $(STAMP)  ## an unknown failure: a model names it, a rule is learned, the rule decides (EXIT=1: end then)
 	$(BIN)/python deploy/demo/llm_demo.py $(if $(EXIT),--exit)

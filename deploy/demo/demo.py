@@ -45,14 +45,15 @@ def main() -> None:
 
 
 @contextmanager
-def serving(folder: str, port: int) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """The service as its own process on SQLite in ``folder``; stopped at the end."""
+def serving(folder: str, port: int, **settings: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The service as its own process on SQLite in ``folder``; stopped at the end. settings: DIAGNOSER_... names."""
     port = free_port(port)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DIAGNOSER_")}
     environment |= {
         "DIAGNOSER_PORT": str(port),
         "DIAGNOSER_DATABASE_URL": f"sqlite:///{folder}/demo.db",
         "DIAGNOSER_LOG_LEVEL": "warning",
+        **settings,
     }
     url = f"http://127.0.0.1:{port}"
     process = subprocess.Popen([Path(sys.executable).with_name("diagnoser"), "serve"], env=environment)

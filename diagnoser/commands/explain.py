@@ -9,28 +9,42 @@ from rich.console import Console
 from rich.text import Text
 
 from diagnoser.commands.render import COLOURS, contract, model_part
-from diagnoser.model import Diagnosis, Line, RootCause, Symptom
+from diagnoser.hang.contract import contract as hang_contract
+from diagnoser.hang.report import HangReport
+from diagnoser.model import Diagnosis, Line, RootCause, Symptom, cited_place
 from diagnoser.web.excerpt import Excerpt, ExcerptRow, LineRole, excerpts
+from diagnoser.web.groups import ranges
+from diagnoser.web.hang_view import waiting
 
 _STYLES = {LineRole.ROOT: "bold red", LineRole.EVIDENCE: "bold", LineRole.SYMPTOM: "yellow", LineRole.CONTEXT: "dim"}
 _SIGNS = {LineRole.ROOT: ">>", LineRole.EVIDENCE: " >", LineRole.SYMPTOM: " ~", LineRole.CONTEXT: "  "}
 _SHOWN = 160
 """Characters of a line in a list; in its context it is shown whole."""
 _LISTED = 4
-"""Rejected lines listed for each reason."""
+"""Rejected lines listed for each reason, and suspects of a hang."""
+_GROUPS = 12
+"""Groups of ranks listed."""
 
 
-def explained(verdict: Diagnosis, kept: Sequence[Line]) -> dict[str, Any]:
-    """What `explain --json` prints: the contract of `diagnose`, and ``context``, the lines around those it cites."""
-    return {**contract(verdict), "context": [asdict(excerpt) for excerpt in excerpts(verdict, kept)]}
+def explained(verdict: Diagnosis, kept: Sequence[Line], hang: HangReport | None = None) -> dict[str, Any]:
+    """What `explain --json` prints: the contract of `diagnose`, ``context``, the lines around those it cites, and under
+    ``hang`` also what `hang --json` prints."""
+    verdict_json = contract(verdict)
+    if hang:
+        verdict_json["hang"] = {**(verdict_json["hang"] or {}), **hang_contract(hang)}
+    return {**verdict_json, "context": [asdict(excerpt) for excerpt in excerpts(verdict, kept)]}
 
 
-def explain(console: Console, name: str, verdict: Diagnosis, kept: Sequence[Line]) -> None:
-    """kept: all lines that the compressor kept. No line is folded, so that a pipe gets each as one line."""
+def explain(
+    console: Console, name: str, verdict: Diagnosis, kept: Sequence[Line], hang: HangReport | None = None
+) -> None:
+    """kept: all lines that the compressor kept. hang: what the dumps of the ranks show, if there are any. No line is
+    folded, so that a pipe gets each as one line."""
     parts = (
         _verdict(name, verdict),
         _chain(verdict),
         _new_lines(verdict),
+        _hang(hang) if hang else (),
         _context(excerpts(verdict, kept)),
         _rejected(verdict),
         _aside(verdict),
@@ -48,6 +62,8 @@ def _verdict(name: str, verdict: Diagnosis) -> Iterable[Text]:
         (verdict.type.replace("_", " "), f"bold {colour}"),
         f"  ({verdict.category}, {verdict.outcome}), {verdict.confidence:.0%} sure, decided by {verdict.decided_by}",
     )
+    if verdict.held_up:
+        yield Text(f"  {_plain(verdict.held_up)}", style="bold")
     if verdict.root_cause and (where := _where(verdict.root_cause)):
         yield Text(f"  {where}")
     for suspect in verdict.nodes:
@@ -70,16 +86,46 @@ def _chain(verdict: Diagnosis) -> Iterable[Text]:
     if root is None:
         yield Text("  no line shows a cause")
         return
-    yield Text.assemble("  ", (f"{_place(root.source, root.line)} {verdict.type}", "bold red"))
+    yield Text.assemble("  ", (f"{_plain(cited_place(root.source, root.line))} {verdict.type}", "bold red"))
     kinds: dict[str, list[Symptom]] = {}
     for symptom in verdict.symptoms:
         kinds.setdefault(symptom.type, []).append(symptom)
     for kind, group in kinds.items():
         more = f", and {len(group) - 1} more" if len(group) > 1 else ""
-        head = f"    -> {_place(group[0].source, group[0].line)} {kind}{more}: "
+        head = f"    -> {_plain(cited_place(group[0].source, group[0].line))} {kind}{more}: "
         yield Text.assemble((head, "yellow"), _short(group[0].text))
     if not kinds:
         yield Text("    -> nothing else in the log is its consequence")
+
+
+def _hang(hang: HangReport) -> Iterable[Text]:
+    """Who is suspected, who waits for whom, and where each group stands."""
+    yield _heading("Who waits for whom")
+    for suspect in hang.suspects[:_LISTED]:
+        where = f" on {_plain(suspect.node)}" if suspect.node else ""
+        yield Text.assemble("  ", (f"rank {suspect.rank}", "bold red"), f"{where}: {_plain(suspect.why)}")
+    for note in hang.notes:
+        yield Text(f"  {_plain(note)}")
+    for wait in waiting(hang.graph)[:_LISTED]:
+        yield Text(f"    {ranges(wait.waiters)} -> {ranges(wait.awaited)}  {_plain(wait.operation)}".rstrip())
+    groups = hang.graph.groups[:_GROUPS]
+    rows = [("group", "ranks", "at", "stands in", "behind")] if groups else []
+    rows += [
+        (
+            _plain(state.group.description or "default"),
+            ranges(state.group.ranks),
+            str(state.highest) if state.highest >= 0 else "",
+            _plain(state.operation),
+            ", ".join(f"{rank} at {sequence}" for rank, sequence in list(state.behind.items())[:_LISTED]),
+        )
+        for state in groups
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield Text(f"  {cells}".rstrip(), style="dim" if row is rows[0] else "")
+    if hang.graph.not_seen:
+        yield Text(f"  no dump of {ranges(hang.graph.not_seen)}")
 
 
 def _new_lines(verdict: Diagnosis) -> Iterable[Text]:
@@ -150,10 +196,6 @@ def _aside(verdict: Diagnosis) -> Iterable[Text]:
 
 def _heading(text: str) -> Text:
     return Text(f"\n{text}", style="bold")
-
-
-def _place(source: str, line: int) -> str:
-    return f"line {line}" if source == "stdout" else f"{_plain(source)} line {line}"
 
 
 def _short(text: str) -> str:

@@ -6,17 +6,21 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import zstandard
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from diagnoser.adapters import files
 from diagnoser.commands import render
 from diagnoser.commands.terminal import complain, err
 from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
-from diagnoser.model import Baseline, Diagnosis, Evidence, Facts
+from diagnoser.hang import flight_recorder, report
+from diagnoser.hang.flight_recorder import BYTES_MAX
+from diagnoser.model import Baseline, Diagnosis, Evidence, Facts, RuntimeFile
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Category
 
@@ -32,14 +36,19 @@ def read_log(analyzer: LogAnalyzer, path: Path, quiet: bool = False) -> AttemptL
 
 
 def diagnosed(
-    analyzer: LogAnalyzer, path: Path, nodes: Sequence[tuple[str, Path]] = (), known: Baseline | None = None
+    analyzer: LogAnalyzer,
+    path: Path,
+    nodes: Sequence[tuple[str, Path]] = (),
+    known: Baseline | None = None,
+    dumps: Sequence[RuntimeFile] = (),
 ) -> tuple[AttemptLog, Facts, Diagnosis]:
     """The log of a file, what people say about it, and the verdict of the rules.
 
-    nodes: name and log of nodes that the job ran on. known: clean runs of the same job. Raises BadInput.
+    nodes: name and log of nodes that the job ran on. known: clean runs of the same job. dumps: of its ranks. Raises
+    BadInput.
     """
     log = read_log(analyzer, path)
-    facts = facts_of(analyzer, log, nodes, known)
+    facts = replace(facts_of(analyzer, log, nodes, known), runtime=tuple(dumps))
     return log, facts, analyzer.analyze(log, facts)
 
 
@@ -56,9 +65,9 @@ def clean_runs(analyzer: LogAnalyzer, paths: Sequence[Path]) -> Baseline:
 
     Raises BadInput.
     """
-    files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    logs = [log for path in paths for log in (sorted(path.iterdir()) if path.is_dir() else [path])]
     runs = []
-    for file in (file for file in files if not file.is_dir()):
+    for file in (log for log in logs if not log.is_dir()):
         log = read_log(analyzer, file)
         verdict = analyzer.diagnose_with_node_logs(log.evidence, Facts())
         if verdict.category not in (Category.NONE, Category.UNKNOWN):
@@ -68,6 +77,32 @@ def clean_runs(analyzer: LogAnalyzer, paths: Sequence[Path]) -> Baseline:
     if paths and not runs:
         raise BadInput("--baseline names no clean run")
     return Baseline(tuple(runs))
+
+
+def dumps(folders: Sequence[Path]) -> list[RuntimeFile]:
+    """The dumps of ranks in folders, by the rank that a file's name ends in. What is none is reported and left out.
+
+    Raises BadInput for a folder without any.
+    """
+    return [file for folder in folders for file in _dumps_in(folder)]
+
+
+def _dumps_in(folder: Path) -> list[RuntimeFile]:
+    if not folder.is_dir():
+        raise BadInput(f"{folder} is no folder")
+    readable = list[RuntimeFile]()
+    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+        try:
+            data = files.content(path, BYTES_MAX)
+            file = RuntimeFile(report.kind_of(data), data, flight_recorder.rank_of_file(path.name))
+            report.check(file)
+        except BadInput as error:
+            complain(f"left out: {path}: {error}")
+        else:
+            readable.append(file)
+    if not readable:
+        raise BadInput(f"{folder} holds no flight-recorder dump, RAS answer or stack dump")
+    return readable
 
 
 def node_logs(options: Sequence[str] | None) -> list[tuple[str, Path]]:

@@ -10,7 +10,7 @@ from diagnoser.commands import explain, logfile, render
 from diagnoser.commands.consult import consulted
 from diagnoser.commands.terminal import AsJson, complain, err, out, print_json, site
 from diagnoser.config.loader import load_analyzer
-from diagnoser.diagnosis import node_logs
+from diagnoser.diagnosis import hang_evidence, node_logs
 from diagnoser.model.errors import BadInput
 
 Files = Annotated[list[Path], typer.Argument(help="Log files, also .gz and .zst. - is standard input.")]
@@ -26,19 +26,32 @@ Baselines = Annotated[
         help="Logs of clean runs of this job. Lines that none of them has come first. Repeatable.",
     ),
 ]
+Dumps = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--evidence",
+        metavar="DIR",
+        help="Flight-recorder dumps, NCCL RAS answers and stacks of the ranks, as `hang` reads them. Repeatable.",
+    ),
+]
 
 
 def diagnose(
-    files: Files, as_json: AsJson = False, node_log: NodeLogFiles = None, clean_logs: Baselines = None
+    files: Files,
+    as_json: AsJson = False,
+    node_log: NodeLogFiles = None,
+    clean_logs: Baselines = None,
+    evidence: Dumps = None,
 ) -> None:
     """Find the root cause of failed runs from their log files; a configured model is asked about doubtful ones."""
     settings, failed = site(), False
     analyzer = load_analyzer(settings)
     nodes, baseline = logfile.node_logs(node_log), logfile.clean_runs(analyzer, clean_logs or ())
+    dumps = logfile.dumps(evidence or ())
     with consulted(settings, analyzer.knowledge) as consult:
         for path in files:
             try:
-                log, facts, diagnosis = logfile.diagnosed(analyzer, path, nodes, baseline)
+                log, facts, diagnosis = logfile.diagnosed(analyzer, path, nodes, baseline, dumps)
             except BadInput as error:
                 complain(f"diagnoser: {error}")
                 failed = True
@@ -53,22 +66,27 @@ def diagnose(
 
 
 def explain_(
-    files: Files, as_json: AsJson = False, node_log: NodeLogFiles = None, clean_logs: Baselines = None
+    files: Files,
+    as_json: AsJson = False,
+    node_log: NodeLogFiles = None,
+    clean_logs: Baselines = None,
+    evidence: Dumps = None,
 ) -> None:
     """Print the full diagnosis of a log: causal chain, lines with context, rejected candidates and why."""
     settings, nodes = site(), logfile.node_logs(node_log)
     analyzer = load_analyzer(settings)
-    baseline = logfile.clean_runs(analyzer, clean_logs or ())
+    baseline, dumps = logfile.clean_runs(analyzer, clean_logs or ()), logfile.dumps(evidence or ())
     with consulted(settings, analyzer.knowledge) as consult:
         for path in files:
-            log, facts, diagnosis = logfile.diagnosed(analyzer, path, nodes, baseline)
+            log, facts, diagnosis = logfile.diagnosed(analyzer, path, nodes, baseline, dumps)
+            hang = hang_evidence.analyze(log.evidence, facts, facts.runtime)
             diagnosis = consult(diagnosis, log, facts)
             logs = facts.node_logs.items()
             kept = [*log.evidence.lines, *(line for node, parts in logs for line in node_logs.kept_lines(node, parts))]
             if as_json:
-                print_json({"file": str(path), **explain.explained(diagnosis, kept)})
+                print_json({"file": str(path), **explain.explained(diagnosis, kept, hang)})
             else:
-                explain.explain(out, str(path), diagnosis, kept)
+                explain.explain(out, str(path), diagnosis, kept, hang)
 
 
 def compress(

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from diagnoser.accuracy.llm_ablation import AblationResult
 from diagnoser.accuracy.scoring import AccuracyReport
-from diagnoser.model import ASK_REASONS, Compression, Diagnosis, changed_by_model
+from diagnoser.model import ASK_REASONS, Compression, Diagnosis, RootCause, changed_by_model, cited_place
 from diagnoser.model.taxonomy import Category
 from diagnoser.web.template_filters import MODEL_EFFECTS
 
@@ -46,16 +46,14 @@ def _body(verdict: Diagnosis) -> Table:
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="bold", no_wrap=True)
     rows.add_column(overflow="fold")
-    root = verdict.root_cause
-    if root:
-        rows.add_row("root line", Text(f"{root.line}: {root.text}"))
-        for key, value in (("rank", root.rank), ("node", root.node), ("gpu", root.gpu)):
-            if value is not None:
-                rows.add_row(key, Text(str(value)))
+    if verdict.held_up:
+        rows.add_row("hang", Text(verdict.held_up))
+    for name, text in _root(verdict.root_cause):
+        rows.add_row(name, Text(text))
     for suspect in verdict.nodes[:3]:
         rows.add_row("suspect", Text(f"{suspect.node} ({suspect.score:.2f}) {suspect.why}"))
     for symptom in verdict.symptoms[:3]:
-        rows.add_row("symptom", Text(f"{symptom.line}: {symptom.text[:160]}"))
+        rows.add_row("symptom", Text(f"{cited_place(symptom.source, symptom.line)}: {symptom.text[:160]}"))
     if len(verdict.symptoms) > 3:
         rows.add_row("", Text(f"and {len(verdict.symptoms) - 3} more"))
     rows.add_row("action", Text(f"{verdict.recovery.action} ({verdict.recovery.reason})"))
@@ -68,6 +66,15 @@ def _body(verdict: Diagnosis) -> Table:
     if verdict.left_out.lines:
         rows.add_row("left out", Text(f"{verdict.left_out.lines} lines: {verdict.left_out.why}"))
     return rows
+
+
+def _root(root: RootCause | None) -> list[tuple[str, str]]:
+    """The line that shows the cause, or what the runtime recorded, and its place."""
+    if root is None:
+        return []
+    cited = ("root line", f"{root.line}: {root.text}") if root.line > 0 else (cited_place(root.source, 0), root.text)
+    places = (("rank", root.rank), ("node", root.node), ("gpu", root.gpu))
+    return [cited, *((name, str(value)) for name, value in places if value is not None)]
 
 
 def model_part(verdict: Diagnosis) -> list[tuple[str, str]]:

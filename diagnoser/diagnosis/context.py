@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.compress import AttemptLog, baseline
-from diagnoser.diagnosis import node_logs
+from diagnoser.diagnosis import hang_evidence, node_logs
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.baseline import is_clean
 from diagnoser.hang import report
@@ -54,8 +54,9 @@ class DiagnosisContext:
         failed = (min(attempt.fatal or ended, ended), ended)
         nodes = _nodes(attempt, job)
         logs = await self._node_logs(job, nodes[:_NODES], failed[0])
-        runtime = tuple(await self.store.runtime_files(attempt.key))
-        return Facts(job, attempt.key.number, attempt.events, logs, failed, await self.baseline(job), nodes, runtime)
+        runtime, known = tuple(await self.store.runtime_files(attempt.key)), await self.baseline(job)
+        number, events, last_line = attempt.key.number, attempt.events, attempt.last_line
+        return Facts(job, number, events, logs, failed, known, nodes, runtime, last_line)
 
     async def kept_lines(self, record: DiagnosisRecord) -> list[Line]:
         """The attempt's kept lines, and those of the node's own log if the root line comes from one."""
@@ -78,7 +79,7 @@ class DiagnosisContext:
 
         def analyze() -> HangReport:
             nodes = {**log.evidence.rank_nodes, **registered}
-            return report.analyze(report.read_files(files), nodes, len(nodes))
+            return report.analyze(report.read_files(hang_evidence.vouched_first(files)), nodes, len(nodes))
 
         return await asyncio.to_thread(analyze)
 

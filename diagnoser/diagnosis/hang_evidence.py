@@ -4,13 +4,15 @@ A rank that is waited for may be a victim of its own code as well as of its mach
 node is at fault: suspects lead to the node check, or to a person.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from diagnoser.hang import report
 from diagnoser.hang.report import HangReport
 from diagnoser.localize.hang_detection import Silence
 from diagnoser.model import (
+    MISMATCHED_COLLECTIVES,
+    WAITING_RANKS,
     Diagnosis,
     Evidence,
     EvidenceLine,
@@ -36,22 +38,43 @@ _ABSENT_LISTED = 64
 _OWN_CODE = frozenset({SuspectKind.MISMATCH, SuspectKind.DEADLOCK})
 """Kinds that are bugs of the script: no machine is at fault."""
 _SOURCES = {SuspectKind.DEAD: "nccl_ras", SuspectKind.STACK: "stack_dump"}
-_CLOCKS = 60.0
+_CLOCKS = 10.0
 """Seconds by which the clocks of the service and of the ranks may differ."""
+_ZONE = 900.0
+"""Time zones differ by multiples of this."""
 _MITIGATION = {
     True: "Mend the order of the collectives in the training script: some ranks call others than the rest.",
     False: "Look at the stack of the named rank, and check its node, before the job is submitted again.",
 }
 
 
-def analyze(evidence: Evidence, facts: Facts, *, running: bool) -> HangReport | None:
-    """Suspects by the dumps that were taken since the run stood still; None where there are none.
+def fresh(evidence: Evidence, facts: Facts, advanced: float | None = None) -> list[RuntimeFile]:
+    """The dumps that were taken since the run stands still; earlier ones show a silence that is over.
 
-    running: the attempt is still open, so that dumps from before its newest line show an earlier silence.
+    advanced: when the run last did, by the service's clock; None for its last step. Files that nobody received, but a
+    person named, are taken as they are.
     """
-    steps = (point.time for point in evidence.progress if point.time > 0)
-    since = facts.failed[1] if running else max(steps, default=0.0) - _CLOCKS
-    files = [file for file in facts.runtime if file.received >= since or not file.received]
+    since = (_last_step(evidence, facts) if advanced is None else advanced) - _CLOCKS
+    return vouched_first(file for file in facts.runtime if file.received >= since or not file.received)
+
+
+def _last_step(evidence: Evidence, facts: Facts) -> float:
+    """By the service's clock: its newest line was printed when it was received, in whatever time zone."""
+    newest = max((line.time for line in evidence.lines), default=0.0)
+    received = facts.last_line or facts.failed[1]
+    zone = _ZONE * round((received - newest) / _ZONE) if received and newest else 0.0
+    return max((point.time for point in evidence.progress), default=0.0) + zone
+
+
+def vouched_first(files: Iterable[RuntimeFile]) -> list[RuntimeFile]:
+    """Without those of the job's own credential where an agent took the same of that rank."""
+    every = list(files)
+    taken = {(file.kind, file.rank) for file in every if file.provenance is Provenance.RUNTIME}
+    return [file for file in every if file.provenance is Provenance.RUNTIME or (file.kind, file.rank) not in taken]
+
+
+def analyze(evidence: Evidence, facts: Facts, files: Sequence[RuntimeFile]) -> HangReport | None:
+    """Who waits for whom; None without dumps."""
     if not files:
         return None
     nodes = {**evidence.rank_nodes, **facts.job.rank_nodes}
@@ -60,15 +83,22 @@ def analyze(evidence: Evidence, facts: Facts, *, running: bool) -> HangReport | 
 
 def confirmed(quiet: Silence | None, hang: HangReport | None) -> Silence | None:
     """A silence in which the dumps show who is waited for is a hang, however short it is."""
-    sure = hang is not None and bool(hang.suspects) and hang.suspects[0].score >= _SURE
-    return replace(quiet, confirmed=True) if quiet and sure else quiet
+    return replace(quiet, confirmed=True) if quiet and hang and _is_sure(hang) else quiet
 
 
-def apply(diagnosis: Diagnosis, hang: HangReport, files: Sequence[RuntimeFile]) -> Diagnosis:
-    """The verdict with the rank that holds up the others, where the log itself shows no deeper cause."""
-    not_seen = hang.graph.not_seen[:_ABSENT_LISTED]
-    findings = HangFindings(hang.suspects[:_NAMED], hang.notes, len(files) - len(hang.rejected), not_seen)
-    diagnosis = replace(diagnosis, hang=findings)
+def _is_sure(hang: HangReport) -> bool:
+    return bool(hang.suspects) and hang.suspects[0].score >= _SURE
+
+
+def apply(diagnosis: Diagnosis, hang: HangReport, files: Sequence[RuntimeFile], *, running: bool) -> Diagnosis:
+    """The verdict with the rank that holds up the others, where the log itself shows no deeper cause.
+
+    running: the attempt is open, so that ranks may wait because they work. A log that just stops is taken for a hang
+    where the dumps leave no doubt.
+    """
+    diagnosis = replace(diagnosis, hang=findings(hang, len(files)))
+    if diagnosis.type is _T.UNKNOWN and diagnosis.outcome is Outcome.UNKNOWN and not running and _is_sure(hang):
+        diagnosis = replace(diagnosis, outcome=Outcome.HUNG)
     stands_still = diagnosis.outcome is Outcome.HUNG or diagnosis.type is not _T.UNKNOWN
     if not hang.suspects or diagnosis.type not in _UNDECIDED or not stands_still:
         return diagnosis
@@ -78,15 +108,23 @@ def apply(diagnosis: Diagnosis, hang: HangReport, files: Sequence[RuntimeFile]) 
     located = replace(
         diagnosis,
         root_cause=_root_cause(diagnosis.root_cause, first, provenance),
-        evidence=(*diagnosis.evidence, *(_cited(suspect, provenance) for suspect in findings.suspects)),
+        evidence=(*diagnosis.evidence, *(_cited(suspect, provenance) for suspect in hang.suspects[:_NAMED])),
         nodes=() if first.kind in _OWN_CODE else _suspect_nodes(hang.suspects, diagnosis.nodes),
         mitigation=_MITIGATION[first.kind in _OWN_CODE],
     )
     if first.kind in _OWN_CODE:
-        return _decided(located, _T.RUNTIME_ERROR, "heuristic:mismatched_collectives", first)
+        return _decided(located, _T.RUNTIME_ERROR, MISMATCHED_COLLECTIVES, first)
     if diagnosis.type is _T.UNKNOWN:
-        return _decided(located, _T.NCCL_TIMEOUT_ERROR, "heuristic:waiting_ranks", first)
+        return _decided(located, _T.NCCL_TIMEOUT_ERROR, WAITING_RANKS, first)
     return located
+
+
+def findings(hang: HangReport, files: int) -> HangFindings:
+    """What a diagnosis says of it. files: number of dumps, those that could not be read included."""
+    suspects = hang.suspects[:_NAMED]
+    waiting = hang.graph.waits.keys() - {suspect.rank for suspect in suspects}
+    not_seen = hang.graph.not_seen[:_ABSENT_LISTED]
+    return HangFindings(suspects, hang.notes, files - len(hang.rejected), not_seen, len(waiting))
 
 
 def _decided(diagnosis: Diagnosis, failure: FailureType, decider: str, first: HangSuspect) -> Diagnosis:
@@ -98,7 +136,7 @@ def _root_cause(root: RootCause | None, first: HangSuspect, provenance: Provenan
     """The line that reports the timeout, if there is one: printed by a rank that waited, it now names the other."""
     node = first.node or None
     if root is not None:
-        return replace(root, rank=first.rank, node=node)
+        return replace(root, rank=first.rank, node=node, gpu=None)
     return RootCause(0, _sentence(first), first.rank, node, source=_source(first), provenance=provenance)
 
 

@@ -10,7 +10,17 @@ from diagnoser.localize import ANCHORS, clock_skew, collectives, launches, progr
 from diagnoser.localize.exit_reports import ExitTable
 from diagnoser.localize.hang_detection import Patience, Silence, patience
 from diagnoser.localize.stragglers import stragglers
-from diagnoser.model import Anchor, Baseline, DecisionBasis, Diagnosis, Evidence, ExitReport, Facts
+from diagnoser.model import (
+    MISMATCHED_COLLECTIVES,
+    WAITING_RANKS,
+    Anchor,
+    Baseline,
+    DecisionBasis,
+    Diagnosis,
+    Evidence,
+    ExitReport,
+    Facts,
+)
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.rules import candidates, causality, clean_end, precursors, run_end, xid
@@ -71,8 +81,10 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     collected = xid.follow(collected, evidence, knowledge.codes)
     causal = causality.decide(evidence, collected, _Recovery(evidence, timeline), begins, diverged=loss is not None)
     location = locate(evidence, facts, causal, begins)
-    hang = hang_evidence.analyze(evidence, facts, running=quiet is not None) if facts.runtime else None
     silence = None if quiet is None else _silence(evidence, facts, begins, quiet)
+    advanced = None if quiet is None or silence is None else facts.last_line + quiet - silence.seconds
+    dumps = hang_evidence.fresh(evidence, facts, advanced)
+    hang = hang_evidence.analyze(evidence, facts, dumps)
     silence = hang_evidence.confirmed(silence, hang)
     diagnosis = verdict.build_diagnosis(evidence, facts, causal, location, knowledge.calibration, silence)
     diagnosis = replace(diagnosis, ruleset=knowledge.engine.ruleset.hash, step=rollback.last_step(evidence))
@@ -80,7 +92,7 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
         diagnosis = replace(diagnosis, rollback=rollback.find(series, facts.events))
     diagnosis = replace(diagnosis, doubts=doubts(diagnosis, causal, {**facts.job.rank_nodes, **evidence.rank_nodes}))
     if hang:
-        diagnosis = hang_evidence.apply(diagnosis, hang, facts.runtime)
+        diagnosis = hang_evidence.apply(diagnosis, hang, dumps, running=quiet is not None)
     return with_advice(diagnosis, causal, facts, knowledge.policy)
 
 
@@ -222,7 +234,7 @@ def _first_complaints(evidence: Evidence, reports: Sequence[Candidate]) -> dict[
 
 def with_advice(diagnosis: Diagnosis, causal: CausalResult, facts: Facts, policy: Policy) -> Diagnosis:
     """The diagnosis with what the policy table advises, and what the table looked at."""
-    root = causal.root
+    root = None if diagnosis.decided_by in (WAITING_RANKS, MISMATCHED_COLLECTIVES) else causal.root
     grounds = DecisionBasis(
         node_named=suspect_nodes.named(diagnosis.nodes) and diagnosis.category is Category.INFRASTRUCTURE,
         stable=root is not None and root.maturity is Maturity.STABLE,

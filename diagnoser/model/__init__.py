@@ -42,11 +42,15 @@ from diagnoser.model.evidence import (
 )
 from diagnoser.model.evidence_requests import EvidenceRequest, RequestReason
 from diagnoser.model.hangs import (
+    MISMATCHED_COLLECTIVES,
+    RUNTIME_SOURCES,
+    WAITING_RANKS,
     EvidenceKind,
     HangFindings,
     HangSuspect,
     RuntimeFile,
     SuspectKind,
+    cited_place,
 )
 from diagnoser.model.incidents import Feedback, FeedbackVerdict, Incident, Signature, Similar
 from diagnoser.model.jobs import ENDS, Attempt, AttemptKey, Event, EventKind, Facts, Job
@@ -103,9 +107,12 @@ __all__ = [
     "ENDS",
     "JOB_ID",
     "LOADED",
+    "MISMATCHED_COLLECTIVES",
     "NODE_LOG",
     "NODE_SOURCES",
     "NO_DIFF",
+    "RUNTIME_SOURCES",
+    "WAITING_RANKS",
     "Advice",
     "Anchor",
     "AskReason",
@@ -194,6 +201,7 @@ __all__ = [
     "Turn",
     "ValidationResult",
     "changed_by_model",
+    "cited_place",
     "node_log_id",
     "provenance_of",
 ]

@@ -192,6 +192,13 @@ class Diagnosis:
     needs_review: str = ""  # why a person has to look, "" where nobody has to
     hang: HangFindings | None = None  # what dumps of the ranks show; None where none were read
 
+    @property
+    def held_up(self) -> str:
+        """Who holds up how many ranks, where the verdict rests on it; else ""."""
+        suspects, root = self.hang.suspects if self.hang else (), self.root_cause
+        rests = bool(suspects) and root is not None and root.rank == suspects[0].rank
+        return self.hang.headline if self.hang and rests else ""
+
 
 def changed_by_model(diagnosis: Diagnosis) -> tuple[tuple[str, str, str], ...]:
     """What the model changed: name, what the rules said, what stands now; "" where nothing was or is named."""

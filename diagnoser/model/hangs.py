@@ -5,6 +5,20 @@ from enum import StrEnum
 
 from diagnoser.model.lines import Provenance
 
+RUNTIME_SOURCES = {"flight_recorder": "flight recorder", "nccl_ras": "NCCL RAS", "stack_dump": "stack dump"}
+"""Sources of evidence that has no line number, in words."""
+WAITING_RANKS, MISMATCHED_COLLECTIVES = "heuristic:waiting_ranks", "heuristic:mismatched_collectives"
+"""What decides where the dumps of the ranks do."""
+_NAMED = 3
+"""Most ranks that a headline names."""
+
+
+def cited_place(source: str, line: int) -> str:
+    """Where a diagnosis has its word from: "line 41", "kernel line 3", or "flight recorder", which has no lines: 0."""
+    if line <= 0:
+        return RUNTIME_SOURCES.get(source, source)
+    return f"line {line}" if source == "stdout" else f"{source} line {line}"
+
 
 class EvidenceKind(StrEnum):
     FLIGHT_RECORDER = "flight-recorder"
@@ -56,10 +70,31 @@ class HangSuspect:
 class HangFindings:
     """What a diagnosis says of a hang. suspects: the most likely first. notes: where nobody is suspected, why.
 
-    files: number of dumps that were read. not_seen: ranks that left none; of many, the first ones.
+    files: number of dumps that were read. not_seen: ranks that left none; of many, the first ones. waiting: number of
+    ranks that wait for the suspects, directly or not.
     """
 
     suspects: tuple[HangSuspect, ...] = ()
     notes: tuple[str, ...] = ()
     files: int = 0
     not_seen: tuple[int, ...] = ()
+    waiting: int = 0
+
+    @property
+    def headline(self) -> str:
+        """Who holds up how many: ``Rank 12 on gpu-017 holds up 15 ranks``; "" where nobody is suspected."""
+        if not self.suspects:
+            return ""
+        alike = [suspect for suspect in self.suspects if suspect.kind is self.suspects[0].kind]
+        named = [f"{suspect.rank}{f' on {suspect.node}' if suspect.node else ''}" for suspect in alike[:_NAMED]]
+        listed = ", ".join(named[:-1]) + f" and {named[-1]}" if len(named) > 1 else named[0]
+        one, several = _DOES.get(alike[0].kind, ("holds up", "hold up"))
+        counted = f"{self.waiting} rank{'' if self.waiting == 1 else 's'}"
+        held = "the others" if not self.waiting or alike[0].kind in _DOES else counted
+        return f"Rank {listed} {one} {held}" if len(named) == 1 else f"Ranks {listed} {several} {held}"
+
+
+_DOES = {
+    SuspectKind.MISMATCH: ("calls another collective than", "call another collective than"),
+    SuspectKind.DEADLOCK: ("calls its groups in another order than", "call their groups in another order than"),
+}

@@ -86,6 +86,7 @@ class Facts:
     node_logs: node -> compressed parts of that node's own log, of about the time. failed: when the service first saw
     that it failed, and when it ended; zeros when not known. baseline: of the job's family, empty where no clean run is
     known. nodes: those that the scheduler gave the attempt, empty when not known. runtime: dumps of its ranks.
+    last_line: when the newest line came in, 0.0 when not known.
     """
 
     job: Job = Job(id="")
@@ -96,6 +97,7 @@ class Facts:
     baseline: Baseline = field(default_factory=Baseline)
     nodes: tuple[str, ...] = ()
     runtime: tuple[RuntimeFile, ...] = ()
+    last_line: float = 0.0
 
 
 ENDS = frozenset({EventKind.EXIT, EventKind.CANCELLED, EventKind.PREEMPTED})

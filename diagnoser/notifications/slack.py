@@ -5,7 +5,7 @@ Log text is not trusted: everything from a log is escaped, so that it can neithe
 
 from collections.abc import Callable
 
-from diagnoser.model import Diagnosis, Plan
+from diagnoser.model import Diagnosis, Plan, cited_place
 from diagnoser.model.taxonomy import Category
 
 ROOT_LENGTH = 1_500
@@ -67,8 +67,8 @@ def code(text: str) -> str:
 def _title(diagnosis: Diagnosis, job: str, attempt: int) -> str:
     no_type = diagnosis.category in (Category.NONE, Category.UNKNOWN)
     cause = diagnosis.category.value if no_type else f"{diagnosis.type} ({diagnosis.category})"
-    job = "".join(char if char.isprintable() else " " for char in job)
-    return f"{job} attempt {attempt} {diagnosis.outcome}: {cause}"
+    title = f"{job} attempt {attempt} {diagnosis.outcome}: {diagnosis.held_up or cause}"
+    return "".join(char if char.isprintable() else " " for char in title)
 
 
 def _facts(diagnosis: Diagnosis) -> list[str]:
@@ -95,7 +95,9 @@ def _root(diagnosis: Diagnosis, redact: Callable[[str], str]) -> list[SlackBlock
     if root is None:
         return []
     line = _whole(code(redact(root.text)), ROOT_LENGTH)
-    return [_section(f"*Line {root.line}* of {code(_cut(root.source, 100))}\n```{line}```")]
+    source = code(_cut(root.source, 100))
+    place = f"*Line {root.line}* of {source}" if root.line > 0 else f"*{cited_place(source, 0).capitalize()}*"
+    return [_section(f"{place}\n```{line}```")]
 
 
 def _notes(diagnosis: Diagnosis, redact: Callable[[str], str]) -> list[SlackBlock]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from diagnoser.model import Advice, AttemptKey, Diagnosis, Mode, Plan, PlanReason, PlanState, yaml_loader
+from diagnoser.model import WAITING_RANKS, Advice, AttemptKey, Diagnosis, Mode, Plan, PlanReason, PlanState, yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.taxonomy import Action, Category, FailureType
 from diagnoser.model.yaml_loader import StrictModel
@@ -204,8 +204,9 @@ _INITIAL = {
 
 
 def mode_for(diagnosis: Diagnosis, mode: Mode) -> Mode:
-    """``mode``, or a milder one: what follows from a model's word waits for a person."""
-    return Mode.APPROVE if mode is Mode.ACT and diagnosis.decided_by.startswith("llm:") else mode
+    """``mode``, or a milder one: what follows from a model's word, or only from dumps of ranks, waits for a person."""
+    unsure = diagnosis.decided_by.startswith("llm:") or diagnosis.decided_by == WAITING_RANKS
+    return Mode.APPROVE if mode is Mode.ACT and unsure else mode
 
 
 def in_mode(plan: Plan, mode: Mode) -> Plan:

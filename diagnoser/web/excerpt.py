@@ -50,7 +50,7 @@ def excerpts(verdict: Diagnosis, kept: Sequence[Line] = ()) -> list[Excerpt]:
     for line in sorted(kept, key=lambda line: line.number):
         by_stream.setdefault(line.stream, []).append(line)
     streams: dict[Stream, dict[int, ExcerptRow]] = {}
-    for cite in _cited(verdict):
+    for cite in (cite for cite in _cited(verdict) if cite.row.number > 0):  # dumps have no lines
         stream = _stream_of(cite, by_stream)
         rows = streams.setdefault(stream, {})
         row = rows.get(cite.row.number)

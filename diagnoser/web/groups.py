@@ -48,6 +48,8 @@ def _grouped(findings: Iterable[Symptom | Rejected]) -> list[DiagnosisGroup]:
     for finding in sorted(findings, key=lambda finding: finding.line):
         groups.setdefault((finding.type, finding.why if isinstance(finding, Rejected) else ""), []).append(finding)
     return [
-        DiagnosisGroup(kind, len(members), ranges(finding.line for finding in members), members[0].text, why)
+        DiagnosisGroup(
+            kind, len(members), ranges(finding.line for finding in members if finding.line > 0), members[0].text, why
+        )
         for (kind, why), members in groups.items()
     ]

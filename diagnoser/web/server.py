@@ -11,7 +11,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from diagnoser.web import accuracy, problems, recovery, review, rules, series, sse, ui
+from diagnoser.web import accuracy, hangs, problems, recovery, review, rules, series, sse, ui
 from diagnoser.web.allowed_hosts import AllowedHosts
 from diagnoser.web.api import attribution, diagnoses, evidence, feedback, health, jobs, logs, nodes, outbox, plans
 from diagnoser.web.api import rules as rules_api
@@ -68,6 +68,7 @@ def create(services: AppDependencies) -> FastAPI:
     app.include_router(health.router)
     app.include_router(ui.router)
     app.include_router(series.router)
+    app.include_router(hangs.router)
     app.include_router(recovery.router)
     app.include_router(review.router)
     app.include_router(rules.router)

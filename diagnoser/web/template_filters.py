@@ -4,8 +4,18 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from diagnoser.model import ASK_REASONS, AskReason, Diagnosis, Mode, ModelEffect, PlanState, changed_by_model
+from diagnoser.model import (
+    ASK_REASONS,
+    RUNTIME_SOURCES,
+    AskReason,
+    Diagnosis,
+    Mode,
+    ModelEffect,
+    PlanState,
+    changed_by_model,
+)
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
+from diagnoser.web.groups import ranges
 
 _SPELLED = {
     "nvlink": "NVLink",
@@ -150,6 +160,11 @@ def percent(share: float) -> str:
     return f"{round(share * 100) if share >= 1 else min(round(share * 100), 99)}\u2009%"
 
 
+def source(name: str) -> str:
+    """Where a line comes from: sources without lines in words."""
+    return RUNTIME_SOURCES.get(name, name)
+
+
 def size(count: float) -> str:
     for unit, label in _SIZES:
         if count >= unit:
@@ -191,6 +206,8 @@ def ago(seconds: float, now: float) -> str:
 def summary(verdict: Diagnosis) -> str:
     """One sentence: how the attempt ended, what kind of fault, and where."""
     text = _ENDINGS[verdict.outcome]
+    if verdict.held_up:
+        return f"{text}: {visible(verdict.held_up[0].lower() + verdict.held_up[1:])}."
     if verdict.category is Category.NONE:
         return text + "."
     text += f" with {_KINDS[verdict.category]}"
@@ -239,4 +256,6 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "lasting": lasting,
     "ago": ago,
     "summary": summary,
+    "source": source,
+    "ranges": ranges,
 }

@@ -14,9 +14,11 @@ from playwright.async_api import Browser, Page, Route, async_playwright
 from diagnoser.web import sse
 from diagnoser.web.server import create
 from tests.conftest import NOWHERE
-from tests.serving import ECC, HOSTILE, NOW, Looks, Web, fill, save, serving
+from tests.serving import ECC, HOSTILE, NOW, Looks, StoredLogs, Web, fill, save, serving
 from tests.unit.test_web_accuracy import REPLAY
+from tests.unit.test_web_hangs import large
 
+HANG = "/jobs/llm-70b-pretrain/attempts/1/hang"
 CHROMIUM = Path("/usr/bin/chromium")
 
 pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium")
@@ -24,8 +26,8 @@ pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-g
 
 @asynccontextmanager
 async def served(folder: Path) -> AsyncIterator[tuple[Web, str]]:
-    """The pages on a port of their own, and their address."""
-    async with serving(folder) as web:
+    """The pages on a port of their own, and their address. Every attempt hangs like one of 512 ranks."""
+    async with serving(folder, logs=StoredLogs(hang=large(512, 300))) as web:
         listening = socket.create_server(("127.0.0.1", 0))  # takes connections before the server is up
         server = uvicorn.Server(uvicorn.Config(create(web.services), log_level="warning", ws="none"))
         running = asyncio.create_task(server.serve(sockets=[listening]))
@@ -75,7 +77,7 @@ async def test_all_pages_are_quiet_and_stay_on_this_host(tmp_path: Path) -> None
         await web.store.add_replay(REPLAY)
         await web.store.add_replay(replace(REPLAY, time=NOW - 60, ruleset="cd34"))
         diagnoses = [f"/diagnoses/{record.id}" for record in records.values()]
-        for path in ("/", "/docs", "/accuracy", "/jobs/llm-70b-pretrain", *diagnoses):
+        for path in ("/", "/docs", "/accuracy", "/jobs/llm-70b-pretrain", HANG, *diagnoses):
             answer = await page.goto(address + path)
             assert answer is not None
             assert answer.status == 200, path
@@ -141,6 +143,7 @@ async def test_no_page_is_wider_than_its_window(tmp_path: Path, width: int) -> N
         records = await fill(web.store)
         page = await chromium.new_page(viewport={"width": width, "height": 900})
         await web.store.add_replay(REPLAY)
-        for path in ("/", "/docs", "/accuracy", "/jobs/llm-70b-pretrain", f"/diagnoses/{records['ecc'].id}"):
+        of_one = f"/diagnoses/{records['ecc'].id}"
+        for path in ("/", "/docs", "/accuracy", "/jobs/llm-70b-pretrain", HANG, of_one):
             await page.goto(address + path)
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, path

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from diagnoser.integrations.ft_launcher import AnalysisProgress, LogAttribution, Recommendation, recommend
-from diagnoser.model import Diagnosis
+from diagnoser.model import Diagnosis, cited_place
 from diagnoser.model.errors import LogRefusal, LogRefused, NotFound
 from diagnoser.web.authentication import READ, Provided
 
@@ -139,7 +139,11 @@ def _result(diagnosis: Diagnosis) -> Result:
 
 def _why(diagnosis: Diagnosis) -> str:
     root = diagnosis.root_cause
-    return f"{diagnosis.type}: line {root.line}: {root.text[:500]}" if root else f"the run {diagnosis.outcome}"
+    return (
+        f"{diagnosis.type}: {cited_place(root.source, root.line)}: {root.text[:500]}"
+        if root
+        else f"the run {diagnosis.outcome}"
+    )
 
 
 def _verdict(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from diagnoser.model import (
     EvidenceLine,
     Feedback,
     FeedbackVerdict,
+    HangFindings,
     Job,
     LeftOut,
     Mode,
@@ -193,6 +194,7 @@ class DiagnosisShape(BaseModel):
     new_lines: tuple[EvidenceLine, ...]
     doubts: tuple[AskReason, ...]
     needs_review: str
+    hang: HangFindings | None
 
 
 class DiagnosisPage(BaseModel):

@@ -1,0 +1,158 @@
+"""A hang in one command: four ranks train, one falls asleep, and the page names it.
+
+Starts the service, and a real job of torch (gloo, on this machine's CPU) whose output is streamed in as a shipper does.
+Nothing more is printed from its thirteenth step on. The dumps that the ranks write are sent in; once the silence is
+longer than usual, the verdict names the rank, its node, and who waits for it.
+
+make demo-hang           keeps serving, so that the page can be looked at, until Ctrl-C
+make demo-hang EXIT=1    ends after printing
+"""
+
+import argparse
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from demo import console, serving
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+JOB = "hang-demo"
+SLEEPER = 2
+NODES = {0: "gpu-011", 1: "gpu-014", 2: "gpu-017", 3: "gpu-023"}
+ENVIRONMENTS = (
+    Path(os.environ.get("TORCH_FOLDER", Path.home() / ".cache/diagnoser-test-torch")),
+    Path.home() / ".cache/diagnoser-real-runs/torch",
+)
+KINDS = (("_dump_*", "flight-recorder"), ("stack_*.txt", "stacks"))
+SECONDS_MAX = 240.0
+begun = time.monotonic()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--exit", action="store_true", help="end after printing the diagnosis")
+    parser.add_argument("--port", type=int, default=8321, help="port to serve on; another one if it is taken")
+    args = parser.parse_args()
+    torch = torch_python()
+    with (
+        tempfile.TemporaryDirectory(prefix="diagnoser-demo-") as folder,
+        serving(folder, args.port, DIAGNOSER_HANG_CHECK_IDLE_SECONDS="5") as (url, service),
+        httpx.Client(base_url=url, timeout=30) as client,
+        training(torch, Path(folder)) as lines,
+    ):
+        tell(f"the service runs at {url}, and {len(NODES)} ranks train")
+        show(follow(client, lines, Path(folder)), url)
+        if not args.exit:
+            console.print(f"Serving on [link={url}]{url}[/link] until Ctrl-C.")
+            service.wait()
+
+
+def torch_python() -> str:
+    """A Python that has torch: this one, or that of the environment that the tests use."""
+    for python in (sys.executable, *(str(folder / "bin/python") for folder in ENVIRONMENTS)):
+        if Path(python).exists() and not subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
+            return python
+    raise SystemExit(
+        "This demo runs a real job of torch, which is not installed. Install the CPU build into an environment of its\n"
+        f"own, for instance: python3 -m venv {ENVIRONMENTS[0]} && {ENVIRONMENTS[0]}/bin/pip install torch"
+    )
+
+
+@contextmanager
+def training(python: str, folder: Path) -> Iterator["queue.Queue[bytes]"]:
+    """The job as its own processes; what it prints, line by line. Ended at the end."""
+    command = [python, str(Path(__file__).with_name("hang_job.py")), str(folder), str(len(NODES)), str(SLEEPER)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    lines: queue.Queue[bytes] = queue.Queue()
+    threading.Thread(target=lambda: [lines.put(line) for line in process.stdout], daemon=True).start()
+    try:
+        yield lines
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def follow(client: httpx.Client, lines: "queue.Queue[bytes]", folder: Path) -> dict[str, Any]:
+    """What shipper and agent do while the job runs: send its lines, and the dumps that its ranks write."""
+    job = {"id": JOB, "name": "four ranks, one asleep", "nodes": list(NODES.values()), "framework": "PyTorch"}
+    client.post("/api/v1/jobs", json=job | {"rank_nodes": NODES}).raise_for_status()
+    sent, shipped, silent = set[Path](), 0, False
+    while time.monotonic() - begun < SECONDS_MAX:
+        batch = [lines.get() for _ in range(lines.qsize())]
+        if batch:
+            send_lines(client, batch, shipped)
+            shipped += len(batch)
+        for pattern, kind in KINDS:
+            for path in set(folder.glob(pattern)) - sent:
+                send_dump(client, kind, path)
+                sent.add(path)
+        if len(sent) == 2 * len(NODES) and not silent:
+            silent = True
+            tell(
+                "nothing is printed any more; each rank has written its flight recorder and its stacks, which are sent"
+            )
+        if silent and (diagnosis := diagnosis_of(client)):
+            return diagnosis
+        time.sleep(0.25)
+    raise SystemExit(f"no diagnosis after {SECONDS_MAX:.0f} seconds")
+
+
+def send_lines(client: httpx.Client, batch: list[bytes], first: int) -> None:
+    query = {"job": JOB, "source": "stdout", "offset": first}
+    text = {"Content-Type": "text/plain"}
+    client.post("/api/v1/logs", params=query, content=b"".join(batch), headers=text).raise_for_status()
+
+
+def send_dump(client: httpx.Client, kind: str, path: Path) -> None:
+    rank = int(path.stem.rpartition("_")[2])
+    query = {"kind": kind, "rank": rank, "node": NODES[rank]}
+    url = f"/api/v1/jobs/{JOB}/attempts/1/evidence"
+    client.post(url, params=query, content=path.read_bytes()).raise_for_status()
+
+
+def diagnosis_of(client: httpx.Client) -> dict[str, Any] | None:
+    """Once it rests on the dumps."""
+    items = client.get("/api/v1/diagnoses", params={"job": JOB}).raise_for_status().json()["items"]
+    return items[0] if items and items[0]["hang"] and items[0]["root_cause"] else None
+
+
+def show(diagnosis: dict[str, Any], url: str) -> None:
+    root, hang = diagnosis["root_cause"], diagnosis["hang"]
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(style="bold")
+    rows.add_column(overflow="fold")
+    for name, value in (
+        ("Type", f"{diagnosis['type']}  ({diagnosis['outcome']}, {diagnosis['confidence']:.0%} sure)"),
+        ("Rank", root["rank"]),
+        ("Node", root["node"]),
+        ("Waiting", f"{hang['waiting']} ranks"),
+        ("Why", root["text"]),
+        ("Action", f"{diagnosis['recovery']['action']}  ({diagnosis['recovery']['reason']})"),
+        ("What to do", diagnosis["mitigation"]),
+        ("Decided by", diagnosis["decided_by"]),
+        ("Evidence", f"{hang['files']} dumps of {len(NODES)} ranks"),
+        ("Page", f"{url}/jobs/{JOB}/attempts/1/hang"),
+    ):
+        rows.add_row(name, Text(str(value)))
+    console.print(
+        Panel(rows, title=f"Hang of {JOB}, {time.monotonic() - begun:.0f} s after its start", title_align="left")
+    )
+
+
+def tell(text: str) -> None:
+    console.print(f"[dim]{time.monotonic() - begun:5.1f} s[/dim]  {text}", highlight=False)
+
+
+if __name__ == "__main__":
+    main()

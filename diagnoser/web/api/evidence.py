@@ -168,9 +168,7 @@ async def hang(id: JobPath, attempt: AttemptPath, services: Provided) -> dict[st
 async def claim(body: ClaimBody, services: Provided, caller: Caller) -> list[EvidenceRequestShape]:
     """Runs of the cluster that may hang. Each is handed to one agent at a time, again when its lease ends."""
     now, cluster = services.clock(), own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
-    requests = await services.store.claim_evidence_requests(
-        cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, body.limit
-    )
+    requests = await services.store.claim_evidence_requests(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, body.limit)
     return [_of_request(asked) for asked in requests]
 
 

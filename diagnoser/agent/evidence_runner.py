@@ -173,7 +173,7 @@ def job_processes(job: str) -> "list[Process]":
     """Python processes of a job of Slurm's; of no number: all that see the same files as this one, as in a container.
 
     Only those of the user who runs this can be read."""
-    own = sandbox("self")
+    own, node = sandbox("self"), os.environ.get("SLURMD_NODENAME", "")
     numbers = sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
     found = []
     for pid in numbers:
@@ -184,7 +184,8 @@ def job_processes(job: str) -> "list[Process]":
                 raw = file.read(ENVIRON_BYTES)
             pairs = (pair.decode("utf-8", "replace").partition("=") for pair in raw.split(b"\0"))
             variables = {name: value for name, _, value in pairs}
-            if (variables.get("SLURM_JOB_ID") != job if job else sandbox(str(pid)) != own) or not runs_python(pid):
+            of_job = variables.get("SLURM_JOB_ID") == job and variables.get("SLURMD_NODENAME", node) == node
+            if not (of_job if job else sandbox(str(pid)) == own) or not runs_python(pid):
                 continue
             with open("/proc/%d/stat" % pid, "rb") as file:
                 parent = int(file.read().rpartition(b")")[2].split()[1])
@@ -239,14 +240,16 @@ def output_of(argv: "list[str]", seconds: float, limit: int) -> "tuple[int | Non
     timer = threading.Timer(seconds, end, [process])
     timer.start()
     assert process.stdout is not None
-    data = process.stdout.read(limit + 1)
+    with process.stdout:
+        data = process.stdout.read(limit + 1)
     in_time = timer.is_alive() and len(data) <= limit
     timer.cancel()
     if not in_time:
         end(process)
+    code = None  # nobody waits for a process that the kernel does not let go
     with suppress(subprocess.TimeoutExpired):
-        return (process.wait(1.0) if in_time else None), data[:limit]
-    return None, data[:limit]
+        code = process.wait(1.0)
+    return (code if in_time else None), data[:limit]
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:

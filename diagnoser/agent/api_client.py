@@ -8,7 +8,9 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
+import zstandard
 
+from diagnoser.model import AttemptKey, RuntimeFile
 from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, OutOfScope, Unavailable
 
 API = "/api/v1"
@@ -125,6 +127,23 @@ class ApiClient:
 
     async def diagnosis(self, id: str) -> dict[str, Any]:
         return await self._json("GET", f"/diagnoses/{id}")
+
+    async def claim_evidence(self, cluster: str, limit: int) -> list[dict[str, Any]]:
+        """Requests for evidence of runs that may hang, at most so many."""
+        body = {"cluster": cluster, "limit": limit}
+        requests: list[dict[str, Any]] = (await self._call("POST", "/evidence-requests/claim", json=body)).json()
+        return requests
+
+    async def evidence(self, attempt: AttemptKey, dump: RuntimeFile, *, more: bool = False) -> None:
+        """more: others that were taken with it follow. One that was sent before is replaced."""
+        query: dict[str, Any] = {"kind": str(dump.kind), "rank": dump.rank}
+        query |= ({"node": dump.node} if dump.node else {}) | ({"more": "true"} if more else {})
+        headers = {"content-type": "application/octet-stream", "content-encoding": "zstd"}
+        path, body = f"/jobs/{attempt.job}/attempts/{attempt.number}/evidence", zstandard.compress(dump.data)
+        await self._call("POST", path, params=query, content=body, headers=headers)
+
+    async def evidence_result(self, request: str, cluster: str, result: str) -> None:
+        await self._call("POST", f"/evidence-requests/{request}/result", json={"cluster": cluster, "result": result})
 
     async def _json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
         answer: dict[str, Any] = (await self._call(method, path, **request)).json()

@@ -59,6 +59,26 @@ _Script = Annotated[
         help="The site's own check of a node, as the node calls it: one more query. Exit codes 1 to 125 prove a fault."
     ),
 ]
+_Dumps = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Dump files of a job that this agent can read, such as '/shared/dumps/{job}/_dump_*'. Only plain files "
+        "of the job's user are read, and no link is followed below the first name with a field or wildcard. "
+        "Repeatable."
+    ),
+]
+_NodeDumps = Annotated[
+    list[str] | None,
+    typer.Option(help="The same for files on the nodes, where --collect-evidence reads them. Repeatable."),
+]
+_Collect = Annotated[
+    bool,
+    typer.Option(
+        "--collect-evidence",
+        help="When a run falls silent, run ncclras and py-spy beside it, as the job's user and without stopping any "
+        "process.",
+    ),
+]
 _Nodes = Annotated[list[str], typer.Argument(help="Nodes to put back into service.")]
 
 
@@ -72,6 +92,9 @@ def slurm(
     check: Annotated[str, typer.Option(help="Command of the node check, as the nodes run it. Empty: no check.")] = "",
     node_queries: _Queries = None,
     node_check_script: _Script = "",
+    dumps: _Dumps = None,
+    node_dumps: _NodeDumps = None,
+    collect_evidence: _Collect = False,
     state: _State = STATE,
     dry_run: _DryRun = False,
     json_log: _JsonLog = False,
@@ -85,16 +108,19 @@ def slurm(
     ] = None,
 ) -> None:
     """Report the jobs of a Slurm cluster and carry out plans. Run as root or SlurmUser where Slurm's commands are."""
+    from diagnoser.agent import evidence
     from diagnoser.agent.node_query import known_commands
     from diagnoser.agent.runtime import AgentOptions
     from diagnoser.agent.slurm import rest as slurmrestd
     from diagnoser.agent.slurm.agent import run
+    from diagnoser.agent.slurm.evidence import FIELDS
 
     _begin(cluster, state, json_log)
     user = getpass.getuser()
     jwt = slurmrestd.credentials(user, rest_token_file, os.environ.get("SLURM_JWT", "")) if rest else None
     commands = known_commands(node_queries, node_check_script)
-    options = AgentOptions(server, cluster, token, poll, logs, state, dry_run, listen, secret, commands)
+    collected = evidence.options(dumps or (), node_dumps or (), FIELDS, programs=collect_evidence)
+    options = AgentOptions(server, cluster, token, poll, logs, state, dry_run, listen, secret, commands, collected)
     asyncio.run(run(options, tuple(shlex.split(check)), user, rest, jwt))
 
 
@@ -132,6 +158,9 @@ def kubernetes(
     ] = "",
     node_queries: _Queries = None,
     node_check_script: _Script = "",
+    dumps: _Dumps = None,
+    node_dumps: _NodeDumps = None,
+    collect_evidence: _Collect = False,
     state: _State = STATE,
     dry_run: _DryRun = False,
     json_log: _JsonLog = False,
@@ -145,6 +174,8 @@ def kubernetes(
     """
     with _kubernetes_client():
         from diagnoser.agent.kubernetes.agent import run
+        from diagnoser.agent.kubernetes.evidence import FIELDS
+    from diagnoser.agent import evidence
     from diagnoser.agent.node_query import known_commands
     from diagnoser.agent.runtime import AgentOptions
 
@@ -156,7 +187,8 @@ def kubernetes(
     if check_image and not program:
         raise BadInput("--check-image is the image of the node check: name its program with --check")
     commands = known_commands(node_queries, node_check_script)
-    options = AgentOptions(server, cluster, token, poll, logs, state, dry_run, listen, secret, commands)
+    collected = evidence.options(dumps or (), node_dumps or (), FIELDS, programs=collect_evidence)
+    options = AgentOptions(server, cluster, token, poll, logs, state, dry_run, listen, secret, commands, collected)
     asyncio.run(run(options, tuple(namespace or ()), context, program, node_query_image, check_image, check_namespace))
 
 

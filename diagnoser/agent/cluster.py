@@ -4,7 +4,7 @@
 """
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -14,6 +14,7 @@ from diagnoser.agent.changes import Changes
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec
 from diagnoser.agent.state_file import AgentState, JobCheckpoint
+from diagnoser.model import EvidenceRequest, RuntimeFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,13 @@ class AskResults:
     attempts: Sequence[CommandAttempt]
 
 
+@dataclass(frozen=True, slots=True)
+class NotCollected:
+    """Evidence that there should be, or may be, and is not. why: with the node or file that it is about."""
+
+    why: str
+
+
 class JobState(Protocol):
     @property
     def nodes(self) -> Collection[str]:
@@ -202,6 +210,15 @@ class Cluster(NodeControl, Protocol[S]):
     async def ask(self, spec: PlanSpec, questions: Sequence[NodeQuestion]) -> AskResults:
         """Runs the commands on their nodes, as nobody's job. One that cannot be run is an answer without an exit code.
         Raises Unavailable while the scheduler does not answer."""
+
+    @property
+    def can_collect(self) -> bool:
+        """Whether the operator has said how evidence of a run that may hang can be had."""
+
+    def collect(self, asked: EvidenceRequest) -> AsyncGenerator[RuntimeFile | NotCollected]:
+        """Dumps of the ranks of one launch, as they come; an end without any is one, too. Programs run only beside a
+        launch that still runs, and disturb it as little as can be. Raises BadInput for a job of somewhere else,
+        Unavailable while the scheduler does not answer."""
 
     async def free(self, spec: PlanSpec) -> None:
         """Lets go of what ``hold`` reserved for the check, if anything. Must not raise when there is nothing."""

@@ -1,6 +1,7 @@
 """The agent as it runs: it watches its cluster, and carries out plans."""
 
 import asyncio
+import random
 import signal
 import socket
 import time
@@ -15,6 +16,7 @@ import structlog
 from diagnoser.agent import api_client, state_file, webhook_listener
 from diagnoser.agent.api_client import ApiClient, ClaimedPlan
 from diagnoser.agent.cluster import Cluster, J, JobSource, S
+from diagnoser.agent.evidence import EvidenceCollector, EvidenceOptions
 from diagnoser.agent.executor import Executor
 from diagnoser.agent.node_query import Commands
 from diagnoser.agent.observer import Observer
@@ -34,7 +36,7 @@ class AgentOptions:
     """Options that the agents of all schedulers share. poll: longest time between two looks, in seconds. state: folder.
 
     listen: address for the service's signed webhook, instead of a long poll. secret: of that webhook. commands: that
-    may be run on a node to ask it, by the id of their query.
+    may be run on a node to ask it, by the id of their query. evidence: what may be collected of a run that hangs.
     """
 
     server: str
@@ -47,6 +49,7 @@ class AgentOptions:
     listen: str = ""
     secret: str = ""
     commands: Commands = field(default_factory=dict)
+    evidence: EvidenceOptions = field(default_factory=EvidenceOptions)
 
 
 Build = Callable[[ApiClient, AgentState], tuple[Cluster[S], JobSource[J]]]
@@ -72,6 +75,8 @@ async def run_agent(
         executor = Executor(client, cluster, name, *clocks, options.dry, options.commands, state)
         woken = asyncio.Event() if options.listen else None
         running = [observer.run(options.poll), *(duty() for duty in duties)]
+        if cluster.can_collect:
+            running.append(EvidenceCollector(client, cluster, random.random).run())
         if woken:
             running.append(webhook_listener.listen(options.listen, options.secret, woken))
         await run(executor, *running, woken=woken)

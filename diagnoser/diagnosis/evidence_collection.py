@@ -27,7 +27,7 @@ class EvidenceCollection:
     async def failed(self, claim: Claim, diagnosis: Diagnosis) -> None:
         """A run has ended: where its watchdogs left dumps, these are to be fetched, once for each attempt."""
         if diagnosis.type in _DUMPS_ARE_LEFT and diagnosis.hang is None:
-            await self._request(claim, RequestReason.TIMEOUT, 0.0)
+            await self._request(claim, RequestReason.TIMEOUT, claim.attempt.opened)
 
     async def _request(self, claim: Claim, reason: RequestReason, since: float) -> None:
         now, job, attempt = self.clock(), claim.job, claim.attempt

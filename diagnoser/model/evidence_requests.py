@@ -18,7 +18,8 @@ class RequestReason(StrEnum):
 class EvidenceRequest:
     """What the agents of a cluster are asked for. Times are seconds since the epoch.
 
-    since: of the newest line when it was asked: with the attempt, its identity. ranks: rank -> node, as far as known.
+    since: of the newest line when it was asked, of a launch that has ended when it began: with the attempt, its
+    identity; what is older shows another silence or launch. ranks: rank -> node, as far as known.
     """
 
     id: str

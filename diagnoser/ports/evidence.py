@@ -32,10 +32,10 @@ LIMITS = EvidenceLimits()
 
 class EvidenceStore(Protocol):
     async def add_runtime_files(
-        self, attempt: AttemptKey, files: Sequence[RuntimeFile], limits: EvidenceLimits = LIMITS
+        self, attempt: AttemptKey, files: Sequence[RuntimeFile], limits: EvidenceLimits = LIMITS, *, due: bool = True
     ) -> None:
-        """Of each kind, rank, node and provenance the newest is kept. The attempt becomes due again at once, also one
-        that is checked for silence. Raises NotFound for an unknown attempt, TooLarge beyond the limits."""
+        """Of each kind, rank, node and provenance the newest is kept. due: the attempt becomes due again at once, also
+        one that is checked for silence. Raises NotFound for an unknown attempt, TooLarge beyond the limits."""
 
     async def runtime_files(self, attempt: AttemptKey) -> list[RuntimeFile]:
         """By kind, rank, node."""

@@ -53,6 +53,20 @@ async def test_a_dump_makes_a_silent_run_due_again(store: Store) -> None:
     assert len(await store.claim_silent(521.0, 60.0, 10.0, 9)) == 1
 
 
+async def test_dumps_that_others_follow_do_not_make_a_run_due(store: Store) -> None:
+    """They are stored; the last one, or the time that was set, makes it due with all of them."""
+    await store.append([append(at=100.0)])
+    (claim,) = await store.claim_silent(500.0, 60.0, 10.0, 9)
+    await store.release(claim, until=9000.0)
+    await store.add_runtime_files(KEY, [DUMP], due=False)
+    assert await store.runtime_files(KEY) == [DUMP]
+    assert await store.claim_silent(520.0, 60.0, 10.0, 9) == []
+    with pytest.raises(NotFound):
+        await store.add_runtime_files(AttemptKey("other"), [DUMP], due=False)
+    await store.add_runtime_files(KEY, [DUMP])
+    assert len(await store.claim_silent(521.0, 60.0, 10.0, 9)) == 1
+
+
 async def test_evidence_of_one_silence_is_asked_for_once(store: Store, second: Store) -> None:
     """By attempt and newest line; agents of other clusters do not get it, and of two agents only one does."""
     await store.append([append()])

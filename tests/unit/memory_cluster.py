@@ -6,7 +6,7 @@ Its commands: ``cordon NODE REASON``, ``uncordon NODE``, ``hold JOB``, ``launch 
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,10 +23,12 @@ from diagnoser.agent.cluster import (
     Held,
     NextStep,
     NodeQuestion,
+    NotCollected,
 )
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec, parse_plan
 from diagnoser.agent.state_file import AgentState, JobCheckpoint, LogOffset
+from diagnoser.model import EvidenceRequest, RuntimeFile
 from diagnoser.model.errors import BadInput, Unavailable
 
 PREFIX = "memory-"
@@ -62,7 +64,8 @@ class MemoryScheduler:
     """away: how many more reads fail. faults: of the next commands. asked: every command. done: those that arrived.
 
     no_room: how many more checks cannot be started. bad: nodes that fail a check. gate: what a check waits for.
-    said: what nodes print when they are asked.
+    said: what nodes print when they are asked. dumps: what can be collected of any job. collected: how often it was
+    begun. hangs: collecting does not come to an end.
     """
 
     jobs: dict[str, MemoryJob] = field(default_factory=dict)
@@ -76,6 +79,9 @@ class MemoryScheduler:
     gate: asyncio.Event | None = None
     said: dict[str, str] = field(default_factory=dict)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    dumps: list[RuntimeFile | NotCollected] = field(default_factory=list)
+    collected: int = 0
+    hangs: bool = False
 
     def read(self) -> None:
         if self.away:
@@ -185,6 +191,20 @@ class MemoryCluster:
             return self.scheduler.said[node]
 
         return await node_query.ask_nodes(questions, self.scheduler.all_nodes, ask_node)
+
+    @property
+    def can_collect(self) -> bool:
+        return True
+
+    async def collect(self, asked: EvidenceRequest) -> AsyncGenerator[RuntimeFile | NotCollected]:
+        self.scheduler.collected += 1
+        self.scheduler.read()
+        if not asked.attempt.job.startswith(PREFIX):
+            raise BadInput(f"{asked.attempt.job} is no job of this cluster")
+        for dump in self.scheduler.dumps:
+            yield dump
+        if self.scheduler.hangs:
+            await asyncio.Event().wait()
 
     async def free(self, spec: PlanSpec) -> None:
         self.scheduler.asked.append("free")

@@ -33,6 +33,8 @@ READING = (
     "GET /api/v1/diagnoses/{id}/similar",
     "GET /api/v1/effects",
     "GET /api/v1/jobs/{id}",
+    "GET /api/v1/jobs/{id}/attempts/{attempt}/evidence",
+    "GET /api/v1/jobs/{id}/attempts/{attempt}/hang",
     "GET /api/v1/jobs/{id}/attempts/{number}/search",
     "GET /api/v1/live",
     "GET /api/v1/nodes",
@@ -52,8 +54,14 @@ READING = (
     "GET /rules",
     "POST /logs",
 )
-SHIPPING = ("POST /api/v1/jobs/{id}/events", "POST /api/v1/logs")
+SHIPPING = (
+    "POST /api/v1/jobs/{id}/attempts/{attempt}/evidence",
+    "POST /api/v1/jobs/{id}/events",
+    "POST /api/v1/logs",
+)
 CARRYING_OUT = (
+    "POST /api/v1/evidence-requests/claim",
+    "POST /api/v1/evidence-requests/{request_id}/result",
     "POST /api/v1/jobs",
     "POST /api/v1/nodes/{node}/events",
     "POST /api/v1/plans/claim",
@@ -107,7 +115,7 @@ def bearer(scope: Scope) -> str:
 
 async def status(web: Web, route: str, authorization: str | None) -> int:
     method, _, path = route.partition(" ")
-    for name in ("{id}", "{number}", "{node}", "{cluster}", "{key}", "{scope}"):
+    for name in ("{id}", "{attempt}", "{request_id}", "{number}", "{node}", "{cluster}", "{key}", "{scope}"):
         path = path.replace(name, "1")
     headers = {"authorization": authorization} if authorization is not None else {}
     if route in PRESSING:

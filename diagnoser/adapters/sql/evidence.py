@@ -22,26 +22,23 @@ class EvidenceRows(Database):
     """``ports.EvidenceStore``."""
 
     async def add_runtime_files(
-        self, attempt: AttemptKey, files: Sequence[RuntimeFile], limits: EvidenceLimits = LIMITS
+        self, attempt: AttemptKey, files: Sequence[RuntimeFile], limits: EvidenceLimits = LIMITS, *, due: bool = True
     ) -> None:
         """The row of the attempt is locked first: requests that run beside each other see what the others stored."""
         rows = [_file_row(attempt, file) for file in files]
         newest = max((file.received for file in files), default=0.0)
         mine = and_(attempts.c.job == attempt.job, attempts.c.number == attempt.number)
-        due = (
-            update(attempts)
-            .where(mine)
-            .values(
-                revision=attempts.c.revision + 1,
-                dirty=case((attempts.c.revision == attempts.c.diagnosed, newest), else_=attempts.c.dirty),
-                lease=case((attempts.c.token == "", 0.0), else_=attempts.c.lease),
-            )
-        )
+        news = {
+            "revision": attempts.c.revision + 1,
+            "dirty": case((attempts.c.revision == attempts.c.diagnosed, newest), else_=attempts.c.dirty),
+            "lease": case((attempts.c.token == "", 0.0), else_=attempts.c.lease),
+        }
+        locked = update(attempts).where(mine).values(news if due else {"revision": attempts.c.revision})
         statement = self.insert(runtime_files)
         new = statement.excluded
         changes = {name: getattr(new, name) for name in ("received", "size", "stored", "data")}
         async with self.writing() as connection:
-            if not (await connection.execute(due)).rowcount:
+            if not (await connection.execute(locked)).rowcount:
                 raise NotFound(f"job {attempt.job!r} has no attempt {attempt.number}")
             await connection.execute(statement.on_conflict_do_update(index_elements=_KEY, set_=changes), rows)
             held = select(func.count(), func.sum(runtime_files.c.stored)).where(_of(runtime_files, attempt))

@@ -9,6 +9,7 @@ from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.give_back import give_back
 from diagnoser.agent.kubernetes import check, kube, names
 from diagnoser.agent.kubernetes.cluster import KubernetesCluster, KubernetesNodes
+from diagnoser.agent.kubernetes.evidence import KubernetesEvidence
 from diagnoser.agent.kubernetes.informer_cache import InformerCache
 from diagnoser.agent.kubernetes.kinds import KINDS, Object
 from diagnoser.agent.kubernetes.kube import Kube
@@ -44,7 +45,8 @@ async def run(
             nodes, shared = KubernetesNodes(api, by), (cache, logs, options.cluster, state)
             source = KubernetesSource(client, nodes, *shared, time.time, watched, options.logs, options.dry)
             launch_of, clock = source.launch_of, time.monotonic
-            of_operator = (query_image, check_image, check_namespace)
+            evidence = KubernetesEvidence(api, cache, options.cluster, launch_of, options.evidence, options.dry)
+            of_operator = (query_image, check_image, check_namespace, evidence)
             cluster = KubernetesCluster(api, by, options.cluster, cache, program, launch_of, clock, *of_operator)
             return cluster, source
 

@@ -2,14 +2,15 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from diagnoser.agent import node_check, node_query
-from diagnoser.agent.cluster import AskResults, CheckResults, Command, CommandAttempt, NodeQuestion
+from diagnoser.agent.cluster import AskResults, CheckResults, Command, CommandAttempt, NodeQuestion, NotCollected
 from diagnoser.agent.kubernetes import check, names, parsing, reconcile
 from diagnoser.agent.kubernetes.check import PodCheck, PodQueries
+from diagnoser.agent.kubernetes.evidence import KubernetesEvidence
 from diagnoser.agent.kubernetes.informer_cache import InformerCache
 from diagnoser.agent.kubernetes.kinds import WorkloadRef, workload_ref
 from diagnoser.agent.kubernetes.kube import Kube
@@ -17,6 +18,7 @@ from diagnoser.agent.kubernetes.parsing import Workload
 from diagnoser.agent.kubernetes.reconcile import BUSY, WorkloadState, request
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec, parse_plan
+from diagnoser.model import EvidenceRequest, RuntimeFile
 
 _VALUE = re.compile(r"[^\x00-\x1f\x7f]{1,1000}")
 _NODES = "/api/v1/nodes"
@@ -57,7 +59,8 @@ class KubernetesCluster(KubernetesNodes):
     """program: source of the node check, "" for none. launch_of: number of a workload's present launch.
 
     clock: seconds that only grow. query_image: of pods that ask a node, "" to ask none. check_image: of pods of the
-    node check, "" for the workload's own. check_namespace: where pods with one of these two images run.
+    node check, "" for the workload's own. check_namespace: where pods with one of these two images run. evidence: how
+    it is collected, None for not at all.
     """
 
     name: str
@@ -68,6 +71,7 @@ class KubernetesCluster(KubernetesNodes):
     query_image: str = ""
     check_image: str = ""
     check_namespace: str = check.NAMESPACE
+    evidence: KubernetesEvidence | None = None
 
     hold = staticmethod(reconcile.hold)
     relaunch = staticmethod(reconcile.relaunch)
@@ -114,6 +118,13 @@ class KubernetesCluster(KubernetesNodes):
         stored = await self.kube.get(ref.core("configmaps", reconcile.copy_name(spec)))
         namespace = self.check_namespace if image else ref.namespace
         return PodCheck(self.kube, self.program, self.clock, spec, ref, stored or {}, round, image, namespace)
+
+    @property
+    def can_collect(self) -> bool:
+        return self.evidence is not None and self.evidence.options.any
+
+    def collect(self, asked: EvidenceRequest) -> AsyncGenerator[RuntimeFile | NotCollected]:
+        return (self.evidence or KubernetesEvidence(self.kube, self.cache, self.name, self.launch_of)).collect(asked)
 
     async def free(self, spec: PlanSpec) -> None:
         """Nothing was reserved."""

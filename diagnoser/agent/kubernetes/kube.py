@@ -1,12 +1,14 @@
 """The API server, as this agent uses it. Credentials, TLS and plain requests go through kr8s."""
 
+import asyncio
 import warnings
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import httpx_ws
 import kr8s
 import kr8s.asyncio
 import orjson
@@ -18,6 +20,10 @@ REQUEST_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 PAGE = 500
 MERGE = "application/merge-patch+json"
+EXEC_PROTOCOL = "v4.channel.k8s.io"
+STDOUT, STATUS = 1, 3
+"""Channels of that protocol: the first byte of each message."""
+MESSAGE_BYTES = 1 << 20
 
 log = structlog.get_logger()
 
@@ -98,6 +104,34 @@ class Kube:
                 yield answer
         except httpx.TransportError as error:
             raise Unavailable(f"the stream of {path} broke: {type(error).__name__}") from None
+
+    async def execute(self, path: str, container: str, command: Sequence[str], seconds: float, limit: int) -> str:
+        """What a command in a container prints until it ends, or the time is over; ``limit`` bytes of it are kept."""
+        query = [*(("command", word) for word in command), ("container", container), ("stdout", "true")]
+        output = bytearray()
+        try:
+            with suppress(TimeoutError, httpx_ws.WebSocketDisconnect):
+                async with (
+                    asyncio.timeout(seconds),
+                    httpx_ws.aconnect_ws(
+                        path,
+                        client=self.streams,
+                        session_class=httpx_ws.AsyncWebSocketSession,
+                        max_message_size_bytes=MESSAGE_BYTES,
+                        subprotocols=[EXEC_PROTOCOL],
+                        params=query,
+                        headers=self._headers(),
+                        timeout=CONNECT_SECONDS,
+                    ) as socket,
+                ):
+                    while (message := await socket.receive_bytes())[:1] != bytes([STATUS]):
+                        if message[:1] == bytes([STDOUT]):
+                            output += message[1 : 1 + limit - len(output)]
+        except httpx_ws.WebSocketUpgradeError as error:
+            raise Unavailable(f"the API server refuses to run a command: HTTP {error.response.status_code}") from None
+        except (httpx_ws.HTTPXWSException, httpx.TransportError) as error:
+            raise Unavailable(f"the command in a container broke off: {type(error).__name__}") from None
+        return output.decode("utf-8", "replace")
 
     async def _once(
         self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, str] | None

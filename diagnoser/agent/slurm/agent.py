@@ -11,6 +11,7 @@ from diagnoser.agent.runtime import AgentOptions, run_agent
 from diagnoser.agent.slurm import rest
 from diagnoser.agent.slurm.cluster import SlurmCluster
 from diagnoser.agent.slurm.commands import Slurm
+from diagnoser.agent.slurm.evidence import SlurmEvidence
 from diagnoser.agent.slurm.source import SlurmSource
 from diagnoser.agent.state_file import AgentState
 
@@ -31,7 +32,8 @@ async def run(
 
         def build(client: ApiClient, state: AgentState) -> tuple[SlurmCluster, SlurmSource]:
             source = SlurmSource(client, slurm, options.cluster, state, time.time, options.logs)
-            return SlurmCluster(slurm, options.cluster, program, user, options.state), source
+            evidence = SlurmEvidence(slurm, options.cluster, options.evidence, options.dry)
+            return SlurmCluster(slurm, options.cluster, program, user, options.state, evidence), source
 
         await run_agent(options, "slurm", build)
 

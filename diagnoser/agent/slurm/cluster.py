@@ -2,20 +2,22 @@
 
 import asyncio
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from diagnoser.agent import node_check, node_query
-from diagnoser.agent.cluster import AskResults, CheckResults, Command, CommandAttempt, NodeQuestion
+from diagnoser.agent.cluster import AskResults, CheckResults, Command, CommandAttempt, NodeQuestion, NotCollected
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec, parse_plan
 from diagnoser.agent.slurm import reconcile
 from diagnoser.agent.slurm.check import CHECK_JOB, QUERY_JOB, SrunCheck, SrunQueries
 from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Slurm
+from diagnoser.agent.slurm.evidence import SlurmEvidence
 from diagnoser.agent.slurm.parsing import JobRecord, valid_node
 from diagnoser.agent.slurm.reconcile import SlurmState, scontrol
+from diagnoser.model import EvidenceRequest, RuntimeFile
 from diagnoser.model.errors import Denied
 from diagnoser.model.taxonomy import Action
 
@@ -31,13 +33,14 @@ _VALUE = re.compile(r"[^,'\"\\\x00-\x1f\x7f]{1,1000}")
 @dataclass(frozen=True, slots=True)
 class SlurmCluster:
     """program: of the node check and its arguments, as the nodes call it; empty for none. user: whom Slurm knows this
-    process as. folder: for batch scripts."""
+    process as. folder: for batch scripts. evidence: how it is collected, None for not at all."""
 
     slurm: Slurm
     name: str
     program: tuple[str, ...] = ()
     user: str = "root"
     folder: Path = Path()
+    evidence: SlurmEvidence | None = None
 
     hold = staticmethod(reconcile.hold)
     relaunch = staticmethod(reconcile.relaunch)
@@ -107,6 +110,13 @@ class SlurmCluster:
         """The one that keeps the nodes for the check; "" where they could not be reserved."""
         name = reconcile.reservation(spec)
         return name if await self.slurm.reservation(name) else ""
+
+    @property
+    def can_collect(self) -> bool:
+        return self.evidence is not None and self.evidence.options.any
+
+    def collect(self, asked: EvidenceRequest) -> AsyncGenerator[RuntimeFile | NotCollected]:
+        return (self.evidence or SlurmEvidence(self.slurm, self.name)).collect(asked)
 
     async def free(self, spec: PlanSpec) -> None:
         await self.run(reconcile.free(spec))

@@ -14,6 +14,8 @@ from diagnoser.model.errors import Unavailable
 COMMAND_SECONDS = 30.0
 GRACE_SECONDS = 5.0
 OUTPUT_BYTES = 4000
+READ_BYTES = 1 << 30
+"""Of what a command prints; what comes after is thrown away."""
 ABSENT = 127
 """The exit code of a command that is not there, as a shell gives it."""
 KEPT = ("PATH", "HOME", "USER", "LANG", "TZ", "SLURM_CONF", "SLURM_JWT", "TMPDIR")
@@ -40,8 +42,9 @@ Runner = Callable[[Sequence[str], float], Awaitable[CommandResult]]
 """(words, seconds) -> how it ended. Never raises for a command that fails."""
 
 
-async def run(words: Sequence[str], seconds: float) -> CommandResult:
-    """A child process that is ended after ``seconds``: politely first, because srun then ends its tasks."""
+async def run(words: Sequence[str], seconds: float, limit: int = READ_BYTES) -> CommandResult:
+    """A child process that is ended after ``seconds``: politely first, because srun then ends its tasks. limit: bytes
+    that are kept of each output."""
     argv = tuple(words)
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
     pipe = asyncio.subprocess.PIPE
@@ -51,7 +54,7 @@ async def run(words: Sequence[str], seconds: float) -> CommandResult:
         )
     except OSError as error:
         return CommandResult(argv, ABSENT, error=f"{argv[0]}: {error.strerror or error}")
-    communication = asyncio.ensure_future(process.communicate())
+    communication = asyncio.ensure_future(_outputs(process, limit))
     try:
         output, errors = await asyncio.wait_for(asyncio.shield(communication), seconds)
     except TimeoutError:
@@ -96,6 +99,20 @@ class Slurm:
         if result.code != 0:
             raise Unavailable(f"{shlex.join(words)}: {result.message or f'exit code {result.code}'}")
         return result.output
+
+
+async def _outputs(process: asyncio.subprocess.Process, limit: int) -> tuple[bytes, bytes]:
+    """(standard output, standard error) once the process has ended."""
+    assert process.stdout is not None and process.stderr is not None, "both are pipes"
+    output, errors, _ = await asyncio.gather(_read(process.stdout, limit), _read(process.stderr, limit), process.wait())
+    return output, errors
+
+
+async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
+    data = bytearray()
+    while chunk := await stream.read(1 << 16):
+        data += chunk[: limit - len(data)]
+    return bytes(data)
 
 
 async def _stop(

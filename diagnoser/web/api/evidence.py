@@ -18,7 +18,7 @@ from diagnoser.web.authentication import AGENT, INGEST, READ, Caller, Provided
 from diagnoser.web.problems import answers
 from diagnoser.web.request_bodies import Bodies
 
-LEASE_SECONDS = 60.0
+LEASE_SECONDS = 120.0
 """How long an agent may work on a request before another one gets it."""
 OPEN_SECONDS = 600.0
 """After which nobody collects any more what was asked for: what stood still has moved, or is gone."""
@@ -44,6 +44,9 @@ class EvidenceQuery(BaseModel):
     kind: EvidenceKind
     rank: int = Field(-1, ge=-1, lt=1 << 31, description="Rank that it is of; needed for flight recorders and stacks")
     node: Node | None = Field(None, description="Node that it was taken on")
+    more: bool = Field(
+        False, description="Others that were taken with it follow: a silent run is judged anew with the last one"
+    )
 
 
 class EvidenceShape(BaseModel):
@@ -61,10 +64,14 @@ class ClaimBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     cluster: ClusterField = ""
+    limit: int = Field(CLAIMED_AT_ONCE, ge=1, le=CLAIMED_AT_ONCE, description="Requests to be handed out, at most")
 
 
 class EvidenceRequestShape(BaseModel):
-    """What an agent is asked to collect. nodes: of the attempt; ranks: rank -> node, as far as known."""
+    """What an agent is asked to collect. since: files that are older are of an earlier silence or launch.
+
+    nodes: of the attempt; ranks: rank -> node, as far as known: hints, beside what the scheduler itself shows.
+    """
 
     id: str
     job: str
@@ -100,7 +107,8 @@ async def send(
     caller: Caller,
 ) -> None:
     """A flight recorder of PyTorch, an answer of NCCL RAS, or stacks. A later one of the same rank and node replaces
-    it. Nothing in it is executed. A silent run is judged anew at once."""
+    it. Nothing in it is executed. A silent run is judged anew at once, unless ``more`` of them follow: with dumps of
+    only a part of its ranks, the others would look absent."""
     await services.job_access.check(caller, id)
     if query.kind is not EvidenceKind.RAS and query.rank < 0:
         raise BadInput(f"rank: say which rank the {query.kind} is of")
@@ -111,8 +119,9 @@ async def send(
         provenance = Provenance.RUNTIME if caller.vouches else Provenance.JOB
         file = RuntimeFile(query.kind, body, query.rank, query.node or "", services.clock(), provenance)
         await asyncio.to_thread(report.check, file)
-        await services.store.add_runtime_files(AttemptKey(id, attempt), [file])
-    services.attempts_due.notify()
+        await services.store.add_runtime_files(AttemptKey(id, attempt), [file], due=not query.more)
+    if not query.more:
+        services.attempts_due.notify()
 
 
 @router.get(
@@ -159,9 +168,7 @@ async def hang(id: JobPath, attempt: AttemptPath, services: Provided) -> dict[st
 async def claim(body: ClaimBody, services: Provided, caller: Caller) -> list[EvidenceRequestShape]:
     """Runs of the cluster that may hang. Each is handed to one agent at a time, again when its lease ends."""
     now, cluster = services.clock(), own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
-    requests = await services.store.claim_evidence_requests(
-        cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, CLAIMED_AT_ONCE
-    )
+    requests = await services.store.claim_evidence_requests(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, body.limit)
     return [_of_request(asked) for asked in requests]
 
 

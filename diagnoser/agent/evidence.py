@@ -1,0 +1,320 @@
+"""Collects evidence of runs that may hang, as the service asks for it: dump files, NCCL RAS, and stacks of the ranks.
+
+It runs beside observer and executor and holds up neither. A request is a lease: an agent that dies loses it, and
+another one collects anew; the same dump replaces the one before. What is collected is hostile data: it is bounded, and
+passed on unread.
+"""
+
+import asyncio
+import base64
+import re
+import string
+import zlib
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic
+
+import orjson
+import structlog
+
+from diagnoser.agent import evidence_runner
+from diagnoser.agent.api_client import ApiClient
+from diagnoser.agent.cluster import Cluster, NotCollected, S
+from diagnoser.agent.evidence_runner import Bounds
+from diagnoser.hang import flight_recorder, report
+from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, RequestReason, RuntimeFile
+from diagnoser.model.errors import BadInput, Denied, DiagnoserError, NotFound, Unavailable
+
+POLL_SECONDS = 2.0
+LONGEST_WAIT = 300.0
+"""Between two polls of a service that is away, or knows no such requests."""
+REQUESTS_AT_ONCE = 4
+POSTS_AT_ONCE = 8
+NODES_AT_ONCE = 16
+LEASE_PART = 0.8
+"""Part of a lease after which collecting ends: what there is until then still has to be told."""
+PROGRAM_SECONDS = 15.0
+"""For one program on a node."""
+CLOCKS = 60.0
+"""Seconds by which the clocks of the service and of the ranks may differ."""
+RAS_NODES = 4
+"""Nodes that are asked: each knows of the whole job, unless its own process is the one that hangs."""
+RESULT_LENGTH = 2000
+NOTES_KEPT = 20
+NOTE_LENGTH = 200
+
+_NAMES = {EvidenceKind.FLIGHT_RECORDER: "flight recorders", EvidenceKind.RAS: "answers of NCCL RAS"}
+_VALUE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class DumpPattern:
+    """Where jobs put their dumps. root: the operator's own folder. parts: of the rest, with wildcards and fields."""
+
+    root: str
+    parts: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str, fields: Sequence[str]) -> "DumpPattern":
+        """``/shared/dumps/{job}/_dump_*``. fields: those that it may have. Raises BadInput."""
+        words = text.split("/")
+        try:
+            named = {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+        except ValueError as error:
+            raise BadInput(f"{text[:100]!r} is no pattern of dump files: {error}") from None
+        if words[0] or len(words) < 3 or not all(words[1:]) or {".", ".."} & set(words) or "\0" in text:
+            raise BadInput(f"{text[:100]!r} is no pattern of dump files: it must be a whole path")
+        if "job" not in named or not named <= set(fields):
+            known = ", ".join(f"{{{name}}}" for name in fields)
+            raise BadInput(f"{text[:100]!r} must hold {{job}}, so that jobs do not share dumps; it may hold {known}")
+        free = next(place for place, word in enumerate(words) if any(sign in word for sign in "{*?["))
+        return cls("/".join(words[:free]) or "/", tuple(words[free:]))
+
+    def of(self, values: Mapping[str, str]) -> tuple[str, list[str]]:
+        """(root, parts) for one job. Raises BadInput for a value that would be more than one name."""
+        for name, value in values.items():
+            if not _VALUE.fullmatch(value) and any(f"{{{name}}}" in part for part in self.parts):
+                raise BadInput(f"{name} {value[:60]!r} cannot be part of a path")
+        return self.root, [part.format(**values) for part in self.parts]
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceOptions:
+    """dumps: files that the agent itself can read. node_dumps: files on the nodes. programs: whether to run something
+    beside the training."""
+
+    dumps: tuple[DumpPattern, ...] = ()
+    node_dumps: tuple[DumpPattern, ...] = ()
+    programs: bool = False
+
+    @property
+    def any(self) -> bool:
+        return bool(self.dumps) or self.programs
+
+
+def options(
+    dumps: Sequence[str], node_dumps: Sequence[str], fields: Sequence[str], *, programs: bool
+) -> EvidenceOptions:
+    """Raises BadInput."""
+    if node_dumps and not programs:
+        raise BadInput("--node-dumps are read by a program on the nodes: allow it with --collect-evidence")
+    shared, on_nodes = ([DumpPattern.parse(text, fields) for text in given] for given in (dumps, node_dumps))
+    return EvidenceOptions(tuple(shared), tuple(on_nodes), programs)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchWindow:
+    """The launch whose files count: those of ``uid`` (-1: not known), changed from ``since`` until before ``until``.
+
+    values: of a pattern's fields.
+    """
+
+    values: Mapping[str, str]
+    uid: int
+    since: float
+    until: float = float("inf")
+
+
+Collected = RuntimeFile | NotCollected
+
+
+async def read_dumps(patterns: Sequence[DumpPattern], window: LaunchWindow) -> AsyncGenerator[Collected]:
+    """Files that this process can read. One is in memory at a time."""
+    bounds = Bounds()
+    for pattern in patterns:
+        root, parts = pattern.of(window.values)
+        files = evidence_runner.dump_files(root, parts, window.uid, window.since, window.until, bounds)
+        while file := await asyncio.to_thread(next, files, None):
+            yield NotCollected(f"{file.path}: {file.why}") if file.why else of_file(file.path, file.data)
+
+
+def of_file(path: str, data: bytes, node: str = "") -> Collected:
+    """What a dump file is says its content; whose, its name."""
+    kind, rank = report.kind_of(data), flight_recorder.rank_of_file(path)
+    if kind is EvidenceKind.RAS:
+        return RuntimeFile(kind, data, node=node)
+    return RuntimeFile(kind, data, rank, node) if rank >= 0 else NotCollected(f"{path}: its name ends in no rank")
+
+
+def program(patterns: Sequence[DumpPattern], window: LaunchWindow, job: str, *, ras: bool) -> tuple[str, ...]:
+    """What to start on a node, as the job's user. Isolated: nothing of the working folder or the environment is
+    imported. job: number of Slurm's, "" in a container."""
+    source = Path(__file__).with_name("evidence_runner.py").read_text("utf-8")
+    asked = {
+        "job": job,
+        "dumps": [pattern.of(window.values) for pattern in patterns],
+        "since": window.since,
+        "until": min(window.until, 1e12),
+        "stacks": True,
+        "ras": ras,
+        "seconds": PROGRAM_SECONDS,
+    }
+    return ("python3", "-I", "-c", source, orjson.dumps(asked).decode())
+
+
+def parse_output(node: str, output: str, bounds: Bounds) -> Iterator[Collected]:
+    """What the program printed, as far as it can be read; whoever shares its user may have forged it."""
+    for line in output.splitlines():
+        try:
+            given = orjson.loads(line)
+            if "note" in given:
+                yield NotCollected(f"{node}: {str(given['note'])[:NOTE_LENGTH]}")
+                continue
+            unpacked = zlib.decompressobj()
+            data = unpacked.decompress(base64.b64decode(given["data"], validate=True), evidence_runner.FILE_BYTES)
+            kind, rank, name = str(given["kind"]), int(given["rank"]), str(given["name"])
+            bounds.size -= len(data)
+            if unpacked.unconsumed_tail or bounds.size < 0 or not -1 <= rank < 1 << 31:
+                raise ValueError("out of bounds")
+            yield of_file(name, data, node) if kind == "file" else RuntimeFile(EvidenceKind(kind), data, rank, node)
+        except (ValueError, KeyError, TypeError, zlib.error) as error:
+            yield NotCollected(f"{node}: a line of the collector cannot be read: {type(error).__name__}")
+
+
+async def from_nodes(
+    nodes: Sequence[str], ask: Callable[[int, str], Any], at_once: int = NODES_AT_ONCE
+) -> AsyncGenerator[Collected]:
+    """What each node printed, as it comes. ask: (place among the nodes, node) -> what was printed; raises Unavailable
+    where it could not be asked. Ends what is under way when nobody wants more."""
+    turn, bounds = asyncio.Semaphore(at_once), Bounds()
+
+    async def findings(place: int, node: str) -> list[Collected]:
+        async with turn:
+            try:
+                return list(parse_output(node, await ask(place, node), bounds))
+            except (Unavailable, Denied, BadInput) as error:
+                return [NotCollected(f"{node}: {error}")]
+
+    tasks = [asyncio.create_task(findings(place, node)) for place, node in enumerate(nodes)]
+    try:
+        for task in asyncio.as_completed(tasks):
+            for found in await task:
+                yield found
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@dataclass(slots=True)
+class Collection:
+    """What came of one request so far. smallest: a dump that was sent, to be sent again as the last one."""
+
+    sent: Counter[EvidenceKind] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    left_out: int = 0
+    smallest: RuntimeFile | None = None
+
+    def note(self, why: str) -> None:
+        if len(self.notes) < NOTES_KEPT and why not in self.notes:
+            self.notes.append(why[:NOTE_LENGTH])
+        else:
+            self.left_out += 1
+
+    def keep(self, dump: RuntimeFile) -> None:
+        self.sent[dump.kind] += 1
+        if self.smallest is None or len(dump.data) < len(self.smallest.data):
+            self.smallest = dump
+
+    @property
+    def result(self) -> str:
+        counts = [f"{count} {_NAMES.get(kind, kind)}" for kind, count in sorted(self.sent.items())]
+        more = [f"{self.left_out} more such notes"] if self.left_out else []
+        text = "; ".join((", ".join(counts) or "nothing was collected", *self.notes, *more))
+        return "".join(char if char.isprintable() else " " for char in text)[:RESULT_LENGTH]
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceCollector(Generic[S]):
+    """pause: how to sleep. jitter: numbers from 0 to 1, so that the agents of many clusters do not ask in step."""
+
+    client: ApiClient
+    cluster: Cluster[S]
+    jitter: Callable[[], float]
+    pause: Callable[[float], Any] = asyncio.sleep
+
+    async def run(self) -> None:
+        """For ever. Raises Denied."""
+        wait, running = POLL_SECONDS, set[asyncio.Task[None]]()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self.pause(wait * (0.75 + self.jitter() / 2))
+                if len(running) == REQUESTS_AT_ONCE:
+                    continue
+                try:
+                    claimed = await self.client.claim_evidence(self.cluster.name, REQUESTS_AT_ONCE - len(running))
+                    wait = POLL_SECONDS
+                except (Unavailable, BadInput, NotFound) as error:
+                    wait = min(2 * wait, LONGEST_WAIT)
+                    log.warning("evidence_not_claimed", why=str(error), again_in=wait)
+                    continue
+                for request in claimed:
+                    task = group.create_task(self.answer(request))
+                    running.add(task)
+                    task.add_done_callback(running.discard)
+
+    async def answer(self, claimed: Mapping[str, Any]) -> None:
+        """Collects, sends and reports. Never raises: whatever goes wrong, the lease ends and the request is made anew,
+        until it is too old to matter."""
+        try:
+            asked = _request(claimed, self.cluster.name)
+            log.info("evidence_asked", job=asked.attempt.job, attempt=asked.attempt.number, reason=asked.reason)
+            collection = await self._collect(asked, float(claimed["lease_seconds"]) * LEASE_PART)
+            await self.client.evidence_result(asked.id, self.cluster.name, collection.result)
+            log.info("evidence_collected", job=asked.attempt.job, result=collection.result)
+        except DiagnoserError as error:
+            log.warning("evidence_left", request=str(claimed.get("id")), why=str(error))
+        except Exception as error:  # a request that cannot be met must not end the agent
+            log.error("evidence_failed", request=str(claimed.get("id")), why=repr(error)[:500])
+
+    async def _collect(self, asked: EvidenceRequest, seconds: float) -> Collection:
+        """Raises Unavailable when the service is away."""
+        collection, turn = Collection(), asyncio.Semaphore(POSTS_AT_ONCE)
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                asyncio.TaskGroup() as group,
+                aclosing(self.cluster.collect(asked)) as items,
+            ):
+                async for found in items:
+                    if isinstance(found, NotCollected):
+                        collection.note(found.why)
+                        continue
+                    await turn.acquire()
+                    group.create_task(self._send(asked, found, collection, turn))
+        except TimeoutError:
+            collection.note(f"ended after {seconds:.0f} s")
+        except ExceptionGroup as errors:
+            error = errors.exceptions[0]
+            if not isinstance(error, BadInput | Denied):
+                raise error from None
+            collection.note(str(error))
+        if collection.smallest:  # the run is judged with all of them, not with the first that came
+            await self.client.evidence(asked.attempt, collection.smallest)
+        return collection
+
+    async def _send(
+        self, asked: EvidenceRequest, dump: RuntimeFile, collection: Collection, turn: asyncio.Semaphore
+    ) -> None:
+        try:
+            await self.client.evidence(asked.attempt, dump, more=True)
+            collection.keep(dump)
+        except (BadInput, NotFound, Denied) as error:
+            collection.note(f"{dump.name} was refused: {error}")
+        finally:
+            turn.release()
+
+
+def _request(claimed: Mapping[str, Any], cluster: str) -> EvidenceRequest:
+    """Raises BadInput for one that this agent does not understand."""
+    try:
+        key = AttemptKey(str(claimed["job"]), int(claimed["attempt"]))
+        reason, since = RequestReason(claimed["reason"]), float(claimed["since"])
+        return EvidenceRequest(str(claimed["id"]), key, cluster, since, reason, 0.0)
+    except (KeyError, ValueError, TypeError) as error:
+        raise BadInput(f"a request for evidence cannot be read: {error!r}") from None

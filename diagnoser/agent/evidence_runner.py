@@ -1,0 +1,331 @@
+"""Collects evidence of a job that stands still, where it is started: dump files, NCCL RAS, and stacks of its ranks.
+
+The agent reads dump files with it. On a node, or in a container, it is started as the text of ``python3 -I -c``, as the
+user of the job: so it is one file of the standard library, for Python 3.7 and later, and has no rights that the job
+does not have. It stops no process and sends no signal. Its argument is an object as in ``main``; it prints each finding
+as one line of JSON, with bounds on number, bytes and time.
+"""
+
+import base64
+import fnmatch
+import itertools
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Iterator, NamedTuple  # noqa: UP035 -- collections.abc has no subscript in Python 3.7
+
+FILE_BYTES = 32 << 20
+FILES_MAX = 16384
+TOTAL_BYTES = 256 << 20
+"""Of all dump files of one place, and of all that one node prints (before it is packed)."""
+ENTRIES_MAX = 200_000
+"""Of all folders that a pattern leads to."""
+STACK_BYTES = 1 << 20
+RAS_BYTES = 16 << 20
+ENVIRON_BYTES = 1 << 20
+RANKS_MAX = 256
+AT_ONCE = 8
+TRIES = 3
+"""py-spy reads a process that goes on: it may find a stack half changed."""
+PACKED = 6
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX")
+LOCALHOST = ("localhost", "127.0.0.1", "[::1]", "")
+
+
+class DumpFile(NamedTuple):
+    """One file of a pattern. why: it was not read, because of this."""
+
+    path: str
+    data: bytes = b""
+    why: str = ""
+
+
+class Bounds:
+    """What may be read still."""
+
+    def __init__(self, files: int = FILES_MAX, size: int = TOTAL_BYTES) -> None:
+        self.entries, self.files, self.size = ENTRIES_MAX, files, size
+
+
+def dump_files(
+    root: str, parts: "list[str]", uid: int, since: float, until: float, bounds: Bounds
+) -> "Iterator[DumpFile]":
+    """Files below a folder that the operator named. parts: names or wildcards, from the root to the file.
+
+    What is below the root may be written by the job: no link is followed, and only plain files are read. uid: who must
+    own them; -1: nobody knows, and then a file with a second name is left alone. since, until: of their last change, in
+    seconds since the epoch. Older and newer ones are of other launches, and passed over without a word.
+    """
+    try:
+        handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        yield DumpFile(root, why=error.strerror or str(error))
+        return
+    with closing_handle(handle):
+        for place, name, path in walk(handle, parts, root.rstrip("/"), bounds):
+            found = read_file(place, name, path, uid, since, until, bounds)
+            if found is not None:
+                yield found
+
+
+def walk(handle: int, parts: "list[str]", path: str, bounds: Bounds) -> "Iterator[tuple[int, str, str]]":
+    """(folder, name in it, path) of each candidate."""
+    for name in sorted(matches(handle, parts[0], bounds)):
+        if len(parts) == 1:
+            yield handle, name, path + "/" + name
+            continue
+        try:
+            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+        except OSError:
+            continue  # not there yet, or no folder
+        with closing_handle(below):
+            yield from walk(below, parts[1:], path + "/" + name, bounds)
+
+
+def matches(handle: int, part: str, bounds: Bounds) -> "list[str]":
+    if not any(sign in part for sign in "*?["):
+        return [part]
+    names = []
+    with suppress(OSError), os.scandir(handle) as entries:
+        for entry in itertools.islice(entries, max(bounds.entries, 0)):
+            bounds.entries -= 1
+            if fnmatch.fnmatchcase(entry.name, part) and (part[0] == "." or entry.name[0] != "."):
+                names.append(entry.name)
+    return names
+
+
+def read_file(
+    handle: int, name: str, path: str, uid: int, since: float, until: float, bounds: Bounds
+) -> "DumpFile | None":
+    """None for one that is of no concern."""
+    try:
+        if not stat.S_ISREG(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
+            return DumpFile(path, why="not a plain file")
+        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=handle)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return DumpFile(path, why=error.strerror or str(error))
+    with closing_handle(opened):
+        status = os.fstat(opened)
+        if not since <= status.st_mtime < until or not status.st_size:
+            return None
+        why = refusal(status, uid, bounds)
+        if why:
+            return DumpFile(path, why=why)
+        try:
+            with os.fdopen(os.dup(opened), "rb") as file:
+                data = file.read(status.st_size)
+        except OSError as error:
+            return DumpFile(path, why=error.strerror or str(error))
+    bounds.files -= 1
+    bounds.size -= len(data)
+    return DumpFile(path, data)
+
+
+def refusal(status: os.stat_result, uid: int, bounds: Bounds) -> str:
+    if not stat.S_ISREG(status.st_mode):
+        return "not a plain file"
+    if uid >= 0 and status.st_uid != uid:
+        return "not a file of the job's user"
+    if uid < 0 and status.st_nlink != 1:
+        return "it has a second name"
+    if status.st_size > FILE_BYTES:
+        return "larger than %d MiB" % (FILE_BYTES >> 20)
+    if bounds.files <= 0 or status.st_size > bounds.size:
+        return "more than is read at one time"
+    return ""
+
+
+class closing_handle:  # noqa: N801 -- as contextlib's
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+    def __enter__(self) -> int:
+        return self.handle
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self.handle)
+
+
+class Process(NamedTuple):
+    """One process of the job. variables: as it was started with."""
+
+    pid: int
+    parent: int
+    variables: "dict[str, str]"
+
+    def number(self, name: str) -> int:
+        """-1 for what is no rank."""
+        value = self.variables.get(name, "")
+        return int(value) if value.isdecimal() and len(value) < 8 else -1
+
+
+def job_processes(job: str) -> "list[Process]":
+    """Python processes of a job of Slurm's; of no number: all that see the same files as this one, as in a container.
+
+    Only those of the user who runs this can be read."""
+    own, node = sandbox("self"), os.environ.get("SLURMD_NODENAME", "")
+    numbers = sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
+    found = []
+    for pid in numbers:
+        if pid == os.getpid():
+            continue
+        with suppress(OSError, ValueError, IndexError):
+            with open("/proc/%d/environ" % pid, "rb") as file:
+                raw = file.read(ENVIRON_BYTES)
+            pairs = (pair.decode("utf-8", "replace").partition("=") for pair in raw.split(b"\0"))
+            variables = {name: value for name, _, value in pairs}
+            of_job = variables.get("SLURM_JOB_ID") == job and variables.get("SLURMD_NODENAME", node) == node
+            if not (of_job if job else sandbox(str(pid)) == own) or not runs_python(pid):
+                continue
+            with open("/proc/%d/stat" % pid, "rb") as file:
+                parent = int(file.read().rpartition(b")")[2].split()[1])
+            found.append(Process(pid, parent, variables))
+    return found
+
+
+def sandbox(process: str) -> str:
+    return os.readlink("/proc/%s/ns/mnt" % process)
+
+
+def runs_python(pid: int) -> bool:
+    if "python" in os.path.basename(os.readlink("/proc/%d/exe" % pid)):
+        return True
+    with open("/proc/%d/maps" % pid, "rb") as file:
+        return b"/libpython" in file.read(4 << 20)
+
+
+def ranks(processes: "list[Process]") -> "dict[int, Process]":
+    """rank -> its process. Launchers may have a rank of their own in the same variable, and workers of a data loader
+    have that of the process that they were forked from: so the most telling variable counts, and the first process."""
+    with_rank = [process for process in processes if process.number("RANK") >= 0]
+    local = [process for process in with_rank if process.number("LOCAL_RANK") >= 0]  # not the launcher's own
+    if with_rank:
+        return first_of_each(local or with_rank, "RANK")
+    for name in RANK_VARIABLES:
+        members = [process for process in processes if process.number(name) >= 0]
+        steps = [process for process in members if process.number("SLURM_STEP_ID") >= 0]  # not the batch script
+        if members:
+            return first_of_each(steps or members, name)
+    return {}
+
+
+def first_of_each(members: "list[Process]", name: str) -> "dict[int, Process]":
+    by_pid = {process.pid: process for process in members}
+    found = {}  # type: dict[int, Process]
+    for process in members:
+        above, rank = by_pid.get(process.parent), process.number(name)
+        if above is None or above.number(name) != rank:
+            found.setdefault(rank, process)
+    return {rank: found[rank] for rank in sorted(found)[:RANKS_MAX]}
+
+
+def output_of(argv: "list[str]", seconds: float, limit: int) -> "tuple[int | None, bytes]":
+    """(exit code, None where it took too long or printed too much; what it printed). Ends what it has started."""
+    try:
+        process = subprocess.Popen(  # noqa: S603 -- no shell, and only the programs named below
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    except OSError as error:
+        return 127, (error.strerror or str(error)).encode()
+    timer = threading.Timer(seconds, end, [process])
+    timer.start()
+    assert process.stdout is not None
+    with process.stdout:
+        data = process.stdout.read(limit + 1)
+    in_time = timer.is_alive() and len(data) <= limit
+    timer.cancel()
+    if not in_time:
+        end(process)
+    code = None  # nobody waits for a process that the kernel does not let go
+    with suppress(subprocess.TimeoutExpired):
+        code = process.wait(1.0)
+    return (code if in_time else None), data[:limit]
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    with suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def stacks(found: "dict[int, Process]", seconds: float) -> "Iterator[dict[str, Any]]":
+    program = shutil.which("py-spy")
+    if not found:
+        yield {"note": "no Python process of a rank was found"}
+        return
+    if program is None:
+        yield {"note": "py-spy is not installed"}
+        return
+
+    def dump(item: "tuple[int, Process]") -> "dict[str, Any]":
+        rank, process = item
+        argv = [str(program), "dump", "--nonblocking", "--pid", str(process.pid)]
+        for _ in range(TRIES):
+            code, data = output_of(argv, seconds / TRIES, STACK_BYTES)
+            if code == 0:
+                return finding("stacks", data, rank)
+        return {"note": "py-spy of rank %d: %s" % (rank, last_line(data, code))}
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield from pool.map(dump, found.items())
+
+
+def ras(found: "dict[int, Process]", seconds: float) -> "dict[str, Any]":
+    """What NCCL's own monitoring says of the whole job. Asked on this machine only, wherever the job listens."""
+    program = shutil.which("ncclras")
+    if program is None:
+        return {"note": "ncclras is not installed"}
+    addresses = (process.variables.get("NCCL_RAS_ADDR", "").rpartition(":") for process in found.values())
+    ports = [port for host, _, port in addresses if host in LOCALHOST and port.isdecimal() and len(port) < 6]
+    argv = [program, "-v", "-t", str(max(int(seconds / 3), 1)), *(("-p", ports[0]) if ports else ())]
+    for form in (["-f", "json"], []):  # JSON since NCCL 2.28.7
+        code, data = output_of(argv + form, seconds / 2, RAS_BYTES)
+        if code == 0 and data:
+            return finding("ras", data)
+    return {"note": "ncclras: " + last_line(data, code)}
+
+
+def last_line(data: bytes, code: "int | None") -> str:
+    lines = data.decode("utf-8", "replace").strip().splitlines()
+    ending = "no answer in time" if code is None else "exit code %d" % code
+    return lines[-1][:200] if lines else ending
+
+
+def finding(kind: str, data: bytes, rank: int = -1, name: str = "") -> "dict[str, Any]":
+    packed = base64.b64encode(zlib.compress(data, PACKED)).decode("ascii")
+    return {"kind": kind, "rank": rank, "name": name, "data": packed}
+
+
+def collect(asked: "dict[str, Any]") -> "Iterator[dict[str, Any]]":
+    bounds, uid = Bounds(), os.getuid()
+    for root, parts in asked["dumps"]:
+        for file in dump_files(root, parts, uid, asked["since"], asked["until"], bounds):
+            unread = {"note": "%s: %s" % (file.path, file.why)}
+            yield unread if file.why else finding("file", file.data, name=file.path)
+    found = ranks(job_processes(asked["job"]))
+    if asked["stacks"]:
+        yield from stacks(found, asked["seconds"])
+    if asked["ras"]:
+        yield ras(found, asked["seconds"])
+
+
+def main() -> None:
+    """Argument: ``job`` (number, "" in a container), ``dumps`` (root and parts of each pattern), ``since``, ``until``,
+    ``stacks``, ``ras``, ``seconds`` (of each program)."""
+    for line in collect(json.loads(sys.argv[1])):
+        print(json.dumps(line), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
+    os._exit(0)

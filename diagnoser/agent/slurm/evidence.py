@@ -1,0 +1,101 @@
+"""Evidence of a job on Slurm: its dump files, and a program on each of its nodes, within its own allocation.
+
+The program runs as the job's user: Slurm lets nobody else, not even root, into a user's allocation, and so nothing that
+is run here has rights that the job does not have.
+"""
+
+import os
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import orjson
+
+from diagnoser.agent import evidence
+from diagnoser.agent.cluster import NotCollected
+from diagnoser.agent.evidence import CLOCKS, PROGRAM_SECONDS, RAS_NODES, EvidenceOptions, LaunchWindow
+from diagnoser.agent.slurm import commands
+from diagnoser.agent.slurm.check import NOT_STARTED
+from diagnoser.agent.slurm.commands import ABSENT, Runner, Slurm
+from diagnoser.agent.slurm.parsing import JobRecord
+from diagnoser.agent.slurm.reconcile import job_number
+from diagnoser.model import EvidenceRequest, RequestReason, RuntimeFile
+from diagnoser.model.errors import Unavailable
+
+FIELDS = ("job", "user")
+STEP = "diagnoser-evidence"
+STEP_SECONDS = 4 * PROGRAM_SECONDS
+OUTPUT_BYTES = 32 << 20
+"""Of one node, packed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmEvidence:
+    """dry: nothing is run on nodes. runner: of steps; what they print is kept within bounds."""
+
+    slurm: Slurm
+    cluster: str
+    options: EvidenceOptions = field(default_factory=EvidenceOptions)
+    dry: bool = False
+    runner: Runner = field(default=partial(commands.run, limit=OUTPUT_BYTES))
+
+    async def collect(self, asked: EvidenceRequest) -> AsyncGenerator[RuntimeFile | NotCollected]:
+        number = job_number(self.cluster, asked.attempt.job)
+        job = (await self.slurm.jobs()).get(number)
+        if job is None or job.uid < 0 or job.attempt < asked.attempt.number:
+            yield NotCollected(f"Slurm knows launch {asked.attempt.number} of job {number} no more")
+            return
+        window = _window(job, asked)
+        async for found in evidence.read_dumps(self.options.dumps, window):
+            yield found
+        if not self.options.programs or asked.reason is not RequestReason.SILENCE:
+            return
+        if self.dry or not job.runs or job.attempt != asked.attempt.number:
+            yield NotCollected("dry run: nothing is run on the nodes" if self.dry else f"launch {job.attempt} runs now")
+            return
+        ask = partial(self._step, job, window)
+        async for found in evidence.from_nodes(job.nodes, ask):
+            yield found
+
+    async def _step(self, job: JobRecord, window: LaunchWindow, place: int, node: str) -> str:
+        """Beside the steps that run: it takes no processors, memory or GPUs from them."""
+        program = evidence.program(self.options.node_dumps, window, str(job.number), ras=place < RAS_NODES)
+        options = (
+            f"--jobid={job.number}",
+            f"--job-name={STEP}",
+            f"--nodelist={node}",
+            "--overlap",
+            "--nodes=1",
+            "--ntasks=1",
+            "--mem=0",
+            "--gres=none",
+            "--mpi=none",
+            "--input=none",
+            "--quiet",
+            "--time=2",
+            "--export=PATH",
+            "--chdir=/",
+        )
+        words = (*_as_user(job), "srun", *options, *program)
+        result = await self.runner(words, STEP_SECONDS)
+        if result.code == ABSENT or (result.code and NOT_STARTED.search(result.error)):
+            raise Unavailable(f"Slurm did not start the collector: {result.message[-300:]}")
+        if result.code == 0:
+            return result.output
+        why = {"note": f"the collector ended early: {result.message[-200:] if not result.output else result.code}"}
+        return f"{result.output}\n{orjson.dumps(why).decode()}"
+
+
+def _window(job: JobRecord, asked: EvidenceRequest) -> LaunchWindow:
+    """A launch before the present one ended before that began."""
+    present = job.attempt == asked.attempt.number
+    since = max(asked.since - CLOCKS, job.started if present else 0.0)
+    until = job.started if not present and job.runs else float("inf")
+    return LaunchWindow({"job": str(job.number), "user": job.user}, job.uid, since, until)
+
+
+def _as_user(job: JobRecord) -> Sequence[str]:
+    """Without our groups and privileges. An agent that is not root is refused by Slurm, unless the job is its own."""
+    if os.getuid() != 0:
+        return ()
+    return ("setpriv", f"--reuid={job.uid}", f"--regid={job.gid}", "--clear-groups", "--no-new-privs", "--")

@@ -1,0 +1,199 @@
+"""Dumps of a job's ranks over the API, and what agents are asked to collect."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import zstandard
+
+from diagnoser.adapters.memory import LocalWakeSignal
+from diagnoser.model import AttemptKey, Event, EventKind, EvidenceKind, EvidenceRequest, Job, RequestReason
+from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
+from diagnoser.web.dependencies import RequestLimits
+from tests.hang_dumps import WORLD, dump, entry, written
+from tests.serving import NOW, Web, serving
+
+JOB = "slurm-east-7"
+PATH = f"/jobs/{JOB}/attempts/1/evidence"
+KEY = AttemptKey(JOB)
+REQUEST = "0" * 25 + "1"
+RECORDER = written(dump({WORLD: range(4)}, [entry(WORLD, 1, order=1)]))
+STACK = b'Process 7: python t.py\nThread 7 (idle): "MainThread"\n    load_batch (t.py:4)\n'
+RAS = b"RAS: 4 ranks in 1 communicator\n"
+CREDENTIALS = (
+    Credential("agent-east", Scope.AGENT, "east"),
+    Credential("agent-west", Scope.AGENT, "west"),
+    Credential("shipper", Scope.INGEST, "east"),
+    Credential("admin", Scope.ADMIN),
+)
+
+
+class CountingWake(LocalWakeSignal):
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = 0
+
+    def notify(self) -> None:
+        self.told += 1
+
+
+@pytest.fixture
+async def web(tmp_path: Path) -> AsyncIterator[Web]:
+    """With a job of the cluster east, of which line and time are known. The secret of each credential is its name."""
+    limits = RequestLimits(wire_bytes=1 << 16, body_bytes=1 << 18)
+    async with serving(tmp_path, attempts_due=CountingWake(), limits=limits) as made:
+        for credential in CREDENTIALS:
+            await made.store.add_token(StoredToken(credential, hash_of(credential.name)))
+        await made.store.register(Job(JOB, cluster="east", created=NOW))
+        await made.store.add_event(KEY, Event(EventKind.STARTED, NOW))
+        yield made
+
+
+async def send(web: Web, data: bytes, who: str = "agent-east", path: str = PATH, **query: Any) -> httpx.Response:
+    headers = {"authorization": f"Bearer {who}", **query.pop("headers", {})}
+    return await web.client.post("/api/v1" + path, content=data, params=query, headers=headers)
+
+
+async def post(web: Web, path: str, body: dict[str, Any], who: str = "agent-east") -> httpx.Response:
+    return await web.client.post("/api/v1" + path, json=body, headers={"authorization": f"Bearer {who}"})
+
+
+async def test_a_dump_is_stored_as_it_was_sent(web: Web) -> None:
+    """Compressed or not; a later one of the same rank and node takes the place of the earlier."""
+    assert (await send(web, RECORDER, kind="flight-recorder", rank=3)).status_code == 204
+    packed = zstandard.compress(STACK)
+    headers = {"content-encoding": "zstd"}
+    for _ in range(2):
+        answer = await send(web, packed, kind="stacks", rank=3, node="n1", headers=headers)
+        assert answer.status_code == 204
+    assert (await send(web, RAS, kind="ras", node="n1")).status_code == 204
+    files = {file.kind: file for file in await web.store.runtime_files(KEY)}
+    assert {kind: file.data for kind, file in files.items()} == {
+        EvidenceKind.FLIGHT_RECORDER: RECORDER,
+        EvidenceKind.STACKS: STACK,
+        EvidenceKind.RAS: RAS,
+    }
+    listed = await web.client.get("/api/v1" + PATH, headers={"authorization": "Bearer admin"})
+    assert len(listed.json()) == 3
+    assert {"kind": "ras", "rank": None, "node": "n1", "bytes": len(RAS)}.items() <= listed.json()[1].items()
+
+
+@pytest.mark.parametrize(("who", "provenance"), [("agent-east", "runtime"), ("admin", "runtime"), ("shipper", "job")])
+async def test_whose_word_a_dump_is_says_the_credential(web: Web, who: str, provenance: str) -> None:
+    """A token that any job of the cluster may hold does not vouch, whatever it sends."""
+    await send(web, STACK, who, kind="stacks", rank=0)
+    (file,) = await web.store.runtime_files(KEY)
+    assert file.provenance == provenance
+
+
+@pytest.mark.parametrize(
+    ("data", "query", "what"),
+    [
+        (b"\x80\x04cos\nsystem\n(S'touch /tmp/x'\ntR.", {"kind": "flight-recorder", "rank": 0}, ""),
+        (RECORDER[:-5], {"kind": "flight-recorder", "rank": 0}, ""),
+        (b"hello", {"kind": "stacks", "rank": 0}, "not stacks"),
+        (STACK, {"kind": "flight-recorder", "rank": 0}, "looks like stacks"),
+        (b"Thread 7 (idle)\n", {"kind": "stacks", "rank": 0}, "no stack"),
+        (b"hello", {"kind": "ras"}, "NCCL RAS"),
+        (STACK, {"kind": "stacks"}, "which rank"),
+        (STACK, {"kind": "stacks", "rank": -2}, ""),
+        (STACK, {"kind": "core", "rank": 0}, ""),
+        (STACK, {"kind": "stacks", "rank": 0, "node": "a\nb"}, ""),
+    ],
+)
+async def test_a_dump_that_cannot_be_used_is_refused(web: Web, data: bytes, query: dict[str, Any], what: str) -> None:
+    """With the reason; nothing of it is stored."""
+    answer = await send(web, data, **query)
+    assert answer.status_code == 400
+    assert what in answer.text
+    assert await web.store.runtime_files(KEY) == []
+
+
+async def test_a_body_is_bounded_packed_and_unpacked(web: Web) -> None:
+    """A small one that unpacks to much is no way around."""
+    bomb = zstandard.compress(STACK + b"\n" * (1 << 20))
+    assert len(bomb) < 1 << 16
+    for data, headers in ((STACK * (1 << 14), {}), (bomb, {"content-encoding": "zstd"})):
+        assert (await send(web, data, kind="stacks", rank=0, headers=headers)).status_code == 413
+    assert await web.store.runtime_files(KEY) == []
+
+
+async def test_dumps_of_another_cluster_s_jobs_are_refused(web: Web) -> None:
+    """As are those of a launch that nobody knows."""
+    assert (await send(web, STACK, "agent-west", kind="stacks", rank=0)).status_code == 403
+    assert (await send(web, STACK, path=PATH.replace("/1/", "/2/"), kind="stacks", rank=0)).status_code == 404
+    assert await web.store.runtime_files(KEY) == []
+
+
+async def test_evidence_makes_a_silent_run_due(web: Web) -> None:
+    """At once, with the last of the dumps that were taken together: with a part of them, ranks would look absent."""
+    wake = web.services.attempts_due
+    assert isinstance(wake, CountingWake)
+    (before,) = await web.store.attempts(JOB)
+    await send(web, STACK, kind="stacks", rank=0, more=True)
+    (during,) = await web.store.attempts(JOB)
+    assert (during.revision, wake.told) == (before.revision, 0)
+    await send(web, STACK, kind="stacks", rank=1)
+    (after,) = await web.store.attempts(JOB)
+    assert (after.revision, wake.told) == (before.revision + 1, 1)
+
+
+def asked(id: str = REQUEST, cluster: str = "east", since: float = NOW, created: float = NOW) -> EvidenceRequest:
+    return EvidenceRequest(id, KEY, cluster, since, RequestReason.SILENCE, created, ("n1",), {0: "n1"})
+
+
+async def test_a_request_is_handed_to_one_agent_of_its_cluster(web: Web) -> None:
+    """With all that it takes to collect; while the lease holds nobody else gets it."""
+    await web.store.request_evidence(asked())
+    assert (await post(web, "/evidence-requests/claim", {}, "agent-west")).json() == []
+    (claimed,) = (await post(web, "/evidence-requests/claim", {"cluster": "east"})).json()
+    assert claimed == {
+        "id": REQUEST,
+        "job": JOB,
+        "attempt": 1,
+        "reason": "silence",
+        "since": NOW,
+        "nodes": ["n1"],
+        "ranks": {"0": "n1"},
+        "lease_seconds": 120.0,
+    }
+    assert (await post(web, "/evidence-requests/claim", {})).json() == []
+
+
+async def test_an_agent_says_how_many_it_takes(web: Web) -> None:
+    """The others stay for whoever is free."""
+    for number in range(3):
+        await web.store.request_evidence(asked(f"{number:026}", since=NOW + number))
+    assert len((await post(web, "/evidence-requests/claim", {"limit": 2})).json()) == 2
+    assert len((await post(web, "/evidence-requests/claim", {})).json()) == 1
+    assert (await post(web, "/evidence-requests/claim", {"limit": 0})).status_code == 400
+
+
+async def test_an_old_request_is_over(web: Web) -> None:
+    """What stood still then has moved, or is gone."""
+    await web.store.request_evidence(asked(created=NOW - 601))
+    assert (await post(web, "/evidence-requests/claim", {})).json() == []
+
+
+async def test_a_cluster_s_agent_acts_for_no_other(web: Web) -> None:
+    """Neither by naming it, nor by the number of a request."""
+    await web.store.request_evidence(asked())
+    assert (await post(web, "/evidence-requests/claim", {"cluster": "east"}, "agent-west")).status_code == 403
+    path = f"/evidence-requests/{REQUEST}/result"
+    assert (await post(web, path, {"cluster": "east", "result": "x"}, "agent-west")).status_code == 403
+    assert (await post(web, path, {"result": "x"}, "agent-west")).status_code == 404
+    assert await web.store.evidence_requests(KEY) == [(asked(), "")]
+
+
+async def test_a_result_ends_a_request(web: Web) -> None:
+    """It may be repeated, and is bounded."""
+    await web.store.request_evidence(asked())
+    path = f"/evidence-requests/{REQUEST}/result"
+    for _ in range(2):
+        assert (await post(web, path, {"cluster": "east", "result": "4 stacks"})).status_code == 204
+    assert await web.store.evidence_requests(KEY) == [(asked(), "4 stacks")]
+    for result in ("", "x" * 2001, "a\0b"):
+        assert (await post(web, path, {"result": result})).status_code == 400
+    assert (await post(web, "/evidence-requests/1/result", {"result": "x"})).status_code == 400

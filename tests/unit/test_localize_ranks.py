@@ -123,3 +123,18 @@ def test_a_message_that_names_its_rank_and_node_is_believed() -> None:
     assert place(said, 0) == (3, "n58")
     behind = log("old-1:77:78 [0] NCCL INFO Bootstrap : Using eth0", *(line.body for line in said.lines))
     assert ranks.read(behind, Facts(), at=1).nodes == {3: "n58"}
+
+
+def test_a_silent_node_of_the_jobs_list_is_named() -> None:
+    """A node that printed nothing is known from the job's list of nodes; two of them in a line are no answer."""
+    start = "Nodes: gpu-[01-03,08]  master: gpu-01:29500"
+    assert place(log(start, "ssh: connect to host gpu-08 port 22: No route to host"), 1) == (None, "gpu-08")
+    assert place(log(start, "no route from gpu-01 to gpu-08"), 1) == (None, None)
+    assert place(log(start, "no route to gpu-09"), 1) == (None, None)
+
+
+def test_the_only_node_that_prints_is_not_the_jobs_only_node() -> None:
+    """Where the job's list has more nodes, what one of them printed does not place a failure on it."""
+    banner = "gpu-01:77:78 [0] NCCL INFO Bootstrap : Using eth0"
+    assert place(log(banner, "KeyError: 'x'"), 1) == (None, "gpu-01")
+    assert place(log("Nodes: gpu-[01-02]", banner, "KeyError: 'x'"), 2) == (None, None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from diagnoser.dialects import mentions, node_lists
 from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.prefixes import read_prefix, split_prefix
+from diagnoser.dialects.replicas import pod_ranks
 from diagnoser.localize import exit_reports
 from diagnoser.model import Evidence, ExitReport, Facts, Line
 
@@ -14,6 +15,9 @@ _SRUN = re.compile(r"srun: error: ([A-Za-z][\w.-]*): tasks? [\d,-]+: ")
 _AGENT = re.compile(r"torch[./]distributed[./](?:elastic|launcher|run)|torchrun|elastic_launch")
 _FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _WORD = re.compile(r"[A-Za-z][\w.-]*\w")
+_WORLD_SIZE = re.compile(r"(?i)\b(?:world[ _]?size|n_?ranks|num_processes)\b[\"' :=]{1,4}(\d{1,6})\b")
+_RECORD = re.compile(r"[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]|\d\d:\d\d:\d\d|[IWEF]\d{4} |(?:DEBUG|INFO|WARNING|ERROR)\b)")
+"""How a logger begins."""
 _SPAWNED = re.compile(r"-- Process (\d{1,6}) terminated with the following error")
 _OF_OTHERS = re.compile(r"Killed|Terminated|Aborted|Segmentation fault|Bus error|Floating point|srun:|slurmstepd")
 """What a shell or launcher says about a process."""
@@ -148,11 +152,24 @@ def place(
         placed = launch.nodes.get(rank)
         node = node if placed is None or (node and _ADDRESS.match(placed)) else placed
     node = node or line.node or launch.task_nodes.get(line.task)
-    return rank, node or (launch.pods.get(_pod(line)) if launch.pods else None) or launch.only_node
+    pod = _pod(line)
+    rank = _rank_of_pod(launch, lines, pod) if rank is None and pod else rank
+    return rank, node or launch.pods.get(pod) or launch.only_node
 
 
 def _pod(line: Line) -> str:
-    return read_prefix(split_prefix(line.text.encode())[0]).pod
+    return read_prefix(split_prefix(line.text.encode())[0]).pod if line.body != line.text else ""
+
+
+def _rank_of_pod(launch: LauncherTopology, lines: Sequence[Line], pod: str) -> int | None:
+    """The rank of a pod that runs one process, as its number among the job's pods tells: nothing in the log may count
+    more ranks than pods."""
+    ranks_by_pod = pod_ranks({name for line in lines if (name := _pod(line))})
+    sizes = {int(match[1]) for line in lines if (match := _WORLD_SIZE.search(line.body))}
+    ranks = {line.rank for line in lines} - {-1}
+    if launch.agents or not ranks.issubset(ranks_by_pod.values()) or sizes - {len(ranks_by_pod)}:
+        return None
+    return ranks_by_pod.get(pod)
 
 
 def _first_failure(launch: LauncherTopology) -> tuple[int | None, str | None]:
@@ -222,7 +239,7 @@ def _node_near(lines: Sequence[Line], at: int) -> str | None:
 def _rank_near(lines: Sequence[Line], at: int) -> int | None:
     """The rank that the line names, else the rest of its message, else what led up to it; not lines of other ranks."""
     line = lines[at]
-    after, before = range(at, min(at + _MESSAGE, len(lines))), range(at - 1, max(-1, at - _MESSAGE // 2), -1)
+    after, before = range(at, _end_of_message(lines, at)), range(at - 1, max(-1, at - _MESSAGE // 2), -1)
     for index in (*after, *before):
         if (lines[index].stream, lines[index].rank, lines[index].task) == (line.stream, line.rank, line.task):
             rank = _rank_in(lines[index])
@@ -230,6 +247,14 @@ def _rank_near(lines: Sequence[Line], at: int) -> int | None:
                 return rank
     spawned = _spawned(lines, at)
     return _raised_next(lines, at) if spawned is None else spawned
+
+
+def _end_of_message(lines: Sequence[Line], at: int) -> int:
+    """A logger's line is no part of a message that no logger wrote: it may be of any rank."""
+    end = min(at + _MESSAGE, len(lines))
+    if _RECORD.match(lines[at].body):
+        return end
+    return next((index for index in range(at + 1, end) if _RECORD.match(lines[index].body)), end)
 
 
 def _raised_next(lines: Sequence[Line], at: int) -> int | None:

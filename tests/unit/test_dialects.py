@@ -7,6 +7,7 @@ import pytest
 from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.lines import body_of, carried_blur, clean, strip_blurred
 from diagnoser.dialects import DIALECTS, Dialect, Example, Peeled, mentions, node_lists
+from diagnoser.dialects.replicas import pod_ranks
 
 EXAMPLES = [(dialect, example) for dialect in DIALECTS for example in dialect.examples]
 
@@ -32,6 +33,23 @@ def test_a_pod_is_no_node() -> None:
     for line in (b"[pod/llm-worker-3/trainer] boom", b"llm-worker-3 boom"):
         prefix, body = body_of(line)
         assert (prefix.pod, prefix.node, body) == ("llm-worker-3", "", b"boom")
+
+
+@pytest.mark.parametrize(
+    ("pods", "ranks"),
+    [
+        (["llm-worker-0", "llm-worker-2"], {"llm-worker-0": 0, "llm-worker-2": 2}),
+        (["llm-master-0", "llm-worker-0"], {"llm-master-0": 0, "llm-worker-0": 1}),
+        (["run-0-x7k2p", "run-1-ab1cd"], {"run-0-x7k2p": 0, "run-1-ab1cd": 1}),
+        (["run-workers-0-0-x7k2p", "run-workers-0-1-ab1cd"], {"run-workers-0-0-x7k2p": 0, "run-workers-0-1-ab1cd": 1}),
+        (["llm-worker-0"], {}),
+        (["llm-worker-0", "other-worker-1"], {}),
+        (["llm-7d9f8b6c5d-x7k2p", "llm-7d9f8b6c5d-abcde"], {}),
+    ],
+)
+def test_pods_of_one_set_are_numbered(pods: list[str], ranks: dict[str, int]) -> None:
+    """Workers of one set in order, behind their leader; other names tell nothing."""
+    assert pod_ranks(pods) == ranks
 
 
 @pytest.mark.parametrize("mention", mentions.MENTIONS, ids=lambda mention: mention.examples[0][1])

@@ -1,10 +1,11 @@
 """Ranks and nodes as launchers name them."""
 
+import io
 from dataclasses import replace
 
 from diagnoser.localize import ranks
 from diagnoser.model import Evidence, Facts, Job
-from tests.rule_files import log
+from tests.rule_files import ANALYZER, log
 
 TABLE = (
     "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
@@ -138,3 +139,29 @@ def test_the_only_node_that_prints_is_not_the_jobs_only_node() -> None:
     banner = "gpu-01:77:78 [0] NCCL INFO Bootstrap : Using eth0"
     assert place(log(banner, "KeyError: 'x'"), 1) == (None, "gpu-01")
     assert place(log("Nodes: gpu-[01-02]", banner, "KeyError: 'x'"), 2) == (None, None)
+
+
+def test_a_pod_that_runs_one_process_tells_its_rank() -> None:
+    """The number among the job's pods is the rank, unless the log counts more ranks than pods or a launcher runs."""
+    said = [f"[pod/llm-worker-{pod}/main] {text}" for pod, text in ((0, "step 1"), (1, "KeyError: 'x'"))]
+    assert placed_by_compressor(*said, at=1) == 1
+    led = ["[pod/llm-master-0/main] step 1", *said]
+    assert placed_by_compressor(*led, at=2) == 2
+    assert placed_by_compressor(*said, "[pod/llm-worker-0/main] world_size=16", at=1) is None
+    assert placed_by_compressor(*said, "[pod/llm-worker-0/main] [rank5]: boom", at=1) is None
+    assert placed_by_compressor(*said, "[pod/llm-worker-0/main] torchrun --nproc-per-node 8 a.py", at=1) is None
+    assert placed_by_compressor(said[1], at=0) is None
+
+
+def placed_by_compressor(*texts: str, at: int) -> int | None:
+    """The rank of a line as the compressor splits it."""
+    evidence = ANALYZER.read(io.BytesIO("\n".join(texts).encode()), lambda _: None).evidence
+    return place(evidence, at)[0]
+
+
+def test_another_loggers_line_is_no_part_of_a_message() -> None:
+    """What a logger writes behind an exception may be of any rank; the launcher's report tells whose it was."""
+    other = "[2026-02-03 10:00:05,123][trainer][INFO] - [rank 0] step 9"
+    ended = "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD"
+    assert place(log("KeyError: 'x'", other), 0) == (None, None)
+    assert place(log("KeyError: 'x'", other, ended, "with errorcode 1."), 0)[0] == 1

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from diagnoser.accuracy.scoring import Label
-from tests.carriers import LabelledRun, SpokenLine
+from tests.carriers import LabelledRun, SpokenLine, spoken
 
 RANKS = 4
 NODES = {0: "gpu-11", 1: "gpu-11", 2: "gpu-14", 3: "gpu-14"}
@@ -96,4 +96,4 @@ def _traceback(message: str) -> list[str]:
 
 def _spoken(rank: int | None, text: str, number: int) -> SpokenLine:
     whole = text if rank is None else f"{rank}: {text}"
-    return SpokenLine(whole, text, rank, None if rank is None else NODES[rank], number)
+    return spoken(whole, text, rank, None if rank is None else NODES[rank], number)

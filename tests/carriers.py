@@ -27,13 +27,25 @@ _HEAD_NODE = "login-1"
 @dataclass(frozen=True)
 class SpokenLine:
     """A line of a run. whole: as the run's own launcher carried it. text: without its label. rank, node: of the process
-    that printed it, None where the line is the launcher's."""
+    that printed it, None where the line is the launcher's. pod: index of the pod that the process runs in."""
 
     whole: str
     text: str
     rank: int | None
     node: str | None
-    number: int
+    at: datetime
+    stream: str = "stderr"
+    pod: int = 0
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """write: a line as it is carried. names_rank, names_node: what it puts in front tells them where the line's own
+    launcher does not."""
+
+    write: Callable[[SpokenLine], str]
+    names_rank: bool = False
+    names_node: bool = False
 
 
 def spoken_lines(log: str, rank_nodes: Mapping[int, str], launcher: str) -> list[SpokenLine]:
@@ -60,65 +72,66 @@ def _spoken(
         node = rank_nodes.get(rank, node)
     elif len(nodes) == 1:
         node = nodes[0]
-    return SpokenLine(line, text, rank, node, number)
+    return spoken(line, text, rank, node, number)
 
 
-def _at(line: SpokenLine) -> datetime:
-    return _START + timedelta(milliseconds=137 * line.number)
+def spoken(whole: str, text: str, rank: int | None, node: str | None, number: int) -> SpokenLine:
+    """A line of stderr. Two ranks share a pod, and pods are placed without regard to the numbers in names of nodes."""
+    at = _START + timedelta(milliseconds=137 * number)
+    return SpokenLine(whole, text, rank, node, at, pod=(rank or 0) // 2)
 
 
 def _iso(line: SpokenLine) -> str:
-    return _at(line).strftime("%Y-%m-%dT%H:%M:%S.%f") + "000Z"
+    return line.at.strftime("%Y-%m-%dT%H:%M:%S.%f") + "417Z"
+
+
+def _clock(line: SpokenLine) -> str:
+    return f"{line.at:%Y-%m-%d %H:%M:%S},{line.at.microsecond // 1000:03d}"
 
 
 def _docker(line: SpokenLine) -> str:
-    return json.dumps({"log": line.whole + "\n", "stream": "stderr", "time": _iso(line)}, separators=(",", ":"))
+    return json.dumps({"log": line.whole + "\n", "stream": line.stream, "time": _iso(line)}, ensure_ascii=False)
 
 
 def _cri(line: SpokenLine) -> str:
-    return f"{_iso(line)} stderr F {line.whole}"
+    return f"{_iso(line)} {line.stream} F {line.whole}"
 
 
 def _syslog(line: SpokenLine) -> str:
-    return f"{_at(line):%b %d %H:%M:%S} {line.node or _HEAD_NODE} trainer[{4000 + (line.rank or 0)}]: {line.whole}"
+    return f"{line.at:%b %e %H:%M:%S} {line.node or _HEAD_NODE} trainer[{4000 + (line.rank or 0)}]: {line.whole}"
 
 
 def _syslog_iso(line: SpokenLine) -> str:
-    stamp = f"{_at(line):%Y-%m-%dT%H:%M:%S.%f}+00:00"
+    stamp = f"{line.at:%Y-%m-%dT%H:%M:%S.%f}+00:00"
     return f"{stamp} {line.node or _HEAD_NODE} trainer[{4000 + (line.rank or 0)}]: {line.whole}"
 
 
 def _logger(line: SpokenLine) -> str:
-    return f"{_at(line):%Y-%m-%d %H:%M:%S},{line.number % 1000:03d} - launcher - INFO - {line.whole}"
+    return f"{_clock(line)} - launcher - INFO - {line.whole}"
 
 
 def _short_logger(line: SpokenLine) -> str:
-    return f"{_at(line):%Y-%m-%d %H:%M:%S},{line.number % 1000:03d} INFO launcher: {line.whole}"
+    return f"{_clock(line)} INFO launcher: {line.whole}"
 
 
 def _bracketed_logger(line: SpokenLine) -> str:
-    return f"[{_at(line):%Y-%m-%d %H:%M:%S},{line.number % 1000:03d}] [INFO] [runner.py:571:main] {line.whole}"
+    return f"[{_clock(line)}] [INFO] [runner.py:571:main] {line.whole}"
 
 
 def _stamp(line: SpokenLine) -> str:
-    return f"{_at(line):%Y-%m-%dT%H:%M:%S.%f}Z {line.whole}"
+    return f"{line.at:%Y-%m-%dT%H:%M:%S.%f}Z {line.whole}"
 
 
 def _tabs(line: SpokenLine) -> str:
-    return f"{_at(line):%Y-%m-%dT%H:%M:%S.%f}Z\tstderr\t{line.whole}"
+    return f"{line.at:%Y-%m-%dT%H:%M:%S.%f}Z\t{line.stream}\t{line.whole}"
 
 
 def _pod(line: SpokenLine) -> str:
-    return f"[pod/run-worker-{_pod_index(line)}/trainer] {line.whole}"
+    return f"[pod/run-worker-{line.pod}/trainer] {line.whole}"
 
 
 def _bare_pod(line: SpokenLine) -> str:
-    return f"run-worker-{_pod_index(line)} {line.whole}"
-
-
-def _pod_index(line: SpokenLine) -> int:
-    """Pods are placed without regard to the numbers in the names of nodes."""
-    return (line.rank or 0) // 2
+    return f"run-worker-{line.pod} {line.whole}"
 
 
 def _ranked(line: SpokenLine) -> str:
@@ -127,12 +140,16 @@ def _ranked(line: SpokenLine) -> str:
 
 
 def _pdsh(line: SpokenLine) -> str:
+    return f"{line.node}: {line.whole}" if line.node else line.whole
+
+
+def _pdsh_ranked(line: SpokenLine) -> str:
     return f"{line.node}: {_ranked(line)}" if line.node else line.whole
 
 
 def _bare_syslog(line: SpokenLine) -> str:
     """Only host and process tell who speaks."""
-    return f"{_at(line):%b %d %H:%M:%S} {line.node or _HEAD_NODE} trainer[{4000 + (line.rank or 0)}]: {line.text}"
+    return f"{line.at:%b %e %H:%M:%S} {line.node or _HEAD_NODE} trainer[{4000 + (line.rank or 0)}]: {line.text}"
 
 
 def _bare_ray(line: SpokenLine) -> str:
@@ -158,31 +175,33 @@ def _srun(line: SpokenLine) -> str:
     return line.whole if line.rank is None else f"{line.rank:2d}: {line.text}"
 
 
-CARRIERS: Mapping[str, Callable[[SpokenLine], str]] = {
-    "docker JSON": _docker,
-    "CRI": _cri,
-    "syslog": _syslog,
-    "syslog, ISO": _syslog_iso,
-    "logger": _logger,
-    "logger, short": _short_logger,
-    "logger, brackets": _bracketed_logger,
-    "ISO stamp": _stamp,
-    "tabs": _tabs,
-    "pod": _pod,
-    "pod, bare": _bare_pod,
-    "pdsh": _pdsh,
-    "mpirun": _mpirun,
-    "Ray": _ray,
-    "Ray, named": _ray_named,
-    "srun": _srun,
-    "syslog, no label": _bare_syslog,
-    "Ray, no label": _bare_ray,
+PLAIN = Carrier(lambda line: line.whole)
+CARRIERS: Mapping[str, Carrier] = {
+    "docker": Carrier(_docker),
+    "cri": Carrier(_cri),
+    "syslog": Carrier(_syslog, names_node=True),
+    "syslog, ISO": Carrier(_syslog_iso, names_node=True),
+    "logger": Carrier(_logger),
+    "logger, short": Carrier(_short_logger),
+    "logger, brackets": Carrier(_bracketed_logger),
+    "iso": Carrier(_stamp),
+    "tabs": Carrier(_tabs),
+    "pod": Carrier(_pod, names_rank=True),
+    "pod, bare": Carrier(_bare_pod, names_rank=True),
+    "pdsh": Carrier(_pdsh, names_node=True),
+    "pdsh, ranks": Carrier(_pdsh_ranked, names_rank=True, names_node=True),
+    "mpirun": Carrier(_mpirun, names_rank=True),
+    "Ray": Carrier(_ray),
+    "Ray, named": Carrier(_ray_named, names_node=True),
+    "srun": Carrier(_srun, names_rank=True),
+    "syslog, no label": Carrier(_bare_syslog, names_node=True),
+    "Ray, no label": Carrier(_bare_ray, names_node=True),
 }
-"""Name -> how it writes one line."""
+"""Name -> who carries. A pod names its rank where each pod runs one."""
 
 
-def rewritten(lines: Iterable[SpokenLine], carrier: Callable[[SpokenLine], str]) -> bytes:
-    return "\n".join(carrier(line) for line in lines).encode()
+def rewritten(lines: Iterable[SpokenLine], carrier: Carrier) -> bytes:
+    return "\n".join(carrier.write(line) for line in lines).encode()
 
 
 @dataclass(frozen=True)
@@ -220,7 +239,7 @@ def main() -> None:
     analyzer, chosen = accuracy_bars.load(), runs(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 10_000)
     show = len(sys.argv) > 3
     plain: dict[str, scoring.ScoredVerdict] = {}
-    for name, carrier in {"plain": lambda line: line.whole, **CARRIERS}.items():
+    for name, carrier in {"plain": PLAIN, **CARRIERS}.items():
         if show and name != "plain" and sys.argv[3] not in name:
             continue
         verdicts = [verdict(analyzer, run.label, rewritten(run.lines, carrier)) for run in chosen]

@@ -7,7 +7,9 @@ import yaml
 
 from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
+from diagnoser.dialects import mentions
 from diagnoser.model import Diagnosis, Evidence, Facts, Line, Stream, Traceback
+from diagnoser.model.evidence import Placement, rank_nodes
 from diagnoser.model.taxonomy import FailureType, category_of
 from diagnoser.rules import candidates, schema
 from diagnoser.rules.candidates import Break, Candidate
@@ -54,7 +56,16 @@ def log(*bodies: str, ranks: dict[int, int] | None = None, tracebacks: tuple[Tra
     """Lines of one stream, all kept, with the exit reports among them. ranks: index -> rank."""
     ranks = ranks or {}
     lines = tuple(Line(Stream(), index + 1, body, body, ranks.get(index, -1)) for index, body in enumerate(bodies))
-    return Evidence(lines, tracebacks, ranks=frozenset(ranks.values()), exits=EXITS.read(lines))
+    placed = [(reading, line) for line in lines if (reading := mentions.placed(line.text))]
+    placements = tuple(Placement(rank, node, weight, line.stream, line.number) for (rank, weight, node), line in placed)
+    return Evidence(
+        lines,
+        tracebacks,
+        ranks=frozenset(ranks.values()),
+        rank_nodes=rank_nodes(lines, placements),
+        placements=placements,
+        exits=EXITS.read(lines),
+    )
 
 
 def trace(

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from diagnoser.compress import rank_nodes
 from diagnoser.compress.delta import Delta, DeltaRow, PointRow, StreamDelta
 from diagnoser.compress.limits import LineBudget, budget_of
 from diagnoser.compress.line_flags import IMPORTANT, LineFlag
@@ -13,6 +12,7 @@ from diagnoser.compress.sampling import of_smallest_hash, sample, series_of
 from diagnoser.compress.signature import signature
 from diagnoser.compress.template_cache import CachedTemplate, TemplateCache
 from diagnoser.compress.tokenized_chunk import TokenizedChunk
+from diagnoser.dialects import mentions
 from diagnoser.dialects.prefixes import read_prefix
 from diagnoser.model import LineBlock
 
@@ -177,15 +177,15 @@ class RetentionPolicy:
 
     def _nodes(self, indices: list[int]) -> None:
         for index in indices:
-            if reading := rank_nodes.read(self._cut.lines[index]):
-                rank, (weight, node) = reading
+            if reading := mentions.placed(self._cut.lines[index].decode("latin-1")):
+                rank, weight, node = reading
                 self._introduces(self.voices[index], rank, weight)
                 placed = self._block.first + index, node
                 self._share.nodes[rank, weight] = max(placed, self._share.nodes.get((rank, weight), placed))
 
     def _introduces(self, voice: str, rank: int, weight: int) -> None:
         """A process that says on which node its rank runs says which rank it is, where its label does not."""
-        if voice[:1] in ("p", "k") and weight == rank_nodes.SURE and rank <= MOST_RANK:
+        if voice[:1] in ("p", "k") and weight == mentions.SURE and rank <= MOST_RANK:
             self._share.voices[voice] = self._share.voices.get(voice, 0) | 1 << rank
 
 

@@ -62,6 +62,7 @@ _PATTERNS: tuple[tuple[LineFlag, str], ...] = (
         r"Watchdog caught|last (?:enqueued|completed)|failed to pass monitoredBarrier|Timeout at NCCL work",
     ),
     (LineFlag.NODE, r"\bcomm 0x[0-9a-f]+ rank \d+ nranks|\brank[ =:]+\d+.{0,40}\b(?:node|host|on)[ =:]+\w"),
+    (LineFlag.NODE, r"\bRank[ =:]+\d+.{0,24}\b(?:node|host(?:name)?)[ =:]+\w"),
 )
 _TABLE, _FRAME = int(LineFlag.TABLE), int(LineFlag.FRAME)
 _LONGEST_FILTERED = 1000

@@ -85,6 +85,17 @@ MENTIONS = (
     ),
 )
 _BY_KIND = {tells: tuple(mention.pattern for mention in MENTIONS if mention.tells is tells) for tells in Tells}
+_DEVICE = re.compile(
+    r"(?:mlx|bnxt|efa|irdma|hfi|cxi|eth|bond|hsn|rdma|roce|ib[ops]?|en[ops])_?\d[\w.]*|std(?:out|err)|error|localhost"
+)
+SURE = 1 << 30
+"""Weight of a line that says outright on which node a rank runs."""
+_COMMUNICATOR = re.compile(
+    r"(?:^|[ >])([A-Za-z][\w.-]{1,80}):\d+:\d+ \[\d+\].*\bcomm 0x[0-9a-f]+ rank (\d+) nranks (\d+)", re.ASCII
+)
+_ON_NODE = re.compile(
+    r"(?i)\brank[ =:]+(\d+)\b.{0,40}\b(?:node|host(?:name)?|on)[ =:]+([A-Za-z][\w.-]*\d[\w.-]*)", re.ASCII
+)
 NCCL_HOST = _BY_KIND[Tells.NODE][0]
 STEP_DAEMON = re.compile(rf"\bslurmstepd-(?P<node>{_NAME}?): ")
 PARALLEL_SHELL = re.compile(rf"({NUMBERED_HOST}|{ADDRESS}): ")
@@ -100,3 +111,18 @@ def assigned_pod(text: str) -> tuple[str, str] | None:
     """(pod, node) of what the scheduler of Kubernetes reports: ``Successfully assigned default/llm-0 to gpu-3``."""
     match = _ASSIGNED.search(text) if "Successfully assigned" in text else None
     return (match[1], match[2]) if match else None
+
+
+def is_device(name: str) -> bool:
+    """Some lines name a network device, or a stream, where others name a host."""
+    return _DEVICE.fullmatch(name) is not None
+
+
+def placed(text: str) -> tuple[int, int, str] | None:
+    """(rank, weight, node) of a line that says on which node a rank runs: ``rank 3 on node n7``, or NCCL's line about a
+    communicator. NCCL numbers the ranks of each anew: the weight is its size, the larger one weighs more."""
+    if match := _COMMUNICATOR.search(text):
+        return int(match[2]), int(match[3]), match[1]
+    if (match := _ON_NODE.search(text)) and not is_device(match[2]):
+        return int(match[1]), SURE, match[2]
+    return None

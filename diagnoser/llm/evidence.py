@@ -4,8 +4,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from diagnoser.dialects.host_places import hosts_in
 from diagnoser.llm.answer import Answer, Quote
-from diagnoser.llm.hosts import hosts_in
 from diagnoser.llm.view import Pseudonymizer, plain
 from diagnoser.model import Line
 from diagnoser.model.errors import ModelFailed, ModelFailure

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from diagnoser.dialects.node_lists import listed_nodes
 from diagnoser.llm.evidence import Checked
-from diagnoser.llm.hosts import listed_nodes
 from diagnoser.llm.redact import keyless
 from diagnoser.llm.view import LogView, Pseudonymizer, delimited
 from diagnoser.model import ASK_REASONS, Diagnosis, Evidence, Facts, Line, Rejected, RootCause

@@ -4,20 +4,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from diagnoser.dialects import mentions
+from diagnoser.dialects import mentions, node_lists
 from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.prefixes import read_prefix, split_prefix
+from diagnoser.dialects.replicas import pod_ranks
 from diagnoser.localize import exit_reports
 from diagnoser.model import Evidence, ExitReport, Facts, Line
 
-_ON_NODE = re.compile(r"\brank[ :=]*(\d{1,6})(?:\b.{0,24}?\bon (?:node|host)|, node) ([\w.-]+)", re.I)
-_NCCL = re.compile(r"([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] NCCL INFO .*?\b[rR]ank (\d{1,6}) n[rR]anks")
 _SRUN = re.compile(r"srun: error: ([A-Za-z][\w.-]*): tasks? [\d,-]+: ")
 _AGENT = re.compile(r"torch[./]distributed[./](?:elastic|launcher|run)|torchrun|elastic_launch")
 _FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
-_DEVICE = re.compile(
-    r"mlx\d+_\w+|(?:ib|eth|bond|hsn|hfi\d_|cxi|rdma|roce)\d+|(?:ib|en)[ops]\d\w*|std(?:out|err)|error|localhost"
-)
+_WORD = re.compile(r"[A-Za-z][\w.-]*\w")
+_WORLD_SIZE = re.compile(r"(?i)\b(?:world[ _]?size|n_?ranks|num_processes)\b[\"' :=]{1,4}(\d{1,6})\b")
+_RECORD = re.compile(r"[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]|\d\d:\d\d:\d\d|[IWEF]\d{4} |(?:DEBUG|INFO|WARNING|ERROR)\b)")
+"""How a logger begins."""
 _SPAWNED = re.compile(r"-- Process (\d{1,6}) terminated with the following error")
 _OF_OTHERS = re.compile(r"Killed|Terminated|Aborted|Segmentation fault|Bus error|Floating point|srun:|slurmstepd")
 """What a shell or launcher says about a process."""
@@ -38,6 +38,7 @@ class LauncherTopology:
     agents: one process per node starts the ranks (torchrun), so srun's tasks and the labels on their lines are agents,
     not ranks. children: local ranks that the job's only agent saw fail, in its order. labelled: the task numbers
     in front of lines are the ranks, as some of the lines confirm. pods: pod -> node that it was assigned to.
+    listed: nodes that lists of nodes name, those that never print as well.
     """
 
     nodes: Mapping[int, str]
@@ -48,6 +49,7 @@ class LauncherTopology:
     only_node: str | None = None
     labelled: bool = False
     pods: Mapping[str, str] = field(default_factory=dict)
+    listed: frozenset[str] = frozenset()
 
     @property
     def task_nodes(self) -> dict[int, str]:
@@ -66,8 +68,7 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
     nodes: dict[int, str] = {} if agents else _task_nodes(exits)
     nodes |= {failure.rank: failure.host for failure in failures if failure.host}
     near = evidence if at is None else _speaking(evidence, at)
-    for placements in (_announced(evidence), evidence.rank_nodes):
-        nodes |= placements if _is_about(placements, near) else {}
+    nodes |= evidence.rank_nodes if _is_about(evidence.rank_nodes, near) else {}
     nodes |= dict(facts.job.rank_nodes)
     hosts_before = _hosts(replace(evidence, lines=evidence.lines[:at]))
     if hosts_before and at is not None and _hosts(near) and hosts_before.isdisjoint(_hosts(near)):
@@ -75,9 +76,11 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
         only = _only_node(near, hosts, [report for report in exits if report.line >= at])
     else:
         only = _only_node(evidence, nodes, exits)
+    listed = _listed(evidence)
+    only = None if len(listed) > 1 and only in listed else only
     labelled = not agents and _labelled(evidence)
     pods = dict(filter(None, (mentions.assigned_pod(line.body) for line in evidence.lines)))
-    return LauncherTopology(nodes, failures, exits, agents, _children(evidence), only, labelled, pods)
+    return LauncherTopology(nodes, failures, exits, agents, _children(evidence), only, labelled, pods, listed)
 
 
 def _task_nodes(exits: Sequence[ExitReport]) -> dict[int, str]:
@@ -106,8 +109,10 @@ def _hosts(evidence: Evidence) -> frozenset[str]:
     names += [failure.host for failure in exit_reports.failures(evidence)]
     names += [report.node for report in evidence.exits if report.node]
     names += [match["node"] for line in lines if (match := mentions.STEP_DAEMON.search(line.text))]
-    names += _announced(evidence).values()
-    return frozenset(_short(name) for name in names if name and not _ADDRESS.match(name) and not _is_device(name))
+    names += [reading[2] for line in lines if (reading := mentions.placed(line.text))]
+    return frozenset(
+        _short(name) for name in names if name and not _ADDRESS.match(name) and not mentions.is_device(name)
+    )
 
 
 def _short(name: str) -> str:
@@ -130,7 +135,7 @@ def place(
     line = lines[at]
     rank = line.task if rank is None and launch.labelled and line.task >= 0 else rank
     rank = _rank_near(lines, at) if rank is None else rank
-    node = node or _node_in(line) or _node_near(lines, at)
+    node = node or _node_in(line) or _listed_in(line, launch.listed) or _node_near(lines, at)
     child = _FAILED_CHILD.search(line.body)
     if child:
         failures = [failure for failure in launch.failures if failure.pid == int(child[3])]
@@ -147,11 +152,24 @@ def place(
         placed = launch.nodes.get(rank)
         node = node if placed is None or (node and _ADDRESS.match(placed)) else placed
     node = node or line.node or launch.task_nodes.get(line.task)
-    return rank, node or (launch.pods.get(_pod(line)) if launch.pods else None) or launch.only_node
+    pod = _pod(line)
+    rank = _rank_of_pod(launch, lines, pod) if rank is None and pod else rank
+    return rank, node or launch.pods.get(pod) or launch.only_node
 
 
 def _pod(line: Line) -> str:
-    return read_prefix(split_prefix(line.text.encode())[0]).pod
+    return read_prefix(split_prefix(line.text.encode())[0]).pod if line.body != line.text else ""
+
+
+def _rank_of_pod(launch: LauncherTopology, lines: Sequence[Line], pod: str) -> int | None:
+    """The rank of a pod that runs one process, as its number among the job's pods tells: nothing in the log may count
+    more ranks than pods."""
+    ranks_by_pod = pod_ranks({name for line in lines if (name := _pod(line))})
+    sizes = {int(match[1]) for line in lines if (match := _WORLD_SIZE.search(line.body))}
+    ranks = {line.rank for line in lines} - {-1}
+    if launch.agents or not ranks.issubset(ranks_by_pod.values()) or sizes - {len(ranks_by_pod)}:
+        return None
+    return ranks_by_pod.get(pod)
 
 
 def _first_failure(launch: LauncherTopology) -> tuple[int | None, str | None]:
@@ -184,16 +202,24 @@ def _node_in(line: Line) -> str | None:
         return match["node"]
     if task := _SRUN.search(line.text):
         return task[1]
-    return next((node for node in mentions.named(Tells.NODE, line.text) if not _is_device(node)), None)
+    return next((node for node in mentions.named(Tells.NODE, line.text) if not mentions.is_device(node)), None)
+
+
+def _listed(evidence: Evidence) -> frozenset[str]:
+    texts = (line.body for line in evidence.lines if "=" in line.body or ":" in line.body)
+    return frozenset(node for text in texts for node in node_lists.listed_nodes(text))
+
+
+def _listed_in(line: Line, listed: frozenset[str]) -> str | None:
+    """The one node of the job's list that a line names which no process of the job printed."""
+    if not listed or line.rank >= 0 or line.task >= 0 or line.node:
+        return None
+    nodes = listed.intersection(_WORD.findall(line.body))
+    return min(nodes) if len(nodes) == 1 else None
 
 
 def is_address(name: str) -> bool:
     return _ADDRESS.match(name) is not None
-
-
-def _is_device(name: str) -> bool:
-    """Some lines of NCCL name a network device where others name a host."""
-    return _DEVICE.fullmatch(name) is not None
 
 
 def _rank_in(line: Line) -> int | None:
@@ -213,7 +239,7 @@ def _node_near(lines: Sequence[Line], at: int) -> str | None:
 def _rank_near(lines: Sequence[Line], at: int) -> int | None:
     """The rank that the line names, else the rest of its message, else what led up to it; not lines of other ranks."""
     line = lines[at]
-    after, before = range(at, min(at + _MESSAGE, len(lines))), range(at - 1, max(-1, at - _MESSAGE // 2), -1)
+    after, before = range(at, _end_of_message(lines, at)), range(at - 1, max(-1, at - _MESSAGE // 2), -1)
     for index in (*after, *before):
         if (lines[index].stream, lines[index].rank, lines[index].task) == (line.stream, line.rank, line.task):
             rank = _rank_in(lines[index])
@@ -221,6 +247,14 @@ def _rank_near(lines: Sequence[Line], at: int) -> int | None:
                 return rank
     spawned = _spawned(lines, at)
     return _raised_next(lines, at) if spawned is None else spawned
+
+
+def _end_of_message(lines: Sequence[Line], at: int) -> int:
+    """A logger's line is no part of a message that no logger wrote: it may be of any rank."""
+    end = min(at + _MESSAGE, len(lines))
+    if _RECORD.match(lines[at].body):
+        return end
+    return next((index for index in range(at + 1, end) if _RECORD.match(lines[index].body)), end)
 
 
 def _raised_next(lines: Sequence[Line], at: int) -> int | None:
@@ -250,16 +284,6 @@ def _children(evidence: Evidence) -> tuple[int, ...]:
     return tuple(int(child[2]) for _, child in children) if len(labels) <= 1 else ()
 
 
-def _announced(evidence: Evidence) -> dict[int, str]:
-    nodes: dict[int, str] = {}
-    for line in evidence.lines:
-        if (" on " in line.body or ", node " in line.body) and (match := _ON_NODE.search(line.body)):
-            nodes[int(match[1])] = match[2]
-        elif "NCCL INFO" in line.text and (match := _NCCL.search(line.text)) and not _is_device(match[1]):
-            nodes.setdefault(int(match[2]), match[1])
-    return nodes
-
-
 def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[ExitReport]) -> str | None:
     names = {
         *nodes.values(),
@@ -267,5 +291,5 @@ def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[Exi
         *(line.node for line in evidence.lines if line.node),
     }
     hosts = {match[1] for line in evidence.lines if (match := mentions.NCCL_HOST.search(line.text))}
-    names |= {host for host in hosts if not _is_device(host)}
+    names |= {host for host in hosts if not mentions.is_device(host)}
     return names.pop() if len(names) == 1 and max(evidence.ranks, default=0) < _ONE_NODE else None

@@ -7,7 +7,7 @@ import pytest
 from diagnoser.accuracy.scoring import ScoredVerdict
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from tests import accuracy_bars, carried_runs
-from tests.carriers import CARRIERS, LabelledRun, rewritten, runs, verdict
+from tests.carriers import CARRIERS, PLAIN, LabelledRun, rewritten, runs, verdict
 from tests.corpus import CORPUS, needs_corpus
 
 OWN = [carried_runs.run(name) for name in carried_runs.FAULTS]
@@ -24,7 +24,7 @@ def plain(analyzer: LogAnalyzer) -> list[ScoredVerdict]:
 
 
 def _verdicts(analyzer: LogAnalyzer, chosen: Sequence[LabelledRun], name: str = "") -> list[ScoredVerdict]:
-    carrier = CARRIERS[name] if name else lambda line: line.whole
+    carrier = CARRIERS[name] if name else PLAIN
     return [verdict(analyzer, run.label, rewritten(run.lines, carrier)) for run in chosen]
 
 

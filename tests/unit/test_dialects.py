@@ -1,10 +1,13 @@
 """Each dialect reads its own examples, in lines and in blurred lines alike."""
 
+from itertools import islice
+
 import pytest
 
 from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.lines import body_of, carried_blur, clean, strip_blurred
-from diagnoser.dialects import DIALECTS, Dialect, Example, Peeled, mentions
+from diagnoser.dialects import DIALECTS, Dialect, Example, Peeled, mentions, node_lists
+from diagnoser.dialects.replicas import pod_ranks
 
 EXAMPLES = [(dialect, example) for dialect in DIALECTS for example in dialect.examples]
 
@@ -32,6 +35,23 @@ def test_a_pod_is_no_node() -> None:
         assert (prefix.pod, prefix.node, body) == ("llm-worker-3", "", b"boom")
 
 
+@pytest.mark.parametrize(
+    ("pods", "ranks"),
+    [
+        (["llm-worker-0", "llm-worker-2"], {"llm-worker-0": 0, "llm-worker-2": 2}),
+        (["llm-master-0", "llm-worker-0"], {"llm-master-0": 0, "llm-worker-0": 1}),
+        (["run-0-x7k2p", "run-1-ab1cd"], {"run-0-x7k2p": 0, "run-1-ab1cd": 1}),
+        (["run-workers-0-0-x7k2p", "run-workers-0-1-ab1cd"], {"run-workers-0-0-x7k2p": 0, "run-workers-0-1-ab1cd": 1}),
+        (["llm-worker-0"], {}),
+        (["llm-worker-0", "other-worker-1"], {}),
+        (["llm-7d9f8b6c5d-x7k2p", "llm-7d9f8b6c5d-abcde"], {}),
+    ],
+)
+def test_pods_of_one_set_are_numbered(pods: list[str], ranks: dict[str, int]) -> None:
+    """Workers of one set in order, behind their leader; other names tell nothing."""
+    assert pod_ranks(pods) == ranks
+
+
 @pytest.mark.parametrize("mention", mentions.MENTIONS, ids=lambda mention: mention.examples[0][1])
 def test_a_mention_reads_its_examples(mention: mentions.Mention) -> None:
     """A message tells the rank, node or host that its examples state."""
@@ -46,6 +66,52 @@ def test_the_scheduler_of_kubernetes_places_a_pod() -> None:
     event = "Normal  Scheduled  2m  default-scheduler  Successfully assigned default/llm-worker-1 to gpu-017"
     assert mentions.assigned_pod(event) == ("llm-worker-1", "gpu-017")
     assert mentions.assigned_pod("assigned llm-worker-1 to gpu-017") is None
+
+
+@pytest.mark.parametrize(
+    ("listed", "nodes"),
+    [
+        ("gpu-[01-03,08],login", ["gpu-01", "gpu-02", "gpu-03", "gpu-08", "login"]),
+        ("r[1-2]n[08,09]-ib", ["r1n08-ib", "r1n09-ib", "r2n08-ib", "r2n09-ib"]),
+        ("n7", ["n7"]),
+        ("", []),
+    ],
+)
+def test_a_list_of_nodes_is_expanded(listed: str, nodes: list[str]) -> None:
+    """Ranges keep their leading zeros; a name may have several brackets, a list several names."""
+    assert list(node_lists.expanded(listed)) == nodes
+
+
+@pytest.mark.parametrize("listed", ["n[1-2", "n]1[", "n[1-]", "n[,]", "[1-2][1-2][1-2][1-2][1-2]", "a,,b", "a,[-1]"])
+def test_what_is_no_list_of_nodes_is_refused(listed: str) -> None:
+    """Its syntax is an error of its own, never half a list."""
+    with pytest.raises(ValueError, match=r"list|range|brackets"):
+        list(node_lists.expanded(listed))
+
+
+def test_a_list_of_a_billion_nodes_is_read_as_far_as_it_is_asked_for() -> None:
+    """What is not taken is never built, and a text adds a bounded number of names."""
+    listed = "r[0-99999]n[1-1000000000]"
+    assert list(islice(node_lists.expanded(listed), 2)) == ["r0n1", "r0n2"]
+    assert len(node_lists.listed_nodes(f"nodes={listed}")) == node_lists.NAMES_MAX
+
+
+@pytest.mark.parametrize(
+    ("line", "nodes"),
+    [
+        ("Nodes: gpu-[01-03,08]  master: gpu-01:29500", ["gpu-01", "gpu-02", "gpu-03", "gpu-08"]),
+        ("job 9 (ctx) on 2 nodes: gpu-[05,07]", ["gpu-05", "gpu-07"]),
+        ("+ mpirun -np 16 -H gpu-1:8,gpu-2:8 python train.py", ["gpu-1", "gpu-2"]),
+        ("cmd = pdsh -S -f 1024 -w n1,n2 export PATH", ["n1", "n2"]),
+        ("    exec_host = b4/0+b5/0", ["b4", "b5"]),
+        ('LSB_MCPU_HOSTS="b12 8 b13 8"', ["b12", "b13"]),
+        ("[launch.py:146:main] WORLD INFO DICT: {'n-1': [0, 1], 'n-2': [0, 1]}", ["n-1", "n-2"]),
+        ("nodes=2 hosts: localhost, loss: nan", []),
+    ],
+)
+def test_lists_of_nodes_are_found_in_lines(line: str, nodes: list[str]) -> None:
+    """Lists of Slurm, Open MPI, pdsh, PBS, LSF and DeepSpeed name the nodes of the job."""
+    assert node_lists.listed_nodes(line) == nodes
 
 
 @pytest.mark.parametrize(

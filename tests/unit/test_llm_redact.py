@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diagnoser.dialects.host_places import hosts_in
 from diagnoser.learning.rule_context import hidden
-from diagnoser.llm.hosts import HostMap, hosts_in
+from diagnoser.llm.hosts import HostMap
 from diagnoser.llm.redact import keyless, redact
 from diagnoser.llm.secret_patterns import PATTERNS
 from diagnoser.llm.view import Pseudonymizer, plain

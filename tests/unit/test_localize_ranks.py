@@ -1,10 +1,11 @@
 """Ranks and nodes as launchers name them."""
 
+import io
 from dataclasses import replace
 
 from diagnoser.localize import ranks
 from diagnoser.model import Evidence, Facts, Job
-from tests.rule_files import log
+from tests.rule_files import ANALYZER, log
 
 TABLE = (
     "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
@@ -123,3 +124,44 @@ def test_a_message_that_names_its_rank_and_node_is_believed() -> None:
     assert place(said, 0) == (3, "n58")
     behind = log("old-1:77:78 [0] NCCL INFO Bootstrap : Using eth0", *(line.body for line in said.lines))
     assert ranks.read(behind, Facts(), at=1).nodes == {3: "n58"}
+
+
+def test_a_silent_node_of_the_jobs_list_is_named() -> None:
+    """A node that printed nothing is known from the job's list of nodes; two of them in a line are no answer."""
+    start = "Nodes: gpu-[01-03,08]  master: gpu-01:29500"
+    assert place(log(start, "ssh: connect to host gpu-08 port 22: No route to host"), 1) == (None, "gpu-08")
+    assert place(log(start, "no route from gpu-01 to gpu-08"), 1) == (None, None)
+    assert place(log(start, "no route to gpu-09"), 1) == (None, None)
+
+
+def test_the_only_node_that_prints_is_not_the_jobs_only_node() -> None:
+    """Where the job's list has more nodes, what one of them printed does not place a failure on it."""
+    banner = "gpu-01:77:78 [0] NCCL INFO Bootstrap : Using eth0"
+    assert place(log(banner, "KeyError: 'x'"), 1) == (None, "gpu-01")
+    assert place(log("Nodes: gpu-[01-02]", banner, "KeyError: 'x'"), 2) == (None, None)
+
+
+def test_a_pod_that_runs_one_process_tells_its_rank() -> None:
+    """The number among the job's pods is the rank, unless the log counts more ranks than pods or a launcher runs."""
+    said = [f"[pod/llm-worker-{pod}/main] {text}" for pod, text in ((0, "step 1"), (1, "KeyError: 'x'"))]
+    assert placed_by_compressor(*said, at=1) == 1
+    led = ["[pod/llm-master-0/main] step 1", *said]
+    assert placed_by_compressor(*led, at=2) == 2
+    assert placed_by_compressor(*said, "[pod/llm-worker-0/main] world_size=16", at=1) is None
+    assert placed_by_compressor(*said, "[pod/llm-worker-0/main] [rank5]: boom", at=1) is None
+    assert placed_by_compressor(*said, "[pod/llm-worker-0/main] torchrun --nproc-per-node 8 a.py", at=1) is None
+    assert placed_by_compressor(said[1], at=0) is None
+
+
+def placed_by_compressor(*texts: str, at: int) -> int | None:
+    """The rank of a line as the compressor splits it."""
+    evidence = ANALYZER.read(io.BytesIO("\n".join(texts).encode()), lambda _: None).evidence
+    return place(evidence, at)[0]
+
+
+def test_another_loggers_line_is_no_part_of_a_message() -> None:
+    """What a logger writes behind an exception may be of any rank; the launcher's report tells whose it was."""
+    other = "[2026-02-03 10:00:05,123][trainer][INFO] - [rank 0] step 9"
+    ended = "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD"
+    assert place(log("KeyError: 'x'", other), 0) == (None, None)
+    assert place(log("KeyError: 'x'", other, ended, "with errorcode 1."), 0)[0] == 1

@@ -106,8 +106,9 @@ def test_a_node_that_does_not_respond_is_down(state: str, down: bool) -> None:
 def test_lists_of_nodes_are_expanded() -> None:
     """Ranges keep their leading zeros; parts may be mixed."""
     assert expand("trn-[08-10,12],login") == ("trn-08", "trn-09", "trn-10", "trn-12", "login")
+    assert expand("r[1-2]n[08,09]") == ("r1n08", "r1n09", "r2n08", "r2n09")
     with pytest.raises(BadInput):
-        expand("r[1-2]n[1-2]")
+        expand("n[1-2")
     with pytest.raises(BadInput):
         expand("n[1-999999999]")
     assert expand("") == ()

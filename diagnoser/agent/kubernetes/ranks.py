@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from diagnoser.agent.kubernetes import names
+from diagnoser.dialects.replicas import replica_rank
 
 MOST = 100_000
 _INDEX = "batch.kubernetes.io/job-completion-index"
@@ -54,7 +55,7 @@ def _by_controller(marks: Mapping[str, Any]) -> int | None:
     for kind, number in (_REPLICAS, _OLD_REPLICAS):
         replica = _number(marks, (number,))
         if replica is not None:
-            return replica if str(marks.get(kind, "")).lower() == "master" else replica + 1
+            return replica_rank(str(marks.get(kind, "")).lower(), replica, led=True)
     return None
 
 

@@ -6,11 +6,13 @@ Jobs are read from ``squeue --json``, because the text forms let a job's name or
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import orjson
 
 from diagnoser.agent.nodes import NodeRecord
+from diagnoser.dialects import node_lists
 from diagnoser.model.errors import BadInput
 
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
@@ -22,7 +24,6 @@ GONE = "GONE"
 FINISHED = frozenset({GONE, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY",
                       "BOOT_FAIL", "DEADLINE"})  # fmt: skip
 _FIELD = re.compile(r"(?:^| )([A-Z][A-Za-z:/]*)=")
-_PART = re.compile(r"([^,\[\]]*)(?:\[([0-9,-]+)\]([^,\[\]]*))?(?:,|$)")
 _WHEN = re.compile(r" \[[^\[\]]*@[^\[\]]*\]$")
 
 
@@ -126,18 +127,13 @@ def parse_reservation(text: str) -> tuple[str, ...]:
 
 def expand(hostlist: str) -> tuple[str, ...]:
     """``gpu-[01-03,7],login`` -> all its names, in order. Raises BadInput for what is no list of nodes."""
-    names: list[str] = []
-    place = 0
-    while place < len(hostlist):
-        part = _PART.match(hostlist, place)
-        if part is None:
-            raise BadInput(f"{hostlist[:100]!r} is no list of nodes")
-        head, ranges, tail = part.groups()
-        names += [f"{head}{number}{tail}" for number in _numbers(ranges)] if ranges else [head]
-        if len(names) > NODES_LIMIT:
-            raise BadInput(f"a list of more than {NODES_LIMIT} nodes")
-        place = part.end()
-    return tuple(valid_node(name) for name in names)
+    try:
+        names = tuple(islice(node_lists.expanded(hostlist), NODES_LIMIT + 1))
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    if len(names) > NODES_LIMIT:
+        raise BadInput(f"a list of more than {NODES_LIMIT} nodes")
+    return tuple(map(valid_node, names))
 
 
 def valid_node(name: str) -> str:
@@ -285,15 +281,3 @@ def _node_record(name: str, state: str, states: set[str], reason: str, address: 
         address=address,
         gpus=sum(int(count) for count in re.findall(r"\bgpu:(?:[^:,()]+:)?(\d+)", gres)),
     )
-
-
-def _numbers(ranges: str) -> list[str]:
-    """``01-03,7`` -> 01, 02, 03, 7."""
-    numbers: list[str] = []
-    for part in ranges.split(","):
-        low, _, high = part.partition("-")
-        first, last = int(low), int(high or low)
-        if last - first > NODES_LIMIT:
-            raise BadInput(f"a list of more than {NODES_LIMIT} nodes")
-        numbers += [str(number).zfill(len(low)) for number in range(first, last + 1)]
-    return numbers

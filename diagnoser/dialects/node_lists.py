@@ -1,0 +1,95 @@
+"""Lists of nodes as schedulers and launchers write them: ``gpu-[01-03,08],login``."""
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import re2
+
+NAMES_MAX = 4_096
+"""Names that one text adds at most: hostile text could name millions."""
+_DIMENSIONS = 4
+"""Most brackets in one name."""
+_ITEM = re.compile(r"(?:[^,\[\]]|\[[0-9,-]+\])++")
+_BRACKETS = re.compile(r"\[([0-9,-]+)\]")
+
+LIST = r"([A-Za-z][A-Za-z0-9_.-]{0,98}(?:\[[0-9,-]{1,500}\])?(?:[A-Za-z0-9_.,\[\]-]|[:/][0-9]+[,+]){0,500})"
+"""A list within a larger pattern of RE2, as its only group: also ``gpu-1:8,gpu-2:8`` (slots) and ``b4/0+b5/0``."""
+_KEYS = r"nodelist|node_list|nodes|hosts|hostlist|slurmd_nodename|batchhost|master_addr|exec_v?host"
+PLACES: tuple[Any, ...] = tuple(
+    re2.compile(pattern)
+    for pattern in (
+        rf"(?i)(?:{_KEYS})[\"']? {{0,2}}[:=] {{0,2}}[\"'<(]{{0,2}}{LIST}",
+        rf"\s(?:-H|-w|-?-hosts?|--nodelist)[ =]{LIST}",  # mpirun, horovodrun, pdsh
+        r"\bLSB_[A-Z_]{0,20}HOSTS=[\"']?([A-Za-z0-9_. -]+)",
+        r"\bWORLD INFO DICT: \{([^}\n]+)\}",  # DeepSpeed
+    )
+)
+_NAME = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]|\[[0-9,-]{1,500}\])*+")
+_NO_NAME = re.compile(
+    r"(?i)localhost|none|null|true|false|unknown|std(?:out|err)|mlx[0-9]+_.*"
+    r"|(?:ib|eth|bond|hsn|cxi|rdma|roce|cuda|rank|task|step)[-_]?[0-9]+"
+    r"|(?:[a-z_-]*[-_]|v)?v?[0-9]+(?:\.[0-9]+)+|v[0-9]+|.*\.(?:py|cc?|cpp|cu|h|log|txt|json|ya?ml|sh|whl|so)"
+)
+"""Devices, ranks, versions and files."""
+
+
+def numbers(ranges: str) -> Iterator[str]:
+    """``01-03,7`` -> 01, 02, 03, 7, one at a time: a range may hold 10^9. Raises ValueError."""
+    for part in ranges.split(","):
+        low, dash, high = part.partition("-")
+        if not (low.isdecimal() and (high.isdecimal() if dash else True)):
+            raise ValueError(f"{part[:40]!r} is no range")
+        first, last = int(low), int(high or low)
+        yield from (str(number).zfill(len(low)) for number in range(first, last + 1))
+
+
+def expanded(hostlist: str) -> Iterator[str]:
+    """``gpu-[01-03,7],r[1-2]n[1-2]`` -> its names in order, one at a time: the caller takes as many as it can hold.
+    Raises ValueError at what is no list of nodes."""
+    place = 0
+    while place < len(hostlist):
+        item = _ITEM.match(hostlist, place)
+        if item is None or hostlist[item.end() : item.end() + 1] not in ("", ","):
+            raise ValueError(f"{hostlist[:100]!r} is no list of nodes")
+        parts = _BRACKETS.split(item[0])
+        if len(parts) > 2 * _DIMENSIONS + 1:
+            raise ValueError(f"{item[0][:100]!r} has too many brackets")
+        yield from _joined(parts)
+        place = item.end() + 1
+
+
+def _joined(parts: list[str]) -> Iterator[str]:
+    """parts: text and ranges in turn, text first and last."""
+    head, *rest = parts
+    if not rest:
+        yield head
+        return
+    yield from (f"{head}{number}{tail}" for number in numbers(rest[0]) for tail in _joined(rest[1:]))
+
+
+def names(listed: str) -> Iterator[str]:
+    """``gpu-[1-2]:8,login-1`` -> gpu-1, gpu-2, login-1, without slots and quotes; one name is a list too. What is no
+    list is passed over."""
+    for match in _NAME.finditer(listed):
+        try:
+            yield from expanded(match[0].rstrip("._-"))
+        except ValueError:
+            continue
+
+
+def is_host_name(name: str) -> bool:
+    """Whether it can be a host's, and no device, rank, version or file."""
+    return _NO_NAME.fullmatch(name) is None
+
+
+def has_digit(name: str) -> bool:
+    return any(map(str.isdecimal, name))
+
+
+def listed_nodes(text: str) -> list[str]:
+    """Nodes in lists that ``text`` prints, as ``Nodes: gpu-[01-03,08]``: a silent node may stand only there."""
+    listed = (name for place in PLACES for match in place.finditer(text) for name in names(match[1]))
+    with_digit = dict.fromkeys(islice(filter(has_digit, listed), NAMES_MAX))
+    return [name for name in with_digit if is_host_name(name)]

@@ -15,6 +15,9 @@ from diagnoser.rules.schema import Blame, Maturity, Role, Specificity
 
 _LAST_WORDS = 60
 """Lines before the end of a stream in which keywords alone may count: a run that logs on for longer survived them."""
+_TRYING = 3
+"""Lines before the end of a stream in which a retry is no calm word: the run has ended before it got through."""
+_RETRIES = re.compile(r"\bretry|\bretries\b|\b(?:try|trying) again\b", re.IGNORECASE)
 _BARE_EXCEPTION = re.compile(
     r"^(?:.{0,160}?[\]|>:-] ?)?\s*(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception))(?: \(see above for traceback\))?: (?P<message>\S.*)"
 )
@@ -339,7 +342,8 @@ def _from_keywords(evidence: Evidence, covered: Collection[int], keywords: Keywo
     for index, line in enumerate(evidence.lines):
         if index in covered or line.number < ends[line.stream] - _LAST_WORDS:
             continue
-        kind = keywords.complains(line.body)
+        still_trying = ends[line.stream] - line.number < _TRYING and _RETRIES.search(line.body)
+        kind = keywords.says(line.body) if still_trying else keywords.complains(line.body)
         if kind is not None:
             why = "no rule knows this line; its words speak of it"
             rank = line.rank if line.rank >= 0 else None

@@ -26,6 +26,8 @@ _JUMP = 3.0
 """A loss above this multiple of the highest before has jumped, however few points there are."""
 _ABSURD_NORM = 1000.0
 """A gradient norm from here on that is also far over all before says by itself that a jump of the loss is a spike."""
+_BEYOND = 100.0
+"""A gradient norm of thousands above this multiple of the highest before has exploded, on however few points."""
 _ON = 2
 """Steps after an error that show that training went on: one more step may already have been under way."""
 
@@ -149,10 +151,10 @@ def loss_break(points: Sequence[Progress]) -> LossBreak | None:
 
 def _supported_jump(points: Sequence[Progress]) -> LossBreak | None:
     """Where the loss jumps in a series too short for statistics, and gradient norms of thousands say that it is real:
-    up to the end of the series, at least two points."""
+    up to the end of the series."""
     both = [p for p in points if p.loss is not None and p.grad_norm is not None and math.isfinite(p.loss)]
     losses, norms = [p.loss or 0.0 for p in both], [p.grad_norm or 0.0 for p in both]
-    for index in range(1, len(both) - 1):
+    for index in range(1, len(both)) if len(both) >= _SHORT else ():
         usual = max(norms[:index])
         absurd = min(norms[index:]) > max(_ABSURD_NORM, _EXPLODED * usual)
         if absurd and min(losses[index:]) > _JUMP * max(losses[:index]):
@@ -162,13 +164,17 @@ def _supported_jump(points: Sequence[Progress]) -> LossBreak | None:
 
 
 def _norm_explosion(points: Sequence[Progress]) -> LossBreak | None:
-    """Where the gradient norm left its band for good: far above what it was, up to the end of the series."""
+    """Where the gradient norm left its band for good: far above what it was, up to the end of the series.
+
+    Fewer points than others need are enough where they are thousands, and a multiple that no clipping explains.
+    """
     norms = [point for point in points if point.grad_norm is not None and math.isfinite(point.grad_norm)]
     values = [point.grad_norm or 0.0 for point in norms]
-    for index in range(_WARM_UP, len(values) - _SPIKES + 1):
+    for index in range(_WARM_UP, len(values)):
         window = values[max(0, index - _WINDOW) : index]
         ceiling = max(fmean(window) + _SIGMAS * pstdev(window), _EXPLODED * median(window))
-        if min(values[index:]) > ceiling:
+        absurd = max(_ABSURD_NORM, _BEYOND * max(window))
+        if min(values[index:]) > (ceiling if len(values) - index >= _SPIKES else absurd):
             why = f"the gradient norm {values[index]:.4g} is above {ceiling:.4g}, far over what it was, and stays so"
             return _break_at(points, norms[index], why, norms[-1])
     return None

@@ -15,13 +15,18 @@ from diagnoser.rules.schema import Blame, Maturity, Role, Specificity
 
 _LAST_WORDS = 60
 """Lines before the end of a stream in which keywords alone may count: a run that logs on for longer survived them."""
+_TRYING = 3
+"""Lines before the end of a stream in which a retry is no calm word: the run has ended before it got through."""
+_RETRIES = re.compile(r"\bretry|\bretries\b|\b(?:try|trying) again\b", re.IGNORECASE)
 _BARE_EXCEPTION = re.compile(
-    r"^(?:.{0,160}?[\]|>:-] ?)?\s*(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): (?P<message>\S.*)"
+    r"^(?:.{0,160}?[\]|>:-] ?)?\s*(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception))(?: \(see above for traceback\))?: (?P<message>\S.*)"
 )
 
 _RAISED = re.compile(
     r"(?:[A-Za-z_]\w*\.)*[A-Za-z]\w*(?:Error|Exception|Timeout|Invalid)(?:: |$)|Exception: |\s+what\(\):"
 )
+_NAMED = ("Error: ", "Exception: ", "Error (see above for traceback): ")
+"""What a line that names an exception holds; TensorFlow 1 repeats it below the graph's traceback."""
 _HANDLER = re.compile(r", in \w*sig\w*_?handler\b|, in _run_exitfuncs|, in __del__")
 """Frames of code that runs because the process is already shutting down."""
 _TRIES = re.compile(r", in (?:mkdir|makedirs|touch|unlink|remove|rename|replace|rmtree)$")
@@ -279,7 +284,7 @@ def _opened(candidate: Candidate, candidates: Sequence[Candidate], evidence: Evi
     if any(other.raised and other.role is Role.ROOT and other.line in quoted for other in candidates):
         return replace(candidate, role=Role.WRAPPER)
     kinds = (tables.keywords.says(evidence.lines[index].body) for index in quoted)
-    kind = next((kind for kind in kinds if kind), None)
+    kind = next((kind for kind in kinds if kind), None) if candidate.specificity <= Specificity.CLASS else None
     return _renamed(candidate, kind, "heuristic:words", candidate.why) if kind else candidate
 
 
@@ -337,7 +342,8 @@ def _from_keywords(evidence: Evidence, covered: Collection[int], keywords: Keywo
     for index, line in enumerate(evidence.lines):
         if index in covered or line.number < ends[line.stream] - _LAST_WORDS:
             continue
-        kind = keywords.complains(line.body)
+        still_trying = ends[line.stream] - line.number < _TRYING and _RETRIES.search(line.body)
+        kind = keywords.says(line.body) if still_trying else keywords.complains(line.body)
         if kind is not None:
             why = "no rule knows this line; its words speak of it"
             rank = line.rank if line.rank >= 0 else None
@@ -413,7 +419,7 @@ def _from_lines(evidence: Evidence, table: ExceptionTable) -> Iterator[Candidate
     """Exception lines outside joined tracebacks: truncated logs, loggers that print only the last line."""
     traced = {index for trace in evidence.tracebacks for index in trace.lines}
     for index, line in enumerate(evidence.lines):
-        if index in traced or ("Error: " not in line.body and "Exception: " not in line.body):
+        if index in traced or not any(mark in line.body for mark in _NAMED):
             continue
         match = _BARE_EXCEPTION.match(line.body)
         if match:

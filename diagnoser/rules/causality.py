@@ -7,7 +7,7 @@ The order of the field: role first, then what explains what, then the earliest i
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnoser.model import Evidence
 from diagnoser.model.taxonomy import Category, FailureType, category_of
@@ -164,6 +164,7 @@ def _dismiss_kill_on_bad_exit(candidate_set: CandidateSet) -> None:
 
 def _settle_causes(candidate_set: CandidateSet) -> None:
     """Roots explain symptoms; a root also explains the types it lists, a symptom only those after it."""
+    _dismiss_of_handlers(candidate_set)
     candidate_set.dismiss(RejectionReason.TEARDOWN, _is_ordered_end, keep_last=True)
     if any(c.role is Role.ROOT for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.EXPLAINED, lambda c: c.role is Role.SYMPTOM)
@@ -171,6 +172,14 @@ def _settle_causes(candidate_set: CandidateSet) -> None:
     candidate_set.dismiss(
         RejectionReason.EXPLAINED, lambda c: any(_explains(other, c) for other in causes), keep_last=True
     )
+
+
+def _dismiss_of_handlers(candidate_set: CandidateSet) -> None:
+    """Where nothing failed but the code that handles an interrupt, the interrupt is how the run ended."""
+    ends = [c for c in candidate_set.open if _is_ordered_end(c)]
+    rest = [c for c in candidate_set.open if c not in ends]
+    if all(any(end.line < c.line and _covers(end, c) for end in ends) for c in rest):
+        candidate_set.dismiss(RejectionReason.EXPLAINED, lambda c: c in rest)
 
 
 def _is_ordered_end(candidate: Candidate) -> bool:
@@ -211,7 +220,14 @@ def _choose_root(candidate_set: CandidateSet, evidence: Evidence) -> CausalResul
     for candidate in candidate_set.open:
         if candidate is not root:
             candidate_set.dismissed.append((candidate, _why_later(root, candidate)))
-    return CausalResult(root, tuple(sorted(candidate_set.dismissed, key=lambda pair: pair[0].line)))
+    rejected = tuple(sorted(candidate_set.dismissed, key=lambda pair: pair[0].line))
+    return CausalResult(_with_rank_of_repetition(root, nearby), rejected)
+
+
+def _with_rank_of_repetition(root: Candidate, nearby: Sequence[Candidate]) -> Candidate:
+    """A library prints its line without a rank, and the one rank that fails of it repeats it in its exception."""
+    ranks = {c.rank for c in nearby if c.by == root.by and c.rank is not None}
+    return replace(root, rank=ranks.pop()) if root.rank is None and len(ranks) == 1 else root
 
 
 def _same_story(first: Candidate, other: Candidate, evidence: Evidence) -> bool:

@@ -25,7 +25,8 @@ from tests.real_runs.frameworks import Framework
 from tests.real_runs.scenarios import BASE, Scenario, write_inputs
 
 TRAINERS = Path(__file__).parent / "trainers"
-LIMIT_SECONDS = 90
+LIMIT_SECONDS = int(os.environ.get("REAL_RUNS_SECONDS", "90"))
+"""Of one run. Other work on the machine may ask for more."""
 LANGUAGES = ("en", "plain-end", "final", "de", "en", "fr", "no-end", "zh")
 STYLES = ("iso", "print", "absl", "brackets", "json", "tabs")
 HELD_OUT_LANGUAGES = {
@@ -148,8 +149,8 @@ def _commands(
 
 
 def _process_variables(ranks: int) -> list[dict[str, str]]:
-    port = free_port()
-    shared = {"NUM_PROCESSES": str(ranks), "COORDINATOR": f"127.0.0.1:{port}"}
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(ranks)]
+    shared = {"NUM_PROCESSES": str(ranks), "COORDINATOR": addresses[0], "WORKERS": ",".join(addresses)}
     return [{**shared, "PROCESS_ID": str(rank)} for rank in range(ranks)]
 
 
@@ -178,11 +179,17 @@ def _deepspeed(framework: Framework, scenario: Scenario, number: int) -> list[st
     return [str(launcher), "--num_accelerators", str(framework.ranks), "--master_port", str(free_port())]
 
 
+def _ray(framework: Framework, scenario: Scenario, number: int) -> list[str]:
+    """The driver starts the workers."""
+    return [str(environments.python_of(framework.environment))]
+
+
 _LAUNCHERS: dict[str, Callable[[Framework, Scenario, int], list[str]]] = {
     "mpirun": _mpirun,
     "torchrun": _torchrun,
     "paddle": _paddle,
     "deepspeed": _deepspeed,
+    "ray": _ray,
 }
 
 
@@ -261,6 +268,7 @@ def _start(
         "TF_NUM_INTEROP_THREADS": "1",
         "JAX_PLATFORMS": "cpu",
         "CUDA_VISIBLE_DEVICES": "",
+        "TORCH_EXTENSIONS_DIR": str(environments.extensions_of(framework.environment)),
         **variables,
     }
     return subprocess.Popen(  # the trainer's own limits are set between fork and exec: no thread runs yet

@@ -39,7 +39,7 @@ FOLDERS = [Path(folder) for folder in os.environ.get("LLM_CASE_FOLDERS", str(SAM
 RESULTS = os.environ.get("LLM_RESULTS", "")
 LONGEST = 200_000
 """Bytes of a log: the model sees 500 tokens of it anyway."""
-BOUNDS = {"reasoning": 200, "mitigation": 120}
+BOUNDS = {"reasoning": 80, "mitigation": 40}
 """Characters: nonsense in a circle takes all the room it gets."""
 CHANGES: dict[str, object] = {
     "llm_log_budget_tokens": 500,
@@ -105,8 +105,8 @@ def _bounded_schema() -> dict[str, Any]:
     schema = Answer.model_json_schema()
     for name, characters in BOUNDS.items():
         schema["properties"][name]["maxLength"] = characters
-    schema["properties"]["cited"]["maxItems"] = 2
-    schema["$defs"]["Quote"]["properties"]["quote"]["maxLength"] = 80
+    schema["properties"]["cited"]["maxItems"] = 1
+    schema["$defs"]["Quote"]["properties"]["quote"]["maxLength"] = 60
     return schema
 
 

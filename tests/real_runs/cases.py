@@ -79,7 +79,7 @@ def make_case(framework: Framework, scenario: Scenario, truth: Truth, lines: Seq
     if told_node and recovery == "check_and_resubmit":
         recovery = "cordon_and_resubmit"
     label = {
-        "id": f"{framework.name.replace('.', '-').replace(' ', '-')}-{scenario.name}",
+        "id": f"{framework.slug}-{scenario.name}",
         "category": str(category),
         "type": truth.type,
         "root_lines": root_lines,

@@ -26,6 +26,10 @@ class Framework:
     """Whether a launcher's output tells which rank a line is of."""
 
     @property
+    def slug(self) -> str:
+        return self.name.replace(".", "-").replace(" ", "-")
+
+    @property
     def fault_rank(self) -> int:
         return self.ranks - 1 if self.ranks > 1 else 0
 
@@ -150,7 +154,7 @@ _RAY: _Truths = MappingProxyType(
     }
 )
 
-_TF_TRAINER = "tensorflow_trainer.py"
+_TF_TRAINER, _RAY_TRAINER = "tensorflow_trainer.py", "ray_trainer.py"
 FRAMEWORKS: tuple[Framework, ...] = (
     Framework("jax", "jax", "jax_trainer.py", truths={**_JAX, **_ONE_PROCESS}),
     Framework("jax.distributed", "jax", "jax_trainer.py", "processes", ranks=2, truths={**_JAX, **_SEVERAL}),
@@ -160,14 +164,10 @@ FRAMEWORKS: tuple[Framework, ...] = (
     Framework("keras", "tensorflow", "keras_trainer.py", held_out=True, truths={**_KERAS, **_ONE_PROCESS}),
     Framework("paddle", "paddle", "paddle_trainer.py", held_out=True, truths={**_PADDLE, **_ONE_PROCESS}),
     Framework("paddle.distributed", "paddle", "paddle_trainer.py", "paddle", 2, True, truths={**_PADDLE, **_TORCHRUN}),
-    Framework("deepspeed", "deepspeed", "deepspeed_trainer.py", "deepspeed", 2, True, truths=_DEEPSPEED),
-    Framework(
-        "tensorflow", "tensorflow", "tensorflow_trainer.py", held_out=True, truths={**_TENSORFLOW, **_ONE_PROCESS}
-    ),
-    Framework(
-        "tf.distribute", "tensorflow", "tensorflow_trainer.py", "processes", 2, True, truths={**_TENSORFLOW, **_SEVERAL}
-    ),
-    Framework("ray train", "ray", "ray_trainer.py", "ray", 2, True, truths=_RAY),
-    Framework("ray actors", "ray", "ray_trainer.py", "ray", 2, True, {"actors": True}, _RAY, names_rank=False),
+    Framework("deepspeed", "deepspeed", "deepspeed_trainer.py", "deepspeed", 2, truths=_DEEPSPEED),
+    Framework("tensorflow", "tensorflow", _TF_TRAINER, truths={**_TENSORFLOW, **_ONE_PROCESS}),
+    Framework("tf.distribute", "tensorflow", _TF_TRAINER, "processes", 2, truths={**_TENSORFLOW, **_SEVERAL}),
+    Framework("ray train", "ray", _RAY_TRAINER, "ray", 2, truths=_RAY),
+    Framework("ray actors", "ray", _RAY_TRAINER, "ray", 2, truths=_RAY, settings={"actors": True}, names_rank=False),
     Framework("lightning", "torch", "lightning_trainer.py", truths={**_TORCH, **_ONE_PROCESS, **_LIGHTNING}),
 )

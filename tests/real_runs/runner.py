@@ -40,6 +40,8 @@ HELD_OUT_LANGUAGES = {
 }
 """What a framework that is held out says instead: words that no rule was written with."""
 _KILL_AFTER = 5.0
+_CUT_PATH = pattern(r"(/[^\s\"]*)\.\.\.$")
+"""A path in an output that Ray has shortened."""
 _ADVERTISED = pattern(r"\]\(https?://[^/)]+")
 """The link of a tip that a framework prints, in Markdown."""
 
@@ -268,6 +270,9 @@ def _start(
         "TF_NUM_INTEROP_THREADS": "1",
         "JAX_PLATFORMS": "cpu",
         "CUDA_VISIBLE_DEVICES": "",
+        "RAY_enable_worker_prestart": "0",  # Ray gives a node 30 s to start, which a busy machine may need
+        "RAY_prestart_worker_first_driver": "0",
+        "RAY_worker_niceness": "0",
         "TORCH_EXTENSIONS_DIR": str(environments.extensions_of(framework.environment)),
         **variables,
     }
@@ -331,4 +336,7 @@ def shown(lines: Sequence[Line], folder: Path, run_name: str, host: str) -> list
 def _replace(text: str, paths: Sequence[tuple[str, str]]) -> str:
     for real, placeholder in paths:
         text = text.replace(real, placeholder)
+    cut = _CUT_PATH.search(text)
+    if cut and any(real.startswith(cut[1]) for real, _ in paths):
+        text = text[: cut.start(1)] + "/workspace" + text[cut.end(1) :]
     return _ADVERTISED.sub("](https://example.org", text)

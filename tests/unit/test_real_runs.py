@@ -181,6 +181,8 @@ def test_no_place_of_this_machine_is_shown(tmp_path: Path) -> None:
     shown = runner.shown([Line(text, 0.0, 1, "stderr")], tmp_path, "python-03", "gpu-014")
     expected = "File /data/runs/python-03/config.yaml, /opt/envs/jax/lib/x.py, /workspace/train/support.py"
     assert shown == [Line(expected, 0.0, 1, "stderr")]
+    cut = runner.shown([Line(f'  File "{str(runner.TRAINERS)[:-4]}...', 0.0)], tmp_path, "x", "gpu-014")
+    assert cut == [Line('  File "/workspace...', 0.0)]
     tip = runner.shown([Line("Tip: try [it](https://shop.example.com/it/)", 0.0)], tmp_path, "x", "gpu-014")
     assert tip == [Line("Tip: try [it](https://example.org/it/)", 0.0)]
 

@@ -55,7 +55,7 @@ def one_case(framework: Framework, scenario: Scenario, truth: Truth, number: int
         folder.mkdir()
         Path(name).chmod(0o755)
         output = runner.run(framework, scenario, number, folder)
-        lines = runner.shown(output.lines, folder, f"{framework.name}-{number:02d}", NODES[0])
+        lines = runner.shown(output.lines, folder, f"{framework.slug}-{number:02d}", NODES[0])
     if output.expired:
         raise NoRootLine(f"{framework.name} {scenario.name}: still running after {runner.LIMIT_SECONDS} s")
     in_turn = _IN_TURN.get(framework.launcher, LAUNCHED)

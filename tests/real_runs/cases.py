@@ -24,8 +24,10 @@ _RECOVERY = {
 }
 
 
-_RANK_HEAD = re.compile(r"^(\[1,\d+\]<std(out|err)>:)?(\[rank\d+\]: )?")
-"""What mpirun puts before each line of a rank, and torch before each line of a rank's traceback."""
+_RANK_HEAD = re.compile(
+    r"^(\[1,\d+\]<std(out|err)>:)?((\x1b\[\d+m)?\(\w+ pid=\d+(, ip=[\d.]+)?\)(\x1b\[0m)? )?(\[rank\d+\]: )?"
+)
+"""What mpirun and Ray put before each line of a process, and torch before each line of a rank's traceback."""
 
 
 class NoRootLine(Exception):
@@ -67,7 +69,8 @@ def make_case(framework: Framework, scenario: Scenario, truth: Truth, lines: Seq
     rank = _faulty_rank(framework, truth)
     node = NODES[rank if framework.launcher == "processes" else 0] if rank is not None else None
     root_text = log[root_lines[0] - 1] if root_lines else ""
-    told_rank = CARRIERS[carrier].names_rank or framework.launcher not in ("python", "processes")
+    launched = framework.launcher not in ("python", "processes")
+    told_rank = CARRIERS[carrier].names_rank or (launched and framework.names_rank)
     told_node = node is not None and (CARRIERS[carrier].names_node or node in root_text)
     recovery = truth.recovery or _RECOVERY.get(truth.type, "notify_user")
     category = category_of(FailureType(truth.type))
@@ -76,7 +79,7 @@ def make_case(framework: Framework, scenario: Scenario, truth: Truth, lines: Seq
     if told_node and recovery == "check_and_resubmit":
         recovery = "cordon_and_resubmit"
     label = {
-        "id": f"{framework.name.replace('.', '-').replace(' ', '-')}-{scenario.name}",
+        "id": f"{framework.slug}-{scenario.name}",
         "category": str(category),
         "type": truth.type,
         "root_lines": root_lines,

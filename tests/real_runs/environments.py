@@ -1,12 +1,18 @@
 """The environments of the frameworks: one for each requirements file."""
 
 import os
+import subprocess
 from pathlib import Path
 
 from tests.environments import Environment
 
 REQUIREMENTS = Path(__file__).parent / "requirements"
 FOLDER = Path(os.environ.get("REAL_RUNS_FOLDER", Path.home() / ".cache/diagnoser-real-runs"))
+_INSTALL_SECONDS = 900
+_COMPILED = {
+    "deepspeed": "from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder; ShareMemCommBuilder().load()",
+}
+"""What a framework would compile at the start of each run: done once, where a run has no time for it."""
 
 
 def environments() -> tuple[str, ...]:
@@ -17,9 +23,20 @@ def python_of(environment: str) -> Path:
     return _environment(environment).python
 
 
+def extensions_of(environment: str) -> Path:
+    """Where torch keeps what it compiled."""
+    return FOLDER / environment / "extensions"
+
+
 def install(environment: str) -> None:
     """Creates the environment unless it is there. Raises subprocess.SubprocessError when it cannot be had."""
     _environment(environment).install()
+    folder = FOLDER / environment
+    if environment in _COMPILED and not (folder / ".compiled").exists():
+        variables = {"TORCH_EXTENSIONS_DIR": str(extensions_of(environment)), "PATH": f"{folder}/bin:/usr/bin:/bin"}
+        build = [str(python_of(environment)), "-c", _COMPILED[environment]]
+        subprocess.run(build, env=variables, check=True, timeout=_INSTALL_SECONDS)
+        (folder / ".compiled").touch()
 
 
 def _environment(name: str) -> Environment:

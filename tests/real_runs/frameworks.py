@@ -22,6 +22,12 @@ class Framework:
     held_out: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     truths: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    names_rank: bool = True
+    """Whether a launcher's output tells which rank a line is of."""
+
+    @property
+    def slug(self) -> str:
+        return self.name.replace(".", "-").replace(" ", "-")
 
     @property
     def fault_rank(self) -> int:
@@ -80,6 +86,17 @@ _TORCHRUN: _Truths = MappingProxyType(
         "exit-3": {"marker": r"failed \(exitcode: 3\)|exitcode *: 3\b"},
     }
 )
+_DEEPSPEED: _Truths = MappingProxyType(
+    {name: truth for name, truth in _TORCH.items() if name not in ("ragged", "pool")}
+    | dict.fromkeys(_SHELL)
+    | {
+        "killed": {"marker": r"exits with return code = -9"},
+        "late-killed": {"marker": r"exits with return code = -9"},
+        "segv": {"marker": r"exits with return code = -11|Fatal Python error: Segmentation fault"},
+        "abort": {"marker": r"exits with return code = -6|Fatal Python error: Aborted"},
+        "exit-3": {"marker": r"exits with return code = 3"},
+    }
+)
 _MPIRUN: _Truths = MappingProxyType(
     {
         "killed": {"marker": r"exited on signal 9"},
@@ -116,6 +133,28 @@ _PADDLE: _Truths = MappingProxyType(
     }
 )
 
+_TENSORFLOW: _Truths = MappingProxyType(
+    {
+        "shape": {"marker": r"^ValueError: (in user code|Dimensions must be equal)|Dimensions must be equal"},
+        "no-resume": {"marker": r"NotFoundError.*step_900000|Failed to find any matching files for .*step_900000"},
+        "cut-checkpoint": {"marker": r"errors_impl\.|^ValueError|^IndexError"},
+        "other-checkpoint": {"marker": r"^ValueError: "},
+    }
+)
+_RAY_DEATH = {"marker": r"worker process has died|died unexpectedly|Worker unexpectedly exits", "visible": False}
+"""Ray lists what may have ended a worker, and cannot say which it was."""
+_RAY: _Truths = MappingProxyType(
+    dict.fromkeys((*_SHELL, "cancel"))
+    | {
+        "killed": _RAY_DEATH,
+        "late-killed": _RAY_DEATH,
+        "exit-3": _RAY_DEATH,
+        "segv": {"marker": r"Segmentation fault|SIGSEGV|Worker unexpectedly exits"},
+        "abort": {"marker": r"SIGABRT|Aborted|Worker unexpectedly exits"},
+    }
+)
+
+_TF_TRAINER, _RAY_TRAINER = "tensorflow_trainer.py", "ray_trainer.py"
 FRAMEWORKS: tuple[Framework, ...] = (
     Framework("jax", "jax", "jax_trainer.py", truths={**_JAX, **_ONE_PROCESS}),
     Framework("jax.distributed", "jax", "jax_trainer.py", "processes", ranks=2, truths={**_JAX, **_SEVERAL}),
@@ -125,6 +164,10 @@ FRAMEWORKS: tuple[Framework, ...] = (
     Framework("keras", "tensorflow", "keras_trainer.py", held_out=True, truths={**_KERAS, **_ONE_PROCESS}),
     Framework("paddle", "paddle", "paddle_trainer.py", held_out=True, truths={**_PADDLE, **_ONE_PROCESS}),
     Framework("paddle.distributed", "paddle", "paddle_trainer.py", "paddle", 2, True, truths={**_PADDLE, **_TORCHRUN}),
-    Framework("deepspeed", "deepspeed", "deepspeed_trainer.py", "deepspeed", 2, True, truths={**_TORCH, **_TORCHRUN}),
+    Framework("deepspeed", "deepspeed", "deepspeed_trainer.py", "deepspeed", 2, truths=_DEEPSPEED),
+    Framework("tensorflow", "tensorflow", _TF_TRAINER, truths={**_TENSORFLOW, **_ONE_PROCESS}),
+    Framework("tf.distribute", "tensorflow", _TF_TRAINER, "processes", 2, truths={**_TENSORFLOW, **_SEVERAL}),
+    Framework("ray train", "ray", _RAY_TRAINER, "ray", 2, truths=_RAY),
+    Framework("ray actors", "ray", _RAY_TRAINER, "ray", 2, truths=_RAY, settings={"actors": True}, names_rank=False),
     Framework("lightning", "torch", "lightning_trainer.py", truths={**_TORCH, **_ONE_PROCESS, **_LIGHTNING}),
 )

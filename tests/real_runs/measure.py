@@ -17,7 +17,7 @@ from tests.real_runs.cases import read_labels
 
 SAMPLES = Path(__file__).parent / "samples"
 """The cases that are part of the project."""
-_SHARES = ("category", "type", "root_line", "rank", "node", "ece")
+_SHARES = ("category", "type", "root_line", "action", "rank", "node", "ece")
 _COUNTS = ("cases", "false_cordon", "false_alarm", "false_stop")
 
 

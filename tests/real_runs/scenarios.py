@@ -455,7 +455,7 @@ FAULTS: tuple[Scenario, ...] = (
         "killed",
         _one(
             "host_out_of_memory",
-            r"\bKilled\b",
+            r"\bKilled\b|^exit code: 137",
             "SIGKILL to the trainer in the middle of a step, as the kernel's OOM killer does",
         ),
         {"kernel": {"step": 7, "call": "kill"}},
@@ -550,7 +550,7 @@ FAULTS: tuple[Scenario, ...] = (
         "late-killed",
         _one(
             "host_out_of_memory",
-            r"\bKilled\b",
+            r"\bKilled\b|^exit code: 137",
             "pushing metrics fails and is logged; later SIGKILL, as the kernel's OOM killer does",
         ),
         {"metrics_url": "http://127.0.0.1:9/push", "kernel": {"step": 10, "call": "kill"}},

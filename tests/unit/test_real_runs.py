@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -105,9 +106,19 @@ def test_the_root_line_is_that_of_the_faulty_process() -> None:
 
 
 def test_a_marker_is_found_behind_a_head_of_rank() -> None:
-    """The heads of torch and mpirun do not hide a line from its marker."""
-    tagged = [replace(LINES[1], text=head + LINES[1].text) for head in ("[rank1]: ", "[1,1]<stderr>:")]
-    assert root_lines_of(ONE, KEY, tagged) == [1, 2]
+    """The heads of torch, mpirun and Ray do not hide a line from its marker."""
+    heads = ("[rank1]: ", "[1,1]<stderr>:", "(Worker pid=41, ip=192.0.2.2) ", "\x1b[36m(RayTrainWorker pid=41)\x1b[0m ")
+    tagged = [replace(LINES[1], text=head + LINES[1].text) for head in heads]
+    assert root_lines_of(ONE, KEY, tagged) == [1, 2, 3, 4]
+
+
+def test_a_rank_that_no_launcher_tells_is_not_labelled() -> None:
+    """Ray Train says which worker has which rank; plain actors have no rank, so none is asked for."""
+    ranks = {
+        name: make_case(FRAMEWORK[name], scenario("source"), KEY, LINES, "plain").label["rank"]
+        for name in ("ray train", "ray actors")
+    }
+    assert ranks == {"ray train": 1, "ray actors": None}
 
 
 @pytest.mark.parametrize(
@@ -170,6 +181,8 @@ def test_no_place_of_this_machine_is_shown(tmp_path: Path) -> None:
     shown = runner.shown([Line(text, 0.0, 1, "stderr")], tmp_path, "python-03", "gpu-014")
     expected = "File /data/runs/python-03/config.yaml, /opt/envs/jax/lib/x.py, /workspace/train/support.py"
     assert shown == [Line(expected, 0.0, 1, "stderr")]
+    cut = runner.shown([Line(f'  File "{str(runner.TRAINERS)[:-4]}...', 0.0)], tmp_path, "x", "gpu-014")
+    assert cut == [Line('  File "/workspace...', 0.0)]
     tip = runner.shown([Line("Tip: try [it](https://shop.example.com/it/)", 0.0)], tmp_path, "x", "gpu-014")
     assert tip == [Line("Tip: try [it](https://example.org/it/)", 0.0)]
 
@@ -190,6 +203,18 @@ def test_inputs_differ_between_ranks(tmp_path: Path) -> None:
     shards = [(tmp_path / f"data/shard_{rank:05d}.jsonl").read_text().splitlines() for rank in (0, 1)]
     assert shards[0] != shards[1]
     assert all(len(record["x"]) == record["length"] for record in map(json.loads, shards[0]))
+
+
+def test_what_a_framework_compiles_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An environment that is there gets its extension once, in its own folder, and then nothing more is started."""
+    started: list[dict[str, str]] = []
+    monkeypatch.setattr(environments, "FOLDER", tmp_path)
+    monkeypatch.setattr(subprocess, "run", lambda command, env, **more: started.append(env))
+    (tmp_path / "deepspeed").mkdir()
+    (tmp_path / "deepspeed/.installed").touch()
+    environments.install("deepspeed")
+    environments.install("deepspeed")
+    assert [env["TORCH_EXTENSIONS_DIR"] for env in started] == [str(tmp_path / "deepspeed/extensions")]
 
 
 def test_environments_are_pinned_by_name() -> None:

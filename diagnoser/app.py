@@ -33,6 +33,7 @@ from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
+from diagnoser.diagnosis.evidence_collection import EvidenceCollection
 from diagnoser.ingest.service import IngestService
 from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.learning.case_replay import CaseReplayConfig, CaseReplayer
@@ -152,6 +153,7 @@ async def _compose(
         outbox=wakes.outbox,
         metrics=metrics,
         config=_worker_config(settings),
+        evidence=EvidenceCollection(store, clock, make_id),
     )
     jitter = Random()  # noqa: S311 - not a secret
     outbox = Outbox(store, senders, clock, wakes.outbox, jitter, metrics, _outbox_config(settings))

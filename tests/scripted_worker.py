@@ -12,7 +12,7 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Claim, DiagnosisRecord, WakeSignal
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
-from diagnoser.worker.worker import HangSuspicion, ModelStage, Planner, Worker, WorkerConfig
+from diagnoser.worker.worker import EvidenceCollector, ModelStage, Planner, Worker, WorkerConfig
 from tests.serving import plan_commands
 
 
@@ -56,7 +56,7 @@ def scripted_worker(
     outbox: WakeSignal | None = None,
     plans: PlanService | None = None,
     retention: RetentionConfig | None = None,
-    suspicion: HangSuspicion | None = None,
+    evidence: EvidenceCollector | None = None,
 ) -> Worker:
     outbox = outbox or LocalWakeSignal()
     plans = plans or PlanService(store, plan_commands(), metrics, outbox)
@@ -75,7 +75,7 @@ def scripted_worker(
         outbox=outbox,
         metrics=metrics,
         config=config,
-        suspicion=suspicion,
+        evidence=evidence,
     )
 
 

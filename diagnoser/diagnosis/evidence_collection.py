@@ -20,9 +20,13 @@ class EvidenceCollection:
     clock: Clock
     make_id: Callable[[float], str]
 
-    async def suspected(self, claim: Claim) -> None:
-        """The run is silent for longer than usual: its processes are to be asked. Of one silence only once."""
-        await self._request(claim, RequestReason.SILENCE, claim.attempt.last_line)
+    async def suspected(self, claim: Claim) -> bool:
+        """The run is silent for longer than usual: its processes are to be asked, of one silence only once. Whether
+        dumps have come since."""
+        attempt = claim.attempt
+        await self._request(claim, RequestReason.SILENCE, attempt.last_line)
+        stored = await self.store.list_runtime_files(attempt.key)
+        return any(file.received >= attempt.last_line for file in stored)
 
     async def failed(self, claim: Claim, diagnosis: Diagnosis) -> None:
         """A run has ended: where its watchdogs left dumps, these are to be fetched, once for each attempt."""

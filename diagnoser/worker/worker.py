@@ -15,7 +15,7 @@ import structlog
 
 from diagnoser.compress import AttemptLog
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.localize.hang_detection import Patience, Silence
+from diagnoser.localize.hang_detection import Patience
 from diagnoser.model import AttemptKey, Baseline, Diagnosis, Facts, Job
 from diagnoser.model.errors import Conflict, Unavailable
 from diagnoser.model.taxonomy import Outcome
@@ -53,12 +53,14 @@ class Analysis(Protocol):
         """How long the run may be silent now; None where its log does not tell."""
 
 
-class HangSuspicion(Protocol):
-    """``diagnosis.hang_evidence.EvidenceCollection``."""
+class EvidenceCollector(Protocol):
+    """``diagnosis.evidence_collection.EvidenceCollection``. Both are quick, and idempotent for the same newest line."""
 
-    async def suspected(self, claim: Claim, silence: Silence) -> None:
-        """Have evidence fetched that confirms the hang or clears the run. Idempotent for a claim with the same last
-        line; quick."""
+    async def suspected(self, claim: Claim) -> bool:
+        """Ask for dumps of a run that may hang. Whether some have come since its newest line."""
+
+    async def failed(self, claim: Claim, diagnosis: Diagnosis) -> None:
+        """Ask for the dumps that a run left behind, if its failure is of a kind that leaves some."""
 
 
 class IncidentMatcher(Protocol):
@@ -155,11 +157,11 @@ class Worker:
         outbox: WakeSignal,
         metrics: Metrics,
         config: WorkerConfig,
-        suspicion: HangSuspicion | None = None,
+        evidence: EvidenceCollector | None = None,
     ) -> None:
         """attempts_due: signals that an attempt may be due. outbox: notified when there may be a message to send.
 
-        suspicion: told of runs that may hang; None: nobody is asked for evidence.
+        evidence: told of runs that may hang; None: nobody is asked for dumps.
         """
         self._store = store
         self._logs = logs
@@ -175,7 +177,7 @@ class Worker:
         self._outbox = outbox
         self._metrics = metrics
         self._config = config
-        self._suspicion = suspicion
+        self._evidence = evidence
         self._llm_seats = asyncio.Semaphore(config.llm_stages_max)
         self._llm_tasks: set[asyncio.Task[None]] = set()
         self._next_hang_check = 0.0
@@ -257,6 +259,8 @@ class Worker:
         self._metrics.observe_diagnosis(diagnosis, self._clock() - started)
         self._outbox.notify()
         self._start_llm_stage(claim, record, log, facts)
+        if self._evidence:
+            await self._evidence.failed(claim, diagnosis)
         await self._shadow.observe(record, log, facts)
         await self._context.record_baseline(claim, diagnosis, log)
         return ClaimResult.SAVED
@@ -271,9 +275,8 @@ class Worker:
         log = await self._logs.load(claim.attempt.key)
         limit = await self._analysis.patience(log, await self._context.baseline(claim.job))
         silence = limit.silence(quiet) if limit else None
-        if silence and not silence.confirmed and self._suspicion:
-            await self._suspicion.suspected(claim, silence)
-        if quiet >= config.hang_diagnosis_idle or (silence and silence.confirmed):
+        dumps_came = silence is not None and self._evidence is not None and await self._evidence.suspected(claim)
+        if dumps_came or quiet >= config.hang_diagnosis_idle or (silence and silence.confirmed):
             return await self._process(claim, log, limit)
         next_look = min(limit.next_look(quiet) if limit else inf, config.hang_diagnosis_idle - quiet)
         patience = limit.in_training if limit and limit.in_training else self._longer_patience(claim)

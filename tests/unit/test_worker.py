@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.compress import AttemptLog
-from diagnoser.localize.hang_detection import Patience, Silence
+from diagnoser.localize.hang_detection import Patience
 from diagnoser.model import (
     Attempt,
     AttemptKey,
@@ -31,7 +31,7 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.planner import Decision
 from diagnoser.ports import Claim, Cursor, DiagnosisFilter, DiagnosisRecord
 from diagnoser.worker.maintenance import RetentionConfig
-from diagnoser.worker.worker import HangSuspicion, ModelStage, WorkerConfig, is_sound
+from diagnoser.worker.worker import EvidenceCollector, ModelStage, WorkerConfig, is_sound
 from tests.contract.records import KEY, OUT, TIMING, append, diagnosis, effect, plan
 from tests.scripted_worker import Bystander, delta_of, scripted_worker
 
@@ -49,7 +49,7 @@ class Bench(Bystander):
         store: SqlStore,
         llm_stage: ModelStage | None = None,
         config: WorkerConfig = CONFIG,
-        suspicion: HangSuspicion | None = None,
+        evidence: EvidenceCollector | None = None,
     ) -> None:
         self.store = store
         self.now = 1000.0
@@ -69,7 +69,7 @@ class Bench(Bystander):
             llm_stage=llm_stage,
             outbox=self.outbox,
             retention=RetentionConfig(crowd=3),
-            suspicion=suspicion,
+            evidence=evidence,
         )
 
     def clock(self) -> float:
@@ -460,20 +460,37 @@ STEADY = Patience(Stage.TRAIN, 0.0, 1.0, suspected=15.0, confirmed=60.0, in_trai
 
 
 @dataclass
-class Suspicions:
-    """Stands for what has evidence fetched."""
+class Evidence:
+    """Stands for what asks agents for dumps. asked, ended: newest lines of the attempts, by what became of them."""
 
-    silences: list[Silence]
+    came: bool = False
+    asked: list[float] = field(default_factory=list)
+    ended: list[float] = field(default_factory=list)
 
-    async def suspected(self, claim: Claim, silence: Silence) -> None:
-        self.silences.append(silence)
+    async def suspected(self, claim: Claim) -> bool:
+        self.asked.append(claim.attempt.last_line)
+        return self.came
+
+    async def failed(self, claim: Claim, diagnosis: Diagnosis) -> None:
+        self.ended.append(claim.attempt.last_line)
+
+
+async def test_dumps_that_came_have_a_suspected_run_diagnosed_at_once(store: SqlStore) -> None:
+    """Whether it hangs is then for the dumps to say, long before the silence alone is certain."""
+    bench = Bench(store, config=IDLE, evidence=Evidence(came=True))
+    bench.limit = STEADY
+    await bench.lines(at=1000.0, fatal=False)
+    bench.verdicts = [replace(diagnosis(), outcome=Outcome.HUNG)]
+    bench.now = 1016.0
+    assert await bench.worker.step() == 1
+    assert [record.diagnosis.outcome for record in await bench.found()] == [Outcome.HUNG]
 
 
 async def test_a_run_with_a_rhythm_is_suspected_and_then_diagnosed_in_its_own_time(store: SqlStore) -> None:
-    """After three steps evidence is asked for, once; when the silence is certain the attempt is diagnosed; in between
+    """After three steps evidence is asked for; when the silence is certain the attempt is diagnosed; in between
     its log is not read."""
-    suspicions = Suspicions([])
-    bench = Bench(store, config=IDLE, suspicion=suspicions)
+    evidence = Evidence()
+    bench = Bench(store, config=IDLE, evidence=evidence)
     bench.limit = STEADY
     await bench.lines(at=1000.0, fatal=False)
     bench.verdicts = [replace(diagnosis(), outcome=Outcome.HUNG)]
@@ -481,7 +498,7 @@ async def test_a_run_with_a_rhythm_is_suspected_and_then_diagnosed_in_its_own_ti
     for bench.now in (1014.0, 1015.0, 1016.0, 1040.0, 1059.0, 1060.0):
         looked.append(await bench.worker.step())
     assert looked == [0, 1, 0, 0, 0, 1]
-    assert suspicions.silences == [Silence(15.0, 1.0, Stage.TRAIN, confirmed=False)]
+    assert (evidence.asked, evidence.ended) == ([1000.0, 1000.0], [1000.0])
     assert [record.diagnosis.outcome for record in await bench.found()] == [Outcome.HUNG]
 
 

@@ -159,7 +159,7 @@ def program(patterns: Sequence[DumpPattern], window: LaunchWindow, job: str, *, 
 
 def parse_output(node: str, output: str, bounds: Bounds) -> Iterator[Collected]:
     """What the program printed, as far as it can be read; whoever shares its user may have forged it."""
-    for line in output.splitlines():
+    for line in filter(str.strip, output.splitlines()):
         try:
             given = orjson.loads(line)
             if "note" in given:

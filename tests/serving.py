@@ -15,6 +15,7 @@ from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.config.loader import load_node_queries
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
+from diagnoser.hang.report import HangReport
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.service import IngestReceipt, RefusedJobs
 from diagnoser.model import (
@@ -80,14 +81,19 @@ class FakeIngest:
 class StoredLogs:
     """What a test says stands in the logs."""
 
-    def __init__(self, lines: Sequence[Line] = (), points: Sequence[Progress] = ()) -> None:
-        self.lines, self.points = lines, points
+    def __init__(
+        self, lines: Sequence[Line] = (), points: Sequence[Progress] = (), hang: HangReport | None = None
+    ) -> None:
+        self.lines, self.points, self.hang = lines, points, hang
 
     async def kept_lines(self, record: DiagnosisRecord) -> Sequence[Line]:
         return self.lines
 
     async def progress(self, key: AttemptKey) -> Sequence[Progress]:
         return self.points
+
+    async def hang_report(self, key: AttemptKey) -> HangReport | None:
+        return self.hang
 
 
 @dataclass(frozen=True)

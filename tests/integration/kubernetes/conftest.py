@@ -86,7 +86,7 @@ async def cluster_of(
     seconds = count()
     async with httpx.AsyncClient(base_url=server.base) as client:
         kube, cache = PlainKube(cast(Any, None), client), InformerCache(0.0)
-        images = {"query_image": query_image, "check_image": check_image}
+        images: dict[str, Any] = {"query_image": query_image, "check_image": check_image}
         yield KubernetesCluster(kube, "me", NAME, cache, program, launch_of, lambda: float(next(seconds)), **images)
 
 

@@ -46,7 +46,11 @@ RESULT_LENGTH = 2000
 NOTES_KEPT = 20
 NOTE_LENGTH = 200
 
-_NAMES = {EvidenceKind.FLIGHT_RECORDER: "flight recorders", EvidenceKind.RAS: "answers of NCCL RAS"}
+_NAMES = {
+    EvidenceKind.FLIGHT_RECORDER: "flight recorders",
+    EvidenceKind.RAS: "answers of NCCL RAS",
+    EvidenceKind.STACKS: "stacks",
+}
 _VALUE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 
 log = structlog.get_logger()
@@ -159,7 +163,7 @@ def program(patterns: Sequence[DumpPattern], window: LaunchWindow, job: str, *, 
 
 def parse_output(node: str, output: str, bounds: Bounds) -> Iterator[Collected]:
     """What the program printed, as far as it can be read; whoever shares its user may have forged it."""
-    for line in output.splitlines():
+    for line in filter(str.strip, output.splitlines()):
         try:
             given = orjson.loads(line)
             if "note" in given:
@@ -223,7 +227,7 @@ class Collection:
 
     @property
     def result(self) -> str:
-        counts = [f"{count} {_NAMES.get(kind, kind)}" for kind, count in sorted(self.sent.items())]
+        counts = [f"{_NAMES[kind]}: {count}" for kind, count in sorted(self.sent.items())]
         more = [f"{self.left_out} more such notes"] if self.left_out else []
         text = "; ".join((", ".join(counts) or "nothing was collected", *self.notes, *more))
         return "".join(char if char.isprintable() else " " for char in text)[:RESULT_LENGTH]
@@ -240,23 +244,29 @@ class EvidenceCollector(Generic[S]):
 
     async def run(self) -> None:
         """For ever. Raises Denied."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._claim(group)
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _claim(self, group: asyncio.TaskGroup) -> None:
         wait, running = POLL_SECONDS, set[asyncio.Task[None]]()
-        async with asyncio.TaskGroup() as group:
-            while True:
-                await self.pause(wait * (0.75 + self.jitter() / 2))
-                if len(running) == REQUESTS_AT_ONCE:
-                    continue
-                try:
-                    claimed = await self.client.claim_evidence(self.cluster.name, REQUESTS_AT_ONCE - len(running))
-                    wait = POLL_SECONDS
-                except (Unavailable, BadInput, NotFound) as error:
-                    wait = min(2 * wait, LONGEST_WAIT)
-                    log.warning("evidence_not_claimed", why=str(error), again_in=wait)
-                    continue
-                for request in claimed:
-                    task = group.create_task(self.answer(request))
-                    running.add(task)
-                    task.add_done_callback(running.discard)
+        while True:
+            await self.pause(wait * (0.75 + self.jitter() / 2))
+            if len(running) == REQUESTS_AT_ONCE:
+                continue
+            try:
+                claimed = await self.client.claim_evidence(self.cluster.name, REQUESTS_AT_ONCE - len(running))
+                wait = POLL_SECONDS
+            except (Unavailable, BadInput, NotFound) as error:
+                wait = min(2 * wait, LONGEST_WAIT)
+                log.warning("evidence_not_claimed", why=str(error), again_in=wait)
+                continue
+            for request in claimed:
+                task = group.create_task(self.answer(request))
+                running.add(task)
+                task.add_done_callback(running.discard)
 
     async def answer(self, claimed: Mapping[str, Any]) -> None:
         """Collects, sends and reports. Never raises: whatever goes wrong, the lease ends and the request is made anew,

@@ -24,7 +24,7 @@ from diagnoser.agent.cluster import NotCollected
 from diagnoser.agent.evidence import Collected, DumpPattern, EvidenceCollector, LaunchWindow
 from diagnoser.agent.evidence_runner import Bounds
 from diagnoser.model import EvidenceKind, RuntimeFile
-from diagnoser.model.errors import BadInput
+from diagnoser.model.errors import BadInput, Denied
 from tests.integration.slurm.cluster import until
 from tests.unit.memory_cluster import MemoryCluster, MemoryScheduler
 
@@ -111,7 +111,7 @@ async def test_a_request_is_claimed_collected_sent_and_reported() -> None:
     assert sorted(query["rank"] for query, _ in service.sent[:-1]) == ["0", "1"]
     assert all(query["more"] == "true" for query, _ in service.sent[:-1])
     assert service.sent[-1] == ({"kind": "stacks", "rank": "0", "node": "n1"}, STACK)
-    assert service.results == {"01": "2 stacks; n2: py-spy is not installed"}
+    assert service.results == {"01": "stacks: 2; n2: py-spy is not installed"}
 
 
 async def test_a_dump_that_the_service_refuses_holds_up_no_other() -> None:
@@ -120,7 +120,7 @@ async def test_a_dump_that_the_service_refuses_holds_up_no_other() -> None:
     scheduler = MemoryScheduler(dumps=[stacks(0), stacks(1), stacks(2)])
     await collector(service, scheduler).answer(REQUEST)
     assert [query["rank"] for query, _ in service.sent] == ["1", "1"]
-    assert "1 stacks" in service.results["01"]
+    assert "stacks: 1" in service.results["01"]
     assert service.results["01"].count("was refused: not readable") == 2
 
 
@@ -142,7 +142,7 @@ async def test_while_the_scheduler_is_away_the_request_stays_open() -> None:
     await agent.answer(REQUEST)
     assert service.results == {}
     await agent.answer(REQUEST)
-    assert service.results == {"01": "1 stacks"}
+    assert service.results == {"01": "stacks: 1"}
 
 
 async def test_an_agent_that_dies_leaves_the_request_to_be_done_again() -> None:
@@ -155,14 +155,14 @@ async def test_an_agent_that_dies_leaves_the_request_to_be_done_again() -> None:
     assert service.results == {}
     scheduler.hangs = False
     await collector(service, scheduler).answer(REQUEST)
-    assert (scheduler.collected, service.results) == (2, {"01": "1 stacks"})
+    assert (scheduler.collected, service.results) == (2, {"01": "stacks: 1"})
 
 
 async def test_collecting_ends_before_the_lease() -> None:
     """What there is until then is sent and reported."""
     service, scheduler = Service(), MemoryScheduler(dumps=[stacks(0)], hangs=True)
     await collector(service, scheduler).answer(REQUEST | {"lease_seconds": 0.5})
-    assert service.results["01"].startswith("1 stacks; ended after")
+    assert service.results["01"].startswith("stacks: 1; ended after")
     assert "more" not in service.sent[-1][0]
 
 
@@ -174,7 +174,17 @@ async def test_few_requests_at_a_time() -> None:
     await asyncio.wait({task})
     assert scheduler.collected == evidence.REQUESTS_AT_ONCE
     assert len(service.claims) == 1
-    assert isinstance(task.exception(), BaseExceptionGroup), "the test's own end of pauses"
+    assert isinstance(task.exception(), RuntimeError), "the test's own end of pauses"
+
+
+async def test_a_token_that_is_refused_ends_the_duty() -> None:
+    """And with it the agent, which says so, as for plans."""
+    transport = httpx.MockTransport(lambda request: httpx.Response(401))
+    client = ApiClient(httpx.AsyncClient(transport=transport, base_url="http://diagnoser.test"))
+    cluster = MemoryCluster(MemoryScheduler())
+    agent = EvidenceCollector(client, cluster, lambda: 0.5, lambda seconds: asyncio.sleep(0))
+    with pytest.raises(Denied):
+        await agent.run()
 
 
 async def test_a_service_that_is_away_is_asked_less_and_less() -> None:

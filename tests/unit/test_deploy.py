@@ -91,10 +91,14 @@ def test_the_agent_reaches_the_service_by_its_name_and_its_secret() -> None:
 
 
 def test_the_agent_may_do_only_what_it_does() -> None:
-    """No wildcard, no secrets, and what changes workloads is bound in their namespaces only."""
+    """No wildcard, no secrets; what changes workloads is bound in their namespaces only; commands in containers are a
+    right of a file of its own."""
     rules = {
         item["metadata"]["name"]: item["rules"] for item in _manifests() if item["kind"] in ("Role", "ClusterRole")
     }
+    [evidence] = rules.pop("diagnoser-agent-evidence")
+    assert (evidence["resources"], evidence["verbs"]) == (["pods/exec"], ["get", "create"])
+    assert "pods/exec" not in (KUBERNETES / "agent.yaml").read_text()
     for rule in (one for some in rules.values() for one in some):
         assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
         assert not {"secrets", "pods/exec"} & set(rule["resources"])

@@ -62,7 +62,9 @@ class ApiServer:
 def cache() -> InformerCache:
     """A Job of two pods, of which one has ended."""
     made = InformerCache()
-    made.put_workload(JOB, {"metadata": {"name": "seven", "namespace": "train", "uid": "u"}, "spec": {}})
+    made.put_workload(
+        JOB, {"metadata": {"name": "seven", "namespace": "train", "uid": "u"}, "spec": {"template": {"spec": {}}}}
+    )
     for index, state in enumerate(
         ({"running": {"startedAt": "2026-03-01T10:00:00Z"}}, {"terminated": {"exitCode": 0}})
     ):

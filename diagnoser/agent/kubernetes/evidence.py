@@ -46,7 +46,7 @@ class KubernetesEvidence:
         if not self.options.programs or asked.reason is not RequestReason.SILENCE:
             return
         if self.dry or launch != number:
-            why = "dry run: nothing is run in the containers" if self.dry else f"launch {launch} runs now"
+            why = "dry run: nothing is run in the containers" if self.dry else f"launch {number} has ended"
             yield NotCollected(why)
             return
         ask = partial(self._execute, _window(ref, asked, launch, pods), pods)

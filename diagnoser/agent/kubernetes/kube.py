@@ -21,7 +21,7 @@ CONNECT_SECONDS = 10.0
 PAGE = 500
 MERGE = "application/merge-patch+json"
 EXEC_PROTOCOL = "v4.channel.k8s.io"
-STDOUT, STATUS = 1, 3
+STDOUT, STATUS = b"\x01", b"\x03"
 """Channels of that protocol: the first byte of each message."""
 MESSAGE_BYTES = 1 << 20
 
@@ -110,7 +110,7 @@ class Kube:
         query = [*(("command", word) for word in command), ("container", container), ("stdout", "true")]
         output = bytearray()
         try:
-            with suppress(TimeoutError, httpx_ws.WebSocketDisconnect):
+            with suppress(TimeoutError):
                 async with (
                     asyncio.timeout(seconds),
                     httpx_ws.aconnect_ws(
@@ -124,8 +124,8 @@ class Kube:
                         timeout=CONNECT_SECONDS,
                     ) as socket,
                 ):
-                    while (message := await socket.receive_bytes())[:1] != bytes([STATUS]):
-                        if message[:1] == bytes([STDOUT]):
+                    while (message := await _message(socket))[:1] not in (STATUS, b""):
+                        if message[:1] == STDOUT:
                             output += message[1 : 1 + limit - len(output)]
         except httpx_ws.WebSocketUpgradeError as error:
             raise Unavailable(f"the API server refuses to run a command: HTTP {error.response.status_code}") from None
@@ -187,6 +187,14 @@ async def connect(context: str = "") -> AsyncIterator[Kube]:
         proxy=api.auth.proxy,
     ) as streams:
         yield Kube(api, streams)
+
+
+async def _message(socket: httpx_ws.AsyncWebSocketSession) -> bytes:
+    """b"" at the end, also of a connection that breaks."""
+    try:
+        return await socket.receive_bytes()
+    except (httpx_ws.WebSocketDisconnect, httpx_ws.WebSocketNetworkError):
+        return b""
 
 
 def _body(path: str, answer: ApiResponse) -> dict[str, Any]:

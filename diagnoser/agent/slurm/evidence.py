@@ -51,7 +51,8 @@ class SlurmEvidence:
         if not self.options.programs or asked.reason is not RequestReason.SILENCE:
             return
         if self.dry or not job.runs or job.attempt != asked.attempt.number:
-            yield NotCollected("dry run: nothing is run on the nodes" if self.dry else f"launch {job.attempt} runs now")
+            over = f"launch {asked.attempt.number} has ended"
+            yield NotCollected("dry run: nothing is run on the nodes" if self.dry else over)
             return
         ask = partial(self._step, job, window)
         async for found in evidence.from_nodes(job.nodes, ask):

@@ -45,8 +45,8 @@ _NAMES |= {"abort": 6, "illegal hardware instruction": 4}
 _TRANSLATED = {
     9: "已杀死 已砍掉 getötet processus_arrêté 強制終了 죽었음 убито terminado_(killed) ucciso",
     6: "已放弃 已中止",
-    11: "段错误 記憶體區段錯誤 speicherzugriffsfehler erreur_de_segmentation violación_de_segmento ошибка_сегментирования "
-    "errore_di_segmentazione",
+    11: "段错误 記憶體區段錯誤 speicherzugriffsfehler erreur_de_segmentation violación_de_segmento "
+    "ошибка_сегментирования errore_di_segmentazione",
     7: "總線錯誤 总线错误",
     8: "浮点数例外",
 }

@@ -19,7 +19,8 @@ _TRYING = 3
 """Lines before the end of a stream in which a retry is no calm word: the run has ended before it got through."""
 _RETRIES = re.compile(r"\bretry|\bretries\b|\b(?:try|trying) again\b", re.IGNORECASE)
 _BARE_EXCEPTION = re.compile(
-    r"^(?:.{0,160}?[\]|>:-] ?)?\s*(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception))(?: \(see above for traceback\))?: (?P<message>\S.*)"
+    r"^(?:.{0,160}?[\]|>:-] ?)?\s*(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception))"
+    r"(?: \(see above for traceback\))?: (?P<message>\S.*)"
 )
 
 _RAISED = re.compile(

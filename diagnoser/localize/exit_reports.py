@@ -41,6 +41,17 @@ _NAMES = {
 """Names of signals as libc and srun print them."""
 _SIGNALS = {"hup": 1, "int": 2, "quit": 3, "ill": 4, "abrt": 6, "bus": 7, "fpe": 8, "kill": 9, "segv": 11, "term": 15}
 _NAMES |= {f"sig{name}": number for name, number in _SIGNALS.items()}
+_NAMES |= {"abort": 6, "illegal hardware instruction": 4}
+_TRANSLATED = {
+    9: "已杀死 已砍掉 getötet processus_arrêté 強制終了 죽었음 убито terminado_(killed) ucciso",
+    6: "已放弃 已中止",
+    11: "段错误 記憶體區段錯誤 speicherzugriffsfehler erreur_de_segmentation violación_de_segmento "
+    "ошибка_сегментирования errore_di_segmentazione",
+    7: "總線錯誤 总线错误",
+    8: "浮点数例外",
+}
+"""What shells call them in other languages; _ stands for a blank."""
+_NAMES |= {name.replace("_", " "): number for number, names in _TRANSLATED.items() for name in names.split()}
 
 _Text = Annotated[str, Field(min_length=1)]
 

@@ -192,7 +192,8 @@ def from_hit(hit: Hit, evidence: Evidence, trace: int = -1) -> Candidate:
 def _with_exit(candidate: Candidate | None, report: ExitReport) -> Candidate | None:
     """What the report of a process's end makes of its line. A rule that knows the line keeps its type; one that sees a
     mere wrapper there knows less than the code does."""
-    if candidate is not None and candidate.role is not Role.WRAPPER:
+    carries = report.signal is not None and candidate is not None and candidate.specificity <= Specificity.CLASS
+    if candidate is not None and candidate.role is not Role.WRAPPER and not carries:
         rank = report.ranks[0] if len(report.ranks) == 1 else None
         rank, node = rank if candidate.rank is None else candidate.rank, candidate.node or report.node or None
         return replace(candidate, rank=rank, node=node, exit=True) if report.failed else candidate

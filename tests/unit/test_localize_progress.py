@@ -129,3 +129,19 @@ def test_a_short_series_breaks_where_the_loss_is_a_multiple() -> None:
     found = progress.loss_break(series([2.4, 2.3, 2.2, 9.8, 11.0, 10.9]))
     assert found is not None and found.point.step == 4
     assert progress.loss_break(series([2.4, 2.3, 2.2, 4.9, 5.0, 5.1])) is None
+
+
+def test_a_last_gradient_norm_of_thousands_is_an_explosion() -> None:
+    """A norm a hundred times above all before needs no second point; one that falls back is none."""
+    calm = [(1.5, 14.9), (1.3, 9.8), (1.6, 7.6), (1.5, 29.0), (1.6, 5.2), (1.4, 7.8)]
+
+    def run(*pairs: tuple[float, float]) -> list[Progress]:
+        return [
+            Progress(line=i, rank=0, time=0.0, step=i, loss=loss, grad_norm=norm)
+            for i, (loss, norm) in enumerate(pairs)
+        ]
+
+    found = progress.loss_break(run(*calm, (1.5, 11140.0)))
+    assert found is not None and found.point.step == 6
+    assert progress.loss_break(run(*calm, (1.5, 11140.0), (1.4, 8.0))) is None
+    assert progress.loss_break(run(*calm, (1.5, 900.0))) is None

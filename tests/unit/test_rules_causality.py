@@ -283,3 +283,43 @@ def test_diverged_runs_are_not_completed() -> None:
     found = (one(10, T.LOSS_DIVERGENCE), one(300, T.COMPLETED))
     story = causality.decide(evidence, found, lambda _: False, diverged=True)
     assert story.root is not None and story.root.type is T.LOSS_DIVERGENCE
+
+
+def test_a_mistake_in_handling_an_interrupt_follows_from_it() -> None:
+    """Where nothing failed but the code that handles an interrupt, the run was interrupted; a real failure wins."""
+    interrupt = one(3, T.CANCELLED, Role.SYMPTOM, explains=frozenset({"name_error"}))
+    story = decide(interrupt, one(9, T.NAME_ERROR))
+    assert story.root is not None and story.root.type is T.CANCELLED
+    assert why(story, 9) is RejectionReason.EXPLAINED
+    story = decide(interrupt, one(9, T.NAME_ERROR), one(12, T.DATALOADER_KILLED))
+    assert story.root is not None and story.root.type is not T.CANCELLED
+
+
+def test_a_line_without_a_rank_takes_that_of_its_only_repetition() -> None:
+    """A library's line names no rank; the exception that repeats it does, unless several ranks repeat it."""
+    by, kind = "rule:fabric", T.NETWORK_ERROR
+    story = decide(one(3, kind, by=by), one(5, kind, by=by, rank=4))
+    assert story.root is not None and (story.root.line, story.root.rank) == (3, 4)
+    story = decide(one(3, kind, by=by), one(5, kind, by=by, rank=4), one(6, kind, by=by, rank=7))
+    assert story.root is not None and story.root.rank is None
+
+
+def test_a_run_that_ends_in_a_retry_did_not_get_through() -> None:
+    """A retry is a calm word while the run goes on, not as its last one."""
+    line = "retrying to write after error: oss request timed out"
+    (found,) = collect(log("step 1", line), ())
+    assert (found.type, found.by) == (T.S3_STORAGE_ERROR, "heuristic:words")
+    assert not collect(log("step 1", line, *("step",) * 5), ())
+
+
+def test_a_carried_exception_is_shown_where_it_was_raised() -> None:
+    """What a data worker raised stands below the line that only carries it over."""
+    bodies = (
+        "Traceback",
+        "KeyError: Caught KeyError in DataLoader worker process 0.",
+        "Original Traceback",
+        "KeyError: 'text'",
+    )
+    traces = (trace(1, "KeyError", "Caught KeyError in DataLoader worker process 0."), trace(3, "KeyError", "'text'"))
+    roles = {c.line: c.role for c in collect(log(*bodies, tracebacks=traces), ())}
+    assert roles == {1: Role.WRAPPER, 3: Role.ROOT}

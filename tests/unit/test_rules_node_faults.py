@@ -15,7 +15,7 @@ RULES = KNOWLEDGE.engine.ruleset
 
 
 def table(faults: str, elsewhere: str = "[peers]") -> NodeFaultTable:
-    head = f"version: 1\nelsewhere: {elsewhere}\ndeciders:\n  killed: ['rule:process_killed_sigkill']\nfaults:\n"
+    head = f"version: 1\nelsewhere: {elsewhere}\ndeciders:\n  killed: ['rule:elastic_worker_sigkill']\nfaults:\n"
     return node_faults.load("node_faults.yaml", head + faults, RULES)
 
 
@@ -26,7 +26,7 @@ def test_lists_of_types_and_deciders_are_meant_by_name() -> None:
     )
     row = read.faults[T.GPU_LOST]
     assert row.types == read.elsewhere == {T.NCCL_TIMEOUT_ERROR, T.NCCL_REMOTE_ERROR, T.CONNECTION_ERROR}
-    assert row.deciders == {"rule:process_killed_sigkill", "heuristic:exit_signal"}
+    assert row.deciders == {"rule:elastic_worker_sigkill", "heuristic:exit_signal"}
 
 
 @pytest.mark.parametrize(

@@ -161,10 +161,11 @@ def test_a_run_that_failed_otherwise_gives_no_case() -> None:
         make_case(ONE, scenario("source"), replace(KEY, marker="IndexError"), LINES, "plain")
 
 
-def test_a_healthy_run_that_died_gives_no_case() -> None:
-    """What ends in an exception is not labelled as completed."""
-    with pytest.raises(NoRootLine, match="a healthy run died"):
-        make_case(ONE, scenario("ok"), scenario("ok").truth, LINES, "plain")
+def test_a_healthy_run_that_died_gives_no_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends with another exit code than 0 is not labelled as completed."""
+    monkeypatch.setattr(runner, "run", lambda *_: runner.Run(LINES[:1], [0, 1]))
+    with pytest.raises(NoRootLine, match="a healthy run ended with"):
+        one_case(ONE, scenario("ok"), scenario("ok").truth, 0)
 
 
 def test_writing_replaces_the_older_case(tmp_path: Path) -> None:

@@ -276,9 +276,9 @@ def test_committed_root_lines_show_the_truth() -> None:
 
 def test_committed_logs_are_small_and_of_no_machine() -> None:
     """No held-out framework, no large log and no path of a machine is committed."""
-    assert 30 <= len(labels()) <= 40
+    assert 30 <= len(labels()) <= 70
     for data in labels():
         path = SAMPLES / f"{data['id']}.log"
-        assert path.stat().st_size < 8192
+        assert path.stat().st_size < 12 << 10
         assert not FRAMEWORK[str(data["framework"])].held_out
         assert not re.search(r"/root|/tmp/|pyenv|/home/(?!user)", path.read_text()), path.name

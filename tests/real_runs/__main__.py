@@ -58,6 +58,8 @@ def one_case(framework: Framework, scenario: Scenario, truth: Truth, number: int
         lines = runner.shown(output.lines, folder, f"{framework.slug}-{number:02d}", NODES[0])
     if output.expired:
         raise NoRootLine(f"{framework.name} {scenario.name}: still running after {runner.LIMIT_SECONDS} s")
+    if truth.healthy and any(output.returncodes):
+        raise NoRootLine(f"{framework.name} {scenario.name}: a healthy run ended with {output.returncodes}")
     in_turn = _IN_TURN.get(framework.launcher, LAUNCHED)
     try:
         return make_case(framework, scenario, truth, lines, in_turn[number % len(in_turn)])

@@ -64,8 +64,6 @@ def make_case(framework: Framework, scenario: Scenario, truth: Truth, lines: Seq
     root_lines = root_lines_of(framework, truth, lines)
     if truth.marker and not root_lines:
         raise NoRootLine(f"{framework.name} {scenario.name}: no line matches {truth.marker!r}")
-    if truth.healthy and _died(lines):
-        raise NoRootLine(f"{framework.name} {scenario.name}: a healthy run died: {lines[-1].text}")
     rank = _faulty_rank(framework, truth)
     node = NODES[rank if framework.launcher == "processes" else 0] if rank is not None else None
     root_text = log[root_lines[0] - 1] if root_lines else ""
@@ -119,7 +117,3 @@ def _faulty_rank(framework: Framework, truth: Truth) -> int | None:
     if framework.ranks == 1 or truth.where == "all":
         return None
     return framework.fault_rank if truth.where == "one" else 0
-
-
-def _died(lines: Sequence[Line]) -> bool:
-    return bool(lines) and lines[-1].text.startswith(("exit code: 1", "KeyError", "RuntimeError", "ValueError"))

@@ -90,6 +90,8 @@ _DEEPSPEED: _Truths = MappingProxyType(
     {name: truth for name, truth in _TORCH.items() if name not in ("ragged", "pool")}
     | dict.fromkeys(_SHELL)
     | {
+        # torch does not say why it could not write.
+        "disk": {"marker": r"No space left|PytorchStreamWriter failed|iostream error", "visible": False},
         "killed": {"marker": r"exits with return code = -9"},
         "late-killed": {"marker": r"exits with return code = -9"},
         "segv": {"marker": r"exits with return code = -11|Fatal Python error: Segmentation fault"},

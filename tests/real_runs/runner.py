@@ -146,7 +146,7 @@ def _commands(
         return [(command, {})]
     if scenario.timeout_s:
         command = ["timeout", "--verbose", str(scenario.timeout_s), *command]
-    (folder / "run.sh").write_text(f'#!/bin/bash\n{" ".join(command)}\necho "exit code: $?"\n')
+    (folder / "run.sh").write_text(f'#!/bin/bash\n{" ".join(command)}\ncode=$?\necho "exit code: $code"\nexit $code\n')
     return [(["bash", "run.sh"], {})]
 
 

@@ -175,7 +175,7 @@ def _fill(folder: Path, rank: int) -> None:
         subprocess.run(["head", "-c", "10000000", "/dev/zero"], stdout=file, stderr=subprocess.DEVNULL, check=False)
 
 
-_TRAINS = r"(?i)loss|acc|Verlust|perte|损失|batch|pérdida|損失|потери"
+_TRAINS = r"(?i)loss|acc(?!elerator)|Verlust|perte|损失|batch|pérdida|損失|потери"
 """A line that says that training has begun."""
 
 

@@ -161,10 +161,11 @@ def test_a_run_that_failed_otherwise_gives_no_case() -> None:
         make_case(ONE, scenario("source"), replace(KEY, marker="IndexError"), LINES, "plain")
 
 
-def test_a_healthy_run_that_died_gives_no_case() -> None:
-    """What ends in an exception is not labelled as completed."""
-    with pytest.raises(NoRootLine, match="a healthy run died"):
-        make_case(ONE, scenario("ok"), scenario("ok").truth, LINES, "plain")
+def test_a_healthy_run_that_died_gives_no_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends with another exit code than 0 is not labelled as completed."""
+    monkeypatch.setattr(runner, "run", lambda *_: runner.Run(LINES[:1], [0, 1]))
+    with pytest.raises(NoRootLine, match="a healthy run ended with"):
+        one_case(ONE, scenario("ok"), scenario("ok").truth, 0)
 
 
 def test_writing_replaces_the_older_case(tmp_path: Path) -> None:
@@ -275,9 +276,9 @@ def test_committed_root_lines_show_the_truth() -> None:
 
 def test_committed_logs_are_small_and_of_no_machine() -> None:
     """No held-out framework, no large log and no path of a machine is committed."""
-    assert 30 <= len(labels()) <= 40
+    assert 30 <= len(labels()) <= 70
     for data in labels():
         path = SAMPLES / f"{data['id']}.log"
-        assert path.stat().st_size < 8192
+        assert path.stat().st_size < 32 << 10
         assert not FRAMEWORK[str(data["framework"])].held_out
         assert not re.search(r"/root|/tmp/|pyenv|/home/(?!user)", path.read_text()), path.name

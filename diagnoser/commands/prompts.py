@@ -18,7 +18,7 @@ prompts_cli = typer.Typer(no_args_is_help=True, help="Show prompts.")
 
 @prompts_cli.command(name="render")
 def prompts_render(
-    name: Annotated[str, typer.Argument(help="Name and version, as in the folder of prompts.")] = "failure_agent/v2",
+    name: Annotated[str, typer.Argument(help="Name and version, as in the folder of prompts.")] = "failure_agent/v3",
     log: Annotated[Path | None, typer.Option(help="Log to fill the prompt with. - is standard input.")] = None,
 ) -> None:
     """Print a prompt: its templates, or with --log exactly what the model would be sent, masked."""

@@ -42,7 +42,7 @@ from diagnoser.retrieval.incidents import Incidents
 if TYPE_CHECKING:
     from diagnoser.adapters.openai import OpenAIModel
 
-FAILURE_AGENT = "failure_agent/v2"
+FAILURE_AGENT = "failure_agent/v3"
 RULE_WRITER = "rule_writer/v1"
 BASELINE_GENERALIZER = "baseline_generalizer/v1"
 EMBED_SECONDS = 5.0

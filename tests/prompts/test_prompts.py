@@ -52,8 +52,8 @@ def line(number: int, text: str) -> Line:
 
 
 CASES: dict[str, Mapping[str, Any]] = {
-    "failure_agent_v2_bare": variables(PLAIN, Facts(), VIEW, Background(), (), Pseudonymizer(redact, []), "LOG-MARKER"),
-    "failure_agent_v2_full": variables(
+    "failure_agent_v3_bare": variables(PLAIN, Facts(), VIEW, Background(), (), Pseudonymizer(redact, []), "LOG-MARKER"),
+    "failure_agent_v3_full": variables(
         WEIGHED,
         FACTS,
         replace(VIEW, lines={41: line(41, LOST), 57: line(57, TOLD)}),
@@ -136,7 +136,7 @@ def test_what_a_model_gets_is_what_was_agreed(name: str) -> None:
 
 def test_every_type_is_defined_once_and_under_its_category() -> None:
     """The closed list of the code is that of the instructions: one line for each type, also where types share it."""
-    text = load("failure_agent/v2").system.split("Types:\n")[1].split("\nExamples")[0]
+    text = load("failure_agent/v3").system.split("Types:\n")[1].split("\nExamples")[0]
     defined: list[tuple[str, str]] = []
     category = ""
     for heading, kinds in re.findall(r"(?m)^(?:(\w+)|- (\w+(?:, \w+)*): .*)$", text):

@@ -22,7 +22,7 @@ from diagnoser.model.errors import ModelFailed, ModelFailure, RuleFaults
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import ModelAnswer, ModelRequest
 
-FOLDER = "failure_agent/v2"
+FOLDER = "failure_agent/v3"
 SOUND = {
     "reasoning": "The card is gone; the timeouts follow.",
     "type": "gpu_lost",
@@ -54,7 +54,7 @@ def test_a_prompt_with_an_unlisted_variable_is_faulty() -> None:
 
 def test_a_prompt_in_the_wrong_folder_is_faulty() -> None:
     """Name and version agree with the folder."""
-    with pytest.raises(RuleFaults, match="belongs in failure_agent/v2"):
+    with pytest.raises(RuleFaults, match="belongs in failure_agent/v3"):
         prompt.load("failure_agent/v3", parts())
 
 

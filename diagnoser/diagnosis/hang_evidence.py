@@ -54,6 +54,8 @@ def fresh(evidence: Evidence, facts: Facts, advanced: float | None = None) -> li
     advanced: when the run last did, on the clock of its log; None for its last step. Files that nobody received, but a
     person named, are taken as they are.
     """
+    if not facts.runtime:
+        return []
     if advanced is None:
         advanced = max((point.time for point in evidence.progress), default=0.0)
     newest = max((line.time for line in evidence.lines), default=0.0)

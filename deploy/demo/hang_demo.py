@@ -35,7 +35,9 @@ ENVIRONMENTS = (
     Path.home() / ".cache/diagnoser-real-runs/torch",
 )
 KINDS = (("_dump_*", "flight-recorder"), ("stack_*.txt", "stacks"))
-SECONDS_MAX = 240.0
+DUMPS = len(KINDS) * len(NODES)
+SECONDS_MAX, RENEWED_SECONDS = 240.0, 20.0
+"""How long the job may take to hang, then the verdict to come, then to be made anew."""
 
 
 def main() -> None:
@@ -90,24 +92,29 @@ def follow(client: httpx.Client, lines: "queue.Queue[bytes]", folder: Path) -> d
     job = {"id": JOB, "name": "four ranks, one asleep", "nodes": list(NODES.values()), "framework": "PyTorch"}
     client.post("/api/v1/jobs", json=job | {"rank_nodes": NODES}).raise_for_status()
     sent, shipped, silent = dict[Path, float](), 0, False
-    deadline = time.monotonic() + SECONDS_MAX
+    deadline, diagnosis = time.monotonic() + SECONDS_MAX, None
     while time.monotonic() < deadline:
         batch = [lines.get() for _ in range(lines.qsize())]
         if batch:
             send_lines(client, batch, shipped)
             shipped += len(batch)
-        for pattern, kind in KINDS:
-            for path in folder.glob(pattern):
-                written = path.stat().st_mtime
-                if sent.get(path) != written:
-                    send_dump(client, kind, path)
-                    sent[path] = written
-        if len(sent) == 2 * len(NODES) and not silent:
-            silent = True
+        dumps = [(path, kind) for pattern, kind in KINDS for path in sorted(folder.glob(pattern))]
+        for path, kind in dumps if len(dumps) == DUMPS else ():
+            written = path.stat().st_mtime
+            if sent.get(path) != written:
+                send_dump(client, kind, path)
+                sent[path] = written
+        if sent and not silent:
+            silent, deadline = True, time.monotonic() + SECONDS_MAX
             console.print("A step takes too long: each rank has written its flight recorder and its stacks.")
-        if silent and (diagnosis := diagnosis_of(client)):
+        diagnosis = diagnosis_of(client) if silent else None
+        if diagnosis and diagnosis["hang"]["files"] < DUMPS:  # made while they came: it is made anew
+            deadline = min(deadline, time.monotonic() + RENEWED_SECONDS)
+        elif diagnosis:
             return diagnosis
         time.sleep(0.25)
+    if diagnosis:
+        return diagnosis
     raise SystemExit(f"no diagnosis after {SECONDS_MAX:.0f} seconds")
 
 

@@ -21,7 +21,7 @@ $(STAMP): requirements/dev.txt pyproject.toml
 demo: $(STAMP)  ## stream a failing training log in and show its diagnosis (EXIT=1: end after printing)
 	$(BIN)/python deploy/demo/demo.py $(if $(EXIT),--exit)
 
-demo-hang: $(STAMP)  ## a real job of four ranks, one falls asleep: the page names it; needs torch (EXIT=1: end then)
+demo-hang: $(STAMP) torch  ## a real job of four ranks, one falls asleep: the page names it; needs torch (EXIT=1: end then)
 	$(BIN)/python deploy/demo/hang_demo.py $(if $(EXIT),--exit)
 
 demo-llm: $(STAMP)  ## an unknown failure: a model names it, a rule is learned, the rule decides (EXIT=1: end then)

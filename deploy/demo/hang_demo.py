@@ -35,8 +35,9 @@ ENVIRONMENTS = (
     Path.home() / ".cache/diagnoser-real-runs/torch",
 )
 KINDS = (("_dump_*", "flight-recorder"), ("stack_*.txt", "stacks"))
-SECONDS_MAX = 240.0
-begun = time.monotonic()
+DUMPS = len(KINDS) * len(NODES)
+SECONDS_MAX, RENEWED_SECONDS = 240.0, 20.0
+"""How long the job may take to hang, then the verdict to come, then to be made anew."""
 
 
 def main() -> None:
@@ -44,15 +45,16 @@ def main() -> None:
     parser.add_argument("--exit", action="store_true", help="end after printing the diagnosis")
     parser.add_argument("--port", type=int, default=8321, help="port to serve on; another one if it is taken")
     args = parser.parse_args()
-    torch = torch_python()
+    torch, begun = torch_python(), time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="diagnoser-demo-") as folder,
         serving(folder, args.port, DIAGNOSER_HANG_CHECK_IDLE_SECONDS="5") as (url, service),
         httpx.Client(base_url=url, timeout=30) as client,
         training(torch, Path(folder)) as lines,
     ):
-        tell(f"the service runs at {url}, and {len(NODES)} ranks train")
-        show(follow(client, lines, Path(folder)), url)
+        console.print(f"The service runs at {url}, and {len(NODES)} ranks train.", highlight=False)
+        diagnosis = follow(client, lines, Path(folder))
+        show(diagnosis, url, time.monotonic() - begun)
         if not args.exit:
             console.print(f"Serving on [link={url}]{url}[/link] until Ctrl-C.")
             service.wait()
@@ -60,8 +62,9 @@ def main() -> None:
 
 def torch_python() -> str:
     """A Python that has torch: this one, or that of the environment that the tests use."""
+    probe = "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))"
     for python in (sys.executable, *(str(folder / "bin/python") for folder in ENVIRONMENTS)):
-        if Path(python).exists() and not subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
+        if Path(python).exists() and not subprocess.run([python, "-c", probe]).returncode:
             return python
     raise SystemExit(
         "This demo runs a real job of torch, which is not installed. Install the CPU build into an environment of its\n"
@@ -73,7 +76,8 @@ def torch_python() -> str:
 def training(python: str, folder: Path) -> Iterator["queue.Queue[bytes]"]:
     """The job as its own processes; what it prints, line by line. Ended at the end."""
     command = [python, str(Path(__file__).with_name("hang_job.py")), str(folder), str(len(NODES)), str(SLEEPER)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    environment = os.environ | {"TORCH_FR_BUFFER_SIZE": "2000", "GLOO_SOCKET_IFNAME": "lo", "PYTHONWARNINGS": "ignore"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     lines: queue.Queue[bytes] = queue.Queue()
     threading.Thread(target=lambda: [lines.put(line) for line in process.stdout], daemon=True).start()
     try:
@@ -87,24 +91,30 @@ def follow(client: httpx.Client, lines: "queue.Queue[bytes]", folder: Path) -> d
     """What shipper and agent do while the job runs: send its lines, and the dumps that its ranks write."""
     job = {"id": JOB, "name": "four ranks, one asleep", "nodes": list(NODES.values()), "framework": "PyTorch"}
     client.post("/api/v1/jobs", json=job | {"rank_nodes": NODES}).raise_for_status()
-    sent, shipped, silent = set[Path](), 0, False
-    while time.monotonic() - begun < SECONDS_MAX:
+    sent, shipped, silent = dict[Path, float](), 0, False
+    deadline, diagnosis = time.monotonic() + SECONDS_MAX, None
+    while time.monotonic() < deadline:
         batch = [lines.get() for _ in range(lines.qsize())]
         if batch:
             send_lines(client, batch, shipped)
             shipped += len(batch)
-        for pattern, kind in KINDS:
-            for path in set(folder.glob(pattern)) - sent:
+        dumps = [(path, kind) for pattern, kind in KINDS for path in sorted(folder.glob(pattern))]
+        for path, kind in dumps if len(dumps) == DUMPS else ():
+            written = path.stat().st_mtime
+            if sent.get(path) != written:
                 send_dump(client, kind, path)
-                sent.add(path)
-        if len(sent) == 2 * len(NODES) and not silent:
-            silent = True
-            tell(
-                "nothing is printed any more; each rank has written its flight recorder and its stacks, which are sent"
-            )
-        if silent and (diagnosis := diagnosis_of(client)):
+                sent[path] = written
+        if sent and not silent:
+            silent, deadline = True, time.monotonic() + SECONDS_MAX
+            console.print("A step takes too long: each rank has written its flight recorder and its stacks.")
+        diagnosis = diagnosis_of(client) if silent else None
+        if diagnosis and diagnosis["hang"]["files"] < DUMPS:  # made while they came: it is made anew
+            deadline = min(deadline, time.monotonic() + RENEWED_SECONDS)
+        elif diagnosis:
             return diagnosis
         time.sleep(0.25)
+    if diagnosis:
+        return diagnosis
     raise SystemExit(f"no diagnosis after {SECONDS_MAX:.0f} seconds")
 
 
@@ -127,7 +137,7 @@ def diagnosis_of(client: httpx.Client) -> dict[str, Any] | None:
     return items[0] if items and items[0]["hang"] and items[0]["root_cause"] else None
 
 
-def show(diagnosis: dict[str, Any], url: str) -> None:
+def show(diagnosis: dict[str, Any], url: str, seconds: float) -> None:
     root, hang = diagnosis["root_cause"], diagnosis["hang"]
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="bold")
@@ -145,13 +155,7 @@ def show(diagnosis: dict[str, Any], url: str) -> None:
         ("Page", f"{url}/jobs/{JOB}/attempts/1/hang"),
     ):
         rows.add_row(name, Text(str(value)))
-    console.print(
-        Panel(rows, title=f"Hang of {JOB}, {time.monotonic() - begun:.0f} s after its start", title_align="left")
-    )
-
-
-def tell(text: str) -> None:
-    console.print(f"[dim]{time.monotonic() - begun:5.1f} s[/dim]  {text}", highlight=False)
+    console.print(Panel(rows, title=f"Hang of {JOB}, {seconds:.0f} s after its start", title_align="left"))
 
 
 if __name__ == "__main__":

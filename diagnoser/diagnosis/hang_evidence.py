@@ -54,6 +54,8 @@ def fresh(evidence: Evidence, facts: Facts, advanced: float | None = None) -> li
     advanced: when the run last did, by the service's clock; None for its last step. Files that nobody received, but a
     person named, are taken as they are.
     """
+    if not facts.runtime:
+        return []
     since = (_last_step(evidence, facts) if advanced is None else advanced) - _CLOCKS
     return vouched_first(file for file in facts.runtime if file.received >= since or not file.received)
 

@@ -68,6 +68,10 @@ def test_the_command_line(tmp_path: Path) -> None:
         "rank": 5,
         "recovery": "cordon_and_resubmit",
     }
+    (tmp_path / "dumps").mkdir()
+    (tmp_path / "dumps" / "stack_0.txt").write_text(
+        'Current thread 0x1 (most recent call first):\n  File "a.py", line 1 in f\n'
+    )
     (tmp_path / "DIR" / "labels.jsonl").write_text(json.dumps(label) + "\n")
     for line in block("docs/command-line.md", "## Without a server").splitlines():
         done = bash(line, tmp_path)

@@ -55,7 +55,7 @@ def test_a_prompt_with_an_unlisted_variable_is_faulty() -> None:
 def test_a_prompt_in_the_wrong_folder_is_faulty() -> None:
     """Name and version agree with the folder."""
     with pytest.raises(RuleFaults, match="belongs in failure_agent/v3"):
-        prompt.load("failure_agent/v3", parts())
+        prompt.load("failure_agent/v2", parts())
 
 
 def test_a_missing_part_is_told() -> None:

@@ -6,7 +6,17 @@ from dataclasses import replace
 import pytest
 
 from diagnoser.llm.redact import redact
-from diagnoser.model import Advice, Diagnosis, PlanChange, PlanState, RootCause, Suspect
+from diagnoser.model import (
+    Advice,
+    Diagnosis,
+    HangFindings,
+    HangSuspect,
+    PlanChange,
+    PlanState,
+    RootCause,
+    Suspect,
+    SuspectKind,
+)
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.notifications.slack import code, escape, plan_message, slack_message
 from tests.contract.records import plan
@@ -150,3 +160,21 @@ def test_a_verdict_that_needs_review_says_so() -> None:
     body = texts(slack_message(asked, job="j", attempt=1, redact=redact))
     assert "*Needs review* the model says &lt;!channel&gt; with &lt;token&gt;" in body
     assert "Needs review" not in texts(slack_message(LOST, job="j", attempt=1))
+
+
+def test_a_hang_says_who_holds_up_how_many() -> None:
+    """In the title and with what the runtime recorded, which has no line; a hostile node name stays text."""
+    suspect = HangSuspect(12, SuspectKind.BEHIND, "15 ranks wait for it", 0.95, "gpu-017<!here>")
+    hung = replace(
+        LOST,
+        outcome=Outcome.HUNG,
+        root_cause=RootCause(0, "rank 12: 15 ranks wait for it", 12, "gpu-017", source="flight_recorder"),
+        hang=HangFindings((suspect,), waiting=15),
+    )
+    message = slack_message(hung, job="llama-70b", attempt=2)
+    assert message["text"] == "llama-70b attempt 2 hung: Rank 12 on gpu-017&lt;!here&gt; holds up 15 ranks"
+    body = texts(message)
+    assert "*Flight recorder*\\n```rank 12: 15 ranks wait for it```" in body
+    assert "Line 0" not in body
+    elsewhere = replace(hung, root_cause=RootCause(41, "NVRM: Xid 79", rank=3))
+    assert slack_message(elsewhere, job="j", attempt=1)["text"] == "j attempt 1 hung: gpu_lost (infrastructure)"

@@ -77,3 +77,11 @@ def test_streams_are_told_apart() -> None:
 def test_a_verdict_without_lines_has_no_excerpt() -> None:
     """Nothing is cited, nothing is shown, also where lines are kept."""
     assert excerpts(verdict(), kept(1, 2, 3)) == []
+
+
+def test_what_the_runtime_says_is_not_of_the_log() -> None:
+    """It has no line: only lines of the log are shown with their neighbours."""
+    said = EvidenceLine(0, "3 ranks wait for it", "behind", source="flight_recorder")
+    assert excerpts(verdict(root_cause=RootCause(0, "rank 2", source="flight_recorder"), evidence=(said,))) == []
+    (excerpt,) = excerpts(verdict(root_cause=RootCause(3, "line 3"), evidence=(said,)), kept(2, 3, 4))
+    assert numbers(excerpt) == [2, 3, 4]

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 
@@ -83,7 +84,9 @@ BARS: Mapping[str, tuple[Bar, ...]] = {
 """What must hold. dev-full and injected-dev are too small for a calibration error of their own."""
 
 
+@cache
 def load() -> LogAnalyzer:
+    """The shipped rules, read once in a process."""
     return loader.load_analyzer(Settings())
 
 

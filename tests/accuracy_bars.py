@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 
@@ -54,8 +55,9 @@ class Bar:
     least: float | None = None
     most: float | None = None
 
-    def holds(self, report: AccuracyReport) -> bool:
-        value = report.shares.get(self.measure, report.counts.get(self.measure))
+    def holds(self, figures: Mapping[str, float | None]) -> bool:
+        """figures: shares and counts by name."""
+        value = figures.get(self.measure)
         if value is None:
             return True
         return value >= (self.least or 0.0) if self.most is None else value <= self.most
@@ -83,7 +85,9 @@ BARS: Mapping[str, tuple[Bar, ...]] = {
 """What must hold. dev-full and injected-dev are too small for a calibration error of their own."""
 
 
+@cache
 def load() -> LogAnalyzer:
+    """The shipped rules, read once in a process."""
     return loader.load_analyzer(Settings())
 
 
@@ -156,13 +160,14 @@ def tell(reports: Mapping[str, AccuracyReport]) -> list[str]:
     return lines
 
 
-def below(reports: Mapping[str, AccuracyReport]) -> list[str]:
+def below(figures: Mapping[str, Mapping[str, float | None]]) -> list[str]:
+    """figures: folder -> shares and counts by name, as `diagnoser score --json` prints them."""
     return [
         f"{folder}: {bar.measure} is not {'at most' if bar.most is not None else 'at least'} "
         f"{bar.most if bar.most is not None else bar.least}"
-        for folder, report in reports.items()
+        for folder, measured in figures.items()
         for bar in BARS[folder]
-        if not bar.holds(report)
+        if not bar.holds(measured)
     ]
 
 
@@ -176,7 +181,7 @@ def main() -> int:
         return 0
     analyzer = load()
     reports = {folder: score(list(verdicts(analyzer, folder))) for folder in FOLDERS}
-    missed = below(reports)
+    missed = below({folder: {**report.shares, **report.counts} for folder, report in reports.items()})
     if not chosen.quick:
         behind = _behind(analyzer, chosen.spliced)
         missed += [f"{folder}: {fall}" for folder in SPLICED for fall in lost(reports[folder], behind[folder])]

@@ -4,10 +4,9 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from diagnoser.config.loader import load_analyzer
-from diagnoser.config.settings import Settings
 from diagnoser.model.taxonomy import Category, category_of
 from diagnoser.rules.schema import Match, Role, Rule
+from tests.rule_files import ANALYZER
 
 VICTIM = "vic-9"
 """A node that the forging job never had."""
@@ -59,7 +58,7 @@ class Forgery:
 def forgeries() -> Iterator[Forgery]:
     """Each root rule about infrastructure with its own examples, as a foreign node's words in some dialects, all of
     them in turn; and sentences that name a node themselves."""
-    ruleset = load_analyzer(Settings(_env_file=None)).knowledge.engine.ruleset
+    ruleset = ANALYZER.knowledge.engine.ruleset
     dialects = itertools.cycle(DIALECTS)
     for rule in ruleset.rules:
         if rule.role is Role.ROOT and category_of(rule.type) is Category.INFRASTRUCTURE:

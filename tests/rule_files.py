@@ -5,8 +5,6 @@ from collections.abc import Sequence
 
 import yaml
 
-from diagnoser.config.loader import load_analyzer
-from diagnoser.config.settings import Settings
 from diagnoser.dialects import mentions
 from diagnoser.model import Diagnosis, Evidence, Facts, Line, Stream, Traceback
 from diagnoser.model.evidence import Placement, rank_nodes
@@ -14,8 +12,9 @@ from diagnoser.model.taxonomy import FailureType, category_of
 from diagnoser.rules import candidates, schema
 from diagnoser.rules.candidates import Break, Candidate
 from diagnoser.rules.engine import Engine, Hit
+from tests import accuracy_bars
 
-ANALYZER = load_analyzer(Settings())
+ANALYZER = accuracy_bars.load()
 HEURISTICS, EXITS = ANALYZER.knowledge.heuristics, ANALYZER.knowledge.exits
 
 

@@ -10,10 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser import compress
 from diagnoser.adapters.memory import LocalWakeSignal
-from diagnoser.adapters.sql.store import SqlStore, open_store
-from diagnoser.config.loader import load_analyzer
-from diagnoser.config.settings import Settings
-from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.learning.replay_history import ReplayHistory
@@ -41,6 +38,8 @@ from diagnoser.ports import Append, DiagnosisFilter, DiagnosisRecord, LearnedRul
 from diagnoser.retrieval.incidents import Incidents
 from diagnoser.worker.maintenance import Maintenance
 from diagnoser.worker.worker import Worker, WorkerConfig
+from tests import accuracy_bars
+from tests.databases import sqlite_store
 from tests.scripted_worker import Bystander
 from tests.serving import plan_commands
 
@@ -49,14 +48,6 @@ STEPS = tuple(f"step {number} loss 2.{number:03d}" for number in range(1, 30))
 QUILT = "mosaic-feeder: catalogue snapshot {n} differs from the quilt manifest of {host}, giving up"
 ROOT = len(STEPS) + 1
 """Number of the line that shows the cause."""
-_READER: list[LogAnalyzer] = []
-
-
-def analyzer() -> LogAnalyzer:
-    """The shipped rules, read once for all tests."""
-    if not _READER:
-        _READER.append(load_analyzer(Settings()))
-    return _READER[0]
 
 
 @dataclass
@@ -129,8 +120,8 @@ async def site(
 ) -> AsyncIterator[Site]:
     """Everything that learns, over a database in ``folder``."""
     store, base, metrics = (
-        await open_store(f"sqlite:///{folder / 'learning.db'}"),
-        analyzer(),
+        await sqlite_store(folder / "learning.db"),
+        accuracy_bars.load(),
         Metrics(CollectorRegistry()),
     )
     logs = AttemptLogs(store)

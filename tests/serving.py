@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.files import bundled, text
 from diagnoser.adapters.memory import LocalWakeSignal
-from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.config.loader import load_node_queries
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.hang.report import HangReport
@@ -53,6 +53,7 @@ from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.dependencies import AppDependencies, HealthChecks, WebConfig
 from diagnoser.web.server import create
+from tests.databases import sqlite_store
 
 NOW = 1_790_000_000.0
 HOSTILE = (
@@ -109,7 +110,7 @@ class Web:
 @asynccontextmanager
 async def serving(folder: Path, **more: object) -> AsyncIterator[Web]:
     """``more`` takes the place of fields of AppDependencies, WebConfig and HealthChecks."""
-    store = await open_store(f"sqlite:///{folder / 'web.db'}")
+    store = await sqlite_store(folder / "web.db")
     ingest = FakeIngest()
     given = services(store, ingest, **more)
     transport = httpx.ASGITransport(app=create(given), raise_app_exceptions=False)

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from tests.contract import postgres
+from tests.databases import sqlite_store
 
 _numbers = itertools.count()
 
@@ -45,7 +46,8 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[SqlStore]:
-    opened = await open_store(url)
+    file = url.removeprefix("sqlite:///")
+    opened = await (open_store(url) if file == url else sqlite_store(Path(file)))
     yield opened
     await opened.close()
 

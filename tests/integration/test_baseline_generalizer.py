@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
 from diagnoser.config import llm_factory, loader
 from diagnoser.config.settings import Settings
@@ -39,6 +39,7 @@ from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Claim, Timing
 from tests.contract import records
+from tests.databases import sqlite_store
 from tests.integration.model_server import ModelServer, Reply, Say, in_turn, model_server, refusal
 from tests.integration.scripted import question
 
@@ -90,7 +91,7 @@ class Family:
 @asynccontextmanager
 async def family(folder: Path, server: ModelServer) -> AsyncIterator[Family]:
     settings = Settings(llm_url=server.url, llm_model="scripted")
-    store = await open_store(f"sqlite:///{folder}/test.db")
+    store = await sqlite_store(folder / "test.db")
     registry, metrics = RuleRegistry(loader.load_analyzer(settings), store, time.time), Metrics(CollectorRegistry())
     model = llm_factory.endpoint(settings)
     context = DiagnosisContext(store, AttemptLogs(store), lambda: made.now, baseline_days=30)

@@ -14,7 +14,8 @@ from diagnoser.learning.case_replay import CaseReplayConfig, CaseReplayer, label
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.model import LearnedState
 from diagnoser.model.taxonomy import FailureType
-from tests.rule_learning import NOW, QUILT, ROOT, STEPS, Site, analyzer, site
+from tests import accuracy_bars
+from tests.rule_learning import NOW, QUILT, ROOT, STEPS, Site, site
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB"
 
@@ -67,7 +68,7 @@ async def test_the_later_word_on_an_attempt_is_its_case(here: Site) -> None:
     await here.say(record)
     cases = [case async for case in ReplayHistory(here.store, AttemptLogs(here.store)).judged()]
     assert [case.known_type for case in cases] == [FailureType.DATALOADER_KILLED]
-    label = label_of(cases[0], analyzer().knowledge.policy)
+    label = label_of(cases[0], accuracy_bars.load().knowledge.policy)
     assert (label.type, label.root_lines) == ("dataloader_killed", (ROOT,))
     assert label.root_text == QUILT.format(n=4711, host="gpu-017")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.node_logs import PART
@@ -14,6 +14,7 @@ from diagnoser.ingest import RecordDefaults
 from diagnoser.model import Attempt, AttemptKey, Diagnosis, Event, EventKind, Job, RootCause, Stream
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.ports import Claim, DiagnosisRecord
+from tests.databases import sqlite_store
 from tests.integration.test_ingest_service import intake
 
 NOW = 500_000 * PART + 60
@@ -25,7 +26,7 @@ XID = b"NVRM: Xid (PCI:0000:4e:00): 79, pid=0, GPU has fallen off the bus.\n"
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
-    opened = await open_store(f"sqlite:///{tmp_path}/test.db")
+    opened = await sqlite_store(tmp_path / "test.db")
     async with intake(opened) as made:
         for node in ("n1", "n2", "vic-9"):
             await made.accept(XID, "text", RecordDefaults(stream=Stream("kernel", node)), NOW)

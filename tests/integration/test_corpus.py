@@ -5,12 +5,13 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diagnoser.accuracy.scoring import AccuracyReport
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.model import Facts
 from tests import accuracy_bars
@@ -55,6 +56,12 @@ def sampled(folder: str, count: int, to: Path) -> Path:
     return to
 
 
+@pytest.fixture(scope="module")
+def scored(command: list[str]) -> Callable[[str], dict[str, Any]]:
+    """What `diagnoser score --json` prints for a folder, which is scored once."""
+    return cache(lambda folder: told(*command, "score", "--json", CORPUS / folder))
+
+
 def agree(mine: dict[str, Any], outside: dict[str, Any]) -> None:
     common = set(mine) & set(outside)
     assert {"category", "type", "macro_f1", "root_line", "action", "false_cordon", "ece"} <= common
@@ -64,10 +71,11 @@ def agree(mine: dict[str, Any], outside: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("folder", accuracy_bars.FOLDERS)
-def test_eval_agrees_with_the_outside_scorer(folder: str, command: list[str]) -> None:
+def test_eval_agrees_with_the_outside_scorer(
+    folder: str, command: list[str], scored: Callable[[str], dict[str, Any]]
+) -> None:
     """`diagnoser score --json` and the scorer, which runs `diagnose --json`, print the same figures."""
-    chosen = CORPUS / folder
-    agree(told(*command, "score", "--json", chosen), told(sys.executable, SCORER, chosen, "--diagnoser", *command))
+    agree(scored(folder), told(sys.executable, SCORER, CORPUS / folder, "--diagnoser", *command))
 
 
 def test_eval_spliced_agrees_with_the_outside_scorer(command: list[str], tmp_path: Path) -> None:
@@ -120,7 +128,6 @@ def test_a_long_healthy_log_before_the_failure_changes_little(
 
 
 @pytest.mark.parametrize("folder", accuracy_bars.FOLDERS)
-def test_the_bars_hold(folder: str, analyzer: LogAnalyzer) -> None:
+def test_the_bars_hold(folder: str, scored: Callable[[str], dict[str, Any]]) -> None:
     """No figure of the labelled logs is below its bar."""
-    report: AccuracyReport = accuracy_bars.score(list(accuracy_bars.verdicts(analyzer, folder)))
-    assert accuracy_bars.below({folder: report}) == []
+    assert accuracy_bars.below({folder: scored(folder)}) == []

@@ -10,15 +10,13 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from diagnoser.config.loader import load_analyzer
-from diagnoser.config.settings import Settings
-from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.service import IngestReceipt, IngestService, RefusedJobs
 from diagnoser.model import AttemptKey, BreakerState, Job, Mode, PlanState, TransitionResult
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.observability.metrics import Metrics
 from diagnoser.web.authenticator import FAILURES, FRESH_SECONDS
+from tests.rule_files import ANALYZER
 from tests.serving import ECC, NOW, Web, save, serving
 from tests.unit.test_web_plans import planned
 
@@ -62,20 +60,15 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(scope="module")
-def analyzer() -> LogAnalyzer:
-    return load_analyzer(Settings())
-
-
 @pytest.fixture
-async def web(tmp_path: Path, clock: Clock, analyzer: LogAnalyzer) -> AsyncIterator[Web]:
+async def web(tmp_path: Path, clock: Clock) -> AsyncIterator[Web]:
     """A service with ``CREDENTIALS``: the secret of each is its name."""
     intake = Intake()
     async with serving(tmp_path, clock=clock, ingest=intake) as made:
         for credential in CREDENTIALS:
             await made.store.add_token(StoredToken(credential, hash_of(credential.name)))
         intake.service = IngestService(
-            made.store, analyzer.compressor, Metrics(CollectorRegistry()), pending_limit=1 << 20
+            made.store, ANALYZER.compressor, Metrics(CollectorRegistry()), pending_limit=1 << 20
         )
         task = asyncio.create_task(intake.service.run())
         yield made

@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.files import bundled, text
-from diagnoser.adapters.sql.store import open_store
 from diagnoser.llm.redact import redact
 from diagnoser.model import AttemptKey, Evidence, Feedback, FeedbackVerdict, Line, Mark, Stream
 from diagnoser.model.errors import ModelFailed
@@ -20,6 +19,7 @@ from diagnoser.ports import Claim, DiagnosisRecord, Timing
 from diagnoser.recovery import policy
 from diagnoser.retrieval.incidents import Incidents, LogLoader, SimilarIncidents
 from tests.contract import records
+from tests.databases import sqlite_store
 from tests.integration.model_server import NEVER, Reply, in_turn, model_server
 
 SAID = "quantum shard ledger refused to close its seventh page"
@@ -89,7 +89,7 @@ async def confirmed_then_asked(folder: Path, *replies: Reply) -> tuple[list[Any]
     The number of questions is that of the first two.
     """
     metrics = Metrics(CollectorRegistry())
-    store = await open_store(f"sqlite:///{folder}/test.db")
+    store = await sqlite_store(folder / "test.db")
     table = policy.load("policy.yaml", text(bundled("rules") / "policy.yaml"))
     with model_server(in_turn(*replies)) as server:
         embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=60.0, redact=redact)

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from diagnoser import compress
-from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.diagnosis.node_logs import PART
 from diagnoser.ingest import RecordDefaults
 from diagnoser.model import AttemptKey, Stream, node_log_id
+from tests.databases import sqlite_store
 from tests.integration.test_ingest_service import intake
 
 LOG = node_log_id("", "n1")
@@ -20,7 +21,7 @@ HOUR = 500_000
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
-    opened = await open_store(f"sqlite:///{tmp_path}/test.db")
+    opened = await sqlite_store(tmp_path / "test.db")
     yield opened
     await opened.close()
 

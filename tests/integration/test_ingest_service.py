@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from diagnoser import compress
-from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import Compressor, Delta
 from diagnoser.ingest import OffsetRanges, RecordDefaults
 from diagnoser.ingest.service import IngestReceipt, IngestService
@@ -18,13 +18,14 @@ from diagnoser.model import AttemptKey, Stream
 from diagnoser.model.errors import BadInput, Conflict, Unavailable
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Append, LogStore
+from tests.databases import sqlite_store
 
 KEY = AttemptKey("j")
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
-    opened = await open_store(f"sqlite:///{tmp_path}/test.db")
+    opened = await sqlite_store(tmp_path / "test.db")
     yield opened
     await opened.close()
 
@@ -160,7 +161,7 @@ async def test_losing_a_race_is_settled_by_looking_again(store: SqlStore) -> Non
 
 async def test_two_replicas_that_take_the_same_batches_store_each_line_once(tmp_path: Path, store: SqlStore) -> None:
     """Two services on one database, every batch sent to both at once: no line twice, none lost."""
-    other = await open_store(f"sqlite:///{tmp_path}/test.db")
+    other = await sqlite_store(tmp_path / "test.db")
     batches = [(first, b"".join(b"line %d\n" % n for n in range(first, first + 10))) for first in range(1, 201, 10)]
     try:
         async with intake(store) as left, intake(other) as right:

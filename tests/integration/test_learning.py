@@ -12,7 +12,8 @@ from diagnoser.learning.validation import ValidationCheck
 from diagnoser.model import Author, HitVerdict, LearnedRule, LearnedState
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import LearnedRuleQuery
-from tests.rule_learning import NOW, QUILT, ROOT, STEPS, Site, analyzer, site
+from tests import accuracy_bars
+from tests.rule_learning import NOW, QUILT, ROOT, STEPS, Site, site
 
 SHADOW, ACTIVE, REFUSED, RETIRED = (
     LearnedState.SHADOW,
@@ -53,7 +54,7 @@ async def test_a_failure_that_a_person_named_becomes_a_rule_that_decides(here: S
 
 async def test_the_next_round_of_another_replica_uses_the_rule(here: Site) -> None:
     """A second registry over the same database sees each change by the counter, and nothing when nothing changed."""
-    other = RuleRegistry(analyzer(), here.store, lambda: NOW)
+    other = RuleRegistry(accuracy_bars.load(), here.store, lambda: NOW)
     rule = await here.taught()
     assert await other.refresh() and not await other.refresh()
     plain = other.analyzer
@@ -64,7 +65,7 @@ async def test_the_next_round_of_another_replica_uses_the_rule(here: Site) -> No
     assert rule.id in {one.id for one in other.analyzer.knowledge.engine.ruleset.rules}
     await here.move(rule, RETIRED)
     assert await other.refresh()
-    assert other.analyzer.knowledge.engine.ruleset.hash == analyzer().knowledge.engine.ruleset.hash
+    assert other.analyzer.knowledge.engine.ruleset.hash == accuracy_bars.load().knowledge.engine.ruleset.hash
 
 
 async def test_a_rule_that_cannot_be_read_any_more_is_left_out(here: Site) -> None:

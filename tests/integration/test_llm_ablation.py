@@ -14,7 +14,7 @@ import pytest
 
 from diagnoser.accuracy.llm_ablation import AblationCase, AblationResult
 from diagnoser.accuracy.scoring import Label, label_of
-from diagnoser.config import llm_factory, loader
+from diagnoser.config import llm_factory
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis import pipeline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
@@ -25,6 +25,7 @@ from diagnoser.rules.engine import Engine
 from tests.corpus import CORPUS, needs_corpus
 from tests.integration.model_server import Say, model_server
 from tests.integration.scripted import Truth, knows, lies
+from tests.rule_files import ANALYZER
 
 pytestmark = [needs_corpus, pytest.mark.corpus]
 
@@ -34,7 +35,6 @@ def without_rules(analyzer: LogAnalyzer) -> LogAnalyzer:
     return replace(analyzer, knowledge=replace(analyzer.knowledge, engine=Engine(schema.load({}))))
 
 
-ANALYZER = loader.load_analyzer(Settings())
 HEURISTICS = without_rules(ANALYZER)
 
 

@@ -136,8 +136,8 @@ def test_figures_may_fall_by_two_points_or_one_case() -> None:
 def test_bars_name_what_is_below() -> None:
     """A figure below its bar is named with its folder; a measure without cases holds."""
     report = scoring.report([scoring.score_case(LABEL, changed(type=FailureType.GPU_LOST))], {})
-    assert any("dev: type is not at least 0.92" in line for line in accuracy_bars.below({"dev": report}))
-    assert accuracy_bars.Bar("rank", 0.95).holds(scoring.report([], {}))
+    assert any("dev: type is not at least 0.92" in line for line in accuracy_bars.below({"dev": report.shares}))
+    assert accuracy_bars.Bar("rank", 0.95).holds(scoring.report([], {}).shares)
 
 
 @needs_corpus

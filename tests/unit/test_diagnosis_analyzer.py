@@ -5,8 +5,6 @@ from typing import cast
 
 from diagnoser import compress
 from diagnoser.compress import AttemptLog
-from diagnoser.config.loader import load_analyzer
-from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.llm_stage import LLMStage
 from diagnoser.failure_agent.agent import FailureAgent
 from diagnoser.failure_agent.consultation import ConsultationInput
@@ -14,8 +12,8 @@ from diagnoser.model import AskReason, AttemptKey, Diagnosis, Facts, LineBlock, 
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.ports import DiagnosisRecord
 from diagnoser.retrieval.incidents import Incidents, SimilarIncidents
+from tests.rule_files import ANALYZER
 
-ANALYZER = load_analyzer(Settings())
 RECEIVED = 1_790_000_000.0
 
 

@@ -10,8 +10,6 @@ from typing import Any, BinaryIO
 import pytest
 
 from diagnoser.adapters.log_root import log_root
-from diagnoser.config.loader import load_analyzer
-from diagnoser.config.settings import Settings
 from diagnoser.integrations import ft_launcher
 from diagnoser.integrations.ft_launcher import LogAttribution, Recommendation, recommend
 from diagnoser.model import Advice, DecisionBasis, Diagnosis, Facts
@@ -19,6 +17,7 @@ from diagnoser.model.access import Scope, Token
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from tests.contract.records import diagnosis
+from tests.rule_files import ANALYZER
 from tests.serving import Web, serving
 
 SCRIPT = b"step 1 loss 2.3\nTraceback (most recent call last):\nKeyError: 'input_ids'\n"
@@ -37,9 +36,8 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def web(root: Path, tmp_path: Path) -> AsyncIterator[Web]:
-    analyzer = load_analyzer(Settings())
     attribution = LogAttribution(
-        log_root(root).open, lambda log: analyzer.diagnose_with_node_logs(analyzer.read(log).evidence, Facts())
+        log_root(root).open, lambda log: ANALYZER.diagnose_with_node_logs(ANALYZER.read(log).evidence, Facts())
     )
     async with serving(tmp_path, attribution=attribution) as found:
         yield found

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.memory import LocalWakeSignal
-from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
 from diagnoser.model import (
     Advice,
@@ -31,6 +31,7 @@ from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import DiagnosisRecord, PlanFilter
 from diagnoser.worker.worker import WorkerConfig
 from tests.contract.records import TIMING
+from tests.databases import sqlite_store
 from tests.proofs import node_log, take
 from tests.scripted_worker import Bystander, scripted_worker
 from tests.serving import ECC, OOM, plan_commands, verdict
@@ -84,7 +85,7 @@ class Site(Bystander):
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
-    opened = await open_store(f"sqlite:///{tmp_path}/test.db")
+    opened = await sqlite_store(tmp_path / "test.db")
     yield opened
     await opened.close()
 

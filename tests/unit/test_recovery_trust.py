@@ -12,11 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser import compress
 from diagnoser.adapters.memory import LocalWakeSignal
-from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
-from diagnoser.config.loader import load_analyzer
-from diagnoser.config.settings import Settings
-from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.model import (
     Attempt,
     AttemptKey,
@@ -42,8 +39,10 @@ from diagnoser.ports import Claim
 from diagnoser.recovery import guardrails, trust
 from diagnoser.recovery.policy import in_mode
 from tests.contract.records import KEY, append, claimed, plan, record
+from tests.databases import sqlite_store
 from tests.hostile_logs import NAMING, VICTIM, forgeries
 from tests.proofs import node_log, proven
+from tests.rule_files import ANALYZER
 from tests.serving import plan_commands
 
 NOW = 1000.0
@@ -118,7 +117,7 @@ def test_who_vouches_for_the_results_of_a_check(job: str, told: bool | None, vou
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
-    opened = await open_store(f"sqlite:///{tmp_path}/test.db")
+    opened = await sqlite_store(tmp_path / "test.db")
     yield opened
     await opened.close()
 
@@ -172,13 +171,8 @@ def test_a_person_may_vouch_for_a_node_of_the_job_and_no_other() -> None:
         plan_commands().approve(None, "maria", "", NOW)(replace(waiting, allocation=("gpu-005",)), ClusterHistory())
 
 
-@cache
-def analyzer() -> LogAnalyzer:
-    return load_analyzer(Settings(_env_file=None))
-
-
 def compressed(stream: Stream, lines: list[str]) -> compress.Delta:
-    compressor = analyzer().compressor()
+    compressor = ANALYZER.compressor()
     compressor.feed(LineBlock(stream, "".join(f"{line}\n" for line in lines).encode(), received=NOW))
     return compressor.take()
 
@@ -212,7 +206,7 @@ def test_a_plan_takes_only_proven_nodes_of_the_attempt(
     }
     facts = Facts(job, 1, events, parts, (NOW, NOW), nodes=allocation)
     log = AttemptLog(compressed(Stream(), ["step 1 loss 2.5", *printed]))
-    verdict = analyzer().analyze(log, facts)
+    verdict = ANALYZER.analyze(log, facts)
     attempt = Attempt(AttemptKey("j"), NOW, NOW, NOW, NOW, events=events, nodes=allocation)
     commands = plan_commands(mode=mode)
     decision = commands.planner.decide(Claim(attempt, job, "t", 1), verdict, NOW)

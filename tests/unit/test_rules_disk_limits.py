@@ -2,20 +2,18 @@
 
 import pytest
 
-from diagnoser.config.loader import load_analyzer
-from diagnoser.config.settings import Settings
 from diagnoser.diagnosis import pipeline
 from diagnoser.model import Diagnosis, Facts, Job
 from diagnoser.model.taxonomy import Action, FailureType
+from tests.rule_files import ANALYZER
 
-READER = load_analyzer(Settings())
 RANKS = Job("j", rank_nodes={0: "gpu-016", 1: "gpu-017"})
 CLOSED = "[rank0]: RuntimeError: Connection closed by peer [10.4.0.9]:777\n[rank0]: 10.4.0.9  gpu-017\n"
 """What the other rank prints once the process is gone: by itself it would name the node of the failing rank."""
 
 
 def diagnose(text: str) -> Diagnosis:
-    return pipeline.diagnose(READER.evidence_of(text.encode()), Facts(RANKS), READER.knowledge)
+    return pipeline.diagnose(ANALYZER.evidence_of(text.encode()), Facts(RANKS), ANALYZER.knowledge)
 
 
 LIMITS = {

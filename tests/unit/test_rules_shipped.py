@@ -6,14 +6,12 @@ from itertools import cycle
 
 import pytest
 
-from diagnoser.config.loader import load_analyzer
-from diagnoser.config.settings import Settings
 from diagnoser.model.taxonomy import Action, FailureType, category_of
 from diagnoser.recovery.policy import PolicyCase
 from diagnoser.rules.schema import Match, Maturity, Role, Rule
+from tests.rule_files import ANALYZER
 
-READER = load_analyzer(Settings())
-ENGINE = READER.knowledge.engine
+ENGINE = ANALYZER.knowledge.engine
 RULES = ENGINE.ruleset.rules
 PREFIXES = (
     "0: ",
@@ -29,7 +27,7 @@ PREFIXES = (
 
 def hits(rule: Rule, text: str, prefix: str = "") -> bool:
     log = "\n".join(prefix + line for line in text.split("\n"))
-    evidence = READER.read(BytesIO(log.encode())).evidence
+    evidence = ANALYZER.read(BytesIO(log.encode())).evidence
     return any(hit.rule.id == rule.id for hit in ENGINE.match(evidence))
 
 
@@ -65,7 +63,7 @@ def may_act(rule: Rule) -> bool:
     stable, sandbox = rule.maturity is Maturity.STABLE, rule.maturity is Maturity.SANDBOX
     kind = category_of(rule.type)
     cases = [PolicyCase(rule.type, kind, 1.0, named, stable, rule.action, sandbox) for named in (True, False)]
-    actions = {READER.knowledge.policy.advise(case).action for case in cases}
+    actions = {ANALYZER.knowledge.policy.advise(case).action for case in cases}
     return rule.role is not Role.BENIGN and not actions <= {Action.NONE, Action.NOTIFY_USER}
 
 

@@ -2,8 +2,6 @@
 
 import pytest
 
-from diagnoser.config.loader import load_analyzer
-from diagnoser.config.settings import Settings
 from diagnoser.diagnosis import pipeline
 from diagnoser.model import Diagnosis, Evidence, Facts, Line, Stream
 from diagnoser.model.errors import RuleFaults
@@ -11,10 +9,10 @@ from diagnoser.model.taxonomy import Action
 from diagnoser.rules import xid
 from diagnoser.rules.schema import Blame
 from diagnoser.rules.xid import XidCode, XidSubcode, XidTable
+from tests.rule_files import ANALYZER
 
-READER = load_analyzer(Settings())
-ENGINE = READER.knowledge.engine
-CODES = READER.knowledge.codes
+ENGINE = ANALYZER.knowledge.engine
+CODES = ANALYZER.knowledge.codes
 OF_THE_APPLICATION = ("RESTART_APP", "IGNORE", "WORKFLOW_XID_45", "RECOVERED", "XID_154_EVAL")
 """What the catalogue asks for where neither GPU nor node has a fault."""
 SYSLOG = "Mar  3 04:12:44 trn-17 kernel: [88.441] NVRM: Xid (PCI:0019:01:00): {}"
@@ -35,7 +33,7 @@ def best(text: str) -> str | None:
 def verdict(*bodies: str) -> Diagnosis:
     """Of a log with these lines behind the prefix of a kernel's syslog."""
     text = "".join(f"{SYSLOG.format(body)}\n" for body in bodies)
-    return pipeline.diagnose(READER.evidence_of(text.encode()), Facts(), READER.knowledge)
+    return pipeline.diagnose(ANALYZER.evidence_of(text.encode()), Facts(), ANALYZER.knowledge)
 
 
 def link(code: int, unit: str, intr_info: int, status: int = 0, severity: str = "Nonfatal") -> str:
@@ -175,7 +173,7 @@ def test_a_recovery_stated_for_another_gpu_or_before_says_nothing() -> None:
     """Xid 154 speaks of its own GPU, and of what happened to it so far."""
     fault, other = SYSLOG.format("31, pid=7, name=python3"), SYSLOG.format(recovery("Node Reboot Required"))
     text = f"{fault}\n{other.replace('0019:01', '0019:02')}\n"
-    elsewhere = pipeline.diagnose(READER.evidence_of(text.encode()), Facts(), READER.knowledge)
+    elsewhere = pipeline.diagnose(ANALYZER.evidence_of(text.encode()), Facts(), ANALYZER.knowledge)
     assert elsewhere.root_cause is not None and elsewhere.root_cause.gpu == "0019:02:00"
     before = verdict(recovery("None"), "79, pid=7, name=python3, GPU has fallen off the bus.")
     assert before.recovery.action is Action.CORDON_AND_RESUBMIT
@@ -194,7 +192,7 @@ def test_the_drivers_word_clears_the_node_of_the_jobs_cuda_error() -> None:
     lost = SYSLOG.format("79, pid=7, name=python3, GPU has fallen off the bus.")
 
     def diagnosed(text: str) -> Diagnosis:
-        return pipeline.diagnose(READER.evidence_of(text.encode()), Facts(), READER.knowledge)
+        return pipeline.diagnose(ANALYZER.evidence_of(text.encode()), Facts(), ANALYZER.knowledge)
 
     assert diagnosed(fault).recovery.action is Action.CHECK_AND_RESUBMIT
     cleared = diagnosed(f"{fault}{page_fault}\n")
@@ -207,7 +205,7 @@ def test_a_note_of_the_driver_is_no_cause_beside_another_error() -> None:
     """Xid 43, 45, 63 or 137 beside the application's own exception: the exception decides."""
     for code in (43, 45, 63, 137):
         text = f"{SYSLOG.format(f'{code}, pid=7, name=python3')}\nKeyError: 'mask'\n"
-        diagnosis = pipeline.diagnose(READER.evidence_of(text.encode()), Facts(), READER.knowledge)
+        diagnosis = pipeline.diagnose(ANALYZER.evidence_of(text.encode()), Facts(), ANALYZER.knowledge)
         assert str(diagnosis.type) == "key_error"
 
 

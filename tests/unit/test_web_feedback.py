@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from diagnoser import compress
-from diagnoser.config.loader import load_analyzer
-from diagnoser.config.settings import Settings
 from diagnoser.model import AttemptKey, LineBlock, Stream
 from diagnoser.ports import Append, DiagnosisFilter
+from tests.rule_files import ANALYZER
 from tests.serving import ECC, UNSURE, Web, save, serving
 
 SAME = {"sec-fetch-site": "same-origin", "content-type": "application/x-www-form-urlencoded"}
@@ -24,7 +23,7 @@ async def web(tmp_path: Path) -> AsyncIterator[Web]:
 
 async def failed(web: Web, job: str) -> str:
     """A stored log with a diagnosis that nobody decided: its id."""
-    compressor = load_analyzer(Settings()).compressor()
+    compressor = ANALYZER.compressor()
     compressor.feed(LineBlock(Stream(), LINES))
     delta = compress.to_bytes(compressor.take())
     await web.store.append([Append(AttemptKey(job), delta, 100.0, {Stream(): (0, ((1, 3),))}, False)])

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from diagnoser.adapters.memory import LocalWakeSignal
-from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
 from diagnoser.localize.hang_detection import Patience
 from diagnoser.model import (
@@ -33,6 +33,7 @@ from diagnoser.ports import Claim, Cursor, DiagnosisFilter, DiagnosisRecord
 from diagnoser.worker.maintenance import RetentionConfig
 from diagnoser.worker.worker import EvidenceCollector, ModelStage, WorkerConfig, is_sound
 from tests.contract.records import KEY, OUT, TIMING, append, diagnosis, effect, plan
+from tests.databases import sqlite_store
 from tests.scripted_worker import Bystander, delta_of, scripted_worker
 
 CONFIG = WorkerConfig(TIMING, lease=60.0, llm_deadline=5.0, hang_check_idle=1e6)
@@ -114,7 +115,7 @@ def texts(log: AttemptLog) -> list[str]:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
-    opened = await open_store(f"sqlite:///{tmp_path}/test.db")
+    opened = await sqlite_store(tmp_path / "test.db")
     yield opened
     await opened.close()
 

@@ -14,7 +14,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from diagnoser.adapters.http import create_client
 from diagnoser.adapters.memory import LocalWakeSignal, RecordingSender
-from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.model import MessageKind, OutboxMessage
 from diagnoser.model.errors import DeliveryError, Unavailable
@@ -22,6 +22,7 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Clock, OutboxRecord, Sender
 from diagnoser.worker.outbox import Outbox, OutboxConfig
 from tests.contract.records import append, effect, record, the_claim
+from tests.databases import sqlite_store
 from tests.receiver import Handler, Receiver, running
 
 DOWN = DeliveryError("HTTP 503", permanent=False)
@@ -48,7 +49,7 @@ class Highest(random.Random):
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
-    opened = await open_store(f"sqlite:///{tmp_path}/test.db")
+    opened = await sqlite_store(tmp_path / "test.db")
     yield opened
     await opened.close()
 

@@ -21,6 +21,7 @@ from tests.environments import TORCH
 TRAINER = Path(__file__).parent / "trainer.py"
 PATIENCE_SECONDS = 300.0
 """Until a run stands still, on a machine that is busy with other things."""
+SIZES = (4, 8, 16)
 _LOOKS, _LOOK_SECONDS = 5, 0.1
 LABEL = "label.json"
 
@@ -76,11 +77,11 @@ class HangLabel:
         return HangLabel(HangKind(content["kind"]), content["ranks"], content["culprit"], content["shown"], nodes)
 
 
-def cases(sizes: Iterable[int] = (4, 8, 16)) -> list[HangCase]:
+def cases() -> list[HangCase]:
     """Each kind with each number of ranks; the culprit differs. The smallest of three kinds run on Slurm."""
     on_slurm = (HangKind.ASLEEP, HangKind.STOPPED, HangKind.SLOW)
     found = []
-    for place, (kind, ranks) in enumerate((kind, ranks) for kind in HangKind for ranks in sizes):
+    for place, (kind, ranks) in enumerate((kind, ranks) for kind in HangKind for ranks in SIZES):
         culprit = random.Random(place).randrange(ranks)
         found.append(HangCase(kind, ranks, culprit, place, on_slurm=kind in on_slurm and ranks == 4))
     return found

@@ -157,7 +157,7 @@ class _Wait:
 def _stand_still(pids: Iterable[int]) -> bool:
     """Whether no main thread has run while, time after time, each thread that wanted to had its turn.
 
-    How fast the machine is does not matter. gloo's own threads look around a hundred times a second and are never still.
+    How fast the machine is does not matter. gloo's own threads look around a hundred times a second.
     """
     mains = [Path(f"/proc/{pid}") for pid in pids]
     before = list(map(_switches, mains))

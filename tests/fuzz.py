@@ -1,7 +1,7 @@
-"""A fuzz target for the line reader and the compressor behind it: bytes in, and nothing may break.
+"""A fuzz target for the line reader and the compressor behind it, and one for evidence of hangs: nothing may break.
 
-``python -m tests.fuzz SECONDS [SEED]`` mutates seeds in the form of real messages. ``one_input`` has the shape that
-coverage-guided fuzzers call.
+``python -m tests.fuzz SECONDS [SEED]`` mutates seeds in the form of real messages and files. ``one_input`` has the
+shape that coverage-guided fuzzers call.
 """
 
 import random
@@ -13,6 +13,7 @@ from diagnoser.compress.blocks import whole_lines
 from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.lines import LONGEST, body_of, clean
 from diagnoser.model import LineBlock, Stream
+from tests import hostile_evidence
 
 SEEDS = (
     b"12: [rank12]: RuntimeError: lost\n",
@@ -87,10 +88,12 @@ def mutated(rng: random.Random) -> bytes:
 def main() -> None:
     seconds, seed = float(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 10**9
     rng, end, count = random.Random(seed), time.monotonic() + seconds, 0
+    targets = ((mutated, one_input), (hostile_evidence.mutated, hostile_evidence.one_input))
     while time.monotonic() < end:
-        data = mutated(rng)
+        mutate, use = targets[count % 2]
+        data = mutate(rng)
         try:
-            one_input(data)
+            use(data)
         except Exception:
             sys.stderr.write(f"seed {seed}, input {count}: {data!r}\n")
             raise

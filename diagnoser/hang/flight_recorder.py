@@ -168,7 +168,7 @@ class _Groups:
 
 def _operation(entry: Mapping[str, Any], group: Group) -> Operation | None:
     title = _text(entry.get("profiling_name"))
-    is_p2p = entry.get("is_p2p") is True
+    is_p2p = entry["is_p2p"] is True if "is_p2p" in entry else bool(_PEER.search(title))
     peer = _peer(title, group) if is_p2p else -1
     sequence = _number(entry.get("p2p_seq_id") if is_p2p else entry.get("collective_seq_id", entry.get("seq_id")))
     if sequence < 0 or (is_p2p and peer < 0):

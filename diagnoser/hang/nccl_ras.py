@@ -8,13 +8,15 @@ watchdog's timeout: no finding is no proof of health.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import orjson
 
 from diagnoser.model.errors import BadInput
 
-BYTES_MAX = 64 << 20
+BYTES_MAX = 16 << 20
+FINDINGS_MAX = 100_000
 _RANK = re.compile(r"^\s*Rank (\d{1,7}) -- GPU \S+ managed by process (\d{1,10}) on node (\S{1,253})\s*$")
 _COUNT = re.compile(r"^\s*(\d{1,7}) ranks? (?:has|have) launched up to operation (\d{1,18})\s*$")
 _STATUS = re.compile(r"^\s*(\d{1,7}) ranks? (?:has|have) status (\w+)\s*$")
@@ -54,7 +56,8 @@ def parse_ras(data: bytes) -> RasReport:
     text = data.decode("utf-8", "replace")
     if not any(sign in text for sign in _SIGNS):
         raise BadInput("this is no answer of NCCL RAS")
-    findings = list(_of_documents(text) if text.lstrip()[:1] == "{" else _of_text(text.splitlines()))
+    every = _of_documents(text) if text.lstrip()[:1] == "{" else _of_text(text.splitlines())
+    findings = list(islice(every, FINDINGS_MAX))
     unique: dict[tuple[int, int, str], RasFinding] = {}
     for finding in findings:
         unique.setdefault((finding.rank, finding.process if finding.rank < 0 else 0, finding.node), finding)

@@ -46,7 +46,10 @@ def kind_of(data: bytes) -> EvidenceKind:
     if head[:1] == b"{":
         recorder = b'"entries"' in data or b'"pg_config"' in data
         return EvidenceKind.FLIGHT_RECORDER if recorder else EvidenceKind.RAS
-    return EvidenceKind.STACKS if b"Thread " in data[:65536] or b"thread 0x" in data[:65536] else EvidenceKind.RAS
+    has_threads = (
+        b"Thread " in data[:65536] or b"thread 0x" in data[:65536] or (head[:1] == b"[" and b'"frames"' in data)
+    )
+    return EvidenceKind.STACKS if has_threads else EvidenceKind.RAS
 
 
 def read(files: Iterable[tuple[str, bytes]], ranks: Mapping[str, int] | None = None) -> RuntimeEvidence:
@@ -76,6 +79,8 @@ def _read(files: Iterable[tuple[str, bytes, int]]) -> RuntimeEvidence:
             kind = kind_of(data)
             if kind is EvidenceKind.RAS:
                 ras.append(nccl_ras.parse_ras(data))
+            elif kind is EvidenceKind.STACKS and (all_ranks := stacks.parse_all_stacks(data)):
+                traces += all_ranks
             elif rank < 0:
                 rejected.append((name, "nothing says of which rank it is"))
             elif kind is EvidenceKind.STACKS:

@@ -1,25 +1,36 @@
 """Stacks of all ranks: the few whose main thread stands elsewhere than the many that wait in a collective.
 
-Dumps of py-spy (`py-spy dump --pid`) and of Python's faulthandler. Grouping equal stacks and looking at the outliers is
+Dumps of py-spy (`py-spy dump --pid`, also with --native, --locals or --json), of Python's faulthandler, and the files
+of `torch.distributed.debug`, which hold those of all ranks. Grouping equal stacks and looking at the outliers is
 ByteRobust's way (SOSP'25).
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import orjson
 
 from diagnoser.model.errors import BadInput
 
 BYTES_MAX = 16 << 20
 FRAMES_MAX = 200
+RANKS_MAX = 200_000
+_RANK = re.compile(r"^=== Rank (\d{1,7}): .*===$")
 _THREAD = re.compile(r"^(?:Current thread|Thread) (?:0x[0-9a-fA-F]+|\d+)\b(?P<rest>.*)$")
 _PY_SPY_FRAME = re.compile(r"^\s+(?P<name>[^\s(][^(]{0,200}?) \((?P<file>[^()]{1,400}?)(?::(?P<line>\d+))?\)$")
 _FAULT_FRAME = re.compile(r'^\s+File "(?P<file>[^"]{1,400})", line (?P<line>\d+) in (?P<name>.{1,200})$')
+_NATIVE = re.compile(r"\.(?:so[.\d]*|c|cc|cpp|cu|h|hpp)(?::\d+)?\)$")
 _WAITS = re.compile(
     r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier|broadcast|synchronize|_wait|\bwait\b|monitored_barrier|"
     r"recv|\bitem\b|c10d|distributed_c10d|ProcessGroup"
 )
+_LOCAL = re.compile(
+    r"\((?:\S*/)?(?:threading|queue|selectors|subprocess|multiprocessing/\w+|torch/utils/data/\w+)\.py:"
+)
+"""Who waits there waits for another thread or process of its own."""
 _LEAST = 3
 """Fewer ranks have no majority."""
 _TOP = 3
@@ -36,25 +47,79 @@ class Stack:
     @property
     def waits(self) -> bool:
         """Whether it stands in a collective, or in a wait for one."""
-        return any(_WAITS.search(frame) for frame in self.frames[:_TOP])
+        top = self.frames[:_TOP]
+        return any(map(_WAITS.search, top)) and not any(map(_LOCAL.search, top))
 
 
 def parse_stacks(data: bytes, rank: int) -> Stack:
-    """Raises BadInput for a text without a frame."""
-    if len(data) > BYTES_MAX:
-        raise BadInput(f"stacks of {len(data)} bytes are larger than {BYTES_MAX}")
-    threads: list[tuple[str, list[str]]] = []
-    for line in data.decode("utf-8", "replace").splitlines():
-        if match := _THREAD.match(line):
-            threads.append((match["rest"], []))
-        elif threads and (match := _PY_SPY_FRAME.match(line) or _FAULT_FRAME.match(line)):
-            place = f"{match['file']}:{match['line']}" if match["line"] else match["file"]
-            threads[-1][1].append(f"{match['name']} ({place})")
-    stacks = [(rest, frames) for rest, frames in threads if frames]
+    """rank: whose process it is. Raises BadInput for a text without a frame."""
+    text = _text(data)
+    threads = list(_of_json(text) if text.lstrip()[:1] == "[" else _of_text(text.splitlines()))
+    stacks = [(title, frames) for title, frames in threads if frames]
     if not stacks:
         raise BadInput("no stack was found: neither py-spy's nor faulthandler's format")
-    main = next((frames for rest, frames in stacks if "MainThread" in rest), None)
-    return Stack(rank, tuple((main or stacks[-1][1])[:FRAMES_MAX]))  # faulthandler prints the main thread last
+    main = next((frames for title, frames in stacks if "MainThread" in title), None)
+    return Stack(rank, _of_python(main or stacks[-1][1]))  # faulthandler prints the main thread last
+
+
+def parse_all_stacks(data: bytes) -> list[Stack]:
+    """Of a file that has a heading for each rank; empty for one that has none. Ranks without a stack are left out."""
+    parts: dict[int, list[str]] = {}
+    own: list[str] | None = None
+    for line in _text(data).splitlines():
+        if match := _RANK.match(line):
+            own = parts.setdefault(int(match[1]), []) if int(match[1]) < RANKS_MAX else None
+        elif own is not None:
+            own.append(line)
+    found = []
+    for rank, lines in parts.items():
+        try:
+            found.append(parse_stacks("\n".join(lines).encode(), rank))
+        except BadInput:
+            continue  # its process did not answer
+    return found
+
+
+def _text(data: bytes) -> str:
+    if len(data) > BYTES_MAX:
+        raise BadInput(f"stacks of {len(data)} bytes are larger than {BYTES_MAX}")
+    return data.decode("utf-8", "replace")
+
+
+def _of_text(lines: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    """(rest of the heading, frames) of each thread."""
+    frames: list[str] | None = None
+    for line in lines:
+        if match := _THREAD.match(line):
+            frames = []
+            yield match["rest"], frames
+        elif frames is not None and (match := _PY_SPY_FRAME.match(line) or _FAULT_FRAME.match(line)):
+            frames.append(_frame(match["name"], match["file"], match["line"]))
+
+
+def _of_json(text: str) -> Iterator[tuple[str, list[str]]]:
+    """What `py-spy dump --json` prints."""
+    try:
+        threads = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise BadInput(f"the stacks are no JSON: {error}") from None
+    for thread in threads:
+        if type(thread) is dict and type(thread.get("frames")) is list:
+            rows = [row for row in thread["frames"][:FRAMES_MAX] if type(row) is dict]
+            frames = [
+                _frame(row.get("name"), row.get("short_filename") or row.get("filename"), row.get("line"))
+                for row in rows
+            ]
+            yield str(thread.get("thread_name"))[:300], frames
+
+
+def _frame(name: Any, file: Any, line: Any) -> str:
+    return f"{name} ({file}:{line})"[:700] if line else f"{name} ({file})"[:700]
+
+
+def _of_python(frames: list[str]) -> tuple[str, ...]:
+    """Without those of libraries in C, which say less: all wait in the same few calls of the system."""
+    return tuple([frame for frame in frames if not _NATIVE.search(frame)][:FRAMES_MAX] or frames[:FRAMES_MAX])
 
 
 def outliers(stacks: Iterable[Stack]) -> list[tuple[Stack, int]]:

@@ -143,9 +143,8 @@ class _World:
     def _overtaken(self, rank: int, operation: Operation) -> bool:
         """Whether others completed not only this but a later collective, which could not begin without this rank. Where
         this rank had not called that one when it wrote its dump, the others only wrote theirs later."""
-        dependent = operation.is_collective and any(name in operation.name for name in _DEPENDENT)
         called = self.progress(rank, operation.group).enqueued
-        return dependent and operation.sequence < self.furthest[operation.group] <= called
+        return _depends(operation) and operation.sequence < self.furthest[operation.group] <= called
 
     def _stands_in(self, rank: int, operation: Operation) -> bool:
         head = self.heads.get(rank)
@@ -162,13 +161,26 @@ class _World:
             return frozenset() if there else frozenset((head.peer,))
         place = (head.group, head.sequence)
         if place not in self._awaited:
-            self._awaited[place] = self._missing(head)
+            self._awaited[place] = self._missing(head, self._needed(rank, head.group))
         return self._awaited[place]
 
-    def _missing(self, operation: Operation) -> frozenset[int]:
-        """Those of its group that are not in the operation, and not past it."""
+    def _needed(self, rank: int, group: Group) -> int:
+        """The last collective that this rank has completed, and could not without each of the group."""
+        return max(
+            (one.sequence for one in self.dumps[rank].operations if one.done and one.group is group and _depends(one)),
+            default=-1,
+        )
+
+    def _missing(self, operation: Operation, needed: int) -> frozenset[int]:
+        """Those of its group that are not in the operation, and not past it. Who had not even called what was needed
+        before wrote its dump earlier: what it did since nobody knows."""
         group, seen = operation.group, self.seen[operation.group]
-        missing = [rank for rank in seen if not (self._stands_in(rank, operation) or self._is_past(rank, operation))]
+        missing = [
+            rank
+            for rank in seen
+            if not (self._stands_in(rank, operation) or self._is_past(rank, operation))
+            and not 0 <= self.progress(rank, group).enqueued < needed
+        ]
         if missing or len(seen) == len(group.ranks):
             return frozenset(missing)
         if len(group.ranks) - len(seen) > min(_ABSENT_MAX, max(1, _FEW * self.largest)):
@@ -214,6 +226,10 @@ class _World:
     def nobody_is_behind(self) -> str:
         head = Counter((head.name, head.group.description) for head in self.heads.values()).most_common(1)[0][0]
         return f"every rank has begun {head[0]} of {head[1] or 'the default group'}: the network or a GPU stands still"
+
+
+def _depends(operation: Operation) -> bool:
+    return operation.is_collective and any(name in operation.name for name in _DEPENDENT)
 
 
 def _call(operation: Operation) -> str:

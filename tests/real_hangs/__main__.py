@@ -19,13 +19,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--kind", action="append", choices=[str(kind) for kind in HangKind], help="only these")
-    parser.add_argument("--ranks", type=int, action="append", help="only with so many ranks")
+    parser.add_argument("--ranks", type=int, action="append", choices=runs.SIZES, help="only with so many ranks")
     chosen = parser.parse_args()
     if TORCH.missing:
         sys.exit(TORCH.missing)
-    for case in runs.cases(chosen.ranks or (4, 8, 16)):
+    kinds, sizes = chosen.kind or list(HangKind), chosen.ranks or runs.SIZES
+    for case in runs.cases():
         folder = chosen.folder.resolve() / case.name
-        if (chosen.kind and case.kind not in chosen.kind) or (folder / LABEL).exists():
+        if case.kind not in kinds or case.ranks not in sizes or (folder / LABEL).exists():
             continue
         shutil.rmtree(folder, ignore_errors=True)
         if why := (slurm.missing() if case.on_slurm else runs.missing(case)):

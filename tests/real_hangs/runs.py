@@ -21,6 +21,9 @@ from tests.environments import TORCH
 TRAINER = Path(__file__).parent / "trainer.py"
 PATIENCE_SECONDS = 300.0
 """Until a run stands still, on a machine that is busy with other things."""
+SIZES = (4, 8, 16)
+_EAGER = ("R", "D")
+"""States of a thread that wants to run."""
 _LOOKS, _LOOK_SECONDS = 5, 0.1
 LABEL = "label.json"
 
@@ -76,11 +79,11 @@ class HangLabel:
         return HangLabel(HangKind(content["kind"]), content["ranks"], content["culprit"], content["shown"], nodes)
 
 
-def cases(sizes: Iterable[int] = (4, 8, 16)) -> list[HangCase]:
+def cases() -> list[HangCase]:
     """Each kind with each number of ranks; the culprit differs. The smallest of three kinds run on Slurm."""
     on_slurm = (HangKind.ASLEEP, HangKind.STOPPED, HangKind.SLOW)
     found = []
-    for place, (kind, ranks) in enumerate((kind, ranks) for kind in HangKind for ranks in sizes):
+    for place, (kind, ranks) in enumerate((kind, ranks) for kind in HangKind for ranks in SIZES):
         culprit = random.Random(place).randrange(ranks)
         found.append(HangCase(kind, ranks, culprit, place, on_slurm=kind in on_slurm and ranks == 4))
     return found
@@ -152,33 +155,46 @@ class _Wait:
 
 
 def _stand_still(pids: Iterable[int]) -> bool:
-    """Whether no thread of them wants to run, look after look, and no main thread has run between two looks.
+    """Whether no main thread has run while, time after time, each thread that wanted to had its turn.
 
-    How fast the machine is does not matter: who waits for a processor is not still.
+    How fast the machine is does not matter. gloo's own threads look around a hundred times a second.
     """
-    seen: set[tuple[str, ...]] = set()
+    mains = [Path(f"/proc/{pid}") for pid in pids]
+    before = list(map(_switches, mains))
     for _ in range(_LOOKS):
-        states = [_state(pid) for pid in pids]
-        if {"R", "D"} & set("".join(states)):
-            return False
-        seen.add(tuple(map(_switches, pids)))
+        threads = [thread for main in mains for thread in main.glob("task/*")]
+        waiting = {thread: _switches(thread) for thread in threads if _state_of(thread) in _EAGER}
+        while waiting:
+            time.sleep(_LOOK_SECONDS)
+            waiting = {
+                thread: count
+                for thread, count in waiting.items()
+                if _state_of(thread) in _EAGER and _switches(thread) == count
+            }
         time.sleep(_LOOK_SECONDS)
-    return len(seen) == 1
+        if list(map(_switches, mains)) != before or any(_state_of(main) in _EAGER for main in mains):
+            return False
+    return True
 
 
 def _state(pid: int) -> str:
     """Letters of the states of all threads, "T" for a process that was stopped, "" for one that is gone."""
-    letters = set()
-    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with suppress(OSError):
-            letters.add(stat.read_text().rpartition(")")[2].split()[0])
-    return "".join(sorted(letters - {"Z", "X"}))
+    letters = {_state_of(thread) for thread in Path(f"/proc/{pid}/task").glob("*")}
+    return "".join(sorted(letters - {"", "Z", "X"}))
 
 
-def _switches(pid: int) -> str:
-    """How often the main thread has begun or ceased to run."""
+def _state_of(thread: Path) -> str:
+    """A letter, "" for one that is gone."""
     with suppress(OSError):
-        return "".join(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "ctxt_switches" in line)
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+    return ""
+
+
+def _switches(thread: Path) -> str:
+    """How often it has begun or ceased to run."""
+    with suppress(OSError):
+        lines = (thread / "status").read_text().splitlines()
+        return "".join(line for line in lines if "ctxt_switches" in line)
     return ""
 
 

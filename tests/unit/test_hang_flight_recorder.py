@@ -58,6 +58,23 @@ def test_the_first_formats_are_read() -> None:
     assert [(o.group.ranks, o.sequence) for o in parsed.operations] == [((0, 1, 2, 3), 8)]
 
 
+def test_a_receive_of_the_first_formats_is_known_by_its_name() -> None:
+    """They did not say what is point-to-point."""
+    old = entry("7", 4, order=0, name="nccl:recv 1<-0")
+    del old["is_p2p"]
+    (operation,) = DumpReader().read(written(dump(PAIR, [old], version="2.1")), 3).operations
+    assert (operation.peer, operation.is_collective) == (1, False)
+
+
+def test_what_long_lists_of_ranks_may_cost_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One list that many groups name is refused: a few bytes each would be long work."""
+    monkeypatch.setattr(flight_recorder, "MEMBERS_MAX", 10_000)
+    ranks = str(list(range(1_000)))
+    groups = {str(number): {"name": str(number), "desc": str(number), "ranks": ranks} for number in range(11)}
+    with pytest.raises(BadInput, match="ranks together"):
+        DumpReader().read(written({"pg_config": groups, "entries": []}), 0)
+
+
 @pytest.mark.parametrize(
     ("name", "rank"),
     [("_dump_12", 12), ("nccl_trace_rank_3", 3), ("fr_7.json", 7), ("rank12.pickle", 12), ("notes.txt", -1), ("", -1)],

@@ -55,6 +55,28 @@ Thread 77 (idle): "MainThread"
 Thread 99 (active): "pin"
     run (threading.py:300)
 """
+NATIVE = """Process 77: python train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread 77 (idle): "MainThread"
+    __futex_abstimed_wait_common (libc.so.6)
+    std::condition_variable::wait (libstdc++.so.6.0.30)
+    c10d::AsyncWork::wait (libtorch_cpu.so)
+    all_reduce (torch/distributed/distributed_c10d.py:2810)
+        Arguments:
+            tensor: <Tensor at 0x7f60bfe12c10>
+    step (train.py:88)
+    0x7f60bfe4524a (libc.so.6)
+"""
+JSON = """[{"pid": 77, "thread_name": "pin", "frames": [{"name": "run", "filename": "/lib/threading.py", "line": 300}]},
+{"pid": 77, "thread_name": "MainThread", "frames": [
+  {"name": "all_reduce", "filename": "/torch/distributed/distributed_c10d.py", "short_filename": null, "line": 2810},
+  {"name": "step", "filename": "/code/train.py", "short_filename": "train.py", "line": 88}]}]"""
+QUEUE = """Thread 0x7f01 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 327 in wait
+  File "/usr/lib/python3.11/queue.py", line 171 in get
+  File "/code/data.py", line 12 in next_batch
+"""
 
 
 def dumps(*present: int, behind: int = -1) -> list[tuple[str, bytes]]:
@@ -99,11 +121,28 @@ def test_ras_that_sees_others_behind_does_not_add_to_the_recorder() -> None:
     assert [one.rank for one in result.suspects] == [2]
 
 
-@pytest.mark.parametrize("text", [WAITING, PY_SPY])
-def test_the_main_thread_is_read_from_both_kinds_of_stacks(text: str) -> None:
-    """py-spy names it, faulthandler prints it last."""
+@pytest.mark.parametrize("text", [WAITING, PY_SPY, NATIVE, JSON], ids=["faulthandler", "py-spy", "native", "json"])
+def test_the_main_thread_is_read_from_every_kind_of_stacks(text: str) -> None:
+    """py-spy names it, faulthandler prints it last; the frames of libraries in C are left out."""
+    assert report.kind_of(text.encode()) is report.EvidenceKind.STACKS
     stack = stacks.parse_stacks(text.encode(), 3)
-    assert (stack.frames[0].split(" ")[0], stack.waits) == ("all_reduce", True)
+    assert [frame.split(" ")[0] for frame in stack.frames] == ["all_reduce", "step"]
+    assert stack.waits
+
+
+def test_who_waits_for_a_thread_of_its_own_does_not_wait_for_others() -> None:
+    """An empty queue of batches: the rank that waits there is what the others wait for."""
+    files = [(f"stack_{rank}.txt", (QUEUE if rank == 2 else WAITING).encode()) for rank in range(4)]
+    assert [(one.rank, one.kind) for one in report.analyze(report.read(files)).suspects] == [(2, "stack")]
+
+
+def test_a_file_of_all_ranks_gives_a_stack_for_each() -> None:
+    """As `torch.distributed.debug` writes it; ranks that did not answer have none."""
+    parts = [f"=== Rank {rank}: host-{rank}:41000 ===\n{LOADING if rank == 3 else WAITING}" for rank in range(4)]
+    whole = "\n".join([*parts, "=== Rank 4: host-4:41000 ===\nError: 500\n"])
+    evidence = report.read([("stacks_20260102_030405.txt", whole.encode())])
+    assert [stack.rank for stack in evidence.stacks] == [0, 1, 2, 3]
+    assert [one.rank for one in report.analyze(evidence).suspects] == [3]
 
 
 def test_the_rank_that_loads_data_while_the_others_wait_is_suspected() -> None:

@@ -87,6 +87,15 @@ def test_dumps_of_different_moments_make_nobody_stalled() -> None:
     assert suspects(result) == [(2, SuspectKind.BEHIND)]
 
 
+def test_nobody_waits_for_what_a_rank_did_after_its_dump() -> None:
+    """Rank 3 has finished with rank 2 what that had not called when it wrote its dump; rank 0 waits for rank 1."""
+    called = [entry("1", 5, order=0, done=True)]
+    later = [*(entry("2", number, order=number, done=True) for number in range(90, 105)), entry("2", 105, order=200)]
+    early = [entry("2", 8, order=1, done=True)]
+    result = graph({0: [*called, entry("1", 6, order=1)], 1: called, 2: early, 3: later})
+    assert suspects(result) == [(1, SuspectKind.BEHIND)]
+
+
 def test_another_collective_than_all_others_is_a_bug_of_the_script() -> None:
     """The one that calls it is named, with both calls; also where only the size differs."""
     entries = {rank: [entry("0", 6, order=1)] for rank in (0, 1, 3)}

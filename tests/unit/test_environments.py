@@ -1,0 +1,50 @@
+"""The environment with torch, apart from diagnoser's own."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import environments
+from tests.environments import TORCH, Environment
+
+
+def test_torch_is_pinned_with_hashes_and_by_name_alone() -> None:
+    """Whatever index pip is set up with, it installs these files or none."""
+    text = TORCH.requirements.read_text()
+    pins = re.findall(r"(?m)^[a-z][\w-]*==[^\\]+\\\n    --hash=sha256:[0-9a-f]{64}", text)
+    assert len(pins) == len(re.findall(r"(?m)^[a-z]", text))
+    assert any(pin.startswith("torch==") for pin in pins)
+    assert "://" not in text
+
+
+def test_an_environment_is_installed_once_and_again_when_its_pins_change(tmp_path: Path) -> None:
+    """Without pins that is quick; the stamp tells the pins for which it was made."""
+    pins = tmp_path / "pins.txt"
+    pins.write_text("# none\n")
+    own = Environment(tmp_path / "env", pins)
+    assert "make torch" in own.missing
+    own.install()
+    assert (own.missing, own.python.exists()) == ("", True)
+    (own.folder / "kept").touch()
+    own.install()
+    assert (own.folder / "kept").exists()
+    pins.write_text("# still none\n")
+    assert own.missing
+    own.install()
+    assert not (own.folder / "kept").exists()
+
+
+def test_what_cannot_be_had_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """And is no failure: the tests that need it skip."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise subprocess.CalledProcessError(1, [sys.executable])
+
+    monkeypatch.setattr(environments, "TORCH", Environment(Path("/nonexistent/torch"), TORCH.requirements))
+    monkeypatch.setattr(Path, "mkdir", lambda *_, **__: None)
+    monkeypatch.setattr(subprocess, "run", fails)
+    environments.main()
+    assert "CPU build" in capsys.readouterr().err

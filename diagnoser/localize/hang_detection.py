@@ -44,7 +44,7 @@ _RECENT = 32
 _POINTS = 3
 """Timed steps needed to know how long one takes; the time between them belongs to the first ones."""
 _QUICK = 6
-"""Steps that show a rhythm though their own times, in whole seconds, are all alike."""
+"""Steps that show a rhythm though all came at once: by their own times, in whole seconds perhaps, or durations."""
 _NOISE = 0.2
 """Share of a long time between two steps that need not be a pause: the steps in between are not all alike."""
 
@@ -112,9 +112,14 @@ def patience(evidence: Evidence, known: Baseline) -> Patience | None:
         return Patience(stage, _ahead(evidence, points), rhythm.usual, in_training, confirmed, in_training)
     kind = FIRST_STEP if stage is Stage.TRAIN else stage.value
     longest = max(own.get(kind, 0.0), family.get(kind, 0.0))
-    seen = kind in family or (stage in _REPEATED and rhythm.steady and kind in own)
-    confirmed = max(_AS_BEFORE * longest, _UNSEEN_FLOOR if seen else _PATIENCE[kind])
-    suspected = max(_LIKE_BEFORE * longest, confirmed * _SUSPECTED / _CONFIRMED)
+    again = stage in _REPEATED and rhythm.steady and kind in own
+    confirmed = max(_AS_BEFORE * longest, _UNSEEN_FLOOR if again or kind in family else _PATIENCE[kind])
+    late = confirmed * _SUSPECTED / _CONFIRMED
+    if again:
+        late = max(_SUSPECTED * rhythm.usual, _SUSPECTED_FLOOR)
+    elif stage is Stage.TRAIN and rhythm.many:  # worth a look at the runtime, and no more
+        late = _SUSPECTED_FLOOR
+    suspected = max(_LIKE_BEFORE * longest, late)
     return Patience(stage, 0.0, longest, suspected, confirmed, in_training)
 
 
@@ -140,7 +145,8 @@ def _of_family(known: Baseline) -> dict[str, float]:
 class _Rhythm:
     """How the steps follow each other: those of the rank that prints most of them.
 
-    usual: seconds between two printed steps. steady: enough steps were made to tell.
+    usual: seconds between two printed steps. steady: enough steps were made to tell. many: they were made, but whether
+    quickly cannot be told where they came together and print no times.
     """
 
     def __init__(self, points: Sequence[Progress]) -> None:
@@ -154,8 +160,12 @@ class _Rhythm:
         self._stride = median(count for (_, a), (_, b) in recent if (count := _between(a, b))) if recent else 1.0
         adjacent = [later - time for (time, a), (later, b) in recent if _between(a, b) <= 2 * self._stride]
         self.usual = median(adjacent) if adjacent else 0.0
-        printed = {point.step for point in steps if point.time != point.received}
-        self.steady = len(self._advances) >= _POINTS or len(printed) >= _QUICK
+        self.steady = len(self._advances) >= _POINTS
+        self.many = len({point.step for point in steps}) >= _QUICK
+        if not self.steady:  # they came together: what they print of themselves
+            timed = {point.step for point in steps if point.step_seconds or point.time != point.received}
+            self.steady = len(timed) >= _QUICK
+            self.usual = max(self.usual, _printed_interval(steps[-_RECENT:]))
 
     def pauses(self) -> Iterator[tuple[str, float]]:
         """Time between two steps beyond what the steps take: an evaluation, a checkpoint. Of steps that were not kept
@@ -168,6 +178,13 @@ class _Rhythm:
             beyond = seconds - self.usual * (max(1.0, _between(a, b) / self._stride) - 1)
             if beyond > max(_NOISE * seconds, 2 * self.usual):
                 yield Stage.TRAIN.value, beyond
+
+
+def _printed_interval(steps: Sequence[Progress]) -> float:
+    """Seconds between two printed steps by what they print of one; 0.0 where they print nothing."""
+    seconds = [point.step_seconds for point in steps if point.step_seconds]
+    counts = [_between(a.step or 0, b.step or 0) for a, b in pairwise(steps) if a.step != b.step]
+    return median(seconds) * median(counts) if seconds and counts else 0.0
 
 
 def _advances(steps: Sequence[Progress]) -> list[tuple[float, int]]:
@@ -206,7 +223,7 @@ def _stays(evidence: Evidence) -> Iterator[tuple[str, float]]:
         while index < len(stages) and stages[index][0] <= place:
             stage = stages[index][1]
             index += 1
-        if stage is not None and stage is not Stage.TRAIN and later > time:
+        if stage is not None and stage is not Stage.TRAIN and later >= time:
             yield stage.value, later - time
 
 

@@ -100,7 +100,13 @@ def test_many_steps_within_a_second_are_a_rhythm() -> None:
     run = limit(evidence(*(Progress(n, 0, 1000.0, step=n) for n in range(8))))
     assert (run.suspected, run.confirmed) == (15.0, 300.0)
     came_at_once = [Progress(n, 0, 5000.0, step=n, received=5000.0) for n in range(8)]
-    assert limit(evidence(*came_at_once)).confirmed == 3600.0
+    assert (limit(evidence(*came_at_once)).suspected, limit(evidence(*came_at_once)).confirmed) == (15.0, 3600.0)
+
+
+def test_steps_that_print_how_long_they_took_are_a_rhythm() -> None:
+    """Each tenth step, of seven seconds, is printed, and the log came at once: that is one line in seventy seconds."""
+    points = [Progress(n, 0, 5000.0, step=10 * n, step_seconds=7.0, received=5000.0) for n in range(8)]
+    assert limit(evidence(*points)).suspected == 210.0
 
 
 def test_lines_between_steps_are_no_progress_in_training() -> None:
@@ -176,6 +182,15 @@ def test_saving_is_measured_by_earlier_saves() -> None:
     lines = tuple(Line(OUT, point.line, "x", "x", time=point.time) for point in saves)
     run = limit(Evidence(lines, progress=tuple(saves)))
     assert (run.stage, run.usual, run.suspected, run.confirmed) == (Stage.SAVE, 200.0, 300.0, 600.0)
+
+
+def test_a_quick_save_is_followed_by_the_next_step_at_once() -> None:
+    """Where the run went on within a second after each checkpoint, fifteen seconds after one are suspect."""
+    saves = [*steps(5, 1.0), Progress(6, 0, 1005.0, checkpoint="ck/5", stage=Stage.SAVE)]
+    saves += [Progress(7, 0, 1005.0, step=5), Progress(8, 0, 1006.0, checkpoint="ck/6", stage=Stage.SAVE)]
+    lines = tuple(Line(OUT, point.line, "x", "x", time=point.time) for point in saves)
+    run = limit(Evidence(lines, progress=tuple(saves)))
+    assert (run.stage, run.suspected, run.confirmed) == (Stage.SAVE, 15.0, 300.0)
 
 
 def test_the_next_look_is_when_the_silence_tells_more() -> None:

@@ -45,7 +45,7 @@ class Digest:
 
     def __init__(self, delta: Delta) -> None:
         self.delta = delta
-        self._ranks = RankResolver(delta, self._carriers)
+        self._ranks = RankResolver(delta)
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:

@@ -1,9 +1,8 @@
 """Ranks of lines whose prefix does not name the rank itself."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from diagnoser.compress.delta import Delta, StreamDelta
-from diagnoser.dialects import prefixes
+from diagnoser.compress.delta import Delta
 from diagnoser.model import Stream
 
 
@@ -14,16 +13,12 @@ class RankResolver:
     itself unless some label speaks for other ranks or for local ranks of a launcher that runs under srun.
     """
 
-    def __init__(self, delta: Delta, carriers: Mapping[Stream, str]) -> None:
-        """carriers: what carries a stream, as of ``prefixes.carrier_of``: labels behind that are read from rows."""
+    def __init__(self, delta: Delta) -> None:
         self._known: dict[tuple[Stream, str], int] = {}
         self._nested: dict[Stream, set[str]] = {}
         for stream, share in delta.shares.items():
             for voice, bits in share.voices.items():
                 self._note(stream, voice, list(bits_of(bits)))
-        for stream, carrier in carriers.items():
-            for voice, ranks in _labels(delta.shares[stream], carrier).items():
-                self._note(stream, voice, sorted(ranks))
         rows = (row for share in delta.shares.values() for row in share.rows.values())
         self._launcher = any(b"torch/distributed/elastic" in row.text for row in rows)
 
@@ -58,16 +53,6 @@ class RankResolver:
             if rank >= 0:
                 ranks.add(rank)
         return frozenset(ranks)
-
-
-def _labels(share: StreamDelta, carrier: str) -> dict[str, set[int]]:
-    """voice -> ranks that its lines name, of the kept lines of a stream."""
-    voices: dict[str, set[int]] = {}
-    for row in share.rows.values():
-        prefix = prefixes.read_prefix(prefixes.split_prefix(row.text, carrier)[0])
-        if prefix.voice:
-            voices.setdefault(prefix.voice, set()).update({prefix.rank} - {-1})
-    return voices
 
 
 def bits_of(bits: int) -> Iterator[int]:

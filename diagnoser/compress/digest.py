@@ -13,7 +13,7 @@ from diagnoser.compress.lines import body_of
 from diagnoser.compress.rank_prefixes import RankResolver
 from diagnoser.compress.render import numbers, render
 from diagnoser.compress.sampling import Chosen
-from diagnoser.dialects.prefixes import carrier_of
+from diagnoser.dialects.prefixes import carrier_of, carrier_of_all
 from diagnoser.model import (
     NO_DIFF,
     Cap,
@@ -82,10 +82,13 @@ class Digest:
     @cached_property
     def _carriers(self) -> dict[Stream, str]:
         """Streams of which every line, frames and code as well, has the head of another program's logger or shell."""
-        shares = self.delta.shares.items()
+        texts = {
+            stream: [row.text for row in share.rows.values() if row.text.strip()]
+            for stream, share in self.delta.shares.items()
+        }
         carriers = {
-            stream: min({name for row in share.rows.values() if (name := carrier_of(row.text))}, default="")
-            for stream, share in shares
+            stream: min(filter(None, map(carrier_of, lines)), default="") or carrier_of_all(lines)
+            for stream, lines in texts.items()
         }
         return {stream: name for stream, name in carriers.items() if name}
 

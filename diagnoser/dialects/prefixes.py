@@ -1,7 +1,7 @@
 """Takes what stands in front of a line apart: who speaks, and the message."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -39,6 +39,10 @@ HEADS_OF_LINES = re.compile(f"(?m)^{_STAMPS}({_NAMES}).*\\n?".encode())
 differ from line to line and tell nobody apart."""
 _READERS = [re.compile(dialect.prefix.encode()) for dialect in (*PEELED, *CARRIERS)]
 _OPENINGS = [re.compile(dialect.prefix.encode()) for dialect in DIALECTS if dialect.opens]
+_NUMBER = re.compile(rb"\d+")
+_FEW_LINES = 4
+_MOST = 0.8
+"""Share of the lines of a stream that a parallel shell carries: the others are its own or its launcher's."""
 _FRAME = re.compile(rb'\s{1,8}File "[^"\n]*", line \d')
 
 
@@ -73,6 +77,18 @@ def carrier_of(line: bytes) -> str:
         return ""
     names = (carrier.name for carrier in CARRIERS)
     return next((name for name in names if _FRAME.match(split_prefix(line, name)[1])), "")
+
+
+def carrier_of_all(lines: Sequence[bytes]) -> str:
+    """The same for a stream without frames: most of its lines begin alike and name several hosts (a parallel shell), or
+    all of them have a head of one logger, at one level. "" where there is none."""
+    for carrier in CARRIERS if len(lines) >= _FEW_LINES else ():
+        heads = [split_prefix(line, carrier.name)[0][len(split_prefix(line)[0]) :] for line in lines]
+        named = [_NUMBER.sub(b"0", head) if carrier.is_stamp else read_prefix(head).node for head in heads if head]
+        share, speakers = len(named) / len(heads), len(set(named))
+        if (share == 1 and speakers == 1) if carrier.is_stamp else (share >= _MOST and speakers > 1):
+            return carrier.name
+    return ""
 
 
 @lru_cache(maxsize=65536)

@@ -5,9 +5,9 @@ from collections.abc import Collection
 
 LEADERS = frozenset({"master", "chief"})
 """Replicas that come before the workers."""
-_POD = re.compile(
-    r"(?P<base>[a-z0-9](?:[a-z0-9.-]{0,80}[a-z0-9])?)-(?P<index>\d{1,4})(?:-(?=[a-z0-9]{0,4}[a-z])[a-z0-9]{5})?"
-)
+POD_SUFFIX = "[bcdfghjklmnp-tv-xz2-9]{5}"
+"""Kubernetes draws names from these letters, so that hardly a word is one."""
+_POD = re.compile(rf"(?P<base>[a-z0-9](?:[a-z0-9.-]{{0,80}}[a-z0-9])?)-(?P<index>\d{{1,4}})(?:-{POD_SUFFIX})?")
 
 
 def replica_rank(role: str, index: int, *, led: bool) -> int:

@@ -1,6 +1,7 @@
 """Runtimes that print for the processes they start: Ray, Kubernetes, NCCL."""
 
 from diagnoser.dialects.dialect import HOST, Dialect, Example
+from diagnoser.dialects.replicas import POD_SUFFIX
 
 DIALECTS = (
     Dialect(
@@ -20,8 +21,12 @@ DIALECTS = (
     Dialect(
         "replica of a training operator",
         r"(?P<pod>[a-z][a-z0-9]{0,40}+-(?:[a-z0-9]{1,40}-){0,4}"
-        r"(?:master|worker|launcher|chief|ps|head)-\d{1,4}(?:-[a-z0-9]{5})?):? ",
-        (Example("llm-worker-3 hello", "hello", {"pod": "llm-worker-3"}),),
+        rf"(?:master|worker|launcher|chief|ps|head)-\d{{1,4}}(?:-{POD_SUFFIX})?):? ",
+        (
+            Example("llm-worker-3 hello", "hello", {"pod": "llm-worker-3"}),
+            Example("llm-worker-3-x7k2p rank 3 on node n1", "rank 3 on node n1", {"pod": "llm-worker-3-x7k2p"}),
+            Example("llm-worker-3 rank 3 on node n1", "rank 3 on node n1", {"pod": "llm-worker-3"}),
+        ),
     ),
     Dialect(
         "NCCL",

@@ -9,14 +9,16 @@ from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.prefixes import read_prefix, split_prefix
 from diagnoser.dialects.replicas import pod_ranks
 from diagnoser.localize import exit_reports
-from diagnoser.model import Evidence, ExitReport, Facts, Line
+from diagnoser.model import Evidence, ExitReport, Facts, Line, Stream
 
 _SRUN = re.compile(r"srun: error: ([A-Za-z][\w.-]*): tasks? [\d,-]+: ")
 _AGENT = re.compile(r"torch[./]distributed[./](?:elastic|launcher|run)|torchrun|elastic_launch")
 _FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _WORD = re.compile(r"[A-Za-z][\w.-]*\w")
 _WORLD_SIZE = re.compile(r"(?i)\b(?:world[ _]?size|n_?ranks|num_processes)\b[\"' :=]{1,4}(\d{1,6})\b")
-_RECORD = re.compile(r"[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]|\d\d:\d\d:\d\d|[IWEF]\d{4} |(?:DEBUG|INFO|WARNING|ERROR)\b)")
+_RECORD = re.compile(
+    r"\s{0,4}[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]|\d\d:\d\d:\d\d|[IWEF]\d{4} |(?:DEBUG|INFO|WARNING|ERROR)\b)"
+)
 """How a logger begins."""
 _SPAWNED = re.compile(r"-- Process (\d{1,6}) terminated with the following error")
 _OF_OTHERS = re.compile(r"Killed|Terminated|Aborted|Segmentation fault|Bus error|Floating point|srun:|slurmstepd")
@@ -241,12 +243,16 @@ def _rank_near(lines: Sequence[Line], at: int) -> int | None:
     line = lines[at]
     after, before = range(at, _end_of_message(lines, at)), range(at - 1, max(-1, at - _MESSAGE // 2), -1)
     for index in (*after, *before):
-        if (lines[index].stream, lines[index].rank, lines[index].task) == (line.stream, line.rank, line.task):
+        if _speaker(lines[index]) == _speaker(line):
             rank = _rank_in(lines[index])
             if rank is not None:
                 return rank
     spawned = _spawned(lines, at)
     return _raised_next(lines, at) if spawned is None else spawned
+
+
+def _speaker(line: Line) -> tuple[Stream, int, int, str]:
+    return line.stream, line.rank, line.task, line.node
 
 
 def _end_of_message(lines: Sequence[Line], at: int) -> int:

@@ -40,8 +40,8 @@ def test_a_pod_is_no_node() -> None:
     [
         (["llm-worker-0", "llm-worker-2"], {"llm-worker-0": 0, "llm-worker-2": 2}),
         (["llm-master-0", "llm-worker-0"], {"llm-master-0": 0, "llm-worker-0": 1}),
-        (["run-0-x7k2p", "run-1-ab1cd"], {"run-0-x7k2p": 0, "run-1-ab1cd": 1}),
-        (["run-workers-0-0-x7k2p", "run-workers-0-1-ab1cd"], {"run-workers-0-0-x7k2p": 0, "run-workers-0-1-ab1cd": 1}),
+        (["run-0-x7k2p", "run-1-bb4cd"], {"run-0-x7k2p": 0, "run-1-bb4cd": 1}),
+        (["run-workers-0-0-x7k2p", "run-workers-0-1-bb4cd"], {"run-workers-0-0-x7k2p": 0, "run-workers-0-1-bb4cd": 1}),
         (["llm-worker-0"], {}),
         (["llm-worker-0", "other-worker-1"], {}),
         (["llm-7d9f8b6c5d-x7k2p", "llm-7d9f8b6c5d-abcde"], {}),

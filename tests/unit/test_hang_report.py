@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from diagnoser.cli import cli
 from diagnoser.hang import nccl_ras, report, stacks
+from diagnoser.model import EvidenceKind
 from diagnoser.model.errors import BadInput
 from tests.corpus import CORPUS
 from tests.hang_dumps import dump, entry, written
@@ -124,7 +125,7 @@ def test_ras_that_sees_others_behind_does_not_add_to_the_recorder() -> None:
 @pytest.mark.parametrize("text", [WAITING, PY_SPY, NATIVE, JSON], ids=["faulthandler", "py-spy", "native", "json"])
 def test_the_main_thread_is_read_from_every_kind_of_stacks(text: str) -> None:
     """py-spy names it, faulthandler prints it last; the frames of libraries in C are left out."""
-    assert report.kind_of(text.encode()) is report.EvidenceKind.STACKS
+    assert report.kind_of(text.encode()) is EvidenceKind.STACKS
     stack = stacks.parse_stacks(text.encode(), 3)
     assert [frame.split(" ")[0] for frame in stack.frames] == ["all_reduce", "step"]
     assert stack.waits

@@ -52,8 +52,12 @@ attempts = Table(
     Column("token", Text, nullable=False, default=""),
     Column("lease", Double, nullable=False, default=0.0),  # when it ends
     Column("tries", BigInteger, nullable=False, default=0),
-    Column("patience", Double, nullable=False, default=0.0),  # shortest silence, in seconds, that is looked at
-    Column("looked_at", BigInteger, nullable=False, default=-1),  # revision whose silence the lease puts off
+    Column(
+        "patience", Double, nullable=False, default=0.0, server_default="0"
+    ),  # shortest silence, in seconds, that is looked at
+    Column(
+        "looked_at", BigInteger, nullable=False, default=-1, server_default="-1"
+    ),  # revision whose silence the lease puts off
 )
 
 IS_RUNNING = and_(attempts.c.revision > attempts.c.diagnosed, attempts.c.fatal.is_(None), attempts.c.ended.is_(None))

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -15,14 +14,12 @@ from drain3 import TemplateMiner
 from drain3.masking import MaskingInstruction
 from drain3.template_miner_config import TemplateMinerConfig
 
-from diagnoser.compress import Compressor, Delta, Digest, FilterSet, Prefilter, digest, parse_filters
+from diagnoser.compress import Compressor, Delta, Digest, FilterSet, Prefilter, digest
 from diagnoser.compress.render import tokens
 from diagnoser.compress.template_cache import shapes
 from diagnoser.compress.templates import MASKS
-from diagnoser.localize import ANCHORS
 from diagnoser.model import LineBlock, Stream
-from diagnoser.rules import schema
-from diagnoser.rules.engine import Engine
+from tests import accuracy_bars
 from tests.bench import logs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,18 +27,10 @@ _PLAIN_SECONDS = 1.0
 """Plain Drain3 reads a log for so long; its rate hardly changes after that."""
 
 
-@cache
 def knowledge() -> tuple[Prefilter, FilterSet]:
-    """The rules and filters of the project."""
-    rules, folder = _rules(), ROOT / "rules" / "filters"
-    filters = parse_filters({path.name: path.read_text() for path in folder.glob("*.yaml")})
-    return Prefilter((*rules.anchors, *ANCHORS), rules.watched), filters
-
-
-def _rules() -> schema.RuleSet:
-    folder = ROOT / "rules"
-    files = {str(p.relative_to(folder)): p.read_text() for p in folder.glob("*/*.yaml") if p.parent.name != "filters"}
-    return schema.load(files, schema.load_lists("explains.yaml", (folder / "explains.yaml").read_text()))
+    """The gate and filters that the service compresses with."""
+    analyzer = accuracy_bars.load()
+    return analyzer.gate, analyzer.filters
 
 
 def compress(data: bytes) -> Delta:
@@ -88,7 +77,7 @@ def _seconds(work: object) -> float:
 
 def rule_share(data: bytes) -> float:
     """Time that the whole rule set takes on the lines that are kept of a log, over that of compressing the log."""
-    engine, evidence = Engine(_rules()), view(data).evidence
+    engine, evidence = accuracy_bars.load().knowledge.engine, view(data).evidence
     return min(_seconds(lambda: engine.match(evidence)) for _ in range(3)) / _seconds(lambda: compress(data))
 
 

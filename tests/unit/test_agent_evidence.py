@@ -41,6 +41,8 @@ REQUEST: dict[str, Any] = {
 STACK = b'Process 7: python t.py\nThread 7 (idle): "MainThread"\n    all_reduce (t.py:4)\n'
 RECORDER = b"\x80\x04}."
 UID = os.getuid()
+JOB = f"4711{os.getpid()}"
+"""One of each process of the tests: they run beside each other on one machine."""
 
 
 def stacks(rank: int, node: str = "n1") -> RuntimeFile:
@@ -409,7 +411,7 @@ echo "Job summary: 1 communicator"
 def processes(*variables: dict[str, str]) -> Iterator[list[int]]:
     """Python processes that sleep, each with these variables."""
     started = [
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={"SLURM_JOB_ID": "471100", **own})
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={"SLURM_JOB_ID": JOB, **own})
         for own in variables
     ]
     try:
@@ -420,7 +422,7 @@ def processes(*variables: dict[str, str]) -> Iterator[list[int]]:
             process.wait()
 
 
-def run_program(tools: Path, job: str = "471100") -> list[Collected]:
+def run_program(tools: Path, job: str = JOB) -> list[Collected]:
     window = LaunchWindow({"job": job}, UID, 0.0)
     words = evidence.program([], window, job, ras=True)
     done = subprocess.run(
@@ -474,10 +476,10 @@ def test_a_worker_of_a_rank_is_not_taken_for_it(tmp_path: Path) -> None:
     tool(tmp_path, "py-spy", PY_SPY)
     fork = "import os, time; os.fork(); time.sleep(600)"
     process = subprocess.Popen(
-        [sys.executable, "-c", fork], env={"SLURM_JOB_ID": "471100", "RANK": "0"}, start_new_session=True
+        [sys.executable, "-c", fork], env={"SLURM_JOB_ID": JOB, "RANK": "0"}, start_new_session=True
     )
     try:
-        until(lambda: len(evidence_runner.job_processes("471100")) == 2, "both are there")
+        until(lambda: len(evidence_runner.job_processes(JOB)) == 2, "both are there")
         (stack,) = (one for one in run_program(tmp_path) if isinstance(one, RuntimeFile))
     finally:
         os.killpg(process.pid, 9)

@@ -91,7 +91,8 @@ def diagnose(
     last_line: float = 0.0,
 ) -> Diagnosis:
     facts = Facts(JOB, 1, events, runtime=tuple(files), last_line=last_line)
-    return pipeline.diagnose(analyzer.evidence_of(log.encode()), facts, analyzer.knowledge, now)
+    quiet = None if now is None else now - last_line
+    return pipeline.diagnose(analyzer.evidence_of(log.encode()), facts, analyzer.knowledge, quiet)
 
 
 def test_a_silent_run_with_waiting_ranks_hangs_where_they_wait(analyzer: LogAnalyzer) -> None:

@@ -1,5 +1,6 @@
 """The generator of labelled runs: every fault has its truth, every case its root line, and the committed cases hold."""
 
+import hashlib
 import json
 import re
 import subprocess
@@ -212,7 +213,8 @@ def test_what_a_framework_compiles_is_compiled_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(environments, "FOLDER", tmp_path)
     monkeypatch.setattr(subprocess, "run", lambda command, env, **more: started.append(env))
     (tmp_path / "deepspeed").mkdir()
-    (tmp_path / "deepspeed/.installed").touch()
+    pins = (environments.REQUIREMENTS / "deepspeed.txt").read_bytes()
+    (tmp_path / "deepspeed/.installed").write_text(hashlib.sha256(pins).hexdigest())
     environments.install("deepspeed")
     environments.install("deepspeed")
     assert [env["TORCH_EXTENSIONS_DIR"] for env in started] == [str(tmp_path / "deepspeed/extensions")]

@@ -46,6 +46,7 @@ READING = (
     "GET /diagnoses/{id}",
     "GET /docs",
     "GET /jobs/{id}",
+    "GET /jobs/{id}/attempts/{attempt}/hang",
     "GET /jobs/{id}/attempts/{number}/search",
     "GET /jobs/{id}/attempts/{number}/series.svg",
     "GET /logs",

@@ -14,8 +14,9 @@ _GLYPHS = b"\xe2\x96" + bytes(range(0x88, 0x90))
 """The UTF-8 bytes of the block glyphs of bars."""
 GONE = b"0123456789 \t.-+" + _GLYPHS
 """Bytes that never tell one message from another."""
-_GAPS = b"\t-" + _GLYPHS
-_BLUR = bytes(48 if 48 <= byte <= 57 else 32 if byte in _GAPS else byte for byte in range(256))
+GAP_BYTES = b"\t-" + _GLYPHS
+"""What becomes a blank. The bytes of the glyphs are also parts of other characters, of Chinese ones for instance."""
+_BLUR = bytes(48 if 48 <= byte <= 57 else 32 if byte in GAP_BYTES else byte for byte in range(256))
 _PIECE = 256 << 10
 """Bytes that are blurred at once: as many as stay in the processor's cache."""
 

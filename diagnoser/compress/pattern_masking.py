@@ -9,9 +9,13 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from diagnoser.compress.line_masking import GAP_BYTES
+
 _DIGIT, _BLANK, _OTHER = 1, 2, 4
 _ANY = _DIGIT | _BLANK | _OTHER
 _GAPS = " \t-"
+_WIDE = r"(?:[\x80-\xff ]{0,4})"
+"""What may be left of a character beyond ASCII of which a byte becomes a blank."""
 _ESCAPES = {
     "d": ("0", _DIGIT),
     "s": (" ", _BLANK),
@@ -150,6 +154,8 @@ def _atom(text: str) -> tuple[str, int]:
         return ".", _ANY
     if text[0] == "\\" and text[1] in _ESCAPES:
         return _ESCAPES[text[1]]
+    if text[0] > "\x7f" and set(GAP_BYTES) & set(text.encode()):
+        return _WIDE, _BLANK | _OTHER
     kind = _kind(_char(text))
     return {_DIGIT: "0", _BLANK: " "}.get(kind, text), kind
 

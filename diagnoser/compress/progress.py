@@ -45,8 +45,12 @@ DIALECTS: tuple[ProgressDialect, ...] = (
     ProgressDialect("epoch", r"(?i)\bepoch\W{1,4}\d+[^|\n]{0,60}\bloss\b['\" =:]+[-+]?(?:\d|nan|inf)"),
     ProgressDialect(
         "fraction",
-        r"(?i)\b\d+ ?/ ?\d+.{0,100}(?:\bloss|_loss|\bperte|\bverlust|\bperdita|\bperda)"
+        r"(?i)\b\d+ ?/ ?\d+.{0,100}(?:\bloss|_loss|\bperte|\bverlust|\bperdita|\bperda|\bpérdida|损失|損失|손실|потери)"
         r"['\" =:]+[-+]?(?:\d|nan|inf)",
+    ),
+    ProgressDialect(
+        "of",
+        r"(?i)\b(?:step|iter(?:ation)?|(?:mini-?)?batch|update) +\d+ +of +\d+\b\W.{0,40}?[-+ :=](?:\d+\.\d|nan|inf)",
     ),
 )
 _BAR_OF = re.compile(
@@ -116,10 +120,10 @@ SIGNS: tuple[tuple[Stage, str], ...] = (
     (Stage.FINISH, r"(?i)exits? successfully|training runs? .{0,40}finished|\[exiting program"),
 )
 """Lines that tell at which stage a run is. The dialects tell their own stage, too."""
-_COUNTED = ("fraction", "loss")
-"""Dialects whose lines may count their steps as ``7/12``."""
+_COUNTED = ("fraction", "loss", "of")
+"""Dialects whose lines may count their steps as ``7/12`` or ``7 of 12``."""
 _STATE = re.compile(r"\b\d{1,12} ?/ ?(\d{1,12})\b")
-_FRACTION = re.compile(r"^(?:(?!test|val|eval|epoch).){0,160}?\b(\d{1,12}) ?/ ?\d{1,12}\b")
+_FRACTION = re.compile(r"^(?:(?!test|val|eval|epoch).){0,160}?\b(\d{1,12})(?: ?/ ?| +of +)\d{1,12}\b")
 _EPOCH = re.compile(r"\bepoch\W{1,4}(\d{1,9})\b(?![.,]\d)", re.IGNORECASE)
 _PATH = re.compile(r"((?:[\w.-]*/)[\w./=-]*[\w=-]|(?:checkpoint|global_step|iter|step)[-_]?\d+)", re.IGNORECASE)
 

@@ -35,7 +35,7 @@ _MESSAGE = re.compile(r'"(?:event|msg|message|text|log)": ?"((?:[^"\\]|\\.){0,80
 _LEVEL = re.compile(r"^.{0,120}?\b(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL)\b", re.IGNORECASE)
 _STAMP = re.compile(r"^\W?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d|[A-Z]\d{4} \d\d:\d\d:\d\d)[\d:.,]*")
 _NUMBER = re.compile(r"\d[\d,]*")
-_COUNTED = re.compile(r"\b(\d{1,12}) ?/ ?(\d{1,12})\b")
+_COUNTED = re.compile(r"\b(\d{1,12})(?: ?/ ?| +of +)(\d{1,12})\b")
 _EPOCH = re.compile(r"\bepoch\W{0,4}(\d{1,9})\b(?! ?\.\d)(?: ?/ ?(\d{1,9}))?", re.IGNORECASE)
 _EPOCH_LINES = 200
 """Lines back in which the heading of an epoch is looked for."""

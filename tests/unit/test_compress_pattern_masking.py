@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.pattern_masking import asks_for_digits, blur
+from diagnoser.compress.prefilter import PatternSet
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,21 @@ def test_a_blurred_pattern_still_matches(pattern: str, text: str) -> None:
     """It is sound RE2 and matches the blur of what the pattern matches."""
     assert re2.search(pattern, text)
     assert re2.search(blur(pattern), blurred(text.encode()).decode())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"(?i)\d+/\d+ (?:loss|損失|损失)[ =:]+\d", "ステップ 2/12 損失 1.64"),
+        ("^(?:已砍掉|错误)$", "已砍掉"),
+        ("错误 ?: (?:找不到|拒绝)", "错误: 找不到"),
+        ("-損+ ", "-損損 "),
+    ],
+)
+def test_characters_that_share_bytes_with_the_glyphs_of_bars_are_found(pattern: str, text: str) -> None:
+    """Of many Chinese and Japanese characters one byte looks like a part of a bar, and becomes a blank."""
+    assert re2.search(pattern, text)
+    assert PatternSet.of([(blur(pattern), 1)]).look(blurred(text.encode()))[0]
 
 
 _ATOMS = [

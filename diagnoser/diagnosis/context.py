@@ -8,7 +8,6 @@ from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis import hang_evidence, node_logs
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.baseline import is_clean
-from diagnoser.hang import report
 from diagnoser.hang.report import HangReport
 from diagnoser.localize.hang_detection import pauses
 from diagnoser.model import (
@@ -75,13 +74,8 @@ class DiagnosisContext:
         if not files:
             return None
         job, log = await self.store.job(key.job), await self.logs.load(key)
-        registered = job.rank_nodes if job else {}
-
-        def analyze() -> HangReport:
-            nodes = {**log.evidence.rank_nodes, **registered}
-            return report.analyze(report.read_files(hang_evidence.vouched_first(files)), nodes, len(nodes))
-
-        return await asyncio.to_thread(analyze)
+        facts, chosen = Facts(job or Job(key.job)), hang_evidence.vouched_first(files)
+        return await asyncio.to_thread(lambda: hang_evidence.analyze(log.evidence, facts, chosen))
 
     async def _lines_of_node(self, record: DiagnosisRecord) -> list[Line]:
         cause = record.diagnosis.root_cause

@@ -76,11 +76,17 @@ def vouched_first(files: Iterable[RuntimeFile]) -> list[RuntimeFile]:
 
 
 def analyze(evidence: Evidence, facts: Facts, files: Sequence[RuntimeFile]) -> HangReport | None:
-    """Who waits for whom; None without dumps."""
+    """Who waits for whom; None without dumps. Where a rank runs is known by its registration, else by the agent that
+    took its dump there, else by what the log says."""
     if not files:
         return None
-    nodes = {**evidence.rank_nodes, **facts.job.rank_nodes}
+    nodes = {**evidence.rank_nodes, **_taken_on(files), **facts.job.rank_nodes}
     return report.analyze(report.read_files(files), nodes, len(nodes))
+
+
+def _taken_on(files: Iterable[RuntimeFile]) -> dict[int, str]:
+    vouched = (file for file in files if file.provenance is Provenance.RUNTIME)
+    return {file.rank: file.node for file in vouched if file.rank >= 0 and file.node}
 
 
 def confirmed(quiet: Silence | None, hang: HangReport | None) -> Silence | None:

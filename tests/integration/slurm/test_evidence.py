@@ -4,11 +4,13 @@ import asyncio
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from diagnoser.adapters.sql.store import open_store
 from diagnoser.model import AttemptKey, EvidenceRequest, RequestReason
+from tests.environments import TORCH
 from tests.integration.slurm.cluster import Cluster, until
 from tests.integration.slurm.conftest import NAME, Site, site
 from tests.integration.slurm.test_node_queries import executable
@@ -26,7 +28,9 @@ def all_reduce(seconds):
 def load_batch(seconds):
     time.sleep(seconds)
 
-print(f"rank {{RANK}}: step 1", flush=True)
+for step in range(1, 21 if RANK == 0 else 2):
+    print(f"rank {{RANK}}: step {{step}}/1000 loss {{3 - step / 100:.3f}}", flush=True)
+    time.sleep(0.3)
 load_batch(600) if RANK == {ASLEEP} else all_reduce(600)
 """
 NCCLRAS = """#!/bin/sh
@@ -41,7 +45,7 @@ def stuck_job(cluster: Cluster) -> str:
     trainer.write_text(TRAINER)
     script = f"#!/bin/bash\nsrun --ntasks={RANKS} --ntasks-per-node=2 python3 {trainer}\n"
     job = cluster.submit(script, "--nodes=2", "--ntasks-per-node=2")
-    until(lambda: cluster.log(job).count("step 1") == RANKS, "all ranks have begun")
+    until(lambda: cluster.log(job).count("step 1/") == RANKS, "all ranks have begun")
     return job
 
 
@@ -49,6 +53,12 @@ def known(lab: Site, path: str) -> bool:
     """Whether its launch has begun, for the service."""
     answer = lab.client.get(f"/api/v1{path}")
     return answer.status_code == 200 and bool(answer.json()["attempts"])
+
+
+def hung(lab: Site, path: str) -> dict[str, Any]:
+    """The verdict on the first launch once it says so; {} until then."""
+    diagnosis: dict[str, Any] = lab.get(path)["attempts"][0]["diagnosis"] or {}
+    return diagnosis if diagnosis.get("outcome") == "hung" else {}
 
 
 async def ask(lab: Site, job: str) -> None:
@@ -65,8 +75,8 @@ async def ask(lab: Site, job: str) -> None:
 async def result(lab: Site, job: str) -> str:
     store = await open_store(f"sqlite:///{lab.service.folder}/test.db")
     try:
-        (asked,) = await store.evidence_requests(AttemptKey(f"slurm-{NAME}-{job}"))
-        return asked[1]
+        requests = await store.evidence_requests(AttemptKey(f"slurm-{NAME}-{job}"))
+        return requests[0][1] if requests else ""
     finally:
         await store.close()
 
@@ -81,13 +91,13 @@ def collected(lab: Site, job: str) -> str:
 
 
 def test_the_rank_that_sleeps_is_named_by_the_stacks(cluster: Cluster, tmp_path: Path) -> None:
-    """py-spy and ncclras run as the job's user, within the job; all steps of the training go on."""
-    py_spy = shutil.which("py-spy")
-    if py_spy is None:
-        pytest.skip("needs py-spy on the PATH: pip install py-spy")
+    """The service notices that the steps have ended, and asks; py-spy and ncclras run as the job's user, within the
+    job, which goes on; the diagnosis says who holds up the others, and where."""
+    if TORCH.missing:
+        pytest.skip(TORCH.missing)  # py-spy is installed beside torch
     tools = cluster.folder / "tools"
     tools.mkdir()
-    shutil.copy(py_spy, tools / "py-spy")
+    shutil.copy(TORCH.folder / "bin/py-spy", tools / "py-spy")
     (tools / "py-spy").chmod(0o755)
     executable(tools / "ncclras", NCCLRAS)
     variables = {"PATH": f"{tools}:{cluster.environment['PATH']}"}
@@ -95,7 +105,6 @@ def test_the_rank_that_sleeps_is_named_by_the_stacks(cluster: Cluster, tmp_path:
         job = stuck_job(cluster)
         path = f"/jobs/slurm-{NAME}-{job}"
         until(lambda: known(lab, path), "the job is known")
-        asyncio.run(ask(lab, job))
         told = collected(lab, job)
         files = lab.get(f"{path}/attempts/1/evidence")
         assert {file["rank"] for file in files if file["kind"] == "stacks"} == set(range(RANKS)), told
@@ -103,6 +112,9 @@ def test_the_rank_that_sleeps_is_named_by_the_stacks(cluster: Cluster, tmp_path:
         assert any(file["kind"] == "ras" for file in files), told
         report = lab.get(f"{path}/attempts/1/hang")
         assert [suspect["rank"] for suspect in report["suspects"]] == [ASLEEP]
+        until(lambda: hung(lab, path), "the run is diagnosed")
+        root, nodes = hung(lab, path)["root_cause"], lab.get(path)["nodes"]
+        assert (root["rank"], root["node"] in nodes, root["source"]) == (ASLEEP, True, "stack_dump")
         assert cluster.state(job)[0] == "RUNNING"
         steps = cluster.run("scontrol", "show", "step", job)
         assert "diagnoser" not in steps, "the collector has ended"

@@ -22,4 +22,5 @@ async def sqlite_store(file: Path) -> SqlStore:
 
 def _copy(file: Path) -> None:
     if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(_empty[0])

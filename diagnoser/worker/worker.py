@@ -134,7 +134,7 @@ class WorkerConfig:
     llm_stages_max: int = 4
     hang_check_idle: float = 15.0
     hang_diagnosis_idle: float = 300.0
-    hang_check_interval: float = 2.0
+    hang_check_interval: float = 1.0
 
 
 class Worker:

@@ -90,7 +90,7 @@ def _collect(client: httpx.Client) -> None:
         for rank in range(4):
             done = [entry("0", 5, order=0, done=True)]
             waits = [] if rank == CULPRIT else [entry("0", 6, order=1)]
-            query = {"kind": "flight-recorder", "rank": rank, "more": rank < 3}
+            query: dict[str, str | int] = {"kind": "flight-recorder", "rank": rank, "more": rank < 3}
             body = written(dump({"0": range(4)}, [*done, *waits]))
             client.post(path, params=query, content=body).raise_for_status()
         result = {"result": "4 dumps"}

@@ -275,7 +275,7 @@ def _worker_config(settings: Settings) -> WorkerConfig:
         llm_deadline=settings.llm_deadline_seconds + 5,
         hang_check_idle=idle,
         hang_diagnosis_idle=max(idle, settings.hang_diagnosis_idle_seconds),
-        hang_check_interval=min(1.0, idle),
+        hang_check_interval=min(0.5, idle),
     )
 
 

@@ -197,8 +197,8 @@ async def from_nodes(
     tasks = [asyncio.create_task(findings(place, node)) for place, node in enumerate(nodes)]
     try:
         for task in asyncio.as_completed(tasks):
-            for found in await task:
-                yield found
+            for item in await task:
+                yield item
     finally:
         for task in tasks:
             task.cancel()
@@ -291,12 +291,12 @@ class EvidenceCollector(Generic[S]):
                 asyncio.TaskGroup() as group,
                 aclosing(self.cluster.collect(asked)) as items,
             ):
-                async for found in items:
-                    if isinstance(found, NotCollected):
-                        collection.note(found.why)
+                async for item in items:
+                    if isinstance(item, NotCollected):
+                        collection.note(item.why)
                         continue
                     await turn.acquire()
-                    group.create_task(self._send(asked, found, collection, turn))
+                    group.create_task(self._send(asked, item, collection, turn))
         except TimeoutError:
             collection.note(f"ended after {seconds:.0f} s")
         except ExceptionGroup as errors:

@@ -71,9 +71,9 @@ def dump_files(
         return
     with closing_handle(handle):
         for place, name, path in walk(handle, parts, root.rstrip("/"), bounds):
-            found = read_file(place, name, path, uid, since, until, bounds)
-            if found is not None:
-                yield found
+            dump_file = read_file(place, name, path, uid, since, until, bounds)
+            if dump_file is not None:
+                yield dump_file
 
 
 def walk(handle: int, parts: "list[str]", path: str, bounds: Bounds) -> "Iterator[tuple[int, str, str]]":
@@ -175,7 +175,7 @@ def job_processes(job: str) -> "list[Process]":
     Only those of the user who runs this can be read."""
     own, node = sandbox("self"), os.environ.get("SLURMD_NODENAME", "")
     numbers = sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
-    found = []
+    processes = []
     for pid in numbers:
         if pid == os.getpid():
             continue
@@ -189,8 +189,8 @@ def job_processes(job: str) -> "list[Process]":
                 continue
             with open("/proc/%d/stat" % pid, "rb") as file:
                 parent = int(file.read().rpartition(b")")[2].split()[1])
-            found.append(Process(pid, parent, variables))
-    return found
+            processes.append(Process(pid, parent, variables))
+    return processes
 
 
 def sandbox(process: str) -> str:
@@ -221,12 +221,12 @@ def ranks(processes: "list[Process]") -> "dict[int, Process]":
 
 def first_of_each(members: "list[Process]", name: str) -> "dict[int, Process]":
     by_pid = {process.pid: process for process in members}
-    found = {}  # type: dict[int, Process]
+    by_rank = {}  # type: dict[int, Process]
     for process in members:
         above, rank = by_pid.get(process.parent), process.number(name)
         if above is None or above.number(name) != rank:
-            found.setdefault(rank, process)
-    return {rank: found[rank] for rank in sorted(found)[:RANKS_MAX]}
+            by_rank.setdefault(rank, process)
+    return {rank: by_rank[rank] for rank in sorted(by_rank)[:RANKS_MAX]}
 
 
 def output_of(argv: "list[str]", seconds: float, limit: int) -> "tuple[int | None, bytes]":
@@ -257,9 +257,9 @@ def end(process: "subprocess.Popen[bytes]") -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def stacks(found: "dict[int, Process]", seconds: float) -> "Iterator[dict[str, Any]]":
+def stacks(by_rank: "dict[int, Process]", seconds: float) -> "Iterator[dict[str, Any]]":
     program = shutil.which("py-spy")
-    if not found:
+    if not by_rank:
         yield {"note": "no Python process of a rank was found"}
         return
     if program is None:
@@ -276,15 +276,15 @@ def stacks(found: "dict[int, Process]", seconds: float) -> "Iterator[dict[str, A
         return {"note": "py-spy of rank %d: %s" % (rank, last_line(data, code))}
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield from pool.map(dump, found.items())
+        yield from pool.map(dump, by_rank.items())
 
 
-def ras(found: "dict[int, Process]", seconds: float) -> "dict[str, Any]":
+def ras(by_rank: "dict[int, Process]", seconds: float) -> "dict[str, Any]":
     """What NCCL's own monitoring says of the whole job. Asked on this machine only, wherever the job listens."""
     program = shutil.which("ncclras")
     if program is None:
         return {"note": "ncclras is not installed"}
-    addresses = (process.variables.get("NCCL_RAS_ADDR", "").rpartition(":") for process in found.values())
+    addresses = (process.variables.get("NCCL_RAS_ADDR", "").rpartition(":") for process in by_rank.values())
     ports = [port for host, _, port in addresses if host in LOCALHOST and port.isdecimal() and len(port) < 6]
     argv = [program, "-v", "-t", str(max(int(seconds / 3), 1)), *(("-p", ports[0]) if ports else ())]
     for form in (["-f", "json"], []):  # JSON since NCCL 2.28.7
@@ -311,11 +311,11 @@ def collect(asked: "dict[str, Any]") -> "Iterator[dict[str, Any]]":
         for file in dump_files(root, parts, uid, asked["since"], asked["until"], bounds):
             unread = {"note": "%s: %s" % (file.path, file.why)}
             yield unread if file.why else finding("file", file.data, name=file.path)
-    found = ranks(job_processes(asked["job"]))
+    by_rank = ranks(job_processes(asked["job"]))
     if asked["stacks"]:
-        yield from stacks(found, asked["seconds"])
+        yield from stacks(by_rank, asked["seconds"])
     if asked["ras"]:
-        yield ras(found, asked["seconds"])
+        yield ras(by_rank, asked["seconds"])
 
 
 def main() -> None:

@@ -51,7 +51,7 @@ class DiagnosisContext:
         attempt, job = claim.attempt, claim.job
         ended = attempt.ended or attempt.last_line
         failed = (min(attempt.fatal or ended, ended), ended)
-        nodes = _nodes(attempt, job)
+        nodes = nodes_of(attempt, job)
         logs = await self._node_logs(job, nodes[:_NODES], failed[0])
         runtime, known = tuple(await self.store.runtime_files(attempt.key)), await self.baseline(job)
         number, events, last_line = attempt.key.number, attempt.events, attempt.last_line
@@ -83,7 +83,7 @@ class DiagnosisContext:
         if cause is None or cause.source not in NODE_SOURCES or not cause.node or job is None:
             return []
         attempts = await self.store.attempts(job.id)
-        if not any(cause.node in _nodes(attempt, job) for attempt in attempts if attempt.key == record.attempt):
+        if not any(cause.node in nodes_of(attempt, job) for attempt in attempts if attempt.key == record.attempt):
             return []
         logs = await self._node_logs(job, [cause.node], record.created - _DAY)
         return await asyncio.to_thread(node_logs.kept_lines, cause.node, logs.get(cause.node, []))
@@ -127,7 +127,7 @@ def _clean_run(log: AttemptLog, name: str, before: Baseline) -> CleanRun | None:
     return run and replace(run, pauses=pauses(log.evidence))
 
 
-def _nodes(attempt: Attempt, job: Job) -> tuple[str, ...]:
+def nodes_of(attempt: Attempt, job: Job) -> tuple[str, ...]:
     """Nodes that the scheduler gave the attempt, else those of the registration. What the job's lines and events name
     does not count: a job could name a node of somebody else."""
     return attempt.nodes or tuple(sorted({*job.nodes, *job.rank_nodes.values()}))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from diagnoser.diagnosis.context import nodes_of
 from diagnoser.model import Diagnosis, EvidenceRequest, RequestReason
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import Claim, Clock, EvidenceStore
@@ -35,7 +36,6 @@ class EvidenceCollection:
 
     async def _request(self, claim: Claim, reason: RequestReason, since: float) -> None:
         now, job, attempt = self.clock(), claim.job, claim.attempt
-        nodes = attempt.nodes or tuple(sorted({*job.nodes, *job.rank_nodes.values()}))
         request = EvidenceRequest(
             self.make_id(now),
             attempt.key,
@@ -43,7 +43,7 @@ class EvidenceCollection:
             since,
             reason,
             now,
-            nodes,
+            nodes_of(attempt, job),
             dict(job.rank_nodes),
         )
         await self.store.request_evidence(request)

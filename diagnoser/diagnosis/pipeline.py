@@ -1,4 +1,4 @@
-"""HOT PATH 2: an attempt's evidence -> Diagnosis. Pure: no clock, no I/O; `now` is an argument."""
+"""HOT PATH 2: an attempt's evidence -> Diagnosis. Pure: no clock, no I/O; how long a run is silent is an argument."""
 
 import signal
 from collections.abc import Iterator, Sequence

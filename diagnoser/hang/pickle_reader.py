@@ -56,13 +56,13 @@ def _is_of_torch(data: bytes) -> bool:
     if data[:2] != b"\x80\x02":
         return False
     at = 2
-    while (found := _TORCH.match(data, at)) and data[found.end() : found.end() + 1] == _LONG_STRING:
-        start = found.end() + 5
+    while (match := _TORCH.match(data, at)) and data[match.end() : match.end() + 1] == _LONG_STRING:
+        start = match.end() + 5
         end = start + int.from_bytes(data[start - 4 : start], "little")
         data[start:end].decode()
         after = _AFTER_STRING.match(data, end)
         at = after.end() if after else end
-    return found is not None and data[found.end()] == _STOP
+    return match is not None and data[match.end()] == _STOP
 
 
 class _Unpickler(pickle.Unpickler):

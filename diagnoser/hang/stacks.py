@@ -71,13 +71,13 @@ def parse_all_stacks(data: bytes) -> list[Stack]:
             own = parts.setdefault(int(match[1]), []) if int(match[1]) < RANKS_MAX else None
         elif own is not None:
             own.append(line)
-    found = []
+    stacks = []
     for rank, lines in parts.items():
         try:
-            found.append(parse_stacks("\n".join(lines).encode(), rank))
+            stacks.append(parse_stacks("\n".join(lines).encode(), rank))
         except BadInput:
             continue  # its process did not answer
-    return found
+    return stacks
 
 
 def _text(data: bytes) -> str:

@@ -41,8 +41,8 @@ class KubernetesEvidence:
             yield NotCollected(f"launch {number} of {ref.kind.word} {ref.name} is not there any more")
             return
         pods = [pod for pod in self.cache.by_workload().get(ref.key, ()) if pod.runs and not pod.gone and not pod.over]
-        async for found in evidence.read_dumps(self.options.dumps, _window(ref, asked, launch, pods)):
-            yield found
+        async for item in evidence.read_dumps(self.options.dumps, _window(ref, asked, launch, pods)):
+            yield item
         if not self.options.programs or asked.reason is not RequestReason.SILENCE:
             return
         if self.dry or launch != number:
@@ -50,8 +50,8 @@ class KubernetesEvidence:
             yield NotCollected(why)
             return
         ask = partial(self._execute, _window(ref, asked, launch, pods), pods)
-        async for found in evidence.from_nodes([pod.node for pod in pods], ask):
-            yield found
+        async for item in evidence.from_nodes([pod.node for pod in pods], ask):
+            yield item
 
     async def _execute(self, window: LaunchWindow, pods: Sequence[PodRecord], place: int, node: str) -> str:
         pod = pods[place]

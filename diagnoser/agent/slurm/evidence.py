@@ -46,8 +46,8 @@ class SlurmEvidence:
             yield NotCollected(f"Slurm knows launch {asked.attempt.number} of job {number} no more")
             return
         window = _window(job, asked)
-        async for found in evidence.read_dumps(self.options.dumps, window):
-            yield found
+        async for item in evidence.read_dumps(self.options.dumps, window):
+            yield item
         if not self.options.programs or asked.reason is not RequestReason.SILENCE:
             return
         if self.dry or not job.runs or job.attempt != asked.attempt.number:
@@ -55,8 +55,8 @@ class SlurmEvidence:
             yield NotCollected("dry run: nothing is run on the nodes" if self.dry else over)
             return
         ask = partial(self._step, job, window)
-        async for found in evidence.from_nodes(job.nodes, ask):
-            yield found
+        async for item in evidence.from_nodes(job.nodes, ask):
+            yield item
 
     async def _step(self, job: JobRecord, window: LaunchWindow, place: int, node: str) -> str:
         """Beside the steps that run: it takes no processors, memory or GPUs from them."""

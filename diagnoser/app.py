@@ -54,6 +54,7 @@ from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.dependencies import AppDependencies, HealthCheck, HealthChecks, RequestLimits, WebConfig
 from diagnoser.web.http_protocol import ConnectionLimits, bounded
 from diagnoser.web.server import create
+from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
 from diagnoser.worker.outbox import Outbox, OutboxConfig
 from diagnoser.worker.worker import Worker, WorkerConfig
@@ -120,9 +121,9 @@ async def _compose(
     wakes = _wake_signals(settings, stack)
 
     # reading logs
-    logs = AttemptLogs(store)
     registry = RuleRegistry(analyzer, store, clock)
     await registry.refresh()
+    logs = AttemptLogs(store, registry.compressor)
     ingest = IngestService(store, registry.compressor, metrics, pending_limit=settings.max_buffered_bytes)
     context, generalizer = DiagnosisContext(store, logs, clock, settings.baseline_retention_days), None
     if model and settings.filter_learning_enabled:
@@ -180,7 +181,8 @@ async def _compose(
     _log_startup(settings, analyzer, senders)
     if acts and await authenticator.is_open():
         structlog.get_logger().warning("no_tokens", why=NO_TOKENS)
-    loops = [ingest.run(), worker.run(), outbox.run(), lifecycle.run(), replayer.run(), *wakes.loops]
+    compaction = Compaction(store, registry.compressor, clock, metrics)
+    loops = [ingest.run(), compaction.run(), worker.run(), outbox.run(), lifecycle.run(), replayer.run(), *wakes.loops]
     return dependencies, loops + ([generalizer.run()] if generalizer else [])
 
 

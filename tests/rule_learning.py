@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from diagnoser import compress
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.compress import Compressor
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.learning.replay_history import ReplayHistory
@@ -124,7 +125,7 @@ async def site(
         accuracy_bars.load(),
         Metrics(CollectorRegistry()),
     )
-    logs = AttemptLogs(store)
+    logs = AttemptLogs(store, Compressor)
     registry = RuleRegistry(base, store, lambda: NOW)
     incidents = Incidents(store, logs, base.knowledge.policy, metrics)
     config = RuleLearningConfig(redact, promote_after)

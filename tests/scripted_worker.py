@@ -62,7 +62,7 @@ def scripted_worker(
     plans = plans or PlanService(store, plan_commands(), metrics, outbox)
     return Worker(
         store=store,
-        logs=AttemptLogs(store),
+        logs=AttemptLogs(store, Compressor),
         context=script,
         analysis=script,
         incidents=script,

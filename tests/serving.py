@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from diagnoser.adapters.files import bundled, text
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.compress import Compressor
 from diagnoser.config.loader import load_node_queries
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.hang.report import HangReport
@@ -150,7 +151,7 @@ def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDepen
 def incidents(store: SqlStore) -> Incidents:
     """What people said, over the bundled policy and logs read as the service reads them."""
     policy = load("policy.yaml", text(bundled("rules") / "policy.yaml"))
-    return Incidents(store, AttemptLogs(store), policy, Metrics(CollectorRegistry()))
+    return Incidents(store, AttemptLogs(store, Compressor), policy, Metrics(CollectorRegistry()))
 
 
 def plan_commands(**more: object) -> PlanCommands:

@@ -100,7 +100,7 @@ async def _site_cases() -> list[scoring.ScoredVerdict]:
         analyzer, policy = registry.analyzer, registry.base.knowledge.policy
         return [
             scoring.score_case(case_replay.label_of(case, policy), case_replay.diagnosed(case, analyzer))
-            async for case in ReplayHistory(store, AttemptLogs(store)).judged()
+            async for case in ReplayHistory(store, AttemptLogs(store, registry.compressor)).judged()
         ]
     finally:
         await store.close()

@@ -11,6 +11,8 @@ from diagnoser.compress.delta import Delta, Losses
 from diagnoser.compress.digest import Digest, digest
 from diagnoser.compress.filters import FilterSet, parse_filters
 from diagnoser.compress.limits import CompressorLimits
+from diagnoser.compress.pieces import pack
+from diagnoser.compress.pieces import read as read_pieces
 from diagnoser.compress.prefilter import Prefilter
 from diagnoser.compress.sampling import merge
 
@@ -26,6 +28,8 @@ __all__ = [
     "digest",
     "from_bytes",
     "merge",
+    "pack",
     "parse_filters",
+    "read_pieces",
     "to_bytes",
 ]

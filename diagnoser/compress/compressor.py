@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from functools import lru_cache
 
-from diagnoser.compress.delta import Delta, StreamDelta, TemplateStats, join
+from diagnoser.compress.delta import FATAL, Delta, StreamDelta, TemplateStats, join
 from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.limits import CompressorLimits
+from diagnoser.compress.line_masking import blurred
+from diagnoser.compress.lines import clean
 from diagnoser.compress.prefilter import Prefilter
-from diagnoser.compress.retention import MOST_RANK, CandidateRow, RetentionPolicy, delta_row
+from diagnoser.compress.retention import MOST_RANK, CandidateRow, RetentionPolicy, delta_row, flags_and_signature
 from diagnoser.compress.sampling import apply_limits
 from diagnoser.compress.template_cache import shapes
 from diagnoser.compress.tokenized_chunk import TokenizedChunk
@@ -45,8 +47,22 @@ class Compressor:
             count = data.count(b"\n") + (not data.endswith(b"\n"))
             start = number - block.first
             times = block.times[start : start + count] if block.times is not None else None
-            self._chunk(LineBlock(block.stream, data, number, times, block.received))
+            self._chunk(LineBlock(block.stream, data, number, times, block.received, arrivals=block.arrivals))
             number += count
+
+    def has_fatal(self, data: bytes) -> bool:
+        """Whether the delta of these lines would be fatal, for much less than the delta costs."""
+        cleaned = clean(data)
+        blurs = blurred(cleaned.text).split(b"\n")
+        templates = self._shapes.of(set(blurs))
+        if any(template.kind & FATAL for template in templates.values()):
+            return True
+        watched = {blur for blur, template in templates.items() if template.watch}
+        return bool(watched) and any(
+            flags_and_signature(templates[blur], line)[0] & FATAL
+            for line, blur in zip(cleaned.lines, blurs, strict=True)
+            if blur in watched
+        )
 
     def take(self) -> Delta:
         """The delta of all blocks since the last ``take``."""

@@ -15,6 +15,8 @@ from diagnoser.compress.progress import Point
 from diagnoser.model import Cap, Stream
 
 LEAST = 64
+FATAL = int(LineFlag.FATAL | LineFlag.EXCEPTION)
+"""Of lines that may end the run."""
 NumberRanges = tuple[tuple[int, int], ...]
 LinePosition = tuple[int, Stream]
 """(line number, stream): the order in which "first" and "last" are meant."""
@@ -152,8 +154,7 @@ class Delta:
     @property
     def fatal(self) -> bool:
         """Some kept line carries the anchor of a root rule, or is the last line of a traceback."""
-        ends = int(LineFlag.FATAL | LineFlag.EXCEPTION)
-        return any(row.kind & ends for share in self.shares.values() for row in share.rows.values())
+        return any(row.kind & FATAL for share in self.shares.values() for row in share.rows.values())
 
     @property
     def losses(self) -> Losses:

@@ -149,7 +149,8 @@ class RetentionPolicy:
         block, cut = self._block, self._cut
         time = self._time(index) if block.times is not None else 0.0
         shape = cut.found[cut.blurs[index]]
-        return block.first + index, cut.lines[index], shape, self.voices[index], time, block.received
+        number = block.first + index
+        return number, cut.lines[index], shape, self.voices[index], time, block.received_at(number)
 
     def _time(self, index: int) -> float:
         time = self._block.times[index] if self._block.times is not None else 0.0
@@ -172,7 +173,7 @@ class RetentionPolicy:
         number, line = self._block.first + index, self._cut.lines[index]
         own = self._shapes.own_point(dialect, line)
         self._share.points[number] = PointRow(
-            number, self.voices[index], dialect, line[:_POINT], self._time(index), self._block.received, own
+            number, self.voices[index], dialect, line[:_POINT], self._time(index), self._block.received_at(number), own
         )
 
     def _nodes(self, indices: list[int]) -> None:

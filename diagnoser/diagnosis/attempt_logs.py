@@ -1,9 +1,10 @@
 """Reads the stored logs of attempts."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from diagnoser.compress import AttemptLog
+from diagnoser.compress import AttemptLog, Compressor, read_pieces
 from diagnoser.model import AttemptKey
 from diagnoser.ports import LogStore
 
@@ -11,8 +12,9 @@ from diagnoser.ports import LogStore
 @dataclass(frozen=True, slots=True)
 class AttemptLogs:
     store: LogStore
+    compressor: Callable[[], Compressor]
 
     async def load(self, key: AttemptKey) -> AttemptLog:
         """Raises Unavailable."""
-        stored = await self.store.deltas(key)
-        return await asyncio.to_thread(AttemptLog.from_deltas, [delta.data for delta in stored])
+        stored = await self.store.pieces(key)
+        return AttemptLog(await asyncio.to_thread(read_pieces, [piece.data for piece in stored], self.compressor))

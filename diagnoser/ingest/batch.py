@@ -68,7 +68,7 @@ class Batch:
     def drop(self, jobs: Mapping[str, str]) -> bool:
         """Count all lines of these jobs as rejected; ``jobs`` gives the reason for each. Whether any lines are left."""
         for target in [target for target in self.blocks if target.job in jobs]:
-            self.rejected += sum(_lines(block) for block in self.blocks.pop(target))
+            self.rejected += sum(block.lines for block in self.blocks.pop(target))
         self.errors += list(jobs.values())[:ERRORS_TOLD]
         return bool(self.blocks)
 
@@ -76,10 +76,6 @@ class Batch:
     def size(self) -> int:
         """Bytes of log text."""
         return sum(len(block.data) for blocks in self.blocks.values() for block in blocks)
-
-
-def _lines(block: LineBlock) -> int:
-    return block.data.count(b"\n") + (not block.data.endswith(b"\n"))
 
 
 def check_count(count: int, limit: int, what: str) -> None:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from diagnoser.compress import Compressor, Losses, to_bytes
+from diagnoser.compress import Compressor, Losses, pack, to_bytes
 from diagnoser.compress.lines import LONGEST
 from diagnoser.diagnosis import node_logs
 from diagnoser.ingest import (
@@ -35,6 +35,8 @@ CONFLICT_TRIES = 8
 CURSORS_KNOWN = 100_000
 INLINE_BYTES = 16 << 10
 """Smaller bodies are parsed on the event loop: a thread would cost more."""
+RAW_BYTES = 256 << 10
+"""An attempt's share of a commit up to this size is stored as it came, and compressed later with more of it."""
 
 RefusedJobs = Callable[[Collection[str]], Awaitable[Mapping[str, str]]]
 """Those of some jobs that the sender may send nothing of, each with the reason."""
@@ -67,8 +69,8 @@ class _Pending:
 class _AttemptCommit:
     """What one commit writes for one attempt."""
 
-    compressor: Compressor
     received: float
+    blocks: list[LineBlock] = field(default_factory=list)
     versions: dict[Stream, int] = field(default_factory=dict)
     covered: dict[Stream, OffsetRanges] = field(default_factory=dict)
 
@@ -273,27 +275,41 @@ class IngestService:
             for target, blocks in pending.batch.blocks.items():
                 key = keys[target]
                 commit = commits.get(key) or commits.setdefault(
-                    key, _new_commit(self._compressor(), pending.received, cursors.get(key, {}))
+                    key, _new_commit(pending.received, cursors.get(key, {}))
                 )
                 commit.received = max(commit.received, pending.received)
                 for block in map(node_logs.with_times, blocks) if _is_node(key.job) else blocks:
-                    offered += block.data.count(b"\n") + (not block.data.endswith(b"\n"))
-                    accepted += _feed_missing(commit, block, cursors.get(key, {}).get(block.stream, Cursor()))
+                    offered += block.lines
+                    accepted += _add_missing(commit, block, cursors.get(key, {}).get(block.stream, Cursor()))
                     cut += _too_long(block.data)
             batch = pending.batch
             receipts.append(IngestReceipt(accepted, offered - accepted, batch.rejected, cut, tuple(batch.errors)))
-        appends, losses = zip(*(_append(key, commit) for key, commit in commits.items()), strict=True)
-        return list(appends), receipts, list(losses)
+        losses: list[Losses] = []
+        return [self._append(key, commit, losses) for key, commit in commits.items()], receipts, losses
+
+    def _append(self, key: AttemptKey, commit: _AttemptCommit, losses: list[Losses]) -> Append:
+        """losses: what compression drops is added to it."""
+        cursors = {stream: (commit.versions[stream], ranges) for stream, ranges in commit.covered.items()}
+        compressor, size = self._compressor(), sum(len(block.data) for block in commit.blocks)
+        if 0 < size <= RAW_BYTES and not _is_node(key.job):  # what nodes say is rare, and read by many attempts
+            text = b"\n".join(block.data.removesuffix(b"\n") for block in commit.blocks)
+            fatal = compressor.has_fatal(text)
+            return Append(key, pack(commit.blocks), commit.received, cursors, fatal, size)
+        for block in commit.blocks:
+            compressor.feed(block)
+        delta = compressor.take()
+        losses.append(delta.losses)
+        return Append(key, to_bytes(delta), commit.received, cursors, delta.fatal)
 
 
 def _is_node(job: str) -> bool:
     return job.startswith(NODE_LOG)
 
 
-def _new_commit(compressor: Compressor, received: float, cursors: Mapping[Stream, Cursor]) -> _AttemptCommit:
+def _new_commit(received: float, cursors: Mapping[Stream, Cursor]) -> _AttemptCommit:
     """Cursors carried over from an earlier part are not stored yet: version 0."""
     carried = {stream: cursor.covered for stream, cursor in cursors.items() if not cursor.version}
-    return _AttemptCommit(compressor, received, dict.fromkeys(carried, 0), carried)
+    return _AttemptCommit(received, versions=dict.fromkeys(carried, 0), covered=carried)
 
 
 def _too_long(data: bytes) -> int:
@@ -301,8 +317,8 @@ def _too_long(data: bytes) -> int:
     return sum(len(line) > LONGEST for line in data.split(b"\n")) if len(data) > LONGEST else 0
 
 
-def _feed_missing(commit: _AttemptCommit, block: LineBlock, cursor: Cursor) -> int:
-    """Feed the lines of ``block`` that the stream lacks; returns their number."""
+def _add_missing(commit: _AttemptCommit, block: LineBlock, cursor: Cursor) -> int:
+    """Add the lines of ``block`` that the stream lacks; returns their number."""
     stream = block.stream
     commit.versions.setdefault(stream, cursor.version)
     covered = commit.covered.setdefault(stream, cursor.covered)
@@ -310,11 +326,11 @@ def _feed_missing(commit: _AttemptCommit, block: LineBlock, cursor: Cursor) -> i
     last = first + block.data.count(b"\n") - block.data.endswith(b"\n")
     gaps = missing(covered, first, last)
     if gaps == [(first, last)]:
-        commit.compressor.feed(replace(block, first=first))
+        commit.blocks.append(replace(block, first=first))
     elif gaps:
         lines = block.data.removesuffix(b"\n").split(b"\n")
         for low, high in gaps:
-            commit.compressor.feed(_part(block, lines, low - first, high - first + 1, low))
+            commit.blocks.append(_part(block, lines, low - first, high - first + 1, low))
     commit.covered[stream] = covered_with(covered, first, last)
     return sum(high - low + 1 for low, high in gaps)
 
@@ -329,9 +345,3 @@ def _part(block: LineBlock, lines: list[bytes], start: int, stop: int, first: in
         times=block.times[start:stop] if block.times else None,
         received=block.received,
     )
-
-
-def _append(key: AttemptKey, commit: _AttemptCommit) -> tuple[Append, Losses]:
-    delta = commit.compressor.take()
-    cursors = {stream: (commit.versions[stream], ranges) for stream, ranges in commit.covered.items()}
-    return Append(key, to_bytes(delta), commit.received, cursors, delta.fatal), delta.losses

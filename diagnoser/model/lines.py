@@ -1,5 +1,7 @@
 """What comes in: lines of a stream, and where logs of nodes are kept."""
 
+import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -75,6 +77,7 @@ class LineBlock:
     times: one time a line (seconds since the epoch, NaN where unknown), or None when the format carries none.
     received: when the block arrived (seconds since the epoch).
     missing: bytes that were cut from the middle of its long lines earlier.
+    arrivals: where parts of the block arrived apart, (number of the first line, received) of each, in order.
     """
 
     stream: Stream
@@ -83,6 +86,18 @@ class LineBlock:
     times: tuple[float, ...] | None = None
     received: float = 0.0
     missing: int = 0
+    arrivals: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def lines(self) -> int:
+        """How many."""
+        return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
+
+    def received_at(self, number: int) -> float:
+        """When line ``number`` arrived."""
+        if not self.arrivals:
+            return self.received
+        return self.arrivals[bisect_right(self.arrivals, (number, math.inf)) - 1][1]
 
 
 @dataclass(frozen=True, slots=True, order=True)

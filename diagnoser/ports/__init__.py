@@ -7,7 +7,7 @@ Times are seconds since the epoch. Every method that waits may raise ``Unavailab
 
 from diagnoser.ports.evidence import EvidenceLimits, EvidenceStore, StoredFile
 from diagnoser.ports.learning import CaseStore, FeedbackStore, LearnedRuleQuery, RuleStore
-from diagnoser.ports.logs import Append, Cursor, LogStore, StoredDelta
+from diagnoser.ports.logs import Append, CompactionClaim, CompactionTiming, Cursor, LogStore, StoredPiece
 from diagnoser.ports.outbox import DueMessage, OutboxRecord, OutboxStore
 from diagnoser.ports.queries import DiagnosisFilter, ReadStore
 from diagnoser.ports.recovery import ClaimTransition, PlanFilter, PlanTransition, RecoveryStore
@@ -22,6 +22,8 @@ __all__ = [
     "Claim",
     "ClaimTransition",
     "Clock",
+    "CompactionClaim",
+    "CompactionTiming",
     "Cursor",
     "DiagnosisFilter",
     "DiagnosisRecord",
@@ -45,8 +47,8 @@ __all__ = [
     "RuleStore",
     "Sender",
     "Store",
-    "StoredDelta",
     "StoredFile",
+    "StoredPiece",
     "Timing",
     "TokenStore",
     "WakeSignal",

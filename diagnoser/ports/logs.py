@@ -27,20 +27,43 @@ class Cursor:
 class Append:
     """One attempt's share of a commit. ``cursors``: stream -> (version that was read, ranges after this append).
 
-    fatal: some line looks like a failure. Node logs are never diagnosed by themselves.
+    fatal: some line looks like a failure. Node logs are never diagnosed by themselves. raw: bytes of log text, where
+    ``data`` holds lines as they came; 0 where it holds their delta.
     """
 
     attempt: AttemptKey
-    delta: bytes
+    data: bytes
     received: float
     cursors: Mapping[Stream, tuple[int, tuple[tuple[int, int], ...]]]
     fatal: bool
+    raw: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class StoredDelta:
+class StoredPiece:
+    """A part of an attempt's log, as ``compress.pieces`` reads it. raw: as in ``Append``."""
+
     id: int
     data: bytes
+    raw: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionTiming:
+    """When the pieces of an attempt become fewer: with ``window`` bytes of raw ones, when nothing came for ``idle``
+    seconds behind a raw one, or with more than ``crowd`` of either kind."""
+
+    window: int = 2 << 20
+    idle: float = 30.0
+    crowd: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionClaim:
+    """raw_only: its deltas are few enough to stay."""
+
+    attempt: AttemptKey
+    raw_only: bool
 
 
 class LogStore(Protocol):
@@ -56,13 +79,20 @@ class LogStore(Protocol):
         """Commit all or nothing; creates unknown jobs and attempts. Raises Conflict when a cursor moved, or when two
         appends are to one stream."""
 
-    async def deltas(self, attempt: AttemptKey) -> list[StoredDelta]: ...
+    async def pieces(self, attempt: AttemptKey) -> list[StoredPiece]:
+        """The whole log, oldest first."""
 
-    async def compact(self, attempt: AttemptKey, merged: bytes, replaced: Sequence[int]) -> bool:
-        """Replace the deltas ``replaced`` by ``merged``; False when one of them is already gone."""
+    async def raw_pieces(self, attempt: AttemptKey, size: int) -> list[StoredPiece]:
+        """The oldest raw pieces, up to ``size`` bytes of log text (at least one piece, if there is any)."""
 
-    async def crowded(self, more_than: int, limit: int) -> list[AttemptKey]:
-        """Attempts with more than ``more_than`` deltas, the fullest first."""
+    async def claim_compaction(self, now: float, timing: CompactionTiming, until: float) -> CompactionClaim | None:
+        """An attempt whose pieces shall become fewer, for the caller alone until then. None when there is none."""
+
+    async def put_off_compaction(self, attempt: AttemptKey, until: float) -> None:
+        """Leave an attempt that cannot be compacted alone until then."""
+
+    async def compact(self, attempt: AttemptKey, merged: bytes, replaced: Sequence[StoredPiece]) -> bool:
+        """Replace pieces by the delta ``merged`` and end the claim; False when one of them is already gone."""
 
     async def current_attempt(self, job: str) -> int:
         """The highest attempt number of the job, 1 for an unknown job."""

@@ -1,18 +1,13 @@
-"""What a worker does between two searches for due attempts: merge deltas, drop old logs, expire plans.
+"""What a worker does between two searches for due attempts: drop old logs, expire plans.
 
 Each step is idempotent: all replicas do it, and the loser of a race changes nothing.
 """
 
-import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
-import structlog
-
-from diagnoser import compress
 from diagnoser.diagnosis import node_logs
-from diagnoser.model import CLEAN_RUNS, NODE_LOG, AttemptKey
-from diagnoser.model.errors import Unavailable
+from diagnoser.model import CLEAN_RUNS, NODE_LOG
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Clock, LogStore, RecoveryStore
 
@@ -25,14 +20,8 @@ class MaintenanceStore(LogStore, RecoveryStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RetentionConfig:
-    """An attempt with more than ``crowd`` deltas is compacted, ``at_once`` attempts in one go; one that fails to merge
-    is tried again after ``retry`` seconds. node_log_hours: how long logs of nodes are kept, by hours of arrival.
-    baseline_hours: how long clean runs are kept.
-    """
+    """node_log_hours: how long logs of nodes are kept, by hours of arrival. baseline_hours: how long clean runs are."""
 
-    crowd: int = 256
-    at_once: int = 2
-    retry: float = 3600.0
     node_log_hours: int = 24
     baseline_hours: int = 0
 
@@ -51,33 +40,11 @@ class Maintenance:
         self._plans = plans
         self._clock = clock
         self._config = config
-        self._unmergeable: dict[AttemptKey, float] = {}  # key -> when to try again
         self._swept = 0  # the newest part of node logs at the last sweep
-        self._log = structlog.get_logger()
 
     async def sweep(self) -> None:
-        await self._compact_crowded()
         await self._drop_old_parts()
         await self._expire_plans()
-
-    async def _compact_crowded(self) -> None:
-        now, config = self._clock(), self._config
-        for key in await self._store.crowded(config.crowd, config.at_once + len(self._unmergeable)):
-            if self._unmergeable.get(key, now) > now:
-                continue
-            try:
-                await self._compact(key)
-                self._unmergeable.pop(key, None)
-            except Unavailable:
-                raise
-            except Exception:  # one log that cannot be merged must not stop the others
-                self._unmergeable[key] = now + config.retry
-                self._log.exception("merge_failed", job=key.job, attempt=key.number)
-
-    async def _compact(self, key: AttemptKey) -> None:
-        stored = await self._store.deltas(key)
-        merged = await asyncio.to_thread(_merge, [delta.data for delta in stored])
-        await self._store.compact(key, merged, [delta.id for delta in stored])
 
     async def _drop_old_parts(self) -> None:
         """Drop expired node logs and clean runs. They are stored by the hour, so once an hour is enough."""
@@ -91,7 +58,3 @@ class Maintenance:
         now = self._clock()
         for plan in await self._store.expired_plans(now, EXPIRED_AT_ONCE):
             await self._plans.change(plan, now, self._plans.commands.expire(now))
-
-
-def _merge(deltas: list[bytes]) -> bytes:
-    return compress.to_bytes(compress.merge(map(compress.from_bytes, deltas)))

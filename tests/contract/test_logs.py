@@ -1,12 +1,13 @@
 """Contract of the log store."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from diagnoser.model import AttemptKey, Stream
 from diagnoser.model.errors import BadInput, Conflict
-from diagnoser.ports import Append, Cursor, Store
+from diagnoser.ports import Append, CompactionClaim, CompactionTiming, Cursor, Store
 from tests.contract.records import KEY, OUT, append
 
 OTHER = AttemptKey("vision-3b", 2)
@@ -17,13 +18,13 @@ async def cursor(store: Store, key: AttemptKey = KEY, stream: Stream = OUT) -> C
 
 
 async def data(store: Store, key: AttemptKey = KEY) -> list[bytes]:
-    return [delta.data for delta in await store.deltas(key)]
+    return [delta.data for delta in await store.pieces(key)]
 
 
 async def test_an_unknown_attempt_has_no_cursors(store: Store) -> None:
     """Asking for an attempt that nobody wrote to gives an empty answer, not an error."""
     assert await store.cursors([KEY]) == {KEY: {}}
-    assert await store.deltas(KEY) == []
+    assert await store.pieces(KEY) == []
     assert await store.current_attempt(KEY.job) == 1
 
 
@@ -128,7 +129,7 @@ async def test_compaction_puts_one_delta_in_the_place_of_many(store: Store) -> N
     """After a compaction the log is the merged delta and whatever came meanwhile."""
     await store.append([append(delta=b"one")])
     await store.append([append(read=await cursor(store), delta=b"two")])
-    read = [delta.id for delta in await store.deltas(KEY)]
+    read = await store.pieces(KEY)
     await store.append([append(read=await cursor(store), delta=b"late")])
     assert await store.compact(KEY, b"one+two", read)
     assert sorted(await data(store)) == [b"late", b"one+two"]
@@ -138,7 +139,7 @@ async def test_of_two_compactions_of_the_same_deltas_one_wins(store: Store, seco
     """Nothing is merged twice: the loser changes nothing."""
     await store.append([append(delta=b"one")])
     await store.append([append(read=await cursor(store), delta=b"two")])
-    read = [delta.id for delta in await store.deltas(KEY)]
+    read = await store.pieces(KEY)
     won = await asyncio.gather(store.compact(KEY, b"both", read), second.compact(KEY, b"both", read))
     assert sorted(won) == [False, True]
     assert await data(store) == [b"both"]
@@ -147,21 +148,60 @@ async def test_of_two_compactions_of_the_same_deltas_one_wins(store: Store, seco
 async def test_a_compaction_that_lost_one_delta_leaves_the_others(store: Store) -> None:
     """A partly stale compaction is undone as a whole, and ids of gone deltas are never used again."""
     await store.append([append(delta=b"one")])
-    (first,) = [delta.id for delta in await store.deltas(KEY)]
+    (first,) = await store.pieces(KEY)
     assert await store.compact(KEY, b"ONE", [first])
     await store.append([append(read=await cursor(store), delta=b"two")])
-    newest = (await store.deltas(KEY))[-1].id
+    newest = (await store.pieces(KEY))[-1]
     assert not await store.compact(KEY, b"bad", [first, newest])
     assert await data(store) == [b"ONE", b"two"]
 
 
-async def test_crowded_attempts_are_those_with_many_deltas(store: Store) -> None:
-    """The count follows appends and compactions, and the fullest comes first."""
+async def test_attempts_with_many_pieces_are_claimed_for_compaction(store: Store, second: Store) -> None:
+    """The count follows appends and compactions, the fullest comes first, and a claim is one replica's alone."""
+    timing = CompactionTiming(crowd=1)
     for _ in range(3):
         await store.append([append(read=(await store.cursors([KEY]))[KEY].get(OUT), delta=b"x")])
     for _ in range(2):
         await store.append([append(OTHER, read=(await store.cursors([OTHER]))[OTHER].get(OUT), delta=b"x")])
-    assert await store.crowded(1, 10) == [KEY, OTHER]
-    assert await store.crowded(1, 1) == [KEY]
-    await store.compact(KEY, b"xxx", [delta.id for delta in await store.deltas(KEY)])
-    assert await store.crowded(1, 10) == [OTHER]
+    assert await store.claim_compaction(200.0, timing, 260.0) == CompactionClaim(KEY, raw_only=False)
+    assert await second.claim_compaction(200.0, timing, 260.0) == CompactionClaim(OTHER, raw_only=False)
+    assert await store.claim_compaction(259.0, timing, 300.0) is None
+    assert await store.compact(KEY, b"xxx", await store.pieces(KEY))
+    assert await store.claim_compaction(260.0, timing, 300.0) == CompactionClaim(OTHER, raw_only=False)
+    await store.put_off_compaction(OTHER, 900.0)
+    assert await store.claim_compaction(899.0, timing, 999.0) is None
+
+
+async def raw(store: Store, key: AttemptKey, data: bytes, size: int, at: float = 100.0) -> None:
+    read = (await store.cursors([key]))[key].get(OUT)
+    await store.append([replace(append(key, read=read, delta=data, at=at), raw=size)])
+
+
+async def test_raw_pieces_are_claimed_by_the_window_or_when_nothing_follows(store: Store) -> None:
+    """A full window of raw text is due at once, less of it when the attempt has been quiet; deltas alone never are."""
+    timing = CompactionTiming(window=100, idle=30.0)
+    await store.append([append(AttemptKey("compressed"))])
+    await raw(store, KEY, b"one", 60)
+    assert await store.claim_compaction(129.0, timing, 200.0) is None
+    assert await store.claim_compaction(130.0, timing, 140.0) == CompactionClaim(KEY, raw_only=True)
+    await raw(store, OTHER, b"two", 60, at=135.0)
+    await raw(store, OTHER, b"three", 60, at=135.0)
+    assert await store.claim_compaction(135.0, timing, 200.0) == CompactionClaim(OTHER, raw_only=True)
+    assert await store.compact(OTHER, b"delta", await store.raw_pieces(OTHER, 1000))
+    assert await store.claim_compaction(139.0, timing, 200.0) is None
+
+
+async def test_raw_pieces_are_read_oldest_first_up_to_a_size(store: Store) -> None:
+    """At least one, however large; what was compressed is not among them, and the text left is counted."""
+    await store.append([append(delta=b"compressed")])
+    for number in range(3):
+        await raw(store, KEY, b"raw %d" % number, 40)
+    assert [piece.data for piece in await store.raw_pieces(KEY, 100)] == [b"raw 0", b"raw 1"]
+    first = await store.raw_pieces(KEY, 1)
+    assert [(piece.data, piece.raw) for piece in first] == [(b"raw 0", 40)]
+    assert await store.compact(KEY, b"merged", first)
+    assert await data(store) == [b"compressed", b"raw 1", b"raw 2", b"merged"]
+    assert await store.claim_compaction(100.0, CompactionTiming(window=81), 200.0) is None
+    assert await store.claim_compaction(100.0, CompactionTiming(window=80), 200.0) == CompactionClaim(
+        KEY, raw_only=True
+    )

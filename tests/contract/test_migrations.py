@@ -41,7 +41,7 @@ async def test_every_earlier_schema_can_be_brought_up_to_date(url: str, revision
     engine = create_engine(url)
     async with engine.connect() as connection:
         assert await connection.run_sync(differences) == []
-        assert await connection.run_sync(partial_indexes) == {"attempts_open", "attempts_running"}
+        assert await connection.run_sync(partial_indexes) == {"attempts_open", "attempts_raw", "attempts_running"}
     await engine.dispose()
 
 
@@ -66,7 +66,7 @@ async def test_replicas_that_start_at_once_do_not_break_each_other(url: str) -> 
     for store in stores:
         await store.ping()
     await stores[0].append([append()])
-    assert len(await stores[3].deltas(KEY)) == 1
+    assert len(await stores[3].pieces(KEY)) == 1
     for store in stores:
         await store.close()
 
@@ -77,7 +77,7 @@ async def test_opening_again_keeps_the_data(url: str) -> None:
     await first.append([append(delta=b"kept")])
     await first.close()
     second = await open_store(url)
-    assert [delta.data for delta in await second.deltas(KEY)] == [b"kept"]
+    assert [delta.data for delta in await second.pieces(KEY)] == [b"kept"]
     await second.close()
 
 

@@ -37,9 +37,9 @@ async def test_old_parts_go_with_all_that_is_theirs(store: Store) -> None:
     await store.append([append(AttemptKey(LOG, number), stream=KERNEL) for number in (3, 4)])
     await store.append([append()])
     assert await store.drop_parts(NODE_LOG, 4) == 1
-    assert await store.deltas(AttemptKey(LOG, 3)) == []
+    assert await store.pieces(AttemptKey(LOG, 3)) == []
     assert (await store.cursors([AttemptKey(LOG, 3)]))[AttemptKey(LOG, 3)] == {}
-    assert len(await store.deltas(AttemptKey(LOG, 4))) == len(await store.deltas(KEY)) == 1
+    assert len(await store.pieces(AttemptKey(LOG, 4))) == len(await store.pieces(KEY)) == 1
 
 
 async def test_attempts_on_the_node_are_looked_at_again(store: Store) -> None:

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.compress import AttemptLog
+from diagnoser.compress import AttemptLog, Compressor
 from diagnoser.config import llm_factory, loader
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
@@ -94,7 +94,7 @@ async def family(folder: Path, server: ModelServer) -> AsyncIterator[Family]:
     store = await sqlite_store(folder / "test.db")
     registry, metrics = RuleRegistry(loader.load_analyzer(settings), store, time.time), Metrics(CollectorRegistry())
     model = llm_factory.endpoint(settings)
-    context = DiagnosisContext(store, AttemptLogs(store), lambda: made.now, baseline_days=30)
+    context = DiagnosisContext(store, AttemptLogs(store, Compressor), lambda: made.now, baseline_days=30)
     guarded = llm_factory.guarded(settings, model)
     generalizer = llm_factory.baseline_generalizer(settings, store, context, registry, guarded, metrics)
     generalizer._clock = lambda: made.now

@@ -9,6 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from diagnoser.compress import Compressor
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.learning.case_replay import CaseReplayConfig, CaseReplayer, label_of
 from diagnoser.learning.replay_history import ReplayHistory
@@ -27,7 +28,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Site]:
 
 
 def replayer(here: Site, now: float = NOW, version: str = "1.0") -> CaseReplayer:
-    history = ReplayHistory(here.store, AttemptLogs(here.store))
+    history = ReplayHistory(here.store, AttemptLogs(here.store, Compressor))
     return CaseReplayer(history, here.registry, lambda: now, CaseReplayConfig(version))
 
 
@@ -66,7 +67,7 @@ async def test_the_later_word_on_an_attempt_is_its_case(here: Site) -> None:
     record = await here.fail("quilt-1")
     await here.say(record, FailureType.ECC_ERROR)
     await here.say(record)
-    cases = [case async for case in ReplayHistory(here.store, AttemptLogs(here.store)).judged()]
+    cases = [case async for case in ReplayHistory(here.store, AttemptLogs(here.store, Compressor)).judged()]
     assert [case.known_type for case in cases] == [FailureType.DATALOADER_KILLED]
     label = label_of(cases[0], accuracy_bars.load().knowledge.policy)
     assert (label.type, label.root_lines) == ("dataloader_killed", (ROOT,))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.compress import Compressor
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.node_logs import PART
@@ -37,7 +38,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 
 
 def context(store: SqlStore) -> DiagnosisContext:
-    return DiagnosisContext(store, AttemptLogs(store), lambda: NOW)
+    return DiagnosisContext(store, AttemptLogs(store, Compressor), lambda: NOW)
 
 
 @pytest.mark.parametrize(

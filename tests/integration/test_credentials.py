@@ -89,7 +89,7 @@ async def lines(web: Web, who: str, body: bytes = b"step 1\n", headers: dict[str
 
 async def stored(web: Web, jobs: Sequence[str]) -> list[int]:
     """Number of stored deltas of each job."""
-    return [len(await web.store.deltas(AttemptKey(job, 1))) for job in jobs]
+    return [len(await web.store.pieces(AttemptKey(job, 1))) for job in jobs]
 
 
 async def cluster_of(web: Web, id: str) -> str:

@@ -71,7 +71,7 @@ async def send(
 
 
 async def stored(store: SqlStore, key: AttemptKey = KEY) -> Delta:
-    return compress.merge(compress.from_bytes(delta.data) for delta in await store.deltas(key))
+    return compress.read_pieces([piece.data for piece in await store.pieces(key)], Compressor)
 
 
 async def covered(store: SqlStore) -> OffsetRanges:
@@ -147,7 +147,7 @@ async def test_a_failed_commit_refuses_all_of_it_and_a_retry_loses_nothing(store
     async with intake(Counted(store, [Unavailable("locked")])) as made:
         with pytest.raises(Unavailable):
             await send(made, b"1\n2\n", first=1)
-        assert await store.deltas(KEY) == []
+        assert await store.pieces(KEY) == []
         assert (await send(made, b"1\n2\n", first=1)).lines == 2
 
 

@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from diagnoser.adapters.sql.store import SqlStore, open_store
-from diagnoser.compress import AttemptLog, baseline
+from diagnoser.compress import AttemptLog, Compressor, baseline
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext, clean_runs_id
 from diagnoser.diagnosis.node_logs import hour_of
@@ -55,7 +55,7 @@ def log_of(lines: list[tuple[float, str]]) -> AttemptLog:
 async def test_the_pauses_of_a_clean_run_are_known_to_the_next_one(store: SqlStore) -> None:
     """A clean run paused for two minutes: five minutes into such a pause the next run does not hang, for all that its
     own log shows; without that run it would, and after seven minutes it does."""
-    context = DiagnosisContext(store, AttemptLogs(store), lambda: NOW, baseline_days=30)
+    context = DiagnosisContext(store, AttemptLogs(store, Compressor), lambda: NOW, baseline_days=30)
     attempt = Attempt(AttemptKey(JOB.id), NOW, events=(Event(EventKind.EXIT, NOW, code=0),))
     paused = log_of([*steps(1, 30, NOW), *steps(30, 60, NOW + 148)])
     await context.record_baseline(Claim(attempt, JOB, ""), COMPLETED, paused)
@@ -75,7 +75,7 @@ async def test_clean_runs_that_an_older_version_stored_are_still_known(store: Sq
     """They tell of no pauses; what the family prints is not learned anew."""
     fields = {"name": "run-0/1", "lines": 3, "counts": [[7, 3]], "unmatched": [], "filters": [], "asked": 0.0}
     old = zstandard.ZstdCompressor().compress(orjson.dumps(fields))
-    context = DiagnosisContext(store, AttemptLogs(store), lambda: NOW, baseline_days=30)
+    context = DiagnosisContext(store, AttemptLogs(store, Compressor), lambda: NOW, baseline_days=30)
     await store.append([Append(AttemptKey(clean_runs_id(JOB, 2), hour_of(NOW)), old, NOW, {}, False)])
     await context.store_run(JOB, CleanRun("run-1/1", 3, {7: 4}, pauses={"train": 9.0}))
     runs = (await context.baseline(JOB)).runs

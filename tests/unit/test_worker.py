@@ -30,7 +30,6 @@ from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.planner import Decision
 from diagnoser.ports import Claim, Cursor, DiagnosisFilter, DiagnosisRecord
-from diagnoser.worker.maintenance import RetentionConfig
 from diagnoser.worker.worker import EvidenceCollector, ModelStage, WorkerConfig, is_sound
 from tests.contract.records import KEY, OUT, TIMING, append, diagnosis, effect, plan
 from tests.databases import sqlite_store
@@ -69,7 +68,6 @@ class Bench(Bystander):
             self.metrics,
             llm_stage=llm_stage,
             outbox=self.outbox,
-            retention=RetentionConfig(crowd=3),
             evidence=evidence,
         )
 
@@ -296,29 +294,6 @@ async def test_a_database_that_is_away_is_waited_for(store: SqlStore) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert len(await bench.found()) == 1
-
-
-async def test_crowded_attempts_are_compacted_though_they_run(store: SqlStore) -> None:
-    """A long healthy run does not pile up deltas: they are merged without waiting for its end."""
-    bench = Bench(store)
-    for number in range(4):
-        await bench.lines(fatal=False, text=f"line {number}")
-    assert await bench.worker.step() == 0
-    (delta,) = await store.deltas(KEY)
-    assert AttemptLog.from_deltas([delta.data]).digest.compression.lines_in == 4
-
-
-async def test_deltas_that_cannot_be_merged_are_left_alone_for_a_while(store: SqlStore) -> None:
-    """A merge that fails is told once, not at every round."""
-    bench = Bench(store)
-    for _ in range(4):
-        read = (await store.cursors([KEY]))[KEY].get(OUT)
-        await store.append([append(read=read, delta=b"not a delta")])
-    with capture_logs() as logs:
-        await bench.worker.step()
-        await bench.worker.step()
-    assert [entry["event"] for entry in logs] == ["merge_failed"]
-    assert len(await store.deltas(KEY)) == 4
 
 
 async def test_a_better_verdict_is_published_after_the_first(store: SqlStore) -> None:

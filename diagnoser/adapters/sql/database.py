@@ -1,12 +1,13 @@
 """One engine: how it is opened, how a transaction begins, and what foreign errors become."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import URL, Table, event, make_url
+import sqlalchemy
+from sqlalchemy import URL, Engine, Table, event, make_url
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -21,6 +22,7 @@ from diagnoser.model.errors import BadInput, Conflict, DiagnoserError, Unavailab
 BUSY_SECONDS = 10.0
 """Seconds that a statement waits for another process's lock."""
 
+T = TypeVar("T")
 Insert = postgresql.Insert | sqlite.Insert
 
 _ASYNC_DRIVERS = {
@@ -75,9 +77,13 @@ def _sqlite_engine(target: URL) -> AsyncEngine:
         raise BadInput("SQLite needs a file: sqlite:///path/to/diagnoser.db")
     Path(target.database).parent.mkdir(parents=True, exist_ok=True)
     engine = create_async_engine(target)
-    event.listen(engine.sync_engine, "connect", _configure_sqlite)
-    event.listen(engine.sync_engine, "begin", _begin_sqlite)
+    _configure_engine(engine.sync_engine)
     return engine
+
+
+def _configure_engine(engine: Engine) -> None:
+    event.listen(engine, "connect", _configure_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
 
 
 def _configure_sqlite(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
@@ -133,6 +139,10 @@ class Database:
         self._engine = engine
         self._writer = engine.execution_options(write=True)
         self._turns = asyncio.Semaphore(1 if engine.dialect.name == "sqlite" else 1_000_000)
+        self._blocking: Engine | None = None
+        if engine.dialect.name == "sqlite":
+            self._blocking = sqlalchemy.create_engine(engine.url.set(drivername="sqlite"))
+            _configure_engine(self._blocking)
 
     @property
     def dialect(self) -> str:
@@ -148,6 +158,19 @@ class Database:
         """Commits at the end of the block; any exception rolls all of it back."""
         async with our_errors(), self._turns, self._writer.begin() as connection:
             yield connection
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """Run a transaction that is one function. For SQLite it runs in a thread as a whole: statement by statement
+        it would change threads some twenty times, which costs more than the statements."""
+        if self._blocking is None:
+            async with self.writing() as connection:
+                return await connection.run_sync(work)
+        async with our_errors(), self._turns:
+            return await asyncio.to_thread(self._write_blocking, self._blocking, work)
+
+    def _write_blocking(self, engine: Engine, work: Callable[[Connection], T]) -> T:
+        with engine.execution_options(write=True).begin() as connection:
+            return work(connection)
 
     def insert(self, table: Table) -> Any:
         """An INSERT that knows ``on_conflict_do_nothing`` and ``on_conflict_do_update``, equal in both dialects."""
@@ -165,3 +188,5 @@ class Database:
 
     async def close(self) -> None:
         await self._engine.dispose()
+        if self._blocking is not None:
+            self._blocking.dispose()

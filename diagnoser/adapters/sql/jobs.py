@@ -22,7 +22,7 @@ class JobRows(LogRows):
 
     async def register(self, job: Job, attempt: int | None = None) -> Job:
         async with self.writing() as connection:
-            await self.create_jobs(connection, {job.id: job.created})
+            await connection.run_sync(self.create_jobs, {job.id: job.created})
             mine = select(jobs.c.body).where(jobs.c.id == job.id).with_for_update(key_share=True)
             merged = completed(codec.job_of((await connection.execute(mine)).scalar_one()), job)
             await connection.execute(update(jobs).where(jobs.c.id == job.id).values(body=codec.job_text(merged)))
@@ -35,7 +35,7 @@ class JobRows(LogRows):
             clusters = await _clusters(connection, select(jobs.c.body), ids)
         if missing := [job for job in ids if not clusters.get(job)]:
             async with self.writing() as connection:
-                await self.create_jobs(connection, dict.fromkeys(missing, now))
+                await connection.run_sync(self.create_jobs, dict.fromkeys(missing, now))
                 locked = select(jobs.c.body).order_by(jobs.c.id).with_for_update(key_share=True)
                 clusters |= await _clusters(connection, locked, missing)  # another may have been faster
                 for job in (job for job in missing if not clusters[job]):
@@ -49,11 +49,11 @@ class JobRows(LogRows):
         """A heartbeat is stored but is no news for a diagnosis: the revision stays."""
         empty = _attempt_row(attempt, event) | {"revision": 0, "ended": None}
         async with self.writing() as connection:
-            await self.create_jobs(connection, {attempt.job: event.time})
+            await connection.run_sync(self.create_jobs, {attempt.job: event.time})
             await self.insert_new(connection, attempts, [empty])
             new = await self.insert_new(connection, events, [codec.event_row(attempt, event)])
             if new and event.kind is not EventKind.HEARTBEAT:
-                await self.touch(connection, [_attempt_row(attempt, event)])
+                await connection.run_sync(self.touch, [_attempt_row(attempt, event)])
 
     async def job(self, id: str) -> Job | None:
         async with self.reading() as connection:
@@ -149,4 +149,5 @@ def _attempt_row(attempt: AttemptKey, event: Event) -> dict[str, Any]:
         "revision": 1,
         "dirty": event.time,
         "deltas": 0,
+        "raw_bytes": 0,
     }

@@ -1,22 +1,25 @@
 """Streams, deltas and what they do to an attempt."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
-from sqlalchemy import Select, and_, case, delete, func, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, delete, func, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Database
-from diagnoser.adapters.sql.tables import attempts, deltas, jobs
+from diagnoser.adapters.sql.tables import HAS_RAW, attempts, deltas, jobs
 from diagnoser.adapters.sql.tables import streams as stream_rows
 from diagnoser.model import NODE_LOG, AttemptKey, Job, Stream
 from diagnoser.model.errors import Conflict
-from diagnoser.ports import Append, Cursor, StoredDelta
+from diagnoser.ports import Append, CompactionClaim, CompactionTiming, Cursor, StoredPiece
 
 _CursorRows = dict[AttemptKey, dict[Stream, Cursor]]
 
 _PLACE = ("job", "attempt", "source", "node", "rank", "provenance")
+
+_NEW_PIECES = deltas.insert()
 
 _CHUNK = 5_000
 """Attempts or streams a query; both databases bound the number of values in a statement to about 32,000."""
@@ -44,31 +47,77 @@ class LogRows(Database):
         if not appends:
             return
         ordered = sorted(appends, key=lambda append: append.attempt)
-        async with self.writing() as connection:
-            await self.create_jobs(connection, {append.attempt.job: append.received for append in ordered})
-            await self.touch(connection, [_attempt_row(append) for append in ordered])
-            await self._write_cursors(connection, _cursor_rows(ordered))
-            await connection.execute(deltas.insert(), [_delta_row(append.attempt, append.delta) for append in ordered])
+        first_seen = {append.attempt.job: append.received for append in ordered}
+        touched, cursors = [_attempt_row(append) for append in ordered], _cursor_rows(ordered)
+        stored = [_piece_row(append.attempt, append.data, append.raw) for append in ordered]
 
-    async def deltas(self, attempt: AttemptKey) -> list[StoredDelta]:
-        query = select(deltas.c.id, deltas.c.data).where(_is(attempt)).order_by(deltas.c.id)
+        def work(connection: Connection) -> None:
+            self.create_jobs(connection, first_seen)
+            self.touch(connection, touched)
+            self._write_cursors(connection, cursors)
+            connection.execute(_NEW_PIECES, stored)
+
+        await self.write(work)
+
+    async def pieces(self, attempt: AttemptKey) -> list[StoredPiece]:
         async with self.reading() as connection:
-            return [StoredDelta(row.id, bytes(row.data)) for row in await connection.execute(query)]
+            return await _pieces(connection, _is(attempt))
 
-    async def compact(self, attempt: AttemptKey, merged: bytes, replaced: Sequence[int]) -> bool:
+    async def raw_pieces(self, attempt: AttemptKey, size: int) -> list[StoredPiece]:
+        is_raw = and_(_is(attempt), deltas.c.raw > 0)
+        sizes = select(deltas.c.id, deltas.c.raw).where(is_raw).order_by(deltas.c.id)
+        async with self.reading() as connection:
+            newest, total = 0, 0
+            for row in await connection.execute(sizes):
+                if newest and total + row.raw > size:
+                    break
+                newest, total = row.id, total + row.raw
+            return await _pieces(connection, and_(is_raw, deltas.c.id <= newest))
+
+    async def claim_compaction(self, now: float, timing: CompactionTiming, until: float) -> CompactionClaim | None:
+        row = attempts.c
+        is_free, is_crowded = row.compacting <= now, row.deltas > timing.crowd
+        is_window = and_(HAS_RAW, or_(row.raw_bytes >= timing.window, row.last_line <= now - timing.idle))
+        columns = (row.job, row.number, row.deltas)
+        raw = select(*columns).where(is_window, is_free).order_by(row.raw_bytes.desc()).limit(1)
+        crowd = select(*columns).where(is_crowded, is_free).order_by(row.deltas.desc()).limit(1)
+        async with self.writing() as connection:
+            for query in (raw, crowd):
+                locked = query.with_for_update(skip_locked=True, key_share=True)
+                if due := (await connection.execute(locked)).first():
+                    key = AttemptKey(due.job, due.number)
+                    await connection.execute(update(attempts).where(_of(key)).values(compacting=until))
+                    return CompactionClaim(key, raw_only=due.deltas <= timing.crowd)
+        return None
+
+    async def put_off_compaction(self, attempt: AttemptKey, until: float) -> None:
+        async with self.writing() as connection:
+            await connection.execute(update(attempts).where(_of(attempt)).values(compacting=until))
+
+    async def compact(self, attempt: AttemptKey, merged: bytes, replaced: Sequence[StoredPiece]) -> bool:
         """Of two callers the one that deletes all of ``replaced`` wins; the other finds rows missing and rolls back."""
+        pieces = {piece.id: piece.raw for piece in replaced}
+
+        def work(connection: Connection) -> None:
+            changes = {
+                "deltas": attempts.c.deltas + 1 - len(pieces),
+                "raw_bytes": attempts.c.raw_bytes - sum(pieces.values()),
+                "compacting": 0.0,
+            }
+            connection.execute(update(attempts).where(_of(attempt)).values(changes))
+            ids = sorted(pieces)
+            for start in range(0, len(ids), _CHUNK):
+                chunk = ids[start : start + _CHUNK]
+                deleted = connection.execute(delete(deltas).where(_is(attempt), deltas.c.id.in_(chunk)))
+                if deleted.rowcount != len(chunk):
+                    raise _Gone
+            connection.execute(_NEW_PIECES, _piece_row(attempt, merged))
+
         try:
-            async with self.writing() as connection:
-                await self._swap(connection, attempt, merged, sorted(set(replaced)))
+            await self.write(work)
         except _Gone:
             return False
         return True
-
-    async def crowded(self, more_than: int, limit: int) -> list[AttemptKey]:
-        query = select(attempts.c.job, attempts.c.number).where(attempts.c.deltas > more_than)
-        async with self.reading() as connection:
-            rows = await connection.execute(query.order_by(attempts.c.deltas.desc()).limit(limit))
-            return [AttemptKey(row.job, row.number) for row in rows]
 
     async def current_attempt(self, job: str) -> int:
         return (await self.current_attempts([job]))[job]
@@ -86,55 +135,61 @@ class LogRows(Database):
                 newest |= {row.job: row.number for row in await connection.execute(query)}
         return newest
 
-    async def create_jobs(self, connection: AsyncConnection, first_seen: dict[str, float]) -> None:
+    def create_jobs(self, connection: Connection, first_seen: dict[str, float]) -> None:
         """Creates the jobs that nobody registered. first_seen: job id -> time."""
         rows = [{"id": job, "body": codec.job_text(Job(job, created=time))} for job, time in sorted(first_seen.items())]
-        await self.insert_new(connection, jobs, rows)
+        if rows:
+            connection.execute(self._new_jobs, rows)
 
-    async def touch(self, connection: AsyncConnection, rows: Sequence[dict[str, Any]]) -> None:
+    @cached_property
+    def _new_jobs(self) -> Any:
+        return self.insert(jobs).on_conflict_do_nothing()
+
+    def touch(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
         """Create attempts, or grow their revision by one with the news of each row. Locks them."""
+        connection.execute(self._touched, rows)
+
+    @cached_property
+    def _touched(self) -> Any:
         statement = self.insert(attempts)
         new = statement.excluded
         grown = attempts.c.revision + 1
         changes = {
             "revision": grown,
             "deltas": attempts.c.deltas + new.deltas,
+            "raw_bytes": attempts.c.raw_bytes + new.raw_bytes,
             "last_line": case((new.last_line > attempts.c.last_line, new.last_line), else_=attempts.c.last_line),
             "fatal": func.coalesce(attempts.c.fatal, new.fatal),
             "fatal_revision": case((new.fatal.is_not(None), grown), else_=attempts.c.fatal_revision),
             "ended": func.coalesce(attempts.c.ended, new.ended),
             "dirty": case((attempts.c.revision == attempts.c.diagnosed, new.dirty), else_=attempts.c.dirty),
         }
-        await connection.execute(statement.on_conflict_do_update(index_elements=["job", "number"], set_=changes), rows)
+        return statement.on_conflict_do_update(index_elements=["job", "number"], set_=changes)
 
-    async def _write_cursors(self, connection: AsyncConnection, rows: list[dict[str, Any]]) -> None:
+    def _write_cursors(self, connection: Connection, rows: list[dict[str, Any]]) -> None:
         """Compare and set: a row at another version than the one read is left as it is, and missing in the answer."""
-        if not rows:
-            return
+        if rows and len(connection.execute(self._swapped_cursors, rows).all()) != len(rows):
+            raise Conflict("a stream of this commit has moved on")
+
+    @cached_property
+    def _swapped_cursors(self) -> Any:
         statement = self.insert(stream_rows)
         new = statement.excluded
-        swap = statement.on_conflict_do_update(
+        swapped = statement.on_conflict_do_update(
             index_elements=_PLACE,
             set_={"covered": new.covered, "version": new.version},
             where=stream_rows.c.version == new.version - 1,
         )
-        written = await connection.execute(swap.returning(stream_rows.c.version), rows)
-        if len(written.all()) != len(rows):
-            raise Conflict("a stream of this commit has moved on")
-
-    async def _swap(self, connection: AsyncConnection, attempt: AttemptKey, merged: bytes, replaced: list[int]) -> None:
-        fewer = update(attempts).where(attempts.c.job == attempt.job, attempts.c.number == attempt.number)
-        await connection.execute(fewer.values(deltas=attempts.c.deltas + 1 - len(replaced)))
-        for start in range(0, len(replaced), _CHUNK):
-            chunk = replaced[start : start + _CHUNK]
-            deleted = await connection.execute(delete(deltas).where(_is(attempt), deltas.c.id.in_(chunk)))
-            if deleted.rowcount != len(chunk):
-                raise _Gone
-        await connection.execute(deltas.insert(), _delta_row(attempt, merged))
+        return swapped.returning(stream_rows.c.version)
 
 
 class _Gone(Exception):
-    """A delta to be replaced no longer exists."""
+    """A piece to be replaced no longer exists."""
+
+
+async def _pieces(connection: AsyncConnection, which: ColumnElement[bool]) -> list[StoredPiece]:
+    query = select(deltas.c.id, deltas.c.data, deltas.c.raw).where(which).order_by(deltas.c.id)
+    return [StoredPiece(row.id, bytes(row.data), row.raw) for row in await connection.execute(query)]
 
 
 async def _cursors(connection: AsyncConnection, keys: Iterable[AttemptKey]) -> _CursorRows:
@@ -183,12 +238,17 @@ def _attempt_row(append: Append) -> dict[str, Any]:
         "revision": 1,
         "dirty": append.received,
         "deltas": 1,
+        "raw_bytes": append.raw,
     }
 
 
-def _delta_row(attempt: AttemptKey, data: bytes) -> dict[str, Any]:
-    return {"job": attempt.job, "attempt": attempt.number, "data": data}
+def _piece_row(attempt: AttemptKey, data: bytes, raw: int = 0) -> dict[str, Any]:
+    return {"job": attempt.job, "attempt": attempt.number, "data": data, "raw": raw}
 
 
-def _is(attempt: AttemptKey) -> Any:
+def _of(attempt: AttemptKey) -> ColumnElement[bool]:
+    return and_(attempts.c.job == attempt.job, attempts.c.number == attempt.number)
+
+
+def _is(attempt: AttemptKey) -> ColumnElement[bool]:
     return and_(deltas.c.job == attempt.job, deltas.c.attempt == attempt.number)

@@ -48,7 +48,9 @@ attempts = Table(
     Column("revision", BigInteger, nullable=False, default=0),
     Column("diagnosed", BigInteger, nullable=False, default=0),
     Column("dirty", Double, nullable=False, default=0.0),  # since when revision > diagnosed
-    Column("deltas", BigInteger, nullable=False, default=0),
+    Column("deltas", BigInteger, nullable=False, default=0),  # pieces of its log, raw ones too
+    Column("raw_bytes", BigInteger, nullable=False, default=0, server_default="0"),  # text in its raw pieces
+    Column("compacting", Double, nullable=False, default=0.0, server_default="0"),  # until when the claim holds
     Column("token", Text, nullable=False, default=""),
     Column("lease", Double, nullable=False, default=0.0),  # when it ends
     Column("tries", BigInteger, nullable=False, default=0),
@@ -73,6 +75,11 @@ IS_OPEN = and_(
 Index("attempts_open", attempts.c.lease, postgresql_where=IS_OPEN, sqlite_where=IS_OPEN)
 Index("attempts_deltas", attempts.c.deltas)
 
+HAS_RAW = attempts.c.raw_bytes > 0
+"""The condition of a partial index: few attempts, those that print now."""
+
+Index("attempts_raw", attempts.c.last_line, postgresql_where=HAS_RAW, sqlite_where=HAS_RAW)
+
 streams = Table(
     "streams",
     metadata,
@@ -93,6 +100,7 @@ deltas = Table(
     Column("id", _ID, primary_key=True),
     *_attempt_columns(),
     Column("data", LargeBinary, nullable=False),
+    Column("raw", BigInteger, nullable=False, default=0, server_default="0"),  # bytes of lines as they came; 0: a delta
     _of_attempt(),
     Index("deltas_attempt", "job", "attempt", "id"),
     sqlite_autoincrement=True,  # an id is never used again: compaction takes ids as identity

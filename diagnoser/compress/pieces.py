@@ -1,0 +1,99 @@
+"""What an attempt's log is stored as: pieces, each either a delta or lines as they came.
+
+A commit of a few lines stores them raw: compressing them would cost more than all the rest of the request, and keep
+nearly all of them for their context. Later many raw pieces become one delta, as if the lines had come in one request.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import orjson
+import zstandard
+
+from diagnoser.compress.codec import from_bytes
+from diagnoser.compress.compressor import Compressor
+from diagnoser.compress.delta import Delta
+from diagnoser.compress.sampling import merge
+from diagnoser.model import LineBlock, Provenance, Stream
+from diagnoser.model.errors import BadInput
+
+RAW = 0xA1
+"""First byte of raw pieces: the version of their format, apart from the versions of deltas."""
+_MOST = 64 << 20
+"""Largest unpacked piece in bytes."""
+
+
+def pack(blocks: Sequence[LineBlock]) -> bytes:
+    """Blocks as one raw piece: one byte, then under zstd a line of JSON and the lines of all blocks."""
+    heads = [
+        [b.stream.source, b.stream.node, b.stream.rank, b.stream.provenance, b.first, len(b.data), b.times, b.received]
+        for b in blocks
+    ]
+    text = b"".join((orjson.dumps(heads), b"\n", *(block.data for block in blocks)))
+    return bytes([RAW]) + zstandard.compress(text, level=1)
+
+
+def is_raw(piece: bytes) -> bool:
+    return piece[:1] == bytes([RAW])
+
+
+def unpack(piece: bytes) -> list[LineBlock]:
+    """The blocks of a raw piece. Raises BadInput when it is none."""
+    try:
+        text = zstandard.decompress(piece[1:], max_output_size=_MOST)
+        end = text.index(b"\n")
+        heads = orjson.loads(text[:end])
+        return list(_blocks(heads, text, end + 1))
+    except (zstandard.ZstdError, ValueError, TypeError) as error:
+        raise BadInput(f"not a raw piece: {error}") from error
+
+
+def _blocks(heads: Iterable[Sequence[Any]], text: bytes, start: int) -> Iterator[LineBlock]:
+    for source, node, rank, provenance, first, size, times, received in heads:
+        stream = Stream(source, node, rank, Provenance(provenance))
+        known = tuple(math.nan if time is None else time for time in times) if times else None
+        yield LineBlock(stream, text[start : start + size], first, known, received)
+        start += size
+
+
+def read(pieces: Iterable[bytes], compressor: Callable[[], Compressor]) -> Delta:
+    """The merged delta of pieces, in any order. Raises BadInput for one that cannot be read."""
+    deltas, blocks = [], []
+    for piece in pieces:
+        if is_raw(piece):
+            blocks += unpack(piece)
+        else:
+            deltas.append(from_bytes(piece))
+    if blocks:
+        fed = compressor()
+        for block in joined(blocks):
+            fed.feed(block)
+        deltas.append(fed.take())
+    return merge(deltas)
+
+
+def joined(blocks: Iterable[LineBlock]) -> Iterator[LineBlock]:
+    """The same lines in as few blocks as possible: the compressor's price is by the block where blocks are small."""
+    ordered = sorted(blocks, key=lambda block: (block.stream, block.first))
+    for _, of_stream in groupby(ordered, key=lambda block: block.stream):
+        run: list[LineBlock] = []
+        next_first = 0
+        for block in of_stream:
+            if run and (block.first != next_first or (block.times is None) != (run[0].times is None)):
+                yield _join(run)
+                run = []
+            run.append(block)
+            next_first = block.first + block.lines
+        yield _join(run)
+
+
+def _join(run: Sequence[LineBlock]) -> LineBlock:
+    if len(run) == 1:
+        return run[0]
+    first, last = run[0], run[-1]
+    data = b"".join(b.data if b.data.endswith(b"\n") else b.data + b"\n" for b in run[:-1]) + (last.data or b"\n")
+    times = None if first.times is None else tuple(time for block in run for time in block.times or ())
+    arrivals = tuple((block.first, block.received) for block in run)
+    return LineBlock(first.stream, data, first.first, times, first.received, arrivals=arrivals)

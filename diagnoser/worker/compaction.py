@@ -1,0 +1,96 @@
+"""Compresses behind the acknowledgement: the raw pieces of an attempt become a delta, many deltas become one.
+
+All replicas do it, each with claims of its own. It changes nothing that a reader sees: pieces are read merged anyway.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from diagnoser import compress
+from diagnoser.compress import Compressor, Losses
+from diagnoser.model.errors import Unavailable
+from diagnoser.ports import Clock, CompactionClaim, CompactionTiming, LogStore, StoredPiece
+
+
+class CompactionMetrics(Protocol):
+    """``observability.metrics.Metrics``."""
+
+    def observe_losses(self, losses: Sequence[Losses]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionConfig:
+    """In seconds. lease: how long a claim holds; after a crash the work is done again. retry: wait after a failure.
+
+    poll: between two searches that find nothing. window_most: bytes of raw text compressed at once.
+    """
+
+    timing: CompactionTiming = field(default_factory=CompactionTiming)
+    lease: float = 120.0
+    retry: float = 3600.0
+    poll: float = 0.25
+    window_most: int = 8 << 20
+
+
+class Compaction:
+    """``run`` it as a task, or ``step`` it."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        compressor: Callable[[], Compressor],
+        clock: Clock,
+        metrics: CompactionMetrics,
+        config: CompactionConfig = CompactionConfig(),
+    ) -> None:
+        self._store = store
+        self._compressor = compressor
+        self._clock = clock
+        self._metrics = metrics
+        self._config = config
+        self._log = structlog.get_logger()
+
+    async def run(self) -> None:
+        """Until it is cancelled. Waits while the database is down."""
+        while True:
+            try:
+                worked = await self.step()
+            except Unavailable as error:
+                self._log.warning("compaction_waits", error=str(error))
+                worked = False
+            if not worked:
+                await asyncio.sleep(self._config.poll)
+
+    async def step(self) -> bool:
+        """Make the pieces of one attempt fewer; False when there is none to do. Raises Unavailable."""
+        config, now = self._config, self._clock()
+        claim = await self._store.claim_compaction(now, config.timing, now + config.lease)
+        if claim is None:
+            return False
+        try:
+            await self._compact(claim)
+        except Unavailable:
+            raise
+        except Exception:  # one log that cannot be merged must not stop the others
+            self._log.exception("compaction_failed", job=claim.attempt.job, attempt=claim.attempt.number)
+            await self._store.put_off_compaction(claim.attempt, now + config.retry)
+        return True
+
+    async def _compact(self, claim: CompactionClaim) -> None:
+        key = claim.attempt
+        raw_only = self._store.raw_pieces(key, self._config.window_most) if claim.raw_only else self._store.pieces(key)
+        replaced = await raw_only
+        merged, losses = await asyncio.to_thread(self._merged, replaced)
+        if await self._store.compact(key, merged, replaced) and losses:
+            self._metrics.observe_losses([losses])
+
+    def _merged(self, pieces: Sequence[StoredPiece]) -> tuple[bytes, Losses | None]:
+        """losses: of what was raw; those of the deltas have been counted."""
+        raw = compress.read_pieces([piece.data for piece in pieces if piece.raw], self._compressor)
+        deltas = [compress.from_bytes(piece.data) for piece in pieces if not piece.raw]
+        losses = raw.losses if raw.lines else None
+        return compress.to_bytes(compress.merge([raw, *deltas]) if deltas else raw), losses

@@ -24,6 +24,7 @@ from diagnoser.ingest import (
     parse_ndjson,
     parse_text,
 )
+from diagnoser.ingest.fair_queue import FairQueue
 from diagnoser.model import NODE_LOG, AttemptKey, LineBlock, Stream
 from diagnoser.model.errors import BadInput, Conflict, OutOfScope, Unavailable
 from diagnoser.observability.metrics import Metrics
@@ -31,6 +32,8 @@ from diagnoser.ports import Append, Cursor, LogStore
 
 FORMATS = {"text": parse_text, "ndjson": parse_ndjson, "json": parse_array}
 COMMIT_BYTES = 4 << 20
+COMMIT_SPACING = 0.01
+"""Least seconds from one commit to the next: a commit has a price of its own, whatever is in it."""
 CONFLICT_TRIES = 8
 CURSORS_KNOWN = 100_000
 INLINE_BYTES = 16 << 10
@@ -113,9 +116,8 @@ class IngestService:
         self._store = store
         self._compressor = compressor
         self._metrics = metrics
-        self._pending_limit = pending_limit
-        self._pending: list[_Pending] = []
-        self._pending_bytes = 0
+        self._pending = FairQueue[_Pending](pending_limit)
+        self._committed = -COMMIT_SPACING
         self._known = _KnownCursors()
         self._arrived = asyncio.Event()
 
@@ -129,7 +131,8 @@ class IngestService:
     ) -> IngestReceipt:
         """Returns once the lines are committed. refused: None when the sender may send lines of any job.
 
-        Raises BadInput, OutOfScope when all lines are of refused jobs, or Unavailable when they could not be committed.
+        Raises BadInput, OutOfScope when all lines are of refused jobs, Overloaded when too many lines of this job wait
+        already, or Unavailable when they could not be committed.
         """
         parse = FORMATS[format]
         if format == "text" or len(body) <= INLINE_BYTES:  # text costs one count of its lines
@@ -142,10 +145,7 @@ class IngestService:
         if reasons and not batch.drop(reasons):
             raise OutOfScope("; ".join(list(reasons.values())[:ERRORS_TOLD]))
         pending = _Pending(batch, received, asyncio.get_running_loop().create_future(), batch.size)
-        if self._pending_bytes + pending.size > self._pending_limit:
-            raise Unavailable("too many lines wait for the database")
-        self._pending.append(pending)
-        self._pending_bytes += pending.size
+        self._pending.put(next(iter(batch.blocks)).job, pending.size, pending)
         self._arrived.set()
         return await pending.done
 
@@ -154,13 +154,24 @@ class IngestService:
         try:
             while True:
                 await self._arrived.wait()
+                await self._spaced()
                 await self.commit()
         finally:
-            self._refuse(self._pending, Unavailable("the service is stopping"))
+            while waiting := self._pending.take(COMMIT_BYTES):
+                self._refuse(waiting, Unavailable("the service is stopping"))
+
+    async def _spaced(self) -> None:
+        """After a quiet moment a request is committed at once; under load a commit waits for more of them."""
+        clock = asyncio.get_running_loop().time
+        await asyncio.sleep(max(0.0, self._committed + COMMIT_SPACING - clock()))
+        self._committed = clock()
 
     async def commit(self) -> None:
         """One group commit of what has arrived, up to ``COMMIT_BYTES`` (at least one request)."""
-        await self._settle(self._next_group())
+        group = self._pending.take(COMMIT_BYTES)
+        if not self._pending:
+            self._arrived.clear()
+        await self._settle(group)
 
     async def _settle(self, group: Sequence[_Pending]) -> None:
         try:
@@ -185,18 +196,6 @@ class IngestService:
             self._metrics.observe_ingest(receipt, pending.size)
             if not pending.done.done():
                 pending.done.set_result(receipt)
-
-    def _next_group(self) -> list[_Pending]:
-        size, count = 0, 0
-        for pending in self._pending:
-            if count and size + pending.size > COMMIT_BYTES:
-                break
-            size, count = size + pending.size, count + 1
-        group, self._pending = self._pending[:count], self._pending[count:]
-        self._pending_bytes -= size
-        if not self._pending:
-            self._arrived.clear()
-        return group
 
     def _refuse(self, group: Sequence[_Pending], error: Exception) -> None:
         for pending in group:

@@ -11,6 +11,7 @@ DiagnoserError
 │   └── Throttled       too many wrong tokens from this address              -> 429
 ├── Conflict            somebody else wrote first; the caller re-reads       -> 409
 ├── Unavailable         a part the service needs does not answer; try again  -> 503
+├── Overloaded          one sender has its share of what may wait            -> 429
 ├── LogRefused          a log file that may not be read, in the words of an attribution service
 ├── RuleFaults          faults of rule, filter, policy or prompt files, all at once
 ├── ModelFailed         the language model gave no usable answer (carries the reason)
@@ -80,6 +81,17 @@ class Conflict(DiagnoserError):
 class Unavailable(DiagnoserError):
     status = 503
     title = "Unavailable, try again"
+
+
+class Overloaded(DiagnoserError):
+    """retry_after: seconds to wait."""
+
+    status = 429
+    title = "Too much at once"
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class LogRefusal(StrEnum):

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from diagnoser.model.errors import Denied, DiagnoserError, OutOfScope, Throttled, Unavailable
+from diagnoser.model.errors import Denied, DiagnoserError, OutOfScope, Overloaded, Throttled, Unavailable
 
 RETRY_AFTER_SECONDS = 2
 MEDIA_TYPE = "application/problem+json"
@@ -95,7 +95,7 @@ def as_json(problem: Problem) -> Response:
 def _headers(request: Request, error: DiagnoserError) -> dict[str, str]:
     if isinstance(error, Unavailable):
         return {"Retry-After": str(RETRY_AFTER_SECONDS)}
-    if isinstance(error, Throttled):
+    if isinstance(error, Throttled | Overloaded):
         return {"Retry-After": str(math.ceil(error.retry_after))}
     if isinstance(error, Denied) and not isinstance(error, OutOfScope):
         return {"WWW-Authenticate": 'Basic realm="diagnoser"' if _is_page(request) else 'Bearer realm="diagnoser"'}

@@ -7,8 +7,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnoser.web import accuracy, hangs, problems, recovery, review, rules, series, sse, ui
@@ -33,6 +33,7 @@ HEADERS = {
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
 }
+_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 ABOUT = """Takes in training logs and answers with the root cause, the rank and node that failed first, and what to do.
 
@@ -59,6 +60,8 @@ def create(services: AppDependencies) -> FastAPI:
     app.add_middleware(AllowedHosts, names=services.config.allowed_hosts)
     app.add_middleware(SecurityHeaders)
     problems.install(app, pages.error)
+    # Before its twin that describes it: the framework's resolving of dependencies costs as much as taking in ten lines.
+    app.router.routes.append(Route(f"{API}/logs", logs.send_logs, methods=["POST"]))
     for part in (logs.router, jobs.router, diagnoses.router, sse.router, plans.router, nodes.router, outbox.router):
         app.include_router(part, prefix=API)
     app.include_router(feedback.router, prefix=API)
@@ -87,9 +90,8 @@ class SecurityHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
+                present = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(pair for pair in _HEADERS if pair[0] not in present)]
             await send(message)
 
         await self.app(scope, receive, with_headers if scope["type"] == "http" else send)

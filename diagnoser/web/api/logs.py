@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from email.message import Message
-from functools import partial
+from functools import lru_cache, partial
 
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -90,7 +90,7 @@ DESCRIPTION = {
     responses={
         200: {"model": IngestReceipt, "description": "Committed, but not all of it as sent: see the receipt"},
         204: {"description": "All lines are committed"},
-        **answers(400, 401, 403, 413, 415, 503),
+        **answers(400, 401, 403, 413, 415, 429, 503),
     },
     summary="Send lines of a log",
 )
@@ -129,6 +129,7 @@ def _query(request: Request) -> LogQuery:
         raise RequestValidationError([{**fault, "loc": ("query", *fault["loc"])} for fault in faults]) from None
 
 
+@lru_cache(maxsize=256)
 def _format(content_type: str) -> str:
     header = Message()
     header["content-type"] = content_type or "unknown/unknown"

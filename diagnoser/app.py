@@ -20,11 +20,12 @@ import uvicorn
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
+from diagnoser.adapters.clock import SteadyClock
 from diagnoser.adapters.http import create_client
 from diagnoser.adapters.log_root import log_root
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.slack import SlackWebhook
-from diagnoser.adapters.sql.store import open_store
+from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.config import authentication, llm_factory
 from diagnoser.config.allowed_hosts import allowed_hosts
@@ -53,7 +54,7 @@ from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.dependencies import AppDependencies, HealthCheck, HealthChecks, RequestLimits, WebConfig
 from diagnoser.web.http_protocol import ConnectionLimits, bounded
-from diagnoser.web.server import create
+from diagnoser.web.server import create, create_health
 from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
 from diagnoser.worker.outbox import Outbox, OutboxConfig
@@ -98,7 +99,7 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
         dependencies, loops = await _compose(settings, stopping, stack)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop) for loop in loops]
-            yield create(dependencies)
+            yield create_health(dependencies) if settings.role == "worker" else create(dependencies)
             for task in tasks:
                 task.cancel()
 
@@ -107,7 +108,7 @@ async def _compose(
     settings: Settings, stopping: asyncio.Event, stack: AsyncExitStack
 ) -> tuple[AppDependencies, list[Coroutine[None, None, None]]]:
     """Every part of the service, made once and straight down, and the loops that must run."""
-    analyzer, clock, metrics = load_analyzer(settings), time.time, Metrics(CollectorRegistry())
+    analyzer, clock, metrics = load_analyzer(settings), SteadyClock(), Metrics(CollectorRegistry())
     policy = analyzer.knowledge.policy
     metrics.up.set(clock())
 
@@ -175,15 +176,25 @@ async def _compose(
         attempts_due=wakes.attempts,
         stopping=stopping,
         config=_web_config(settings),
-        health=HealthChecks(optional={**wakes.health, **llm_factory.health_check(endpoint, stack), **access}),
+        health=HealthChecks(
+            required={"writes": _write_check(store, ingest, clock, stack)},
+            optional={**wakes.health, **llm_factory.health_check(endpoint, stack), **access},
+        ),
         attribution=_attribution(settings, registry, stack),
     )
     _log_startup(settings, analyzer, senders)
     if acts and await authenticator.is_open():
         structlog.get_logger().warning("no_tokens", why=NO_TOKENS)
     compaction = Compaction(store, registry.compressor, clock, metrics)
-    loops = [ingest.run(), compaction.run(), worker.run(), outbox.run(), lifecycle.run(), replayer.run(), *wakes.loops]
-    return dependencies, loops + ([generalizer.run()] if generalizer else [])
+    loops = list(wakes.loops)
+    if settings.role != "worker":
+        loops.append(ingest.run())
+    if settings.role == "api":
+        loops.append(registry.follow())
+    else:  # the worker keeps up with the rules by itself
+        loops += [compaction.run(), worker.run(), outbox.run(), lifecycle.run(), replayer.run()]
+        loops += [generalizer.run()] if generalizer else []
+    return dependencies, loops
 
 
 class _UvicornServer(uvicorn.Server):
@@ -306,6 +317,17 @@ async def _check_access(authenticator: Authenticator) -> str:
     if await authenticator.is_open():
         raise DiagnoserError(NO_TOKENS)
     return "tokens are needed"
+
+
+def _write_check(store: SqlStore, ingest: IngestService, clock: Clock, stack: AsyncExitStack) -> HealthCheck:
+    async def check() -> str:
+        ingest.check_commits(clock())
+        await store.check_write(clock())
+        return "work"
+
+    cached = CachedHealthCheck(check, time.monotonic)
+    stack.push_async_callback(cached.close)
+    return cached
 
 
 def _attribution(settings: Settings, registry: RuleRegistry, stack: AsyncExitStack) -> LogAttribution | None:

@@ -44,9 +44,13 @@ def main() -> None:
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on [env: DIAGNOSER_HOST].")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on [env: DIAGNOSER_PORT].")] = None,
+    role: Annotated[
+        str | None, typer.Option(help="all, api or worker: which part this process runs [env: DIAGNOSER_ROLE].")
+    ] = None,
 ) -> None:
-    """Run the service: HTTP API, web pages and workers in one process."""
-    flags = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    """Run the service: HTTP API, web pages and workers in one process, or a part of them."""
+    named = {"host": host, "port": port, "role": role}
+    flags = {name: value for name, value in named.items() if value is not None}
     gc.disable()  # until the service is made: what loads now stays
     from diagnoser import app  # here, because what a server needs takes a second to load
 

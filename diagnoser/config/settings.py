@@ -26,6 +26,12 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address to listen on. Anything but loopback needs tokens.")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8321, description="Port to listen on. 0: any free port.")
+    role: Literal["all", "api", "worker"] = Field(
+        "all",
+        description="Part of the service that this process runs. `api`: requests and pages. `worker`: compression, "
+        "diagnoses, plans and messages; it answers `/livez`, `/readyz` and `/metrics` only. Both need PostgreSQL or "
+        "one machine.",
+    )
     base_url: str = Field("", description="Public address of the pages, for links in alerts. Empty: host and port.")
     database_url: str = Field(
         "sqlite:///data/diagnoser.db", description="`sqlite:///path` or `postgresql://user:password@host/name`."

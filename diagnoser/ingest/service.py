@@ -41,6 +41,9 @@ INLINE_BYTES = 16 << 10
 RAW_BYTES = 256 << 10
 """An attempt's share of a commit up to this size is stored as it came, and compressed later with more of it."""
 
+FAILED_SECONDS = 30.0
+"""How long one failed commit makes a replica unready, if no other follows."""
+
 RefusedJobs = Callable[[Collection[str]], Awaitable[Mapping[str, str]]]
 """Those of some jobs that the sender may send nothing of, each with the reason."""
 
@@ -118,6 +121,7 @@ class IngestService:
         self._metrics = metrics
         self._pending = FairQueue[_Pending](pending_limit)
         self._committed = -COMMIT_SPACING
+        self._failed = -FAILED_SECONDS
         self._known = _KnownCursors()
         self._arrived = asyncio.Event()
 
@@ -148,6 +152,11 @@ class IngestService:
         self._pending.put(next(iter(batch.blocks)).job, pending.size, pending)
         self._arrived.set()
         return await pending.done
+
+    def check_commits(self, now: float) -> None:
+        """Raises Unavailable when the newest commit has failed a moment ago: senders should try another replica."""
+        if now < self._failed + FAILED_SECONDS:
+            raise Unavailable("the newest lines could not be stored")
 
     async def run(self) -> None:
         """Commit until cancelled; what is pending then is refused, and the shipper sends it again."""
@@ -185,6 +194,7 @@ class IngestService:
                     await self._settle([pending])
                 return
             self._metrics.observe_failed_commit(error)
+            self._failed = max(pending.received for pending in group)
             refusal = (
                 error
                 if isinstance(error, Unavailable | BadInput)
@@ -192,6 +202,7 @@ class IngestService:
             )
             self._refuse(group, refusal)
             return
+        self._failed = -FAILED_SECONDS
         for pending, receipt in zip(group, receipts, strict=True):
             self._metrics.observe_ingest(receipt, pending.size)
             if not pending.done.done():

@@ -6,6 +6,7 @@ the reader it began with.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -15,7 +16,7 @@ from diagnoser.diagnosis import pipeline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.localize.hang_detection import Patience
 from diagnoser.model import LOADED, Baseline, Diagnosis, Facts, LearnedRule, LearnedState, yaml_loader
-from diagnoser.model.errors import RuleFaults
+from diagnoser.model.errors import RuleFaults, Unavailable
 from diagnoser.ports import Clock, LearnedRuleQuery, RuleStore
 from diagnoser.rules import schema
 from diagnoser.rules.engine import Engine
@@ -23,6 +24,7 @@ from diagnoser.rules.examples import path_of
 from diagnoser.rules.schema import Rule, RuleSet
 
 _PAGE = 500
+_FOLLOW_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,13 @@ class RuleRegistry:
             self.snapshot = await asyncio.to_thread(self._build, self.base, revision, rules)
         structlog.get_logger().info("rules_loaded", revision=revision, learned=len(rules))
         return True
+
+    async def follow(self) -> None:
+        """Keep up with the rules that other processes change, until cancelled."""
+        while True:
+            with suppress(Unavailable):
+                await self.refresh()
+            await asyncio.sleep(_FOLLOW_SECONDS)
 
     def compressor(self) -> Compressor:
         return self.analyzer.compressor()

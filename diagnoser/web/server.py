@@ -42,6 +42,29 @@ Errors are `application/problem+json` (RFC 9457). Times in requests are seconds 
 
 def create(services: AppDependencies) -> FastAPI:
     """The whole application: API under /api/v1, health and metrics at the root, pages for people."""
+    app = create_health(services)
+    app.state.bodies = Bodies(services.config.limits)
+    # Before its twin that describes it: the framework's resolving of dependencies costs as much as taking in ten lines.
+    app.router.routes.append(Route(f"{API}/logs", logs.send_logs, methods=["POST"]))
+    for part in (logs.router, jobs.router, diagnoses.router, sse.router, plans.router, nodes.router, outbox.router):
+        app.include_router(part, prefix=API)
+    app.include_router(feedback.router, prefix=API)
+    app.include_router(evidence.router, prefix=API)
+    app.include_router(rules_api.router, prefix=API)
+    app.include_router(attribution.router)
+    app.include_router(ui.router)
+    app.include_router(series.router)
+    app.include_router(hangs.router)
+    app.include_router(recovery.router)
+    app.include_router(review.router)
+    app.include_router(rules.router)
+    app.include_router(accuracy.router)
+    app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), dependencies=READ, include_in_schema=False)
+    return app
+
+
+def create_health(services: AppDependencies) -> FastAPI:
+    """Health and metrics only, for a process that takes no other requests."""
     app = FastAPI(
         title="diagnoser",
         summary="Finds out why a training job failed",
@@ -53,30 +76,13 @@ def create(services: AppDependencies) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.services = services
-    app.state.bodies = Bodies(services.config.limits)
     app.state.pages = pages = Pages(services.clock)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.add_middleware(BodyBound, unbounded=frozenset({f"{API}/logs"}))
     app.add_middleware(AllowedHosts, names=services.config.allowed_hosts)
     app.add_middleware(SecurityHeaders)
     problems.install(app, pages.error)
-    # Before its twin that describes it: the framework's resolving of dependencies costs as much as taking in ten lines.
-    app.router.routes.append(Route(f"{API}/logs", logs.send_logs, methods=["POST"]))
-    for part in (logs.router, jobs.router, diagnoses.router, sse.router, plans.router, nodes.router, outbox.router):
-        app.include_router(part, prefix=API)
-    app.include_router(feedback.router, prefix=API)
-    app.include_router(evidence.router, prefix=API)
-    app.include_router(rules_api.router, prefix=API)
-    app.include_router(attribution.router)
     app.include_router(health.router)
-    app.include_router(ui.router)
-    app.include_router(series.router)
-    app.include_router(hangs.router)
-    app.include_router(recovery.router)
-    app.include_router(review.router)
-    app.include_router(rules.router)
-    app.include_router(accuracy.router)
-    app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), dependencies=READ, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app
 

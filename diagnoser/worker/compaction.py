@@ -32,7 +32,7 @@ class CompactionConfig:
     timing: CompactionTiming = field(default_factory=CompactionTiming)
     lease: float = 120.0
     retry: float = 3600.0
-    poll: float = 0.25
+    poll: float = 1.0
     window_most: int = 8 << 20
 
 

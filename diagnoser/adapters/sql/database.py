@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy
-from sqlalchemy import URL, Engine, Table, event, make_url
+from sqlalchemy import URL, Engine, Select, Table, event, make_url
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -17,11 +17,13 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from diagnoser.adapters.sql.tables import revisions
 from diagnoser.model.errors import BadInput, Conflict, DiagnoserError, Unavailable
 
 BUSY_SECONDS = 10.0
 """Seconds that a statement waits for another process's lock."""
 
+_WRITE_CHECK = "~write-check"
 T = TypeVar("T")
 Insert = postgresql.Insert | sqlite.Insert
 
@@ -159,6 +161,25 @@ class Database:
         async with our_errors(), self._turns, self._writer.begin() as connection:
             yield connection
 
+    async def any(self, query: Select[Any]) -> bool:
+        """Whether there is a row, for work that is looked for far more often than it is there: no lock is taken."""
+
+        def work(connection: Connection) -> bool:
+            return connection.execute(query).first() is not None
+
+        if self._blocking is None:
+            async with self.reading() as connection:
+                return await connection.run_sync(work)
+        async with our_errors():
+            return await asyncio.to_thread(self._read_blocking, self._blocking, work)
+
+    async def check_write(self, now: float) -> None:
+        """Raises Unavailable when nothing can be written: a full disk answers every question."""
+        statement = self.insert(revisions).values(name=_WRITE_CHECK, value=int(now))
+        changes = {"value": statement.excluded.value}
+        upsert = statement.on_conflict_do_update(index_elements=["name"], set_=changes)
+        await self.write(lambda connection: connection.execute(upsert))
+
     async def write(self, work: Callable[[Connection], T]) -> T:
         """Run a transaction that is one function. For SQLite it runs in a thread as a whole: statement by statement
         it would change threads some twenty times, which costs more than the statements."""
@@ -167,6 +188,10 @@ class Database:
                 return await connection.run_sync(work)
         async with our_errors(), self._turns:
             return await asyncio.to_thread(self._write_blocking, self._blocking, work)
+
+    def _read_blocking(self, engine: Engine, work: Callable[[Connection], T]) -> T:
+        with engine.begin() as connection:
+            return work(connection)
 
     def _write_blocking(self, engine: Engine, work: Callable[[Connection], T]) -> T:
         with engine.execution_options(write=True).begin() as connection:

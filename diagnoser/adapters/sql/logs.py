@@ -81,8 +81,10 @@ class LogRows(Database):
         columns = (row.job, row.number, row.deltas)
         raw = select(*columns).where(is_window, is_free).order_by(row.raw_bytes.desc()).limit(1)
         crowd = select(*columns).where(is_crowded, is_free).order_by(row.deltas.desc()).limit(1)
-        async with self.writing() as connection:
-            for query in (raw, crowd):
+        for query in (raw, crowd):
+            if not await self.any(query):
+                continue
+            async with self.writing() as connection:
                 locked = query.with_for_update(skip_locked=True, key_share=True)
                 if due := (await connection.execute(locked)).first():
                     key = AttemptKey(due.job, due.number)

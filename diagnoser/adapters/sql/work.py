@@ -49,6 +49,8 @@ class WorkRows(PlanRows):
 
     async def _claimed(self, query: Select[Any], until: float) -> list[Claim]:
         """The rows are locked while they are claimed; other workers skip them instead of waiting."""
+        if not await self.any(query):
+            return []
         async with self.writing() as connection:
             locked = query.with_for_update(skip_locked=True, key_share=True)
             rows = (await connection.execute(locked)).mappings().all()

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 import httpx
 
 from diagnoser.adapters.sql.store import open_store
-from diagnoser.compress import Compressor, Delta, read_pieces
+from diagnoser.compress import Delta, read_pieces
+from diagnoser.config.loader import load_analyzer
+from diagnoser.config.settings import Settings
 from diagnoser.model import AttemptKey, LineBlock, Stream
 from tests.e2e.service import Service
 
@@ -113,7 +115,7 @@ def check(url: str, shippers: Sequence[Shipper]) -> int:
     Lines behind the acknowledged ones may be there, with gaps: the last round was cut off. Raises AssertionError.
     """
     stored = asyncio.run(_stored(url))
-    sent = Compressor()
+    sent = load_analyzer(Settings()).compressor()
     for shipper in shippers:
         assert not shipper.errors, shipper.errors[:3]
         stream = Stream("stdout", "", shipper.rank)
@@ -133,7 +135,9 @@ def check(url: str, shippers: Sequence[Shipper]) -> int:
 async def _stored(url: str) -> Delta:
     store = await open_store(url)
     try:
-        return read_pieces([piece.data for piece in await store.pieces(AttemptKey(JOB, 1))], Compressor)
+        return read_pieces(
+            [piece.data for piece in await store.pieces(AttemptKey(JOB, 1))], load_analyzer(Settings()).compressor
+        )
     finally:
         await store.close()
 

@@ -5,7 +5,7 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hang demo-llm demo-slurm run test torch hangs test-slurm test-kubernetes test-llm system lint types bench fuzz score docs lock clean
+.PHONY: help setup demo demo-hang demo-llm demo-slurm run test torch hangs test-slurm test-kubernetes test-llm system lint types bench bench-ingest chaos fuzz score docs lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,12 @@ types: $(STAMP)  ## mypy --strict
 bench: $(STAMP)  ## measure the compressor against plain Drain3
 	$(BIN)/python -m tests.bench
 	$(BIN)/pytest tests/bench/bench_stages.py --benchmark-columns=median,iqr,rounds --benchmark-sort=fullname -p no:xdist
+
+bench-ingest: $(STAMP)  ## measure what requests and lines cost the server, fairness and many streams (10 minutes)
+	$(BIN)/python -m tests.bench.ingest
+
+chaos: $(STAMP) system  ## 200 kill -9 on SQLite and on PostgreSQL while shippers send: nothing may be lost (KILLS=200)
+	$(BIN)/python -m tests.chaos $(or $(KILLS),200)
 
 fuzz: $(STAMP)  ## feed broken lines and broken evidence of hangs until something breaks (SECONDS=60)
 	$(BIN)/python -m tests.fuzz $(or $(SECONDS),60)

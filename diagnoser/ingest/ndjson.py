@@ -35,6 +35,7 @@ TIME = ("time", "timestamp", "ts", "@timestamp")
 PARTS_LIMIT = 20 * RECORDS_LIMIT
 NAME_LENGTH = 253  # of a host name
 YEAR_2000, YEAR_2100 = 946_684_800.0, 4_102_444_800.0
+_PLACE = ("job", "attempt", "rank", "cluster", *NODE, *SOURCE)
 _TICKS = (1.0, 1e3, 1e6, 1e9)  # numbers count seconds, milli-, micro- or nanoseconds: the size of the number tells
 
 
@@ -50,13 +51,40 @@ class _Lines:
     times: list[float] = field(default_factory=list)
 
     def add(self, text: str, time: float) -> None:
+        if "\n" not in text:
+            self.lines.append(text.encode())
+            self.times.append(time)
+            return
         lines = text.removesuffix("\n").encode().split(b"\n")
         self.lines += lines
         self.times += [time] * len(lines)
 
     def block(self, stream: Stream, first: int, received: float) -> LineBlock:
-        times = None if all(math.isnan(time) for time in self.times) else tuple(self.times)
+        times = None if all(map(math.isnan, self.times)) else tuple(self.times)
         return LineBlock(stream, b"\n".join(self.lines), first, times, received)
+
+
+class _Groups:
+    """The lines of each stream. Records that name their place in the same words are read once for all."""
+
+    def __init__(self, defaults: RecordDefaults) -> None:
+        self.lines: dict[tuple[Target, Stream], _Lines] = {}
+        self._defaults = defaults
+        self._places: dict[tuple[Any, ...], _Lines] = {}
+
+    def of(self, record: dict[str, Any]) -> _Lines:
+        """Raises _Reject."""
+        place = tuple(map(record.get, _PLACE))
+        try:
+            return self._places[place]
+        except KeyError:
+            lines = self._places[place] = self.at(*_place(record, self._defaults))
+            return lines
+        except TypeError:  # a value that is no name: the place tells which
+            return self.at(*_place(record, self._defaults))
+
+    def at(self, destination: Target, stream: Stream) -> _Lines:
+        return self.lines.setdefault((destination, stream), _Lines())
 
 
 def parse_ndjson(body: bytes, defaults: RecordDefaults, received: float) -> Batch:
@@ -90,10 +118,12 @@ def _check_parts(body: bytes) -> None:
 
 
 def _collect(rows: Iterable[tuple[str, Any]], defaults: RecordDefaults, received: float) -> Batch:
-    batch, groups, odd_times = Batch(), dict[tuple[Target, Stream], _Lines](), 0
+    batch, groups, odd_times = Batch(), _Groups(defaults), 0
     for label, row in rows:
         try:
-            destination, stream, text, time = _read(row, defaults)
+            record = _record(row)
+            text, time = _text(record), _time(record)
+            lines = groups.of(record)
         except _Reject as reason:
             batch.rejected += 1
             if len(batch.errors) < ERRORS_TOLD:
@@ -101,33 +131,39 @@ def _collect(rows: Iterable[tuple[str, Any]], defaults: RecordDefaults, received
             if defaults.first is None:
                 continue
             # The shipper counted this record as a line: an empty one keeps the numbers of those behind it.
-            destination, stream, text, time = defaults.target, defaults.stream, "", math.nan
-        odd_times += time == math.inf
-        groups.setdefault((destination, stream), _Lines()).add(text, math.nan if time == math.inf else time)
+            lines, text, time = groups.at(defaults.target, defaults.stream), "", math.nan
+        if time == math.inf:
+            odd_times, time = odd_times + 1, math.nan
+        lines.add(text, time)
     if odd_times:
         batch.errors.append(f"{odd_times} records carry an unusable time; the time of arrival is used for them")
-    if defaults.first is not None and len(groups) > 1:
+    if defaults.first is not None and len(groups.lines) > 1:
         raise BadInput("an offset needs all records of the request to be of one job, attempt, node, rank and source")
-    for (destination, stream), lines in groups.items():
+    for (destination, stream), lines in groups.lines.items():
         batch.add(destination, lines.block(stream, defaults.first or 0, received))
     return batch
 
 
-def _read(row: Any, defaults: RecordDefaults) -> tuple[Target, Stream, str, float]:
-    record = _record(row)
-    text = _first(record, MESSAGE)
+def _text(record: dict[str, Any]) -> str:
+    text = record.get("message")
+    if text is None:
+        text = _first(record, MESSAGE)
     if not isinstance(text, str):
         raise _Reject("no message: a record needs one of " + ", ".join(MESSAGE))
-    attempt = _whole(record.get("attempt", defaults.attempt), "attempt", 1)
-    rank = _whole(record.get("rank", defaults.stream.rank), "rank", -1)
+    return text
+
+
+def _place(record: dict[str, Any], defaults: RecordDefaults) -> tuple[Target, Stream]:
+    attempt = _whole(record.get("attempt"), "attempt", 1)
+    rank = _whole(record.get("rank"), "rank", -1)
     source = _name(_first(record, SOURCE), "source", defaults.stream.source)
     node = _name(_first(record, NODE), "node", defaults.stream.node)
-    stream = defaults.stream_of(source, node, -1 if rank is None else rank)
-    return _target(record, attempt, stream, defaults), stream, text, _time(_first(record, TIME))
+    stream = defaults.stream_of(source, node, defaults.stream.rank if rank is None else rank)
+    return _target(record, defaults.attempt if attempt is None else attempt, stream, defaults), stream
 
 
 def _target(record: dict[str, Any], attempt: int | None, stream: Stream, defaults: RecordDefaults) -> Target:
-    job = record.get("job", defaults.job)
+    job = defaults.job if record.get("job") is None else record["job"]
     if job and not (isinstance(job, str) and re.fullmatch(JOB_ID, job)):
         raise _Reject(f"not a job id: {str(job)[:40]!r}")
     destination = target(job or "", attempt, _name(record.get("cluster"), "cluster", defaults.cluster), stream)
@@ -152,7 +188,10 @@ def _record(row: Any) -> dict[str, Any]:
 
 
 def _first(record: dict[str, Any], names: tuple[str, ...]) -> Any:
-    return next((record[name] for name in names if record.get(name) is not None), None)
+    for name in names:
+        if (value := record.get(name)) is not None:
+            return value
+    return None
 
 
 def _name(value: Any, name: str, default: str) -> str:
@@ -176,9 +215,10 @@ def _whole(value: Any, name: str, least: int) -> int | None:
     return number
 
 
-def _time(value: Any) -> float:
+def _time(record: dict[str, Any]) -> float:
     """Seconds since the epoch; NaN when absent, infinity when unusable."""
-    if value is None:
+    value = record.get("time")
+    if value is None and (value := _first(record, TIME)) is None:
         return math.nan
     if isinstance(value, str):
         value = _iso(value)
@@ -192,10 +232,8 @@ def _time(value: Any) -> float:
 def _iso(text: str) -> float | str:
     """ISO 8601 or a number in a string; a time without a zone is UTC."""
     try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
+        if text[4:5] != "-":
+            return float(text)
         moment = datetime.fromisoformat(text)
     except ValueError:
         return text

@@ -139,3 +139,12 @@ def test_many_lines_in_few_bytes_are_refused(
     """What compresses to kilobytes must not cost seconds; the message says what there is too much of."""
     with pytest.raises(TooLarge, match=what):
         parse(body, RecordDefaults("j"), 0.0)
+
+
+def test_a_null_is_as_good_as_an_absent_field() -> None:
+    """Shippers write null for what they do not know: the query's value counts, wherever the record stands."""
+    defaults = RecordDefaults("j", 2, Stream(node="gpu-1", rank=3))
+    nulls = b'{"message": "b", "job": null, "attempt": null, "rank": null, "node": null, "source": null, "time": null}'
+    batch = parse_ndjson(b'{"message": "a"}\n' + nulls, defaults, 100.0)
+    ((target, (block,)),) = batch.blocks.items()
+    assert (target.job, target.attempt, block.stream, block.data) == ("j", 2, defaults.stream, b"a\nb")

@@ -38,6 +38,11 @@ class Append:
     fatal: bool
     raw: int = 0
 
+    @property
+    def new_streams(self) -> int:
+        """How many streams nobody wrote to before."""
+        return sum(not version for version, _ in self.cursors.values())
+
 
 @dataclass(frozen=True, slots=True)
 class StoredPiece:
@@ -77,7 +82,7 @@ class LogStore(Protocol):
 
     async def append(self, appends: Sequence[Append]) -> None:
         """Commit all or nothing; creates unknown jobs and attempts. Raises Conflict when a cursor moved, or when two
-        appends are to one stream."""
+        appends are to one stream; BadInput when an attempt would have too many streams."""
 
     async def pieces(self, attempt: AttemptKey) -> list[StoredPiece]:
         """The whole log, oldest first."""

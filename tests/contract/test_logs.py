@@ -205,3 +205,15 @@ async def test_raw_pieces_are_read_oldest_first_up_to_a_size(store: Store) -> No
     assert await store.claim_compaction(100.0, CompactionTiming(window=80), 200.0) == CompactionClaim(
         KEY, raw_only=True
     )
+
+
+async def test_an_attempt_has_a_bound_on_its_streams(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that makes up ranks or sources is refused with all of its commit; its old streams go on."""
+    monkeypatch.setattr("diagnoser.adapters.sql.logs.STREAMS_LIMIT", 2)
+    await store.append([append(stream=Stream("stdout", rank=0)), append(OTHER)])
+    await store.append([append(stream=Stream("stdout", rank=1))])
+    with pytest.raises(BadInput, match="streams"):
+        await store.append([append(OTHER, stream=Stream("stdout", rank=7)), append(stream=Stream("stdout", rank=2))])
+    assert len((await store.cursors([OTHER]))[OTHER]) == 1
+    first = Stream("stdout", rank=0)
+    await store.append([append(stream=first, read=await cursor(store, stream=first))])

@@ -150,4 +150,5 @@ def _attempt_row(attempt: AttemptKey, event: Event) -> dict[str, Any]:
         "dirty": event.time,
         "deltas": 0,
         "raw_bytes": 0,
+        "streams": 0,
     }

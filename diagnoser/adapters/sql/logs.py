@@ -12,12 +12,15 @@ from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import HAS_RAW, attempts, deltas, jobs
 from diagnoser.adapters.sql.tables import streams as stream_rows
 from diagnoser.model import NODE_LOG, AttemptKey, Job, Stream
-from diagnoser.model.errors import Conflict
+from diagnoser.model.errors import BadInput, Conflict
 from diagnoser.ports import Append, CompactionClaim, CompactionTiming, Cursor, StoredPiece
 
 _CursorRows = dict[AttemptKey, dict[Stream, Cursor]]
 
 _PLACE = ("job", "attempt", "source", "node", "rank", "provenance")
+
+STREAMS_LIMIT = 65_536
+"""Of one attempt: each costs a cursor, and lines that are kept because they are its first and last."""
 
 _NEW_PIECES = deltas.insert()
 
@@ -54,6 +57,7 @@ class LogRows(Database):
         def work(connection: Connection) -> None:
             self.create_jobs(connection, first_seen)
             self.touch(connection, touched)
+            _check_streams(connection, [append.attempt for append in ordered if append.new_streams])
             self._write_cursors(connection, cursors)
             connection.execute(_NEW_PIECES, stored)
 
@@ -160,6 +164,7 @@ class LogRows(Database):
             "revision": grown,
             "deltas": attempts.c.deltas + new.deltas,
             "raw_bytes": attempts.c.raw_bytes + new.raw_bytes,
+            "streams": attempts.c.streams + new.streams,
             "last_line": case((new.last_line > attempts.c.last_line, new.last_line), else_=attempts.c.last_line),
             "fatal": func.coalesce(attempts.c.fatal, new.fatal),
             "fatal_revision": case((new.fatal.is_not(None), grown), else_=attempts.c.fatal_revision),
@@ -183,6 +188,16 @@ class LogRows(Database):
             where=stream_rows.c.version == new.version - 1,
         )
         return swapped.returning(stream_rows.c.version)
+
+
+def _check_streams(connection: Connection, keys: Sequence[AttemptKey]) -> None:
+    """Raises BadInput when one of these attempts has too many streams now."""
+    for start in range(0, len(keys), _CHUNK):
+        pairs = [(key.job, key.number) for key in keys[start : start + _CHUNK]]
+        mine = tuple_(attempts.c.job, attempts.c.number).in_(pairs)
+        crowded = select(attempts.c.job).where(mine, attempts.c.streams > STREAMS_LIMIT).limit(1)
+        if job := connection.execute(crowded).scalar():
+            raise BadInput(f"an attempt of {job} would have more than {STREAMS_LIMIT} streams (node, rank, source)")
 
 
 class _Gone(Exception):
@@ -241,6 +256,7 @@ def _attempt_row(append: Append) -> dict[str, Any]:
         "dirty": append.received,
         "deltas": 1,
         "raw_bytes": append.raw,
+        "streams": append.new_streams,
     }
 
 

@@ -50,6 +50,7 @@ attempts = Table(
     Column("dirty", Double, nullable=False, default=0.0),  # since when revision > diagnosed
     Column("deltas", BigInteger, nullable=False, default=0),  # pieces of its log, raw ones too
     Column("raw_bytes", BigInteger, nullable=False, default=0, server_default="0"),  # text in its raw pieces
+    Column("streams", BigInteger, nullable=False, default=0, server_default="0"),  # since there is this column
     Column("compacting", Double, nullable=False, default=0.0, server_default="0"),  # until when the claim holds
     Column("token", Text, nullable=False, default=""),
     Column("lease", Double, nullable=False, default=0.0),  # when it ends

@@ -1,11 +1,12 @@
 #!/bin/sh
-# Installs the real parts that some tests use: a browser, PostgreSQL, Redis, curl, Slurm, iproute2. Where it cannot, those tests skip and say so.
+# Installs the real parts that some tests use: a browser, PostgreSQL, Redis, curl, Slurm, iproute2, nginx. Where it cannot, those tests skip and say so.
 set -u
 missing=""
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium fonts-dejavu-core"
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
 command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
 command -v curl >/dev/null 2>&1 || missing="$missing curl"
+command -v nginx >/dev/null 2>&1 || missing="$missing nginx-light"
 command -v ip >/dev/null 2>&1 || missing="$missing iproute2"
 (command -v slurmctld && command -v slurmd && command -v munged && command -v sbatch) >/dev/null 2>&1 || missing="$missing slurmctld slurmd slurm-client munge"
 (command -v slurmrestd && ls /usr/lib/*/slurm*/auth_jwt.so) >/dev/null 2>&1 || missing="$missing slurmrestd slurm-wlm-jwt-plugin"

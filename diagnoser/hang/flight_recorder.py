@@ -5,8 +5,9 @@ name only. Format: torch/csrc/distributed/c10d/FlightRecorder.hpp of PyTorch.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -25,6 +26,7 @@ RANKS_MAX = 200_000
 MEMBERS_MAX = 4_000_000
 """Most ranks of all groups of a job together: one dump may name one long list many times."""
 _FILE_RANK = re.compile(r"(?:rank[_-]?)?(\d+)(?:\.[A-Za-z]\w*)*$")
+_FILE_TIME = re.compile(r"_\d{8}_\d{6}\.txt$")
 _PEER = re.compile(r"(?:send|recv)\w* (\d+)(?:->|<-)(\d+)$")
 _SENDS = re.compile(r"(?:^|:)i?send\b")
 _MACHINERY = ("torch/distributed/", "torch/utils/", "torch/_dynamo", "torch/autograd/", "torch/nn/modules/module.py")
@@ -86,8 +88,8 @@ class RankDump:
 
 
 def rank_of_file(name: str) -> int:
-    """The rank that a dump's file name ends in, -1 for none."""
-    match = _FILE_RANK.search(name)
+    """The rank that a dump's file name ends in, -1 for none. A time is none."""
+    match = None if _FILE_TIME.search(name) else _FILE_RANK.search(name)
     return int(match[1]) if match and len(match[1]) < 8 and int(match[1]) < RANKS_MAX else -1
 
 
@@ -183,7 +185,7 @@ def _operation(entry: Mapping[str, Any], group: Group) -> Operation | None:
         sends=is_p2p and bool(_SENDS.search(title)),
         sizes=_sizes(entry.get("input_sizes")),
         types=_sizes(entry.get("input_dtypes")),
-        frame=_frame(entry.get("frames")),
+        frame=own_frame(_listed(entry.get("frames"))),
     )
 
 
@@ -191,7 +193,7 @@ def _progress(
     dump: Mapping[str, Any],
     groups: _Groups,
     entries: Iterable[tuple[dict[str, Any], tuple[str, str]]],
-    operations: Iterable[Operation],
+    operations: Sequence[Operation],
 ) -> dict[Group, Progress]:
     """From ``pg_status``, which knows groups by a number of the rank's own; then from the operations.
 
@@ -212,6 +214,18 @@ def _progress(
         for number, name in by_number.items()
         if number in status
     }
+    talks = {operation.group for operation in operations if not operation.is_collective}
+    collects = {operation.group for operation in operations if operation.is_collective}
+    for group in talks - collects:
+        progress.pop(group, None)  # its numbers count sends and receives
+    return progress_of(operations, progress)
+
+
+def progress_of(
+    operations: Iterable[Operation], known: Mapping[Group, Progress] | None = None
+) -> dict[Group, Progress]:
+    """At least ``known``, and what the collectives among the operations say."""
+    progress = dict(known or {})
     for operation in operations:
         if operation.is_collective:
             before = progress.get(operation.group, Progress(-1, -1))
@@ -219,10 +233,6 @@ def _progress(
                 max(before.enqueued, operation.sequence),
                 max(before.completed, operation.sequence) if operation.done else before.completed,
             )
-    talks = {operation.group for operation in operations if not operation.is_collective}
-    collects = {operation.group for operation in operations if operation.is_collective}
-    for group in talks - collects:
-        progress.pop(group, None)  # its numbers count sends and receives
     return progress
 
 
@@ -243,9 +253,9 @@ def _peer(title: str, group: Group) -> int:
     return group.ranks[place] if 0 <= place < len(group.ranks) else -1
 
 
-def _frame(frames: Any) -> str:
-    """The innermost frame that is the program's own."""
-    for frame in _listed(frames)[:50]:
+def own_frame(frames: Iterable[Any]) -> str:
+    """The innermost frame that is the program's own, "" for none."""
+    for frame in islice(frames, 50):
         if type(frame) is dict:
             file = _text(frame.get("filename"))
             if file and not any(part in file for part in _MACHINERY):

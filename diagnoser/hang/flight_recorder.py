@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -29,6 +29,8 @@ _FILE_RANK = re.compile(r"(?:rank[_-]?)?(\d+)(?:\.[A-Za-z]\w*)*$")
 _FILE_TIME = re.compile(r"_\d{8}_\d{6}\.txt$")
 _PEER = re.compile(r"(?:send|recv)\w* (\d+)(?:->|<-)(\d+)$")
 _SENDS = re.compile(r"(?:^|:)i?send\b")
+_LISTS, _PLAIN = (list, tuple), (int, str)
+"""Types of what a reader of dumps makes: it knows no others, nor classes derived from these."""
 _MACHINERY = ("torch/distributed/", "torch/utils/", "torch/_dynamo", "torch/autograd/", "torch/nn/modules/module.py")
 
 
@@ -40,8 +42,7 @@ class Group:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """One collective, or one send or receive, that a rank has enqueued.
 
     sequence: of the group's collectives, or of its point-to-point operations. peer: the other rank of a send or
@@ -239,7 +240,7 @@ def progress_of(
 def _group_name(entry: Mapping[str, Any]) -> tuple[str, str]:
     """(name, description); the first formats only knew a name, or a number."""
     pair = entry.get("process_group")
-    if isinstance(pair, list | tuple) and len(pair) == 2:
+    if isinstance(pair, (list, tuple)) and len(pair) == 2:
         return _text(pair[0]), _text(pair[1])
     return _text(entry.get("pg_name")) or str(_number(entry.get("pg_id"))), ""
 
@@ -270,28 +271,28 @@ def _ranks(text: Any) -> tuple[int, ...]:
 
 def _sizes(value: Any) -> str:
     """Bounded and flat: what a dump nests deeper is no size."""
-    return ", ".join(map(_size, value[:16])) if isinstance(value, list | tuple) else ""
+    return ", ".join([_size(row) for row in value[:16]]) if type(value) in _LISTS else ""
 
 
 def _size(row: Any) -> str:
-    if isinstance(row, list | tuple):
-        return f"[{', '.join([str(part)[:20] for part in row[:16] if isinstance(part, int | str)])}]"
-    return str(row)[:20] if isinstance(row, int | str) else ""
+    if type(row) in _LISTS:
+        return f"[{', '.join([str(part)[:20] for part in row[:16] if type(part) in _PLAIN])}]"
+    return str(row)[:20] if type(row) in _PLAIN else ""
 
 
 def _number(value: Any) -> int:
     """-1 for what is none, or none of 64 bits."""
     if type(value) is int:
         return value if 0 <= value < 1 << 63 else -1
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 19 else -1
+    return int(value) if type(value) is str and value.isascii() and value.isdecimal() and len(value) < 19 else -1
 
 
 def _text(value: Any) -> str:
-    return value[:300] if isinstance(value, str) else ""
+    return value[:300] if type(value) is str else ""
 
 
-def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else []
+def _listed(value: Any) -> Sequence[Any]:
+    return value if type(value) in _LISTS else ()
 
 
 def _mapping(value: Any) -> Mapping[Any, Any]:

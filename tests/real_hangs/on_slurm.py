@@ -20,7 +20,7 @@ from tests.real_hangs.score import ServiceVerdict
 
 STEP_SECONDS = 0.4, 1.9
 VERDICT_SECONDS, PLAN_SECONDS = 90.0, 15.0
-"""After the last step, and after the verdict."""
+"""After the last line of the job, and after the verdict."""
 SCRIPT = """#!/bin/bash
 [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || exit 0
 cd {dumps}/$SLURM_JOB_ID
@@ -55,7 +55,7 @@ def _run(lab: Site, case: HangCase, folder: Path) -> HangLabel:
     cluster.run("scontrol", "release", job)
     try:
         label = runs.collect(case, working, step_seconds, partial(_node, working))
-        verdict = _verdict(lab, job, case.culprit, (working / "held").stat().st_mtime)
+        verdict = _verdict(lab, job, case.culprit)
     finally:
         folder.mkdir(parents=True)
         shutil.copy(cluster.folder / "jobs" / f"{job}.log", folder / "output.log")
@@ -76,8 +76,9 @@ def _dumps(cluster: Cluster) -> Path:
     return cluster.folder / "dumps"
 
 
-def _verdict(lab: Site, job: str, culprit: int, held: float) -> ServiceVerdict:
+def _verdict(lab: Site, job: str, culprit: int) -> ServiceVerdict:
     """The first that names the culprit, else the last there is."""
+    last_line = (lab.cluster.folder / "jobs" / f"{job}.log").stat().st_mtime
 
     def current() -> dict[str, Any]:
         attempts = lab.get(f"/jobs/slurm-{NAME}-{job}")["attempts"]
@@ -88,8 +89,8 @@ def _verdict(lab: Site, job: str, culprit: int, held: float) -> ServiceVerdict:
         return (current().get("root_cause") or {}).get("rank") == culprit
 
     with suppress(AssertionError):
-        until(named, "the culprit is named", held + VERDICT_SECONDS - time.time())
-    diagnosis, seconds = current(), time.time() - held
+        until(named, "the culprit is named", last_line + VERDICT_SECONDS - time.time())
+    diagnosis, seconds = current(), time.time() - last_line
     with suppress(AssertionError):
         until(lambda: [plan for plan in lab.plans(job) if plan["state"] != "pending"], "a plan is made", PLAN_SECONDS)
     root, plans = diagnosis.get("root_cause") or {}, [f"{plan['action']} {plan['state']}" for plan in lab.plans(job)]

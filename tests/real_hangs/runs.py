@@ -24,6 +24,8 @@ PATIENCE_SECONDS = 300.0
 SIZES = (4, 8, 16)
 _EAGER = ("R", "D")
 """States of a thread that wants to run."""
+_SETTLING_STEPS = 5
+"""Until all others have called the collective in which they wait: a data loader is three batches ahead of its rank."""
 _LOOKS, _LOOK_SECONDS = 5, 0.1
 LABEL = "label.json"
 STEP_SECONDS = 0.01
@@ -129,7 +131,7 @@ def collect(
     """Waits until the run stands still, asks each rank for its evidence, and labels it. node_of: of a rank."""
     wait = _Wait(case, folder)
     wait.until("held up", (folder / "held").exists)
-    time.sleep(2 * step_seconds)  # the others sleep for as long before they call the next collective
+    time.sleep(_SETTLING_STEPS * step_seconds)
     pids = {rank: int((folder / f"pid_{rank}").read_text()) for rank in range(case.ranks)}
     still = [pid for rank, pid in pids.items() if not (case.kind is HangKind.SLOW and rank == case.culprit)]
     wait.until("still", lambda: _stand_still(still))

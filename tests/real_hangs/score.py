@@ -17,7 +17,7 @@ VERDICT = "verdict.json"
 
 @dataclass(frozen=True, slots=True)
 class ServiceVerdict:
-    """What a service that watched the run made of it. seconds: from the last step to the verdict that names the
+    """What a service that watched the run made of it. seconds: from the run's last line to the verdict that names the
     culprit, or to where nobody waited for it longer. plans: action and state of each. drained: nodes."""
 
     outcome: str
@@ -88,7 +88,7 @@ def table(found: Iterable[HangScore]) -> str:
         by_kind[run.label.kind].append(run)
     watched = any(run.verdict for run in every)
     header = ["kind", "runs", "evidence shows it", "culprit first", "wrong suspects"]
-    header += ["named by the service", "seconds after the last step", "nodes taken out"] if watched else []
+    header += ["named by the service", "seconds after the last line: median, p95", "nodes taken out"] if watched else []
     rows = [header, ["---"] * len(header)]
     for kind, own in (*by_kind.items(), ("all", every)):
         shown = [run for run in own if run.label.shown]

@@ -12,7 +12,7 @@ from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.model import AttemptKey, Event, EventKind, EvidenceKind, EvidenceRequest, Job, RequestReason
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.web.dependencies import RequestLimits
-from tests.hang_dumps import WORLD, dump, entry, written
+from tests.hang_dumps import WORLD, debug_tables_of, dump, entry, written
 from tests.serving import NOW, Web, serving
 
 JOB = "slurm-east-7"
@@ -125,6 +125,15 @@ async def test_dumps_of_another_cluster_s_jobs_are_refused(web: Web) -> None:
     assert (await send(web, STACK, "agent-west", kind="stacks", rank=0)).status_code == 403
     assert (await send(web, STACK, path=PATH.replace("/1/", "/2/"), kind="stacks", rank=0)).status_code == 404
     assert await web.store.runtime_files(KEY) == []
+
+
+async def test_tables_of_all_ranks_need_no_rank(web: Web) -> None:
+    """As PyTorch's debug server writes them; the report of the run names who is behind."""
+    tables = debug_tables_of([("all_reduce", (0, 1, 2, 3), ""), ("barrier", (0, 1, 3), "")]).encode()
+    assert (await send(web, tables, kind="flight-recorder")).status_code == 204
+    headers = {"authorization": "Bearer admin"}
+    answer = await web.client.get(f"/api/v1/jobs/{JOB}/attempts/1/hang", headers=headers)
+    assert [suspect["rank"] for suspect in answer.json()["suspects"]] == [2]
 
 
 async def test_evidence_makes_a_silent_run_due(web: Web) -> None:

@@ -9,6 +9,7 @@ import pytest
 import zstandard
 
 from diagnoser.adapters.memory import LocalWakeSignal
+from diagnoser.hang import report
 from diagnoser.model import AttemptKey, Event, EventKind, EvidenceKind, EvidenceRequest, Job, RequestReason
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.web.dependencies import RequestLimits
@@ -128,12 +129,12 @@ async def test_dumps_of_another_cluster_s_jobs_are_refused(web: Web) -> None:
 
 
 async def test_tables_of_all_ranks_need_no_rank(web: Web) -> None:
-    """As PyTorch's debug server writes them; the report of the run names who is behind."""
+    """As PyTorch's debug server writes them; who is behind follows from what was stored."""
     tables = debug_tables_of([("all_reduce", (0, 1, 2, 3), ""), ("barrier", (0, 1, 3), "")]).encode()
     assert (await send(web, tables, kind="flight-recorder")).status_code == 204
-    headers = {"authorization": "Bearer admin"}
-    answer = await web.client.get(f"/api/v1/jobs/{JOB}/attempts/1/hang", headers=headers)
-    assert [suspect["rank"] for suspect in answer.json()["suspects"]] == [2]
+    stored = await web.store.runtime_files(KEY)
+    assert [(file.rank, file.data) for file in stored] == [(-1, tables)]
+    assert [suspect.rank for suspect in report.analyze(report.read_files(stored)).suspects] == [2]
 
 
 async def test_evidence_makes_a_silent_run_due(web: Web) -> None:

@@ -43,7 +43,7 @@ torch: $(STAMP)  ## torch's CPU build in an environment of its own (0.9 GB once,
 	@$(BIN)/python -m tests.environments
 
 hangs: $(STAMP) system torch  ## 30 real hangs over ten kinds, made and scored (half an hour; in HANGS, build/hangs)
-	$(BIN)/python -m tests.real_hangs $(or $(HANGS),build/hangs)
+	$(BIN)/python -m tests.real_hangs --slurm $(or $(HANGS),build/hangs)
 
 test-slurm: $(STAMP) system torch  ## the executor on a real Slurm of five nodes, started on this machine
 	$(BIN)/pytest tests/integration/slurm

@@ -51,6 +51,63 @@ def written(content: Mapping[str, Any], *, as_json: bool = False) -> bytes:
     return json.dumps(content).encode() if as_json else as_torch_writes(dict(content))
 
 
+def debug_tables_of(
+    collectives: Sequence[tuple[str, Sequence[int], str]], ranks: int = 4, silent: int = -1, first: int = 6
+) -> str:
+    """What PyTorch's debug server writes of one group. collectives: (name, ranks that called it, what rank 1 called in
+    its place or ""), the last of them not done. silent: a rank that did not answer. first: number of the first."""
+    header = (
+        "  id    group_id  pass_check      collective_seq_id    p2p_seq_id    record_id  pg_desc       collective_name"
+        "    input_sizes    output_sizes    expected_ranks    collective_state    collective_frames"
+    )
+    frames = "[{'name': 'step', 'filename': '/code/train.py', 'line': 88}]"
+    header += (
+        " " * len(frames) + "input_numel    output_numel    missing_ranks    mismatch_collectives    type_of_mismatch"
+    )
+    everyone = f"{{{', '.join(map(str, range(ranks)))}}}"
+    lines = [f"PARTIAL DATA: {ranks - 1}/{ranks} workers responded", f"  Rank {silent}: TimeoutError: ", ""]
+    lines = [*(lines if silent >= 0 else ()), "=== FR Trace ===", "--- Groups ---", "  id  desc          size"]
+    lines += [f"0732  default_pg  {ranks:>6}", "--- Memberships ---", "  group_id    global_rank"]
+    lines += [f"      0732{rank:>15}" for rank in range(ranks)]
+    lines += ["--- Collectives ---", header]
+    for at, (name, called, other) in enumerate(collectives):
+        missing = ", ".join(str(rank) for rank in range(ranks) if rank not in called and rank != silent)
+        state = "completed" if at < len(collectives) - 1 else "scheduled"
+        cells = (
+            ("id", str(at)),
+            ("group_id", "0"),
+            ("pass_check", str(not other)),
+            ("collective_seq_id", str(first + at)),
+            ("p2p_seq_id", "0"),
+            ("record_id", str(at)),
+            ("pg_desc", "0:default_pg"),
+            ("collective_name", f"nccl:{name}"),
+            ("input_sizes", "[[64]]"),
+            ("output_sizes", "[[64]]"),
+            ("expected_ranks", everyone),
+            ("collective_state", state),
+            ("collective_frames", frames),
+            ("missing_ranks", f"{{{missing}}}" if missing else ""),
+            ("mismatch_collectives", _mismatch(first + at, at, other, everyone) if other else ""),
+        )
+        line = ""
+        for column, cell in cells:
+            place = header.index(column)
+            end = place + len(column)
+            line = line.ljust(end - len(cell)) + cell if cell.isdecimal() else line.ljust(place) + cell
+        lines.append(line)
+    lines += ["--- NCCL Calls ---", "  id  collective_id      group_id    global_rank    traceback_id  collective_type"]
+    return "\n".join(lines)
+
+
+def _mismatch(sequence: int, record: int, name: str, everyone: str) -> str:
+    return (
+        f"{{1: Collective(id={record}, group_id='0', pass_check=False, collective_seq_id={sequence}, p2p_seq_id=0, "
+        f"record_id={record}, pg_desc='0:default_pg', collective_name='nccl:{name}', input_sizes=[[64]], "
+        f"output_sizes=[[64]], expected_ranks={everyone}, collective_state='scheduled', collective_frames=[])}}"
+    )
+
+
 def as_torch_writes(value: Any) -> bytes:
     """Only strings have a place in the memo, a tuple is a pair, and a large integer has eight bytes."""
     return pickle.PROTO + b"\x02" + b"".join(_opcodes(value, {})) + pickle.STOP

@@ -3,10 +3,10 @@
 import json
 import random
 
-from diagnoser.hang import nccl_ras, report, stacks
+from diagnoser.hang import debug_tables, nccl_ras, report, stacks
 from diagnoser.hang.flight_recorder import DumpReader
 from diagnoser.model.errors import BadInput
-from tests.hang_dumps import dump, entry, written
+from tests.hang_dumps import debug_tables_of, dump, entry, written
 
 _CONTENT = dump(
     {"0": (0, 1, 2, 3), "7": (1, 3)},
@@ -49,12 +49,17 @@ DEAD
     b'Thread 0x7f01 (most recent call first):\n  File "/code/data.py", line 12 in next_batch\n',
     b'Process 77: python\n\nThread 77 (idle): "MainThread"\n    wait (libc.so.6)\n    all_reduce (c10d.py:2810)\n',
     b"=== Rank 0: host:1 ===\nThread 77 (idle)\n    step (train.py:88)\n=== Rank 1: host:1 ===\nError: 500\n",
+    debug_tables_of([("all_reduce", (0, 1, 3), ""), ("barrier", (0, 1), "broadcast")], silent=2).encode(),
     json.dumps([{"thread_name": "MainThread", "frames": [{"name": "f", "filename": "a.py", "line": 3}]}]).encode(),
 )
 
 
 def one_input(data: bytes) -> None:
     """Raises whatever a parser raises but BadInput, and AssertionError where a bound does not hold."""
+    try:
+        debug_tables.read_tables(data, DumpReader())
+    except BadInput as error:
+        assert str(error)
     for parse in (DumpReader().read, stacks.parse_stacks):
         try:
             parse(data, 3)

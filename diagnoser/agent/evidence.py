@@ -140,7 +140,7 @@ async def read_dumps(patterns: Sequence[DumpPattern], window: LaunchWindow) -> A
 def of_file(path: str, data: bytes, node: str = "") -> Collected:
     """What a dump file is says its content; whose, its name."""
     kind, rank = report.kind_of(data), flight_recorder.rank_of_file(path)
-    if kind is EvidenceKind.RAS:
+    if kind is EvidenceKind.RAS or report.names_ranks(data):
         return RuntimeFile(kind, data, node=node)
     return RuntimeFile(kind, data, rank, node) if rank >= 0 else NotCollected(f"{path}: its name ends in no rank")
 

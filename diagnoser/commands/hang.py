@@ -31,8 +31,8 @@ def hang(
     """
     if not folder.is_dir():
         raise BadInput(f"{folder} is no folder")
-    paths = sorted(path for path in folder.iterdir() if path.is_file())
-    evidence = report.read((path.name, files.content(path, BYTES_MAX)) for path in paths)
+    names = report.current(path.name for path in folder.iterdir() if path.is_file())
+    evidence = report.read((name, files.content(folder / name, BYTES_MAX)) for name in names)
     if not (evidence.dumps or evidence.ras or evidence.stacks):
         for name, why in evidence.rejected:
             complain(f"diagnoser: {folder / name}: {why}")

@@ -91,7 +91,8 @@ def _dumps_in(folder: Path) -> list[RuntimeFile]:
     if not folder.is_dir():
         raise BadInput(f"{folder} is no folder")
     readable = list[RuntimeFile]()
-    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+    for name in report.current(path.name for path in folder.iterdir() if path.is_file()):
+        path = folder / name
         try:
             data = files.content(path, BYTES_MAX)
             file = RuntimeFile(report.kind_of(data), data, flight_recorder.rank_of_file(path.name))

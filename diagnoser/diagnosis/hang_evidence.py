@@ -37,6 +37,8 @@ _NAMED = 4
 _ABSENT_LISTED = 64
 _OWN_CODE = frozenset({SuspectKind.MISMATCH, SuspectKind.DEADLOCK})
 """Kinds that are bugs of the script: no machine is at fault."""
+_NO_WORK = _OWN_CODE | {SuspectKind.DEAD, SuspectKind.STALLED}
+"""Kinds that are no picture of a rank which works while the others wait for it."""
 _SOURCES = {SuspectKind.DEAD: "nccl_ras", SuspectKind.STACK: "stack_dump"}
 _CLOCKS = 10.0
 """Seconds by which the clocks of the service and of the ranks may differ."""
@@ -90,8 +92,11 @@ def _taken_on(files: Iterable[RuntimeFile]) -> dict[int, str]:
 
 
 def confirmed(quiet: Silence | None, hang: HangReport | None) -> Silence | None:
-    """A silence in which the dumps show who is waited for is a hang, however short it is."""
-    return replace(quiet, confirmed=True) if quiet and hang and _is_sure(hang) else quiet
+    """A silence in which the dumps show who is waited for is a hang, however short it is. In a stage whose length
+    nobody knows that rank may evaluate, save or build an index alone: there only what no work explains shortens it."""
+    if not (quiet and hang and _is_sure(hang)):
+        return quiet
+    return replace(quiet, confirmed=True) if quiet.known or hang.suspects[0].kind in _NO_WORK else quiet
 
 
 def _is_sure(hang: HangReport) -> bool:

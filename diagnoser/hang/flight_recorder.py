@@ -5,9 +5,10 @@ name only. Format: torch/csrc/distributed/c10d/FlightRecorder.hpp of PyTorch.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -25,8 +26,11 @@ RANKS_MAX = 200_000
 MEMBERS_MAX = 4_000_000
 """Most ranks of all groups of a job together: one dump may name one long list many times."""
 _FILE_RANK = re.compile(r"(?:rank[_-]?)?(\d+)(?:\.[A-Za-z]\w*)*$")
+_FILE_TIME = re.compile(r"_\d{8}_\d{6}\.txt$")
 _PEER = re.compile(r"(?:send|recv)\w* (\d+)(?:->|<-)(\d+)$")
 _SENDS = re.compile(r"(?:^|:)i?send\b")
+_LISTS, _PLAIN = (list, tuple), (int, str)
+"""Types of what a reader of dumps makes: it knows no others, nor classes derived from these."""
 _MACHINERY = ("torch/distributed/", "torch/utils/", "torch/_dynamo", "torch/autograd/", "torch/nn/modules/module.py")
 
 
@@ -38,8 +42,7 @@ class Group:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """One collective, or one send or receive, that a rank has enqueued.
 
     sequence: of the group's collectives, or of its point-to-point operations. peer: the other rank of a send or
@@ -86,8 +89,8 @@ class RankDump:
 
 
 def rank_of_file(name: str) -> int:
-    """The rank that a dump's file name ends in, -1 for none."""
-    match = _FILE_RANK.search(name)
+    """The rank that a dump's file name ends in, -1 for none. A time is none."""
+    match = None if _FILE_TIME.search(name) else _FILE_RANK.search(name)
     return int(match[1]) if match and len(match[1]) < 8 and int(match[1]) < RANKS_MAX else -1
 
 
@@ -183,7 +186,7 @@ def _operation(entry: Mapping[str, Any], group: Group) -> Operation | None:
         sends=is_p2p and bool(_SENDS.search(title)),
         sizes=_sizes(entry.get("input_sizes")),
         types=_sizes(entry.get("input_dtypes")),
-        frame=_frame(entry.get("frames")),
+        frame=own_frame(_listed(entry.get("frames"))),
     )
 
 
@@ -191,7 +194,7 @@ def _progress(
     dump: Mapping[str, Any],
     groups: _Groups,
     entries: Iterable[tuple[dict[str, Any], tuple[str, str]]],
-    operations: Iterable[Operation],
+    operations: Sequence[Operation],
 ) -> dict[Group, Progress]:
     """From ``pg_status``, which knows groups by a number of the rank's own; then from the operations.
 
@@ -212,6 +215,18 @@ def _progress(
         for number, name in by_number.items()
         if number in status
     }
+    talks = {operation.group for operation in operations if not operation.is_collective}
+    collects = {operation.group for operation in operations if operation.is_collective}
+    for group in talks - collects:
+        progress.pop(group, None)  # its numbers count sends and receives
+    return progress_of(operations, progress)
+
+
+def progress_of(
+    operations: Iterable[Operation], known: Mapping[Group, Progress] | None = None
+) -> dict[Group, Progress]:
+    """At least ``known``, and what the collectives among the operations say."""
+    progress = dict(known or {})
     for operation in operations:
         if operation.is_collective:
             before = progress.get(operation.group, Progress(-1, -1))
@@ -219,17 +234,13 @@ def _progress(
                 max(before.enqueued, operation.sequence),
                 max(before.completed, operation.sequence) if operation.done else before.completed,
             )
-    talks = {operation.group for operation in operations if not operation.is_collective}
-    collects = {operation.group for operation in operations if operation.is_collective}
-    for group in talks - collects:
-        progress.pop(group, None)  # its numbers count sends and receives
     return progress
 
 
 def _group_name(entry: Mapping[str, Any]) -> tuple[str, str]:
     """(name, description); the first formats only knew a name, or a number."""
     pair = entry.get("process_group")
-    if isinstance(pair, list | tuple) and len(pair) == 2:
+    if isinstance(pair, (list, tuple)) and len(pair) == 2:
         return _text(pair[0]), _text(pair[1])
     return _text(entry.get("pg_name")) or str(_number(entry.get("pg_id"))), ""
 
@@ -243,9 +254,9 @@ def _peer(title: str, group: Group) -> int:
     return group.ranks[place] if 0 <= place < len(group.ranks) else -1
 
 
-def _frame(frames: Any) -> str:
-    """The innermost frame that is the program's own."""
-    for frame in _listed(frames)[:50]:
+def own_frame(frames: Iterable[Any]) -> str:
+    """The innermost frame that is the program's own, "" for none."""
+    for frame in islice(frames, 50):
         if type(frame) is dict:
             file = _text(frame.get("filename"))
             if file and not any(part in file for part in _MACHINERY):
@@ -260,28 +271,28 @@ def _ranks(text: Any) -> tuple[int, ...]:
 
 def _sizes(value: Any) -> str:
     """Bounded and flat: what a dump nests deeper is no size."""
-    return ", ".join(map(_size, value[:16])) if isinstance(value, list | tuple) else ""
+    return ", ".join([_size(row) for row in value[:16]]) if type(value) in _LISTS else ""
 
 
 def _size(row: Any) -> str:
-    if isinstance(row, list | tuple):
-        return f"[{', '.join([str(part)[:20] for part in row[:16] if isinstance(part, int | str)])}]"
-    return str(row)[:20] if isinstance(row, int | str) else ""
+    if type(row) in _LISTS:
+        return f"[{', '.join([str(part)[:20] for part in row[:16] if type(part) in _PLAIN])}]"
+    return str(row)[:20] if type(row) in _PLAIN else ""
 
 
 def _number(value: Any) -> int:
     """-1 for what is none, or none of 64 bits."""
     if type(value) is int:
         return value if 0 <= value < 1 << 63 else -1
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 19 else -1
+    return int(value) if type(value) is str and value.isascii() and value.isdecimal() and len(value) < 19 else -1
 
 
 def _text(value: Any) -> str:
-    return value[:300] if isinstance(value, str) else ""
+    return value[:300] if type(value) is str else ""
 
 
-def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else []
+def _listed(value: Any) -> Sequence[Any]:
+    return value if type(value) in _LISTS else ()
 
 
 def _mapping(value: Any) -> Mapping[Any, Any]:

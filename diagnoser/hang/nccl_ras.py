@@ -56,12 +56,17 @@ def parse_ras(data: bytes) -> RasReport:
     text = data.decode("utf-8", "replace")
     if not any(sign in text for sign in _SIGNS):
         raise BadInput("this is no answer of NCCL RAS")
-    every = _of_documents(text) if text.lstrip()[:1] == "{" else _of_text(text.splitlines())
+    every = _of_documents(text) if text.lstrip()[:1] == "{" else _of_text(_lines(text))
     findings = list(islice(every, FINDINGS_MAX))
     unique: dict[tuple[int, int, str], RasFinding] = {}
     for finding in findings:
         unique.setdefault((finding.rank, finding.process if finding.rank < 0 else 0, finding.node), finding)
     return RasReport(tuple(_joined(list(unique.values()))), tuple(_nodes(text)))
+
+
+def _lines(text: str) -> list[str]:
+    """Those that are whole: of one that was cut short the beginning of a rank or host is another rank or host."""
+    return text[: text.rfind("\n") + 1].splitlines()
 
 
 def _joined(findings: list[RasFinding]) -> list[RasFinding]:
@@ -148,7 +153,7 @@ def _documents(text: str) -> list[dict[str, Any]]:
 
 def _nodes(text: str) -> Iterator[tuple[int, str]]:
     if text.lstrip()[:1] != "{":
-        for match in map(_RANK.match, text.splitlines()):
+        for match in map(_RANK.match, _lines(text)):
             if match:
                 yield int(match[1]), match[3]
         return

@@ -1,9 +1,10 @@
 """All evidence of one hang together: files of any kind in, ranked suspects out."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from diagnoser.hang import flight_recorder, nccl_ras, stacks, wait_graph
+from diagnoser.hang import debug_tables, flight_recorder, nccl_ras, stacks, wait_graph
 from diagnoser.hang.flight_recorder import RankDump
 from diagnoser.hang.nccl_ras import RasFinding, RasReport
 from diagnoser.hang.stacks import Stack
@@ -15,6 +16,8 @@ _UNREACHABLE, _BEHIND, _OUTLIER = 0.7, 0.55, 0.6
 _AGREE = 0.5
 """Part of the remaining doubt that a second kind of evidence takes away."""
 _PICKLE = b"\x80"
+_SNAPSHOT = re.compile(r"^(.{1,200})_\d{8}_\d{6}\.txt$")
+"""As PyTorch's debug server names the files that it writes from time to time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,26 @@ def kind_of(data: bytes) -> EvidenceKind:
     if head[:1] == b"{":
         recorder = b'"entries"' in data or b'"pg_config"' in data
         return EvidenceKind.FLIGHT_RECORDER if recorder else EvidenceKind.RAS
+    if debug_tables.is_table(data):
+        return EvidenceKind.FLIGHT_RECORDER
     has_threads = (
         b"Thread " in data[:65536] or b"thread 0x" in data[:65536] or (head[:1] == b"[" and b'"frames"' in data)
     )
     return EvidenceKind.STACKS if has_threads else EvidenceKind.RAS
+
+
+def current(names: Iterable[str]) -> list[str]:
+    """File names, of the snapshots of a debug server only the newest of each kind."""
+    newest: dict[str, str] = {}
+    for name in sorted(names):
+        match = _SNAPSHOT.match(name)
+        newest[match[1] if match else f"/{name}"] = name
+    return sorted(newest.values())
+
+
+def names_ranks(data: bytes) -> bool:
+    """Whether it says itself of which ranks it is."""
+    return data[:1] != _PICKLE and (debug_tables.is_table(data) or stacks.is_of_all_ranks(data))
 
 
 def read(files: Iterable[tuple[str, bytes]], ranks: Mapping[str, int] | None = None) -> RuntimeEvidence:
@@ -81,6 +100,8 @@ def _read(files: Iterable[tuple[str, bytes, int]]) -> RuntimeEvidence:
                 ras.append(nccl_ras.parse_ras(data))
             elif kind is EvidenceKind.STACKS and (all_ranks := stacks.parse_all_stacks(data)):
                 traces += all_ranks
+            elif kind is EvidenceKind.FLIGHT_RECORDER and debug_tables.is_table(data):
+                dumps += debug_tables.read_tables(data, reader)
             elif rank < 0:
                 rejected.append((name, "nothing says of which rank it is"))
             elif kind is EvidenceKind.STACKS:

@@ -19,6 +19,7 @@ BYTES_MAX = 16 << 20
 FRAMES_MAX = 200
 RANKS_MAX = 200_000
 _RANK = re.compile(r"^=== Rank (\d{1,7}): .*===$")
+_RANKS = re.compile(rb"^=== Rank \d{1,7}: ", re.MULTILINE)
 _THREAD = re.compile(r"^(?:Current thread|Thread) (?:0x[0-9a-fA-F]+|\d+)\b(?P<rest>.*)$")
 _PY_SPY_FRAME = re.compile(r"^\s+(?P<name>[^\s(][^(]{0,200}?) \((?P<file>[^()]{1,400}?)(?::(?P<line>\d+))?\)$")
 _FAULT_FRAME = re.compile(r'^\s+File "(?P<file>[^"]{1,400})", line (?P<line>\d+) in (?P<name>.{1,200})$')
@@ -60,6 +61,11 @@ def parse_stacks(data: bytes, rank: int) -> Stack:
         raise BadInput("no stack was found: neither py-spy's nor faulthandler's format")
     main = next((frames for title, frames in stacks if "MainThread" in title), None)
     return Stack(rank, _of_python(main or stacks[-1][1]))  # faulthandler prints the main thread last
+
+
+def is_of_all_ranks(data: bytes) -> bool:
+    """Whether it has a heading for each rank."""
+    return data[:1] in b"=P" and _RANKS.search(data) is not None
 
 
 def parse_all_stacks(data: bytes) -> list[Stack]:
@@ -125,7 +131,7 @@ def _of_python(frames: list[str]) -> tuple[str, ...]:
 def outliers(stacks: Iterable[Stack]) -> list[tuple[Stack, int]]:
     """Stacks unlike the one in which most ranks wait, with the number of those; none where no majority waits."""
     alike: dict[tuple[str, ...], list[Stack]] = defaultdict(list)
-    every = list(stacks)
+    every = list({stack.rank: stack for stack in stacks}.values())
     for stack in every:
         alike[tuple(frame.partition(" (")[0] for frame in stack.frames[:_TOP])].append(stack)
     waiting = [stack for stack in every if stack.waits]

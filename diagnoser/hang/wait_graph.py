@@ -98,7 +98,7 @@ def _with_members(dumps: list[RankDump], ranks: int) -> list[RankDump]:
     return [
         replace(
             dump,
-            operations=tuple(replace(o, group=members.get(o.group, o.group)) for o in dump.operations),
+            operations=tuple(o._replace(group=members.get(o.group, o.group)) for o in dump.operations),
             progress={members.get(group, group): progress for group, progress in (dump.progress or {}).items()},
         )
         for dump in dumps

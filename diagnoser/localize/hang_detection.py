@@ -56,7 +56,8 @@ class Patience:
     ahead: how long before its newest line the last step was made; 0.0 where lines are progress. usual: time between
     two printed steps in training, else the longest silence there that was recovered from; 0.0 where none is known.
     suspected, confirmed: silence from which a hang is suspected, and certain enough without more evidence.
-    in_training: shortest silence that would be suspect while steps are made; 0.0 before their rhythm is known.
+    in_training: shortest silence that would be suspect while steps are made; 0.0 before their rhythm is known. known:
+    whether steps, or an earlier stage of the kind, show how long it may be silent.
     """
 
     stage: Stage
@@ -65,13 +66,14 @@ class Patience:
     suspected: float
     confirmed: float
     in_training: float
+    known: bool = True
 
     def silence(self, quiet: float) -> "Silence | None":
         """None while a hang is not even suspected. quiet: seconds since the newest line arrived."""
         seconds = quiet + self.ahead
         if seconds < self.suspected:
             return None
-        return Silence(seconds, self.usual, self.stage, seconds >= self.confirmed)
+        return Silence(seconds, self.usual, self.stage, seconds >= self.confirmed, self.known)
 
     def next_look(self, quiet: float) -> float:
         """Seconds until the silence becomes suspect, or certain; infinite once it is certain."""
@@ -83,13 +85,15 @@ class Patience:
 class Silence:
     """How long a live attempt has made no progress in ``stage``, and what is usual there, both in seconds.
 
-    confirmed: so long that it hangs; else that is only suspected.
+    confirmed: so long that it hangs; else that is only suspected. known: whether it is known how long a stage like this
+    one takes: if not, a rank that all others wait for may be at work, as one that evaluates or builds an index alone.
     """
 
     seconds: float
     usual: float
     stage: Stage
     confirmed: bool
+    known: bool = True
 
 
 def patience(evidence: Evidence, known: Baseline) -> Patience | None:
@@ -120,7 +124,8 @@ def patience(evidence: Evidence, known: Baseline) -> Patience | None:
     elif stage is Stage.TRAIN and rhythm.many:  # worth a look at the runtime, and no more
         late = _SUSPECTED_FLOOR
     suspected = max(_LIKE_BEFORE * longest, late)
-    return Patience(stage, 0.0, longest, suspected, confirmed, in_training)
+    known_length = again or kind in family or (stage is Stage.TRAIN and rhythm.many)
+    return Patience(stage, 0.0, longest, suspected, confirmed, in_training, known_length)
 
 
 def pauses(evidence: Evidence) -> Mapping[str, float]:

@@ -24,8 +24,12 @@ PATIENCE_SECONDS = 300.0
 SIZES = (4, 8, 16)
 _EAGER = ("R", "D")
 """States of a thread that wants to run."""
+_SETTLING_STEPS = 5
+"""Until all others have called the collective in which they wait: a data loader is three batches ahead of its rank."""
 _LOOKS, _LOOK_SECONDS = 5, 0.1
 LABEL = "label.json"
+STEP_SECONDS = 0.01
+"""Of a run that only its own runtime is asked about."""
 
 
 class HangKind(StrEnum):
@@ -49,11 +53,10 @@ class HangCase:
     ranks: int
     culprit: int
     seed: int
-    on_slurm: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.kind}-{self.ranks}-{self.culprit}" + ("-slurm" if self.on_slurm else "")
+        return f"{self.kind}-{self.ranks}-{self.culprit}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +82,26 @@ class HangLabel:
         return HangLabel(HangKind(content["kind"]), content["ranks"], content["culprit"], content["shown"], nodes)
 
 
+Launcher = Callable[[HangCase, Path], HangLabel]
+"""Makes one run hang. The folder is new, and gets the evidence and the label."""
+
+
 def cases() -> list[HangCase]:
-    """Each kind with each number of ranks; the culprit differs. The smallest of three kinds run on Slurm."""
-    on_slurm = (HangKind.ASLEEP, HangKind.STOPPED, HangKind.SLOW)
-    found = []
-    for place, (kind, ranks) in enumerate((kind, ranks) for kind in HangKind for ranks in SIZES):
-        culprit = random.Random(place).randrange(ranks)
-        found.append(HangCase(kind, ranks, culprit, place, on_slurm=kind in on_slurm and ranks == 4))
-    return found
+    """Each kind with each number of ranks; the culprit differs."""
+    sizes = enumerate((kind, ranks) for kind in HangKind for ranks in SIZES)
+    return [HangCase(kind, ranks, random.Random(place).randrange(ranks), place) for place, (kind, ranks) in sizes]
 
 
 def missing(case: HangCase) -> str:
     """Why it cannot be run here; "" when it can."""
-    if case.kind is HangKind.NETWORK_CUT and not (os.geteuid() == 0 and shutil.which("ip")):
-        return "a network of its own for one rank needs root and iproute2"
+    if case.kind is HangKind.NETWORK_CUT and not (os.geteuid() == 0 and all(map(shutil.which, ("ip", "nsenter")))):
+        return "a network of its own for one rank needs root, iproute2 and nsenter"
     return TORCH.missing
 
 
-def command(case: HangCase, folder: Path) -> list[str]:
-    return [str(TORCH.python), str(TRAINER), str(folder), case.kind, *map(str, (case.ranks, case.culprit, case.seed))]
+def command(case: HangCase, folder: Path, step_seconds: float = STEP_SECONDS) -> list[str]:
+    given = (folder, case.kind, case.ranks, case.culprit, case.seed, step_seconds)
+    return [str(TORCH.python), str(TRAINER), *map(str, given)]
 
 
 def prepare(case: HangCase, folder: Path) -> None:
@@ -118,10 +122,16 @@ def run(case: HangCase, folder: Path) -> HangLabel:
         job.wait()
 
 
-def collect(case: HangCase, folder: Path, node_of: Callable[[int], str] | None = None) -> HangLabel:
+def collect(
+    case: HangCase,
+    folder: Path,
+    step_seconds: float = STEP_SECONDS,
+    node_of: Callable[[int], str] | None = None,
+) -> HangLabel:
     """Waits until the run stands still, asks each rank for its evidence, and labels it. node_of: of a rank."""
     wait = _Wait(case, folder)
     wait.until("held up", (folder / "held").exists)
+    time.sleep(_SETTLING_STEPS * step_seconds)
     pids = {rank: int((folder / f"pid_{rank}").read_text()) for rank in range(case.ranks)}
     still = [pid for rank, pid in pids.items() if not (case.kind is HangKind.SLOW and rank == case.culprit)]
     wait.until("still", lambda: _stand_still(still))

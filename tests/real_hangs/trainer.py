@@ -1,12 +1,13 @@
 """A job of gloo ranks, of which one holds up the others; each leaves what its runtime knows. Needs only torch.
 
-``python trainer.py FOLDER KIND RANKS CULPRIT SEED`` forks all ranks; under ``srun`` it is one of them. KIND: see
-``tests.real_hangs.runs``. What passes between a rank and who runs it lies in FOLDER:
+``python trainer.py FOLDER KIND RANKS CULPRIT SEED STEP_SECONDS`` forks all ranks; under ``srun`` it is one of them.
+KIND: see ``tests.real_hangs.runs``. What passes between a rank and who runs it lies in FOLDER:
 
 - ``pid_RANK``: it has joined the job.
 - ``held``: the culprit is about to do what holds up the others.
 - ``ask_RANK``, a pipe: once somebody opens it, the rank writes ``_dump_RANK`` (flight recorder) and ``stack_RANK.txt``
   (faulthandler). One that fails writes them by itself. One that is stopped, gone or out of the network leaves nothing.
+- ``interface``: that of the cable to a culprit which has a network of its own.
 """
 
 import ctypes
@@ -30,32 +31,26 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d
 from torch.utils.data import DataLoader, IterableDataset
 
-STEP_SECONDS = 0.01
+torch._inductor = object()  # a dump asks it for frames of compiled code, and its import takes seconds of each rank
+
 NEW_NETWORK = 0x40000000
 PATIENCE = datetime.timedelta(seconds=600)
-asked = threading.Event()
+STEPS_BEFORE = 10, 20
+"""Fewest and most steps that are made before the culprit holds up the others."""
 
 
-def main(folder: Path, kind: str, ranks: int, culprit: int, seed: int) -> None:
+def main(folder: Path, kind: str, ranks: int, culprit: int, seed: int, step_seconds: float) -> None:
     if "SLURM_PROCID" in os.environ:
-        return train(folder, kind, int(os.environ["SLURM_PROCID"]), ranks, culprit, seed)
+        return train(folder, kind, int(os.environ["SLURM_PROCID"]), ranks, culprit, seed, step_seconds)
     context = multiprocessing.get_context("fork")
-    child_end, parent_end = context.Pipe()
-    links = child_end if kind == "network_cut" else None
     processes = [
-        context.Process(target=train, args=(folder, kind, rank, ranks, culprit, seed, links)) for rank in range(ranks)
+        context.Process(target=train, args=(folder, kind, rank, ranks, culprit, seed, step_seconds))
+        for rank in range(ranks)
     ]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        if links:
-            processes[culprit].start()
-            parent_end.recv()
-            host = link(processes[culprit].pid)
-            os.environ["GLOO_SOCKET_IFNAME"] = host
-            parent_end.send("linked")
-        for rank, process in enumerate(processes):
-            if not (links and rank == culprit):
-                process.start()
+        for process in processes:
+            process.start()
         for process in processes:
             process.join()
     finally:
@@ -64,48 +59,53 @@ def main(folder: Path, kind: str, ranks: int, culprit: int, seed: int) -> None:
                 process.kill()
 
 
-def link(pid: int) -> str:
-    """A cable between this network and that of a process, gone when that ends."""
-    host, guest, net = f"dgh{pid}", f"dgg{pid}", f"10.213.{pid % 250}"
-    ip("link", "add", host, "type", "veth", "peer", "name", guest, "netns", str(pid))
+def join_other_network(folder: Path) -> str:
+    """Into a network of its own, with a cable to the one where this process began; it is gone when the process ends."""
+    own = os.getpid()
+    host, guest, net = f"dgh{own}", f"dgg{own}", f"10.213.{own % 250}"
+    ip("link", "add", host, "type", "veth", "peer", "name", guest)
     ip("addr", "add", f"{net}.1/24", "dev", host)
     ip("link", "set", host, "up")
-    return host
+    if ctypes.CDLL(None, use_errno=True).unshare(NEW_NETWORK):
+        raise OSError(ctypes.get_errno(), "unshare")
+    outside = ["nsenter", f"--net=/proc/{os.getppid()}/ns/net"]
+    subprocess.run([*outside, "ip", "link", "set", guest, "netns", str(own)], check=True)
+    ip("addr", "add", f"{net}.2/24", "dev", guest)
+    ip("link", "set", guest, "up")
+    (folder / "interface.part").write_text(host)
+    (folder / "interface.part").rename(folder / "interface")
+    return guest
+
+
+def interface_to_other_network(folder: Path) -> str:
+    while not (folder / "interface").exists():
+        time.sleep(0.05)
+    return (folder / "interface").read_text()
 
 
 def ip(*command: str) -> None:
     subprocess.run(["ip", *command], check=True)
 
 
-def join_other_network(links: object) -> None:
-    if ctypes.CDLL(None, use_errno=True).unshare(NEW_NETWORK):
-        raise OSError(ctypes.get_errno(), "unshare")
-    links.send("ready")
-    links.recv()
-    own = os.getpid()
-    ip("addr", "add", f"10.213.{own % 250}.2/24", "dev", f"dgg{own}")
-    ip("link", "set", f"dgg{own}", "up")
-    os.environ["GLOO_SOCKET_IFNAME"] = f"dgg{own}"
-
-
-def train(folder: Path, kind: str, rank: int, ranks: int, culprit: int, seed: int, links: object = None) -> None:
+def train(folder: Path, kind: str, rank: int, ranks: int, culprit: int, seed: int, step_seconds: float) -> None:
     torch.set_num_threads(1)
-    if links and rank == culprit:
-        join_other_network(links)
     is_cut_off = kind == "network_cut" and rank == culprit
+    if kind == "network_cut":
+        joins = join_other_network if is_cut_off else interface_to_other_network
+        os.environ["GLOO_SOCKET_IFNAME"] = joins(folder)
     if not is_cut_off:
         threading.Thread(target=dump_when_asked, args=(folder, rank), daemon=True).start()
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks, timeout=PATIENCE)
     (folder / f"pid_{rank}").write_text(str(os.getpid()))
     try:
-        steps(folder, kind, rank, ranks, culprit, random.Random(seed).randint(3, 8))
+        steps(folder, kind, rank, ranks, culprit, random.Random(seed).randint(*STEPS_BEFORE), step_seconds)
     except Exception:
         if not is_cut_off:
             leave_evidence(folder, rank)
         raise
 
 
-def steps(folder: Path, kind: str, rank: int, ranks: int, culprit: int, fault_at: int) -> None:
+def steps(folder: Path, kind: str, rank: int, ranks: int, culprit: int, fault_at: int, step_seconds: float) -> None:
     half_of = [list(range(ranks // 2)), list(range(ranks // 2, ranks))]
     halves = [dist.new_group(members, timeout=PATIENCE) for members in half_of]
     everyone = dist.new_group(list(range(ranks)), timeout=PATIENCE)
@@ -118,7 +118,7 @@ def steps(folder: Path, kind: str, rank: int, ranks: int, culprit: int, fault_at
         if faulty:
             (folder / "held").touch()
             hold_up(kind)
-        time.sleep(STEP_SECONDS)
+        time.sleep(step_seconds)
         if faulty and kind == "other_order":
             dist.all_reduce(weights, group=everyone)
             dist.all_reduce(gradient)
@@ -132,6 +132,8 @@ def steps(folder: Path, kind: str, rank: int, ranks: int, culprit: int, fault_at
         dist.all_reduce(weights, group=half)
         if not (faulty and kind == "missed_barrier") and (step % 5 == 0 or step == fault_at):
             dist.barrier()
+        if rank == 0:
+            print(f"step {step + 1}/10000 | loss {3 - step / 1000:.4f}", flush=True)
 
 
 class Batches(IterableDataset):
@@ -157,7 +159,8 @@ def hold_up(kind: str) -> None:
     elif kind == "ended_early":
         os._exit(0)
     elif kind == "slow":
-        while not asked.is_set():
+        end = time.monotonic() + PATIENCE.seconds
+        while time.monotonic() < end:
             torch.ones(200, 200).mm(torch.ones(200, 200))
     elif kind == "network_cut":
         ip("link", "set", f"dgg{os.getpid()}", "down")
@@ -166,7 +169,6 @@ def hold_up(kind: str) -> None:
 def dump_when_asked(folder: Path, rank: int) -> None:
     (folder / f"ask_{rank}").open().close()
     leave_evidence(folder, rank)
-    asked.set()
 
 
 def leave_evidence(folder: Path, rank: int) -> None:
@@ -177,4 +179,4 @@ def leave_evidence(folder: Path, rank: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:6]))
+    main(Path(sys.argv[1]).resolve(), sys.argv[2], *map(int, sys.argv[3:6]), float(sys.argv[6]))

@@ -25,6 +25,7 @@ from diagnoser.agent.evidence import Collected, DumpPattern, EvidenceCollector, 
 from diagnoser.agent.evidence_runner import Bounds
 from diagnoser.model import EvidenceKind, RuntimeFile
 from diagnoser.model.errors import BadInput, Denied
+from tests.hang_dumps import debug_tables_of
 from tests.integration.slurm.cluster import until
 from tests.unit.memory_cluster import MemoryCluster, MemoryScheduler
 
@@ -288,12 +289,16 @@ async def test_dumps_of_the_launch_are_read(tmp_path: Path) -> None:
 
 
 async def test_a_dump_that_names_no_rank_is_not_sent(tmp_path: Path) -> None:
-    """Except an answer of NCCL RAS, which is of the whole job."""
+    """Except an answer of NCCL RAS, and tables of a debug server, which are of the whole job."""
+    tables = debug_tables_of([("barrier", (0, 1), "")]).encode()
     dump(tmp_path, "_dump_x")
     dump(tmp_path, "_dump_ras", b"Ranks of the communicator")
-    nameless, answer = sorted(await collected(tmp_path), key=lambda found: isinstance(found, RuntimeFile))
-    assert nameless == NotCollected(f"{tmp_path}/47/_dump_x: its name ends in no rank")
-    assert answer == RuntimeFile(EvidenceKind.RAS, b"Ranks of the communicator")
+    dump(tmp_path, "_dump_20261122_174438.txt", tables)
+    assert set(await collected(tmp_path)) == {
+        NotCollected(f"{tmp_path}/47/_dump_x: its name ends in no rank"),
+        RuntimeFile(EvidenceKind.RAS, b"Ranks of the communicator"),
+        RuntimeFile(EvidenceKind.FLIGHT_RECORDER, tables),
+    }
 
 
 async def test_links_lead_nowhere(tmp_path: Path) -> None:

@@ -126,6 +126,16 @@ def test_a_short_silence_is_confirmed_by_the_dumps() -> None:
     assert hang_evidence.confirmed(None, sure) is None
 
 
+def test_a_stage_of_unknown_length_is_not_cut_short_by_a_rank_that_may_be_at_work() -> None:
+    """The others wait for a rank that evaluates alone as for one that sleeps; only a bug of the script shows itself."""
+    quiet = Silence(600.0, 0.0, Stage.EVAL, confirmed=False, known=False)
+    waits = hang_evidence.analyze(Evidence(), Facts(JOB), dumps())
+    bug = hang_evidence.analyze(Evidence(), Facts(JOB), mismatched())
+    assert hang_evidence.confirmed(quiet, waits) == quiet
+    assert hang_evidence.confirmed(quiet, bug) == replace(quiet, confirmed=True)
+    assert hang_evidence.confirmed(replace(quiet, known=True), waits) == replace(quiet, known=True, confirmed=True)
+
+
 @pytest.mark.parametrize("zone", [0.0, 7200.0, -19_800.0])
 def test_dumps_of_an_earlier_silence_do_not_count(analyzer: LogAnalyzer, zone: float) -> None:
     """A step after them shows that it is over, also where the log's clock is that of another zone."""

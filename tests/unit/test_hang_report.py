@@ -100,6 +100,15 @@ def test_ras_tells_the_process_and_the_missing_rank_apart_and_both_are_one() -> 
     assert "considered dead" in finding.why
 
 
+def test_an_answer_of_ras_that_is_cut_short_accuses_nobody_else() -> None:
+    """Wherever it ends: the beginning of a rank or host is another one."""
+    text = DEAD.replace("missing rank: 3", "missing rank: 31")
+    for end in range(len(text)):
+        findings = nccl_ras.parse_ras(("RAS\n" + text[:end]).encode()).findings
+        assert {finding.rank for finding in findings} <= {-1, 31}
+        assert {finding.node for finding in findings} <= {"", "10.0.0.3"}
+
+
 @pytest.mark.parametrize("text", ["", "step 4 loss 2.1", "Fault ranks: [12, 14]", "{", '{"a": 1}'])
 def test_other_text_is_no_answer_of_ras(text: str) -> None:
     """It is refused, and does not count as an answer without findings."""

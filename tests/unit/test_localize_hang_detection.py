@@ -203,3 +203,11 @@ def test_nothing_to_measure_by_is_no_hang() -> None:
     """Without a known stage, silence cannot be judged; two steps are the first ones."""
     assert patience(evidence(last=1000.0), UNKNOWN) is None
     assert limit(evidence(*steps(2, 1.0))).confirmed == 3600.0
+
+
+def test_the_length_of_a_stage_is_known_once_it_was_seen() -> None:
+    """The first evaluation is new, unless the family's clean runs had one; training is not, once steps were made."""
+    begins, trains = evidence(*steps(10, 1.0), phases=(phase(Stage.EVAL, 90),)), evidence(*steps(10, 1.0))
+    assert not limit(begins).known
+    assert limit(begins, family(eval=60.0)).known
+    assert limit(trains).known

@@ -9,10 +9,11 @@ import pytest
 import zstandard
 
 from diagnoser.adapters.memory import LocalWakeSignal
+from diagnoser.hang import report
 from diagnoser.model import AttemptKey, Event, EventKind, EvidenceKind, EvidenceRequest, Job, RequestReason
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.web.dependencies import RequestLimits
-from tests.hang_dumps import WORLD, dump, entry, written
+from tests.hang_dumps import WORLD, debug_tables_of, dump, entry, written
 from tests.serving import NOW, Web, serving
 
 JOB = "slurm-east-7"
@@ -125,6 +126,15 @@ async def test_dumps_of_another_cluster_s_jobs_are_refused(web: Web) -> None:
     assert (await send(web, STACK, "agent-west", kind="stacks", rank=0)).status_code == 403
     assert (await send(web, STACK, path=PATH.replace("/1/", "/2/"), kind="stacks", rank=0)).status_code == 404
     assert await web.store.runtime_files(KEY) == []
+
+
+async def test_tables_of_all_ranks_need_no_rank(web: Web) -> None:
+    """As PyTorch's debug server writes them; who is behind follows from what was stored."""
+    tables = debug_tables_of([("all_reduce", (0, 1, 2, 3), ""), ("barrier", (0, 1, 3), "")]).encode()
+    assert (await send(web, tables, kind="flight-recorder")).status_code == 204
+    stored = await web.store.runtime_files(KEY)
+    assert [(file.rank, file.data) for file in stored] == [(-1, tables)]
+    assert [suspect.rank for suspect in report.analyze(report.read_files(stored)).suspects] == [2]
 
 
 async def test_evidence_makes_a_silent_run_due(web: Web) -> None:

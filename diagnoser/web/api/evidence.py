@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from diagnoser.hang import report
 from diagnoser.hang.contract import contract
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RequestReason, RuntimeFile
-from diagnoser.model.errors import BadInput, NotFound
+from diagnoser.model.errors import NotFound
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.access import own_cluster
 from diagnoser.web.api.params import JobPath, Node
@@ -42,7 +42,7 @@ class EvidenceQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     kind: EvidenceKind
-    rank: int = Field(-1, ge=-1, lt=1 << 31, description="Rank that it is of; needed for flight recorders and stacks")
+    rank: int = Field(-1, ge=-1, lt=1 << 31, description="Rank that it is of; needed where its content names none")
     node: Node | None = Field(None, description="Node that it was taken on")
     more: bool = Field(
         False, description="Others that were taken with it follow: a silent run is judged anew with the last one"
@@ -110,8 +110,6 @@ async def send(
     it. Nothing in it is executed. A silent run is judged anew at once, unless ``more`` of them follow: with dumps of
     only a part of its ranks, the others would look absent."""
     await services.job_access.check(caller, id)
-    if query.kind is not EvidenceKind.RAS and query.rank < 0:
-        raise BadInput(f"rank: say which rank the {query.kind} is of")
     bodies: Bodies = request.app.state.bodies
     length = request.headers.get("content-length", "")
     encoding = request.headers.get("content-encoding", "identity")

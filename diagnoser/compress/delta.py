@@ -104,6 +104,13 @@ class StreamDelta:
         for key, node in other.nodes.items():
             self.nodes[key] = max(node, self.nodes.get(key, node))
 
+    def covers(self, low: int, high: int) -> None:
+        """Record that lines ``low`` to ``high`` were fed."""
+        if self.ranges and self.ranges[-1][1] + 1 == low:
+            self.ranges = (*self.ranges[:-1], (self.ranges[-1][0], high))
+        else:
+            self.ranges = join((*self.ranges, (low, high)))
+
     def met(self, shapes: Iterable[int]) -> None:
         """Record that these shapes were among its lines."""
         most = self.least[-1] if len(self.least) == LEAST else None

@@ -66,7 +66,8 @@ class Chosen:
         a border of what was fed are held until the border is gone.
         """
         context: set[Spot] = set()
-        for stream, share in enumerate(self._shares):
+        for stream in {stream for _, stream in ends}:
+            share = self._shares[stream]
             speech: dict[str, list[int]] = {}
             for number in sorted(share.rows):
                 speech.setdefault(share.rows[number].voice, []).append(number)

@@ -5,6 +5,7 @@ delta gives the same templates. Protected tokens never become wildcards, lines o
 """
 
 import re
+from operator import eq
 from typing import Any, NamedTuple
 
 from drain3.drain import Drain
@@ -27,6 +28,7 @@ _PROTECTED = re.compile(
 _HIDDEN = "".join(chr(0xE000 + digit) for digit in range(10))
 _DIGITS, _BACK = str.maketrans("0123456789", _HIDDEN), str.maketrans(_HIDDEN, "0123456789")
 """Private-use characters stand for protected digits while the others are masked."""
+_NUMBER = re.compile(r"\d")
 _JSON_KEY = re.compile(r'"([\w.-]{1,64})" ?:')
 
 
@@ -39,6 +41,8 @@ class TemplateGroup(NamedTuple):
 
 def mask(body: str) -> str:
     """A body with its changing parts masked, in fixed order; protected codes keep their digits."""
+    if not _NUMBER.search(body):  # nothing but a UUID can do without a digit
+        return MASKS[0][0].sub(MASKS[0][1], body)
     for pattern, name in MASKS[:5]:
         body = pattern.sub(name, body)
     body = _PROTECTED.sub(_protect, body)
@@ -68,7 +72,7 @@ def group(bodies: list[tuple[str, int]], most: int = CompressorLimits().template
         part = partition(body, severity)
         drain = drains.get(part)
         if drain is None:
-            drain = drains[part] = Drain(sim_th=0.4, depth=4, max_children=100)
+            drain = drains[part] = _Drain(sim_th=0.4, depth=4, max_children=100)
         if len(members) >= most:
             cluster = drain.match(mask(body)) or _Alone(index, mask(body))
         else:
@@ -76,6 +80,20 @@ def group(bodies: list[tuple[str, int]], most: int = CompressorLimits().template
         members.setdefault((part, cluster.cluster_id), []).append(index)
         texts[part, cluster.cluster_id] = cluster
     return [TemplateGroup(texts[key].get_template(), tuple(indices)) for key, indices in members.items()]
+
+
+class _Drain(Drain):  # type: ignore[misc]
+    """The same choice of clusters, counted in C."""
+
+    def get_seq_distance(self, seq1: Any, seq2: Any, include_params: bool) -> tuple[float, int]:
+        """(share of tokens that a template and a line have in common, wildcards of the template)."""
+        if not seq1:
+            return 1.0, 0
+        wildcards = seq1.count(self.param_str)
+        common = sum(map(eq, seq1, seq2))
+        if wildcards and self.param_str in seq2:
+            common -= sum(left == right == self.param_str for left, right in zip(seq1, seq2, strict=True))
+        return (common + wildcards * include_params) / len(seq1), wildcards
 
 
 class _Alone(NamedTuple):

@@ -8,9 +8,9 @@ from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.limits import CompressorLimits
 from diagnoser.compress.prefilter import Prefilter
 from diagnoser.compress.retention import MOST_RANK, CandidateRow, RetentionPolicy, delta_row
-from diagnoser.compress.sampling import apply_limits
+from diagnoser.compress.sampling import apply_limits, of_smallest_hash
 from diagnoser.compress.template_cache import shapes
-from diagnoser.compress.tokenized_chunk import TokenizedChunk, pairs
+from diagnoser.compress.tokenized_chunk import TokenizedChunk, met_by
 from diagnoser.dialects.prefixes import read_prefix
 from diagnoser.model import LineBlock, Stream
 
@@ -109,8 +109,8 @@ class Compressor:
         if not cut.heads:
             return
         code_of = list(map(_code, cut.heads))
-        for head, number in pairs(cut.line_heads, cut.shapes, len(cut.heads), len(ids)):
-            codes.setdefault(ids[number], set()).add(code_of[head])
+        for number, heads in enumerate(met_by(cut.shapes, cut.line_heads, len(ids), len(cut.heads))):
+            codes.setdefault(ids[number], set()).update(map(code_of.__getitem__, heads))
         ranks = [read_prefix(head).rank for head in cut.heads]
         for block, heads in zip(cut.blocks, cut.block_heads, strict=True):
             voices = self._delta.share(block.stream).voices
@@ -123,7 +123,8 @@ class Compressor:
         """Write what is cheaper to collect over many chunks: speakers of shapes, last lines of voices."""
         for stream, lasts in self._lasts.items():
             rows = self._delta.share(stream).rows
-            rows.update((row[0], delta_row(row)) for row in lasts.values() if row[0] not in rows)
+            kept = of_smallest_hash(lasts, self._limits.voices)
+            rows.update((row[0], delta_row(row)) for row in kept if row[0] not in rows)
         self._lasts.clear()
         for key, codes in self._codes.items():
             stat = self._delta.shapes.get(key)

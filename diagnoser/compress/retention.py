@@ -144,10 +144,10 @@ class RetentionPolicy:
         for voice, index in zip(self._cut.voices, last_of_head.tolist(), strict=True):
             if voice and index > last_indices.get(voice, -1):
                 last_indices[voice] = index
-        for voice, index in last_indices.items():
+        for voice, row in zip(last_indices, self._candidates(list(last_indices.values())), strict=True):
             before = lasts.get(voice)
-            if before is None or before[0] < self._first + index:
-                lasts[voice] = self._candidate(index)
+            if before is None or before[0] < row[0]:
+                lasts[voice] = row
 
     def _group(self, budget: LineBudget, indices: list[int]) -> None:
         few = len(indices) <= budget.first + budget.last
@@ -182,6 +182,20 @@ class RetentionPolicy:
         block, cut = self._block, self._cut
         shape = cut.templates[cut.shapes[index]]
         return self._first + index, cut.lines[index], shape, self._voice(index), self._time(index), block.received
+
+    def _candidates(self, indices: list[int]) -> Iterator[CandidateRow]:
+        """The same of many lines."""
+        cut, shapes = self._cut, self._cut.shapes[indices].tolist()
+        heads = cut.line_heads[indices].tolist() if cut.heads else []
+        return zip(
+            map(self._first.__add__, indices),
+            map(cut.lines.__getitem__, indices),
+            map(cut.templates.__getitem__, shapes),
+            map(cut.voices.__getitem__, heads) if heads else repeat(""),
+            map(self._time, indices) if self._block.times is not None else repeat(0.0),
+            repeat(self._block.received),
+            strict=False,
+        )
 
     def _voice(self, index: int) -> str:
         return self._cut.voices[self._cut.line_heads[index]] if self._cut.heads else ""

@@ -72,20 +72,14 @@ class TokenizedChunk:
         """The shapes of each block."""
         if len(self.blocks) == 1:
             return [list(range(len(self.templates)))]
-        return self._by_block(self.shapes, len(self.templates))
+        return met_by(self.line_blocks, self.shapes, len(self.blocks), len(self.templates))
 
     @cached_property
     def block_heads(self) -> list[list[int]]:
         """The heads of each block."""
         if len(self.blocks) == 1 or not self.heads:
             return [list(range(len(self.heads)))] * len(self.blocks)
-        return self._by_block(self.line_heads, len(self.heads))
-
-    def _by_block(self, codes: Codes, most: int) -> list[list[int]]:
-        of_block: list[list[int]] = [[] for _ in self.blocks]
-        for block, code in pairs(self.line_blocks, codes, len(self.blocks), most):
-            of_block[block].append(code)
-        return of_block
+        return met_by(self.line_blocks, self.line_heads, len(self.blocks), len(self.heads))
 
     def position(self, line: int) -> LinePosition:
         """Number and stream of the line at this index."""
@@ -108,17 +102,18 @@ class TokenizedChunk:
         return counts.tolist(), firsts.tolist(), lasts.tolist()
 
 
-def pairs(left: Codes, right: Codes, left_most: int, right_most: int) -> list[tuple[int, int]]:
-    """The distinct pairs of two columns of numbers below ``left_most`` and ``right_most``."""
-    joined = left * right_most + right
-    if left_most * right_most <= max(_TABLE_MOST, len(left)):
-        seen = np.zeros(left_most * right_most, np.bool_)
+def met_by(left: Codes, right: Codes, lefts: int, rights: int) -> list[list[int]]:
+    """Of each number below ``lefts`` the distinct numbers, below ``rights``, that stand beside it in two columns."""
+    joined = left * rights + right
+    if lefts * rights <= max(_TABLE_MOST, len(left)):
+        seen = np.zeros(lefts * rights, np.bool_)
         seen[joined] = True
         distinct = np.flatnonzero(seen)
     else:
         distinct = np.unique(joined)
-    lefts, rights = np.divmod(distinct, right_most)
-    return list(zip(lefts.tolist(), rights.tolist(), strict=True))
+    ends = np.searchsorted(distinct, np.arange(1, lefts + 1) * rights).tolist()
+    beside = (distinct % rights).tolist()
+    return [beside[low:high] for low, high in zip([0, *ends], ends, strict=False)]
 
 
 def _numbered(values: list[bytes]) -> tuple[list[bytes], Codes]:

@@ -7,7 +7,7 @@ replicas gives the same merged delta, as long as each line is fed once (the stor
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from diagnoser.compress.limits import CompressorLimits
 from diagnoser.compress.line_flags import LineFlag
@@ -32,6 +32,11 @@ class DeltaRow(NamedTuple):
     signature: int = 0
     time: float = 0.0
     received: float = 0.0
+
+
+def row_of(fields: Iterable[Any]) -> DeltaRow:
+    """A row of its seven fields: quicker than by their names, for where there are thousands."""
+    return tuple.__new__(DeltaRow, fields)
 
 
 class PointRow(NamedTuple):

@@ -1,12 +1,11 @@
 """Which lines of one chunk stay verbatim, and which numbers are read from it."""
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from itertools import repeat
 
 import numpy as np
 
-from diagnoser.compress.delta import Delta, DeltaRow, PointRow, StreamDelta
+from diagnoser.compress.delta import Delta, DeltaRow, PointRow, StreamDelta, row_of
 from diagnoser.compress.limits import LineBudget, budget_of
 from diagnoser.compress.line_flags import IMPORTANT, LineFlag
 from diagnoser.compress.lines import body_of
@@ -27,7 +26,6 @@ _LATEST = 253_402_300_800.0
 _READ = int(IMPORTANT | LineFlag.PROGRESS | LineFlag.NODE)
 _NODE = int(LineFlag.NODE)
 _NUMBERS = int(LineFlag.PROGRESS | LineFlag.NODE)
-_row_of = partial(tuple.__new__, DeltaRow)
 
 
 CandidateRow = tuple[int, bytes, CachedTemplate, str, float, float]
@@ -133,7 +131,7 @@ class RetentionPolicy:
             (number, line, voice, kind, mark, time, block.received)
             for number, line, voice, (kind, mark), time in zip(numbers, lines, voices, kinds, times, strict=False)
         )
-        self._share.rows.update(zip(numbers, map(_row_of, rows), strict=True))
+        self._share.rows.update(zip(numbers, map(row_of, rows), strict=True))
 
     def _tails(self, lasts: dict[str, CandidateRow]) -> None:
         """The last line of each voice, found in C, and turned into a row only when no later one can follow."""

@@ -1,12 +1,13 @@
 """Deltas as bytes: one version byte, then JSON under zstd. Unlike a pickle, it cannot carry code."""
 
 import math
+from operator import itemgetter
 from typing import Any
 
 import orjson
 import zstandard
 
-from diagnoser.compress.delta import Delta, DeltaRow, PointRow, StreamDelta, TemplateStats
+from diagnoser.compress.delta import Delta, DeltaRow, PointRow, StreamDelta, TemplateStats, row_of
 from diagnoser.compress.limits import CompressorLimits
 from diagnoser.compress.progress import Point
 from diagnoser.model import Cap, Provenance, Stream
@@ -15,6 +16,8 @@ from diagnoser.model.errors import BadInput
 VERSION = 4
 _READ = frozenset({3, VERSION})
 """Version 3 did not know who vouches for a stream: its lines count as the job's own."""
+_ROW = len(DeltaRow._fields)
+_FIRST = itemgetter(0)
 _MOST = 512 << 20
 """Largest unpacked delta in bytes: far above what the limits allow."""
 
@@ -61,7 +64,8 @@ def _stream(source: str, node: str, rank: int, provenance: str = Provenance.JOB)
 
 
 def _share(share: StreamDelta) -> list[Any]:
-    rows = [[row[0], row[1].decode("utf-8", "replace"), *row[2:]] for _, row in sorted(share.rows.items())]
+    ordered = map(share.rows.__getitem__, sorted(share.rows))
+    rows = [(row[0], row[1].decode("utf-8", "replace"), *row[2:]) for row in ordered]
     points = [_point(row) for _, row in sorted(share.points.items())]
     voices = [[voice, f"{ranks:x}"] for voice, ranks in sorted(share.voices.items())]
     return [
@@ -77,13 +81,20 @@ def _share(share: StreamDelta) -> list[Any]:
 def _shared(fields: list[Any]) -> StreamDelta:
     ranges, rows, points, voices, nodes, least = fields
     share = StreamDelta(tuple((low, high) for low, high in ranges), least=tuple(least))
-    share.rows = {row[0]: DeltaRow(row[0], row[1].encode(), *row[2:]) for row in rows}
+    share.rows = dict(zip(map(_FIRST, rows), map(_row, rows), strict=True))
     for number, voice, dialect, line, time, received, own in points:
         point = Point(*(_value(value) for value in own[:5]), *own[5:]) if own else None
         share.points[number] = PointRow(number, voice, dialect, line.encode(), time, received, point)
     share.voices = {voice: int(ranks, 16) for voice, ranks in voices}
     share.nodes = {(rank, weight): (number, node) for rank, weight, number, node in nodes}
     return share
+
+
+def _row(fields: list[Any]) -> DeltaRow:
+    if len(fields) != _ROW:
+        raise ValueError(f"a row of {len(fields)} fields")
+    fields[1] = fields[1].encode()
+    return row_of(fields)
 
 
 def _stat(key: int, stat: TemplateStats, index_of: dict[Stream, int]) -> list[Any]:

@@ -1,26 +1,29 @@
 """The hot loop: whole blocks go through C, Python sees each skeleton once and only lines that matter one by one."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from diagnoser.compress.delta import FATAL, Delta, StreamDelta, TemplateStats, join
+from diagnoser.compress.delta import FATAL, Delta, TemplateStats
 from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.limits import CompressorLimits
 from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.lines import clean
 from diagnoser.compress.prefilter import Prefilter
 from diagnoser.compress.retention import MOST_RANK, CandidateRow, RetentionPolicy, delta_row, flags_and_signature
-from diagnoser.compress.sampling import apply_limits
+from diagnoser.compress.sampling import apply_limits, of_smallest_hash
 from diagnoser.compress.template_cache import shapes
-from diagnoser.compress.tokenized_chunk import TokenizedChunk
+from diagnoser.compress.tokenized_chunk import TokenizedChunk, met_by
 from diagnoser.dialects.prefixes import read_prefix
 from diagnoser.model import LineBlock, Stream
 
 CHUNK = 2 << 20
 SAMPLE = 480
 """Longest sample of a routine shape, in bytes."""
-_FEW = 256
-"""Up to this many prefixes per chunk, pairs of prefix and skeleton repeat enough to be worth a set."""
+_TOGETHER = 256 << 10
+"""Small blocks wait until they are so many bytes, for all passes in C have a price by the call."""
+_SMALL = 64 << 10
+_LOOK = 4096
+"""Lines after which the size of the delta is looked at."""
 
 
 class Compressor:
@@ -32,23 +35,47 @@ class Compressor:
         self._shapes = shapes(gate or Prefilter(), filters or FilterSet())
         self._limits = limits or CompressorLimits()
         self._delta = Delta(self._limits)
-        self._seen: set[tuple[bytes, bytes]] = set()
         self._codes: dict[int, set[int]] = {}
         self._lasts: dict[Stream, dict[str, CandidateRow]] = {}
-        self._settled = 0
+        self._settled = self._looked = 0
+        self._waiting: list[LineBlock] = []
+        self._waiting_bytes = 0
 
     def feed(self, block: LineBlock) -> None:
         """Take in whole lines. Memory stays bounded however many blocks are fed."""
         self._delta.bytes += block.missing
         self._delta.cut_bytes += block.missing
         self._delta.cut_lines += bool(block.missing)
+        # How one carriage return is read can depend on the first one of a block.
+        if len(block.data) > _SMALL or b"\r" in block.data or b'"log":' in block.data:
+            self._feed_large(block)
+        elif block.data:
+            self._waiting.append(block)
+            self._waiting_bytes += len(block.data)
+            if self._waiting_bytes >= _TOGETHER:
+                self._feed_waiting()
+
+    def take(self) -> Delta:
+        """The delta of all blocks since the last ``take``."""
+        self._feed_waiting()
+        self._write_out()
+        delta, self._delta = self._delta, Delta(self._limits)
+        self._settled = self._looked = 0
+        return apply_limits(delta)
+
+    def _feed_large(self, block: LineBlock) -> None:
         number = block.first
         for data in _chunks(block.data):
             count = data.count(b"\n") + (not data.endswith(b"\n"))
             start = number - block.first
             times = block.times[start : start + count] if block.times is not None else None
-            self._chunk(LineBlock(block.stream, data, number, times, block.received, arrivals=block.arrivals))
+            self._chunk([LineBlock(block.stream, data, number, times, block.received, arrivals=block.arrivals)])
             number += count
+
+    def _feed_waiting(self) -> None:
+        if self._waiting:
+            blocks, self._waiting, self._waiting_bytes = self._waiting, [], 0
+            self._chunk(blocks)
 
     def has_fatal(self, data: bytes) -> bool:
         """Whether the delta of these lines would be fatal, for much less than the delta costs."""
@@ -64,63 +91,56 @@ class Compressor:
             if blur in watched
         )
 
-    def take(self) -> Delta:
-        """The delta of all blocks since the last ``take``."""
-        self._write_out()
-        delta, self._delta = self._delta, Delta(self._limits)
-        self._seen.clear()
-        self._settled = 0
-        return apply_limits(delta)
-
-    def _chunk(self, block: LineBlock) -> None:
-        cut = TokenizedChunk(block, self._shapes)
-        delta, total, share = self._delta, len(cut.lines), self._delta.share(block.stream)
-        delta.lines += total
-        delta.bytes += len(block.data)
+    def _chunk(self, blocks: Sequence[LineBlock]) -> None:
+        cut = TokenizedChunk(blocks, self._shapes)
+        delta = self._delta
+        delta.lines += len(cut.lines)
+        delta.bytes += sum(len(block.data) for block in blocks)
         delta.cut_lines += cut.cut_lines
         delta.cut_bytes += cut.cut_bytes
         delta.painted += cut.painted
-        share.ranges = join((*share.ranges, (block.first, block.first + total - 1)))
-        _count(block, cut, delta.shapes)
-        share.met(shape.id for shape in cut.found.values())
-        self._speakers(block.stream, cut, share)
-        RetentionPolicy(block, cut, share, delta, self._shapes).keep(self._lasts.setdefault(block.stream, {}))
-        if delta.size > 2 * self._settled + 8192:
-            self._write_out()
-            self._seen.clear()
-            apply_limits(delta)
-            self._settled = delta.size
+        _count(cut, delta.shapes)
+        self._speakers(cut)
+        policy = RetentionPolicy(cut, delta, self._shapes)
+        for index, block in enumerate(blocks):
+            share = delta.share(block.stream)
+            share.covers(block.first, block.first + cut.starts[index + 1] - cut.starts[index] - 1)
+            share.met(cut.templates[shape].id for shape in cut.block_shapes[index])
+            policy.keep(index, share, self._lasts)
+        if delta.lines - self._looked >= _LOOK:
+            self._looked = delta.lines
+            if delta.size > 2 * self._settled + 8192:
+                self._write_out()
+                apply_limits(delta)
+                self._settled = delta.size
 
-    def _speakers(self, stream: Stream, cut: TokenizedChunk, share: StreamDelta) -> None:
+    def _speakers(self, cut: TokenizedChunk) -> None:
         """Record who printed which shape, and which voices there are."""
-        codes = self._codes
-        if stream.rank >= 0:
-            code = rank_code(stream.rank, -1, -1)
-            for shape in cut.found.values():
-                codes.setdefault(shape.id, set()).add(code)
-        if cut.heads is None:
+        codes, ids = self._codes, [template.id for template in cut.templates]
+        for block, numbers in zip(cut.blocks, cut.block_shapes, strict=True):
+            if block.stream.rank >= 0:
+                code = rank_code(block.stream.rank, -1, -1)
+                for number in numbers:
+                    codes.setdefault(ids[number], set()).add(code)
+        if not cut.heads:
             return
-        heads = {head: _code(head) for head in set(cut.heads)}
-        if len(heads) <= _FEW:
-            pairs = set(zip(cut.heads, cut.blurs, strict=True)) - self._seen
-            self._seen |= pairs
-            for head, name in pairs:
-                codes.setdefault(cut.found[name].id, set()).add(heads[head])
-        else:
-            adders = {name: codes.setdefault(shape.id, set()).add for name, shape in cut.found.items()}
-            for head, name in zip(cut.heads, cut.blurs, strict=True):
-                adders[name](heads[head])
-        for head in heads:
-            prefix = read_prefix(head)
-            if prefix.voice:
-                own_rank = 1 << prefix.rank if 0 <= prefix.rank <= MOST_RANK else 0
-                share.voices[prefix.voice] = share.voices.get(prefix.voice, 0) | own_rank
+        code_of = list(map(_code, cut.heads))
+        for number, heads in enumerate(met_by(cut.shapes, cut.line_heads, len(ids), len(cut.heads))):
+            codes.setdefault(ids[number], set()).update(map(code_of.__getitem__, heads))
+        ranks = [read_prefix(head).rank for head in cut.heads]
+        for block, heads in zip(cut.blocks, cut.block_heads, strict=True):
+            voices = self._delta.share(block.stream).voices
+            for head in heads:
+                if voice := cut.voices[head]:
+                    own_rank = 1 << ranks[head] if 0 <= ranks[head] <= MOST_RANK else 0
+                    voices[voice] = voices.get(voice, 0) | own_rank
 
     def _write_out(self) -> None:
         """Write what is cheaper to collect over many chunks: speakers of shapes, last lines of voices."""
         for stream, lasts in self._lasts.items():
             rows = self._delta.share(stream).rows
-            rows.update((row[0], delta_row(row)) for row in lasts.values() if row[0] not in rows)
+            kept = of_smallest_hash(lasts, self._limits.voices)
+            rows.update((row[0], delta_row(row)) for row in kept if row[0] not in rows)
         self._lasts.clear()
         for key, codes in self._codes.items():
             stat = self._delta.shapes.get(key)
@@ -140,13 +160,11 @@ def _bits(codes: set[int]) -> int:
     return int.from_bytes(bits, "little")
 
 
-def _count(block: LineBlock, cut: TokenizedChunk, stats: dict[int, TemplateStats]) -> None:
+def _count(cut: TokenizedChunk, stats: dict[int, TemplateStats]) -> None:
     """Counts, first and last lines of the shapes of a chunk."""
-    stream, start, lines = block.stream, block.first, cut.lines
-    firsts, lasts, templates = cut.firsts, cut.lasts, cut.found
-    for name, count in cut.counts.items():
-        shape, first, last = templates[name], firsts[name], lasts[name]
-        low, high = (start + first, stream), (start + last, stream)
+    lines = cut.lines
+    for shape, count, first, last in zip(cut.templates, *cut.ends(), strict=True):
+        low, high = cut.position(first), cut.position(last)
         stat = stats.get(shape.id)
         if stat is None:
             text = lines[first][:SAMPLE]

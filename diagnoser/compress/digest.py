@@ -1,7 +1,7 @@
 """The digest: what a merged delta shows, a pure function of it."""
 
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from diagnoser.compress.lines import body_of
 from diagnoser.compress.rank_prefixes import RankResolver
 from diagnoser.compress.render import numbers, render
 from diagnoser.compress.sampling import Chosen
-from diagnoser.dialects.prefixes import carrier_of, carrier_of_all
+from diagnoser.dialects.prefixes import Prefix, carrier_of, carrier_of_all
 from diagnoser.model import (
     NO_DIFF,
     Cap,
@@ -38,6 +38,8 @@ NOVEL = 60
 """A shape seen once or twice is news if its last line is among this many last lines of its stream."""
 ALIKE = 2
 """Most voices shown that ended with a line of the same shape."""
+MANY = 256
+"""Streams up to which the ends of each are shown. A job of 10,000 ranks would show nothing but ends."""
 
 
 class Digest:
@@ -46,6 +48,8 @@ class Digest:
     def __init__(self, delta: Delta) -> None:
         self.delta = delta
         self._ranks = RankResolver(delta)
+        self._order = {stream: place for place, stream in enumerate(sorted(delta.shares))}
+        self._bodies: dict[tuple[bytes, str], tuple[Prefix, str]] = {}
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
@@ -57,11 +61,11 @@ class Digest:
         """Lines with the voice that printed them."""
         clock = times.LogClock(self._year)
         spoken = [self._said(row, stream, mark, clock) for row, stream, mark in self._rows]
-        return sorted(spoken, key=lambda pair: (pair[0].time, pair[0].stream, pair[0].number))
+        return sorted(spoken, key=lambda pair: (pair[0].time, self._order[pair[0].stream], pair[0].number))
 
     @cached_property
     def _rows(self) -> list[tuple[DeltaRow, Stream, Mark]]:
-        chosen = sorted(_choose(self.delta).items())
+        chosen = sorted(_choose(self.delta).items(), key=lambda item: (item[0][0], self._order[item[0][1]]))
         return [(self.delta.shares[stream].rows[number], stream, mark) for (number, stream), mark in chosen]
 
     @cached_property
@@ -72,12 +76,20 @@ class Digest:
 
     def _said(self, row: DeltaRow, stream: Stream, mark: Mark, clock: times.LogClock) -> tuple[Line, str]:
         text = _text(row.text)
-        prefix, raw = body_of(text.encode(), self._carriers.get(stream, ""))
+        prefix, body = self._body(row.text, stream)
         voice = prefix.voice or row.voice
         rank = self._ranks.of(stream, voice, prefix.rank)
         time = clock.time(stream, row.time, text, row.received)
         node = prefix.node or stream.node
-        return Line(stream, row.number, text, raw.decode(), rank, node, time, mark, prefix.task, row.received), voice
+        return Line(stream, row.number, text, body, rank, node, time, mark, prefix.task, row.received), voice
+
+    def _body(self, text: bytes, stream: Stream) -> tuple[Prefix, str]:
+        """Prefix and message of a line; templates are of lines that are mostly kept, too."""
+        key = text, self._carriers.get(stream, "")
+        if key not in self._bodies:
+            prefix, body = body_of(_text(text).encode(), key[1])
+            self._bodies[key] = prefix, body.decode()
+        return self._bodies[key]
 
     @cached_property
     def _carriers(self) -> dict[Stream, str]:
@@ -95,11 +107,11 @@ class Digest:
     @cached_property
     def templates(self) -> tuple[Template, ...]:
         """Shapes grouped by Drain3, most frequent first."""
-        stats = sorted(self.delta.shapes.values(), key=lambda stat: (stat.first, stat.first_text))
-        bodies = [
-            body_of(_text(stat.first_text).encode(), self._carriers.get(stat.first[1], ""))[1].decode()
-            for stat in stats
-        ]
+        stats = sorted(
+            self.delta.shapes.values(),
+            key=lambda stat: (stat.first[0], self._order[stat.first[1]], stat.first_text),
+        )
+        bodies = [self._body(stat.first_text, stat.first[1])[1] for stat in stats]
         severities = [_severity(stat.kind) for stat in stats]
         clusters = templates.group(list(zip(bodies, severities, strict=True)), self.delta.limits.templates)
         groups = [self._template(group.text, [stats[index] for index in group.members]) for group in clusters]
@@ -311,9 +323,30 @@ def _choose(delta: Delta) -> dict[LinePosition, Mark]:
 
 
 def _ends(delta: Delta) -> Iterator[LinePosition]:
-    for stream, share in delta.shares.items():
+    """The first and last lines of streams."""
+    for stream in _telling(delta):
+        share = delta.shares[stream]
         low, high = share.ranges[0][0], share.ranges[-1][1]
         yield from ((number, stream) for number in (*range(low, low + HEAD), *range(high - TAIL + 1, high + 1)))
+
+
+def _telling(delta: Delta) -> Iterable[Stream]:
+    """The streams whose ends are shown: all, or of many the first that fell silent behind each shape of last line."""
+    if len(delta.shares) <= MANY:
+        return delta.shares
+    lasts = [(share.rows[max(share.rows)], stream) for stream, share in delta.shares.items() if share.rows]
+    endings: dict[bytes, int] = {}
+    streams = []
+    for row, stream in sorted(lasts, key=lambda last: (last[0].time or last[0].received, last[1])):
+        shape = _ending(row.text)
+        endings[shape] = endings.get(shape, 0) + 1
+        if endings[shape] <= ALIKE:
+            streams.append(stream)
+    return streams[:MANY]
+
+
+def _ending(line: bytes) -> bytes:
+    return masked(blurred(body_of(_text(line).encode())[1]))
 
 
 def _news(delta: Delta) -> Iterator[LinePosition]:
@@ -334,7 +367,7 @@ def _tails(delta: Delta) -> Iterator[LinePosition]:
     }
     endings: dict[bytes, int] = {}
     for number, stream in sorted(last.values()):
-        shape = masked(blurred(body_of(_text(delta.shares[stream].rows[number].text).encode())[1]))
+        shape = _ending(delta.shares[stream].rows[number].text)
         endings[shape] = endings.get(shape, 0) + 1
         if endings[shape] <= ALIKE:
             yield number, stream

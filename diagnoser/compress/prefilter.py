@@ -13,7 +13,7 @@ from operator import or_
 import re2
 
 from diagnoser.compress.line_flags import LineFlag
-from diagnoser.compress.line_masking import blurred
+from diagnoser.compress.line_masking import blurred, latin1
 from diagnoser.compress.pattern_masking import asks_for_digits, blur
 from diagnoser.model import Anchor
 
@@ -36,7 +36,7 @@ class PatternSet:
         self._meaning: list[tuple[int, str, int]] = []
 
     def add(self, pattern: str, kind: int = 0, filtered: str = "", dialect: int = -1) -> None:
-        self._filter.Add(pattern, _options())
+        self._filter.Add(pattern, latin1())
         self._meaning.append((kind, filtered, dialect))
 
     @classmethod
@@ -98,7 +98,7 @@ class Prefilter:
         literals = sorted((free.keys() | owners.keys()) - {b""})
         self._anchored = [(0 if text in owners else free[text], owners.get(text, [])) for text in literals]
         self._watches: dict[tuple[_Rule, ...], PatternSet] = {}
-        self._set = re2.Set.SearchSet(_options())
+        self._set = re2.Set.SearchSet(latin1())
         for literal in literals:
             self._set.Add(_literal(literal))
         self._set.Compile()
@@ -111,12 +111,13 @@ class Prefilter:
 
     def shape(self, blur_of_line: bytes, body: bytes) -> tuple[int, PatternSet | None]:
         """Kind of all lines of a blur, ``body`` being that of the message, and what must be looked for in each."""
-        body = body[:_LONGEST]
-        hits = (self._set.Match(blur_of_line) or ()) if self._anchored else ()
+        hits = self._set.Match(blur_of_line) if self._anchored else None
+        if not hits:
+            return 0, None
         kind, maybe = reduce(or_, (self._anchored[hit][0] for hit in hits), 0), []
         for rule in dict.fromkeys([rule for hit in hits for rule in self._anchored[hit][1]]):
             if rule.kind & ~kind:
-                always, sometimes = rule.look(body)
+                always, sometimes = rule.look(body[:_LONGEST])
                 kind |= rule.kind if always else 0
                 maybe += [rule] if sometimes else []
         return kind, self._watch(tuple(rule for rule in maybe if rule.kind & ~kind))
@@ -133,14 +134,6 @@ class Prefilter:
 def kind_of_line(body: bytes, watch: PatternSet) -> int:
     """Kind that the digits of a line add."""
     return watch.look(body[:_LONGEST])[0]
-
-
-def _options() -> re2.Options:
-    options = re2.Options()
-    options.encoding = re2.Options.Encoding.LATIN1  # bytes are matched as they are, also where they are no UTF-8
-    options.max_mem = 64 << 20
-    options.log_errors = False
-    return options
 
 
 def _literal(text: bytes) -> str:

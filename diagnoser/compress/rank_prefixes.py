@@ -1,6 +1,6 @@
 """Ranks of lines whose prefix does not name the rank itself."""
 
-from collections.abc import Iterator
+import numpy as np
 
 from diagnoser.compress.delta import Delta
 from diagnoser.model import Stream
@@ -16,9 +16,10 @@ class RankResolver:
     def __init__(self, delta: Delta) -> None:
         self._known: dict[tuple[Stream, str], int] = {}
         self._nested: dict[Stream, set[str]] = {}
+        self._spread: dict[tuple[Stream, int], frozenset[int]] = {}
         for stream, share in delta.shares.items():
             for voice, bits in share.voices.items():
-                self._note(stream, voice, list(bits_of(bits)))
+                self._note(stream, voice, bits_of(bits))
         rows = (row for share in delta.shares.values() for row in share.rows.values())
         self._launcher = any(b"torch/distributed/elastic" in row.text for row in rows)
 
@@ -43,6 +44,11 @@ class RankResolver:
 
     def spread(self, stream: Stream, codes: int) -> frozenset[int]:
         """The ranks of a bit set of ``rank_code``."""
+        if (stream, codes) not in self._spread:
+            self._spread[stream, codes] = self._ranks(stream, codes)
+        return self._spread[stream, codes]
+
+    def _ranks(self, stream: Stream, codes: int) -> frozenset[int]:
         ranks = set()
         for code in bits_of(codes):
             number, kind = divmod(code, 3)
@@ -55,9 +61,7 @@ class RankResolver:
         return frozenset(ranks)
 
 
-def bits_of(bits: int) -> Iterator[int]:
+def bits_of(bits: int) -> list[int]:
     """Numbers of the bits that are set, ascending."""
-    while bits:
-        low = bits & -bits
-        yield low.bit_length() - 1
-        bits ^= low
+    octets = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), np.uint8)
+    return np.flatnonzero(np.unpackbits(octets, bitorder="little")).tolist()

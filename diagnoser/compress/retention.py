@@ -1,9 +1,11 @@
 """Which lines of one chunk stay verbatim, and which numbers are read from it."""
 
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from itertools import repeat
 
-from diagnoser.compress.delta import Delta, DeltaRow, PointRow, StreamDelta
+import numpy as np
+
+from diagnoser.compress.delta import Delta, DeltaRow, PointRow, StreamDelta, row_of
 from diagnoser.compress.limits import LineBudget, budget_of
 from diagnoser.compress.line_flags import IMPORTANT, LineFlag
 from diagnoser.compress.lines import body_of
@@ -11,10 +13,9 @@ from diagnoser.compress.prefilter import kind_of_line
 from diagnoser.compress.sampling import of_smallest_hash, sample, series_of
 from diagnoser.compress.signature import signature
 from diagnoser.compress.template_cache import CachedTemplate, TemplateCache
-from diagnoser.compress.tokenized_chunk import TokenizedChunk
+from diagnoser.compress.tokenized_chunk import Codes, TokenizedChunk
 from diagnoser.dialects import mentions
-from diagnoser.dialects.prefixes import read_prefix
-from diagnoser.model import LineBlock
+from diagnoser.model import Stream
 
 MOST_RANK = 16383
 """Larger numbers count something else."""
@@ -24,6 +25,7 @@ _LATEST = 253_402_300_800.0
 """The year 10,000, in seconds: later times are no real clock's."""
 _READ = int(IMPORTANT | LineFlag.PROGRESS | LineFlag.NODE)
 _NODE = int(LineFlag.NODE)
+_NUMBERS = int(LineFlag.PROGRESS | LineFlag.NODE)
 
 
 CandidateRow = tuple[int, bytes, CachedTemplate, str, float, float]
@@ -49,65 +51,104 @@ def flags_and_signature(shape: CachedTemplate, line: bytes) -> tuple[int, int]:
 
 
 class RetentionPolicy:
-    """Fills a share from a chunk."""
+    """Fills the shares of streams from a chunk, block by block."""
 
-    def __init__(
-        self, block: LineBlock, cut: TokenizedChunk, share: StreamDelta, delta: Delta, shapes: TemplateCache
-    ) -> None:
-        self._shapes = shapes
-        self._block, self._cut, self._share, self._limits = block, cut, share, delta.limits
-        self._whole = delta.lines <= delta.limits.small or len(cut.lines) <= 2 * delta.limits.window
+    def __init__(self, cut: TokenizedChunk, delta: Delta, cache: TemplateCache) -> None:
+        self._cut, self._limits, self._cache = cut, delta.limits, cache
+        self._small = delta.lines <= delta.limits.small
+        self._plain = not any(template.watch or template.tokens for template in cut.templates)
+        self._hot = np.array([bool(template.kind & _READ or template.watch) for template in cut.templates])
 
-    def keep(self, lasts: dict[str, CandidateRow]) -> None:
-        """lasts: the last line of each voice so far; updated."""
-        cut, total, window = self._cut, len(self._cut.lines), self._limits.window
-        self._rows(range(total) if self._whole else (*range(window), *range(total - window, total)))
-        self._tails(lasts)
-        templates = cut.found
-        hot = {name for name, shape in templates.items() if shape.kind & _READ or shape.watch}
-        if not hot:
+    def keep(self, number: int, share: StreamDelta, lasts: dict[Stream, dict[str, CandidateRow]]) -> None:
+        """number: of the block in the chunk. lasts: the last line of each voice of each stream so far; updated."""
+        cut, window = self._cut, self._limits.window
+        self._block, self._share = cut.blocks[number], share
+        self._low, self._high = cut.starts[number], cut.starts[number + 1]
+        self._first = self._block.first - self._low
+        self._whole = self._small or self._high - self._low <= 2 * window
+        if self._whole:
+            self._all_rows()
+        else:
+            self._rows((*range(self._low, self._low + window), *range(self._high - window, self._high)))
+            if cut.heads:
+                self._tails(lasts.setdefault(self._block.stream, {}))
+        hot = [shape for shape in cut.block_shapes[number] if self._hot[shape]]
+        kinds = [cut.templates[shape].kind for shape in hot]
+        if not hot or (self._whole and not any(kind & _NUMBERS for kind in kinds)):
             return
-        places: dict[bytes, list[int]] = {name: [] for name in hot}
-        for index in [index for index, name in enumerate(cut.blurs) if name in hot]:
-            places[cut.blurs[index]].append(index)
-        self._important({n: hits for n, hits in places.items() if templates[n].kind & IMPORTANT or templates[n].watch})
-        for name, indices in places.items():
-            if templates[name].dialect >= 0:
-                self._series(templates[name].dialect, indices)
-            if templates[name].kind & _NODE:
+        places = self._places()
+        if not self._whole:
+            self._important({shape: hits for shape, hits in places.items() if self._matters(shape)})
+        for shape, indices in places.items():
+            if cut.templates[shape].dialect >= 0:
+                self._series(cut.templates[shape].dialect, indices)
+            if cut.templates[shape].kind & _NODE:
                 self._nodes(indices)
 
-    def _important(self, places: dict[bytes, list[int]]) -> None:
+    def _places(self) -> dict[int, Codes]:
+        """Where the lines are that are looked at one by one: the indices of each shape."""
+        shapes = self._cut.shapes[self._low : self._high]
+        indices = np.flatnonzero(self._hot[shapes])
+        return grouped(shapes[indices], indices + self._low)
+
+    def _matters(self, shape: int) -> bool:
+        template = self._cut.templates[shape]
+        return bool(template.kind & IMPORTANT or template.watch)
+
+    def _important(self, places: dict[int, Codes]) -> None:
         groups: dict[int, list[int]] = {}
         kinds: dict[int, int] = {}
-        for name, indices in places.items():
-            shape = self._cut.found[name]
+        for number, indices in places.items():
+            shape = self._cut.templates[number]
             if not shape.tokens and not shape.watch:
-                groups.setdefault(shape.mark, []).extend(indices)
+                groups.setdefault(shape.mark, []).extend(indices.tolist())
                 kinds[shape.mark] = shape.kind
                 continue
-            for index in indices:
+            for index in indices.tolist():
                 kind, mark = flags_and_signature(shape, self._cut.lines[index])
                 if mark:
                     groups.setdefault(mark, []).append(index)
                     kinds[mark] = kind
-        for mark, indices in groups.items():
-            self._group(budget_of(kinds[mark]), sorted(indices))
+        for mark, hits in groups.items():
+            self._group(budget_of(kinds[mark]), sorted(hits))
 
     def _rows(self, indices: Iterable[int]) -> None:
         for index in indices:
             self._row(index)
 
+    def _all_rows(self) -> None:
+        """A row for each line of the block."""
+        cut, block, low, high = self._cut, self._block, self._low, self._high
+        numbers, lines = range(block.first, block.first + high - low), cut.lines[low:high]
+        templates = list(map(cut.templates.__getitem__, cut.shapes[low:high].tolist()))
+        if self._plain:
+            kinds = [(template.kind, template.mark) for template in templates]
+        else:
+            kinds = list(map(flags_and_signature, templates, lines))
+        times = repeat(0.0) if block.times is None else map(_real, block.times)
+        voices = cut.line_voices[low:high]
+        arrivals = map(block.received_at, numbers) if block.arrivals else repeat(block.received)
+        rows = (
+            (number, line, voice, kind, mark, time, received)
+            for number, line, voice, (kind, mark), time, received in zip(
+                numbers, lines, voices, kinds, times, arrivals, strict=False
+            )
+        )
+        self._share.rows.update(zip(numbers, map(row_of, rows), strict=True))
+
     def _tails(self, lasts: dict[str, CandidateRow]) -> None:
         """The last line of each voice, found in C, and turned into a row only when no later one can follow."""
-        if self._cut.heads is None:
-            return
-        last_indices = dict(zip(self.voices, range(len(self.voices)), strict=True))
-        last_indices.pop("", None)
-        for voice, index in last_indices.items():
+        heads = self._cut.line_heads[self._low : self._high]
+        last_of_head = np.full(len(self._cut.heads), -1)
+        last_of_head[heads] = np.arange(self._low, self._high)
+        last_indices: dict[str, int] = {}
+        for voice, index in zip(self._cut.voices, last_of_head.tolist(), strict=True):
+            if voice and index > last_indices.get(voice, -1):
+                last_indices[voice] = index
+        for voice, row in zip(last_indices, self._candidates(list(last_indices.values())), strict=True):
             before = lasts.get(voice)
-            if before is None or before[0] < self._block.first + index:
-                lasts[voice] = self._candidate(index)
+            if before is None or before[0] < row[0]:
+                lasts[voice] = row
 
     def _group(self, budget: LineBudget, indices: list[int]) -> None:
         few = len(indices) <= budget.first + budget.last
@@ -117,77 +158,99 @@ class RetentionPolicy:
             if not self._whole:
                 self._around(index, budget)
         if budget.voices and not few:
-            voices = self.voices
+            voices = self._cut.line_voices
             self._rows({voices[index]: index for index in reversed(indices)}.values())
 
     def _around(self, index: int, budget: LineBudget) -> None:
         """Context in the same voice."""
-        voices, window = self.voices, self._limits.window
+        voices, window = self._cut.line_voices, self._limits.window
         if budget.before:
-            low = max(0, index - window)
+            low = max(self._low, index - window)
             for back in _first_of(voices[index], voices[low:index][::-1], budget.before):
                 self._row(index - 1 - back)
         if budget.after:
-            for on in _first_of(voices[index], voices[index + 1 : index + 1 + window], budget.after):
+            high = min(self._high, index + 1 + window)
+            for on in _first_of(voices[index], voices[index + 1 : high], budget.after):
                 self._row(index + 1 + on)
-
-    @cached_property
-    def voices(self) -> list[str]:
-        """The voice of each line."""
-        if self._cut.heads is None:
-            return [""] * len(self._cut.lines)
-        names = {head: read_prefix(head).voice for head in set(self._cut.heads)}
-        return list(map(names.__getitem__, self._cut.heads))
 
     def _row(self, index: int) -> None:
         """A row is the same whatever it is kept for, so that rows from different splits agree."""
-        number = self._block.first + index
+        number = self._first + index
         if number not in self._share.rows:
             self._share.rows[number] = delta_row(self._candidate(index))
 
     def _candidate(self, index: int) -> CandidateRow:
         block, cut = self._block, self._cut
-        time = self._time(index) if block.times is not None else 0.0
-        shape = cut.found[cut.blurs[index]]
-        number = block.first + index
-        return number, cut.lines[index], shape, self.voices[index], time, block.received_at(number)
+        number, shape = self._first + index, cut.templates[cut.shapes[index]]
+        return number, cut.lines[index], shape, self._voice(index), self._time(index), block.received_at(number)
+
+    def _candidates(self, indices: list[int]) -> Iterator[CandidateRow]:
+        """The same of many lines."""
+        cut, block, shapes = self._cut, self._block, self._cut.shapes[indices].tolist()
+        heads = cut.line_heads[indices].tolist() if cut.heads else []
+        numbers = [self._first + index for index in indices]
+        return zip(
+            numbers,
+            map(cut.lines.__getitem__, indices),
+            map(cut.templates.__getitem__, shapes),
+            map(cut.voices.__getitem__, heads) if heads else repeat(""),
+            map(self._time, indices) if block.times is not None else repeat(0.0),
+            map(block.received_at, numbers) if block.arrivals else repeat(block.received),
+            strict=False,
+        )
+
+    def _voice(self, index: int) -> str:
+        return self._cut.voices[self._cut.line_heads[index]] if self._cut.heads else ""
 
     def _time(self, index: int) -> float:
-        time = self._block.times[index] if self._block.times is not None else 0.0
-        return time if 0.0 < time < _LATEST else 0.0  # also where it is no number
+        return _real(self._block.times[index - self._low]) if self._block.times is not None else 0.0
 
-    def _series(self, dialect: int, indices: list[int]) -> None:
+    def _series(self, dialect: int, indices: Codes) -> None:
         """Only lines that the static choice can keep are touched: a long steady series costs almost nothing."""
-        speech: dict[str, list[int]] = {}
-        for index in indices:
-            speech.setdefault(self.voices[index], []).append(index)
-        start = self._block.first
+        speech = {"": indices}
+        if self._cut.heads:
+            voice_numbers = {voice: number for number, voice in enumerate(dict.fromkeys(self._cut.voices))}
+            voices = np.array([voice_numbers[voice] for voice in self._cut.voices])[self._cut.line_heads[indices]]
+            names = list(voice_numbers)
+            speech = {names[number]: places for number, places in grouped(voices, indices).items()}
         series = {series_of(voice, dialect): places for voice, places in speech.items()}
-        chosen = set(indices[-self._limits.latest :])
+        chosen = set(indices[-self._limits.latest :].tolist())
         for places in of_smallest_hash(series, self._limits.series):
-            chosen.update(sample(places, self._limits, lambda index: start + index))
+            chosen.update((sample(places + self._first, self._limits) - self._first).tolist())
         for index in chosen:
             self._point(index, dialect)
 
     def _point(self, index: int, dialect: int) -> None:
-        number, line = self._block.first + index, self._cut.lines[index]
-        own = self._shapes.own_point(dialect, line)
+        number, line = self._first + index, self._cut.lines[index]
+        own = self._cache.own_point(dialect, line)
         self._share.points[number] = PointRow(
-            number, self.voices[index], dialect, line[:_POINT], self._time(index), self._block.received_at(number), own
+            number, self._voice(index), dialect, line[:_POINT], self._time(index), self._block.received_at(number), own
         )
 
-    def _nodes(self, indices: list[int]) -> None:
-        for index in indices:
+    def _nodes(self, indices: Codes) -> None:
+        for index in indices.tolist():
             if reading := mentions.placed(self._cut.lines[index].decode("latin-1")):
                 rank, weight, node = reading
-                self._introduces(self.voices[index], rank, weight)
-                placed = self._block.first + index, node
+                self._introduces(self._voice(index), rank, weight)
+                placed = self._first + index, node
                 self._share.nodes[rank, weight] = max(placed, self._share.nodes.get((rank, weight), placed))
 
     def _introduces(self, voice: str, rank: int, weight: int) -> None:
         """A process that says on which node its rank runs says which rank it is, where its label does not."""
         if voice[:1] in ("p", "k") and weight == mentions.SURE and rank <= MOST_RANK:
             self._share.voices[voice] = self._share.voices.get(voice, 0) | 1 << rank
+
+
+def grouped(keys: Codes, values: Codes) -> dict[int, Codes]:
+    """The values of each key, in the order given."""
+    order = np.argsort(keys, kind="stable")
+    keys, values = keys[order], values[order]
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    return dict(zip(keys[starts].tolist(), np.split(values, starts[1:]), strict=True))
+
+
+def _real(time: float) -> float:
+    return time if 0.0 < time < _LATEST else 0.0  # also where it is no number
 
 
 def _first_of(voice: str, voices: list[str], wanted: int) -> Iterator[int]:

@@ -1,16 +1,19 @@
 """Which parts of a delta stay. Every choice here survives merging: S(S(A) | S(B)) = S(A | B)."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TypeVar
 from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
 
 from diagnoser.compress.delta import Delta, DeltaRow, StreamDelta
 from diagnoser.compress.limits import CompressorLimits, budget_of
 from diagnoser.model import Cap, Stream
 
 T = TypeVar("T")
-_SPREAD = 0x9E3779B97F4A7C15
+_SPREAD, _HASH = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFFFFFFFFFFFF)
 Spot = tuple[int, int]
 """(line number, index of its stream among the sorted streams)."""
 
@@ -63,7 +66,8 @@ class Chosen:
         a border of what was fed are held until the border is gone.
         """
         context: set[Spot] = set()
-        for stream, share in enumerate(self._shares):
+        for stream in {stream for _, stream in ends}:
+            share = self._shares[stream]
             speech: dict[str, list[int]] = {}
             for number in sorted(share.rows):
                 speech.setdefault(share.rows[number].voice, []).append(number)
@@ -132,7 +136,7 @@ def _settle_series(share: StreamDelta, limits: CompressorLimits) -> set[Cap]:
     chosen = {
         number
         for numbers in of_smallest_hash(series, limits.series)
-        for number in sample(sorted(numbers), limits, lambda number: number)
+        for number in (sample(np.array(sorted(numbers)), limits).tolist() if len(numbers) > limits.spread else numbers)
     }
     chosen.update(sorted(share.points)[-limits.latest :])
     share.points = {number: share.points[number] for number in sorted(chosen)}
@@ -151,12 +155,14 @@ def series_of(voice: str, dialect: int) -> str:
     return f"{voice}/{dialect}"
 
 
-def sample(places: Sequence[T], limits: CompressorLimits, number: Callable[[T], int]) -> list[T]:
-    """A sample of a series by line numbers alone: the first, the last, and some spread by hash."""
-    if len(places) <= limits.spread:
-        return list(places)
-    order = sorted(places, key=lambda place: (number(place) * _SPREAD) & 0xFFFFFFFFFFFF)
-    return sorted({*places[: limits.first], *places[-limits.last :], *order[: limits.spread]}, key=number)
+def sample(numbers: NDArray[np.int64], limits: CompressorLimits) -> NDArray[np.int64]:
+    """A sample of a series by ascending line numbers alone: the first, the last, and some spread by hash."""
+    if len(numbers) <= limits.spread:
+        return numbers
+    hashes = (numbers.astype(np.uint64) * _SPREAD) & _HASH
+    spread = np.argpartition(hashes, limits.spread)[: limits.spread]
+    places = np.arange(len(numbers))
+    return numbers[sorted({*places[: limits.first].tolist(), *places[-limits.last :].tolist(), *spread.tolist()})]
 
 
 def first_and_last(group: list[Spot], first: int, last: int) -> list[Spot]:

@@ -43,6 +43,10 @@ _NCCL_SAID = re.compile(r"^(?:[\w./-]+:\d+ )?NCCL WARN (?P<said>.*)")
 _WHO = re.compile(r"[\w.-]+:\d+:\d+ \[\d+\]")
 _FIELD = re.compile(r"^\s*(?P<key>time|host|rank|exitcode|error_file|traceback) *: (?P<value>.*)")
 _SPACE = re.compile(r"^\s*$|^[=-]{4,}$|^\s*\[\d+\]:\s*$")
+_PARTS = [_THROWN, _CRASHED, _WHAT, _CHECK, _FROM, _CAPTURED, _CHECK_STACK, _NUMBERED, _PLAIN]
+_PARTS += [_JAVA, _AT, _MORE, _NCCL, _NCCL_SAID, _FIELD]
+_PART = re.compile("|".join(re.sub(r"\(\?P<\w+>", "(?:", part.pattern) for part in _PARTS))
+"""Any line of a stack, seen at one look: most lines are none."""
 _FAR = 64
 """Lines between two lines of one stack, at most: other voices may have spoken in between."""
 _NEAR = 8
@@ -104,9 +108,11 @@ class _Voice:
     def read(self, indices: list[int]) -> list[_OpenStack]:
         """Stacks with frames, and children of failure tables, in the order in which they began."""
         for index in indices:
-            self._open = [stack for stack in self._open if self._lines[index].number - self._number(stack) <= _FAR]
             body = self._lines[index].body
-            if not any(step(index, body) for step in (self._native, self._java, self._nccl, self._table)):
+            if self._open:
+                self._open = [stack for stack in self._open if self._lines[index].number - self._number(stack) <= _FAR]
+            steps = (self._native, self._java, self._nccl, self._table)
+            if not _PART.match(body) or not any(step(index, body) for step in steps):
                 self._other(index, body)
                 self._before = index
         stacks = [stack for stack in self._done if stack.frames or (stack.kind is _K.TABLE and stack.exception)]
@@ -227,11 +233,11 @@ class _Voice:
 
     def _other(self, index: int, body: str) -> None:
         """Any other line: it continues a message that has no frames yet, or ends what is open."""
-        if _SPACE.match(body):
+        if not self._open or _SPACE.match(body):
             return
-        last = self._open[-1] if self._open else None
-        if last and last.kind is _K.NATIVE and last.message and not last.frames:
+        last = self._open[-1]
+        if last.kind is _K.NATIVE and last.message and not last.frames:
             last.message += "\n" + body
             last.lines.append(index)
-        elif last and not (last.kind is _K.NCCL and not last.frames):
+        elif not (last.kind is _K.NCCL and not last.frames):
             self._open = [stack for stack in self._open if stack.kind is _K.NATIVE and stack.next > 0]

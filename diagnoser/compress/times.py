@@ -22,6 +22,8 @@ _HEAD = 160
 def read_time(text: str, year: int) -> float:
     """The first time in the head of a line; 0.0 when there is none. year: for formats that print none."""
     head = text[:_HEAD]
+    if ":" not in head and "=" not in head:
+        return 0.0
     if match := _ISO.search(head):
         y, month, day, h, m, s, part = match.groups()
         return _seconds((int(y), int(month), int(day), int(h), int(m), int(s)), part)

@@ -1,35 +1,134 @@
-"""A chunk of a stream cut into lines, and each line masked, with a few passes in C over the whole chunk."""
+"""Blocks of one or many streams cut into lines, and each line masked, with a few passes in C over all of them."""
 
-from collections import Counter
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import accumulate, count
+
+import numpy as np
+from numpy.typing import NDArray
 
 from diagnoser.compress import line_masking
+from diagnoser.compress.delta import LinePosition
 from diagnoser.compress.lines import clean
-from diagnoser.compress.template_cache import TemplateCache
-from diagnoser.dialects.prefixes import HEADS_OF_LINES
+from diagnoser.compress.template_cache import CachedTemplate, TemplateCache
+from diagnoser.dialects.prefixes import HEADS_OF_LINES, read_prefix
 from diagnoser.model import LineBlock
+
+Codes = NDArray[np.int64]
+_TABLE_MOST = 1 << 20
+"""Up to this many possible values a table of all of them is cheaper than sorting those that occur."""
 
 
 class TokenizedChunk:
-    """A chunk cut into lines and blurs. heads: the launcher prefix of each line, None where no line has one."""
+    """The lines of blocks, one block after the other. Shapes, heads and voices are numbered within the chunk.
 
-    def __init__(self, block: LineBlock, shapes: TemplateCache) -> None:
-        self.heads: list[bytes] | None = None
-        if repeats := _blank_lines(block.data):
-            self.cut_lines = self.cut_bytes = self.painted = 0
-            self.lines = self.blurs = [b""] * repeats
-            self.counts, self.firsts, self.lasts = Counter({b"": repeats}), {b"": 0}, {b"": repeats - 1}
-            self.found = shapes.of(self.counts)
-            return
-        self.lines, self.cut_lines, self.cut_bytes, self.painted, text = clean(block.data)
-        self.blurs = line_masking.blurred(text).split(b"\n")
-        self.counts = Counter(self.blurs)
-        total = len(self.lines)
-        self.firsts = dict(zip(reversed(self.blurs), range(total - 1, -1, -1), strict=True))
-        self.lasts = dict(zip(self.blurs, range(total), strict=True))
-        self.found = shapes.of(self.counts)
-        if any(shape.prefixed for shape in self.found.values()):
+    starts: index of the first line of each block, and the number of lines. templates: by number of the shape.
+    shapes: number of the shape of each line. heads: distinct launcher prefixes, by number; empty where no line has one.
+    """
+
+    def __init__(self, blocks: Sequence[LineBlock], cache: TemplateCache) -> None:
+        self.blocks = blocks
+        self.cut_lines = self.cut_bytes = self.painted = 0
+        self.heads: list[bytes] = []
+        self.line_heads: Codes = np.empty(0, np.int64)
+        data = blocks[0].data if len(blocks) == 1 else b"".join(map(_ended, blocks))
+        if repeats := _blank_lines(data):
+            self.lines, text = [b""] * repeats, data
+            blurs, self.shapes = [b""], np.zeros(repeats, np.int64)
+        else:
+            self.lines, self.cut_lines, self.cut_bytes, self.painted, text = clean(data)
+            blurs, self.shapes = _numbered(line_masking.blurred(text).split(b"\n"))
+        self.starts = [0, len(self.lines)]
+        if len(blocks) > 1:
+            self.starts = [0, *accumulate(block.lines for block in blocks)]
+        found = cache.of(blurs)
+        self.templates: list[CachedTemplate] = list(map(found.__getitem__, blurs))
+        if any(template.prefixed for template in self.templates):
             heads: list[bytes] = HEADS_OF_LINES.findall(text)
-            self.heads = heads + [b""] * (total - len(heads))  # a last empty line is not found
+            heads += [b""] * (len(self.lines) - len(heads))  # a last empty line is not found
+            self.heads, self.line_heads = _numbered(heads)
+
+    @cached_property
+    def voices(self) -> list[str]:
+        """The voice of each head."""
+        return [read_prefix(head).voice for head in self.heads]
+
+    @cached_property
+    def line_voices(self) -> list[str]:
+        """The voice of each line."""
+        if not self.heads:
+            return [""] * len(self.lines)
+        return list(map(self.voices.__getitem__, self.line_heads.tolist()))
+
+    @cached_property
+    def line_blocks(self) -> Codes:
+        """The number of the block of each line."""
+        return np.repeat(np.arange(len(self.blocks)), np.diff(self.starts))
+
+    @cached_property
+    def block_shapes(self) -> list[list[int]]:
+        """The shapes of each block."""
+        if len(self.blocks) == 1:
+            return [list(range(len(self.templates)))]
+        return met_by(self.line_blocks, self.shapes, len(self.blocks), len(self.templates))
+
+    @cached_property
+    def block_heads(self) -> list[list[int]]:
+        """The heads of each block."""
+        if len(self.blocks) == 1 or not self.heads:
+            return [list(range(len(self.heads)))] * len(self.blocks)
+        return met_by(self.line_blocks, self.line_heads, len(self.blocks), len(self.heads))
+
+    def position(self, line: int) -> LinePosition:
+        """Number and stream of the line at this index."""
+        at = bisect_right(self.starts, line) - 1
+        block = self.blocks[at]
+        return block.first + line - self.starts[at], block.stream
+
+    def ends(self) -> tuple[list[int], list[int], list[int]]:
+        """Of each shape: how many lines, and the indices of the first and of the last one by number, then stream."""
+        counts = np.bincount(self.shapes, minlength=len(self.templates))
+        order = np.arange(len(self.lines))
+        if len(self.blocks) > 1:
+            rank_of = {stream: rank for rank, stream in enumerate(sorted({block.stream for block in self.blocks}))}
+            ranks = np.array([rank_of[block.stream] for block in self.blocks])[self.line_blocks]
+            shifts = np.array([block.first for block in self.blocks]) - self.starts[:-1]
+            order = np.lexsort((ranks, order + shifts[self.line_blocks]))
+        firsts, lasts = np.empty_like(counts), np.empty_like(counts)
+        lasts[self.shapes[order]] = order  # of equal places the last value stays
+        firsts[self.shapes[order[::-1]]] = order[::-1]
+        return counts.tolist(), firsts.tolist(), lasts.tolist()
+
+
+def met_by(left: Codes, right: Codes, lefts: int, rights: int) -> list[list[int]]:
+    """Of each number below ``lefts`` the distinct numbers, below ``rights``, that stand beside it in two columns."""
+    joined = left * rights + right
+    if lefts * rights <= max(_TABLE_MOST, len(left)):
+        seen = np.zeros(lefts * rights, np.bool_)
+        seen[joined] = True
+        distinct = np.flatnonzero(seen)
+    else:
+        distinct = np.unique(joined)
+    ends = np.searchsorted(distinct, np.arange(1, lefts + 1) * rights).tolist()
+    beside = (distinct % rights).tolist()
+    return [beside[low:high] for low, high in zip([0, *ends], ends, strict=False)]
+
+
+def _numbered(values: list[bytes]) -> tuple[list[bytes], Codes]:
+    """(distinct values in order of appearance, which of them each value is)."""
+    number_of: defaultdict[bytes, int] = defaultdict(count().__next__)
+    numbers = np.fromiter(map(number_of.__getitem__, values), np.int64, len(values))
+    return list(number_of), numbers
+
+
+def _ended(block: LineBlock) -> bytes:
+    return block.data if block.data.endswith(b"\n") else block.data + b"\n"
+
+
+def _lines_of(block: LineBlock) -> int:
+    return block.data.count(b"\n") + (not block.data.endswith(b"\n"))
 
 
 def _blank_lines(data: bytes) -> int:

@@ -17,6 +17,8 @@ _EXCEPTION = re.compile(
     r"^(?!(?:DEBUG|INFO|NOTE|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b)((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: ?(.*))?$"
 )
 _DEEP = re.compile(r"^\s+\S|^[\s~^]*$")
+_PART = re.compile(f"{_START.pattern}|{_FRAME.pattern}|{_CHAIN.pattern}")
+"""Any line that a traceback begins with, seen at one look: most lines are none."""
 _MESSAGE_LINES = 12
 _FAR = 64
 """Lines between two lines of one message, at most: other voices may have spoken in between."""
@@ -87,6 +89,9 @@ class _Dealer:
         return sorted([*lanes, sorted(self._rest + alone)], key=lambda lane: lane[:1])
 
     def take(self, index: int, body: str) -> None:
+        if not self._open and not self._last and not _START.match(body):
+            self._rest.append(index)
+            return
         number = self._lines[index].number
         self._open = [lane for lane in self._open if number - self._lines[lane.indices[-1]].number <= _FAR]
         frame = _FRAME.match(body)
@@ -144,6 +149,9 @@ def _read(lines: Sequence[Line], indices: list[int]) -> Iterator[tuple[Traceback
     place, chained = 0, False
     while place < len(indices):
         body = _text(lines[indices[place]])
+        if not chained and not _PART.match(body):
+            place += 1
+            continue
         if _CHAIN.match(body):
             chained = True
         elif _START.match(body) or _FRAME.match(body):
@@ -203,4 +211,4 @@ def _continues(lines: Sequence[Line], indices: list[int], place: int) -> bool:
 
 
 def _text(line: Line) -> str:
-    return _GUTTER.sub("", line.body)
+    return _GUTTER.sub("", line.body) if line.body.startswith("  ") else line.body

@@ -82,12 +82,23 @@ def carrier_of(line: bytes) -> str:
 def carrier_of_all(lines: Sequence[bytes]) -> str:
     """The same for a stream without frames: most of its lines begin alike and name several hosts (a parallel shell), or
     all of them have a head of one logger, at one level. "" where there is none."""
-    for carrier in CARRIERS if len(lines) >= _FEW_LINES else ():
-        heads = [split_prefix(line, carrier.name)[0][len(split_prefix(line)[0]) :] for line in lines]
-        named = [_NUMBER.sub(b"0", head) if carrier.is_stamp else read_prefix(head).node for head in heads if head]
-        share, speakers = len(named) / len(heads), len(set(named))
-        if (share == 1 and speakers == 1) if carrier.is_stamp else (share >= _MOST and speakers > 1):
-            return carrier.name
+    if len(lines) < _FEW_LINES:
+        return ""
+    starts = [len(split_prefix(line)[0]) for line in lines]
+    for carrier in CARRIERS:
+        others, heads = 0, list[bytes]()
+        for line, start in zip(lines, starts, strict=True):
+            if head := split_prefix(line, carrier.name)[0][start:]:
+                heads.append(head)
+            else:
+                others += 1
+            if others > (0 if carrier.is_stamp else (1 - _MOST) * len(lines) + 0.5):
+                break  # too few are left to carry the stream
+        else:
+            named = [_NUMBER.sub(b"0", head) if carrier.is_stamp else read_prefix(head).node for head in heads]
+            share, speakers = len(named) / len(lines), len(set(named))
+            if (share == 1 and speakers == 1) if carrier.is_stamp else (share >= _MOST and speakers > 1):
+                return carrier.name
     return ""
 
 

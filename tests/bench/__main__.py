@@ -41,6 +41,11 @@ def _speeds(healthy: dict[str, bytes], quick: bool) -> None:
     _row(
         "the same with the digest made of each log, median", "", "", f"{median(s.read / s.plain for s in speeds):.1f} x"
     )
+    whole = sorted((one.whole / one.plain, one.name) for one in speeds)
+    _row("no shape seen before, with the digest, median", "15 x", "25 x", f"{median(x for x, _ in whole):.1f} x")
+    _row("the worst log among them", "6 x", "10 x", f"{whole[0][0]:.1f} x ({whole[0][1]})")
+    blocks = median(measure.small_blocks(healthy[name]) for name in names)
+    _row("10 lines of each of 1,000 streams, us a block, median", "", "60", f"{blocks:.0f}")
     large = [one for one in speeds if one.lines >= 10_000] or speeds
     _row("logs of 10,000 lines or more, median", "", "", f"{median(s.known / s.plain for s in large):.1f} x")
     _row("lines/s, median", "", "", f"{median(s.known for s in speeds) / 1e6:.2f} M")

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from diagnoser.compress import Compressor, Digest, Prefilter, digest, merge
+from diagnoser.compress.digest import MANY
 from diagnoser.compress.render import spans, tokens
 from diagnoser.model import Anchor, Evidence, LineBlock, Mark, Stream
 
@@ -171,6 +172,20 @@ def test_streams_are_put_in_order_of_time() -> None:
         compressor.feed(LineBlock(Stream(node=node), data))
         parts.append(compressor.take())
     assert [line.body[-1] for line in digest(merge(parts)).lines] == ["a", "b", "d", "e"]
+
+
+def test_of_very_many_streams_those_that_end_unlike_the_others_are_shown() -> None:
+    """A thousand ranks that end alike do not fill the view; the one that ends otherwise is there with its last line,
+    and every rank is known."""
+    compressor = Compressor()
+    for rank in range(MANY + 800):
+        end = ["leaving early"] if rank == 700 else []
+        text = "".join(line + "\n" for line in [*routine(10), *end]).encode()
+        compressor.feed(LineBlock(Stream("stdout", f"n{rank}", rank), text))
+    evidence = digest(compressor.take()).evidence
+    assert len(evidence.lines) < 100
+    assert (700, "leaving early") in {(line.rank, line.body) for line in evidence.lines}
+    assert evidence.ranks == frozenset(range(MANY + 800))
 
 
 @pytest.mark.parametrize("budget", [300, 1000, 4000])

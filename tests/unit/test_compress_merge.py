@@ -114,6 +114,41 @@ def test_any_split_order_and_grouping_gives_the_same(
     assert digest(grouped).evidence == digest(whole).evidence
 
 
+@settings(max_examples=80)
+@given(
+    choice,
+    st.lists(st.integers(0, 60), max_size=8),
+    st.randoms(use_true_random=False),
+    st.booleans(),
+    st.integers(1, 3),
+)
+def test_blocks_of_many_streams_that_are_read_together_give_the_same(
+    choices: list[tuple[int, int]], cuts: list[int], rng: random.Random, tight: bool, chunks: int
+) -> None:
+    """Small blocks of several streams, with and without a rank, in any order and in chunks of any number, are as if
+    each had been compressed by itself."""
+    limits = TIGHT if tight else CompressorLimits()
+    lines, streams = written(choices), [Stream("stdout", f"n{rank}", rank) for rank in (2, -1, 0)]
+    places = sorted({0, len(lines), *(cut % (len(lines) + 1) for cut in cuts)})
+    blocks = [
+        LineBlock(stream, b"\n".join(lines[low:high]), low + 1, tuple(map(float, range(low, high))), 5.0)
+        for stream in streams
+        for low, high in pairwise(places)
+    ]
+    alone = []
+    for block in blocks:
+        fed = Compressor(GATE, FILTERS, limits)
+        fed.feed(block)
+        alone.append(fed.take())
+    rng.shuffle(blocks)
+    together = Compressor(GATE, FILTERS, limits)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compressor, "_TOGETHER", sum(len(block.data) for block in blocks) // chunks)
+        for block in blocks:
+            together.feed(block)
+        assert to_bytes(merge([together.take()], limits)) == to_bytes(merge(alone, limits))
+
+
 @given(st.integers(2, 3_000), st.booleans())
 def test_blank_lines_counted_at_once_are_the_same_lines(count: int, tight: bool) -> None:
     """Numbers, counts and kept lines are those of reading one line at a time, down to the last byte."""

@@ -9,7 +9,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from random import Random
+
+import numpy as np
 
 from diagnoser.model import Diagnosis
 
@@ -177,7 +178,7 @@ def report(verdicts: Sequence[ScoredVerdict], weights: Mapping[str, float], seed
     return AccuracyReport(
         shares=shares,
         counts=counts,
-        intervals={name: _interval(outcomes, Random(seed)) for name, outcomes in values.items() if outcomes},  # noqa: S311
+        intervals={name: _interval(outcomes, seed) for name, outcomes in values.items() if outcomes},
         confusion=Counter((case.label.type, case.said_type) for case in verdicts if not case.type),
         by_type=dict(sorted(by_type.items())),
         misses=tuple(case for case in verdicts if not (case.category and case.type and case.root is not False)),
@@ -250,9 +251,10 @@ def _f1(right: int, wrong: int, missed: int) -> float:
     return 2 * right / (2 * right + wrong + missed) if right else 0.0
 
 
-def _interval(outcomes: Sequence[bool], random: Random) -> tuple[float, float]:
-    """The middle 95 % of the shares of resampled cases."""
+def _interval(outcomes: Sequence[bool], seed: int) -> tuple[float, float]:
+    """The middle 95 % of the shares of resampled cases: how many of a resample are right is binomial."""
     size = len(outcomes)
-    resampled = sorted(sum(random.choices(outcomes, k=size)) / size for _ in range(_ROUNDS))
+    right = np.random.default_rng(seed).binomial(size, sum(outcomes) / size, _ROUNDS)
+    right.sort()
     cut = math.floor(_ROUNDS * 0.025)
-    return resampled[cut], resampled[-cut - 1]
+    return int(right[cut]) / size, int(right[-cut - 1]) / size

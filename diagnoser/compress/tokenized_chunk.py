@@ -127,10 +127,6 @@ def _ended(block: LineBlock) -> bytes:
     return block.data if block.data.endswith(b"\n") else block.data + b"\n"
 
 
-def _lines_of(block: LineBlock) -> int:
-    return block.data.count(b"\n") + (not block.data.endswith(b"\n"))
-
-
 def _blank_lines(data: bytes) -> int:
     """How many lines there are if none holds anything, else 0: a program in a loop prints millions of them."""
     return len(data) if data.startswith(b"\n\n") and not data.strip(b"\n") else 0

@@ -13,6 +13,8 @@ from tests.contract import postgres
 from tests.databases import sqlite_store
 
 _numbers = itertools.count()
+_made: dict[str, str] = {}
+"""Server -> its database with the tables of the code."""
 
 BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.xdist_group("postgresql"))]
 
@@ -26,22 +28,34 @@ def server() -> Iterator[str]:
         yield url
 
 
-async def _new_database(server: str) -> str:
+async def _new_database(server: str, like: str = "template1") -> str:
     name = f"test{next(_numbers)}"
     address = server.replace("postgresql", "postgresql+asyncpg")
     engine = create_async_engine(f"{address}/postgres", isolation_level="AUTOCOMMIT")
     async with engine.connect() as connection:
-        await connection.execute(text(f"CREATE DATABASE {name}"))
+        await connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {like}"))
     await engine.dispose()
     return f"{server}/{name}"
 
 
+async def _with_tables(server: str) -> str:
+    """Name of a database with the tables of the code: the others are its copies."""
+    if server not in _made:
+        url = await _new_database(server)
+        await (await open_store(url)).close()
+        _made[server] = url.rpartition("/")[2]
+    return _made[server]
+
+
 @pytest.fixture(params=BOTH)
 async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database."""
+    """An empty database, or one with the tables of the code where the test opens a store in it."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/test.db"
-    return await _new_database(request.getfixturevalue("server"))
+    server: str = request.getfixturevalue("server")
+    if "store" in request.fixturenames:
+        return await _new_database(server, await _with_tables(server))
+    return await _new_database(server)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The command line as a process: contract, exit codes, and what it says when something is wrong."""
+"""The command line: contract, exit codes, and what it says when something is wrong, where that counts as a process."""
 
 import gzip
 import json
@@ -11,6 +11,7 @@ import pytest
 import zstandard
 
 from diagnoser.model.taxonomy import FailureType
+from tests.command_line import invoke
 from tests.e2e.service import DEMO_LOG
 
 DIAGNOSER = str(Path(sys.executable).with_name("diagnoser"))
@@ -36,15 +37,18 @@ def run(*arguments: str | Path, stdin: bytes | None = None) -> subprocess.Comple
     return subprocess.run([DIAGNOSER, *map(str, arguments)], input=stdin, capture_output=True)
 
 
-def verdicts(*arguments: str | Path, stdin: bytes | None = None) -> list[dict[str, Any]]:
-    done = run("diagnose", "--json", *arguments, stdin=stdin)
-    assert done.returncode == 0, done.stderr
+def verdicts(*arguments: str | Path) -> list[dict[str, Any]]:
+    done = invoke("diagnose", "--json", *arguments)
+    assert done.exit_code == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_the_json_contract() -> None:
     """One object a file, on one line, with every key of the contract in its place."""
-    (found,) = verdicts(DEMO_LOG)
+    done = run("diagnose", "--json", DEMO_LOG)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    found = json.loads(line)
     for key, kind in CONTRACT.items():
         assert isinstance(found[key], kind), key
     assert found["root_cause"]["line"] == 237
@@ -63,7 +67,7 @@ def test_compressed_files_and_standard_input_read_alike(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(gzip.compress(data))
     (tmp_path / "a.zst").write_bytes(zstandard.compress(data))
     plain, gz, zst = verdicts(DEMO_LOG, tmp_path / "a.gz", tmp_path / "a.zst")
-    (piped,) = verdicts("-", stdin=data)
+    piped = json.loads(run("diagnose", "--json", "-", stdin=data).stdout)
     for found in (plain, gz, zst, piped):
         found.pop("file")
     assert plain == gz == zst == piped
@@ -90,9 +94,9 @@ def test_a_missing_file_is_told_and_the_others_are_read(tmp_path: Path) -> None:
 
 def test_compress_prints_a_view_and_figures() -> None:
     """The view holds the root line; --json holds the contract's figures, seconds and templates."""
-    view = run("compress", DEMO_LOG)
-    assert b"uncorrectable ECC error" in view.stdout
-    figures = json.loads(run("compress", "--json", DEMO_LOG).stdout)
+    view = invoke("compress", DEMO_LOG)
+    assert "uncorrectable ECC error" in view.stdout
+    figures = json.loads(invoke("compress", "--json", DEMO_LOG).stdout)
     assert set(figures) == {"lines_in", "bytes_in", "lines_out", "bytes_out", "seconds", "templates"}
 
 
@@ -100,7 +104,7 @@ def test_every_rule_and_filter_proves_itself() -> None:
     """`rules test` holds for all that ship, and `rules list` covers every failure type."""
     done = run("rules", "test")
     assert done.returncode == 0, done.stderr.decode()
-    listed = [json.loads(line) for line in run("rules", "list", "--json").stdout.splitlines()]
+    listed = [json.loads(line) for line in invoke("rules", "list", "--json").stdout.splitlines()]
     assert {rule["type"] for rule in listed} == set(FailureType) - {"unknown"}
 
 
@@ -126,9 +130,9 @@ def test_clean_logs_show_what_is_new(tmp_path: Path) -> None:
         (clean / f"{number}.log").write_text("loading the tokenizer of the mix\nmounted the shards of the mix\n")
     (clean / "3.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
     failed.write_text("loading the tokenizer of the mix\nthe sampler took the slow path\n")
-    told = run("explain", "--baseline", clean, failed)
-    assert b"+ 2 the sampler took the slow path" in told.stdout and b"in none of 2 clean runs" in told.stdout
-    assert b"3.log is no clean run" in told.stderr
+    told = invoke("explain", "--baseline", clean, failed)
+    assert "+ 2 the sampler took the slow path" in told.stdout and "in none of 2 clean runs" in told.stdout
+    assert "3.log is no clean run" in told.stderr
     (found,) = verdicts("--baseline", clean / "1.log", failed)
     assert [one["line"] for one in found["new_lines"]] == [2]
     nothing = run("diagnose", "--baseline", clean / "3.log", failed)

@@ -1,4 +1,4 @@
-"""`diagnose` and `explain` with a configured model: one process, many files, and nothing lost when the model fails."""
+"""`diagnose` and `explain` with a configured model: many files, and nothing lost when the model fails."""
 
 import json
 import os
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.command_line import invoke
 from tests.e2e.service import DEMO_LOG
 from tests.e2e.test_cli import DIAGNOSER
 from tests.integration.model_server import NEVER, Reply, Say, model_server, refusal
@@ -24,8 +25,8 @@ def run(command: str, url: str, *files: Path, **settings: str) -> subprocess.Com
 
 
 def verdicts(url: str, *files: Path, **settings: str) -> list[dict[str, Any]]:
-    done = run("diagnose --json", url, *files, **settings)
-    assert done.returncode == 0, done.stderr
+    done = invoke("diagnose", "--json", *files, LLM_URL=url, LLM_MODEL="scripted", **settings)
+    assert done.exit_code == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -46,9 +47,11 @@ def knows(asked: dict[str, Any]) -> Reply:
 def test_doubtful_verdicts_alone_are_asked_about(logs: list[Path]) -> None:
     """A line of JSON for each file, in their order, with what the model said, why it was asked and what it changed."""
     with model_server(knows) as server:
-        sure, odd, guess = verdicts(server.url, *logs)
+        told = run("diagnose --json", server.url, *logs)
         shown = run("diagnose", server.url, logs[2]).stdout.decode()
         explained = run("explain", server.url, logs[1]).stdout.decode()
+    assert told.returncode == 0, told.stderr
+    sure, odd, guess = map(json.loads, told.stdout.splitlines())
     assert (sure["type"], sure["model"], sure["doubts"]) == ("ecc_error", None, [])
     assert (odd["type"], odd["decided_by"], odd["model"]["asked"]) == ("nvlink_error", "llm:scripted", ["unknown"])
     assert odd["recovery"]["action"] == "check_and_resubmit"

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import invoke
 from tests.e2e.service import service
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +52,7 @@ def test_the_five_curls(tmp_path: Path) -> None:
     assert '"node":"gpu-02"' in done.stdout.replace(" ", "")
 
 
-def test_the_command_line(tmp_path: Path) -> None:
+def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each command without a server ends with 0 and prints something, on the demo's log."""
     shutil.copy(ROOT / "deploy" / "demo" / "train.log", tmp_path / "train.log")
     (tmp_path / "DIR").mkdir()
@@ -73,9 +75,11 @@ def test_the_command_line(tmp_path: Path) -> None:
         'Current thread 0x1 (most recent call first):\n  File "a.py", line 1 in f\n'
     )
     (tmp_path / "DIR" / "labels.jsonl").write_text(json.dumps(label) + "\n")
+    monkeypatch.chdir(tmp_path)
     for line in block("docs/command-line.md", "## Without a server").splitlines():
-        done = bash(line, tmp_path)
-        assert done.returncode == 0, (line, done.stderr)
+        program, *words = shlex.split(line, comments=True)
+        done = invoke(*words)
+        assert (program, done.exit_code) == ("diagnoser", 0), (line, done.stderr)
         assert done.stdout.strip(), line
 
 

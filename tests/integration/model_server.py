@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -60,6 +60,24 @@ class ModelServer:
     asked: list[dict[str, Any]] = field(default_factory=list)
 
 
+class _Handler(BaseHTTPRequestHandler):
+    """Keeps the connection, as real servers do, until either side hangs up."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # the client went away between two questions
+            super().handle()
+
+    def hang_up(self) -> None:
+        self.connection.close()
+        self.close_connection = True
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
 @contextmanager
 def model_server(
     say: Say, context: int | None = None, name: str = "scripted", models: Reply | None = None
@@ -69,10 +87,10 @@ def model_server(
     offered = {"id": name, "object": "model", "created": 1, "owned_by": "t"}
     listed = {"object": "list", "data": [offered | ({"max_model_len": context} if context else {})]}
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(_Handler):
         def do_GET(self) -> None:
             if models and models.drop:
-                self.connection.close()
+                self.hang_up()
                 return
             self.answer(models or Reply(raw=json.dumps(listed).encode()))
 
@@ -81,7 +99,7 @@ def model_server(
             found.asked.append(asked)
             reply = say(asked)
             if ending.wait(reply.wait) or reply.drop:
-                self.connection.close()
+                self.hang_up()
                 return
             self.answer(reply)
 
@@ -97,9 +115,6 @@ def model_server(
                     found.sent += self.wfile.write(body)
             except OSError:
                 """The client went away: that is what some tests want."""
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Quiet."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     found.url = f"http://127.0.0.1:{server.server_address[1]}/v1"

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog, Compressor
-from diagnoser.config import llm_factory, loader
+from diagnoser.config import llm_factory
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
@@ -42,6 +42,7 @@ from tests.contract import records
 from tests.databases import sqlite_store
 from tests.integration.model_server import ModelServer, Reply, Say, in_turn, model_server, refusal
 from tests.integration.scripted import question
+from tests.rule_files import ANALYZER
 
 NOW = 1_790_000_000.0
 PATTERN = r"^opened lane \S+ of the quilt$"
@@ -92,7 +93,7 @@ class Family:
 async def family(folder: Path, server: ModelServer) -> AsyncIterator[Family]:
     settings = Settings(llm_url=server.url, llm_model="scripted")
     store = await sqlite_store(folder / "test.db")
-    registry, metrics = RuleRegistry(loader.load_analyzer(settings), store, time.time), Metrics(CollectorRegistry())
+    registry, metrics = RuleRegistry(ANALYZER, store, time.time), Metrics(CollectorRegistry())
     model = llm_factory.endpoint(settings)
     context = DiagnosisContext(store, AttemptLogs(store, Compressor), lambda: made.now, baseline_days=30)
     guarded = llm_factory.guarded(settings, model)

@@ -9,9 +9,10 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from diagnoser.app import running
+from diagnoser import app
 from diagnoser.config.settings import Settings
 from tests.hostile_logs import OWN, VICTIM, Forgery, forgeries
+from tests.rule_files import ANALYZER
 
 FORGERIES = tuple(forgeries())
 SHIPPER = "shipper-" + "s" * 16
@@ -23,8 +24,9 @@ XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus."
 
 
 @pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """The service as `serve` composes it, in mode act."""
+async def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx.AsyncClient]:
+    """The service as `serve` composes it, in mode act. The shipped rules are read once for all tests."""
+    monkeypatch.setattr(app, "load_analyzer", lambda settings: ANALYZER)
     settings = Settings(
         _env_file=None,
         database_url=f"sqlite:///{tmp_path / 'hostile.db'}",
@@ -33,8 +35,8 @@ async def service(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
         exit_grace_seconds=0.05,
         exit_grace_after_fatal_seconds=0.05,
     )
-    async with running(settings, asyncio.Event()) as app:
-        transport = httpx.ASGITransport(app)
+    async with app.running(settings, asyncio.Event()) as served:
+        transport = httpx.ASGITransport(served)
         address, headers = "http://127.0.0.1:8000/api/v1", {"authorization": f"Bearer {AGENT}"}
         async with httpx.AsyncClient(transport=transport, base_url=address, timeout=60, headers=headers) as client:
             yield client

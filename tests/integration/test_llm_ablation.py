@@ -4,7 +4,6 @@ The rules decide nearly all labelled logs, so the rule files are left out here: 
 what a model is asked about.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -13,7 +12,7 @@ from io import BytesIO
 import pytest
 
 from diagnoser.accuracy.llm_ablation import AblationCase, AblationResult
-from diagnoser.accuracy.scoring import Label, label_of
+from diagnoser.accuracy.scoring import Label
 from diagnoser.config import llm_factory
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis import pipeline
@@ -22,12 +21,15 @@ from diagnoser.diagnosis.llm_stage import consultation_input
 from diagnoser.model import Facts
 from diagnoser.rules import schema
 from diagnoser.rules.engine import Engine
+from tests import accuracy_bars
 from tests.corpus import CORPUS, needs_corpus
 from tests.integration.model_server import Say, model_server
 from tests.integration.scripted import Truth, knows, lies
 from tests.rule_files import ANALYZER
 
-pytestmark = [needs_corpus, pytest.mark.corpus]
+pytestmark = [needs_corpus, pytest.mark.corpus, pytest.mark.xdist_group("ablation")]
+ONE_IN = 3
+"""Without rules nearly every case is asked about, six times in all stages: a fixed share of them is enough."""
 
 
 def without_rules(analyzer: LogAnalyzer) -> LogAnalyzer:
@@ -40,11 +42,13 @@ HEURISTICS = without_rules(ANALYZER)
 
 @cache
 def cases(folder: str, *, heuristics_only: bool) -> tuple[AblationCase, ...]:
-    """The labelled logs of a folder with their verdicts."""
+    """The labelled logs of a folder with their verdicts; without rules, a fixed share of them."""
     analyzer = HEURISTICS if heuristics_only else ANALYZER
+    chosen = accuracy_bars.share(folder, ONE_IN if heuristics_only else 1)
     found = []
-    for text in (CORPUS / folder / "labels.jsonl").read_text("utf-8").splitlines():
-        label = label_of(json.loads(text))
+    for label in accuracy_bars.labels(folder):
+        if label.id not in chosen:
+            continue
         log = analyzer.read(BytesIO((CORPUS / folder / f"{label.id}.log").read_bytes()))
         diagnosis = pipeline.diagnose(log.evidence, Facts(), analyzer.knowledge)
         found.append(AblationCase(label, diagnosis, consultation_input(diagnosis, log, Facts())))

@@ -2,12 +2,13 @@
 
 from diagnoser.accuracy.llm_ablation import AblationCase, AblationResult
 from diagnoser.accuracy.scoring import Label
-from diagnoser.config import llm_factory, loader
+from diagnoser.config import llm_factory
 from diagnoser.config.settings import Settings
 from diagnoser.model import Mark
 from tests.integration.consulting import UNDECIDED, line, subject
 from tests.integration.model_server import model_server
 from tests.integration.scripted import answer, question
+from tests.rule_files import ANALYZER
 
 LOST = "feeder: snapshot 12 differs from the quilt manifest, giving up"
 ODD = "zx81: lane degraded beyond repair on the left side"
@@ -22,8 +23,7 @@ async def tried(*cases: AblationCase) -> tuple[dict[str, AblationResult], list[s
     """With a model that calls everything a broken bridge."""
     with model_server(lambda asked: answer("nvlink_error", question(asked).lines)) as server:
         settings = Settings(llm_url=server.url, llm_model="scripted", llm_price_per_million_input_tokens=1.0)
-        policy = loader.load_analyzer(settings).knowledge.policy
-        outcomes = await llm_factory.run_ablation(settings, cases, policy)
+        outcomes = await llm_factory.run_ablation(settings, cases, ANALYZER.knowledge.policy)
     return {one.name: one for one in outcomes}, [asked["messages"][1]["content"] for asked in server.asked]
 
 

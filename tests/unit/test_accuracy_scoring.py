@@ -1,11 +1,6 @@
 """The score is the outside scorer's, and what it adds is right."""
 
-import json
-import random
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +9,6 @@ from diagnoser.accuracy.scoring import Label, ScoredVerdict
 from diagnoser.model import Advice, Diagnosis, EvidenceLine, Rejected, RootCause, Suspect
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from tests import accuracy_bars
-from tests.corpus import CORPUS, needs_corpus
 
 LABEL = Label("a", "infrastructure", "ecc_error", (7,), "Xid 48 here", "cordon_and_resubmit", node="n1", rank=3)
 RIGHT = Diagnosis(
@@ -138,35 +132,6 @@ def test_bars_name_what_is_below() -> None:
     report = scoring.report([scoring.score_case(LABEL, changed(type=FailureType.GPU_LOST))], {})
     assert any("dev: type is not at least 0.92" in line for line in accuracy_bars.below({"dev": report.shares}))
     assert accuracy_bars.Bar("rank", 0.95).holds(scoring.report([], {}).shares)
-
-
-@needs_corpus
-@pytest.mark.corpus
-def test_agrees_with_the_outside_scorer(tmp_path: Path) -> None:
-    """On a sample of real cases every share and count is the one that the outside scorer prints."""
-    root = Path(__file__).resolve().parents[2]
-    command = tmp_path / "diagnoser"
-    command.write_text(f'#!/bin/sh\ncd "{root}" && exec "{sys.executable}" -m diagnoser "$@"\n')
-    command.chmod(0o755)
-    scorer = CORPUS.parent / "tools" / "score.py"
-    told = subprocess.run(
-        [sys.executable, str(scorer), str(CORPUS / "injected-dev"), "--limit", "30", "--diagnoser", str(command)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=600,
-    )
-    outside = json.loads(told.stdout)
-    chosen = accuracy_bars.labels("injected-dev")
-    random.Random(7).shuffle(chosen)
-    ids = {label.id for label in chosen[:30]}
-    inside = accuracy_bars.score(list(accuracy_bars.verdicts(accuracy_bars.load(), "injected-dev", ids)))
-    mine = {name: None if share is None else round(share, 4) for name, share in inside.shares.items()} | dict(
-        inside.counts
-    )
-    assert {name: mine[name] for name in outside if name in mine} == {
-        name: outside[name] for name in outside if name in mine
-    }
 
 
 def test_labels_are_read() -> None:

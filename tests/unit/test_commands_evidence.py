@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from diagnoser.cli import cli
+from diagnoser.model.errors import BadInput
+from tests.command_line import invoke
 from tests.hang_dumps import dump, entry, written
 
 RANKS = range(4)
@@ -47,7 +47,7 @@ def test_a_log_that_stops_or_times_out_names_rank_and_node(tmp_path: Path, folde
     stopped, timed_out = tmp_path / "stopped.log", tmp_path / "timed_out.log"
     stopped.write_text(steps())
     timed_out.write_text(steps() + TIMEOUT)
-    shown = CliRunner().invoke(cli, ["diagnose", str(stopped), str(timed_out), "--evidence", str(folder), "--json"])
+    shown = invoke("diagnose", stopped, timed_out, "--evidence", folder, "--json")
     first, second = (json.loads(line) for line in shown.stdout.splitlines() if line.startswith("{"))
     assert (first["outcome"], first["type"]) == ("hung", "nccl_timeout_error")
     assert (first["root_cause"]["line"], first["root_cause"]["source"]) == (0, "flight_recorder")
@@ -62,8 +62,8 @@ def test_explain_prints_who_waits_for_whom(tmp_path: Path, folder: Path) -> None
     """As a small table, and with --json what `hang --json` prints; no line 0 is spoken of."""
     log = tmp_path / "job.log"
     log.write_text(steps())
-    text = CliRunner().invoke(cli, ["explain", str(log), "--evidence", str(folder)]).stdout
-    data = CliRunner().invoke(cli, ["explain", str(log), "--evidence", str(folder), "--json"]).stdout
+    text = invoke("explain", log, "--evidence", folder).stdout
+    data = invoke("explain", log, "--evidence", folder, "--json").stdout
     assert "Rank 2 on gpu-002 holds up 3 ranks" in text
     assert "flight recorder nccl_timeout_error" in text and "line 0" not in text
     assert "0\u20131, 3 -> 2  nccl:all_reduce number 6 of group 0" in text
@@ -80,4 +80,5 @@ def test_a_folder_without_a_dump_is_an_error(tmp_path: Path) -> None:
     log.write_text(steps())
     (tmp_path / "empty").mkdir()
     for name in ("empty", "absent"):
-        assert CliRunner().invoke(cli, ["diagnose", str(log), "--evidence", str(tmp_path / name)]).exit_code == 1
+        with pytest.raises(BadInput):
+            invoke("diagnose", log, "--evidence", tmp_path / name)

@@ -2,8 +2,6 @@
 
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from diagnoser.diagnosis import pipeline
 from diagnoser.model import Diagnosis, Facts, Line, RootCause, Stream
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from tests import accuracy_bars
+from tests.command_line import invoke
 
 LOG = "".join(f"loading shard {number} of the corpus\n" for number in range(30)) + (
     "tip: an IndexError: out of range may be printed here\n"
@@ -92,9 +91,7 @@ def test_the_command_prints_text_and_json(tmp_path: Path) -> None:
     """`diagnoser explain` works in a pipe; --json is the contract of diagnose with the context behind it."""
     log = tmp_path / "job.log"
     log.write_text(LOG)
-    command = [sys.executable, "-m", "diagnoser", "explain", str(log)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    data = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    text, data = invoke("explain", log).stdout, json.loads(invoke("explain", log, "--json").stdout)
     assert ">> 37 KeyError: 'code'" in text and "\x1b" not in text
     assert data["root_cause"]["line"] == 37
     rows = data["context"][0]["rows"]

@@ -1,8 +1,10 @@
 """One engine: how it is opened, how a transaction begins, and what foreign errors become."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +19,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from diagnoser.adapters.sql.sqlite_connection import OneVisitConnection
 from diagnoser.adapters.sql.tables import revisions
 from diagnoser.model.errors import BadInput, Conflict, DiagnoserError, Unavailable
 
@@ -78,7 +81,9 @@ def _sqlite_engine(target: URL) -> AsyncEngine:
     if not target.database or target.database == ":memory:":
         raise BadInput("SQLite needs a file: sqlite:///path/to/diagnoser.db")
     Path(target.database).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_async_engine(target)
+    place, options = target.get_dialect()().create_connect_args(target)
+    connect = partial(sqlite3.connect, *place, **options)
+    engine = create_async_engine(target, async_creator=lambda: OneVisitConnection(connect))
     _configure_engine(engine.sync_engine)
     return engine
 

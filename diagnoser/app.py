@@ -40,7 +40,7 @@ from diagnoser.learning.case_replay import CaseReplayConfig, CaseReplayer
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.shadow_evaluation import ShadowEvaluator
-from diagnoser.model import Diagnosis, Facts, MessageKind, Mode
+from diagnoser.model import Diagnosis, Facts, MessageKind, Mode, ids
 from diagnoser.model.errors import DiagnoserError
 from diagnoser.observability import logging
 from diagnoser.observability.health import CachedHealthCheck
@@ -53,6 +53,7 @@ from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.dependencies import AppDependencies, HealthCheck, HealthChecks, RequestLimits, WebConfig
 from diagnoser.web.http_protocol import ConnectionLimits, bounded
+from diagnoser.web.news import NewsFeed
 from diagnoser.web.server import create
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
 from diagnoser.worker.outbox import Outbox, OutboxConfig
@@ -63,7 +64,6 @@ NO_TOKENS = (
     "plans may act, and there are no tokens: everybody who can connect is believed to be an agent and an operator, "
     "also any user of this machine; create tokens (diagnoser token create, or DIAGNOSER_TOKENS)"
 )
-CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 async def serve(settings: Settings) -> None:
@@ -172,6 +172,7 @@ async def _compose(
         authenticator=authenticator,
         job_access=JobAccess(store, clock),
         attempts_due=wakes.attempts,
+        news=NewsFeed(store, clock),
         stopping=stopping,
         config=_web_config(settings),
         health=HealthChecks(optional={**wakes.health, **llm_factory.health_check(endpoint, stack), **access}),
@@ -205,9 +206,8 @@ def _stop_on_signals(server: uvicorn.Server, stopping: asyncio.Event) -> None:
 
 
 def make_id(now: float) -> str:
-    """26 characters that sort by time (as ULID does): 48 bits of milliseconds, 80 random bits."""
-    value = int(now * 1000) << 80 | secrets.randbits(80)
-    return "".join(CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+    """An id that sorts by time, and that nobody can guess."""
+    return ids.id_of(now, secrets.randbits(ids.OTHER_BITS))
 
 
 def _senders(settings: Settings, client: httpx.AsyncClient) -> dict[MessageKind, Sender]:

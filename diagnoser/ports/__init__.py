@@ -9,7 +9,7 @@ from diagnoser.ports.evidence import EvidenceLimits, EvidenceStore, StoredFile
 from diagnoser.ports.learning import CaseStore, FeedbackStore, LearnedRuleQuery, RuleStore
 from diagnoser.ports.logs import Append, Cursor, LogStore, StoredDelta
 from diagnoser.ports.outbox import DueMessage, OutboxRecord, OutboxStore
-from diagnoser.ports.queries import DiagnosisFilter, ReadStore
+from diagnoser.ports.queries import DiagnosisFilter, Facets, News, ReadStore
 from diagnoser.ports.recovery import ClaimTransition, PlanFilter, PlanTransition, RecoveryStore
 from diagnoser.ports.services import Clock, Embedder, LanguageModel, ModelAnswer, ModelRequest, Sender, WakeSignal
 from diagnoser.ports.store import Store
@@ -29,6 +29,7 @@ __all__ = [
     "Embedder",
     "EvidenceLimits",
     "EvidenceStore",
+    "Facets",
     "FeedbackStore",
     "JobStore",
     "LanguageModel",
@@ -36,6 +37,7 @@ __all__ = [
     "LogStore",
     "ModelAnswer",
     "ModelRequest",
+    "News",
     "OutboxRecord",
     "OutboxStore",
     "PlanFilter",

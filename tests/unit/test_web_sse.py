@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from diagnoser.model.access import ANONYMOUS
-from diagnoser.web import sse
+from diagnoser.web import news, sse
 from tests.serving import ECC, NOW, OOM, Looks, Web, save, serving
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(news, "LOOK_SECONDS", 0.005)
 
 
 async def events(web: Web) -> AsyncIterator[Any]:

@@ -25,7 +25,10 @@ _NARROWEST = ("job", "node", "family", "decided_by", "type", "cluster", "outcome
 """Filters, the one first that usually leaves the fewest."""
 _RECENT = 2_000
 """Newest diagnoses whose text is looked at before the full-text index is asked: it has no order, and lists all."""
-_COUNTED = 5_000
+_COUNTED = 2_000
+"""Newest diagnoses whose facets are counted."""
+_COUNTED_WITH = 500
+"""The same, of those with the words of a search."""
 _VALUES = 12
 """Values of a facet that are counted apart."""
 
@@ -72,13 +75,14 @@ class QueryRows(Database):
         narrowest = next((name for name in _NARROWEST if getattr(where, name)), "")
         only = replace(DiagnosisFilter(), **({narrowest: getattr(where, narrowest)} if narrowest else {}))
         columns = [diagnoses.c[name] for name in ("id", "job", "created", "current", *FACETS)]
+        most = _COUNTED_WITH if where.text else _COUNTED
         async with self.reading() as connection:
             if where.text:
-                ids = await self._ids_with(connection, where, _conditions(where), _COUNTED)
+                ids = await self._ids_with(connection, where, _conditions(where), most)
                 query = select(*columns).where(diagnoses.c.id.in_(ids)).order_by(diagnoses.c.id.desc())
             else:
                 query = _newest(only, select(*columns)).where(*_conditions(replace(only, since=where.since)))
-            newest = query.limit(_COUNTED).cte("newest")
+            newest = query.limit(most).cte("newest")
             rest = [newest.c[name] == getattr(where, name) for name in FACETS if getattr(where, name)]
             if where.node and narrowest != "node":
                 rest.append(newest.c.id.in_(_on_node(where.node)))
@@ -87,7 +91,7 @@ class QueryRows(Database):
                 counts[facet].append((value, count))
         read = counts.pop("", [("", 0)])[0][1]
         ordered = {name: sorted(values, key=lambda entry: (-entry[1], entry[0])) for name, values in counts.items()}
-        return Facets({name: tuple(values) for name, values in ordered.items()}, read < _COUNTED, _COUNTED)
+        return Facets({name: tuple(values) for name, values in ordered.items()}, read < most, most)
 
     async def diagnosis(self, id: str) -> DiagnosisRecord | None:
         query = select(diagnoses, plans.c.body.label("plan_body")).where(diagnoses.c.id == id)
@@ -112,9 +116,9 @@ class QueryRows(Database):
         if not asked:
             return []
         recent = _newest(where, select(diagnoses.c.id)).where(*conditions).limit(_RECENT).cte("recent")
-        some = select(recent.c.id).join(diagnosis_words, diagnosis_words.c.diagnosis == recent.c.id)
         counted = select(func.count()).select_from(recent)
-        query = some.where(has_words(asked)).order_by(recent.c.id.desc()).limit(limit)
+        words = select(diagnosis_words.c.words).where(diagnosis_words.c.diagnosis == recent.c.id).scalar_subquery()
+        query = select(recent.c.id).where(has_words(words, asked)).order_by(recent.c.id.desc()).limit(limit)
         ids = list((await connection.execute(query)).scalars())
         if len(ids) == limit or (await connection.execute(counted)).scalar_one() < _RECENT:
             return ids

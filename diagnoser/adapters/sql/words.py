@@ -7,9 +7,7 @@ any order; a word of three characters or more also stands for longer ones that b
 import re
 from collections.abc import Iterator, Sequence
 
-from sqlalchemy import ColumnElement, and_, literal, text
-
-from diagnoser.adapters.sql.tables import diagnosis_words
+from sqlalchemy import ColumnElement, ScalarSelect, and_, literal, text
 
 PREFIX_LENGTH = 3
 WORD_LENGTH = 64
@@ -34,9 +32,9 @@ def asked_words(search: str) -> list[str]:
     return list(dict.fromkeys(word.casefold()[:WORD_LENGTH] for word in _WORD.findall(search)))[:_ASKED]
 
 
-def has_words(asked: Sequence[str]) -> ColumnElement[bool]:
-    """Looks at the text of each row: for few rows."""
-    padded = literal(" ") + diagnosis_words.c.words + " "
+def has_words(words: ScalarSelect[str], asked: Sequence[str]) -> ColumnElement[bool]:
+    """Looks at the words of each row: for few rows. A database that plans this as a join may begin with all words."""
+    padded = literal(" ") + words + " "
     return and_(*(padded.like(f"% {word}%" if _is_prefix(word) else f"% {word} %") for word in asked))
 
 

@@ -29,6 +29,7 @@ from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.config import authentication, llm_factory
 from diagnoser.config.allowed_hosts import allowed_hosts
 from diagnoser.config.loader import load_analyzer, site_node_queries
+from diagnoser.config.retention import ages
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
@@ -57,6 +58,7 @@ from diagnoser.web.news import NewsFeed
 from diagnoser.web.server import create
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
 from diagnoser.worker.outbox import Outbox, OutboxConfig
+from diagnoser.worker.retention import Retention
 from diagnoser.worker.worker import Worker, WorkerConfig
 
 STOP_SECONDS = 10
@@ -138,6 +140,7 @@ async def _compose(
     lifecycle = llm_factory.rule_lifecycle(settings, history, registry, model, metrics)
     replayer = CaseReplayer(history, registry, clock, CaseReplayConfig(version("diagnoser")))
 
+    retention = Retention(store, clock, ages(settings), metrics)
     worker = Worker(
         store=store,
         logs=logs,
@@ -147,7 +150,9 @@ async def _compose(
         planner=planner,
         shadow=ShadowEvaluator(store, registry, incidents),
         llm_stage=llm_factory.llm_stage(settings, model, analyzer.knowledge, incidents, metrics),
-        maintenance=Maintenance(store, plans, clock, _retention(settings)),
+        maintenance=Maintenance(
+            store, plans, clock, _retention(settings), Retention(store, clock, ages(settings), metrics)
+        ),
         clock=clock,
         attempts_due=wakes.attempts,
         outbox=wakes.outbox,

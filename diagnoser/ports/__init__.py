@@ -11,6 +11,7 @@ from diagnoser.ports.logs import Append, Cursor, LogStore, StoredDelta
 from diagnoser.ports.outbox import DueMessage, OutboxRecord, OutboxStore
 from diagnoser.ports.queries import DiagnosisFilter, Facets, News, ReadStore
 from diagnoser.ports.recovery import ClaimTransition, PlanFilter, PlanTransition, RecoveryStore
+from diagnoser.ports.retention import Dropped, RetentionStore
 from diagnoser.ports.services import Clock, Embedder, LanguageModel, ModelAnswer, ModelRequest, Sender, WakeSignal
 from diagnoser.ports.store import Store
 from diagnoser.ports.tokens import TokenStore
@@ -25,6 +26,7 @@ __all__ = [
     "Cursor",
     "DiagnosisFilter",
     "DiagnosisRecord",
+    "Dropped",
     "DueMessage",
     "Embedder",
     "EvidenceLimits",
@@ -44,6 +46,7 @@ __all__ = [
     "PlanTransition",
     "ReadStore",
     "RecoveryStore",
+    "RetentionStore",
     "RuleStore",
     "Sender",
     "Store",

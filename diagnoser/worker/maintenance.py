@@ -15,6 +15,7 @@ from diagnoser.model import CLEAN_RUNS, NODE_LOG, AttemptKey
 from diagnoser.model.errors import Unavailable
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Clock, LogStore, RecoveryStore
+from diagnoser.worker.retention import Retention
 
 EXPIRED_AT_ONCE = 100
 
@@ -46,11 +47,13 @@ class Maintenance:
         plans: PlanService,
         clock: Clock,
         config: RetentionConfig = RetentionConfig(),
+        retention: Retention | None = None,
     ) -> None:
         self._store = store
         self._plans = plans
         self._clock = clock
         self._config = config
+        self._retention = retention
         self._unmergeable: dict[AttemptKey, float] = {}  # key -> when to try again
         self._swept = 0  # the newest part of node logs at the last sweep
         self._log = structlog.get_logger()
@@ -59,6 +62,8 @@ class Maintenance:
         await self._compact_crowded()
         await self._drop_old_parts()
         await self._expire_plans()
+        if self._retention:
+            await self._retention.step()
 
     async def _compact_crowded(self) -> None:
         now, config = self._clock(), self._config

@@ -113,7 +113,8 @@ async def _fill_shapes(connection: AsyncConnection) -> None:
 
 async def _drop_indexes(connection: AsyncConnection, dialect: str) -> list[str]:
     if dialect == "postgresql":
-        query = "SELECT indexname, indexdef FROM pg_indexes WHERE tablename LIKE 'diagnos%' AND indexdef NOT LIKE 'CREATE UNIQUE%'"
+        query = "SELECT indexname, indexdef FROM pg_indexes WHERE tablename LIKE 'diagnos%' "
+        query += "AND indexdef NOT LIKE 'CREATE UNIQUE%'"
     else:
         query = (
             "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name LIKE 'diagnos%' AND sql IS NOT NULL"
@@ -181,7 +182,7 @@ def queries(store: SqlStore, count: int) -> dict[str, Callable[[random.Random], 
 
     def any_filter(chance: random.Random) -> DiagnosisFilter:
         diagnosis, job = shape(chance.randrange(SHAPES))
-        values = {
+        values: dict[str, str] = {
             "category": diagnosis.category.value,
             "type": diagnosis.type.value,
             "outcome": diagnosis.outcome.value,
@@ -191,7 +192,7 @@ def queries(store: SqlStore, count: int) -> dict[str, Callable[[random.Random], 
             "family": job.labels["family"],
         }
         chosen = chance.sample(sorted(values), chance.randint(1, 2))
-        return replace(everything, **{name: values[name] for name in chosen})
+        return replace(everything, **{name: values[name] for name in chosen})  # type: ignore[arg-type]
 
     def rare(chance: random.Random) -> str:
         root = shape(chance.randrange(SHAPES))[0].root_cause

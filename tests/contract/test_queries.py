@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from diagnoser.adapters.sql import queries
 from diagnoser.adapters.sql.database import create_engine
-from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.model import AttemptKey, Diagnosis, Job
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
@@ -213,6 +213,23 @@ async def test_ping_tells_when_the_schema_is_not_that_of_this_code(store: Store,
     await engine.dispose()
     with pytest.raises(Unavailable):
         await store.ping()
+
+
+async def test_a_replica_goes_on_with_a_newer_schema_that_only_added(store: SqlStore, url: str) -> None:
+    """It starts, is ready and works; with one that took something away it does neither, and says why."""
+    engine = create_engine(url)
+    async with engine.execution_options(write=True).begin() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '0999'"))
+    await store.ping()
+    other = await open_store(url)
+    await put(other, "01")
+    await other.close()
+    async with engine.execution_options(write=True).begin() as connection:
+        await connection.execute(text("INSERT INTO revisions VALUES ('schema_needed', 998)"))
+    await engine.dispose()
+    for attempt in (store.ping(), open_store(url)):
+        with pytest.raises(Unavailable, match="schema 0999, of a newer diagnoser; this one knows"):
+            await attempt
 
 
 async def test_rows_of_an_older_version_load(store: Store, url: str) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.feedback import find_feedback
-from diagnoser.adapters.sql.migrations import head
+from diagnoser.adapters.sql.migrations import check_known, head
 from diagnoser.adapters.sql.tables import FACETS, diagnoses, diagnosis_nodes, diagnosis_words, plans
 from diagnoser.adapters.sql.words import asked_words, found_by_index, has_words
 from diagnoser.model import AttemptKey
@@ -101,10 +101,14 @@ class QueryRows(Database):
             return next(iter(await _with_feedback(connection, rows)), None)
 
     async def ping(self) -> None:
+        """A newer schema is as good as long as it only added to this one."""
         self._head = self._head or head()
         async with self.reading() as connection:
-            version = (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar()
-        if version != self._head:
+            query = text("SELECT version_num FROM alembic_version")
+            version: str = (await connection.execute(query)).scalar() or ""
+            if version > self._head:
+                await connection.run_sync(check_known)
+        if version < self._head:
             raise Unavailable(f"the database has schema {version}, this code needs {self._head}")
 
     async def _ids_with(

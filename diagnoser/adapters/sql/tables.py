@@ -73,6 +73,7 @@ IS_OPEN = and_(
 
 Index("attempts_open", attempts.c.lease, postgresql_where=IS_OPEN, sqlite_where=IS_OPEN)
 Index("attempts_deltas", attempts.c.deltas)
+Index("attempts_opened", attempts.c.opened)
 
 streams = Table(
     "streams",
@@ -212,6 +213,7 @@ node_events = Table(
     Column("digest", Text, primary_key=True),
     Column("time", Double, nullable=False),
     Column("body", Text, nullable=False),
+    Index("node_events_time", "time"),
 )
 
 breakers = Table(
@@ -241,6 +243,7 @@ effects = Table(
     Column("lease", Double, nullable=False, default=0.0),
     Column("error", Text, nullable=False, default=""),
     Index("effects_due", "state", "due"),
+    Index("effects_created", "created"),
 )
 
 feedback = Table(
@@ -278,6 +281,7 @@ runtime_files = Table(
     Column("stored", BigInteger, nullable=False),  # of data
     Column("data", LargeBinary, nullable=False),  # compressed with zstd
     _of_attempt(),
+    Index("runtime_files_received", "received"),
 )
 """Dumps of the ranks of an attempt: flight recorders, RAS answers, stacks."""
 

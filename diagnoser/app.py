@@ -150,9 +150,7 @@ async def _compose(
         planner=planner,
         shadow=ShadowEvaluator(store, registry, incidents),
         llm_stage=llm_factory.llm_stage(settings, model, analyzer.knowledge, incidents, metrics),
-        maintenance=Maintenance(
-            store, plans, clock, _retention(settings), Retention(store, clock, ages(settings), metrics)
-        ),
+        maintenance=Maintenance(store, plans, clock, _retention(settings), retention),
         clock=clock,
         attempts_due=wakes.attempts,
         outbox=wakes.outbox,

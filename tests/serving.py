@@ -333,8 +333,10 @@ class Looks:
         self._news, store.news = store.news, self.news  # type: ignore[method-assign]
         self.away = False
         self.looked = asyncio.Event()
+        self.count = 0
 
     async def news(self, after: str, limit: int) -> list[News]:
+        self.count += 1
         try:
             if self.away:
                 raise Unavailable("away")

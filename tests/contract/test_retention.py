@@ -66,9 +66,8 @@ async def test_what_anybody_needs_stays(store: SqlStore) -> None:
     """However old: a case that a person judged, a plan under way, a due attempt, and one that got lines lately."""
     await diagnosed(store, "01", AttemptKey("judged"))
     given = Feedback("f1", "01", OLD, FeedbackVerdict.CONFIRMED, "maria")
-    incident = Incident(
-        "01", AttemptKey("judged"), OLD, OLD, FailureType.GPU_LOST, FeedbackVerdict.CONFIRMED, "maria", Signature()
-    )
+    judged = (FailureType.GPU_LOST, FeedbackVerdict.CONFIRMED, "maria", Signature())
+    incident = Incident("01", AttemptKey("judged"), OLD, OLD, *judged)
     await store.add_feedback(given, incident)
     await diagnosed(store, "02", AttemptKey("waiting"), PlanState.WAITING)
     await diagnosed(store, "03", AttemptKey("sent"), PlanState.SENT)

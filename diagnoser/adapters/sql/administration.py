@@ -101,7 +101,8 @@ def restore(url: str, file: Path, progress: Progress, *, overwrite: bool = False
     if not file.is_file():
         raise BadInput(f"there is no file {file}")
     target = _sqlite_file(url)
-    is_sqlite = file.open("rb").read(15) == b"SQLite format 3"
+    with file.open("rb") as opened:
+        is_sqlite = opened.read(15) == b"SQLite format 3"
     if is_sqlite is not (target is not None):
         kinds = "SQLite" if is_sqlite else "PostgreSQL (or no backup at all)", "SQLite" if target else "PostgreSQL"
         raise BadInput(f"{file} is a backup of {kinds[0]}, and the database is {kinds[1]}")
@@ -201,10 +202,8 @@ def _report(connection: Connection) -> DatabaseReport:
         faults.append(f"tables are missing: {', '.join(sorted(missing))}")
     if revision != head():
         faults.append(f"the database has schema {revision or 'none'}, this diagnoser needs {head()}")
-    counted = (metadata.tables[name] for name in _COUNTED if name in tables)
-    rows = {
-        table.name: int(connection.execute(select(func.count()).select_from(table)).scalar_one()) for table in counted
-    }
+    counts = {name: select(func.count()).select_from(metadata.tables[name]) for name in _COUNTED if name in tables}
+    rows = {name: int(connection.execute(count).scalar_one()) for name, count in counts.items()}
     size = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
     size = size if is_sqlite else "SELECT pg_database_size(current_database())"
     bytes_used = int(connection.execute(text(size)).scalar_one())

@@ -176,8 +176,15 @@ async def test_a_kill_leaves_a_whole_database(store: SqlStore, url: str, tmp_pat
         assert await jobs(url) == before
     assert (await run("backup", str(half.with_name("again")))).exit_code == 0
     await store.close()
-    is_late = after(0.8 + pause * 20)
-    await asyncio.to_thread(killed, url, ["restore", str(whole), "--overwrite"], is_late)
+    late, journals = (
+        after(3.0 + pause),
+        [Path(f"{url.removeprefix('sqlite:///')}{end}") for end in ("-wal", "-journal")],
+    )
+
+    def is_restoring() -> bool:
+        return late() or any(journal.exists() and journal.stat().st_size for journal in journals)
+
+    await asyncio.to_thread(killed, url, ["restore", str(whole), "--overwrite"], is_restoring)
     assert await jobs(url) == before
     left = replace(DiagnosisFilter(), text="xid")
     is_late = after(1.5 + pause * 20)

@@ -120,6 +120,7 @@ async def test_a_search_goes_on_where_its_page_ended(store: Store, monkeypatch: 
         assert await ids(store, where, limit=2) == ["06", "04"]
         assert await ids(store, where, after="04", limit=2) == ["02"]
         assert await ids(store, DiagnosisFilter(text="odd", node="gpu-009"), after="03") == ["02", "01"]
+        assert await ids(store, DiagnosisFilter(text="odd", node="gpu-010")) == []
 
 
 async def test_a_replaced_diagnosis_is_no_longer_found_by_its_text(store: Store) -> None:

@@ -25,6 +25,8 @@ _NARROWEST = ("job", "node", "family", "decided_by", "type", "cluster", "outcome
 """Filters, the one first that usually leaves the fewest."""
 _RECENT = 2_000
 """Newest diagnoses whose text is looked at before the full-text index is asked: it has no order, and lists all."""
+_COMMON = 0.05
+"""Share of the newest that makes a word common: the index would list all that ever had it."""
 _COUNTED = 2_000
 """Newest diagnoses whose facets are counted."""
 _COUNTED_WITH = 500
@@ -120,15 +122,24 @@ class QueryRows(Database):
         if not asked:
             return []
         recent = _newest(where, select(diagnoses.c.id)).where(*conditions).limit(_RECENT).cte("recent")
-        counted = select(func.count()).select_from(recent)
         words = select(diagnosis_words.c.words).where(diagnosis_words.c.diagnosis == recent.c.id).scalar_subquery()
         query = select(recent.c.id).where(has_words(words, asked)).order_by(recent.c.id.desc()).limit(limit)
         ids = list((await connection.execute(query)).scalars())
-        if len(ids) == limit or (await connection.execute(counted)).scalar_one() < _RECENT:
+        if len(ids) == limit:
             return ids
-        having = select(diagnosis_words.c.diagnosis).where(found_by_index(asked, self.dialect))
-        having_words = having.cte("having_words").prefix_with("MATERIALIZED")
+        read = select(recent.c.id, words.label("words")).cte("read")
+        having = [func.count().filter(has_words(read.c.words, [word])) for word in asked]
+        count, *counts = (await connection.execute(select(func.count(), *having).select_from(read))).one()
+        if count < _RECENT:
+            return ids
+        rare = [word for word, number in zip(asked, counts, strict=True) if number < count * _COMMON] or asked
+        found = select(diagnosis_words.c.diagnosis).where(found_by_index(rare, self.dialect))
+        if len(rare) < len(asked):
+            found = found.where(has_words(diagnosis_words.c.words, asked))
+        having_words = found.cte("having_words").prefix_with("MATERIALIZED")
         query = select(diagnoses.c.id).join(having_words, having_words.c.diagnosis == diagnoses.c.id)
+        if where.node:
+            query = query.where(diagnoses.c.id.in_(_on_node(where.node)))
         query = query.where(*conditions).order_by(having_words.c.diagnosis.desc()).limit(limit)
         return list((await connection.execute(query)).scalars())
 

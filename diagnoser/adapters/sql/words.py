@@ -32,7 +32,7 @@ def asked_words(search: str) -> list[str]:
     return list(dict.fromkeys(word.casefold()[:WORD_LENGTH] for word in _WORD.findall(search)))[:_ASKED]
 
 
-def has_words(words: ScalarSelect[str], asked: Sequence[str]) -> ColumnElement[bool]:
+def has_words(words: ColumnElement[str] | ScalarSelect[str], asked: Sequence[str]) -> ColumnElement[bool]:
     """Looks at the words of each row: for few rows. A database that plans this as a join may begin with all words."""
     padded = literal(" ") + words + " "
     return and_(*(padded.like(f"% {word}%" if _is_prefix(word) else f"% {word} %") for word in asked))

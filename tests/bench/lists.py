@@ -83,6 +83,7 @@ async def fill(store: SqlStore, count: int) -> None:
     async with store.writing() as connection:
         if store.dialect == "postgresql":
             await connection.execute(text("SET LOCAL session_replication_role = replica"))
+            await connection.execute(text("SET LOCAL maintenance_work_mem = '1GB'"))
         await _fill_shapes(connection)
         indexes = await _drop_indexes(connection, store.dialect)
         for start in range(0, count, BATCH):

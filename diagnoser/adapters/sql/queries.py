@@ -5,7 +5,20 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, Select, and_, func, literal, select, text, union_all
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    RowMapping,
+    ScalarSelect,
+    Select,
+    and_,
+    exists,
+    func,
+    literal,
+    select,
+    text,
+    union_all,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
@@ -25,7 +38,7 @@ _NARROWEST = ("job", "node", "family", "decided_by", "type", "cluster", "outcome
 """Filters, the one first that usually leaves the fewest."""
 _RECENT = 2_000
 """Newest diagnoses whose text is looked at before the full-text index is asked: it has no order, and lists all."""
-_COMMON = 0.05
+_SAMPLE, _COMMON = 200, 0.05
 """Share of the newest that makes a word common: the index would list all that ever had it."""
 _COUNTED = 2_000
 """Newest diagnoses whose facets are counted."""
@@ -121,27 +134,42 @@ class QueryRows(Database):
         asked = asked_words(where.text)
         if not asked:
             return []
-        recent = _newest(where, select(diagnoses.c.id)).where(*conditions).limit(_RECENT).cte("recent")
-        words = select(diagnosis_words.c.words).where(diagnosis_words.c.diagnosis == recent.c.id).scalar_subquery()
-        query = select(recent.c.id).where(has_words(words, asked)).order_by(recent.c.id.desc()).limit(limit)
+        newest = _newest(where, select(diagnoses.c.id)).where(*conditions)
+        recent = newest.limit(_RECENT).cte("recent")
+        query = select(recent.c.id).where(has_words(_words_of(recent), asked)).order_by(recent.c.id.desc()).limit(limit)
         ids = list((await connection.execute(query)).scalars())
-        if len(ids) == limit:
+        count = (await connection.execute(select(func.count()).select_from(recent))).scalar_one()
+        if len(ids) == limit or count < _RECENT:
             return ids
-        read = select(recent.c.id, words.label("words")).cte("read")
-        having = [func.count().filter(has_words(read.c.words, [word])) for word in asked]
-        count, *counts = (await connection.execute(select(func.count(), *having).select_from(read))).one()
-        if count < _RECENT:
-            return ids
-        rare = [word for word, number in zip(asked, counts, strict=True) if number < count * _COMMON] or asked
+        sample = newest.limit(_SAMPLE).cte("sample")
+        having = [func.count().filter(has_words(_words_of(sample), [word])) for word in asked]
+        counts = (await connection.execute(select(*having).select_from(sample))).one()
+        rare = [word for word, count in zip(asked, counts, strict=True) if count < _SAMPLE * _COMMON] or asked
         found = select(diagnosis_words.c.diagnosis).where(found_by_index(rare, self.dialect))
         if len(rare) < len(asked):
             found = found.where(has_words(diagnosis_words.c.words, asked))
-        having_words = found.cte("having_words").prefix_with("MATERIALIZED")
-        query = select(diagnoses.c.id).join(having_words, having_words.c.diagnosis == diagnoses.c.id)
-        if where.node:
-            query = query.where(diagnoses.c.id.in_(_on_node(where.node)))
-        query = query.where(*conditions).order_by(having_words.c.diagnosis.desc()).limit(limit)
-        return list((await connection.execute(query)).scalars())
+        return list((await connection.execute(_matching(found, where, conditions, limit))).scalars())
+
+
+def _words_of(ids: CTE) -> ScalarSelect[str]:
+    """One look-up a row. As a join, it may be planned to begin with the words of all diagnoses."""
+    return select(diagnosis_words.c.words).where(diagnosis_words.c.diagnosis == ids.c.id).scalar_subquery()
+
+
+def _matching(
+    found: Select[Any], where: DiagnosisFilter, conditions: list[ColumnElement[bool]], limit: int
+) -> Select[Any]:
+    """The newest of ``found`` that match. They are sorted first, and then looked up until there are enough: a bound
+    that nothing reaches keeps the planner from merging them with all diagnoses instead."""
+    with_words = found.cte("with_words").prefix_with("MATERIALIZED")
+    ordered = select(with_words.c.diagnosis).order_by(with_words.c.diagnosis.desc()).limit(1 << 30).subquery()
+    own = select(literal(1)).where(diagnoses.c.id == ordered.c.diagnosis, *conditions)
+    if where.node:
+        row = diagnosis_nodes.c
+        own = own.where(exists().where(row.node == where.node, row.diagnosis == diagnoses.c.id))
+    return (
+        select(ordered.c.diagnosis).where(own.scalar_subquery() == 1).order_by(ordered.c.diagnosis.desc()).limit(limit)
+    )
 
 
 def _newest(where: DiagnosisFilter, query: Select[Any]) -> Select[Any]:

@@ -30,6 +30,7 @@ from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.config import authentication, llm_factory
 from diagnoser.config.allowed_hosts import allowed_hosts
 from diagnoser.config.loader import load_analyzer, site_node_queries
+from diagnoser.config.retention import ages
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
@@ -41,7 +42,7 @@ from diagnoser.learning.case_replay import CaseReplayConfig, CaseReplayer
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.shadow_evaluation import ShadowEvaluator
-from diagnoser.model import Diagnosis, Facts, MessageKind, Mode
+from diagnoser.model import Diagnosis, Facts, MessageKind, Mode, ids
 from diagnoser.model.errors import DiagnoserError
 from diagnoser.observability import logging
 from diagnoser.observability.health import CachedHealthCheck
@@ -54,10 +55,12 @@ from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.dependencies import AppDependencies, HealthCheck, HealthChecks, RequestLimits, WebConfig
 from diagnoser.web.http_protocol import ConnectionLimits, bounded
+from diagnoser.web.news import NewsFeed
 from diagnoser.web.server import create, create_health
 from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
 from diagnoser.worker.outbox import Outbox, OutboxConfig
+from diagnoser.worker.retention import Retention
 from diagnoser.worker.worker import Worker, WorkerConfig
 
 STOP_SECONDS = 10
@@ -65,7 +68,6 @@ NO_TOKENS = (
     "plans may act, and there are no tokens: everybody who can connect is believed to be an agent and an operator, "
     "also any user of this machine; create tokens (diagnoser token create, or DIAGNOSER_TOKENS)"
 )
-CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 async def serve(settings: Settings) -> None:
@@ -140,6 +142,7 @@ async def _compose(
     lifecycle = llm_factory.rule_lifecycle(settings, history, registry, model, metrics)
     replayer = CaseReplayer(history, registry, clock, CaseReplayConfig(version("diagnoser")))
 
+    retention = Retention(store, clock, ages(settings), metrics)
     worker = Worker(
         store=store,
         logs=logs,
@@ -149,7 +152,7 @@ async def _compose(
         planner=planner,
         shadow=ShadowEvaluator(store, registry, incidents),
         llm_stage=llm_factory.llm_stage(settings, model, analyzer.knowledge, incidents, metrics),
-        maintenance=Maintenance(store, plans, clock, _retention(settings)),
+        maintenance=Maintenance(store, plans, clock, _retention(settings), retention),
         clock=clock,
         attempts_due=wakes.attempts,
         outbox=wakes.outbox,
@@ -174,6 +177,7 @@ async def _compose(
         authenticator=authenticator,
         job_access=JobAccess(store, clock),
         attempts_due=wakes.attempts,
+        news=NewsFeed(store, clock),
         stopping=stopping,
         config=_web_config(settings),
         health=HealthChecks(
@@ -218,9 +222,8 @@ def _stop_on_signals(server: uvicorn.Server, stopping: asyncio.Event) -> None:
 
 
 def make_id(now: float) -> str:
-    """26 characters that sort by time (as ULID does): 48 bits of milliseconds, 80 random bits."""
-    value = int(now * 1000) << 80 | secrets.randbits(80)
-    return "".join(CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+    """An id that sorts by time, and that nobody can guess."""
+    return ids.id_of(now, secrets.randbits(ids.OTHER_BITS))
 
 
 def _senders(settings: Settings, client: httpx.AsyncClient) -> dict[MessageKind, Sender]:

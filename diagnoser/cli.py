@@ -11,6 +11,7 @@ import typer
 
 from diagnoser.agent.cli import agent_cli
 from diagnoser.commands import hang, learned_rules, logs, scoring
+from diagnoser.commands.database import db_cli
 from diagnoser.commands.policy import policy_cli
 from diagnoser.commands.prompts import prompts_cli
 from diagnoser.commands.rules import rules_cli
@@ -73,4 +74,5 @@ cli.add_typer(rules_cli, name="rules")
 cli.add_typer(policy_cli, name="policy")
 cli.add_typer(prompts_cli, name="prompts")
 cli.add_typer(token_cli, name="token")
+cli.add_typer(db_cli, name="db")
 cli.add_typer(agent_cli, name="agent")

@@ -42,17 +42,19 @@ from diagnoser.model import (
 )
 from diagnoser.model.access import Token
 from diagnoser.model.errors import Unavailable
+from diagnoser.model.ids import id_of
 from diagnoser.model.taxonomy import Action, FailureType, Outcome, category_of
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import Clock, DiagnosisFilter, DiagnosisRecord, Timing
+from diagnoser.ports import Clock, DiagnosisRecord, News, Timing
 from diagnoser.recovery.policy import load
 from diagnoser.retrieval.incidents import Incidents
 from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.dependencies import AppDependencies, HealthChecks, WebConfig
+from diagnoser.web.news import NewsFeed
 from diagnoser.web.server import create
 from tests.databases import sqlite_store
 
@@ -141,6 +143,7 @@ def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDepen
         "job_access": JobAccess(store, clock),
         "authenticator": Authenticator(store, tokens, clock),
         "attempts_due": LocalWakeSignal(),
+        "news": NewsFeed(store, clock),
         "stopping": asyncio.Event(),
         "config": WebConfig(**config),  # type: ignore[arg-type]
         "health": HealthChecks(**health),  # type: ignore[arg-type]
@@ -160,7 +163,7 @@ def plan_commands(**more: object) -> PlanCommands:
     numbers = itertools.count(1)
     fields: dict[str, object] = {
         "policy": policy,
-        "make_id": lambda now: f"{int(now * 1000):014d}-{next(numbers)}",
+        "make_id": lambda now: id_of(now, next(numbers)),
         "mode": None,
         "webhook": False,
         "chat": True,
@@ -192,9 +195,8 @@ async def save(
     claims = await store.claim_attempts(created, TIMING, 60.0, 100)
     claim = next(one for one in claims if one.attempt.key == key)
     made = _plan(key, diagnosis, created) if plan else None
-    record = DiagnosisRecord(
-        f"{int(created * 1000):014d}-{attempt}", key, claim.attempt.revision, created, True, diagnosis, made
-    )
+    identity = id_of(created, attempt)
+    record = DiagnosisRecord(identity, key, claim.attempt.revision, created, True, diagnosis, made)
     await store.save_diagnosis(claim, record, made, [])
     return record
 
@@ -326,18 +328,20 @@ async def fill(store: SqlStore) -> dict[str, DiagnosisRecord]:
 
 
 class Looks:
-    """The looks at a store's diagnoses. away: whether they fail."""
+    """The looks for news in a store. away: whether they fail."""
 
     def __init__(self, store: SqlStore) -> None:
-        self._diagnoses, store.diagnoses = store.diagnoses, self.diagnoses  # type: ignore[method-assign]
+        self._news, store.news = store.news, self.news  # type: ignore[method-assign]
         self.away = False
         self.looked = asyncio.Event()
+        self.count = 0
 
-    async def diagnoses(self, where: DiagnosisFilter, after: str, limit: int) -> list[DiagnosisRecord]:
+    async def news(self, after: str, limit: int) -> list[News]:
+        self.count += 1
         try:
             if self.away:
                 raise Unavailable("away")
-            return await self._diagnoses(where, after, limit)
+            return await self._news(after, limit)
         finally:
             self.looked.set()
 

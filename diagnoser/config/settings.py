@@ -102,6 +102,25 @@ class Settings(BaseSettings):
         description="Days that clean runs of a job family are remembered. Lines that none of them printed are shown "
         "first. 0: off.",
     )
+    retention_days: Annotated[int, Field(ge=0)] = Field(
+        365,
+        description="Days without news after which an attempt goes, with its log, diagnoses and plans, and its job "
+        "with the last one; at least 8. Never one that waits for a verdict, whose plan waits or is under way, or "
+        "that a person judged. 0: kept for ever.",
+    )
+    evidence_retention_days: Annotated[int, Field(ge=0)] = Field(
+        90,
+        description="Days that dumps of the runtime are kept after they arrived; at least 8. 0: as long as their "
+        "attempt.",
+    )
+    outbox_retention_days: Annotated[int, Field(ge=0)] = Field(
+        90, description="Days that messages are kept once they are sent or given up; at least 8. 0: for ever."
+    )
+    max_stored_bytes: Annotated[int, Field(ge=0)] = Field(
+        0,
+        description="Bytes of logs and dumps in the database, compressed. Beyond that, the oldest attempts go before "
+        "their time, but none with news in the last 8 days. 0: no limit.",
+    )
     claim_lease_seconds: Seconds = Field(
         60.0, description="Seconds that a replica may hold work before another replica takes it over."
     )

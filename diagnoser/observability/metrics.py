@@ -22,6 +22,7 @@ from diagnoser.model import (
 from diagnoser.model.errors import ModelFailure
 from diagnoser.model.taxonomy import FailureType, Outcome
 
+DROPPED = ("attempts", "diagnoses", "plans", "dumps", "messages", "node_events")
 REFUSED = ("401", "403", "429")
 DELIVERY_RESULTS = ("sent", "retried", "dead", "expired")
 
@@ -120,6 +121,9 @@ class Metrics:
         Gauge(
             "diagnoser_compressor_cached_templates", "Line shapes in the cache of this process", registry=registry
         ).set_function(template_cache.held)
+        self.dropped = Counter(
+            "diagnoser_retention_dropped", "What was dropped because of its age or size", ["kind"], registry=registry
+        )
         self.up = Gauge(
             "diagnoser_start_time_seconds", "Start of this process, in seconds since the epoch", registry=registry
         )
@@ -132,6 +136,7 @@ class Metrics:
             (self.diagnoses, (Outcome, FailureType)),
             (self.feedback, (FeedbackVerdict, FailureType)),
             (self.outbox_deliveries, (MessageKind, DELIVERY_RESULTS)),
+            (self.dropped, (DROPPED,)),
             (self.cut_bytes, (("line_too_long", "carriage_return"),)),
             (self.caps, (Cap, ("commit", "verdict"))),
             (self.plan_transitions, (PlanReason,)),

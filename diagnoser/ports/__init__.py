@@ -9,8 +9,9 @@ from diagnoser.ports.evidence import EvidenceLimits, EvidenceStore, StoredFile
 from diagnoser.ports.learning import CaseStore, FeedbackStore, LearnedRuleQuery, RuleStore
 from diagnoser.ports.logs import Append, CompactionClaim, CompactionTiming, Cursor, LogStore, StoredPiece
 from diagnoser.ports.outbox import DueMessage, OutboxRecord, OutboxStore
-from diagnoser.ports.queries import DiagnosisFilter, ReadStore
+from diagnoser.ports.queries import DiagnosisFilter, Facets, News, ReadStore
 from diagnoser.ports.recovery import ClaimTransition, PlanFilter, PlanTransition, RecoveryStore
+from diagnoser.ports.retention import Dropped, RetentionStore
 from diagnoser.ports.services import Clock, Embedder, LanguageModel, ModelAnswer, ModelRequest, Sender, WakeSignal
 from diagnoser.ports.store import Store
 from diagnoser.ports.tokens import TokenStore
@@ -27,10 +28,12 @@ __all__ = [
     "Cursor",
     "DiagnosisFilter",
     "DiagnosisRecord",
+    "Dropped",
     "DueMessage",
     "Embedder",
     "EvidenceLimits",
     "EvidenceStore",
+    "Facets",
     "FeedbackStore",
     "JobStore",
     "LanguageModel",
@@ -38,12 +41,14 @@ __all__ = [
     "LogStore",
     "ModelAnswer",
     "ModelRequest",
+    "News",
     "OutboxRecord",
     "OutboxStore",
     "PlanFilter",
     "PlanTransition",
     "ReadStore",
     "RecoveryStore",
+    "RetentionStore",
     "RuleStore",
     "Sender",
     "Store",

@@ -8,6 +8,7 @@ from diagnoser.ports.logs import LogStore
 from diagnoser.ports.outbox import OutboxStore
 from diagnoser.ports.queries import ReadStore
 from diagnoser.ports.recovery import RecoveryStore
+from diagnoser.ports.retention import RetentionStore
 from diagnoser.ports.tokens import TokenStore
 from diagnoser.ports.work import JobStore, WorkStore
 
@@ -24,6 +25,7 @@ class Store(
     TokenStore,
     CaseStore,
     EvidenceStore,
+    RetentionStore,
     Protocol,
 ):
     """All of it; one adapter over one database, so that what belongs together commits together."""

@@ -16,6 +16,7 @@ from diagnoser.ports import Clock, DiagnosisRecord, Store, WakeSignal
 from diagnoser.retrieval.incidents import Incidents
 from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
+from diagnoser.web.news import NewsFeed
 
 HealthCheck = Callable[[], Awaitable[str]]
 """Checks one part of the service: returns a short detail, raises DiagnoserError when it does not work."""
@@ -90,6 +91,7 @@ class AppDependencies:
     authenticator: Authenticator
     job_access: JobAccess
     attempts_due: WakeSignal
+    news: NewsFeed
     stopping: asyncio.Event
     config: WebConfig = WebConfig()
     health: HealthChecks = HealthChecks()

@@ -2,27 +2,25 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Header
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel
 
-from diagnoser.model.errors import Unavailable
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord
+from diagnoser.ports import News
 from diagnoser.web.authentication import READ, Caller, Provided
-from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.news import NEWS_LIMIT
 
 POLL_SECONDS = 2.0
 RETRY_MILLISECONDS = 3000
-NEWS_LIMIT = 200
-OVERLAP_SECONDS = 60.0  # replicas' clocks differ, and a row is seen only after its commit
 
 router = APIRouter(tags=["diagnoses"], dependencies=READ)
 
 
-class News(BaseModel):
-    """A diagnosis stored since the last poll."""
+class NewDiagnosis(BaseModel):
+    """A diagnosis that was stored since the last event."""
 
     id: str
     job: str
@@ -34,27 +32,26 @@ class News(BaseModel):
 
 
 @router.get("/live", response_class=EventSourceResponse, summary="Stream new diagnoses")
-async def live(services: Provided, caller: Caller) -> AsyncIterator[ServerSentEvent]:
-    """Server-sent events, one `diagnosis` each, from now on until the token ends. Earlier ones are in the list."""
+async def live(
+    services: Provided,
+    caller: Caller,
+    last_event_id: Annotated[str, Header(pattern=r"^[A-Za-z0-9_.-]{0,64}$")] = "",
+) -> AsyncIterator[ServerSentEvent]:
+    """Server-sent events, one `diagnosis` each, from now on until the token ends. Earlier ones are in the list. A
+    reader that was cut off sends the id of its last event as `Last-Event-ID` and gets what came since."""
     yield ServerSentEvent(comment="listening", retry=RETRY_MILLISECONDS)
-    last_poll, known_ids = services.clock(), None
+    feed, base_url = services.news, services.config.base_url
+    position = await feed.position()
+    missed = await services.store.news(last_event_id, NEWS_LIMIT) if last_event_id else []
+    for news in missed:
+        yield _event(news, base_url)
+    told = {news.id for news in missed}
     while not services.stopping.is_set() and await services.authenticator.is_valid(caller):
-        now = services.clock()
-        records = await _since(services, last_poll - OVERLAP_SECONDS)
-        if records is not None:
-            for record in reversed(records):
-                if known_ids is not None and record.id not in known_ids:
-                    yield ServerSentEvent(event="diagnosis", id=record.id, data=_news(record, services.config.base_url))
-            last_poll, known_ids = now, {record.id for record in records}
+        position, fresh = await feed.since(position)
+        for news in fresh:
+            if news.id not in told:
+                yield _event(news, base_url)
         await _pause(services.stopping)
-
-
-async def _since(services: AppDependencies, since: float) -> list[DiagnosisRecord] | None:
-    """Newest first; None while the database is unavailable, which does not end the stream."""
-    try:
-        return await services.store.diagnoses(DiagnosisFilter(since=since), "", NEWS_LIMIT)
-    except Unavailable:
-        return None
 
 
 async def _pause(stopping: asyncio.Event) -> None:
@@ -65,14 +62,14 @@ async def _pause(stopping: asyncio.Event) -> None:
         return
 
 
-def _news(record: DiagnosisRecord, base_url: str) -> News:
-    verdict = record.diagnosis
-    return News(
-        id=record.id,
-        job=record.attempt.job,
-        attempt=record.attempt.number,
-        outcome=verdict.outcome,
-        category=verdict.category,
-        type=verdict.type,
-        url=f"{base_url}/diagnoses/{record.id}",
+def _event(news: News, base_url: str) -> ServerSentEvent:
+    shown = NewDiagnosis(
+        id=news.id,
+        job=news.attempt.job,
+        attempt=news.attempt.number,
+        outcome=news.outcome,
+        category=news.category,
+        type=news.type,
+        url=f"{base_url}/diagnoses/{news.id}",
     )
+    return ServerSentEvent(event="diagnosis", id=news.id, data=shown)

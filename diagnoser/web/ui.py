@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import LearnedRuleQuery
+from diagnoser.ports import Facets, LearnedRuleQuery
 from diagnoser.web.api.diagnoses import DiagnosisId, DiagnosisQuery, find, page
 from diagnoser.web.api.jobs import latest
 from diagnoser.web.api.params import JobPath
@@ -24,7 +24,9 @@ router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
 
 WITHIN = {"1h": 3600.0, "24h": 86_400.0, "7d": 604_800.0, "30d": 2_592_000.0}
 LEARNED = 5
-FILTERS = ("q", "category", "type", "outcome", "job", "node", "within")
+FILTERS = ("q", "category", "type", "outcome", "job", "node", "within", "cluster", "family", "decided_by")
+WITHOUT_FIELD = ("cluster", "family", "decided_by")
+"""Filters that are chosen among the facets only."""
 
 
 async def pages_of(request: Request, caller: Caller) -> Pages:
@@ -41,7 +43,9 @@ async def index(request: Request, services: Provided, pages: Drawn) -> Response:
     """The list of diagnoses. Empty form fields mean no filter."""
     params = {name: value for name, value in request.query_params.items() if value}
     now = services.clock()
-    records, after = await page(services.store, _query(params, now), now)
+    query = _query(params, now)
+    records, after = await page(services.store, query, now)
+    facets = await services.store.facets(query.where(now))
     filters = {name: params[name] for name in FILTERS if name in params}
     return pages.draw(
         "index.html",
@@ -50,6 +54,9 @@ async def index(request: Request, services: Provided, pages: Drawn) -> Response:
         first_page="cursor" not in params,
         first_url="/?" + urlencode(filters),
         next_url="/?" + urlencode(filters | {"cursor": after}) if after else "",
+        facets=_facet_links(facets, filters),
+        counted=0 if facets.is_complete else facets.limit,
+        chosen={name: filters[name] for name in WITHOUT_FIELD if name in filters},
         categories=list(Category),
         types=list(FailureType),
         outcomes=list(Outcome),
@@ -91,6 +98,17 @@ async def job(id: JobPath, services: Provided, pages: Drawn) -> Response:
 async def docs(request: Request, pages: Drawn) -> Response:
     """The API as its OpenAPI document describes it, rendered without any script."""
     return pages.draw("docs.html", api=request.app.openapi())
+
+
+def _facet_links(facets: Facets, filters: dict[str, str]) -> dict[str, list[tuple[str, int, str]]]:
+    """Facet -> value, count, and the address that adds it to the filters; for a value that is chosen, that drops it."""
+    links: dict[str, list[tuple[str, int, str]]] = {}
+    for name, counts in sorted(facets.counts.items()):
+        for value, count in counts:
+            others = {key: chosen for key, chosen in filters.items() if key != name}
+            wanted = others if filters.get(name) == value else others | {name: value}
+            links.setdefault(name, []).append((value, count, "/?" + urlencode(wanted)))
+    return links
 
 
 def _query(params: dict[str, str], now: float) -> DiagnosisQuery:

@@ -10,6 +10,7 @@ from diagnoser.diagnosis import node_logs
 from diagnoser.model import CLEAN_RUNS, NODE_LOG
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Clock, LogStore, RecoveryStore
+from diagnoser.worker.retention import Retention
 
 EXPIRED_AT_ONCE = 100
 
@@ -35,16 +36,20 @@ class Maintenance:
         plans: PlanService,
         clock: Clock,
         config: RetentionConfig = RetentionConfig(),
+        retention: Retention | None = None,
     ) -> None:
         self._store = store
         self._plans = plans
         self._clock = clock
         self._config = config
+        self._retention = retention
         self._swept = 0  # the newest part of node logs at the last sweep
 
     async def sweep(self) -> None:
         await self._drop_old_parts()
         await self._expire_plans()
+        if self._retention:
+            await self._retention.step()
 
     async def _drop_old_parts(self) -> None:
         """Drop expired node logs and clean runs. They are stored by the hour, so once an hour is enough."""

@@ -6,11 +6,13 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from diagnoser.adapters.sql import queries
 from diagnoser.adapters.sql.database import create_engine
-from diagnoser.model import AttemptKey, Diagnosis
+from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.model import AttemptKey, Diagnosis, Job
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import DiagnosisFilter, Store
+from diagnoser.ports import Cursor, DiagnosisFilter, Store
 from tests.contract.records import append, diagnosis, record, the_claim
 
 EVERYTHING = DiagnosisFilter()
@@ -74,6 +76,122 @@ async def test_a_suspect_node_is_found_as_well_as_the_root_node(store: Store) ->
     assert await ids(store, DiagnosisFilter(node="gpu-00")) == []
 
 
+@pytest.mark.parametrize(
+    ("search", "is_there"),
+    [
+        ("NotFound", True),
+        ("flash_ATTN modulenot", True),
+        ("named 3", True),
+        ("named 33", False),
+        ("odule", False),
+        ("lash attn", False),
+        ("na", False),
+        ("___", False),
+        ('" OR words:*', False),
+        ("flash' | 'x':*", False),
+        ("flash AND NOT NEAR(attn) ^ - + ( * ) :", False),
+        ("'\";--\\ %", False),
+        ("\U0001f4a5 flash", True),
+        ("ÉCOLE", True),
+    ],
+)
+async def test_text_is_found_by_its_words(
+    store: Store, monkeypatch: pytest.MonkeyPatch, search: str, is_there: bool
+) -> None:
+    """All words in any order, longer ones also by how they begin, and nothing in a search is syntax; what the newest
+    do not have, the index finds, and both mean the same."""
+    await put(store, "01", verdict=diagnosis("ModuleNotFoundError: No module named 'flash_attn_3' école"))
+    for number in range(2, 6):
+        await put(store, f"0{number}", verdict=diagnosis("nothing of this"))
+    found = [await ids(store, DiagnosisFilter(text=search))]
+    monkeypatch.setattr(queries, "_RECENT", 2)
+    found.append(await ids(store, DiagnosisFilter(text=search)))
+    assert found == [["01"] if is_there else []] * 2
+
+
+async def test_a_search_goes_on_where_its_page_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newest first, with the other filters, from the newest and from the index."""
+    for number in range(1, 7):
+        odd = diagnosis("odd one") if number % 2 else replace(diagnosis("odd one"), type=FailureType.KEY_ERROR)
+        await put(store, f"0{number}", verdict=odd)
+    for recent in (2_000, 1):
+        monkeypatch.setattr(queries, "_RECENT", recent)
+        where = DiagnosisFilter(text="odd", type="key_error")
+        assert await ids(store, where, limit=2) == ["06", "04"]
+        assert await ids(store, where, after="04", limit=2) == ["02"]
+        assert await ids(store, DiagnosisFilter(text="odd", node="gpu-009"), after="03") == ["02", "01"]
+        assert await ids(store, DiagnosisFilter(text="odd", node="gpu-010")) == []
+
+
+async def test_a_replaced_diagnosis_is_no_longer_found_by_its_text(store: Store) -> None:
+    """Nor counted; by its id it is."""
+    await put(store, "01", "mine", diagnosis("before"))
+    await store.append([append(AttemptKey("mine"), fatal=True, read=Cursor(((1, 10),), 1))])
+    claim = await the_claim(store, now=2_000.0)
+    await store.save_diagnosis(claim, record("02", claim, diagnosis("after")), None, [])
+    assert await ids(store, DiagnosisFilter(text="before", current_only=False)) == []
+    assert await ids(store, DiagnosisFilter(text="after")) == ["02"]
+    assert dict((await store.facets(EVERYTHING)).counts["type"]) == {"gpu_lost": 1}
+    assert await store.diagnosis("01") is not None
+
+
+async def test_news_are_what_came_after_an_id(store: Store) -> None:
+    """Oldest first, the newest of too many, and none that was replaced."""
+    for number in range(1, 5):
+        await put(store, f"0{number}")
+    assert [news.id for news in await store.news("01", 10)] == ["02", "03", "04"]
+    assert [news.id for news in await store.news("", 2)] == ["03", "04"]
+    assert await store.news("04", 10) == []
+    assert await ids(store, DiagnosisFilter(newer="02")) == ["04", "03"]
+
+
+async def test_facets_count_what_the_filters_leave(store: Store) -> None:
+    """Each value with its number, the most frequent first, also within a search and for a node."""
+    await store.register(Job("mine", cluster="east", labels={"family": "llama"}))
+    await put(store, "01", "mine", replace(diagnosis("odd"), type=FailureType.KEY_ERROR, nodes=()))
+    await put(store, "02")
+    await put(store, "03")
+    facets = await store.facets(EVERYTHING)
+    assert facets.is_complete
+    assert facets.counts["type"] == (("gpu_lost", 2), ("key_error", 1))
+    assert facets.counts["cluster"] == (("default", 2), ("east", 1))
+    assert facets.counts["decided_by"] == (("rule:gpu-lost", 3),)
+    assert facets.counts["node"] == (("gpu-004", 3), ("gpu-009", 2))
+    assert dict(facets.counts["family"])["llama"] == 1
+    for where in (DiagnosisFilter(cluster="east"), DiagnosisFilter(text="odd"), DiagnosisFilter(family="llama")):
+        assert (await store.facets(where)).counts["type"] == (("key_error", 1),)
+        assert await ids(store, where) == ["01"]
+    where = DiagnosisFilter(node="gpu-009", outcome="failed")
+    assert (await store.facets(where)).counts["type"] == (("gpu_lost", 2),)
+    assert (await store.facets(DiagnosisFilter(job="mine", node="gpu-009"))).counts.get("type", ()) == ()
+
+
+async def test_facets_of_many_are_those_of_the_newest(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And say so."""
+    monkeypatch.setattr(queries, "_COUNTED", 2)
+    for number in range(1, 5):
+        await put(store, f"0{number}")
+    facets = await store.facets(EVERYTHING)
+    assert (facets.is_complete, facets.limit, dict(facets.counts["outcome"])) == (False, 2, {"failed": 2})
+
+
+async def test_diagnoses_of_an_earlier_version_are_made_findable(store: SqlStore, url: str) -> None:
+    """In small steps, each once: by text and by facets; those that were replaced stay out of both."""
+    await store.register(Job("mine", cluster="east"))
+    await put(store, "01", "mine", diagnosis("odd one"))
+    await put(store, "02")
+    engine = create_engine(url)
+    async with engine.execution_options(write=True).begin() as connection:
+        await connection.execute(text("DELETE FROM diagnosis_words"))
+        await connection.execute(
+            text("UPDATE diagnoses SET search = 'odd', cluster = '', family = '', decided_by = ''")
+        )
+    await engine.dispose()
+    assert await ids(store, DiagnosisFilter(text="odd")) == []
+    assert [await store.index_earlier(1) for _ in range(3)] == [1, 1, 0]
+    assert await ids(store, DiagnosisFilter(text="odd", cluster="east", decided_by="rule:gpu-lost")) == ["01"]
+
+
 async def test_a_diagnosis_comes_back_whole(store: Store) -> None:
     """The body survives, with characters that databases find hard."""
     hard = diagnosis("\x00 \x1b[31m 錯誤 \U0001f4a5 '; DROP TABLE jobs; -- %s :name")
@@ -96,6 +214,23 @@ async def test_ping_tells_when_the_schema_is_not_that_of_this_code(store: Store,
     await engine.dispose()
     with pytest.raises(Unavailable):
         await store.ping()
+
+
+async def test_a_replica_goes_on_with_a_newer_schema_that_only_added(store: SqlStore, url: str) -> None:
+    """It starts, is ready and works; with one that took something away it does neither, and says why."""
+    engine = create_engine(url)
+    async with engine.execution_options(write=True).begin() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '0999'"))
+    await store.ping()
+    other = await open_store(url)
+    await put(other, "01")
+    await other.close()
+    async with engine.execution_options(write=True).begin() as connection:
+        await connection.execute(text("INSERT INTO revisions VALUES ('schema_needed', 998)"))
+    await engine.dispose()
+    for attempt in (store.ping(), open_store(url)):
+        with pytest.raises(Unavailable, match="schema 0999, of a newer diagnoser; this one knows"):
+            await attempt
 
 
 async def test_rows_of_an_older_version_load(store: Store, url: str) -> None:

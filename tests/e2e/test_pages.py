@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from playwright.async_api import Browser, Page, Route, async_playwright
 
-from diagnoser.web import sse
+from diagnoser.web import news, sse
 from diagnoser.web.server import create
 from tests.conftest import NOWHERE
 from tests.serving import ECC, HOSTILE, NOW, Looks, StoredLogs, Web, fill, save, serving
@@ -92,6 +92,7 @@ async def test_all_pages_are_quiet_and_stay_on_this_host(tmp_path: Path) -> None
 async def test_the_list_follows_new_diagnoses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A diagnosis that is made while the list is open appears in it by itself, at the top."""
     monkeypatch.setattr(sse, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(news, "LOOK_SECONDS", 0.05)
     async with served(tmp_path) as (web, address), browser() as chromium:
         page = await chromium.new_page()
         found = await watched(page, address)

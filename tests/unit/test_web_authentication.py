@@ -28,6 +28,7 @@ READING = (
     "GET /accuracy/series.svg",
     "GET /api/v1/breakers",
     "GET /api/v1/diagnoses",
+    "GET /api/v1/diagnoses/facets",
     "GET /api/v1/diagnoses/{id}",
     "GET /api/v1/diagnoses/{id}/policy",
     "GET /api/v1/diagnoses/{id}/similar",

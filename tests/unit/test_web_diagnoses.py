@@ -90,6 +90,8 @@ async def test_a_diagnosis_that_nobody_made_is_not_found(tmp_path: Path) -> None
         ("since=2026-09-21T14:10:00Z", ["llm-70b-pretrain"]),
         ("q=FLASH_attn", ["eval-mmlu@v2"]),
         ("category=script&outcome=completed", []),
+        ("cluster=east&decided_by=rule:ecc_error_seen", ["llm-70b-pretrain"]),
+        ("family=rlhf-b", ["rlhf-13b"]),
     ],
 )
 async def test_filters(tmp_path: Path, query: str, jobs: list[str]) -> None:
@@ -99,6 +101,26 @@ async def test_filters(tmp_path: Path, query: str, jobs: list[str]) -> None:
         shown = (await web.client.get(f"{DIAGNOSES}?{query}")).json()
     assert [one["job"] for one in shown["items"]] == jobs
     assert shown["next"] is None
+
+
+async def test_since_an_id(tmp_path: Path) -> None:
+    """Whoever knows one diagnosis asks for those that were made after it."""
+    async with serving(tmp_path) as web:
+        records = await fill(web.store)
+        shown = (await web.client.get(f"{DIAGNOSES}?since_id={records['script'].id}")).json()
+    assert [one["id"] for one in shown["items"]] == [records["ecc"].id, records["unsure"].id]
+
+
+async def test_facets_are_counted(tmp_path: Path) -> None:
+    """With the same filters as the list, each value with its number, by the name of the filter."""
+    async with serving(tmp_path) as web:
+        await fill(web.store)
+        everything = (await web.client.get(f"{DIAGNOSES}/facets")).json()
+        east = (await web.client.get(f"{DIAGNOSES}/facets?cluster=east")).json()
+    assert everything["is_complete"]
+    assert everything["facets"]["outcome"] == [{"value": "failed", "count": 4}, {"value": "completed", "count": 1}]
+    assert set(everything["facets"]) == {"outcome", "category", "type", "cluster", "family", "node", "decided_by"}
+    assert sum(value["count"] for value in east["facets"]["type"]) == 2
 
 
 async def test_paging_shows_each_diagnosis_once(tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from diagnoser.model.access import ANONYMOUS
-from diagnoser.web import sse
+from diagnoser.web import news, sse
 from tests.serving import ECC, NOW, OOM, Looks, Web, save, serving
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(news, "LOOK_SECONDS", 0.005)
 
 
 async def events(web: Web) -> AsyncIterator[Any]:
@@ -41,6 +42,33 @@ async def test_only_what_is_new_is_told(tmp_path: Path) -> None:
     assert (event.data.job, event.data.type) == ("new", "ecc_error")
     assert event.data.url == f"https://diagnoser.example/diagnoses/{record.id}"
     assert rest == []
+
+
+async def test_open_pages_share_their_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty streams cost the database as much as one, and each tells all news."""
+    monkeypatch.setattr(news, "LOOK_SECONDS", 1.0)
+    async with serving(tmp_path) as web:
+        looks = Looks(web.store)
+        streams = [asyncio.ensure_future(anext(events(web))) for _ in range(20)]
+        await asyncio.sleep(0.2)
+        assert looks.count == 1
+        monkeypatch.setattr(news, "LOOK_SECONDS", 0.0)
+        record = await save(web.store, "new", ECC)
+        assert {(await stream).id for stream in streams} == {record.id}
+
+
+async def test_a_reader_that_was_cut_off_goes_on_where_it_was(tmp_path: Path) -> None:
+    """It says which event was its last, and gets what came since, each once."""
+    async with serving(tmp_path) as web:
+        first = await save(web.store, "first", ECC, created=NOW - 50)
+        second = await save(web.store, "second", ECC, created=NOW - 40)
+        stream = sse.live(web.services, ANONYMOUS, first.id)
+        assert (await anext(stream)).comment == "listening"
+        missed = await anext(stream)
+        third = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0.05)
+        record = await save(web.store, "third", ECC)
+        assert [missed.id, (await third).id] == [second.id, record.id]
 
 
 async def test_the_stream_outlives_a_database_that_is_away(tmp_path: Path) -> None:

@@ -79,6 +79,17 @@ async def test_the_filters_of_the_list(tmp_path: Path, query: str, found: int) -
     assert ("Nothing matches" in page.text) is (found == 0)
 
 
+async def test_facets_lead_to_a_narrower_list_and_back(tmp_path: Path) -> None:
+    """Each value is a link that keeps the other filters; the chosen one leads out of it, and the form keeps it."""
+    async with serving(tmp_path) as web:
+        await fill(web.store)
+        page = (await web.client.get("/?category=infrastructure")).text
+        narrowed = (await web.client.get("/?category=infrastructure&amp;cluster=east".replace("&amp;", "&"))).text
+    assert 'href="/?category=infrastructure&amp;cluster=east">east</a>' in page
+    assert 'href="/?category=infrastructure" aria-current="true">east</a>' in narrowed
+    assert '<input type="hidden" name="cluster" value="east">' in narrowed
+
+
 async def test_a_filter_that_cannot_be_is_a_clear_page(tmp_path: Path) -> None:
     """A wrong value in the address is told on a page, with the values that are right."""
     async with serving(tmp_path) as web:

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from sqlalchemy import RowMapping
 
+from diagnoser.adapters.sql.words import words_of
 from diagnoser.model import (
     Attempt,
     AttemptKey,
@@ -24,6 +25,8 @@ from diagnoser.model import (
     Stream,
 )
 from diagnoser.ports import Cursor, DiagnosisRecord, OutboxRecord
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.retry_history import family
 
 _JOB = TypeAdapter(Job)
 _EVENT = TypeAdapter(Event)
@@ -86,7 +89,8 @@ def attempt_of(row: RowMapping, events: tuple[Event, ...], nodes: tuple[str, ...
     )
 
 
-def diagnosis_row(record: DiagnosisRecord, plan: Plan | None) -> dict[str, Any]:
+def diagnosis_row(record: DiagnosisRecord, plan: Plan | None, job: Job | None) -> dict[str, Any]:
+    """job: whose attempt it is, where it is known."""
     diagnosis = record.diagnosis
     return {
         "id": record.id,
@@ -99,8 +103,18 @@ def diagnosis_row(record: DiagnosisRecord, plan: Plan | None) -> dict[str, Any]:
         "category": diagnosis.category.value,
         "type": diagnosis.type.value,
         "plan": plan.key if plan else None,
-        "search": searched(_search_text(record)),
+        "search": "",
         "body": _DIAGNOSIS.dump_json(diagnosis).decode(),
+        **facets_of(diagnosis, job),
+    }
+
+
+def facets_of(diagnosis: Diagnosis, job: Job | None) -> dict[str, str]:
+    """The columns that people narrow the list by, and that versions before 0013 did not store."""
+    return {
+        "decided_by": _stored(diagnosis.decided_by),
+        "cluster": (job.cluster if job else "") or DEFAULT_CLUSTER,
+        "family": family(job) if job else "",
     }
 
 
@@ -233,9 +247,14 @@ def _vectors(data: bytes) -> dict[str, bytes]:
     return vectors
 
 
-def searched(text: str) -> str:
-    """``text`` as the text filter compares it. PostgreSQL cannot store NUL in a text."""
-    return text.replace("\0", "").casefold()[:SEARCHED]
+def words_row(record: DiagnosisRecord) -> dict[str, Any]:
+    """What the text filter looks at."""
+    return {"diagnosis": record.id, "words": words_of(_search_text(record)[:SEARCHED])}
+
+
+def _stored(text: str) -> str:
+    """PostgreSQL cannot store NUL in a text."""
+    return text.replace("\0", "")
 
 
 def _search_text(record: DiagnosisRecord) -> str:

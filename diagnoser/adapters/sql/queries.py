@@ -1,21 +1,51 @@
-"""What the pages and the API read."""
+"""What the pages and the API read. Each query costs what it shows, whatever is stored beside it."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, Select, select, text
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    RowMapping,
+    ScalarSelect,
+    Select,
+    and_,
+    exists,
+    func,
+    literal,
+    select,
+    text,
+    union_all,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.feedback import find_feedback
-from diagnoser.adapters.sql.migrations import head
-from diagnoser.adapters.sql.tables import diagnoses, diagnosis_nodes, plans
+from diagnoser.adapters.sql.migrations import check_known, head
+from diagnoser.adapters.sql.tables import FACETS, diagnoses, diagnosis_nodes, diagnosis_words, plans
+from diagnoser.adapters.sql.words import asked_words, found_by_index, has_words
+from diagnoser.model import AttemptKey
 from diagnoser.model.errors import Unavailable
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord
+from diagnoser.model.ids import first_id
+from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Facets, News
 
-_EQUAL = ("job", "category", "type", "outcome")
+_EQUAL = ("job", *FACETS)
+_NARROWEST = ("job", "node", "family", "decided_by", "type", "cluster", "outcome", "category")
+"""Filters, the one first that usually leaves the fewest."""
+_RECENT = 2_000
+"""Newest diagnoses whose text is looked at before the full-text index is asked: it has no order, and lists all."""
+_SAMPLE, _COMMON = 200, 0.05
+"""Share of the newest that makes a word common: the index would list all that ever had it."""
+_COUNTED = 2_000
+"""Newest diagnoses whose facets are counted."""
+_COUNTED_WITH = 500
+"""The same, of those with the words of a search."""
+_VALUES = 12
+"""Values of a facet that are counted apart."""
 
 
 class QueryRows(Database):
@@ -25,27 +55,148 @@ class QueryRows(Database):
 
     async def diagnoses(self, where: DiagnosisFilter, after: str, limit: int) -> list[DiagnosisRecord]:
         """Ids sort by time, so an id is the cursor: rows that come later never shift a page."""
-        query = _records().where(*_conditions(where)).order_by(diagnoses.c.id.desc()).limit(limit)
+        conditions = _conditions(where)
         if after:
-            query = query.where(diagnoses.c.id < after)
+            conditions.append(diagnoses.c.id < after)
         async with self.reading() as connection:
-            return await _with_feedback(connection, (await connection.execute(query)).mappings())
+            query = _newest(where, select(diagnoses, plans.c.body.label("plan_body"))).where(*conditions).limit(limit)
+            if where.text:
+                ids = await self._ids_with(connection, where, conditions, limit)
+                query = select(diagnoses, plans.c.body.label("plan_body")).where(diagnoses.c.id.in_(ids))
+                query = query.order_by(diagnoses.c.id.desc())
+            with_plans = query.outerjoin(plans, plans.c.key == diagnoses.c.plan)
+            return await _with_feedback(connection, (await connection.execute(with_plans)).mappings())
+
+    async def news(self, after: str, limit: int) -> list[News]:
+        columns = [diagnoses.c[name] for name in ("id", "job", "attempt", "outcome", "category", "type")]
+        query = select(*columns).where(diagnoses.c.id > after, diagnoses.c.current)
+        query = query.order_by(diagnoses.c.id.desc()).limit(limit)
+        async with self.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return [
+            News(
+                row.id,
+                AttemptKey(row.job, row.attempt),
+                Outcome(row.outcome),
+                Category(row.category),
+                FailureType(row.type),
+            )
+            for row in reversed(rows)
+        ]
+
+    async def facets(self, where: DiagnosisFilter) -> Facets:
+        """The newest by the narrowest filter are read, and the other filters hold these: so that what is read is
+        bounded, and an index has it in order."""
+        narrowest = next((name for name in _NARROWEST if getattr(where, name)), "")
+        only = replace(DiagnosisFilter(), **({narrowest: getattr(where, narrowest)} if narrowest else {}))
+        columns = [diagnoses.c[name] for name in ("id", "job", "created", "current", *FACETS)]
+        most = _COUNTED_WITH if where.text else _COUNTED
+        async with self.reading() as connection:
+            if where.text:
+                ids = await self._ids_with(connection, where, _conditions(where), most)
+                query = select(*columns).where(diagnoses.c.id.in_(ids)).order_by(diagnoses.c.id.desc())
+            else:
+                query = _newest(only, select(*columns)).where(*_conditions(replace(only, since=where.since)))
+            newest = query.limit(most).cte("newest")
+            rest = [newest.c[name] == getattr(where, name) for name in FACETS if getattr(where, name)]
+            if where.node and narrowest != "node":
+                rest.append(newest.c.id.in_(_on_node(where.node)))
+            counts: dict[str, list[tuple[str, int]]] = defaultdict(list)
+            for facet, value, count in await connection.execute(_counts(newest, rest)):
+                counts[facet].append((value, count))
+        read = counts.pop("", [("", 0)])[0][1]
+        ordered = {name: sorted(values, key=lambda entry: (-entry[1], entry[0])) for name, values in counts.items()}
+        return Facets({name: tuple(values) for name, values in ordered.items()}, read < most, most)
 
     async def diagnosis(self, id: str) -> DiagnosisRecord | None:
+        query = select(diagnoses, plans.c.body.label("plan_body")).where(diagnoses.c.id == id)
+        with_plans = query.outerjoin(plans, plans.c.key == diagnoses.c.plan)
         async with self.reading() as connection:
-            rows = (await connection.execute(_records().where(diagnoses.c.id == id))).mappings()
+            rows = (await connection.execute(with_plans)).mappings()
             return next(iter(await _with_feedback(connection, rows)), None)
 
     async def ping(self) -> None:
+        """A newer schema is as good as long as it only added to this one."""
         self._head = self._head or head()
         async with self.reading() as connection:
-            version = (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar()
-        if version != self._head:
+            query = text("SELECT version_num FROM alembic_version")
+            version: str = (await connection.execute(query)).scalar() or ""
+            if version > self._head:
+                await connection.run_sync(check_known)
+        if version < self._head:
             raise Unavailable(f"the database has schema {version}, this code needs {self._head}")
 
+    async def _ids_with(
+        self, connection: AsyncConnection, where: DiagnosisFilter, conditions: list[ColumnElement[bool]], limit: int
+    ) -> list[str]:
+        """The newest with the words of a search, newest first. Words that many have are among the newest; those that
+        few have, the index finds."""
+        asked = asked_words(where.text)
+        if not asked:
+            return []
+        newest = _newest(where, select(diagnoses.c.id)).where(*conditions)
+        recent = newest.limit(_RECENT).cte("recent")
+        query = select(recent.c.id).where(has_words(_words_of(recent), asked)).order_by(recent.c.id.desc()).limit(limit)
+        ids = list((await connection.execute(query)).scalars())
+        count = (await connection.execute(select(func.count()).select_from(recent))).scalar_one()
+        if len(ids) == limit or count < _RECENT:
+            return ids
+        sample = newest.limit(_SAMPLE).cte("sample")
+        having = [func.count().filter(has_words(_words_of(sample), [word])) for word in asked]
+        counts = (await connection.execute(select(*having).select_from(sample))).one()
+        rare = [word for word, count in zip(asked, counts, strict=True) if count < _SAMPLE * _COMMON] or asked
+        found = select(diagnosis_words.c.diagnosis).where(found_by_index(rare, self.dialect))
+        if len(rare) < len(asked):
+            found = found.where(has_words(diagnosis_words.c.words, asked))
+        return list((await connection.execute(_matching(found, where, conditions, limit))).scalars())
 
-def _records() -> Select[Any]:
-    return select(diagnoses, plans.c.body.label("plan_body")).outerjoin(plans, plans.c.key == diagnoses.c.plan)
+
+def _words_of(ids: CTE) -> ScalarSelect[str]:
+    """One look-up a row. As a join, it may be planned to begin with the words of all diagnoses."""
+    return select(diagnosis_words.c.words).where(diagnosis_words.c.diagnosis == ids.c.id).scalar_subquery()
+
+
+def _matching(
+    found: Select[Any], where: DiagnosisFilter, conditions: list[ColumnElement[bool]], limit: int
+) -> Select[Any]:
+    """The newest of ``found`` that match. They are sorted first, and then looked up until there are enough: a bound
+    that nothing reaches keeps the planner from merging them with all diagnoses instead."""
+    with_words = found.cte("with_words").prefix_with("MATERIALIZED")
+    ordered = select(with_words.c.diagnosis).order_by(with_words.c.diagnosis.desc()).limit(1 << 30).subquery()
+    own = select(literal(1)).where(diagnoses.c.id == ordered.c.diagnosis, *conditions)
+    if where.node:
+        row = diagnosis_nodes.c
+        own = own.where(exists().where(row.node == where.node, row.diagnosis == diagnoses.c.id))
+    return (
+        select(ordered.c.diagnosis).where(own.scalar_subquery() == 1).order_by(ordered.c.diagnosis.desc()).limit(limit)
+    )
+
+
+def _newest(where: DiagnosisFilter, query: Select[Any]) -> Select[Any]:
+    """In the order of an index: of the nodes where one is asked for."""
+    if not where.node:
+        return query.select_from(diagnoses).order_by(diagnoses.c.id.desc())
+    row = diagnosis_nodes.c
+    joined = diagnosis_nodes.join(diagnoses, diagnoses.c.id == row.diagnosis)
+    return query.select_from(joined).where(row.node == where.node).order_by(row.diagnosis.desc())
+
+
+def _on_node(node: str) -> Select[Any]:
+    return select(diagnosis_nodes.c.diagnosis).where(diagnosis_nodes.c.node == node)
+
+
+def _counts(newest: Any, rest: list[ColumnElement[bool]]) -> Any:
+    """Rows of (facet, value, count); one of the facet "" counts what was read."""
+    counts = [select(literal("").label("facet"), literal("").label("value"), func.count()).select_from(newest)]
+    for name in FACETS:
+        value = newest.c[name]
+        grouped = select(literal(name), value, func.count()).where(*rest, value != "").group_by(value)
+        counts.append(select(grouped.order_by(func.count().desc(), value).limit(_VALUES).subquery()))
+    on_nodes = newest.join(diagnosis_nodes, diagnosis_nodes.c.diagnosis == newest.c.id)
+    grouped = select(literal("node"), diagnosis_nodes.c.node, func.count()).select_from(on_nodes).where(*rest)
+    grouped = grouped.group_by(diagnosis_nodes.c.node).order_by(func.count().desc(), diagnosis_nodes.c.node)
+    counts.append(select(grouped.limit(_VALUES).subquery()))
+    return union_all(*counts)
 
 
 async def _with_feedback(connection: AsyncConnection, rows: Iterable[RowMapping]) -> list[DiagnosisRecord]:
@@ -55,14 +206,12 @@ async def _with_feedback(connection: AsyncConnection, rows: Iterable[RowMapping]
 
 
 def _conditions(where: DiagnosisFilter) -> list[ColumnElement[bool]]:
+    """All but the node and the text."""
     conditions = [diagnoses.c[name] == getattr(where, name) for name in _EQUAL if getattr(where, name)]
     if where.current_only:
         conditions.append(diagnoses.c.current)
     if where.since:
-        conditions.append(diagnoses.c.created >= where.since)
-    if where.node:
-        on_node = select(diagnosis_nodes.c.diagnosis).where(diagnosis_nodes.c.node == where.node)
-        conditions.append(diagnoses.c.id.in_(on_node))
-    if where.text:
-        conditions.append(diagnoses.c.search.contains(codec.searched(where.text), autoescape=True))
+        conditions.append(and_(diagnoses.c.created >= where.since, diagnoses.c.id >= first_id(where.since)))
+    if where.newer:
+        conditions.append(diagnoses.c.id > where.newer)
     return conditions

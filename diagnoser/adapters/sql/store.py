@@ -8,11 +8,14 @@ from diagnoser.adapters.sql.migrations import upgrade_engine
 from diagnoser.adapters.sql.node_logs import NodeLogRows
 from diagnoser.adapters.sql.outbox import OutboxRows
 from diagnoser.adapters.sql.queries import QueryRows
+from diagnoser.adapters.sql.retention import RetentionRows
 from diagnoser.adapters.sql.tokens import TokenRows
 from diagnoser.adapters.sql.work import WorkRows
 
 
-class SqlStore(WorkRows, OutboxRows, QueryRows, NodeLogRows, FeedbackRows, TokenRows, CaseReplayRows, EvidenceRows):
+class SqlStore(
+    WorkRows, OutboxRows, QueryRows, NodeLogRows, FeedbackRows, TokenRows, CaseReplayRows, EvidenceRows, RetentionRows
+):
     """Made from an engine; ``open_store`` also brings the schema up to date. ``close`` it when done.
 
     Every method may raise Unavailable. A value that the database cannot hold raises BadInput.

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Text,
     and_,
     or_,
+    text,
 )
 
 metadata = MetaData()
@@ -75,6 +76,7 @@ IS_OPEN = and_(
 
 Index("attempts_open", attempts.c.lease, postgresql_where=IS_OPEN, sqlite_where=IS_OPEN)
 Index("attempts_deltas", attempts.c.deltas)
+Index("attempts_opened", attempts.c.opened)
 
 HAS_RAW = attempts.c.raw_bytes > 0
 """The condition of a partial index: few attempts, those that print now."""
@@ -128,6 +130,9 @@ events = Table(
     _of_attempt(),
 )
 
+FACETS = ("outcome", "category", "type", "cluster", "family", "decided_by")
+"""Columns of the diagnoses that people narrow the list by."""
+
 diagnoses = Table(
     "diagnoses",
     metadata,
@@ -140,12 +145,35 @@ diagnoses = Table(
     Column("category", Text, nullable=False),
     Column("type", Text, nullable=False),
     Column("plan", Text),  # key of the plan; the plan of an earlier diagnosis when both decided the same
-    Column("search", Text, nullable=False),  # what the text filter looks at, case-folded
+    Column("search", Text, nullable=False),  # "" once diagnosis_words has its words
     Column("body", Text, nullable=False),
+    Column("cluster", Text, nullable=False, default="", server_default=text("''")),
+    Column("family", Text, nullable=False, default="", server_default=text("''")),
+    Column("decided_by", Text, nullable=False, default="", server_default=text("''")),
     _of_attempt(),
     Index("diagnoses_attempt", "job", "attempt", "current"),
-    Index("diagnoses_type", "type", "id"),
+    *(Index(f"diagnoses_{name}", name, "id") for name in FACETS),
 )
+
+_LISTED = (diagnoses.c.id, *(diagnoses.c[name] for name in FACETS))
+Index("diagnoses_listed", *_LISTED, postgresql_where=diagnoses.c.current, sqlite_where=diagnoses.c.current)
+"""Counting the facets of the newest diagnoses reads this index only."""
+
+IS_UNINDEXED = diagnoses.c.search != ""
+"""Stored by a version before ``diagnosis_words``."""
+
+Index("diagnoses_unindexed", diagnoses.c.id, postgresql_where=IS_UNINDEXED, sqlite_where=IS_UNINDEXED)
+
+diagnosis_words = Table(
+    "diagnosis_words",
+    metadata,
+    Column("number", _ID, primary_key=True),
+    Column("diagnosis", Text, ForeignKey("diagnoses.id", ondelete="CASCADE"), nullable=False, unique=True),
+    Column("words", Text, nullable=False),  # in lower case, each once, separated by blanks
+    sqlite_autoincrement=True,
+)
+"""What the text filter looks at, of current diagnoses. The migration that makes this table also makes its full-text
+index: with SQLite a virtual table, ``diagnosis_words_index``, that triggers keep; with PostgreSQL a GIN index."""
 
 diagnosis_nodes = Table(
     "diagnosis_nodes",
@@ -194,6 +222,7 @@ node_events = Table(
     Column("digest", Text, primary_key=True),
     Column("time", Double, nullable=False),
     Column("body", Text, nullable=False),
+    Index("node_events_time", "time"),
 )
 
 breakers = Table(
@@ -223,6 +252,7 @@ effects = Table(
     Column("lease", Double, nullable=False, default=0.0),
     Column("error", Text, nullable=False, default=""),
     Index("effects_due", "state", "due"),
+    Index("effects_created", "created"),
 )
 
 feedback = Table(
@@ -260,6 +290,7 @@ runtime_files = Table(
     Column("stored", BigInteger, nullable=False),  # of data
     Column("data", LargeBinary, nullable=False),  # compressed with zstd
     _of_attempt(),
+    Index("runtime_files_received", "received"),
 )
 """Dumps of the ranks of an attempt: flight recorders, RAS answers, stacks."""
 

@@ -4,13 +4,22 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, Select, Update, and_, case, func, not_, or_, select, update
+from sqlalchemy import ColumnElement, RowMapping, Select, Update, and_, case, delete, func, not_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.jobs import find_allocation, find_events, find_job
 from diagnoser.adapters.sql.plans import PlanRows
-from diagnoser.adapters.sql.tables import IS_OPEN, IS_RUNNING, attempts, diagnoses, diagnosis_nodes, effects, plans
+from diagnoser.adapters.sql.tables import (
+    IS_OPEN,
+    IS_RUNNING,
+    attempts,
+    diagnoses,
+    diagnosis_nodes,
+    diagnosis_words,
+    effects,
+    plans,
+)
 from diagnoser.model import AttemptKey, OutboxMessage, Plan, TransitionResult
 from diagnoser.model.errors import Conflict
 from diagnoser.ports import Claim, DiagnosisRecord, PlanTransition, Timing
@@ -79,8 +88,7 @@ class WorkRows(PlanRows):
         """The row that is replaced is the lock."""
         is_current = and_(diagnoses.c.id == replaced, diagnoses.c.current)
         async with self.writing() as connection:
-            result = await connection.execute(update(diagnoses).where(is_current).values(current=False))
-            if not result.rowcount:
+            if not await self._replace(connection, is_current):
                 return None
             return await self._store(connection, record, plan, effects, transition)
 
@@ -96,6 +104,14 @@ class WorkRows(PlanRows):
         async with self.writing() as connection:
             await _change_claimed(connection, claim, {"lease": until})
 
+    async def _replace(self, connection: AsyncConnection, which: ColumnElement[bool]) -> bool:
+        """Whether there was one. It is found by its id from now on, not by its text."""
+        replaced = update(diagnoses).where(which).values(current=False).returning(diagnoses.c.id)
+        ids = (await connection.execute(replaced)).scalars().all()
+        if ids:
+            await connection.execute(delete(diagnosis_words).where(diagnosis_words.c.diagnosis.in_(ids)))
+        return bool(ids)
+
     async def _store(
         self,
         connection: AsyncConnection,
@@ -109,10 +125,11 @@ class WorkRows(PlanRows):
             result = await self.decide(connection, plan, record.created, transition)
         elif plan:
             await self.insert_new(connection, plans, [codec.plan_row(plan)])
-        row = codec.diagnosis_row(record, result.plan)
+        row = codec.diagnosis_row(record, result.plan, await find_job(connection, record.attempt.job))
         earlier = and_(diagnoses.c.job == row["job"], diagnoses.c.attempt == row["attempt"], diagnoses.c.current)
-        await connection.execute(update(diagnoses).where(earlier).values(current=False))
+        await self._replace(connection, earlier)
         await connection.execute(diagnoses.insert(), row)
+        await connection.execute(diagnosis_words.insert(), codec.words_row(record))
         nodes = [{"node": node, "diagnosis": record.id} for node in codec.diagnosis_nodes(record.diagnosis)]
         await self.insert_new(connection, diagnosis_nodes, nodes)
         await self.insert_new(connection, effects, [codec.effect_row(effect) for effect in outgoing])

@@ -10,7 +10,7 @@ from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Store
 from diagnoser.recovery.policy import case_of
-from diagnoser.web.api.params import JobId, Node, Search, TimeField, moment
+from diagnoser.web.api.params import JobId, Name, Node, Search, TimeField, moment
 from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape, PlanShape, of_diagnosis, of_plan
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.problems import answers
@@ -33,8 +33,16 @@ class DiagnosisQuery(BaseModel):
     outcome: Outcome | None = None
     job: JobId | None = None
     node: Node | None = Field(None, description="Node of the root cause or among the suspects")
+    cluster: Name = ""
+    family: Name = Field("", description="Launches of one training: the label `family`, else the name without numbers")
+    decided_by: Name = Field("", description="Rule, model or heuristic, as `decided_by` of a diagnosis names it")
     since: TimeField | None = Field(None, description="Seconds since the epoch or ISO 8601")
-    q: Search = Field("", description="Text in the job, type, root line, evidence or advice")
+    since_id: str = Field("", pattern=r"^[A-Za-z0-9_.-]{0,64}$", description="Id: only diagnoses made after that one")
+    q: Search = Field(
+        "",
+        description="Words in the job, type, root line, evidence or advice: all of them, in any order; from three "
+        "characters on a word also stands for longer ones that begin so",
+    )
     cursor: str = Field("", max_length=64, description="`next` of the page before")
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
@@ -45,6 +53,10 @@ class DiagnosisQuery(BaseModel):
             type=self.type or "",
             outcome=self.outcome or "",
             node=self.node or "",
+            cluster=self.cluster,
+            family=self.family,
+            decided_by=self.decided_by,
+            newer=self.since_id,
             since=moment(self.since, now) if self.since is not None else 0.0,
             text=self.q,
         )
@@ -55,6 +67,34 @@ async def index(query: Annotated[DiagnosisQuery, Query()], services: Provided) -
     """Newest first; only the current diagnosis of each attempt."""
     records, after = await page(services.store, query, services.clock())
     return DiagnosisPage(items=[of_diagnosis(record, services.config.base_url) for record in records], next=after)
+
+
+class FacetValue(BaseModel):
+    """A value and the number of diagnoses that have it."""
+
+    value: str
+    count: int
+
+
+class FacetsShape(BaseModel):
+    """facets: by the name of the query parameter that narrows by it, most frequent values first. is_complete: all that
+    match are counted; else the newest, of which `limit` were looked at."""
+
+    facets: dict[str, list[FacetValue]]
+    is_complete: bool
+    limit: int
+
+
+@router.get("/diagnoses/facets", responses=answers(400, 401, 503), summary="Count diagnoses by their facets")
+async def facets(query: Annotated[DiagnosisQuery, Query()], services: Provided) -> FacetsShape:
+    """What the diagnoses that match are: outcome, category, type, cluster, family, node, and who decided. `cursor` and
+    `limit` mean nothing here."""
+    counted = await services.store.facets(query.where(services.clock()))
+    values = {
+        name: [FacetValue(value=value, count=count) for value, count in counts]
+        for name, counts in sorted(counted.counts.items())
+    }
+    return FacetsShape(facets=values, is_complete=counted.is_complete, limit=counted.limit)
 
 
 @router.get("/diagnoses/{id}", responses=answers(400, 401, 404, 503), summary="One diagnosis")

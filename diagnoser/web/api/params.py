@@ -14,6 +14,7 @@ JobId = Annotated[str, StringConstraints(pattern=JOB_ID)]
 Node = Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f\x7f]{1,253}$")]
 Source = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,100}$")]
 Search = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,200}$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,300}$")]
 JobPath = Annotated[JobId, Path(description="Id of the job")]
 TimeField = float | datetime
 """Seconds since the epoch, or ISO 8601."""

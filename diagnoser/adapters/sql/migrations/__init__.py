@@ -3,14 +3,20 @@
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from sqlalchemy import inspect, text
+import structlog
+from sqlalchemy import inspect, select, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from diagnoser.adapters.sql.database import create_engine, our_errors
+from diagnoser.adapters.sql.tables import revisions
+from diagnoser.model.errors import Unavailable
 
 if TYPE_CHECKING:
     from alembic.config import Config
+
+NEEDED = "schema_needed"
+"""Number of the oldest schema whose code can work with the database; no row while all can."""
 
 _LOCK = 0x6469_6167  # any number that is the same in every replica
 
@@ -55,14 +61,32 @@ async def upgrade_engine(engine: AsyncEngine, revision: str = "head") -> None:
         await connection.run_sync(_upgrade, head() if revision == "head" else revision)
 
 
+def check_known(connection: Connection) -> str | None:
+    """The schema, if this code can work with it: its own, or a newer one that only added to it. Raises Unavailable.
+
+    A migration that takes away what earlier code uses says so in ``revisions``, under the name ``NEEDED``.
+    """
+    found = current(connection)
+    if found is not None and found > head():
+        needed = connection.execute(select(revisions.c.value).where(revisions.c.name == NEEDED)).scalar() or 0
+        if int(needed) > int(head()):
+            raise Unavailable(
+                f"the database has schema {found}, of a newer diagnoser; this one knows {head()}: update it"
+            )
+    return found
+
+
 def _upgrade(connection: Connection, revision: str) -> None:
-    if _current(connection) != revision:
+    found = check_known(connection)
+    if found is not None and found > head():
+        structlog.get_logger().warning("newer_schema", database=found, known=head(), why="a newer replica made it")
+    elif found != revision:
         from alembic import command
 
         command.upgrade(config(connection), revision)
 
 
-def _current(connection: Connection) -> str | None:
+def current(connection: Connection) -> str | None:
     """None in a database without tables."""
     if not inspect(connection).has_table("alembic_version"):
         return None

@@ -1,0 +1,226 @@
+"""The database as a whole: whether it is there, whether it is sound, and copies of it.
+
+A copy of SQLite is a SQLite file, one of PostgreSQL an archive of ``pg_dump``. Whatever kills the process, the
+database that is copied to is as it was or whole, and a copy bears its name only once it is complete.
+"""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, func, inspect, make_url, select, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from diagnoser.adapters.sql.database import create_engine, our_errors
+from diagnoser.adapters.sql.migrations import current, head
+from diagnoser.adapters.sql.tables import metadata
+from diagnoser.model.errors import BadInput, Unavailable
+
+Progress = Callable[[int, int], None]
+"""Called with (done, of); pages of SQLite."""
+
+PAGES = 2_000
+_COUNTED = ("jobs", "attempts", "diagnoses", "plans", "effects", "incidents", "deltas", "runtime_files")
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseReport:
+    """schema: of the database, "" where it has none; needed: by this code. size: in bytes. faults: empty when sound."""
+
+    kind: str
+    schema: str
+    needed: str
+    size: int
+    rows: dict[str, int]
+    faults: list[str]
+
+
+def require_existing(url: str) -> None:
+    """Raises BadInput where opening would make a new SQLite file: the path is probably mistyped."""
+    file = _sqlite_file(url)
+    if file is not None and not file.is_file():
+        raise BadInput(f"there is no database at {file}")
+
+
+async def schema(url: str) -> str:
+    """The revision of an existing database, "" where it has no tables of ours. Raises Unavailable, BadInput."""
+    require_existing(url)
+    engine = create_engine(url)
+    try:
+        async with our_errors(), engine.connect() as connection:
+            return await connection.run_sync(current) or ""
+    finally:
+        await engine.dispose()
+
+
+async def check(url: str) -> DatabaseReport:
+    """Reads everything, which takes a while. Raises Unavailable, BadInput."""
+    require_existing(url)
+    engine = create_engine(url)
+    try:
+        async with our_errors(), engine.connect() as connection:
+            return await connection.run_sync(_report)
+    finally:
+        await engine.dispose()
+
+
+def back_up(url: str, file: Path, progress: Progress) -> None:
+    """A consistent copy of a database that may be in use. Raises BadInput, Unavailable."""
+    require_existing(url)
+    if file.exists():
+        raise BadInput(f"{file} exists already")
+    if not file.parent.is_dir():
+        raise BadInput(f"there is no folder {file.parent}")
+    partial = file.with_name(f"{file.name}.partial")
+    partial.unlink(missing_ok=True)
+    source = _sqlite_file(url)
+    try:
+        if source is not None:
+            _copy(source, partial, progress)
+            with closing(sqlite3.connect(partial)) as copy:
+                copy.execute("PRAGMA journal_mode = DELETE")  # one file, readable where nothing can be written
+        else:
+            _run("pg_dump", url, ["--format=custom", f"--file={partial}"])
+        with partial.open("rb") as written:
+            os.fsync(written.fileno())
+        partial.rename(file)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def restore(url: str, file: Path, progress: Progress, *, overwrite: bool = False) -> None:
+    """One transaction. Stop the service first: it keeps in memory what it has read. Raises BadInput, Unavailable.
+
+    overwrite: replace what the database holds; else it must be empty.
+    """
+    if not file.is_file():
+        raise BadInput(f"there is no file {file}")
+    target = _sqlite_file(url)
+    with file.open("rb") as opened:
+        is_sqlite = opened.read(15) == b"SQLite format 3"
+    if is_sqlite is not (target is not None):
+        kinds = "SQLite" if is_sqlite else "PostgreSQL (or no backup at all)", "SQLite" if target else "PostgreSQL"
+        raise BadInput(f"{file} is a backup of {kinds[0]}, and the database is {kinds[1]}")
+    if target is None:
+        options = ["--single-transaction", "--exit-on-error", "--no-owner", *(["--clean", "--if-exists"] * overwrite)]
+        _run("pg_restore", url, [*options, f"--dbname={_without_password(url)}", str(file)])
+        return
+    _check_backup(file)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _copy(file, target, progress)
+
+
+async def holds_data(url: str) -> bool:
+    """Whether there is a database with tables. Makes no file."""
+    file = _sqlite_file(url)
+    if file is not None and not (file.is_file() and file.stat().st_size):
+        return False
+    engine = create_engine(url)
+    try:
+        async with our_errors(), engine.connect() as connection:
+            return bool(await connection.run_sync(lambda opened: inspect(opened).get_table_names()))
+    finally:
+        await engine.dispose()
+
+
+def _copy(source: Path, target: Path, progress: Progress) -> None:
+    """The source's snapshot is held open: writers beside it do not make the copy begin anew."""
+    try:
+        with (
+            closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as reader,
+            closing(sqlite3.connect(target, timeout=30.0)) as writer,
+        ):
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            reader.backup(writer, pages=PAGES, progress=lambda _, left, pages: progress(pages - left, pages))
+    except sqlite3.Error as error:
+        raise Unavailable(f"database: {error}") from error
+
+
+def _check_backup(file: Path) -> None:
+    """Raises BadInput for a file that is damaged or not one of ours: better before than after."""
+    try:
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as backup:
+            (fault,) = backup.execute("PRAGMA quick_check(1)").fetchone()
+            (revision,) = backup.execute("SELECT version_num FROM alembic_version").fetchone()
+    except (sqlite3.Error, TypeError) as error:
+        raise BadInput(f"{file} is no backup of a diagnoser database: {error}") from None
+    if fault != "ok":
+        raise BadInput(f"{file} is damaged: {fault}")
+    if revision > head():
+        raise BadInput(f"{file} has schema {revision}, and this diagnoser knows {head()}: use a newer one")
+
+
+def _run(program: str, url: str, arguments: list[str]) -> None:
+    """PostgreSQL's own program; the password goes by the environment, which other users cannot read."""
+    path = _postgresql_program(program)
+    target = _url(url)
+    environment = os.environ | ({"PGPASSWORD": str(target.password)} if target.password else {})
+    command = [path, *arguments] if program == "pg_restore" else [path, *arguments, _without_password(url)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[0]
+        raise Unavailable(f"{program} failed: {reason}")
+
+
+def _postgresql_program(name: str) -> str:
+    """On Debian they are not in PATH."""
+    found = shutil.which(name) or next(
+        (str(path) for path in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)), None
+    )
+    if found is None:
+        raise BadInput(f"{name} is not installed: it comes with PostgreSQL's client (postgresql-client)")
+    return found
+
+
+def _without_password(url: str) -> str:
+    return _url(url).set(drivername="postgresql", password=None).render_as_string(hide_password=False)
+
+
+def _url(url: str) -> URL:
+    try:
+        return make_url(url)
+    except (SQLAlchemyError, ValueError):
+        raise BadInput("the database URL cannot be read") from None
+
+
+def _sqlite_file(url: str) -> Path | None:
+    target = _url(url)
+    return Path(target.database or "") if target.get_backend_name() == "sqlite" else None
+
+
+def _report(connection: Connection) -> DatabaseReport:
+    is_sqlite = connection.dialect.name == "sqlite"
+    faults = _sqlite_faults(connection) if is_sqlite else []
+    revision, tables = current(connection) or "", set(inspect(connection).get_table_names())
+    if missing := set(metadata.tables) - tables:
+        faults.append(f"tables are missing: {', '.join(sorted(missing))}")
+    if revision != head():
+        faults.append(f"the database has schema {revision or 'none'}, this diagnoser needs {head()}")
+    counts = {name: select(func.count()).select_from(metadata.tables[name]) for name in _COUNTED if name in tables}
+    rows = {name: int(connection.execute(count).scalar_one()) for name, count in counts.items()}
+    size = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+    size = size if is_sqlite else "SELECT pg_database_size(current_database())"
+    bytes_used = int(connection.execute(text(size)).scalar_one())
+    return DatabaseReport(connection.dialect.name, revision, head(), bytes_used, rows, faults)
+
+
+def _sqlite_faults(connection: Connection) -> list[str]:
+    faults = [str(row[0]) for row in connection.execute(text("PRAGMA integrity_check(10)")) if row[0] != "ok"]
+    orphans = connection.execute(text("PRAGMA foreign_key_check")).fetchmany(10)
+    faults += [f"a row of {row[0]} refers to a row of {row[2]} that is gone" for row in orphans]
+    with suppress(SQLAlchemyError):
+        return [*faults, *_index_faults(connection)]
+    return [*faults, "the full-text index is damaged"]
+
+
+def _index_faults(connection: Connection) -> list[str]:
+    if inspect(connection).has_table("diagnosis_words_index"):
+        check = "INSERT INTO diagnosis_words_index(diagnosis_words_index) VALUES ('integrity-check')"
+        connection.execute(text(check))
+    return []

@@ -1,0 +1,148 @@
+"""Drops what is old, and fills in what versions before 0013 did not store: a few rows a commit."""
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, not_, null, or_, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.jobs import find_job
+from diagnoser.adapters.sql.outbox import GIVEN_UP
+from diagnoser.adapters.sql.tables import (
+    IS_OPEN,
+    IS_UNINDEXED,
+    attempts,
+    deltas,
+    diagnoses,
+    diagnosis_words,
+    effects,
+    feedback,
+    incidents,
+    jobs,
+    node_events,
+    plans,
+    runtime_files,
+)
+from diagnoser.model import PlanState
+from diagnoser.ports import Dropped
+
+_UNDER_WAY = (PlanState.WAITING.value, PlanState.SENT.value)
+
+
+class RetentionRows(Database):
+    """``ports.RetentionStore``."""
+
+    async def index_earlier(self, limit: int) -> int:
+        """The newest first: people look at those. Rows that another replica works on are skipped."""
+        columns = (diagnoses, null().label("plan_body"))
+        query = select(*columns).where(IS_UNINDEXED).order_by(diagnoses.c.id.desc()).limit(limit)
+        async with self.reading() as connection:
+            if (await connection.execute(query.limit(1))).first() is None:
+                return 0
+        async with self.writing() as connection:
+            rows = (await connection.execute(query.with_for_update(skip_locked=True, of=diagnoses))).mappings().all()
+            words = []
+            for row in rows:
+                record = codec.record_of(row)
+                values = codec.facets_of(record.diagnosis, await find_job(connection, record.attempt.job))
+                mine = update(diagnoses).where(diagnoses.c.id == record.id)
+                await connection.execute(mine.values(search="", **values))
+                words += [codec.words_row(record)] if record.current else []
+            await self.insert_new(connection, diagnosis_words, words)
+        return len(rows)
+
+    async def drop_attempts(self, before: float, limit: int) -> Dropped:
+        query = select(attempts.c.job, attempts.c.number).where(_is_over(before)).order_by(attempts.c.opened)
+        async with self.reading() as connection:
+            if (await connection.execute(query.limit(1))).first() is None:
+                return Dropped()
+        async with self.writing() as connection:
+            locked = query.limit(limit).with_for_update(skip_locked=True)
+            keys = [(row.job, row.number) for row in await connection.execute(locked)]
+            if not keys:
+                return Dropped()
+            dropped = Dropped(
+                attempts=len(keys),
+                diagnoses=await _count(connection, diagnoses, keys),
+                plans=await _count(connection, plans, keys),
+                stored=await _stored(connection, keys),
+            )
+            await connection.execute(delete(attempts).where(tuple_(attempts.c.job, attempts.c.number).in_(keys)))
+            empty = and_(jobs.c.id.in_({job for job, _ in keys}), not_(exists().where(attempts.c.job == jobs.c.id)))
+            await connection.execute(delete(jobs).where(empty))
+        return dropped
+
+    async def drop_messages(self, before: float, limit: int) -> int:
+        over = and_(effects.c.state.in_(("sent", *sorted(GIVEN_UP))), effects.c.created < before)
+        return await self._drop(select(effects.c.key).where(over).order_by(effects.c.created), limit, effects.c.key)
+
+    async def drop_node_events(self, before: float, limit: int) -> int:
+        row = node_events.c
+        query = select(row.cluster, row.node, row.digest).where(row.time < before).order_by(row.time)
+        return await self._drop(query, limit, row.cluster, row.node, row.digest)
+
+    async def drop_dumps(self, before: float, limit: int) -> int:
+        row = runtime_files.c
+        key = (row.job, row.attempt, row.kind, row.rank, row.node, row.provenance)
+        of_attempt = and_(attempts.c.job == row.job, attempts.c.number == row.attempt)
+        is_free = exists().where(of_attempt, not_(_is_kept())).correlate(runtime_files)
+        query = select(*key).where(row.received < before, is_free).order_by(row.received)
+        return await self._drop(query, limit, *key)
+
+    async def stored_bytes(self) -> int:
+        """Sizes stand beside what they are of: nothing is read of the logs themselves."""
+        async with self.reading() as connection:
+            logs = await connection.execute(select(func.sum(func.length(deltas.c.data))))
+            dumps = await connection.execute(select(func.sum(runtime_files.c.stored)))
+            return int(logs.scalar() or 0) + int(dumps.scalar() or 0)
+
+    async def _drop(self, query: Select[Any], limit: int, *key: Any) -> int:
+        async with self.reading() as connection:
+            rows = [tuple(row) for row in await connection.execute(query.limit(limit))]
+        if not rows:
+            return 0
+        async with self.writing() as connection:
+            return (await connection.execute(delete(key[0].table).where(tuple_(*key).in_(rows)))).rowcount
+
+
+def _is_over(before: float) -> ColumnElement[bool]:
+    """Nothing came since, and nobody needs it. The last attempt of a job goes after the others, with the job, so that
+    no number is given twice."""
+    row, other = attempts.c, attempts.alias()
+    of_job = other.c.job == row.job
+    has_later = exists().where(of_job, other.c.number > row.number).correlate(attempts)
+    is_alone = not_(exists().where(of_job, other.c.number != row.number).correlate(attempts))
+    return and_(
+        row.opened < before,
+        row.last_line < before,
+        func.coalesce(row.ended, 0.0) < before,
+        row.job.not_like("~%"),  # logs of nodes and clean runs, which go by the hour
+        not_(_is_kept()),
+        or_(has_later, is_alone),
+    )
+
+
+def _is_kept() -> ColumnElement[bool]:
+    """Attempts that wait for their verdict or that a worker holds, whose plan is under way, or that people judged."""
+    row = attempts.c
+    of_attempt = and_(diagnoses.c.job == row.job, diagnoses.c.attempt == row.number)
+    judged = or_(
+        exists().where(of_attempt, feedback.c.diagnosis == diagnoses.c.id).correlate(attempts),
+        exists().where(of_attempt, incidents.c.diagnosis == diagnoses.c.id).correlate(attempts),
+    )
+    planned = and_(plans.c.job == row.job, plans.c.attempt == row.number, plans.c.state.in_(_UNDER_WAY))
+    return or_(IS_OPEN, row.token != "", exists().where(planned).correlate(attempts), judged)
+
+
+async def _count(connection: AsyncConnection, table: Any, keys: list[tuple[str, int]]) -> int:
+    query = select(func.count()).select_from(table).where(tuple_(table.c.job, table.c.attempt).in_(keys))
+    return int((await connection.execute(query)).scalar_one())
+
+
+async def _stored(connection: AsyncConnection, keys: list[tuple[str, int]]) -> int:
+    """Bytes of logs and dumps."""
+    logs = select(func.sum(func.length(deltas.c.data))).where(tuple_(deltas.c.job, deltas.c.attempt).in_(keys))
+    row = runtime_files.c
+    dumps = select(func.sum(row.stored)).where(tuple_(row.job, row.attempt).in_(keys))
+    return sum([int((await connection.execute(query)).scalar() or 0) for query in (logs, dumps)])

@@ -1,0 +1,93 @@
+"""Drops what is older than its age, and the oldest where too much is stored: one short commit a step."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from diagnoser.observability.metrics import Metrics
+from diagnoser.ports import Clock, RetentionStore
+
+DAY = 86_400.0
+DAYS_LEAST = 8
+"""Decisions about plans look back seven days."""
+PAUSE = 600.0
+"""Seconds between two looks when there is nothing to drop."""
+ATTEMPTS, ROWS = 20, 500
+"""Attempts, and rows of one kind, that a commit drops."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionAges:
+    """attempts_days: attempts with all that belongs to them, and what happened to nodes. 0: kept for ever.
+
+    stored_bytes: of logs and dumps; beyond it the oldest attempts go, but none with news in the last ``DAYS_LEAST``
+    days. 0: no bound.
+    """
+
+    attempts_days: int = 0
+    dumps_days: int = 0
+    messages_days: int = 0
+    stored_bytes: int = 0
+
+
+class Retention:
+    """Call ``step`` now and then; all replicas may. Raises Unavailable."""
+
+    def __init__(self, store: RetentionStore, clock: Clock, ages: RetentionAges, metrics: Metrics) -> None:
+        self._store = store
+        self._clock = clock
+        self._ages = ages
+        self._metrics = metrics
+        self._rested = float("-inf")
+        self._excess: int | None = None  # bytes to drop; None: to be counted
+
+    async def step(self) -> int:
+        """How much was dropped, or brought up to date; 0 when there is nothing to do, now or for a while."""
+        now = self._clock()
+        if 0 <= now - self._rested < PAUSE:
+            return 0
+        count = await self.drop()
+        self._rested = now if not count else self._rested
+        return count
+
+    async def drop(self) -> int:
+        """The same at once, without the pause."""
+        for work in (self._index_earlier, self._by_age, self._by_size):
+            if count := await work():
+                return count
+        self._excess = None
+        return 0
+
+    async def _index_earlier(self) -> int:
+        return await self._store.index_earlier(ROWS // 5)
+
+    async def _by_age(self) -> int:
+        ages, store = self._ages, self._store
+        rows: tuple[tuple[str, int, Callable[[float, int], Awaitable[int]]], ...] = (
+            ("messages", ages.messages_days, store.drop_messages),
+            ("dumps", ages.dumps_days, store.drop_dumps),
+            ("node_events", ages.attempts_days, store.drop_node_events),
+        )
+        for kind, days, drop in rows:
+            if days and (count := await drop(self._before(days), ROWS)):
+                self._metrics.dropped.labels(kind).inc(count)
+                return count
+        return await self._drop_attempts(self._before(ages.attempts_days)) if ages.attempts_days else 0
+
+    async def _by_size(self) -> int:
+        """The size is counted once, and then reckoned by what is dropped."""
+        if not self._ages.stored_bytes:
+            return 0
+        if self._excess is None:
+            self._excess = await self._store.stored_bytes() - self._ages.stored_bytes
+        return await self._drop_attempts(self._before(1)) if self._excess > 0 else 0
+
+    async def _drop_attempts(self, before: float) -> int:
+        dropped = await self._store.drop_attempts(before, ATTEMPTS)
+        if self._excess is not None:
+            self._excess -= dropped.stored
+        for kind in ("attempts", "diagnoses", "plans"):
+            self._metrics.dropped.labels(kind).inc(getattr(dropped, kind))
+        return dropped.attempts
+
+    def _before(self, days: int) -> float:
+        return self._clock() - max(days, DAYS_LEAST) * DAY

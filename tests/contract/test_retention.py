@@ -1,0 +1,152 @@
+"""Contract of retention: what is old goes whole and by steps, and what anybody needs stays."""
+
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.model import (
+    AttemptKey,
+    Event,
+    EventKind,
+    EvidenceKind,
+    Feedback,
+    FeedbackVerdict,
+    Incident,
+    Job,
+    NodeActor,
+    NodeEvent,
+    NodeEventKind,
+    PlanState,
+    RuntimeFile,
+    Signature,
+)
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.observability.metrics import Metrics
+from diagnoser.ports import Cursor, DiagnosisFilter, Dropped
+from diagnoser.worker.retention import DAY, PAUSE, Retention, RetentionAges
+from tests.contract.records import append, effect, plan, record, the_claim
+
+OLD = 1_000.0
+CUTOFF = 10_000.0
+
+
+async def diagnosed(store: SqlStore, id: str, key: AttemptKey, state: PlanState = PlanState.ADVISED) -> None:
+    """An old attempt that ended, with its verdict and plan."""
+    await store.append([append(key, fatal=True)])
+    claim = await the_claim(store)
+    made = replace(plan(key, f"plan-{id}"), state=state)
+    await store.save_diagnosis(claim, record(id, claim), made, [])
+
+
+async def jobs_left(store: SqlStore) -> list[str]:
+    return sorted({found.attempt.job for found in await store.diagnoses(DiagnosisFilter(), "", 100)})
+
+
+async def test_an_old_attempt_goes_with_all_that_belongs_to_it(store: SqlStore) -> None:
+    """Log, events, diagnoses, words, plans and dumps, and its job; what is counted is what went."""
+    key = AttemptKey("old", 1)
+    await store.register(Job("old", nodes=("gpu-1",)))
+    await diagnosed(store, "01", key)
+    await store.add_event(key, Event(EventKind.HEARTBEAT, OLD))
+    await store.add_runtime_files(key, [RuntimeFile(EvidenceKind.STACKS, b"x" * 100, 3, "gpu-1", OLD)], due=False)
+    dropped = await store.drop_attempts(CUTOFF, 10)
+    assert (dropped.attempts, dropped.diagnoses, dropped.plans) == (1, 1, 1)
+    assert dropped.stored > len(b"delta")
+    assert await store.job("old") is None
+    assert await store.plan("plan-01") is None
+    assert await store.diagnoses(DiagnosisFilter(text="NVRM"), "", 10) == []
+    assert (await store.pieces(key), await store.runtime_files(key)) == ([], [])
+    assert await store.stored_bytes() == 0
+    assert await store.drop_attempts(CUTOFF, 10) == Dropped()
+
+
+async def test_what_anybody_needs_stays(store: SqlStore) -> None:
+    """However old: a case that a person judged, a plan under way, a due attempt, and one that got lines lately."""
+    await diagnosed(store, "01", AttemptKey("judged"))
+    given = Feedback("f1", "01", OLD, FeedbackVerdict.CONFIRMED, "maria")
+    judged = (FailureType.GPU_LOST, FeedbackVerdict.CONFIRMED, "maria", Signature())
+    incident = Incident("01", AttemptKey("judged"), OLD, OLD, *judged)
+    await store.add_feedback(given, incident)
+    await diagnosed(store, "02", AttemptKey("waiting"), PlanState.WAITING)
+    await diagnosed(store, "03", AttemptKey("sent"), PlanState.SENT)
+    await diagnosed(store, "04", AttemptKey("late"))
+    await store.append([append(AttemptKey("late"), at=CUTOFF + 1, read=(await _cursor(store, "late")))])
+    await diagnosed(store, "05", AttemptKey("gone"))
+    await store.append([append(AttemptKey("due"), fatal=True)])
+    assert (await store.drop_attempts(CUTOFF, 10)).attempts == 1
+    assert await jobs_left(store) == ["judged", "late", "sent", "waiting"]
+    assert await store.attempts("due") != []
+    assert await store.drop_dumps(CUTOFF, 10) == 0
+
+
+async def _cursor(store: SqlStore, job: str) -> Cursor:
+    key = AttemptKey(job)
+    return next(iter((await store.cursors([key]))[key].values()))
+
+
+async def test_a_number_of_an_attempt_is_not_given_twice(store: SqlStore) -> None:
+    """The last attempt goes alone, after the others; where one of these has to stay, so does the last."""
+    for number in (1, 2):
+        await diagnosed(store, f"0{number}", AttemptKey("twice", number))
+        await diagnosed(
+            store, f"1{number}", AttemptKey("kept", number), [PlanState.WAITING, PlanState.ADVISED][number - 1]
+        )
+    assert (await store.drop_attempts(CUTOFF, 10)).attempts == 1
+    assert await store.current_attempt("twice") == 2
+    assert (await store.drop_attempts(CUTOFF, 10)).attempts == 1
+    assert await store.job("twice") is None
+    assert (await store.drop_attempts(CUTOFF, 10)).attempts == 0
+    assert await store.current_attempt("kept") == 2
+
+
+async def test_messages_go_once_they_are_done(store: SqlStore) -> None:
+    """Those that are pending stay, however old."""
+    await store.append([append(fatal=True)])
+    claim = await the_claim(store)
+    await store.save_diagnosis(
+        claim, record("01", claim), None, [effect("a"), effect("b"), effect("c", created=CUTOFF)]
+    )
+    due = {message.message.key: message for message in await store.claim_messages(CUTOFF, 60.0, 10)}
+    for key in ("a", "c"):
+        await store.record_delivery(due[key], "sent")
+    assert await store.drop_messages(CUTOFF, 10) == 1
+    assert [kept.message.key for kept in await store.messages()] == ["b", "c"]
+
+
+async def test_what_happened_to_nodes_goes_but_for_their_state(store: SqlStore) -> None:
+    """The last event of each node is still known."""
+    for time in (OLD, OLD + 1):
+        await store.note_node(NodeEvent("east", "gpu-1", NodeEventKind.RESUMED, NodeActor.PERSON, time))
+    assert await store.drop_node_events(CUTOFF, 1) == 1
+    assert await store.drop_node_events(CUTOFF, 10) == 1
+    assert [mark.time for mark in await store.node_marks("east")] == [OLD + 1]
+
+
+@pytest.mark.parametrize("ages", [RetentionAges(attempts_days=30), RetentionAges(stored_bytes=1)])
+async def test_retention_goes_by_steps_and_then_rests(store: SqlStore, ages: RetentionAges) -> None:
+    """By age and by size; with nothing to do it looks again only after a pause."""
+    for number in range(3):
+        await diagnosed(store, f"0{number}", AttemptKey(f"job-{number}"))
+    registry, now = CollectorRegistry(), [OLD + 7 * DAY]
+    retention = Retention(store, lambda: now[0], ages, Metrics(registry))
+    assert await retention.step() == 0
+    now[0] += 40 * DAY
+    while await retention.step():
+        pass
+    assert await jobs_left(store) == []
+    count = registry.get_sample_value("diagnoser_retention_dropped_total", {"kind": "diagnoses"})
+    assert count == 3
+    await diagnosed(store, "07", AttemptKey("next"))
+    assert await retention.step() == 0
+    now[0] += PAUSE
+    assert await retention.step() == 1
+
+
+async def test_nothing_goes_without_a_setting(store: SqlStore) -> None:
+    """Ages of 0 keep everything."""
+    await diagnosed(store, "01", AttemptKey("old"))
+    retention = Retention(store, lambda: 1e10, RetentionAges(), Metrics(CollectorRegistry()))
+    assert await retention.drop() == 0
+    assert await jobs_left(store) == ["old"]

@@ -23,7 +23,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.recovery.policy import Policy, case_of
-from diagnoser.rules import candidates, causality, clean_end, precursors, run_end, xid
+from diagnoser.rules import candidates, causality, clean_end, precursors, run_end, statements, xid
 from diagnoser.rules.calibration import Calibration
 from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.candidates import Candidate, Heuristics
@@ -68,8 +68,8 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     quiet: seconds since the newest line arrived while the attempt is still open, so that silence counts as a hang; None
     when it ended.
     """
-    evidence = clock_skew.corrected(evidence)
-    evidence = replace(evidence, exits=knowledge.exits.read(evidence.lines))
+    evidence = statements.stated(clock_skew.corrected(evidence))
+    evidence = replace(evidence, exits=knowledge.exits.read(statements.stated_lines(evidence.lines)))
     hits = knowledge.engine.match(evidence)
     begins = launches.starts(evidence, _ends(hits))
     series = replace(evidence, progress=launches.series(evidence, begins))

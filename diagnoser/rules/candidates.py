@@ -10,7 +10,7 @@ from diagnoser.rules.clean_end import CleanEnd, EndTable
 from diagnoser.rules.engine import Hit
 from diagnoser.rules.exceptions import ExceptionTable
 from diagnoser.rules.keyword_classifier import KeywordClassifier
-from diagnoser.rules.logged_errors import goes_on, is_logged
+from diagnoser.rules.logged_errors import goes_on, is_harmless, is_logged
 from diagnoser.rules.schema import Blame, Maturity, Role, Specificity
 
 _LAST_WORDS = 60
@@ -225,6 +225,8 @@ def _from_exit(report: ExitReport) -> Candidate:
 
 
 def _with_logged(candidate: Candidate, evidence: Evidence) -> Candidate:
+    if candidate.trace >= 0 and is_harmless(evidence, evidence.tracebacks[candidate.trace]):
+        return replace(candidate, role=Role.BENIGN)
     failing = category_of(candidate.type) is not Category.NONE and candidate.role in (Role.ROOT, Role.SYMPTOM)
     if not failing or candidate.exit or not is_logged(evidence, candidate.line, candidate.trace):
         return candidate

@@ -42,6 +42,9 @@ SIGNALS = {
 """What the signal that ended a process says: who aborts or is killed may have been told to by something else."""
 _VANISHED = FailureType.HOST_OUT_OF_MEMORY, Role.SYMPTOM
 """What the end of a process says that nobody can tell a code of: usually it was killed."""
+_UNCAUGHT = 1
+"""What Python exits with after an exception that nobody caught. A process that lost its peer and raised ends so: where
+another code is reported, another process ended itself."""
 _TIMED_OUT = 124
 """What ``timeout`` exits with when it ended the program."""
 EXIT_CODE, EXIT_SIGNAL = "heuristic:exit_code", "heuristic:exit_signal"
@@ -201,7 +204,9 @@ def _with_exit(candidate: Candidate | None, report: ExitReport) -> Candidate | N
 
 
 def _from_exit(report: ExitReport) -> Candidate:
-    type_, role = (FailureType.RUNTIME_ERROR, Role.WRAPPER) if report.code else _VANISHED
+    type_, role = (FailureType.RUNTIME_ERROR, Role.SYMPTOM) if report.code else _VANISHED
+    if report.code == _UNCAUGHT:
+        role = Role.WRAPPER
     if report.code == _TIMED_OUT:
         type_, role = FailureType.TIME_LIMIT, Role.SYMPTOM
     how = f"code {report.code}" if report.code else f"signal {report.signal}" if report.signal else "no word of its own"

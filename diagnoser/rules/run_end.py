@@ -10,7 +10,7 @@ from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionRea
 from diagnoser.rules.candidates import Candidate
 from diagnoser.rules.schema import Role, Specificity
 
-_LEAVING = frozenset({FailureType.CONNECTION_ERROR, FailureType.NETWORK_ERROR, FailureType.NCCL_REMOTE_ERROR})
+LEAVING = frozenset({FailureType.CONNECTION_ERROR, FailureType.NETWORK_ERROR, FailureType.NCCL_REMOTE_ERROR})
 """What processes print when their peers have exited already."""
 _LAUNCH = re.compile(
     r"^START TIME:|Setting OMP_NUM_THREADS environment variable|^\+ ?(?:srun|torchrun|mpirun) "
@@ -129,7 +129,7 @@ def _contradicts(candidate: Candidate, end: Candidate, evidence: Evidence, *, ag
         return False
     if candidate.type is FailureType.CANCELLED and candidate.role is Role.SYMPTOM:
         return "all" not in end.explains
-    if candidate.type in _LEAVING and candidate.role is Role.SYMPTOM and not candidate.raised:
+    if candidate.type in LEAVING and candidate.role is Role.SYMPTOM and not candidate.raised:
         return False
     same_step = min(evidence.lines[candidate.line].task, evidence.lines[end.line].task) >= 0
     return candidate is not end and not ("all" in end.explains and same_step)

@@ -262,7 +262,7 @@ def selected(evidence: Evidence, order: Sequence[int]) -> Evidence:
     )
 
 
-def _kept(joined: Sequence[Traceback] | Sequence[Stack], new_index: Mapping[int, int]) -> Iterator[int]:
+def _kept(joined: Sequence[Traceback | Stack], new_index: Mapping[int, int]) -> Iterator[int]:
     return (number for number, stack in enumerate(joined) if stack.raised in new_index)
 
 

@@ -258,11 +258,23 @@ def _named_by_context(candidate: Candidate, evidence: Evidence, table: Exception
     message = f"{trace.exception}: {trace.message}" if trace else evidence.lines[candidate.line].body
     stated = table.by_status(trace.message) if trace and not broken_file else None
     kind = table.in_context(stated or candidate.type, message, trace.frames if trace else ()) or stated
+    kind = kind or _named_by_outer(candidate, evidence, table)
     if kind is None:
         return candidate
     why = "the status, the subject or the place of the exception says more than its class"
     named = _renamed(candidate, kind, "heuristic:exception_context", why)
     return replace(named, action=table.action(kind, message))
+
+
+def _named_by_outer(candidate: Candidate, evidence: Evidence, table: ExceptionTable) -> FailureType | None:
+    """What those say that were raised from the exception, as a framework that restores a checkpoint says which
+    variable did not fit."""
+    links, kind = {candidate.trace}, None
+    for number, trace in enumerate(evidence.tracebacks):
+        if trace.cause in links and candidate.trace >= 0:
+            links.add(number)
+            kind = kind or table.in_context(candidate.type, f"{trace.exception}: {trace.message}", ())
+    return kind
 
 
 def _named_by_message(candidate: Candidate, evidence: Evidence, keywords: KeywordClassifier) -> Candidate:

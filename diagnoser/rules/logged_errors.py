@@ -47,6 +47,16 @@ def goes_on(evidence: Evidence, index: int, trace: int = -1) -> bool:
     return is_logged(evidence, index, trace) and bool(_GOES_ON.search(_log_line(evidence, index, trace)[:_READ]))
 
 
+def spoke_on(evidence: Evidence, index: int) -> bool:
+    """Whether the process that printed line ``index`` printed anything else later than an error."""
+    own, traced = evidence.lines[index], {line for trace in evidence.tracebacks for line in trace.lines}
+    return any(
+        (line.stream, line.rank) == (own.stream, own.rank) and line.body.strip() and not _is_logger_line(line.body)
+        for later, line in enumerate(evidence.lines[index + 1 :], index + 1)
+        if later not in traced
+    )
+
+
 def is_harmless(evidence: Evidence, trace: Traceback) -> bool:
     """Whether the program prints the traceback below a message that calls the error harmless."""
     line = _introduction(evidence, trace)

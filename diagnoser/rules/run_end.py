@@ -8,6 +8,7 @@ from diagnoser.model import Anchor, Evidence
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason, is_end, is_fault
 from diagnoser.rules.candidates import Candidate
+from diagnoser.rules.logged_errors import spoke_on
 from diagnoser.rules.schema import Role, Specificity
 
 LEAVING = frozenset({FailureType.CONNECTION_ERROR, FailureType.NETWORK_ERROR, FailureType.NCCL_REMOTE_ERROR})
@@ -116,16 +117,19 @@ def _belies(candidate: Candidate, end: Candidate) -> bool:
 
 
 def _contradicts(candidate: Candidate, end: Candidate, evidence: Evidence, *, again: bool) -> bool:
-    """Whether ``one`` shows that the job failed after all, or that another one followed in the same log.
+    """Whether the candidate shows that the job failed after all, or that another one followed in the same log.
 
-    Errors of peers when the first ones exit do not; nor do those of tasks of the same step when ``end`` is the
-    benchmark's own verdict (explains all). again: training went on after ``end``: another run.
+    Errors of peers when the first ones exit do not, nor does one that was caught by a program that spoke on; nor do
+    those of tasks of the same step when ``end`` is the benchmark's own verdict (explains all). again: training went on
+    after ``end``: another run.
     """
     if candidate.line < end.line or candidate.role not in (Role.ROOT, Role.SYMPTOM):
         return False
     if again:
         return True
     if candidate.exit and "all" in end.explains:
+        return False
+    if candidate.logged and spoke_on(evidence, candidate.line):
         return False
     if candidate.type is FailureType.CANCELLED and candidate.role is Role.SYMPTOM:
         return "all" not in end.explains

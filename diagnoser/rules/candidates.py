@@ -320,8 +320,8 @@ def _quoted(evidence: Evidence, trace: Traceback) -> Iterator[int]:
 
 
 def _is_death(candidate: Candidate) -> bool:
-    """The line says how a process ended, not why: an abort follows the error that led to it."""
-    return _is_crash(candidate) and candidate.role is Role.SYMPTOM
+    """The line says how a process ended, not why: an abort follows the error that led to it, and a code has no words."""
+    return candidate.role is Role.SYMPTOM and (_is_crash(candidate) or candidate.by == EXIT_CODE)
 
 
 def _is_crash(candidate: Candidate) -> bool:

@@ -11,13 +11,14 @@ from diagnoser.rules.engine import Hit
 from diagnoser.rules.exceptions import ExceptionTable
 from diagnoser.rules.keyword_classifier import KeywordClassifier
 from diagnoser.rules.logged_errors import goes_on, is_harmless, is_logged
-from diagnoser.rules.schema import Blame, Maturity, Role, Specificity
+from diagnoser.rules.schema import Blame, Maturity, Role, Rule, Specificity
 
 _LAST_WORDS = 60
 """Lines before the end of a stream in which keywords alone may count: a run that logs on for longer survived them."""
 _TRYING = 3
 """Lines before the end of a stream in which a retry is no calm word: the run has ended before it got through."""
 _RETRIES = re.compile(r"\bretry|\bretries\b|\b(?:try|trying) again\b", re.IGNORECASE)
+_TEMPORARY = re.compile(r"(?i)\b(?:temporar(?:y|ily)|transient|try again|EAGAIN|EAI_AGAIN|slow ?down|throttl\w+)\b")
 _BARE_EXCEPTION = re.compile(
     r"^(?:.{0,160}?[\]|>:-] ?)?\s*(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception))"
     r"(?: \(see above for traceback\))?: (?P<message>\S.*)"
@@ -185,11 +186,17 @@ def from_hit(hit: Hit, evidence: Evidence, trace: int = -1) -> Candidate:
         node=hit.node,
         gpu=hit.gpu,
         maturity=rule.maturity,
-        action=rule.action,
+        action=_asked(rule, line.body),
         mitigation=rule.mitigation,
         trace=trace,
         raised=trace >= 0 or bool(_RAISED.match(line.body)),
     )
+
+
+def _asked(rule: Rule, body: str) -> Action | None:
+    """What the rule asks for. Where its line calls a fault outside the job temporary, nobody has to mend it first."""
+    stops = rule.action is Action.NOTIFY_USER and category_of(rule.type) is Category.INFRASTRUCTURE
+    return None if stops and _TEMPORARY.search(body) else rule.action
 
 
 def _with_exit(candidate: Candidate | None, report: ExitReport) -> Candidate | None:
@@ -320,7 +327,7 @@ def _quoted(evidence: Evidence, trace: Traceback) -> Iterator[int]:
 
 
 def _is_death(candidate: Candidate) -> bool:
-    """The line says how a process ended, not why: an abort follows the error that led to it, and a code has no words."""
+    """The line says how a process ended, not why: an abort follows the error that led to it, a code has no words."""
     return candidate.role is Role.SYMPTOM and (_is_crash(candidate) or candidate.by == EXIT_CODE)
 
 

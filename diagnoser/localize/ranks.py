@@ -277,7 +277,7 @@ def _rank_near(lines: Sequence[Line], at: int) -> int | None:
     line = lines[at]
     after, before = range(at, _end_of_message(lines, at)), range(at - 1, max(-1, at - _MESSAGE // 2), -1)
     for index in (*after, *before):
-        if _speaker(lines[index]) == _speaker(line):
+        if _speaker(lines[index]) == _speaker(line) and (index == at or not mentions.process_rank(lines[index].body)):
             rank = _rank_in(lines[index])
             if rank is not None:
                 return rank

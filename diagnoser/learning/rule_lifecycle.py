@@ -258,5 +258,7 @@ def restored(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
 
 
 def file_of(rule: LearnedRule) -> str:
-    """Path of the rule in a folder of rules."""
-    return rule_registry.path(rule.text) if rule.text else f"{category_of(FailureType(rule.type))}/{rule.id}.yaml"
+    """Path of the rule in a folder of rules. One for a line that is no failure stands by what the line looks like."""
+    if rule.text and rule.type == FailureType.COMPLETED:
+        return rule_registry.path(rule.text)
+    return f"{category_of(FailureType(rule.type))}/{rule.id}.yaml"

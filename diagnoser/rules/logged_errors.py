@@ -4,6 +4,7 @@ A logged error is no failure yet: what the process does afterwards decides. One 
 """
 
 import re
+from collections.abc import Collection
 
 from diagnoser.model import Evidence, Line, Traceback
 
@@ -47,9 +48,10 @@ def goes_on(evidence: Evidence, index: int, trace: int = -1) -> bool:
     return is_logged(evidence, index, trace) and bool(_GOES_ON.search(_log_line(evidence, index, trace)[:_READ]))
 
 
-def spoke_on(evidence: Evidence, index: int) -> bool:
-    """Whether the process that printed line ``index`` printed anything else later than an error."""
-    own, traced = evidence.lines[index], {line for trace in evidence.tracebacks for line in trace.lines}
+def spoke_on(evidence: Evidence, index: int, traced: Collection[int]) -> bool:
+    """Whether the process that printed line ``index`` printed anything else later than an error. traced: indices of the
+    lines of tracebacks."""
+    own = evidence.lines[index]
     return any(
         (line.stream, line.rank) == (own.stream, own.rank) and line.body.strip() and not _is_logger_line(line.body)
         for later, line in enumerate(evidence.lines[index + 1 :], index + 1)

@@ -1,7 +1,7 @@
 """Where attempts begin and end: launches in one log, runs that say they are complete, and ends that were ordered."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 
 from diagnoser.model import Anchor, Evidence
@@ -94,9 +94,10 @@ def _resolve_completed(
     if not completed:
         return
     last = completed[-1]
+    traced = {line for trace in evidence.tracebacks for line in trace.lines}
     if any(_belies(c, last) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.VAGUE_END, lambda c: c.type is FailureType.COMPLETED)
-    elif diverged or any(_contradicts(c, last, evidence, again=went_on(last)) for c in candidate_set.open):
+    elif diverged or any(_contradicts(c, last, evidence, traced, again=went_on(last)) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.LATER, lambda c: c.type is FailureType.COMPLETED)
         candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c: c.line < last.line and not diverged)
     else:
@@ -116,7 +117,9 @@ def _belies(candidate: Candidate, end: Candidate) -> bool:
     return failing and (end.specificity <= Specificity.CLASS or (near and candidate.raised))
 
 
-def _contradicts(candidate: Candidate, end: Candidate, evidence: Evidence, *, again: bool) -> bool:
+def _contradicts(
+    candidate: Candidate, end: Candidate, evidence: Evidence, traced: Collection[int], *, again: bool
+) -> bool:
     """Whether the candidate shows that the job failed after all, or that another one followed in the same log.
 
     Errors of peers when the first ones exit do not, nor does one that was caught by a program that spoke on; nor do
@@ -129,7 +132,7 @@ def _contradicts(candidate: Candidate, end: Candidate, evidence: Evidence, *, ag
         return True
     if candidate.exit and "all" in end.explains:
         return False
-    if candidate.logged and spoke_on(evidence, candidate.line):
+    if candidate.logged and spoke_on(evidence, candidate.line, traced):
         return False
     if candidate.type is FailureType.CANCELLED and candidate.role is Role.SYMPTOM:
         return "all" not in end.explains

@@ -62,7 +62,7 @@ class Site:
     metrics: Metrics
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    async def run(self, job: str, lines: Sequence[str], code: int = 1, attempt: int = 1) -> DiagnosisRecord:
+    async def run(self, job: str, lines: Sequence[str], code: int | None = 1, attempt: int = 1) -> DiagnosisRecord:
         """An attempt that prints ``lines`` and ends: its diagnosis, as the worker saves it."""
         key, compressor = AttemptKey(job, attempt), self.registry.compressor()
         compressor.feed(LineBlock(Stream(), "".join(f"{line}\n" for line in lines).encode(), received=NOW - 60))

@@ -4,13 +4,13 @@ A fault is blamed on the node whose log states it, and on no other: not on the n
 host that the line names. The rules read each node's log by itself: nothing that a job prints can make or hide a fault.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.diagnosis import pipeline, verdict
 from diagnoser.diagnosis.pipeline import RuleKnowledge
+from diagnoser.dialects import mentions
 from diagnoser.localize import suspect_nodes
 from diagnoser.model import (
     Diagnosis,
@@ -40,10 +40,6 @@ NODE_FAIL = "NODE_FAIL"
 """The reason of an end that schedulers' agents give where the node is gone."""
 _TAKES_OUT = (None, Action.CORDON_AND_RESUBMIT)
 """What a rule may ask for whose fault proves that the node must go; None leaves it to the policy table."""
-_HEADER = re.compile(
-    r"^(?:<\d+>)?(?:[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+) (?P<host>\S+) [\w./-]+(?:\[\d+\])?: "
-)
-"""What syslog puts in front: time, host, program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +146,7 @@ def _is_of_another(candidate: Candidate, line: Line, node: str, nodes: Sequence[
     named = candidate.node
     if not named or _own_name(named, (node,)):
         return False
-    header = _HEADER.match(line.text)
+    header = mentions.SYSLOG.match(line.text)
     return header is None or header["host"] != named or _own_name(named, nodes) is not None
 
 

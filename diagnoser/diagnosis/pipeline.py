@@ -23,7 +23,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.recovery.policy import Policy, case_of
-from diagnoser.rules import candidates, causality, clean_end, precursors, run_end, xid
+from diagnoser.rules import candidates, causality, clean_end, precursors, run_end, statements, xid
 from diagnoser.rules.calibration import Calibration
 from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.candidates import Candidate, Heuristics
@@ -68,8 +68,8 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     quiet: seconds since the newest line arrived while the attempt is still open, so that silence counts as a hang; None
     when it ended.
     """
-    evidence = clock_skew.corrected(evidence)
-    evidence = replace(evidence, exits=knowledge.exits.read(evidence.lines))
+    evidence = statements.stated(clock_skew.corrected(evidence))
+    evidence = replace(evidence, exits=knowledge.exits.read(statements.stated_lines(evidence.lines)))
     hits = knowledge.engine.match(evidence)
     begins = launches.starts(evidence, _ends(hits))
     series = replace(evidence, progress=launches.series(evidence, begins))
@@ -142,6 +142,9 @@ def _located(evidence: Evidence, facts: Facts, causal: CausalResult) -> verdict.
     alike = _alike(causal)
     rank, node = ranks.place(launch, evidence.lines, root.line, root.rank, root.node, alone=len(alike) <= 1)
     node = root.node if root.blame is Blame.SELF and root.node and not ranks.is_address(root.node) else node
+    if rank is None and root.exit:
+        rank = ranks.only_silent(evidence, _lost_peers(causal))
+        node = node or launch.nodes.get(-1 if rank is None else rank)
     absent = _absent(evidence, causal, root, launch)
     absent_nodes = _nodes_of(absent, launch) if absent else ()
     if absent and len(absent.ranks) == 1:
@@ -151,6 +154,12 @@ def _located(evidence: Evidence, facts: Facts, causal: CausalResult) -> verdict.
     if category_of(root.type) in (Category.SCRIPT, Category.NONE):
         suspects = ()
     return verdict.Localization(rank, node, suspects, absent, slow)
+
+
+def _lost_peers(causal: CausalResult) -> frozenset[int]:
+    """Ranks that complain of the connection to a peer, which the root explains."""
+    explained = (symptom.rank for symptom in causal.symptoms if symptom.type in _WAITING)
+    return frozenset(rank for rank in explained if rank is not None)
 
 
 def _nodes_of(absent: collectives.Absence, launch: ranks.LauncherTopology) -> tuple[str | None, ...]:

@@ -85,8 +85,11 @@ DIALECTS = (
     ),
     Dialect(
         "parallel shell in front of a rank",  # pdsh, and DeepSpeed through it
-        rf"(?P<host>{HOST}): (?=\[(?:rank|default)\d)",
-        (Example("gpu-037: [rank19]: boom", "boom", {"host": "gpu-037", "rank": "19"}),),
+        rf"(?P<host>{HOST}): (?=(?: {{0,4}}\d{{1,5}}: )?\[(?:rank|default)\d)",
+        (
+            Example("gpu-037: [rank19]: boom", "boom", {"host": "gpu-037", "rank": "19"}),
+            Example("gpu-037: 2: [rank19]: boom", "boom", {"host": "gpu-037", "task": "2", "rank": "19"}),
+        ),
     ),
     Dialect(
         "parallel shell",

@@ -14,6 +14,7 @@ class Tells(StrEnum):
     RANK = "rank"  # whom the line is about
     NODE = "node"  # the same
     HOST = "host"  # where the message around the line was printed
+    COPIED = "copied"  # the rank whose message is copied below the line
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,10 @@ def _node(pattern: str, *examples: tuple[str, str]) -> Mention:
     return Mention(Tells.NODE, re.compile(pattern), examples)
 
 
+def _copied(pattern: str, *examples: tuple[str, str]) -> Mention:
+    return Mention(Tells.COPIED, re.compile(pattern), examples)
+
+
 def _host(pattern: str, *examples: tuple[str, str]) -> Mention:
     return Mention(Tells.HOST, re.compile(pattern), examples)
 
@@ -42,13 +47,22 @@ MENTIONS = (
     _rank(r"\[[Rr]ank[ :=]?(\d{1,6})\]", ("[E ProcessGroupNCCL.cpp:607] [Rank 3] Watchdog caught", "3")),
     _rank(r"(?i)\b(?:on|for|of|by) (?:global )?rank[ :=]?(\d{1,6})\b", ("unused parameters for rank 3: a, b", "3")),
     _rank(r"(?i)(?:^|: )rank[ :=]?(\d{1,6})[,:]", ("Rank 3, node n58, device 3: rerun gives nan", "3")),
-    _rank(r"\brank=(\d{1,6})\b", ("worker rank=5 failed", "5")),
+    _rank(
+        r"\b(?:(?:world|global)_)?rank=(\d{1,6})\b",
+        ("worker rank=5 failed", "5"),
+        ("distributed_context=DistributedContext(world_rank=1, world_size=2, local_rank=0)", "1"),
+    ),
     _rank(r"\[(\d+)\] is setting up NCCL communicator", ("[7] is setting up NCCL communicator", "7")),
     _rank(r"\bRankID[:=] ?(\d{1,6})", ("RankID: 4", "4")),
     _rank(r"__rank__'?: \W*(\d{1,6})", ("{'__rank__': 6}", "6")),
     _rank(
         r"/job:\w{1,60}/(?:replica:\d{1,5}/)?task:(\d{1,6})",
         ("UNAVAILABLE: /job:jax_worker/replica:0/task:37 heartbeat timeout", "37"),
+    ),
+    _copied(r"\[[Rr]ank (\d{1,6}) [A-Za-z][\w ]{1,40}\]:?$", ("[Rank 1 Error Snippet]:", "1")),
+    _copied(
+        r"-- Process (\d{1,6}) terminated with the following error",
+        ("-- Process 2 terminated with the following error:", "2"),
     ),
     _node(rf"(?:^|[>\s])({_NAME}):\d+:\d+ \[\d+\]", ("n05:10:11 [0] NCCL INFO x", "n05")),
     _node(
@@ -60,6 +74,7 @@ MENTIONS = (
         rf"(?:update_node: node|Prolog failure on node|Epilog failure on node) ({_NAME})",
         ("Prolog failure on node n4", "n4"),
     ),
+    _node(rf"srun: error: ({_NAME}): tasks? [\d,-]+: ", ("srun: error: n6: task 3: Killed", "n6")),
     _node(r"^([\w.-]+): kern: \w+: ", ("n9: kern: err: [1.2] x", "n9")),
     _node(
         r"\bip: ([\w.:-]{1,80}) has been marked dead",
@@ -99,6 +114,17 @@ _ON_NODE = re.compile(
 NCCL_HOST = _BY_KIND[Tells.NODE][0]
 STEP_DAEMON = re.compile(rf"\bslurmstepd-(?P<node>{_NAME}?): ")
 PARALLEL_SHELL = re.compile(rf"({NUMBERED_HOST}|{ADDRESS}): ")
+SYSLOG = re.compile(
+    r"^(?:<\d+>)?(?:[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+) (?P<host>\S+) [\w./-]+(?:\[\d+\])?: "
+)
+"""What the system log of a node puts in front: time, host, program."""
+_PROCESS = re.compile(r"(?i)\bpid[ =:]{1,2}(\d{1,8})\b")
+_RANK_OF_PROCESS = re.compile(r"(?i)\b(?:world|global)[_ ]rank[ =:]{1,2}(\d{1,6})\b")
+_PLACED_ADDRESSES = (
+    re.compile(r"(?P<node>[A-Za-z][\w.-]*):\d+:\d+ \[\d+\] NCCL INFO .*\[\d+\]\w+:(?P<ip>\d+\.\d+\.\d+\.\d+)<"),
+    re.compile(r"\b(?P<node>[A-Za-z][\w-]*\d[\w.-]*) \(?(?P<ip>\d+\.\d+\.\d+\.\d+)\)?"),
+    re.compile(r"\b(?P<ip>\d+\.\d+\.\d+\.\d+)\s+(?P<node>[A-Za-z][\w-]*\d[\w.-]*)\s*$"),
+)
 _ASSIGNED = re.compile(rf"\bSuccessfully assigned (?:[\w.-]{{1,100}}/)?([\w.-]{{1,100}}) to ({_NAME})")
 
 
@@ -111,6 +137,23 @@ def assigned_pod(text: str) -> tuple[str, str] | None:
     """(pod, node) of what the scheduler of Kubernetes reports: ``Successfully assigned default/llm-0 to gpu-3``."""
     match = _ASSIGNED.search(text) if "Successfully assigned" in text else None
     return (match[1], match[2]) if match else None
+
+
+def process_ids(text: str) -> list[int]:
+    """Processes that a line names: ``Worker PID: 771``, ``pid=771``."""
+    return [int(match[1]) for match in _PROCESS.finditer(text)]
+
+
+def process_rank(text: str) -> tuple[int, int] | None:
+    """(pid, rank) of a line that says which rank a process runs: ``- (ip=10.1.2.3, pid=812) world_rank=1``."""
+    rank = _RANK_OF_PROCESS.search(text)
+    ids = process_ids(text) if rank else []
+    return (ids[0], int(rank[1])) if rank and len(ids) == 1 else None
+
+
+def node_addresses(text: str) -> list[tuple[str, str]]:
+    """(address, node) pairs of a line that shows both, as NCCL and tables of hosts do."""
+    return [(match["ip"], match["node"]) for place in _PLACED_ADDRESSES if (match := place.search(text))]
 
 
 def is_device(name: str) -> bool:

@@ -50,7 +50,7 @@ class Prefix(NamedTuple):
     """What stands in front of a line; -1 and "" where it does not say.
 
     task: number given by ``srun --label``: the rank only where each task is one rank. local: rank within the node.
-    pod: of Kubernetes; it is no node.
+    pod: of Kubernetes; it is no node. pid: of the process, as Ray and syslog tell it.
     voice: names who speaks, for joining what one process printed: the outermost labels, without ``[rankN]`` unless
         there is no other process (one prints some lines with it and some without).
     """
@@ -61,6 +61,7 @@ class Prefix(NamedTuple):
     node: str = ""
     voice: str = ""
     pod: str = ""
+    pid: int = -1
 
 
 def split_prefix(line: bytes, carrier: str = "") -> tuple[bytes, bytes]:
@@ -115,7 +116,7 @@ def read_prefix(head: bytes) -> Prefix:
         place = match.end()
     rank, task, local = (int(fields.get(name, -1)) for name in ("rank", "task", "local"))
     node = fields.get("node") or fields.get("host") or fields.get("ip", "")
-    return Prefix(rank, task, local, node, _voice(fields, rank), fields.get("pod", ""))
+    return Prefix(rank, task, local, node, _voice(fields, rank), fields.get("pod", ""), int(fields.get("pid", -1)))
 
 
 def _voice(fields: Mapping[str, str], rank: int) -> str:

@@ -50,8 +50,9 @@ class LabelledCase:
 class RuleContext:
     """What a rule is written from; all text is pseudonymized. healthy: lines of logs in which nothing was wrong.
 
+    type: of the failure that the line shows; where it shows none, of the one that the rival takes it for.
     around: lines just before and after the root, in their order. alias: prefix of machine names. rival: the rule whose
-    verdict a person corrected.
+    verdict a person corrected. benign: the run did not fail, and the line only looks like a failure.
     """
 
     type: FailureType
@@ -63,6 +64,7 @@ class RuleContext:
     mitigation: str
     alias: str
     rival: Rule | None = None
+    benign: bool = False
 
 
 def known_type(record: DiagnosisRecord) -> FailureType:
@@ -116,16 +118,18 @@ def from_case(
     line = hidden(root.body, pseudonyms)
     diagnosis, feedback = case.record.diagnosis, feedback_on(case.record)
     advice = feedback.comment if feedback and feedback.comment else diagnosis.mitigation
+    benign = rival is not None and case.known_type is FailureType.COMPLETED
     return RuleContext(
-        type=case.known_type,
+        type=rival.type if rival and benign else case.known_type,
         line=line,
         around=tuple(hidden(neighbour.body, pseudonyms) for neighbour in _around(case.evidence.lines, root)),
         healthy=nearest(line, (*healthy, *routine(case, redact, root))),
-        explains=_explains(diagnosis, case.known_type, root, rival),
+        explains=() if benign else _explains(diagnosis, case.known_type, root, rival),
         blame=_blame(case, root),
         mitigation=hidden(advice, pseudonyms)[:_MENDED],
         alias=pseudonyms.hosts.prefix,
         rival=rival,
+        benign=benign,
     )
 
 

@@ -19,7 +19,7 @@ from diagnoser.model.errors import Conflict, NotFound, Unavailable
 from diagnoser.model.taxonomy import FailureType, category_of
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Clock, LearnedRuleQuery
-from diagnoser.rules.schema import Rule, RuleSet
+from diagnoser.rules.schema import Role, Rule, RuleSet
 
 US = "diagnoser"
 _COMPLETED_READ = 3
@@ -198,9 +198,9 @@ class RuleLifecycle:
             ReplayGroup.OTHER_TYPE: history.of_other_type,
             ReplayGroup.CONFIRMED: history.a_confirmed,
         }
-        async for group, other in self._cases.history(FailureType(rule.type), case.record.attempt):
+        async for group, other in self._cases.history(case.known_type, case.record.attempt):
             await asyncio.to_thread(collect[group], other)
-        if await self._cases.in_clean_runs(case, root):
+        if rule.role is not Role.BENIGN and await self._cases.in_clean_runs(case, root):
             history.against = {validation.ValidationCheck.HEALTHY: "clean runs of this job family print such a line"}
         return (shipped, *history.gates())
 
@@ -258,5 +258,7 @@ def restored(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
 
 
 def file_of(rule: LearnedRule) -> str:
-    """Path of the rule in a folder of rules."""
+    """Path of the rule in a folder of rules. One for a line that is no failure stands by what the line looks like."""
+    if rule.text and rule.type == FailureType.COMPLETED:
+        return rule_registry.path(rule.text)
     return f"{category_of(FailureType(rule.type))}/{rule.id}.yaml"

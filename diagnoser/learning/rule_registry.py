@@ -69,10 +69,10 @@ def read(rules: Sequence[LearnedRule]) -> RuleSet:
 
 def parse(text: str) -> RuleSet:
     """A set of one rule, whatever its path. Raises RuleFaults."""
-    return schema.load({_path(text): text})
+    return schema.load({path(text): text})
 
 
-def _path(text: str) -> str:
+def path(text: str) -> str:
     """The path that the rule must have. For a text that is no rule any path does: its faults are reported anyway."""
     rule, _ = yaml_loader.read("rule.yaml", text, Rule)
     return path_of(rule) if rule else "rule.yaml"

@@ -51,10 +51,12 @@ async def write(
 ) -> tuple[str, Author]:
     """A rule file and who wrote it; the text is "" where the line says too little for a rule.
 
+    A model is not asked for a line that is no failure: there only its own shape may be taken.
+
     fault: why a rule file cannot be taken, "" where it can. Runs in a thread.
     """
     author = Author(TEMPLATE)
-    if writer:
+    if writer and not context.benign:
         conversation = Conversation(writer.model, ConversationLimits(writer.deadline_seconds, CALLS_MAX))
         question = build_question(writer.prompt, variables(context, f"LOG-{writer.token()}"), RuleAnswer)
         try:

@@ -29,7 +29,8 @@ from diagnoser.model.taxonomy import Category, Outcome, category_of
 from diagnoser.ports import Claim, DiagnosisRecord, PlanFilter, RecoveryStore
 from diagnoser.recovery import retry_history
 from diagnoser.retrieval.incidents import Incidents
-from diagnoser.rules.schema import RuleSet
+from diagnoser.rules.engine import Engine
+from diagnoser.rules.schema import Role, RuleSet
 
 RECOVERY = "recovery"
 _PLANS = 200
@@ -108,12 +109,18 @@ def proves(plan: Plan, claim: Claim, record: DiagnosisRecord) -> bool:
 
 def learned_rule_hits(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> list[RuleHit]:
     """Learned rules that decided this attempt, or would have."""
-    return [*_decided(snapshot, record), *_would_decide(snapshot, record, log, facts)]
+    return [*_decided(snapshot, record, log), *_would_decide(snapshot, record, log, facts)]
 
 
-def _decided(snapshot: RuleSnapshot, record: DiagnosisRecord) -> Iterator[RuleHit]:
-    for rule in snapshot.of(LearnedState.ACTIVE):
-        if record.diagnosis.decided_by == f"rule:{rule.id}":
+def _decided(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog) -> Iterator[RuleHit]:
+    """Those in force that named the cause; where no failure was named, those too that took a line for none."""
+    learned = {rule.id for rule in snapshot.of(LearnedState.ACTIVE)}
+    rules = [rule for rule in snapshot.analyzer.knowledge.engine.ruleset.rules if rule.id in learned]
+    benign = RuleSet(tuple(rule for rule in rules if rule.role is Role.BENIGN), "")
+    silent = benign.rules and category_of(record.diagnosis.type) in _ENDED
+    cleared = {hit.rule.id for hit in Engine(benign).match(log.evidence)} if silent else set()
+    for rule in rules:
+        if rule.id in cleared or record.diagnosis.decided_by == f"rule:{rule.id}":
             yield RuleHit(rule.id, record.attempt, record.created, record.id, active=True)
 
 
@@ -123,7 +130,8 @@ def _would_decide(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptL
     evidence = log.evidence
     for rule in {hit.rule.id: hit.rule for hit in snapshot.trial.match(evidence)}.values():
         shadow = snapshot.analyzer.with_rules(RuleSet((rule,), rule.id)).diagnose_with_node_logs(evidence, facts)
-        if shadow.decided_by == f"rule:{rule.id}":
+        narrowed = rule.role is Role.BENIGN and record.diagnosis.decided_by.removeprefix("rule:") in rule.overrides
+        if shadow.decided_by == f"rule:{rule.id}" or (narrowed and shadow.decided_by != record.diagnosis.decided_by):
             hit = RuleHit(rule.id, record.attempt, record.created, record.id)
             disputed = record.diagnosis.decided_by.removeprefix("rule:") in rule.overrides
             wrong = not disputed and _contradicts(record.diagnosis, shadow)

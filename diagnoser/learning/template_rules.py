@@ -106,7 +106,7 @@ def rule_text(id: str, context: RuleContext, draft: RuleDraft) -> str:
         "id": id,
         "title": draft.title,
         "type": str(context.type),
-        "role": str(Role.ROOT),
+        "role": str(Role.BENIGN if context.benign else Role.ROOT),
         "blame": str(context.blame),
         "maturity": str(Maturity.SANDBOX),
         "anchors": list(draft.anchors),
@@ -116,7 +116,7 @@ def rule_text(id: str, context: RuleContext, draft: RuleDraft) -> str:
         "explains": [str(kind) for kind in context.explains],
         "overrides": [context.rival.id] if context.rival else [],
         "specificity": Specificity.MESSAGE.name.lower(),
-        "mitigation": draft.mitigation or f"A person named this line as the cause ({context.type}): look at it first.",
+        "mitigation": draft.mitigation or _mitigation(context),
         "examples": {
             "match": [_example(context.line, draft.near)],
             "no_match": list(_counter_examples(context, draft.patterns)),
@@ -124,6 +124,12 @@ def rule_text(id: str, context: RuleContext, draft: RuleDraft) -> str:
     }
     fields = {name: value for name, value in rule.items() if value not in ([], "")}
     return str(yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=110))
+
+
+def _mitigation(context: RuleContext) -> str:
+    if context.benign:
+        return f"A person said that this line is no failure ({context.type}): nothing is to be done."
+    return f"A person named this line as the cause ({context.type}): look at it first."
 
 
 def _example(line: str, near: Neighbour | None) -> str:

@@ -12,12 +12,14 @@ from diagnoser.learning import rule_registry, template_rules
 from diagnoser.learning.rule_context import LabelledCase, is_same_shape
 from diagnoser.model import Diagnosis, Evidence, Line, Signature, Stream, ValidationResult
 from diagnoser.model.errors import RuleFaults
+from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.retrieval import signature
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.examples import check
 from diagnoser.rules.schema import Match, Maturity, Role, Rule, RuleSet
 
 _SHOWN = 160
+_NO_FAILURE = frozenset({Category.NONE, Category.UNKNOWN})
 
 
 class ValidationCheck(StrEnum):
@@ -47,10 +49,15 @@ def compiles(id: str, text: str, kind: str, rival: Rule | None = None) -> tuple[
 
 
 def _overreach(rule: Rule, id: str, kind: str, rival: Rule | None) -> Iterator[str]:
-    if rule.id != id or rule.type != kind:
-        yield f"must be {id} for {kind}"
-    if rule.role is not Role.ROOT or rule.maturity is not Maturity.SANDBOX or rule.action is not None:
-        yield "a learned rule is a root in sandbox, without an action of its own"
+    benign = kind == FailureType.COMPLETED and rival is not None
+    wanted = rival.type if rival and benign else kind
+    if rule.id != id or rule.type != wanted:
+        yield f"must be {id} for {wanted}"
+    role = Role.BENIGN if benign else Role.ROOT
+    if rule.role is not role or rule.maturity is not Maturity.SANDBOX or rule.action is not None:
+        yield f"a learned rule is a {role} in sandbox, without an action of its own"
+    if kind == FailureType.COMPLETED and not (rival and rule.overrides):
+        yield "a learned rule for a line that is no failure only narrows the rule that took it for one"
     if "all" in rule.explains:
         yield "a learned rule does not explain everything"
     if set(rule.overrides) - ({rival.id} if rival else set()):
@@ -93,6 +100,8 @@ def its_examples(ruleset: RuleSet, analyzer: LogAnalyzer) -> ValidationResult:
 def own_case(rule: Rule, root: Line, verdict: Diagnosis) -> ValidationResult:
     """verdict: on the rule's own case, with the rule in force. Any line of the root's shape is as good: other ranks
     print the same."""
+    if rule.role is Role.BENIGN and category_of(verdict.type) in _NO_FAILURE:
+        return ValidationResult(ValidationCheck.OWN_CASE, True, "no failure is left in its case")
     right = verdict.type is rule.type and verdict.decided_by == f"rule:{rule.id}"
     if right and verdict.root_cause and is_same_shape(verdict.root_cause.text, root.text):
         return ValidationResult(ValidationCheck.OWN_CASE, True, f"decides its case by line {verdict.root_cause.line}")
@@ -103,13 +112,14 @@ def own_case(rule: Rule, root: Line, verdict: Diagnosis) -> ValidationResult:
 
 
 def shipped_examples(rule: Rule, bodies: Sequence[tuple[str, Evidence]]) -> ValidationResult:
-    """bodies: examples of other rules and filters, each with the id of its rule."""
+    """bodies: examples of other rules and filters, each with the id of its rule. A rule for a line that is no failure
+    takes none, not even from the rule that it narrows: that would put it out of force."""
     engine = Engine(RuleSet((rule,), ""))
     taken = 0
     for name, evidence in bodies:
         if not engine.match(evidence):
             continue
-        if name not in rule.overrides:
+        if name not in rule.overrides or rule.role is Role.BENIGN:
             return ValidationResult(ValidationCheck.SHIPPED, False, f"hits an example of {name}")
         taken += 1
     if not rule.overrides:
@@ -124,7 +134,7 @@ def foreign_examples(analyzer: LogAnalyzer, rule: Rule) -> list[tuple[str, Evide
     their examples of other types. Those of a rule that it overrides it may hit, but not its counter-examples."""
     cases = [(f"the filter {name}", _evidence((text,))) for name, text in analyzer.filters.examples]
     for other in analyzer.knowledge.engine.ruleset.rules:
-        if other.type is not rule.type or other.role is Role.BENIGN:
+        if other.type is not rule.type or Role.BENIGN in (other.role, rule.role):
             texts = [example.text if isinstance(example, Match) else example for example in other.examples.match]
             cases += [(other.id, _evidence(text.split("\n"))) for text in texts]
         against = f"{other.id}, one against it" if other.id in rule.overrides else other.id
@@ -178,12 +188,13 @@ class RuleHistory:
 
     def own(self, case: LabelledCase, root: Line) -> None:
         """Its own case before it failed: what the run printed and then trained on is printed in health."""
-        if number := _survived(self.rule, case.evidence, root):
+        if self.rule.role is not Role.BENIGN and (number := _survived(self.rule, case.evidence, root)):
             self._fail(ValidationCheck.HEALTHY, f"its own run printed such a line ({number}) and trained on")
 
     def completed(self, case: LabelledCase) -> None:
         self.healthy += 1
-        self._expect_no_hit(ValidationCheck.HEALTHY, case)
+        if self.rule.role is not Role.BENIGN:  # what a healthy run prints is no failure, as the rule says
+            self._expect_no_hit(ValidationCheck.HEALTHY, case)
 
     def of_other_type(self, case: LabelledCase) -> None:
         """What the overridden rule said, and no person confirmed, is what is in dispute."""
@@ -192,20 +203,26 @@ class RuleHistory:
             self.disputed += bool(hits(self.rule, case.evidence))
             return
         self.others += 1
-        self._expect_no_hit(ValidationCheck.OTHERS, case)
+        if self.rule.role is Role.BENIGN:
+            self._expect_same(ValidationCheck.OTHERS, case)
+        else:
+            self._expect_no_hit(ValidationCheck.OTHERS, case)
 
     def a_confirmed(self, case: LabelledCase) -> None:
-        """The verdict with and without the rule; a change counts as good only if it yields the confirmed type."""
         self.confirmed += 1
+        self._expect_same(ValidationCheck.REPLAY, case)
+
+    def _expect_same(self, gate: ValidationCheck, case: LabelledCase) -> None:
+        """The verdict with and without the rule; a change counts as good only if it yields the known type."""
         if not hits(self.rule, case.evidence):
             return
         before, after = self.diagnose(case, False), self.diagnose(case, True)
         if (before.type, before.root_cause) == (after.type, after.root_cause):
             return
-        if before.type is not case.known_type and after.type is case.known_type:
+        if not _is_right(before, case) and _is_right(after, case):
             self.improved += 1
             return
-        self._fail(ValidationCheck.REPLAY, f"{_name(case)} would become {after.type} instead of {before.type}")
+        self._fail(gate, f"{_name(case)} would become {after.type} instead of {before.type}")
 
     def gates(self) -> tuple[ValidationResult, ...]:
         better = f", {self.improved} become right" if self.improved else ""
@@ -224,6 +241,12 @@ class RuleHistory:
 
     def _fail(self, gate: ValidationCheck, reason: str) -> None:
         self.against = {gate: reason} | (self.against or {})
+
+
+def _is_right(verdict: Diagnosis, case: LabelledCase) -> bool:
+    """A run that did not fail is right where no failure is named."""
+    healthy = case.known_type is FailureType.COMPLETED and category_of(verdict.type) in _NO_FAILURE
+    return healthy or verdict.type is case.known_type
 
 
 def _name(case: LabelledCase) -> str:

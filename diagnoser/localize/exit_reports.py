@@ -214,9 +214,11 @@ def _numbers(text: str) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class ElasticFailure:
-    """One entry of a torchelastic failure table. first: its agent calls it the first observed failure."""
+    """One entry of a torchelastic failure table. first: its agent calls it the first observed failure. local: the rank
+    within its node."""
 
     rank: int
+    local: int
     host: str
     exitcode: int
     pid: int
@@ -247,12 +249,13 @@ def failures(evidence: Evidence) -> Iterator[ElasticFailure]:
 
 
 def _failure(entry: Mapping[str, str]) -> ElasticFailure | None:
-    rank = re.match(r"(\d+)", entry.get("rank", ""))
+    rank = re.match(r"(\d+)(?: \(local_rank: (\d+)\))?", entry.get("rank", ""))
     code = re.match(r"(-?\d+) +\(pid: (\d+)\)", entry.get("exitcode", ""))
     if not rank or not code:
         return None
     return ElasticFailure(
         rank=int(rank[1]),
+        local=int(rank[2] or -1),
         host=entry.get("host", "").strip(),
         exitcode=int(code[1]),
         pid=int(code[2]),

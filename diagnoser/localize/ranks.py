@@ -1,30 +1,32 @@
 """Ranks and nodes as launchers name them: torchelastic tables, srun task lists, NCCL banners, "rank N on node H"."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from diagnoser.dialects import mentions, node_lists
 from diagnoser.dialects.mentions import Tells
-from diagnoser.dialects.prefixes import read_prefix, split_prefix
+from diagnoser.dialects.prefixes import Prefix, read_prefix, split_prefix
 from diagnoser.dialects.replicas import pod_ranks
 from diagnoser.localize import exit_reports
 from diagnoser.model import Evidence, ExitReport, Facts, Line, Stream
 
-_SRUN = re.compile(r"srun: error: ([A-Za-z][\w.-]*): tasks? [\d,-]+: ")
 _AGENT = re.compile(r"torch[./]distributed[./](?:elastic|launcher|run)|torchrun|elastic_launch")
 _FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _WORD = re.compile(r"[A-Za-z][\w.-]*\w")
-_WORLD_SIZE = re.compile(r"(?i)\b(?:world[ _]?size|n_?ranks|num_processes)\b[\"' :=]{1,4}(\d{1,6})\b")
+_WORLD_SIZE = re.compile(
+    r"(?i)(?<![a-z])(?<!local_)(?:world[ _]?size|n_?ranks|num_processes)\b[\"' :=]{1,4}(\d{1,6})\b"
+)
 _RECORD = re.compile(
     r"\s{0,4}[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]|\d\d:\d\d:\d\d|[IWEF]\d{4} |(?:DEBUG|INFO|WARNING|ERROR)\b)"
 )
 """How a logger begins."""
-_SPAWNED = re.compile(r"-- Process (\d{1,6}) terminated with the following error")
 _OF_OTHERS = re.compile(r"Killed|Terminated|Aborted|Segmentation fault|Bus error|Floating point|srun:|slurmstepd")
 """What a shell or launcher says about a process."""
 _COPIED = 60
 """Longest copied traceback, in lines."""
+_MOST = 100_000
+"""Most ranks of a job."""
 _MESSAGE = 8
 """Longest failure message, in lines."""
 _ONE_NODE = 8
@@ -40,6 +42,7 @@ class LauncherTopology:
     agents: one process per node starts the ranks (torchrun), so srun's tasks and the labels on their lines are agents,
     not ranks. children: local ranks that the job's only agent saw fail, in its order. labelled: the task numbers
     in front of lines are the ranks, as some of the lines confirm. pods: pod -> node that it was assigned to.
+    processes: process id -> rank, where the launcher lists both.
     listed: nodes that lists of nodes name, those that never print as well.
     """
 
@@ -52,6 +55,7 @@ class LauncherTopology:
     labelled: bool = False
     pods: Mapping[str, str] = field(default_factory=dict)
     listed: frozenset[str] = frozenset()
+    processes: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def task_nodes(self) -> dict[int, str]:
@@ -82,7 +86,18 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
     only = None if len(listed) > 1 and only in listed else only
     labelled = not agents and _labelled(evidence)
     pods = dict(filter(None, (mentions.assigned_pod(line.body) for line in evidence.lines)))
-    return LauncherTopology(nodes, failures, exits, agents, _children(evidence), only, labelled, pods, listed)
+    children = _children(evidence)
+    processes = _processes(evidence.lines)
+    return LauncherTopology(nodes, failures, exits, agents, children, only, labelled, pods, listed, processes)
+
+
+def _processes(lines: Sequence[Line]) -> dict[int, int]:
+    """Without the numbers that processes of several ranks have: on other nodes, or in other launches."""
+    ranks: dict[int, set[int]] = {}
+    for line in lines:
+        if listed := mentions.process_rank(line.body):
+            ranks.setdefault(listed[0], set()).add(listed[1])
+    return {process: min(numbers) for process, numbers in ranks.items() if len(numbers) == 1}
 
 
 def _task_nodes(exits: Sequence[ExitReport]) -> dict[int, str]:
@@ -136,6 +151,7 @@ def place(
     """
     line = lines[at]
     rank = line.task if rank is None and launch.labelled and line.task >= 0 else rank
+    rank = _rank_of_process(launch, line) if rank is None else rank
     rank = _rank_near(lines, at) if rank is None else rank
     node = node or _node_in(line) or _listed_in(line, launch.listed) or _node_near(lines, at)
     child = _FAILED_CHILD.search(line.body)
@@ -143,7 +159,7 @@ def place(
         failures = [failure for failure in launch.failures if failure.pid == int(child[3])]
         if failures:
             return failures[0].rank, failures[0].host
-        if launch.children and not launch.failures:
+        if launch.children and all(failure.rank == failure.local for failure in launch.failures):
             return int(child[2]), node
     if node and (mentions.STEP_DAEMON.search(line.text) or "srun: error:" in line.text):
         return _task_on(launch, node, rank if "srun: error:" in line.text else None), node
@@ -159,8 +175,28 @@ def place(
     return rank, node or launch.pods.get(pod) or launch.only_node
 
 
+def _prefix(line: Line) -> Prefix:
+    return read_prefix(split_prefix(line.text.encode())[0]) if line.body != line.text else Prefix()
+
+
 def _pod(line: Line) -> str:
-    return read_prefix(split_prefix(line.text.encode())[0]).pod if line.body != line.text else ""
+    return _prefix(line).pod
+
+
+def _rank_of_process(launch: LauncherTopology, line: Line) -> int | None:
+    """The rank that the line names, else that of the process that printed it, or that it names."""
+    if not launch.processes:
+        return None
+    named = _rank_in(line)
+    ids = (_prefix(line).pid, *mentions.process_ids(line.body))
+    return next((launch.processes[pid] for pid in ids if pid in launch.processes), None) if named is None else named
+
+
+def only_silent(evidence: Evidence, complained: Collection[int]) -> int | None:
+    """The one rank of a job of known size that did not complain of its peer, where all others did."""
+    sizes = {int(match[1]) for line in evidence.lines if (match := _WORLD_SIZE.search(line.body))}
+    silent = set(range(min(max(sizes, default=0), _MOST))).difference(complained)
+    return silent.pop() if len(silent) == 1 and complained and len(sizes) == 1 else None
 
 
 def _rank_of_pod(launch: LauncherTopology, lines: Sequence[Line], pod: str) -> int | None:
@@ -202,8 +238,6 @@ def _task_on(launch: LauncherTopology, node: str, rank: int | None) -> int | Non
 def _node_in(line: Line) -> str | None:
     if match := mentions.STEP_DAEMON.search(line.text):
         return match["node"]
-    if task := _SRUN.search(line.text):
-        return task[1]
     return next((node for node in mentions.named(Tells.NODE, line.text) if not mentions.is_device(node)), None)
 
 
@@ -243,12 +277,12 @@ def _rank_near(lines: Sequence[Line], at: int) -> int | None:
     line = lines[at]
     after, before = range(at, _end_of_message(lines, at)), range(at - 1, max(-1, at - _MESSAGE // 2), -1)
     for index in (*after, *before):
-        if _speaker(lines[index]) == _speaker(line):
+        if _speaker(lines[index]) == _speaker(line) and (index == at or not mentions.process_rank(lines[index].body)):
             rank = _rank_in(lines[index])
             if rank is not None:
                 return rank
-    spawned = _spawned(lines, at)
-    return _raised_next(lines, at) if spawned is None else spawned
+    copied = _copied_from(lines, at)
+    return _raised_next(lines, at) if copied is None else copied
 
 
 def _speaker(line: Line) -> tuple[Stream, int, int, str]:
@@ -274,11 +308,11 @@ def _raised_next(lines: Sequence[Line], at: int) -> int | None:
     return after.rank if follows and after.body.startswith("Traceback (most recent call last)") else None
 
 
-def _spawned(lines: Sequence[Line], at: int) -> int | None:
-    """The child that torch.multiprocessing names above the traceback it copies."""
+def _copied_from(lines: Sequence[Line], at: int) -> int | None:
+    """The rank that a launcher names above the traceback it copies."""
     for index in range(at, max(-1, at - _COPIED), -1):
-        if match := _SPAWNED.search(lines[index].body):
-            return int(match[1])
+        if rank := next(mentions.named(Tells.COPIED, lines[index].body), ""):
+            return int(rank)
     return None
 
 

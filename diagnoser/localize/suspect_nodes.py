@@ -5,14 +5,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from diagnoser.model import Evidence, Line, Suspect
+from diagnoser.dialects import mentions
+from diagnoser.model import Evidence, Suspect
 
 _CLOSED = re.compile(r"[Cc]onnection closed by peer \[?(?P<ip>[\da-fA-F.:]+?)\]?[:<]")
-_ADDRESS = (
-    re.compile(r"(?P<node>[A-Za-z][\w.-]*):\d+:\d+ \[\d+\] NCCL INFO .*\[\d+\]\w+:(?P<ip>\d+\.\d+\.\d+\.\d+)<"),
-    re.compile(r"\b(?P<node>[A-Za-z][\w-]*\d[\w.-]*) \(?(?P<ip>\d+\.\d+\.\d+\.\d+)\)?"),
-    re.compile(r"\b(?P<ip>\d+\.\d+\.\d+\.\d+)\s+(?P<node>[A-Za-z][\w-]*\d[\w.-]*)\s*$"),
-)
 _DIRECT, _BY_RANK, _ABSENT, _PEER = 0.95, 0.9, 0.85, 0.75
 _OWN_LOG, _OWN_LOG_TOO = 0.95, 0.9
 """Of the node whose own log states the cause; of others whose own logs state a fault as well."""
@@ -95,10 +91,6 @@ def addresses(evidence: Evidence) -> dict[str, str]:
     """IP address -> node, where lines show both; the node that most lines give."""
     votes: dict[str, Counter[str]] = {}
     for line in evidence.lines:
-        for match in _pairs(line):
-            votes.setdefault(match["ip"], Counter())[match["node"]] += 1
+        for address, node in mentions.node_addresses(line.body):
+            votes.setdefault(address, Counter())[node] += 1
     return {ip: counts.most_common(1)[0][0] for ip, counts in votes.items()}
-
-
-def _pairs(line: Line) -> list[re.Match[str]]:
-    return [match for pattern in _ADDRESS if (match := pattern.search(line.body))]

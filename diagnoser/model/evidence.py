@@ -1,8 +1,9 @@
 """What the compressor keeps of a log."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
+from typing import TypeVar
 
 from diagnoser.model.lines import Stream
 
@@ -244,14 +245,30 @@ class Evidence:
 def in_order(evidence: Evidence, lines: Sequence[Line]) -> Evidence:
     """The evidence in the order of new times. lines: its own lines, one by one, with those times."""
     order = sorted(range(len(lines)), key=lambda old: (lines[old].time, lines[old].stream, lines[old].number))
+    return selected(replace(evidence, lines=tuple(lines)), order)
+
+
+def selected(evidence: Evidence, order: Sequence[int]) -> Evidence:
+    """The evidence with the lines of these indices in this order. A traceback or stack loses the lines that are left
+    out, and goes where the one that raises is; ``exits`` are not read yet."""
     new_index = {old: new for new, old in enumerate(order)}
-    traces = (
-        replace(trace, lines=tuple(map(new_index.__getitem__, trace.lines)), raised=new_index[trace.raised])
-        for trace in evidence.tracebacks
+    traces = {old: new for new, old in enumerate(_kept(evidence.tracebacks, new_index))}
+    stacks = {old: new for new, old in enumerate(_kept(evidence.stacks, new_index))}
+    return replace(
+        evidence,
+        lines=tuple(evidence.lines[old] for old in order),
+        tracebacks=tuple(_renumbered(evidence.tracebacks[old], new_index, traces) for old in traces),
+        stacks=tuple(_renumbered(evidence.stacks[old], new_index, stacks) for old in stacks),
     )
-    stacks = (
-        replace(stack, lines=tuple(map(new_index.__getitem__, stack.lines)), raised=new_index[stack.raised])
-        for stack in evidence.stacks
-    )
-    ordered = tuple(lines[old] for old in order)
-    return replace(evidence, lines=ordered, tracebacks=tuple(traces), stacks=tuple(stacks))
+
+
+def _kept(joined: Sequence[Traceback | Stack], new_index: Mapping[int, int]) -> Iterator[int]:
+    return (number for number, stack in enumerate(joined) if stack.raised in new_index)
+
+
+_Joined = TypeVar("_Joined", Traceback, Stack)
+
+
+def _renumbered(joined: _Joined, new_index: Mapping[int, int], numbers: Mapping[int, int]) -> _Joined:
+    lines = tuple(new_index[old] for old in joined.lines if old in new_index)
+    return replace(joined, lines=lines, raised=new_index[joined.raised], cause=numbers.get(joined.cause, -1))

@@ -10,14 +10,15 @@ from diagnoser.rules.clean_end import CleanEnd, EndTable
 from diagnoser.rules.engine import Hit
 from diagnoser.rules.exceptions import ExceptionTable
 from diagnoser.rules.keyword_classifier import KeywordClassifier
-from diagnoser.rules.logged_errors import goes_on, is_logged
-from diagnoser.rules.schema import Blame, Maturity, Role, Specificity
+from diagnoser.rules.logged_errors import goes_on, is_harmless, is_logged
+from diagnoser.rules.schema import Blame, Maturity, Role, Rule, Specificity
 
 _LAST_WORDS = 60
 """Lines before the end of a stream in which keywords alone may count: a run that logs on for longer survived them."""
 _TRYING = 3
 """Lines before the end of a stream in which a retry is no calm word: the run has ended before it got through."""
 _RETRIES = re.compile(r"\bretry|\bretries\b|\b(?:try|trying) again\b", re.IGNORECASE)
+_TEMPORARY = re.compile(r"(?i)\b(?:temporar(?:y|ily)|transient|try again|EAGAIN|EAI_AGAIN|slow ?down|throttl\w+)\b")
 _BARE_EXCEPTION = re.compile(
     r"^(?:.{0,160}?[\]|>:-] ?)?\s*(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception))"
     r"(?: \(see above for traceback\))?: (?P<message>\S.*)"
@@ -42,6 +43,9 @@ SIGNALS = {
 """What the signal that ended a process says: who aborts or is killed may have been told to by something else."""
 _VANISHED = FailureType.HOST_OUT_OF_MEMORY, Role.SYMPTOM
 """What the end of a process says that nobody can tell a code of: usually it was killed."""
+_UNCAUGHT = 1
+"""What Python exits with after an exception that nobody caught. A process that lost its peer and raised ends so: where
+another code is reported, another process ended itself."""
 _TIMED_OUT = 124
 """What ``timeout`` exits with when it ended the program."""
 EXIT_CODE, EXIT_SIGNAL = "heuristic:exit_code", "heuristic:exit_signal"
@@ -182,11 +186,17 @@ def from_hit(hit: Hit, evidence: Evidence, trace: int = -1) -> Candidate:
         node=hit.node,
         gpu=hit.gpu,
         maturity=rule.maturity,
-        action=rule.action,
+        action=_asked(rule, line.body),
         mitigation=rule.mitigation,
         trace=trace,
         raised=trace >= 0 or bool(_RAISED.match(line.body)),
     )
+
+
+def _asked(rule: Rule, body: str) -> Action | None:
+    """What the rule asks for. Where its line calls a fault outside the job temporary, nobody has to mend it first."""
+    stops = rule.action is Action.NOTIFY_USER and category_of(rule.type) is Category.INFRASTRUCTURE
+    return None if stops and _TEMPORARY.search(body) else rule.action
 
 
 def _with_exit(candidate: Candidate | None, report: ExitReport) -> Candidate | None:
@@ -201,7 +211,9 @@ def _with_exit(candidate: Candidate | None, report: ExitReport) -> Candidate | N
 
 
 def _from_exit(report: ExitReport) -> Candidate:
-    type_, role = (FailureType.RUNTIME_ERROR, Role.WRAPPER) if report.code else _VANISHED
+    type_, role = (FailureType.RUNTIME_ERROR, Role.SYMPTOM) if report.code else _VANISHED
+    if report.code == _UNCAUGHT:
+        role = Role.WRAPPER
     if report.code == _TIMED_OUT:
         type_, role = FailureType.TIME_LIMIT, Role.SYMPTOM
     how = f"code {report.code}" if report.code else f"signal {report.signal}" if report.signal else "no word of its own"
@@ -225,6 +237,8 @@ def _from_exit(report: ExitReport) -> Candidate:
 
 
 def _with_logged(candidate: Candidate, evidence: Evidence) -> Candidate:
+    if candidate.trace >= 0 and is_harmless(evidence, evidence.tracebacks[candidate.trace]):
+        return replace(candidate, role=Role.BENIGN)
     failing = category_of(candidate.type) is not Category.NONE and candidate.role in (Role.ROOT, Role.SYMPTOM)
     if not failing or candidate.exit or not is_logged(evidence, candidate.line, candidate.trace):
         return candidate
@@ -251,11 +265,23 @@ def _named_by_context(candidate: Candidate, evidence: Evidence, table: Exception
     message = f"{trace.exception}: {trace.message}" if trace else evidence.lines[candidate.line].body
     stated = table.by_status(trace.message) if trace and not broken_file else None
     kind = table.in_context(stated or candidate.type, message, trace.frames if trace else ()) or stated
+    kind = kind or _named_by_outer(candidate, evidence, table)
     if kind is None:
         return candidate
     why = "the status, the subject or the place of the exception says more than its class"
     named = _renamed(candidate, kind, "heuristic:exception_context", why)
     return replace(named, action=table.action(kind, message))
+
+
+def _named_by_outer(candidate: Candidate, evidence: Evidence, table: ExceptionTable) -> FailureType | None:
+    """What those say that were raised from the exception, as a framework that restores a checkpoint says which
+    variable did not fit."""
+    links, kind = {candidate.trace}, None
+    for number, trace in enumerate(evidence.tracebacks):
+        if trace.cause in links and candidate.trace >= 0:
+            links.add(number)
+            kind = kind or table.in_context(candidate.type, f"{trace.exception}: {trace.message}", ())
+    return kind
 
 
 def _named_by_message(candidate: Candidate, evidence: Evidence, keywords: KeywordClassifier) -> Candidate:
@@ -301,8 +327,8 @@ def _quoted(evidence: Evidence, trace: Traceback) -> Iterator[int]:
 
 
 def _is_death(candidate: Candidate) -> bool:
-    """The line says how a process ended, not why: an abort follows the error that led to it."""
-    return _is_crash(candidate) and candidate.role is Role.SYMPTOM
+    """The line says how a process ended, not why: an abort follows the error that led to it, a code has no words."""
+    return candidate.role is Role.SYMPTOM and (_is_crash(candidate) or candidate.by == EXIT_CODE)
 
 
 def _is_crash(candidate: Candidate) -> bool:

@@ -13,7 +13,7 @@ from diagnoser.model import Evidence
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
 from diagnoser.rules.candidates import Candidate
-from diagnoser.rules.run_end import resolve_attempts, resolve_end
+from diagnoser.rules.run_end import LEAVING, resolve_attempts, resolve_end
 from diagnoser.rules.schema import Blame, Role, Specificity
 
 _REPORTED = 60
@@ -192,16 +192,25 @@ def _is_none(candidate: Candidate) -> bool:
 
 
 def _explains(cause: Candidate, other: Candidate) -> bool:
-    if cause is other or cause.type is other.type or not _covers(cause, other):
+    if cause is other or cause.type is other.type or not _covers(cause, other) or _is_of_peer(other, cause):
         return False
-    if cause.role is not Role.ROOT and other.line < cause.line and not _lost_peer(cause, other):
+    lost = _lost_peer(cause, other)
+    if cause.role is not Role.ROOT and other.line < cause.line and not lost:
         return False
-    return not _covers(other, cause) or (cause.line, -cause.specificity) < (other.line, -other.specificity)
+    first = (cause.line, -cause.specificity) < (other.line, -other.specificity)
+    return first or not _covers(other, cause) or _is_of_peer(cause, other)
 
 
 def _lost_peer(cause: Candidate, other: Candidate) -> bool:
     """Peers complain about a dead process before its launcher reports it."""
-    return cause.blame is Blame.SELF and other.blame is Blame.PEER and cause.line - other.line <= _REPORTED
+    near = other.blame is Blame.PEER and cause.line - other.line <= _REPORTED
+    return (cause.blame is Blame.SELF and near) or _is_of_peer(cause, other)
+
+
+def _is_of_peer(cause: Candidate, other: Candidate) -> bool:
+    """Whether ``cause`` is the report of a process's end, which may come when all are stopped, and ``other`` tells of
+    the connection to that process, which broke at once."""
+    return cause.exit and cause.role is not Role.WRAPPER and other.role is Role.SYMPTOM and other.type in LEAVING
 
 
 def _covers(cause: Candidate, other: Candidate) -> bool:

@@ -18,6 +18,7 @@ from pydantic import Field
 from diagnoser.model import Evidence, Line, Progress, yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.yaml_loader import StrictModel
+from diagnoser.rules.logged_errors import is_logged
 from diagnoser.rules.schema import PatternText, Specificity, not_re2
 
 _LONGEST = 1024
@@ -215,7 +216,7 @@ def _at_total(evidence: Evidence, steps: Sequence[Progress]) -> CleanEnd | None:
         for line in evidence.lines[:index]
         for match in _STATED.finditer(line.body[:_LONGEST])
     }
-    if any(_is_frame(line.body) for line in evidence.lines[index:]) or _in_earlier_epoch(evidence.lines[: index + 1]):
+    if _raises_after(evidence, index) or _in_earlier_epoch(evidence.lines[: index + 1]):
         return None
     interval = _interval({point.step for point in steps if point.step is not None})
     if any(step == total == last.step for step, total in counted):
@@ -225,6 +226,18 @@ def _at_total(evidence: Evidence, steps: Sequence[Progress]) -> CleanEnd | None:
             index, f"step {last.step} is the last of the {min(stated)} that were asked for", Specificity.CLASS
         )
     return None
+
+
+def _raises_after(evidence: Evidence, index: int) -> bool:
+    """Whether a traceback follows that the program did not log."""
+    logged = {
+        line
+        for number, trace in enumerate(evidence.tracebacks)
+        if is_logged(evidence, trace.raised, number)
+        for line in trace.lines
+    }
+    later = range(index, len(evidence.lines))
+    return any(_is_frame(evidence.lines[line].body) and line not in logged for line in later)
 
 
 def _in_earlier_epoch(lines: Sequence[Line]) -> bool:

@@ -15,6 +15,7 @@ import re2
 
 from diagnoser.model import Evidence, Line
 from diagnoser.rules.schema import Near, Role, Rule, RuleSet
+from diagnoser.rules.statements import advice_at
 
 _SET_MEMORY = 64 << 20
 """Most bytes of the anchors' automaton, which RE2 builds only as far as the logs need it."""
@@ -154,8 +155,12 @@ def _any_matches(patterns: Sequence[str], text: str) -> bool:
 
 
 def _hit(rule: Rule, body: str) -> Hit | None:
-    """The rule on this body, with what any of its patterns extracts; None when none matches or one vetoes."""
+    """The rule on this body, with what any of its patterns extracts; None when none matches or one vetoes. What only
+    advice lists is no match."""
     matches = [match for pattern in rule.patterns if (match := _regex(pattern).search(body))]
+    if matches:
+        advice = advice_at(body)
+        matches = [match for match in matches if match.start() < advice]
     if not matches or _any_matches(rule.unless, body):
         return None
     groups: dict[str, str] = {}

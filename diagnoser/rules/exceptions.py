@@ -15,6 +15,7 @@ from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.schema import PatternText, Role, not_re2
+from diagnoser.rules.statements import without_advice
 
 _ERRNO = re.compile(r"\[Errno (\d+)\]|\bcode: (\d+), kind:")
 _STATUS = re.compile(r"\(?([A-Z]\w{4,24})(?:: |\) )")
@@ -112,8 +113,9 @@ class ExceptionTable:
 
         A value that does not fit is a ValueError anywhere, but a checkpoint that does not fit where one is restored.
         """
+        message = without_advice(message[:_LONGEST])
         for context in self._contexts:
-            if kind in context.of and context.holds(message[:_LONGEST], frames):
+            if kind in context.of and context.holds(message, frames):
                 return context.type
         return None
 

@@ -19,6 +19,7 @@ from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.schema import PatternText, not_re2
+from diagnoser.rules.statements import without_advice
 
 _LONGEST = 2048
 """Characters of a line that are read."""
@@ -82,7 +83,9 @@ class KeywordClassifier:
     def _entries(self, text: str) -> set[int]:
         """Numbers of the entries that match."""
         patterns, owners = self._keywords
-        return {owners[number] for number in patterns.Match(_URL_PATH.sub(r"\1", text[:_LONGEST])) or ()}
+        return {
+            owners[number] for number in patterns.Match(_URL_PATH.sub(r"\1", without_advice(text[:_LONGEST]))) or ()
+        }
 
     def _is_calm(self, text: str) -> bool:
         return bool(self._calm.Match(text[:_LONGEST]))

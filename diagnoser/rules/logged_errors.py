@@ -4,6 +4,7 @@ A logged error is no failure yet: what the process does afterwards decides. One 
 """
 
 import re
+from collections.abc import Collection
 
 from diagnoser.model import Evidence, Line, Traceback
 
@@ -29,6 +30,9 @@ _FATAL = re.compile(
 )
 """Words of a program that logs the error that ends it."""
 
+_HARMLESS = re.compile(r"(?i)\b(?:safe to ignore|safely ignored?|can be ignored|(?:is|are) harmless)\b")
+"""Words of a program that says of an error, at whatever level, that it is none."""
+
 
 def is_logged(evidence: Evidence, index: int, trace: int = -1) -> bool:
     """Whether the program itself logged the error of line ``index`` and did not call it its end.
@@ -42,6 +46,23 @@ def is_logged(evidence: Evidence, index: int, trace: int = -1) -> bool:
 def goes_on(evidence: Evidence, index: int, trace: int = -1) -> bool:
     """Whether the program, where it logs the error of line ``index``, says how it goes on."""
     return is_logged(evidence, index, trace) and bool(_GOES_ON.search(_log_line(evidence, index, trace)[:_READ]))
+
+
+def spoke_on(evidence: Evidence, index: int, traced: Collection[int]) -> bool:
+    """Whether the process that printed line ``index`` printed anything else later than an error. traced: indices of the
+    lines of tracebacks."""
+    own = evidence.lines[index]
+    return any(
+        (line.stream, line.rank) == (own.stream, own.rank) and line.body.strip() and not _is_logger_line(line.body)
+        for later, line in enumerate(evidence.lines[index + 1 :], index + 1)
+        if later not in traced
+    )
+
+
+def is_harmless(evidence: Evidence, trace: Traceback) -> bool:
+    """Whether the program prints the traceback below a message that calls the error harmless."""
+    line = _introduction(evidence, trace)
+    return line is not None and bool(_HARMLESS.search(line.body[:_READ]))
 
 
 def _log_line(evidence: Evidence, index: int, trace: int) -> str:

@@ -1,16 +1,17 @@
 """Where attempts begin and end: launches in one log, runs that say they are complete, and ends that were ordered."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 
 from diagnoser.model import Anchor, Evidence
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason, is_end, is_fault
 from diagnoser.rules.candidates import Candidate
+from diagnoser.rules.logged_errors import spoke_on
 from diagnoser.rules.schema import Role, Specificity
 
-_LEAVING = frozenset({FailureType.CONNECTION_ERROR, FailureType.NETWORK_ERROR, FailureType.NCCL_REMOTE_ERROR})
+LEAVING = frozenset({FailureType.CONNECTION_ERROR, FailureType.NETWORK_ERROR, FailureType.NCCL_REMOTE_ERROR})
 """What processes print when their peers have exited already."""
 _LAUNCH = re.compile(
     r"^START TIME:|Setting OMP_NUM_THREADS environment variable|^\+ ?(?:srun|torchrun|mpirun) "
@@ -93,9 +94,10 @@ def _resolve_completed(
     if not completed:
         return
     last = completed[-1]
+    traced = {line for trace in evidence.tracebacks for line in trace.lines}
     if any(_belies(c, last) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.VAGUE_END, lambda c: c.type is FailureType.COMPLETED)
-    elif diverged or any(_contradicts(c, last, evidence, again=went_on(last)) for c in candidate_set.open):
+    elif diverged or any(_contradicts(c, last, evidence, traced, again=went_on(last)) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.LATER, lambda c: c.type is FailureType.COMPLETED)
         candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c: c.line < last.line and not diverged)
     else:
@@ -115,11 +117,14 @@ def _belies(candidate: Candidate, end: Candidate) -> bool:
     return failing and (end.specificity <= Specificity.CLASS or (near and candidate.raised))
 
 
-def _contradicts(candidate: Candidate, end: Candidate, evidence: Evidence, *, again: bool) -> bool:
-    """Whether ``one`` shows that the job failed after all, or that another one followed in the same log.
+def _contradicts(
+    candidate: Candidate, end: Candidate, evidence: Evidence, traced: Collection[int], *, again: bool
+) -> bool:
+    """Whether the candidate shows that the job failed after all, or that another one followed in the same log.
 
-    Errors of peers when the first ones exit do not; nor do those of tasks of the same step when ``end`` is the
-    benchmark's own verdict (explains all). again: training went on after ``end``: another run.
+    Errors of peers when the first ones exit do not, nor does one that was caught by a program that spoke on; nor do
+    those of tasks of the same step when ``end`` is the benchmark's own verdict (explains all). again: training went on
+    after ``end``: another run.
     """
     if candidate.line < end.line or candidate.role not in (Role.ROOT, Role.SYMPTOM):
         return False
@@ -127,9 +132,11 @@ def _contradicts(candidate: Candidate, end: Candidate, evidence: Evidence, *, ag
         return True
     if candidate.exit and "all" in end.explains:
         return False
+    if candidate.logged and spoke_on(evidence, candidate.line, traced):
+        return False
     if candidate.type is FailureType.CANCELLED and candidate.role is Role.SYMPTOM:
         return "all" not in end.explains
-    if candidate.type in _LEAVING and candidate.role is Role.SYMPTOM and not candidate.raised:
+    if candidate.type in LEAVING and candidate.role is Role.SYMPTOM and not candidate.raised:
         return False
     same_step = min(evidence.lines[candidate.line].task, evidence.lines[end.line].task) >= 0
     return candidate is not end and not ("all" in end.explains and same_step)

@@ -11,9 +11,11 @@ from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.validation import ValidationCheck
 from diagnoser.model import Author, HitVerdict, LearnedRule, LearnedState
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import LearnedRuleQuery
+from diagnoser.ports import DiagnosisRecord, LearnedRuleQuery
+from diagnoser.web.access import JobAccess
 from tests import accuracy_bars
 from tests.rule_learning import NOW, QUILT, ROOT, STEPS, Site, site
+from tests.serving import serving
 
 SHADOW, ACTIVE, REFUSED, RETIRED = (
     LearnedState.SHADOW,
@@ -322,6 +324,56 @@ async def test_a_verdict_that_a_person_confirmed_is_not_outranked(here: Site) ->
     rule = await here.learned(first)
     assert rule.state is REFUSED
     assert ValidationCheck.OTHERS in refused_by(rule) and ValidationCheck.REPLAY in refused_by(rule)
+
+
+async def said_over_http(here: Site, folder: Path, about: DiagnosisRecord, **words: object) -> None:
+    """A person's word, by the route that pages and tools use."""
+    now = NOW + next(here.numbers)
+    access = JobAccess(here.store, lambda: now)
+    more = {"incidents": here.incidents, "job_access": access, "clock": lambda: now}
+    async with serving(folder, store=here.store, **more) as web:
+        path = f"/api/v1/diagnoses/{about.id}/feedback"
+        answer = await web.client.post(path, json={"verdict": "corrected", **words})
+        assert answer.status_code == 200, answer.text
+
+
+async def test_a_run_that_did_not_fail_narrows_the_rule_that_said_so(here: Site, tmp_path: Path) -> None:
+    """The line of the false alarm is none any more; what else the rule knows is found as before, also in such a run."""
+    first = await here.run("leases-1", [*STEPS, LEASES.format(n=4711)], code=None)
+    assert first.diagnosis.decided_by == DISK
+    await said_over_http(here, tmp_path, first, type="completed", comment="the feeder takes a new lease")
+    rule = await here.learned(first)
+    assert rule.state is SHADOW, rule.gates
+    text = yaml.safe_load(rule.text)
+    assert (text["role"], text["type"], text["overrides"]) == ("benign", "disk_full", ["no_space_left"])
+    await here.run("leases-2", [*STEPS, LEASES.format(n=5)], code=None)
+    (hit,) = await here.store.rule_hits(rule.id, 5)
+    assert (hit.attempt.job, hit.active, hit.verdict) == ("leases-2", False, HitVerdict.OPEN)
+    await here.move(rule, ACTIVE)
+    third = (await here.run("leases-3", [*STEPS, LEASES.format(n=6)], code=None)).diagnosis
+    assert (third.type, third.root_cause) == (FailureType.UNKNOWN, None)
+    both = (await here.run("leases-4", [*STEPS, LEASES.format(n=7), FULL.format(n=1)])).diagnosis
+    assert (both.decided_by, both.root_cause and both.root_cause.line) == (DISK, ROOT + 1)
+
+
+async def test_a_rule_that_hid_a_failure_is_retired(here: Site, tmp_path: Path) -> None:
+    """Where a person names the failure after all, the rule that took its line for none goes."""
+    first = await here.run("leases-1", [*STEPS, LEASES.format(n=4711)], code=None)
+    await said_over_http(here, tmp_path, first, type="completed")
+    rule = await here.move(await here.learned(first), ACTIVE)
+    hidden = await here.run("leases-2", [*STEPS, LEASES.format(n=5)], code=None)
+    await said_over_http(here, tmp_path, hidden, type="disk_full", root_line=ROOT)
+    await here.lifecycle.step()
+    assert await here.learned_state(rule) is RETIRED
+
+
+async def test_no_correction_puts_a_shipped_rule_out_of_force(here: Site, tmp_path: Path) -> None:
+    """A line that reads as the rule's own examples, with nothing beside it, may not become one that is no failure."""
+    first = await here.run("disk-1", [*STEPS, FULL.format(n=4711)], code=None)
+    await said_over_http(here, tmp_path, first, type="completed")
+    rule = await here.learned(first)
+    assert rule.state is REFUSED
+    assert refused_by(rule) == [ValidationCheck.SHIPPED]
 
 
 async def test_a_line_that_the_run_survived_makes_no_rule(here: Site) -> None:

@@ -67,7 +67,7 @@ def test_bar_states_glued_without_carriage_returns_become_one() -> None:
         (b"1: [default3]:[rank11]: boom", Prefix(11, 1, 3, "", "t1/d3"), b"boom"),
         (b"4: [rank4]: boom", Prefix(rank=4, task=4, voice="t4"), b"boom"),
         (b"[1,12]<stdout>:hello", Prefix(rank=12, voice="r12"), b"hello"),
-        (b"(Trainer pid=812, ip=10.1.2.3) hello", Prefix(node="10.1.2.3", voice="p812@10.1.2.3"), b"hello"),
+        (b"(Trainer pid=812, ip=10.1.2.3) hello", Prefix(node="10.1.2.3", voice="p812@10.1.2.3", pid=812), b"hello"),
         (b"node-a7:811:902 [3] NCCL WARN x", Prefix(node="node-a7"), b"NCCL WARN x"),
         (b"[pod/train-0/worker] hello", Prefix(voice="ktrain-0", pod="train-0"), b"hello"),
         (b"2026-01-02T03:04:05.123456789Z stdout F hello", Prefix(), b"hello"),

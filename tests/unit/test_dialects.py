@@ -6,7 +6,7 @@ import pytest
 
 from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.lines import body_of, carried_blur, clean, strip_blurred
-from diagnoser.dialects import DIALECTS, Dialect, Example, Peeled, mentions, node_lists
+from diagnoser.dialects import DIALECTS, Dialect, Example, Peeled, mentions, node_lists, runtimes
 from diagnoser.dialects.replicas import pod_ranks
 
 EXAMPLES = [(dialect, example) for dialect in DIALECTS for example in dialect.examples]
@@ -137,3 +137,27 @@ def test_lists_of_nodes_are_found_in_lines(line: str, nodes: list[str]) -> None:
 def test_dockers_records_are_opened(record: bytes, line: bytes) -> None:
     """A record of the JSON log driver reads like a line of the container runtime; anything else stays as it came."""
     assert clean(record + b"\nnext\n").lines == [line, b"next"]
+
+
+def test_the_process_of_a_rank_is_read() -> None:
+    """A line that names both tells which process runs the rank; one that names two processes tells nothing."""
+    assert mentions.process_rank("- (ip=10.1.2.3, pid=812) world_rank=1, local_rank=1, node_rank=0") == (812, 1)
+    assert mentions.process_rank("Global rank 3 (PID 771) exited with code 1") == (771, 3)
+    assert mentions.process_rank("pid=1, pid=2 world_rank=0") is None
+    assert mentions.process_rank("pid=1 local_rank=0") is None
+
+
+def test_addresses_of_nodes_are_read() -> None:
+    """From NCCL's bootstrap, and from tables with the address on either side."""
+    nccl = "trn-4:811:902 [0] NCCL INFO Bootstrap : Using [0]eth0:10.1.2.4<0>"
+    assert mentions.node_addresses(nccl) == [("10.1.2.4", "trn-4")]
+    assert ("10.1.2.5", "trn-5") in mentions.node_addresses("trn-5 (10.1.2.5) joined")
+    assert mentions.node_addresses("step 3 of 10") == []
+
+
+def test_what_ray_held_back_is_known_by_its_mark() -> None:
+    """With and without the hint that Ray adds once."""
+    assert runtimes.repetition("loss 2.0 [repeated 5x across cluster]") == "loss 2.0"
+    hint = " (Ray deduplicates logs by default. Set RAY_DEDUP_LOGS=0 to disable)"
+    assert runtimes.repetition("loss 2.0 [repeated 19x across cluster]" + hint) == "loss 2.0"
+    assert runtimes.repetition("repeated 5x across cluster") == ""

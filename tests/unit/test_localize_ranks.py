@@ -165,3 +165,40 @@ def test_another_loggers_line_is_no_part_of_a_message() -> None:
     ended = "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD"
     assert place(log("KeyError: 'x'", other), 0) == (None, None)
     assert place(log("KeyError: 'x'", other, ended, "with errorcode 1."), 0)[0] == 1
+
+
+def test_the_process_table_names_the_rank_of_who_speaks() -> None:
+    """Ray Train lists its workers once; later their heads, and reports about them, name the process only."""
+    table = [f"- (ip=10.1.2.3, pid={771 + rank}) world_rank={rank}, local_rank={rank}" for rank in (0, 1)]
+    raised = "(RayTrainWorker pid=772, ip=10.1.2.3) KeyError: 'x'"
+    said = [*table, raised, "(raylet) A worker died. Worker PID: 771"]
+    assert [placed_by_compressor(*said, at=at) for at in (2, 3)] == [1, 0]
+
+
+def test_a_process_of_two_ranks_names_none() -> None:
+    """Its number was given twice: on other nodes, or in other launches."""
+    table = ("- (ip=10.1.2.3, pid=771) world_rank=0", "- (ip=10.1.2.4, pid=771) world_rank=1")
+    assert place(log(*table, "(RayTrainWorker pid=771) KeyError: 'x'"), 2)[0] is None
+
+
+def test_the_head_of_a_copied_traceback_names_its_rank() -> None:
+    """However long the traceback is."""
+    frames = [line for number in range(9) for line in (f'  File "a.py", line {number}, in f', "    f()")]
+    evidence = log("[Rank 1 Error Snippet]:", "Traceback (most recent call last):", *frames, "KeyError: 'x'")
+    assert place(evidence, len(evidence.lines) - 1)[0] == 1
+
+
+def test_the_only_silent_rank_of_a_known_size_is_told() -> None:
+    """All others complained of it; of an unknown size, or with two silent ones, nothing is told."""
+    known, unknown = log("dist_world_size=3 local_world_size=1"), log("step 1")
+    assert ranks.only_silent(known, {0, 2}) == 1
+    assert ranks.only_silent(known, {0}) is None and ranks.only_silent(unknown, {0, 2}) is None
+    assert ranks.only_silent(known, ()) is None
+
+
+def test_a_pods_dump_has_the_rank_of_its_pod() -> None:
+    """faulthandler prints no rank: the head that the cluster puts in front tells it."""
+    heads = [f"[pod/train-worker-{pod}/trainer] " for pod in (0, 1)]
+    dump = ("Fatal Python error: Segmentation fault", "", "Current thread 0x00007f2b (most recent call first):")
+    said = [f"{head}step {step} loss 2.0" for step in (1, 2) for head in heads]
+    assert placed_by_compressor(*said, *(heads[1] + text for text in dump), at=4) == 1

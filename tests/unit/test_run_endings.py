@@ -5,7 +5,7 @@ import io
 import pytest
 
 from diagnoser.model import Diagnosis, Facts
-from diagnoser.model.taxonomy import FailureType, Outcome
+from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from tests.rule_files import ANALYZER
 
 T = FailureType
@@ -227,3 +227,81 @@ def test_an_error_that_was_caught_does_not_kill_a_process() -> None:
     killed = diagnose(*STEPS, *CAUGHT, "run.sh: line 2: 77 Killed   python train.py", "exit code: 137")
     assert killed.type is T.HOST_OUT_OF_MEMORY
     assert diagnose(*STEPS, *UNCAUGHT, "exit code: 1").type is T.KEY_ERROR
+
+
+TOTAL = tuple(
+    f"2031-01-02 03:04:{step:02},678 INFO trainer: update {step} / 12 loss {3 - step / 30:.3f}" for step in (4, 8, 12)
+)
+PUSH = (
+    "2031-01-02 03:04:35,001 WARNING trainer: could not push the summary",
+    "Traceback (most recent call last):",
+    '  File "/srv/train/push.py", line 31, in push',
+    "    urlopen(target)",
+    "ConnectionRefusedError: [Errno 111] Connection refused",
+)
+
+
+def test_an_error_caught_after_the_last_step_of_the_total_is_no_failure() -> None:
+    """The program logged it and spoke on; where the error is its last word, nobody knows."""
+    spoke_on = diagnose(*TOTAL, *PUSH, "2031-01-02 03:04:36,001 INFO trainer: best accuracy 0.61")
+    assert (spoke_on.type, spoke_on.outcome) == (T.COMPLETED, Outcome.COMPLETED)
+    assert diagnose(*TOTAL, *PUSH).type is T.CONNECTION_ERROR
+
+
+def test_what_ray_held_back_came_before_the_end() -> None:
+    """Copies of an error and of steps that are printed after a clean exit do not deny it."""
+    head = "(RayTrainWorker pid=771, ip=10.1.2.3) "
+    steps = [f"{head}update {step} / 12 loss {3 - step / 30:.3f}" for step in (2, 4, 6)]
+    copies = [
+        f"{line} [repeated 5x across cluster]"
+        for line in (f"{head}update 12 / 12 loss 2.600", *(head + line for line in PUSH))
+    ]
+    run = diagnose(*steps, *(head + line for line in PUSH), "exit code: 0", *copies)
+    assert (run.type, run.outcome) == (T.COMPLETED, Outcome.COMPLETED)
+
+
+def test_an_error_that_its_program_calls_harmless_is_none() -> None:
+    """Ray prints such a traceback without a level."""
+    harmless = "Failed to send a request. If this only happens transiently, it's safe to ignore this error."
+    assert diagnose(*STEPS, harmless, *UNCAUGHT).type is T.UNKNOWN
+    assert diagnose(*STEPS, "Failed to send a request.", *UNCAUGHT).type is T.KEY_ERROR
+
+
+RESET = (
+    "[rank0]: Traceback (most recent call last):",
+    '[rank0]:   File "/srv/train/main.py", line 40, in step',
+    "[rank0]:     work.wait()",
+    "[rank0]: RuntimeError: [/x/gloo/transport/tcp/pair.cc:537] Read error [10.1.2.4]:3241: Connection reset by peer.",
+)
+
+
+@pytest.mark.parametrize(
+    "reset", ["Read error [10.1.2.4]:3241: Connection reset by peer.", "Connection closed by peer [10.1.2.4]:3241."]
+)
+@pytest.mark.parametrize(
+    ("code", "kind"), [("3", T.RUNTIME_ERROR), ("-9", T.HOST_OUT_OF_MEMORY), ("-11", T.SEGMENTATION_FAULT)]
+)
+def test_the_end_of_a_peer_is_the_cause_of_its_broken_connections(reset: str, code: str, kind: FailureType) -> None:
+    """A code that no uncaught exception gives, or a signal, is that of the peer: the one rank of two that is silent."""
+    raised = [line.replace("Read error [10.1.2.4]:3241: Connection reset by peer.", reset) for line in RESET]
+    end = f"[ERROR] [launch.py:259:sigkill_handler] ['python', '--local_rank=0'] exits with return code = {code}"
+    run = diagnose("[INFO] [launch.py:164:main] dist_world_size=2", *STEPS, *raised, "Killing subprocess 771", end)
+    assert (run.type, run.root_cause and run.root_cause.rank) == (kind, 1)
+
+
+def test_a_code_that_an_exception_gives_is_no_peers() -> None:
+    """Exit code 1 may be that of the process which lost its connection."""
+    run = diagnose(*STEPS, *RESET, "[ERROR] [launch.py:259:sigkill_handler] ['python'] exits with return code = 1")
+    assert run.type is T.NETWORK_ERROR
+
+
+def test_the_words_of_a_failed_program_say_more_than_its_code() -> None:
+    """A code of its own does not tell why it ended."""
+    assert diagnose(*STEPS, "mlx5_2: link down", "the job exited with code 18").type is T.NETWORK_ERROR
+
+
+def test_a_fault_that_its_line_calls_temporary_does_not_stop_the_job() -> None:
+    """A rule may ask for a person where a name cannot be resolved; one that cannot be resolved now is tried again."""
+    line = "socket.gaierror: [Errno {}] {}"
+    later = diagnose(*STEPS, line.format(-3, "Temporary failure in name resolution"))
+    assert (later.category, later.recovery.action) == (Category.INFRASTRUCTURE, Action.RESUBMIT)

@@ -1,0 +1,96 @@
+"""What lines state: their text without the advice in it, and the lines without those that only repeat others late.
+
+Advice tells what may lead to such a failure ("common causes include: (1) SIGKILL by the OOM killer, (2) ..."). What it
+lists happened elsewhere, if at all: none of it may be taken for the cause.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from diagnoser.dialects.runtimes import repetition
+from diagnoser.model import Evidence, Line
+from diagnoser.model.evidence import selected
+
+_ADVICE = re.compile(
+    r"(?i)(?<![\w-])(?:"
+    r"(?:(?:some|the|other|most|several|there are) ){0,3}(?:common|possible|likely|typical|potential|probable|usual)"
+    r"(?: \w{1,20}){0,2} (?:causes?|reasons?|explanations?)\b"
+    r"|(?:causes?|reasons?) (?:this )?(?:may|might|can|could) (?:be|include|occur|happen)\b"
+    r"|(?:this|that|it|which|these)(?: \w{1,20}){0,2} (?:can|may|might|could)(?: (?:also|sometimes|often)){0,2}"
+    r" (?:also )?(?:happen|occur|be (?:also )?(?:caused|due|because|the result|a result)|arise|result from|indicate)\b"
+    r"|it(?: i|')s (?:also )?possible that\b"
+    r")"
+)
+_RECORD_ENDS = re.compile(r'(?<!\\)"\s{0,2}(?:[,}\]]|$)')
+"""Where the text of a record in JSON ends: what follows are other fields."""
+_ITEM = re.compile(r"\s*(?:[-*•–·+]|\(?(?:\d{1,2}|[a-zA-Z])[.):])\s")
+_ITEMS = 16
+"""Most lines of a list that a line of advice introduces."""
+
+
+def advice_at(text: str) -> int:
+    """Where ``text`` goes on with what may have led to it; its length where it does not. What begins behind that place
+    is no statement; a message that a rule knows may well reach into it."""
+    match = _ADVICE.search(text)
+    return match.start() if match else len(text)
+
+
+def without_advice(text: str) -> str:
+    """``text`` without what may have led to it; a record in JSON keeps its other fields."""
+    start = advice_at(text)
+    end = _RECORD_ENDS.search(text, start) if start < len(text) and '{"' in text[:start] else None
+    return text[:start] + (text[end.start() :] if end else "")
+
+
+def stated_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
+    """The lines, their bodies without advice."""
+    bodies = map(without_advice, (line.body for line in lines))
+    return tuple(
+        line if body == line.body else replace(line, body=body) for line, body in zip(lines, bodies, strict=True)
+    )
+
+
+def stated(evidence: Evidence) -> Evidence:
+    """The evidence with empty bodies for the items of lists of advice, and without the lines that a collector held back
+    and printed after what came of them, where the line that each repeats is there. Steps that only such lines tell at
+    the end were made before it."""
+    items = set(_items_of_advice(evidence.lines))
+    if items:
+        lines = (replace(line, body="") if i in items else line for i, line in enumerate(evidence.lines))
+        evidence = replace(evidence, lines=tuple(lines))
+    return _without_repetitions(evidence)
+
+
+def _items_of_advice(lines: Sequence[Line]) -> Iterator[int]:
+    left = 0
+    for index, (before, line) in enumerate(pairwise(lines), 1):
+        if before.body.rstrip().endswith(":") and advice_at(before.body) < len(before.body):
+            left = _ITEMS
+        if not left or not _same_speaker(before, line) or (line.body.strip() and not _ITEM.match(line.body)):
+            left = 0
+            continue
+        left -= 1
+        yield index
+
+
+def _same_speaker(before: Line, line: Line) -> bool:
+    return (before.stream, before.rank, before.task, before.node) == (line.stream, line.rank, line.task, line.node)
+
+
+def _without_repetitions(evidence: Evidence) -> Evidence:
+    repeated = {index: text for index, line in enumerate(evidence.lines) if (text := repetition(line.body))}
+    if not repeated:
+        return evidence
+    printed = {_shape(line.body) for index, line in enumerate(evidence.lines) if index not in repeated}
+    dropped = {index for index, text in repeated.items() if _shape(text) in printed}
+    numbers = {evidence.lines[index].number for index in dropped}
+    last = max((point.line for point in evidence.progress if point.line not in numbers), default=0)
+    progress = tuple(point for point in evidence.progress if point.line not in numbers or point.line < last)
+    kept = [index for index in range(len(evidence.lines)) if index not in dropped]
+    return selected(replace(evidence, progress=progress), kept)
+
+
+def _shape(text: str) -> str:
+    return re.sub(r"\d+", "0", text.strip())

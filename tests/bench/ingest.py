@@ -3,7 +3,9 @@
     python -m tests.bench.ingest [--quick] [--json] [--only NAME]
 
 The real process with default settings and SQLite; replays the healthy logs beside the checkout (generated ones without
-them). Cost is CPU seconds of the server's process until nothing is left to compress; the client runs beside it.
+them): each connection is a rank that prints one of them from its beginning. Cost is CPU seconds of the server's process
+until nothing is left to compress, over those of an idle one; the client runs beside it. Diagnoses are put off: healthy
+logs hold lines that look fatal.
 """
 
 import argparse
@@ -32,6 +34,14 @@ CONNECTIONS = 32
 TEXT, NDJSON = "text/plain", "application/x-ndjson"
 STREAMS = 10_240
 DRAIN_SECONDS = 180.0
+PUT_OFF = {
+    "DIAGNOSER_FATAL_DEBOUNCE_SECONDS": "7200",
+    "DIAGNOSER_FATAL_DEBOUNCE_MAX_SECONDS": "7200",
+    "DIAGNOSER_HANG_CHECK_IDLE_SECONDS": "7200",
+    "DIAGNOSER_HANG_DIAGNOSIS_IDLE_SECONDS": "7200",
+}
+"""Streams that end look silent, too. ``tests.bench.latency`` measures diagnoses."""
+IDLE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -47,13 +57,21 @@ class Row:
 @dataclass
 class Bench:
     server: Service
-    lines: list[bytes]
+    logs: list[list[bytes]]
     scale: float
+    idle: float = 0.0
+
+    def rest(self) -> None:
+        """Measure what a second costs when nothing comes."""
+        before = self.cpu_seconds()
+        time.sleep(IDLE_SECONDS)
+        self.idle = (self.cpu_seconds() - before) / IDLE_SECONDS
 
     def texts(self, count: int, lines: int) -> Iterator[bytes]:
-        """``count`` bodies of ``lines`` lines each, off the replayed logs."""
-        source = cycle(self.lines)
-        return (b"".join(islice(source, lines)) for _ in range(max(CONNECTIONS, int(count * self.scale))))
+        """``count`` bodies of ``lines`` lines each, for each connection in turn, of its own log."""
+        sources = [cycle(self.logs[number % len(self.logs)]) for number in range(CONNECTIONS)]
+        bodies = max(CONNECTIONS, int(count * self.scale))
+        return (b"".join(islice(sources[number % CONNECTIONS], lines)) for number in range(bodies))
 
     def cost(self, bodies: Sequence[bytes], kind: str, job: str) -> tuple[float, float]:
         """(CPU seconds of the server with all that follows, wall seconds until the last acknowledgement)."""
@@ -61,7 +79,7 @@ class Bench:
         asyncio.run(send_all(self.server.port, spread(bodies, job), kind))
         wall = time.monotonic() - begun
         self.drain()
-        return self.cpu_seconds() - before, wall
+        return self.cpu_seconds() - before - self.idle * (time.monotonic() - begun), wall
 
     def cpu_seconds(self) -> float:
         """Of the server's process, its threads included."""
@@ -133,7 +151,7 @@ def small_requests(bench: Bench) -> Iterator[Row]:
 
 
 def large_requests(bench: Bench) -> Iterator[Row]:
-    mean = sum(map(len, bench.lines)) / len(bench.lines)
+    mean = sum(len(line) for log in bench.logs for line in log) / sum(map(len, bench.logs))
     for name, size, count in (("64 kB", 64 << 10, 1200), ("1 MB", 1 << 20, 150)):
         bodies = list(bench.texts(count, int(size / mean)))
         for kind, must, convert in ((TEXT, 300_000, bytes), (NDJSON, 120_000, records)):
@@ -240,14 +258,16 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a row")
     parser.add_argument("--only", choices=CASES, help="one case")
     options = parser.parse_args()
-    lines = [line + b"\n" for log in logs.healthy().values() for line in log[: 2 << 20].splitlines() if line.strip()]
+    healthy = [log[: 4 << 20].splitlines(keepends=True) for log in logs.healthy().values()]
+    replayed = healthy[:: max(1, len(healthy) // CONNECTIONS)][:CONNECTIONS]
     if not options.json:
         _say(
-            f"{os.cpu_count()} cores, {len(lines):,} lines replayed\n\n| what | must | measured |\n| --- | --- | --- |"
+            f"{os.cpu_count()} cores, {len(replayed)} logs replayed\n\n| what | must | measured |\n| --- | --- | --- |"
         )
-    with tempfile.TemporaryDirectory() as folder, service(Path(folder)) as server:
+    with tempfile.TemporaryDirectory() as folder, service(Path(folder), **PUT_OFF) as server:
         server.start()
-        bench = Bench(server, lines, 0.1 if options.quick else 1.0)
+        bench = Bench(server, replayed, 0.1 if options.quick else 1.0)
+        bench.rest()
         for name, case in CASES.items():
             for row in case(bench) if options.only in (None, name) else ():
                 _say(json.dumps(vars(row)) if options.json else f"| {row.name} | {row.must} | {row.measured} |")

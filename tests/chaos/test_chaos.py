@@ -24,7 +24,7 @@ def test_kills_lose_no_acknowledged_line(tmp_path: Path) -> None:
         here.start()
         senders = shippers(here)
         with shipping(senders):
-            kill_again_and_again([here], senders, 3, random.Random(5))
+            kill_again_and_again([here], senders, 2, random.Random(5))
             wait_for_progress(senders)
         assert check(f"sqlite:///{tmp_path}/test.db", senders) > 0
 
@@ -50,7 +50,7 @@ def test_replicas_come_and_go(tmp_path: Path) -> None:
             assert httpx.post(f"{worker.url}/api/v1/logs?job=j", content=b"x").status_code == 404
             senders = shippers(first, second)
             with shipping(senders):
-                kill_again_and_again([first, second, worker], senders, 3, random.Random(7))
+                kill_again_and_again([first, second, worker], senders, 2, random.Random(7))
                 second.stop()
                 wait_for_progress(senders)
             assert check(settings["DIAGNOSER_DATABASE_URL"], senders) > 0

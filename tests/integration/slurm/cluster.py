@@ -5,6 +5,7 @@ As root, Slurm runs as its own user and jobs as ``nobody``; else everything runs
 
 import os
 import pwd
+import random
 import secrets
 import shutil
 import socket
@@ -12,7 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,15 @@ class Cluster:
     def start_controller(self) -> None:
         self.start("slurmctld", "slurmctld", "-D", user="slurm")
 
+    def is_idle(self) -> bool:
+        """Whether all nodes are. A daemon whose port somebody took for a moment has ended, and is started again."""
+        for name in self.nodes:
+            if self.daemons[name].poll() is not None:
+                self.start_node(name)
+        if self.daemons["slurmctld"].poll() is not None:
+            self.start_controller()
+        return len(self.run("sinfo", "-h", "-N", "-t", "idle", "-o", "%N", check=False).split()) == len(self.nodes)
+
     def start_rest(self) -> None:
         """It refuses to run as root or as Slurm's own user."""
         version = ("-s", "openapi/v0.0.38") if " 22." in self.run("slurmrestd", "-V") else ("-s", "openapi/slurmctld")
@@ -158,8 +168,7 @@ def running(name: str, count: int, silent: int = 10, *, rest: bool = False) -> I
         cluster.start_controller()
         for node in cluster.nodes:
             cluster.start_node(node)
-        idle = ("sinfo", "-h", "-N", "-t", "idle", "-o", "%N")
-        until(lambda: len(cluster.run(*idle, check=False).split()) == count, "all nodes are idle")
+        until(cluster.is_idle, "all nodes are idle")
         if rest:
             cluster.start_rest()
         yield cluster
@@ -253,11 +262,17 @@ def _stop(cluster: Cluster) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
+    """Below those that the system gives to connections: one of these would take a port before its daemon does."""
+    ports: list[int] = []
     with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
+        for port in random.sample(range(20_000, 32_000), 1000):
+            probe = stack.enter_context(socket.socket())
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                ports.append(port)
+            if len(ports) == count:
+                break
+    return ports
 
 
 def _as(user: str) -> dict[str, Any]:

@@ -1,0 +1,156 @@
+"""Which job, attempt, rank and node a process belongs to, as Slurm, Kubernetes, torchrun, MPI or a person say."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Mapping, Sequence
+
+JOB_LENGTH = 200
+_NOT_IN_JOB = re.compile(r"[^A-Za-z0-9._:@+=-]+")
+
+MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
+LAUNCHERS = frozenset(
+    [
+        "torchrun",
+        "deepspeed",
+        "accelerate",
+        "horovodrun",
+        "mpirun",
+        "mpiexec",
+        "srun",
+        "ray",
+        "colossalai",
+        "composer",
+        "tune",
+        "ft_launcher",
+    ]
+)
+LAUNCHER_MODULES = frozenset(
+    ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher.runner")
+)
+POD_SUFFIXES = (
+    re.compile(r"-[a-z0-9]+-\d+-\d+-[a-z0-9]{5}$"),  # JobSet: replicated job, its index, the pod's
+    re.compile(r"-(?:master|worker|launcher|head)(?:-\d+)?(?:-[a-z0-9]{5})?$"),
+    re.compile(r"-\d+-[a-z0-9]{5}$"),  # an indexed Job
+    re.compile(r"-[a-z0-9]{5}$"),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person names on the command line, or in the environment under the same words; "" and None: not named."""
+
+    job: str = ""
+    attempt: int | None = None
+    rank: int | None = None
+    node: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """attempt: None when only the service knows. rank: -1 when not known, or of a launcher that starts many. node: ""
+    when not known. is_new: nobody else can have this job id, so that it has one attempt. pod: in Kubernetes."""
+
+    job: str
+    attempt: int | None = None
+    rank: int = -1
+    node: str = ""
+    name: str = ""
+    is_new: bool = False
+    pod: str = ""
+
+    @property
+    def leads(self) -> bool:
+        """Whether it speaks for the job: there is no other rank to do it."""
+        return self.rank <= 0
+
+
+def launch_of(
+    environment: Mapping[str, str], options: Options, host: str, stamp: str, command: Sequence[str] = ()
+) -> Launch:
+    """host: of this machine. stamp: makes an id that no other launch has, where nothing gives the job a name.
+    command: that is run; a launcher speaks for many ranks."""
+    name = options.name or environment.get("SLURM_JOB_NAME", "")
+    pod = environment.get("HOSTNAME", host) if environment.get("KUBERNETES_SERVICE_HOST") else ""
+    job = _job(environment, options, pod)
+    is_new = not job
+    if is_new:
+        job = _job_id("-".join(part for part in (_program(command) or "run", host.partition(".")[0], stamp) if part))
+    rank = options.rank if options.rank is not None else _rank(environment)
+    if options.rank is None and is_launcher(command):
+        rank = -1
+    node = options.node or _node(environment, host, pod)
+    attempt = options.attempt if options.attempt is not None else (1 if is_new else _attempt(environment, options))
+    return Launch(job, attempt, rank, node, name, is_new, pod)
+
+
+def is_launcher(command: Sequence[str]) -> bool:
+    """Whether the command starts the processes of several ranks."""
+    words = [PurePath(word).name for word in command[:8]]
+    return (
+        bool(LAUNCHERS & set(words[:1]))
+        or bool(LAUNCHER_MODULES & set(command[:8]))
+        or (len(words) > 1 and words[0].startswith("python") and bool(LAUNCHERS & set(words[1:2])))
+    )
+
+
+def nodes_of_job(environment: Mapping[str, str]) -> int:
+    """0 when not known."""
+    return _number(environment.get("SLURM_JOB_NUM_NODES") or environment.get("SLURM_NNODES"), 0)
+
+
+def _job(environment: Mapping[str, str], options: Options, pod: str) -> str:
+    given = options.job or environment.get("DIAGNOSER_JOB", "")
+    if given:
+        return _job_id(given)
+    if environment.get("SLURM_JOB_ID"):  # the agent's own name for it
+        return _job_id(
+            "slurm-{}-{}".format(environment.get("SLURM_CLUSTER_NAME", "cluster"), environment["SLURM_JOB_ID"])
+        )
+    run = environment.get("TORCHELASTIC_RUN_ID", "")
+    if run and run != "none":
+        return _job_id("torchrun-" + run)
+    if pod:
+        for suffix in POD_SUFFIXES:
+            if suffix.search(pod):
+                return _job_id("pods-" + suffix.sub("", pod))
+    return _job_id("mpi-" + environment["PMIX_NAMESPACE"]) if environment.get("PMIX_NAMESPACE") else ""
+
+
+def _attempt(environment: Mapping[str, str], options: Options) -> int | None:
+    if environment.get("DIAGNOSER_ATTEMPT", "").isdigit():
+        return int(environment["DIAGNOSER_ATTEMPT"])
+    is_slurm = not (options.job or environment.get("DIAGNOSER_JOB")) and environment.get("SLURM_JOB_ID")
+    return _number(environment.get("SLURM_RESTART_COUNT"), 0) + 1 if is_slurm else None
+
+
+def _rank(environment: Mapping[str, str]) -> int:
+    for name in ("RANK", *MPI_RANKS):
+        if environment.get(name, "").isdigit():
+            return int(environment[name])
+    in_step = environment.get("SLURM_STEP_ID", "").isdigit()  # a batch script is no task, but has number 0
+    return _number(environment.get("SLURM_PROCID"), -1) if in_step else -1
+
+
+def _node(environment: Mapping[str, str], host: str, pod: str) -> str:
+    for name in ("SLURMD_NODENAME", "NODE_NAME", "K8S_NODE_NAME", "MY_NODE_NAME"):
+        if environment.get(name):
+            return environment[name]
+    return "" if pod else host  # the name of a pod is no node's
+
+
+def _program(command: Sequence[str]) -> str:
+    scripts = [word for word in command if word.endswith((".py", ".sh"))]
+    return PurePath((scripts or list(command[:1]) or [""])[0]).stem
+
+
+def _job_id(text: str) -> str:
+    """As the service allows them."""
+    return _NOT_IN_JOB.sub("-", text).lstrip("._:@+=-")[:JOB_LENGTH] or "run"
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    return int(text) if text and text.isdigit() else otherwise

@@ -1,0 +1,136 @@
+"""`send`: hands a finished log to the service and prints its diagnosis."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import time
+import zlib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any, Iterator
+
+from diagnoser.client import report
+from diagnoser.client.backlog import LINE_BYTES, Segment
+from diagnoser.client.launch import Options, launch_of
+from diagnoser.client.run import ServerOptions, say, show
+from diagnoser.client.service import Service, UsageError
+from diagnoser.client.shipper import Shipper
+
+AWAY_SECONDS = 30.0
+"""After so long without an answer from the service it is given up."""
+PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zX": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip"}
+
+
+@dataclass(frozen=True)
+class SendOptions:
+    """file: "-" for standard input. code: that the run ended with, None when it is not known. wait: in seconds."""
+
+    server: ServerOptions
+    identity: Options
+    file: str
+    code: int | None = None
+    wait: float = 60.0
+    as_json: bool = False
+
+
+def send(options: SendOptions) -> int:
+    """0 when there is a diagnosis, whatever it says. Raises UsageError for a log that cannot be read."""
+    service = Service(options.server.url, options.server.token)
+    for caution in service.cautions():
+        say(caution)
+    stamp = "{}.{}".format(time.strftime("%m%d-%H%M%S"), os.getpid())
+    name = "log" if options.file == "-" else os.path.basename(options.file)
+    launch = launch_of({}, options.identity, "", stamp, (name,))
+    with _opened(options.file) as log:
+        lines = LinesOfLog(log, "stdout" if launch.is_new else "{}@{}".format(name, stamp)[-100:])
+        shipper = Shipper(service, lines, launch, say, time.monotonic, time.time)
+        event: dict[str, Any] = {"kind": "exit"} if options.code is None else {"kind": "exit", "code": options.code}
+        shipper.finish(event, float("inf"))
+        away_since = 0.0
+        while not shipper.ended.is_set():
+            wait = shipper.step()
+            away_since = (away_since or time.monotonic()) if shipper.failure else 0.0
+            if away_since and time.monotonic() > away_since + AWAY_SECONDS:
+                say("given up: {}".format(shipper.failure))
+                return 1
+            if not shipper.ended.is_set() and wait and shipper.failure:
+                time.sleep(wait)
+    if not lines.sent:
+        raise UsageError("{} is empty".format(options.file))
+    noted = (shipper.reported or {}).get("event") or {}
+    url = options.server.url.rstrip("/")
+    try:
+        diagnosis = report.wait_for_diagnosis(
+            service, launch.job, shipper.attempt, str(noted.get("time") or ""), options.wait, lambda: False
+        )
+    except report.NoDiagnosis as error:
+        say(
+            "{} lines were sent, no diagnosis to show ({}): look at {}".format(
+                lines.sent, error, report.page_of_job(url, launch.job)
+            )
+        )
+        return 1
+    show(diagnosis, url, as_json=options.as_json, target=1)
+    return 0
+
+
+class LinesOfLog:
+    """The lines of one log from its beginning to its end. ``shipper.Lines``."""
+
+    def __init__(self, log: IO[bytes], source: str) -> None:
+        self._log = log
+        self._source = source
+        self._rest = b""
+        self._waiting: Segment | None = None
+        self.sent = 0
+
+    def take(self, *, newest: bool = False) -> Segment | None:
+        """Raises UsageError when the log cannot be read to its end."""
+        if self._waiting is None:
+            try:
+                data = self._log.read(LINE_BYTES)
+            except (OSError, EOFError, zlib.error) as error:
+                raise BrokenLog("the log cannot be read to its end: {}".format(error)) from None
+            whole = self._rest + data
+            end = whole.rfind(b"\n") + 1 if data and len(whole) < 2 * LINE_BYTES else len(whole)
+            if not data:
+                end = len(whole)
+            body, self._rest = whole[:end], whole[end:]
+            if not body:
+                return self.take() if data else None
+            lines = body.count(b"\n") + (not body.endswith(b"\n"))
+            self._waiting = Segment(self._source, self.sent, lines, body, len(body))
+        return self._waiting
+
+    def done(self, segment: Segment) -> None:
+        self.sent, self._waiting = self.sent + segment.lines, None
+
+    lose = done
+
+    def put_back(self, segment: Segment) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+
+class BrokenLog(Exception):
+    """A log that ends in the middle of its compressed data; the message names it."""
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[IO[bytes]]:
+    """Unpacked, if its first bytes say gzip, whatever its name is. Raises UsageError."""
+    try:
+        raw = open(0 if name == "-" else name, "rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise UsageError("{} cannot be read: {}".format(name, error.strerror)) from None
+    with raw:
+        head = raw.peek(4)[:4]
+        for magic, kind in PACKED.items():
+            if head.startswith(magic):
+                raise UsageError(
+                    "{} is packed with {}: unpack it, as in `{} -dc {} | ... send -`".format(name, kind, kind, name)
+                )
+        yield gzip.GzipFile(fileobj=raw) if head.startswith(b"\x1f\x8b") else raw  # type: ignore[misc]

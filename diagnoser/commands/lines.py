@@ -1,0 +1,59 @@
+"""`logs`: the lines of a job as they came, from a running service."""
+
+import sys
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
+
+import typer
+
+from diagnoser.commands.service import fetched
+from diagnoser.commands.terminal import AsJson, complain, print_json, site
+from diagnoser.model.errors import BadInput
+
+_WINDOW = 5_000
+
+
+def logs(
+    job: Annotated[str, typer.Argument(help="Id of the job.")],
+    attempt: Annotated[int | None, typer.Option(min=1, help="Launch of the job. Default: the latest.")] = None,
+    source: Annotated[str, typer.Option(help="Name of the stream, such as stdout.")] = "",
+    node: Annotated[str, typer.Option(help="Node that the shipper named.")] = "",
+    rank: Annotated[int | None, typer.Option(min=-1, help="Rank that the shipper named; -1: none.")] = None,
+    first: Annotated[int, typer.Option("--from", min=1, help="Number of the first line.")] = 1,
+    last: Annotated[int | None, typer.Option("--to", min=1, help="Number of the last line.")] = None,
+    url: Annotated[str, typer.Option(help="Address of the service. Default: DIAGNOSER_HOST and DIAGNOSER_PORT.")] = "",
+    token: Annotated[
+        str, typer.Option(envvar="DIAGNOSER_TOKEN", help="Token of that service with the scope read.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print the lines of one stream of a job as they came. What is left of others is told on standard error: without an
+    archive (DIAGNOSER_ARCHIVE), lines last until they are compressed."""
+    settings = site()
+    place = f"{url.rstrip('/') or f'http://{settings.host}:{settings.port}'}/api/v1/jobs/{quote(job, safe='')}"
+    if attempt is None:
+        numbers = [each["number"] for each in fetched(place, token)["attempts"]]
+        if not numbers:
+            raise BadInput(f"{job} has no attempt yet")
+        attempt = max(numbers)
+    named = {"source": source or None, "node": node or None, "rank": rank, "to": last, "limit": _WINDOW}
+    following: int | None = first
+    while following is not None and (last is None or following <= last):
+        query = urlencode({name: value for name, value in named.items() if value is not None} | {"from": following})
+        window = fetched(f"{place}/attempts/{attempt}/lines?{query}", token)
+        if as_json:
+            print_json(window)
+        else:
+            _print(window)
+        following = window["next"]
+
+
+def _print(window: dict[str, Any]) -> None:
+    for gap in window["compressed"]:
+        complain(f"lines {gap['first']:,} to {gap['last']:,}: only the compressed log is left")
+    for gap in window["never_sent"]:
+        complain(f"lines {gap['first']:,} to {gap['last']:,} never arrived")
+    for line in window["lines"]:
+        cut = f" ...<{line['cut']} bytes cut>" if line["cut"] else ""
+        sys.stdout.write(f"{line['text']}{cut}\n")
+    sys.stdout.flush()

@@ -1,0 +1,22 @@
+"""Where original lines are archived, as the settings say."""
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from diagnoser.adapters.folder_archive import folder_archive
+from diagnoser.adapters.s3_archive import s3_archive
+from diagnoser.config.settings import Settings
+from diagnoser.model.errors import BadInput
+from diagnoser.ports import Archive
+
+
+def open_archive(settings: Settings) -> Archive | None:
+    """None where none is set. Raises BadInput."""
+    if not settings.archive:
+        return None
+    url = urlsplit(settings.archive)
+    if url.scheme == "file" and not url.netloc and url.path not in ("", "/"):
+        return folder_archive(Path(unquote(url.path)))
+    if url.scheme == "s3" and url.netloc:
+        return s3_archive(url.netloc, unquote(url.path), settings.archive_endpoint)
+    raise BadInput("DIAGNOSER_ARCHIVE must be file:///folder or s3://bucket/prefix")

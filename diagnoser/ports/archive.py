@@ -1,0 +1,79 @@
+"""Where original lines are kept once the database holds their compressed log only."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from diagnoser.model import AttemptKey, Stream
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedObject:
+    """changed: seconds since the epoch."""
+
+    key: str
+    changed: float
+
+
+class Archive(Protocol):
+    """Objects by key: letters, digits and ``._:@+=-`` in parts separated by ``/``. An object is never changed. Every
+    method may raise Unavailable."""
+
+    async def put(self, key: str, data: bytes) -> None:
+        """Durable when it returns. The same object may be put again."""
+
+    async def get(self, key: str, start: int, size: int) -> bytes | None:
+        """``size`` bytes from ``start`` on; None when there is no such object."""
+
+    async def delete(self, keys: Collection[str]) -> None:
+        """Those that are gone already are no error."""
+
+    async def objects(self, after: str, limit: int) -> list[ArchivedObject]:
+        """The next ones after the key ``after``, in an order of the archive's own; "" for the first."""
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedSegment:
+    """A part of an object that can be read by itself: lines of one stream, or of many short ones.
+
+    start, size: bytes of the object. streams: the first and the last one, as ``compress.segments.stream_order`` puts
+    them. lines: the lowest and the highest number of any of them.
+    """
+
+    key: str
+    start: int
+    size: int
+    streams: tuple[bytes, bytes]
+    lines: tuple[int, int]
+
+
+class ArchiveStore(Protocol):
+    """Which object holds which lines. ``LogStore.compact`` adds to it."""
+
+    async def streams(
+        self,
+        attempt: AttemptKey,
+        limit: int,
+        *,
+        source: str | None = None,
+        node: str | None = None,
+        rank: int | None = None,
+        provenance: str | None = None,
+    ) -> list[Stream]:
+        """The streams of an attempt that are called so, in order; None stands for any."""
+
+    async def archived_segments(
+        self, attempt: AttemptKey, stream: bytes, first: int, last: int
+    ) -> list[ArchivedSegment]:
+        """Those that may hold lines first..last (closed) of a stream, by their lowest line."""
+
+    async def archived_bytes(self) -> int:
+        """Of all segments that are not dropped."""
+
+    async def drop_archived(self, before: float, limit: int) -> tuple[int, int]:
+        """Forget the oldest objects that were archived before; (how many, their bytes). They are swept later."""
+
+    async def archived_keys(self, keys: Sequence[str]) -> set[str]:
+        """Those of the keys whose lines somebody can still ask for."""

@@ -1,0 +1,34 @@
+"""A process that archives and compresses without a pause, to be killed at any moment: DATABASE_URL FOLDER."""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from diagnoser.adapters.folder_archive import FolderArchive
+from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.compress import Compressor
+from diagnoser.observability.metrics import Metrics
+from diagnoser.ports import CompactionTiming
+from diagnoser.worker.compaction import Compaction, CompactionConfig
+
+LEASE = 0.2
+READY = b"ready\n"
+
+
+def compaction(store: SqlStore, folder: Path) -> Compaction:
+    config = CompactionConfig(CompactionTiming(window=1), lease=LEASE, poll=0.01, window_most=20_000)
+    return Compaction(store, Compressor, time.time, Metrics(CollectorRegistry()), FolderArchive(folder), config)
+
+
+async def main(url: str, folder: Path) -> None:
+    store = await open_store(url)
+    sys.stdout.buffer.write(READY)
+    sys.stdout.flush()
+    await compaction(store, folder).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2])))

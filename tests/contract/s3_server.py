@@ -1,0 +1,56 @@
+"""A server that speaks S3, on loopback, with one bucket."""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.environments import MOTO
+
+BUCKET = "logs"
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "for-this-test",
+    "AWS_SECRET_ACCESS_KEY": "for-this-test",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
+_START_SECONDS = 60
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[str]:
+    """Its address. Clients find ``KEYS`` in the environment. Raises AssertionError when it does not start."""
+    import boto3
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    command = [str(MOTO.python.with_name("moto_server")), "-H", "127.0.0.1", "-p", str(port)]
+    with (folder / "s3.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **KEYS})
+    try:
+        until = time.monotonic() + _START_SECONDS
+        while not _answers(port):
+            assert process.poll() is None and time.monotonic() < until, (folder / "s3.log").read_text()
+            time.sleep(0.1)
+        client = boto3.client(
+            "s3",
+            endpoint_url=address,
+            aws_access_key_id=KEYS["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=KEYS["AWS_SECRET_ACCESS_KEY"],
+            region_name=KEYS["AWS_DEFAULT_REGION"],
+        )
+        client.create_bucket(Bucket=BUCKET)
+        client.close()
+        yield address
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from diagnoser.model import NODE_SOURCES, LineBlock, Stream, node_log_id, provenance_of
+from diagnoser.model import NODE_SOURCES, LineBlock, Stream, UnplacedReason, node_log_id, provenance_of
 from diagnoser.model.errors import TooLarge
 
 LINES_LIMIT = 2_000_000
 """Lines of one request: a small body can unpack to many more empty ones, and each costs as much as a full one."""
 RECORDS_LIMIT = 200_000
-"""JSON records of one request."""
+"""Records of one request."""
+PARTS_LIMIT = 20 * RECORDS_LIMIT
+"""Objects and arrays in the JSON of one request."""
 
 ERRORS_TOLD = 10
 """Errors that a receipt tells of each kind; the others are only counted."""
@@ -29,6 +31,7 @@ class RecordDefaults:
 
     first: 1-based number of the first line in its stream, None when the shipper does not number its lines.
     cluster: of the node, if this is a node's own log. vouched: whether the sender speaks for nodes and scheduler.
+    sender: name of its credential.
     """
 
     job: str = ""
@@ -37,6 +40,7 @@ class RecordDefaults:
     first: int | None = None
     cluster: str = ""
     vouched: bool = False
+    sender: str = field(default="", compare=False)
 
     @property
     def target(self) -> Target:
@@ -54,16 +58,50 @@ def target(job: str, attempt: int | None, cluster: str, stream: Stream) -> Targe
     return Target(job, attempt)
 
 
+Labels = tuple[tuple[str, str], ...]
+"""Names and values, as they were received."""
+
+
+class Place(NamedTuple):
+    """Where lines go."""
+
+    target: Target
+    stream: Stream
+
+
+class Unplaced(NamedTuple):
+    """Why lines with these labels go nowhere."""
+
+    reason: UnplacedReason
+    detail: str
+    labels: Labels
+
+
 @dataclass(slots=True)
 class Batch:
-    """Parsed lines, grouped by attempt. A block with ``first == 0`` is numbered when it is committed."""
+    """Parsed lines, grouped by attempt. A block with ``first == 0`` is numbered when it is committed.
+
+    rejected: records, or lines of a refused job, that are not stored. unplaced: of what belongs to no job, how much
+    there is and a sample.
+    """
 
     blocks: dict[Target, list[LineBlock]] = field(default_factory=dict)
     rejected: int = 0
+    unplaced: dict[Unplaced, tuple[int, str]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
     def add(self, target: Target, block: LineBlock) -> None:
         self.blocks.setdefault(target, []).append(block)
+
+    def leave_out(self, unplaced: Unplaced, lines: int, sample: str) -> None:
+        """Remember lines, beside those that are counted as rejected, that belong to nothing."""
+        counted, first = self.unplaced.get(unplaced, (0, sample))
+        self.unplaced[unplaced] = (counted + lines, first)
+
+    @property
+    def unplaced_lines(self) -> int:
+        """How much belongs to no job."""
+        return sum(lines for lines, _ in self.unplaced.values())
 
     def drop(self, jobs: Mapping[str, str]) -> bool:
         """Count all lines of these jobs as rejected; ``jobs`` gives the reason for each. Whether any lines are left."""
@@ -82,3 +120,9 @@ def check_count(count: int, limit: int, what: str) -> None:
     """Raises TooLarge."""
     if count > limit:
         raise TooLarge(f"the body holds more than {limit} {what}: send it in smaller parts")
+
+
+def check_json(body: bytes) -> None:
+    """Before anything is built: two bytes of nested JSON become an object of sixty. Raises TooLarge."""
+    check_count(body.count(b"\\n"), LINES_LIMIT, "lines")
+    check_count(body.count(b"{") + body.count(b"["), PARTS_LIMIT, "nested objects and arrays")

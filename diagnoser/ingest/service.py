@@ -1,13 +1,14 @@
-"""HOT PATH 1: bytes -> lines -> compressor -> one committed delta -> acknowledgement.
+"""HOT PATH 1: requests that arrive together are parsed, share one commit, and are acknowledged once it is durable.
 
-An acknowledgement means durable. Requests that arrive while a commit runs share the next one. The compressor keeps no
-state between commits, so a failed commit leaves nothing half counted in memory.
+Lines are stored as they came, after one look for fatal ones; ``worker.compaction`` compresses them behind that.
+Offsets make a request that comes again count once, also where several replicas take it.
 """
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from diagnoser.compress import Compressor, Losses, pack, to_bytes
 from diagnoser.compress.lines import LONGEST
@@ -20,26 +21,29 @@ from diagnoser.ingest import (
     Target,
     covered_with,
     missing,
-    parse_array,
-    parse_ndjson,
-    parse_text,
 )
+from diagnoser.ingest.backlog import CompressionBacklog
+from diagnoser.ingest.bulk import BulkBatch, parse_bulk
 from diagnoser.ingest.fair_queue import FairQueue
+from diagnoser.ingest.formats import formats
+from diagnoser.ingest.mapping import DEFAULT, FieldMapping
+from diagnoser.ingest.unplaced import UnplacedStreams
 from diagnoser.model import NODE_LOG, AttemptKey, LineBlock, Stream
-from diagnoser.model.errors import BadInput, Conflict, OutOfScope, Unavailable
+from diagnoser.model.errors import BadInput, Conflict, OffsetsMoved, OutOfScope, Unavailable
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Append, Cursor, LogStore
+from diagnoser.ports import Append, Cursor, LogStore, OffsetAdvance
 
-FORMATS = {"text": parse_text, "ndjson": parse_ndjson, "json": parse_array}
-COMMIT_BYTES = 4 << 20
+COMMIT_BYTES = 1 << 20
+"""Bounds the time of a commit, and so how long a small request waits for one that has begun."""
 COMMIT_SPACING = 0.01
 """Least seconds from one commit to the next: a commit has a price of its own, whatever is in it."""
 CONFLICT_TRIES = 8
 CURSORS_KNOWN = 100_000
-INLINE_BYTES = 16 << 10
+INLINE_BYTES = 64 << 10
 """Smaller bodies are parsed on the event loop: a thread would cost more."""
-RAW_BYTES = 256 << 10
-"""An attempt's share of a commit up to this size is stored as it came, and compressed later with more of it."""
+RAW_BYTES = 8 << 20
+"""An attempt's share of a commit up to this size is stored as it came, and compressed later with more of it. A larger
+one, which is a single request, is more than is compressed at once anyway."""
 
 FAILED_SECONDS = 30.0
 """How long one failed commit makes a replica unready, if no other follows."""
@@ -47,18 +51,22 @@ FAILED_SECONDS = 30.0
 RefusedJobs = Callable[[Collection[str]], Awaitable[Mapping[str, str]]]
 """Those of some jobs that the sender may send nothing of, each with the reason."""
 
+AnyBatch = TypeVar("AnyBatch", bound=Batch)
 AttemptCursors = dict[AttemptKey, dict[Stream, Cursor]]
 
 
 @dataclass(frozen=True, slots=True)
 class IngestReceipt:
-    """What became of a request. duplicates: numbered lines that were stored already. cut: lines over the line limit."""
+    """What became of a request. duplicates: numbered lines that were stored already. rejected: records, or lines of
+    refused jobs, that are not stored; unplaced: what is not because it belongs to no job (of our own formats, it is
+    part of the rejected). cut: lines over the line limit."""
 
     lines: int = 0
     duplicates: int = 0
     rejected: int = 0
     cut: int = 0
     errors: tuple[str, ...] = ()
+    unplaced: int = 0
 
 
 @dataclass(slots=True)
@@ -69,6 +77,7 @@ class _Pending:
     received: float
     done: asyncio.Future[IngestReceipt]
     size: int
+    advances: Sequence[OffsetAdvance] = ()
 
 
 @dataclass(slots=True)
@@ -105,6 +114,15 @@ class _KnownCursors:
                 self._cursors.pop((append.attempt, stream), None)
 
 
+@dataclass(frozen=True, slots=True)
+class _GroupCommit:
+    """What a commit writes, and what it answers to each of its requests. losses: what compression dropped."""
+
+    appends: list[Append]
+    receipts: list[IngestReceipt]
+    losses: list[Losses]
+
+
 class IngestService:
     """Accepts requests and commits them in groups. ``run`` must be running; one instance per process."""
 
@@ -115,14 +133,24 @@ class IngestService:
         metrics: Metrics,
         *,
         pending_limit: int,
+        mapping: FieldMapping = DEFAULT,
+        unplaced: UnplacedStreams | None = None,
+        raw_bytes: int = RAW_BYTES,
     ) -> None:
+        """mapping: places what carries labels. unplaced: is told what cannot be placed. raw_bytes: see ``RAW_BYTES``;
+        where lines are archived as they came, all of them are stored so first."""
         self._store = store
         self._compressor = compressor
         self._metrics = metrics
+        self._raw_bytes = raw_bytes
+        self._mapping = mapping
+        self._formats = formats(mapping)
+        self._unplaced = unplaced
         self._pending = FairQueue[_Pending](pending_limit)
         self._committed = -COMMIT_SPACING
         self._failed = -FAILED_SECONDS
         self._known = _KnownCursors()
+        self._backlog = CompressionBacklog(store)
         self._arrived = asyncio.Event()
 
     async def accept(
@@ -136,25 +164,60 @@ class IngestService:
         """Returns once the lines are committed. refused: None when the sender may send lines of any job.
 
         Raises BadInput, OutOfScope when all lines are of refused jobs, Overloaded when too many lines of this job wait
-        already, or Unavailable when they could not be committed.
+        already, for a commit or to be compressed, or Unavailable when they could not be committed.
         """
-        parse = FORMATS[format]
-        if format == "text" or len(body) <= INLINE_BYTES:  # text costs one count of its lines
-            batch = parse(body, defaults, received)
-        else:
-            batch = await asyncio.to_thread(parse, body, defaults, received)
-        if not batch.blocks:
+        parse, is_ours = self._formats[format]
+        inline = format == "text" or len(body) <= INLINE_BYTES  # text costs one count of its lines
+        batch = await _parsed(lambda: parse(body, defaults, received), inline)
+        receipt = await self.take(batch, format, defaults, received, refused)
+        if is_ours and not batch.blocks:
             raise BadInput("no usable line: " + ("; ".join(batch.errors) or "the body holds no record"))
+        return receipt
+
+    async def parse_bulk(self, body: bytes, index: str, defaults: RecordDefaults, received: float) -> BulkBatch:
+        """For ``take``; see ``ingest.bulk``."""
+        return await _parsed(
+            lambda: parse_bulk(body, index, defaults, received, self._mapping), len(body) <= INLINE_BYTES
+        )
+
+    async def take(
+        self,
+        batch: Batch,
+        format: str,
+        defaults: RecordDefaults,
+        received: float,
+        refused: RefusedJobs | None = None,
+    ) -> IngestReceipt:
+        """Returns once the lines of the batch, if it has any, are committed. Raises what ``accept`` does."""
+        if self._unplaced and batch.unplaced:
+            self._unplaced.note(batch, format, defaults, received)
+        if not batch.blocks:
+            receipt = IngestReceipt(rejected=batch.rejected, errors=tuple(batch.errors), unplaced=batch.unplaced_lines)
+            self._metrics.observe_ingest(receipt, 0)
+            return receipt
         reasons = await refused({target.job for target in batch.blocks}) if refused else {}
         if reasons and not batch.drop(reasons):
             raise OutOfScope("; ".join(list(reasons.values())[:ERRORS_TOLD]))
-        pending = _Pending(batch, received, asyncio.get_running_loop().create_future(), batch.size)
-        self._pending.put(next(iter(batch.blocks)).job, pending.size, pending)
+        await self._backlog.check(target.job for target in batch.blocks)
+        return await self._committed_with_others(next(iter(batch.blocks)).job, batch, received)
+
+    async def store(self, batch: Batch, received: float, advances: Sequence[OffsetAdvance]) -> IngestReceipt:
+        """Returns once the lines, and how far their partitions are read, are committed together. The batch may be
+        empty. Raises OffsetsMoved, BadInput, or Unavailable."""
+        return await self._committed_with_others("", batch, received, advances)
+
+    async def _committed_with_others(
+        self, turn: str, batch: Batch, received: float, advances: Sequence[OffsetAdvance] = ()
+    ) -> IngestReceipt:
+        """turn: whose turn it is when many wait."""
+        pending = _Pending(batch, received, asyncio.get_running_loop().create_future(), batch.size, advances)
+        self._pending.put(turn, pending.size, pending)
         self._arrived.set()
         return await pending.done
 
     def check_commits(self, now: float) -> None:
-        """Raises Unavailable when the newest commit has failed a moment ago: senders should try another replica."""
+        """Raises Unavailable when the store did not take the newest commit, a moment ago: senders should try another
+        replica. A request that no store would take says nothing about this one."""
         if now < self._failed + FAILED_SECONDS:
             raise Unavailable("the newest lines could not be stored")
 
@@ -188,19 +251,18 @@ class IngestService:
         except asyncio.CancelledError:
             self._refuse(group, Unavailable("the service is stopping"))
             raise
-        except Exception as error:
-            if isinstance(error, BadInput) and len(group) > 1:
-                for pending in group:  # one request that cannot be stored must not take the others with it
-                    await self._settle([pending])
+        except (BadInput, OffsetsMoved) as fault:
+            if len(group) == 1:
+                self._refuse(group, fault)
                 return
+            for pending in group:  # one request that cannot be stored must not take the others with it
+                await self._settle([pending])
+            return
+        except Exception as error:
             self._metrics.observe_failed_commit(error)
             self._failed = max(pending.received for pending in group)
-            refusal = (
-                error
-                if isinstance(error, Unavailable | BadInput)
-                else Unavailable(f"the lines were not stored: {error}")
-            )
-            self._refuse(group, refusal)
+            is_told = isinstance(error, Unavailable)
+            self._refuse(group, error if is_told else Unavailable(f"the lines were not stored: {error}"))
             return
         self._failed = -FAILED_SECONDS
         for pending, receipt in zip(group, receipts, strict=True):
@@ -215,22 +277,25 @@ class IngestService:
 
     async def _commit(self, group: Sequence[_Pending]) -> list[IngestReceipt]:
         keys, new_parts = await self._attempts(group)
+        advances = [advance for pending in group for advance in pending.advances]
         streams: dict[AttemptKey, set[Stream]] = {key: set() for key in keys.values()}
         for pending in group:
             for target, blocks in pending.batch.blocks.items():
                 streams[keys[target]].update(block.stream for block in blocks)
         for _ in range(CONFLICT_TRIES):
             cursors = await self._cursors(streams, new_parts)
-            appends, receipts, losses = await asyncio.to_thread(self._build, group, keys, cursors)
+            commit = await asyncio.to_thread(self._build, group, keys, cursors)
             try:
-                await self._store.append(appends)
+                await self._store.append(commit.appends, advances)
+            except OffsetsMoved:
+                raise
             except Conflict:
-                self._known.forget(appends)
+                self._known.forget(commit.appends)
                 continue  # another replica wrote to one of the streams: look again at what is covered
-            self._known.note(appends)
-            self._metrics.observe_losses(losses)
-            await self._revisit(appends)
-            return receipts
+            self._known.note(commit.appends)
+            self._metrics.observe_losses(commit.losses)
+            await self._revisit(commit.appends)
+            return commit.receipts
         raise Unavailable("other writers of the same streams kept winning")
 
     async def _attempts(
@@ -277,7 +342,7 @@ class IngestService:
 
     def _build(
         self, group: Sequence[_Pending], keys: Mapping[Target, AttemptKey], cursors: AttemptCursors
-    ) -> tuple[list[Append], list[IngestReceipt], list[Losses]]:
+    ) -> _GroupCommit:
         commits: dict[AttemptKey, _AttemptCommit] = {}
         receipts = []
         for pending in group:
@@ -293,23 +358,28 @@ class IngestService:
                     accepted += _add_missing(commit, block, cursors.get(key, {}).get(block.stream, Cursor()))
                     cut += _too_long(block.data)
             batch = pending.batch
-            receipts.append(IngestReceipt(accepted, offered - accepted, batch.rejected, cut, tuple(batch.errors)))
-        losses: list[Losses] = []
-        return [self._append(key, commit, losses) for key, commit in commits.items()], receipts, losses
+            rest = batch.rejected, cut, tuple(batch.errors), batch.unplaced_lines
+            receipts.append(IngestReceipt(accepted, offered - accepted, *rest))
+        appended = [self._append(key, commit) for key, commit in commits.items()]
+        losses = [lost for _, lost in appended if lost]
+        return _GroupCommit([append for append, _ in appended], receipts, losses)
 
-    def _append(self, key: AttemptKey, commit: _AttemptCommit, losses: list[Losses]) -> Append:
-        """losses: what compression drops is added to it."""
+    def _append(self, key: AttemptKey, commit: _AttemptCommit) -> tuple[Append, Losses | None]:
+        """An attempt's share of a commit; with what compression dropped, where it was compressed at once."""
         cursors = {stream: (commit.versions[stream], ranges) for stream, ranges in commit.covered.items()}
         compressor, size = self._compressor(), sum(len(block.data) for block in commit.blocks)
-        if 0 < size <= RAW_BYTES and not _is_node(key.job):  # what nodes say is rare, and read by many attempts
+        if 0 < size <= self._raw_bytes and not _is_node(key.job):  # what nodes say is rare, and read by many attempts
             text = b"\n".join(block.data.removesuffix(b"\n") for block in commit.blocks)
             fatal = compressor.has_fatal(text)
-            return Append(key, pack(commit.blocks), commit.received, cursors, fatal, size)
+            return Append(key, pack(commit.blocks), commit.received, cursors, fatal, size), None
         for block in commit.blocks:
             compressor.feed(block)
         delta = compressor.take()
-        losses.append(delta.losses)
-        return Append(key, to_bytes(delta), commit.received, cursors, delta.fatal)
+        return Append(key, to_bytes(delta), commit.received, cursors, delta.fatal), delta.losses
+
+
+async def _parsed(parse: Callable[[], AnyBatch], inline: bool) -> AnyBatch:
+    return parse() if inline else await asyncio.to_thread(parse)
 
 
 def _is_node(job: str) -> bool:

@@ -1,0 +1,104 @@
+"""What came in and belongs to no job: a row for each set of labels."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, RowMapping, case, delete, func, select
+
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import unplaced_streams
+from diagnoser.model import UnplacedReason, UnplacedStream
+from diagnoser.ports import UnplacedRecord
+
+KEPT_SECONDS = 7 * 86_400.0
+"""After its last line a stream is shown, and kept, for so long."""
+STREAMS_OF_A_SENDER = 200
+"""The newest stay: a sender whose labels never repeat fills no table."""
+
+
+class UnplacedRows(Database):
+    """``ports.UnplacedStore``."""
+
+    async def record_unplaced(self, streams: Sequence[UnplacedStream]) -> None:
+        """In one order, so that replicas never wait for each other's rows."""
+        rows = sorted(map(_row, streams), key=lambda row: str(row["digest"]))
+        if not rows:
+            return
+        table = unplaced_streams
+        statement = self.insert(table)
+        new = statement.excluded
+        is_newer = new.last_seen >= table.c.last_seen
+        grown = {
+            "lines": table.c.lines + new.lines,
+            "sample": case((is_newer, new.sample), else_=table.c.sample),
+            "detail": case((is_newer, new.detail), else_=table.c.detail),
+            "first_seen": case((new.first_seen < table.c.first_seen, new.first_seen), else_=table.c.first_seen),
+            "last_seen": case((is_newer, new.last_seen), else_=table.c.last_seen),
+        }
+        upsert = statement.on_conflict_do_update(index_elements=["digest"], set_=grown)
+        oldest = max(stream.received for stream in streams) - KEPT_SECONDS
+
+        def work(connection: Connection) -> None:
+            connection.execute(upsert, rows)
+            connection.execute(delete(table).where(table.c.last_seen < oldest))
+            for sender in sorted({stream.sender for stream in streams}):
+                newest = select(table.c.digest).where(table.c.sender == sender)
+                newest = newest.order_by(table.c.last_seen.desc(), table.c.digest).limit(STREAMS_OF_A_SENDER)
+                connection.execute(delete(table).where(table.c.sender == sender, table.c.digest.not_in(newest)))
+
+        await self.write(work)
+
+    async def unplaced(self, now: float, limit: int) -> list[UnplacedRecord]:
+        row = unplaced_streams.c
+        query = select(unplaced_streams).where(row.last_seen >= now - KEPT_SECONDS)
+        async with self.reading() as connection:
+            newest_first = query.order_by(row.last_seen.desc(), row.digest).limit(limit)
+            return [_record(found) for found in (await connection.execute(newest_first)).mappings()]
+
+    async def count_unplaced(self, now: float) -> int:
+        is_shown = unplaced_streams.c.last_seen >= now - KEPT_SECONDS
+        async with self.reading() as connection:
+            query = select(func.count()).select_from(unplaced_streams).where(is_shown)
+            return int((await connection.execute(query)).scalar_one())
+
+
+def _row(stream: UnplacedStream) -> dict[str, Any]:
+    """The digest is of what makes two streams one; NUL, which PostgreSQL cannot hold, becomes a replacement."""
+    labels = orjson.dumps([[_text(name), _text(value)] for name, value in stream.labels]).decode()
+    key = {
+        "sender": stream.sender,
+        "cluster": stream.cluster,
+        "protocol": stream.protocol,
+        "reason": stream.reason.value,
+        "labels": labels,
+    }
+    return {
+        **key,
+        "digest": hashlib.sha256(orjson.dumps(list(key.values()))).hexdigest(),
+        "detail": _text(stream.detail),
+        "sample": _text(stream.sample),
+        "lines": stream.lines,
+        "first_seen": stream.received,
+        "last_seen": stream.received,
+    }
+
+
+def _text(text: str) -> str:
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
+
+
+def _record(row: RowMapping) -> UnplacedRecord:
+    stream = UnplacedStream(
+        labels=tuple((name, value) for name, value in orjson.loads(row["labels"])),
+        reason=UnplacedReason(row["reason"]),
+        detail=row["detail"],
+        protocol=row["protocol"],
+        sample=row["sample"],
+        lines=row["lines"],
+        sender=row["sender"],
+        cluster=row["cluster"],
+        received=row["last_seen"],
+    )
+    return UnplacedRecord(stream, row["first_seen"])

@@ -1,0 +1,100 @@
+"""`check-mapping`: what records of a shipper become, without a server."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from diagnoser.adapters import files
+from diagnoser.commands.terminal import AsJson, out, print_json, site
+from diagnoser.config.field_mapping import load_mapping
+from diagnoser.ingest import RecordDefaults
+from diagnoser.ingest.batch import Labels, Place
+from diagnoser.ingest.mapping import FieldMapping, load
+from diagnoser.ingest.remedies import remedy
+from diagnoser.ingest.samples import read_samples
+from diagnoser.model import NODE_LOG
+from diagnoser.model.errors import BadInput
+
+Samples = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help='Files with samples, or a sample itself: a JSON record, labels as {app="a"}, or name=value. Without any, '
+        "or for -: standard input."
+    ),
+]
+MappingFile = Annotated[Path | None, typer.Option("--mapping", metavar="FILE", help="Instead of DIAGNOSER_MAPPING.")]
+
+
+def check_mapping(samples: Samples = None, mapping_file: MappingFile = None, as_json: AsJson = False) -> None:
+    """Show the job, attempt, rank, node and source of sample records, and why. Exits with 1 when one has no place."""
+    mapping = load(str(mapping_file), files.text(mapping_file)) if mapping_file else load_mapping(site())
+    checked = [
+        _checked(sample, labels, mapping)
+        for given in samples or ["-"]
+        for sample, labels in read_samples(_text(given), mapping)
+    ]
+    if not checked:
+        raise BadInput("no sample: give a file, a record or standard input")
+    for number, result in enumerate(checked, 1):
+        if as_json:
+            print_json(result)
+        else:
+            _show(number, result)
+    if not all(result["placed"] for result in checked):
+        raise typer.Exit(1)
+
+
+def _text(given: str) -> str:
+    if given == "-":
+        return sys.stdin.read()
+    is_sample = given.lstrip().startswith(("{", "[")) or ("=" in given and not Path(given).exists())
+    return given if is_sample else files.text(Path(given))
+
+
+def _checked(sample: str, labels: Labels, mapping: FieldMapping) -> dict[str, Any]:
+    defaults = RecordDefaults(vouched=True)
+    where = mapping.place(labels, defaults)
+    decisions = mapping.trace(labels, defaults)
+    decided = {
+        field: {"value": decision.value, "by": decision.origin, "labels": list(decision.labels)}
+        for field, decision in decisions.items()
+        if decision.value
+    }
+    result = {"sample": sample, "placed": isinstance(where, Place), "decided": decided}
+    if isinstance(where, Place):
+        (job, attempt), stream = where
+        place = {"job": job, "attempt": attempt, "rank": stream.rank, "node": stream.node, "source": stream.source}
+        return result | place | {"provenance": stream.provenance.value}
+    proposed = remedy(where.labels, where.reason, "")
+    return result | {
+        "reason": where.reason.value,
+        "detail": where.detail,
+        "read": dict(where.labels),
+        "mapping": proposed.mapping_lines,
+        "setting": proposed.setting,
+    }
+
+
+def _show(number: int, result: dict[str, Any]) -> None:
+    def line(text: str, style: str | None = None) -> None:
+        out.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+    line(f"{number}  {result['sample'][:200]}", "dim")
+    for field, decision in result["decided"].items():
+        names = ", ".join(decision["labels"])
+        line(f"   {field:<9}{decision['value']}   ({decision['by']}{': ' + names if names else ''})")
+    if not result["placed"]:
+        line(f"   NO PLACE  {result['detail']}", "red")
+        if result["mapping"]:
+            line("   these lines of a mapping file would place it (DIAGNOSER_MAPPING):")
+            for row in result["mapping"].splitlines():
+                line(f"       {row}")
+        line(f"   at the shipper: {result['setting']}")
+    elif result["job"].startswith(NODE_LOG):
+        line(f"   = the own log of node {result['node']}: its sender needs a token with the scope agent", "bold")
+    else:
+        attempt = result["attempt"] or "the latest"
+        rank = result["rank"] if result["rank"] >= 0 else "as its lines say"
+        line(f"   = job {result['job']}, attempt {attempt}, rank {rank}, source {result['source']}", "bold")

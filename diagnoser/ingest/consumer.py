@@ -1,0 +1,159 @@
+"""Lines of a topic, as one member of a consumer group: messages -> lines -> one commit with the offsets they came from.
+
+Each message counts once, whatever ends when: its lines and the offset behind it are one transaction, written only if
+nobody has stored anything of its partition since it was read. A member that lost a partition without knowing finds the
+stored offset moved, throws its batch away and goes on from what is stored.
+
+One batch is under way at a time. While it waits for the database nothing more is fetched, and the brokers hear that
+this member lives.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from diagnoser.ingest.batch import Batch, Unplaced
+from diagnoser.ingest.messages import MessageReader, leave_out
+from diagnoser.ingest.service import IngestService, RefusedJobs
+from diagnoser.ingest.unplaced import UnplacedStreams
+from diagnoser.model import UnplacedReason
+from diagnoser.model.errors import BadInput, OffsetsMoved, Overloaded, Unavailable
+from diagnoser.observability.metrics import Metrics
+from diagnoser.ports import Clock, LogStore, Message, MessageSource, OffsetAdvance, Partition
+
+BATCH_BYTES = 4 << 20
+WAIT_SECONDS = 1.0
+"""How long a quiet topic is waited for: also how soon a stop is noticed."""
+COMMIT_SECONDS = 1.0
+"""A commit that takes longer lets the brokers know that this member lives."""
+RETRY_SECONDS, RETRY_SECONDS_MOST = 0.5, 10.0
+
+
+@dataclass(slots=True)
+class _Position:
+    """How far a partition is stored, as its reader knows. Each assignment and each rewind begins a new one: what was
+    read before must not be stored as if it followed."""
+
+    next: int | None
+
+
+class LogConsumer:
+    """``run`` it once. ingest must be running. refused: jobs that this topic may not name, with the reason."""
+
+    def __init__(
+        self,
+        source: MessageSource,
+        ingest: IngestService,
+        store: LogStore,
+        reader: MessageReader,
+        unplaced: UnplacedStreams,
+        refused: RefusedJobs,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._source = source
+        self._ingest = ingest
+        self._store = store
+        self._reader = reader
+        self._unplaced = unplaced
+        self._refused = refused
+        self._clock = clock
+        self._metrics = metrics
+        self._positions: dict[Partition, _Position] = {}
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Until ``stopping`` is set; then the batch under way is still stored. Raises BadInput when the brokers refuse
+        us."""
+        await self._source.subscribe(self._stored)
+        while not stopping.is_set():
+            if messages := await self._source.receive(BATCH_BYTES, WAIT_SECONDS):
+                await self._store_all(messages)
+            owned = self._source.owned()
+            self._metrics.consumer_partitions.set(len(owned))
+            self._metrics.consumer_lag.set(await self._source.lag({p: self._positions[p].next or 0 for p in owned}))
+
+    async def _stored(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        """Waits for the database: reading must not go on from anywhere else."""
+        retry = _Retry("offsets_not_read")
+        while True:
+            try:
+                offsets = await self._store.source_offsets(partitions)
+            except Unavailable as error:
+                await retry.wait(error)
+                continue
+            self._positions |= {partition: _Position(offsets.get(partition)) for partition in partitions}
+            return offsets
+
+    async def _store_all(self, messages: Sequence[Message]) -> None:
+        """Returns when they are stored, or thrown away because another member has stored them."""
+        positions = {message.partition: self._positions[message.partition] for message in messages}
+        storing = asyncio.create_task(self._store_some(messages, positions))
+        try:
+            while not (await asyncio.wait([storing], timeout=COMMIT_SECONDS))[0]:
+                await self._source.keep_alive()
+            await storing
+        except OffsetsMoved as error:
+            structlog.get_logger().warning("offsets_moved", why=str(error), what="reading on from what is stored")
+            self._metrics.consumer_rewinds.inc()
+            await self._source.rewind(positions.keys())
+        finally:
+            storing.cancel()
+
+    async def _store_some(self, messages: Sequence[Message], positions: Mapping[Partition, _Position]) -> None:
+        """What the database cannot hold is looked for by halves: one message must not take the others with it."""
+        received = self._clock()
+        try:
+            batch = await asyncio.to_thread(self._reader.read, messages, received)
+            await self._commit(batch, messages, positions, received)
+        except BadInput as error:
+            if len(messages) > 1:
+                middle = len(messages) // 2
+                await self._store_some(messages[:middle], positions)
+                await self._store_some(messages[middle:], positions)
+                return
+            batch = self._reader.without(messages[0], UnplacedReason.NOT_STORED, str(error))
+            await self._commit(batch, messages, positions, received)
+
+    async def _commit(
+        self, batch: Batch, messages: Sequence[Message], positions: Mapping[Partition, _Position], received: float
+    ) -> None:
+        """Tries until the database answers. If it has stored them without our hearing of it, the next try raises
+        OffsetsMoved."""
+        last = {message.partition: message.offset for message in messages}
+        advances = [OffsetAdvance(p, positions[p].next, offset + 1) for p, offset in last.items()]
+        retry = _Retry("lines_not_stored")
+        while True:
+            try:
+                await self._drop_refused(batch)
+                await self._ingest.store(batch, received, advances)
+                break
+            except (Unavailable, Overloaded) as error:
+                await retry.wait(error)
+        for advance in advances:
+            positions[advance.partition].next = advance.next
+        self._unplaced.note(batch, "kafka", self._reader.defaults, received)
+        self._metrics.consumed_messages.inc(len(messages))
+        await self._source.note_stored({advance.partition: advance.next for advance in advances})
+
+    async def _drop_refused(self, batch: Batch) -> None:
+        reasons = await self._refused({target.job for target in batch.blocks})
+        for target in [target for target in batch.blocks if target.job in reasons]:
+            unplaced = Unplaced(UnplacedReason.REFUSED, reasons[target.job], (("job", target.job),))
+            for block in batch.blocks.pop(target):
+                leave_out(batch, unplaced, block.data)
+
+
+class _Retry:
+    """Waits longer from try to try, and says so once, as ``event``."""
+
+    def __init__(self, event: str) -> None:
+        self._event = event
+        self._seconds = RETRY_SECONDS
+
+    async def wait(self, error: Exception) -> None:
+        if self._seconds == RETRY_SECONDS:
+            structlog.get_logger().warning(self._event, why=str(error), what="trying again until it works")
+        await asyncio.sleep(self._seconds)
+        self._seconds = min(2 * self._seconds, RETRY_SECONDS_MOST)

@@ -1,0 +1,409 @@
+"""Which labels or attributes of a stream name its job, attempt, rank, node, cluster and source.
+
+A field takes the first value that there is: of our own names (``diagnoser.job``) and those of the operator's file, then
+what the request's query says, then the names of the presets. What is said outright must be usable; what a preset reads
+out of labels that were made for something else is passed over when it is not.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, get_args
+
+import re2
+from pydantic import Field as Describe
+from pydantic import ValidationError
+
+from diagnoser.ingest.batch import Labels, Place, RecordDefaults, Unplaced, target
+from diagnoser.ingest.presets import KUBERNETES, PLAIN, PRESETS, Candidates, Field
+from diagnoser.model import JOB_ID, Stream, UnplacedReason
+from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model.yaml_loader import StrictModel, locate, read
+
+FIELDS: tuple[Field, ...] = get_args(Field)
+"""In the order in which they are found: a template may name those before its own."""
+OWN = ("diagnoser.", "diagnoser.io/")
+"""Before the name of a field: our own name for it, which wins."""
+NAME_LENGTH = 253  # of a host name
+KEY_LENGTH = 256
+LABELS_LENGTH = 16 << 10
+"""Characters of the labels of one stream that are kept to be recognised again."""
+STREAMS_KNOWN = 8192
+NAMES_KNOWN = 65_536
+EMPTY = frozenset({""})
+NO_VALUES = frozenset({"", "-", "none", "null", "undefined", "unknown"})
+"""Values that say that there is none, in labels that were not made for us."""
+DEFAULT_SOURCE = Stream().source
+
+_OTHER = re.compile(r"[^a-z0-9]+")
+_OUTER = re.compile(r"(?:resources?|resource_attributes|attributes|fields|meta)_")
+_LABEL = re.compile(r"(?:(?:kubernetes|k8s|docker|container)_)*(?:pod_|job_)?(?:labels?|annotations?)_")
+_PART = re.compile(r"\{([^{}]+)\}")
+_BAD: Mapping[Field, UnplacedReason] = {
+    "cluster": UnplacedReason.BAD_CLUSTER,
+    "node": UnplacedReason.BAD_NODE,
+    "attempt": UnplacedReason.BAD_ATTEMPT,
+    "rank": UnplacedReason.BAD_RANK,
+    "job": UnplacedReason.NOT_A_JOB_ID,
+    "source": UnplacedReason.BAD_SOURCE,
+}
+
+_COUNTS: tuple[Field, ...] = ("attempt", "rank")
+
+
+class _Unusable(Exception):
+    """A value that cannot be one of its field; the message says why."""
+
+
+def canonical(name: str) -> str:
+    """The form in which names are compared: ``k8s.pod.name`` and ``K8S_POD_NAME`` are one."""
+    return _OTHER.sub("_", name.lower()).strip("_")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to find the value of a field.
+
+    name: the label that must be there; "" where only the template tells. pattern: what its value must match. template:
+    literals and, at odd places, the names of labels, of fields found before, or numbers of groups of the pattern; empty
+    for the value itself, or the pattern's first group. plus: added to a number. unless: a field that must be unknown.
+    origin: who says so, for people.
+    """
+
+    name: str = ""
+    pattern: Any = None
+    template: tuple[str, ...] = ()
+    plus: int = 0
+    unless: Field | None = None
+    origin: str = ""
+
+    @property
+    def names(self) -> set[str]:
+        """Labels that it reads, in their canonical form."""
+        parts = {part for part in self.template[1::2] if part not in FIELDS and not part.isdecimal()}
+        return parts | ({self.name} if self.name else set())
+
+    def value(self, labels: Mapping[str, str], known: Mapping[Field, str], absent: frozenset[str]) -> str:
+        """Empty where it does not apply. absent: values, in lower case, that are none."""
+        if self.unless and known.get(self.unless):
+            return ""
+        value, groups = labels.get(self.name, ""), ()
+        if self.name and value.lower() in absent:
+            return ""
+        if self.pattern:
+            match = self.pattern.search(value)
+            if not match:
+                return ""
+            groups = match.groups()
+            value = groups[0] or "" if groups else match[0]
+        if self.template:
+            value = self._filled(labels, known, groups, absent)
+        return str(int(value) + self.plus) if self.plus and value.isdecimal() and len(value) < 10 else value
+
+    def _filled(
+        self,
+        labels: Mapping[str, str],
+        known: Mapping[Field, str],
+        groups: Sequence[str | None],
+        absent: frozenset[str],
+    ) -> str:
+        parts = list(self.template)
+        for index in range(1, len(parts), 2):
+            part = parts[index]
+            if part.isdecimal():
+                parts[index] = groups[int(part) - 1] or ""
+            else:
+                parts[index] = known.get(part, "") if part in FIELDS else labels.get(part, "")
+            if parts[index].lower() in absent:
+                return ""
+        return "".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a field is. origin: who says so. labels: those that were read, as they were received. fault: why what was
+    said cannot be used; the value is "" then."""
+
+    value: str
+    origin: str
+    labels: tuple[str, ...]
+    fault: str = ""
+
+
+class _CandidateFile(StrictModel):
+    """A candidate as a file writes it."""
+
+    name: str = Describe("", max_length=KEY_LENGTH)
+    match: str = ""
+    value: str = ""
+    plus: int = 0
+    unless: Field | None = None
+
+    @classmethod
+    def of(cls, item: object) -> "_CandidateFile":
+        """A text alone is a name, or a template."""
+        return cls(name=item) if isinstance(item, str) else cls.model_validate(item)
+
+
+class _MappingFile(StrictModel):
+    """An operator's file. presets: those that are tried after the names of the file; all of them by default."""
+
+    presets: tuple[str, ...] = tuple(PRESETS)
+    cluster: tuple[str | _CandidateFile, ...] = ()
+    node: tuple[str | _CandidateFile, ...] = ()
+    attempt: tuple[str | _CandidateFile, ...] = ()
+    rank: tuple[str | _CandidateFile, ...] = ()
+    job: tuple[str | _CandidateFile, ...] = ()
+    source: tuple[str | _CandidateFile, ...] = ()
+
+
+class FieldMapping:
+    """The mapping of a site. ``place`` remembers what it said: a shipper sends the same labels again and again.
+
+    stated: candidates that win over a request's query; derived: those that do not.
+
+    Labels and annotations of a pod are written by a tenant. They give rank and attempt, what the operator's file asks
+    of them, and what the Kubernetes preset makes an id of together with the namespace; never the source, from which
+    the provenance follows.
+    """
+
+    def __init__(
+        self, stated: Mapping[Field, Sequence[Candidate]], derived: Mapping[Field, Sequence[Candidate]]
+    ) -> None:
+        own = {
+            field: tuple(Candidate(canonical(prefix + field), origin="our own name") for prefix in OWN)
+            for field in FIELDS
+        }
+        self._stated = {field: (*own[field], *stated.get(field, ())) for field in FIELDS}
+        self._derived = {field: tuple(derived.get(field, ())) for field in FIELDS}
+        candidates = [c for order in (self._stated, self._derived) for of_field in order.values() for c in of_field]
+        self._names = frozenset(name for candidate in candidates for name in candidate.names)
+        of_pods = [stated, _of(KUBERNETES), {field: self._stated[field] + self._derived[field] for field in _COUNTS}]
+        self._pod_labels = self._names & frozenset(
+            name
+            for order in of_pods
+            for field, of_field in order.items()
+            if field != "source"
+            for candidate in of_field
+            for name in candidate.names
+        )
+        self._prefixes = frozenset(
+            "_".join(name.split("_")[:n]) for name in self._names for n in range(1, name.count("_") + 1)
+        )
+        self._placed = lru_cache(STREAMS_KNOWN)(self._place)
+        self._known_name = lru_cache(NAMES_KNOWN)(self._name)
+        self._known_holder = lru_cache(NAMES_KNOWN)(self._holds)
+
+    def name(self, key: str) -> str:
+        """The name by which the mapping reads the label ``key``; "" when it reads no such label."""
+        return self._known_name(key) if len(key) <= KEY_LENGTH else ""
+
+    def may_hold_names(self, key: str) -> bool:
+        """Whether an object under ``key`` may hold labels that the mapping reads."""
+        return len(key) <= KEY_LENGTH and self._known_holder(key)
+
+    def place(self, labels: Labels, defaults: RecordDefaults) -> Place | Unplaced:
+        """Where lines with these labels go. Labels that the mapping does not read are best left out."""
+        if sum(len(name) + len(value) for name, value in labels) > LABELS_LENGTH:
+            return self._place(labels, defaults)
+        return self._placed(labels, defaults)
+
+    def trace(self, labels: Labels, defaults: RecordDefaults) -> dict[Field, "Decision"]:
+        """Of each field that anything is said of: its value, and what decided it."""
+        values = self._values(labels)
+        known: dict[Field, str] = {}
+        decisions: dict[Field, Decision] = {}
+        for field in FIELDS:
+            default = _default(field, defaults)
+            value, fault = self._value(field, values, known, default)
+            if value or fault:
+                decider = self._decider(field, values, known, default, value)
+                read = decider.names if decider else set()
+                names = tuple(key for key, _ in labels if self.name(key) in read)
+                decisions[field] = Decision(value, decider.origin if decider else "query", names, fault)
+            known[field] = value
+        return decisions
+
+    def _decider(
+        self, field: Field, values: Mapping[str, str], known: Mapping[Field, str], default: str, value: str
+    ) -> Candidate | None:
+        """The candidate that gives the value, or the first one with an unusable one; None where the query says it."""
+        for candidate in self._stated[field]:
+            if candidate.value(values, known, EMPTY):
+                return candidate
+        if default:
+            return None
+        answers = ((candidate, candidate.value(values, known, NO_VALUES)) for candidate in self._derived[field])
+        return next((candidate for candidate, answer in answers if answer and answer == (value or answer)), None)
+
+    def _holds(self, key: str) -> bool:
+        name = canonical(key)
+        return (
+            name in self._prefixes
+            or _LABEL.match(f"{name}_labels_") is not None
+            or _OUTER.match(f"{name}_") is not None
+        )
+
+    def _name(self, key: str) -> str:
+        whole = canonical(key)
+        outer = _OUTER.match(whole)
+        name = whole[outer.end() :] if outer else whole
+        if name in self._names:
+            return name
+        label = _LABEL.match(name)
+        inner = name[label.end() :] if label else ""
+        return inner if inner in self._pod_labels else ""
+
+    def _values(self, labels: Labels) -> dict[str, str]:
+        """By canonical name. A label with the whole name wins over one of a pod that is called the same."""
+        values: dict[str, str] = {}
+        for key, value in labels:
+            name = self.name(key)
+            if name and (name not in values or name == canonical(key)):
+                values[name] = value
+        return values
+
+    def _place(self, labels: Labels, defaults: RecordDefaults) -> Place | Unplaced:
+        values = self._values(labels)
+        known: dict[Field, str] = {}
+        for field in FIELDS:
+            value, fault = self._value(field, values, known, _default(field, defaults))
+            if fault:
+                return Unplaced(_BAD[field], fault, labels)
+            known[field] = value
+        source, rank = known["source"] or DEFAULT_SOURCE, int(known["rank"] or -1)
+        stream = defaults.stream_of(source, known["node"], rank)
+        if known["job"] and source != self._said("source", values, known, defaults):
+            # What a label that was made for something else says vouches for no line of a job.
+            stream = Stream(source, known["node"], rank)
+        attempt = int(known["attempt"]) if known["attempt"] else None
+        destination = target(known["job"], attempt, known["cluster"], stream)
+        if not destination.job:
+            return Unplaced(UnplacedReason.NO_JOB, _no_job(labels), labels)
+        return Place(destination, stream)
+
+    def _said(
+        self, field: Field, labels: Mapping[str, str], known: Mapping[Field, str], defaults: RecordDefaults
+    ) -> str:
+        """The value as a name of ours, the operator's file or the query states it."""
+        stated = (candidate.value(labels, known, EMPTY) for candidate in self._stated[field])
+        return next(filter(None, stated), "") or _default(field, defaults)
+
+    def _value(
+        self, field: Field, labels: Mapping[str, str], known: Mapping[Field, str], default: str
+    ) -> tuple[str, str]:
+        """(value, why there is none although something was said)."""
+        for candidate in self._stated[field]:
+            if value := candidate.value(labels, known, EMPTY):
+                fault = _fault(field, value)
+                return ("", fault) if fault else (value, "")
+        if default:
+            return default, ""
+        first_fault = ""
+        for candidate in self._derived[field]:
+            if value := candidate.value(labels, known, NO_VALUES):
+                fault = _fault(field, value)
+                if not fault:
+                    return value, ""
+                first_fault = first_fault or fault
+        return "", first_fault if field == "job" else ""
+
+
+def _default(field: Field, defaults: RecordDefaults) -> str:
+    """What the query says; "" where it says nothing."""
+    stream = defaults.stream
+    if field == "rank":
+        return str(stream.rank) if stream.rank >= 0 else ""
+    if field == "source":
+        return stream.source if stream.source != DEFAULT_SOURCE else ""
+    values: dict[Field, str] = {
+        "cluster": defaults.cluster,
+        "node": stream.node,
+        "attempt": str(defaults.attempt or ""),
+        "job": defaults.job,
+    }
+    return values[field]
+
+
+def _fault(field: Field, value: str) -> str:
+    """Why ``value`` cannot be one of the field; "" when it can."""
+    if field == "job":
+        return "" if re.fullmatch(JOB_ID, value) else f"not a job id: {value[:40]!r}"
+    if field in ("attempt", "rank"):
+        try:
+            number = int(value)
+        except ValueError:
+            return f"{field} is not a whole number: {value[:40]!r}"
+        least = 1 if field == "attempt" else -1
+        return "" if least <= number < 1 << 31 else f"{field} is out of range: {value[:40]}"
+    return "" if value.isprintable() and len(value) <= NAME_LENGTH else f"{field} is not a name: {value[:40]!r}"
+
+
+def _no_job(labels: Labels) -> str:
+    names = ", ".join(name for name, _ in labels[:8])
+    return f"no job: {f'none of {names} names one' if names else 'no label that the mapping reads was sent'}"
+
+
+def preset(*names: str) -> FieldMapping:
+    """The shipped mapping with these presets. Raises KeyError for a name that is none of ``PRESETS``."""
+    return FieldMapping({}, _derived(names))
+
+
+def _derived(names: Iterable[str]) -> dict[Field, list[Candidate]]:
+    orders = [*(_of(PRESETS[name], f"preset {name}") for name in names), _of(PLAIN, "plain name")]
+    return {field: [candidate for order in orders for candidate in order[field]] for field in FIELDS}
+
+
+def _of(shipped: Candidates, origin: str = "") -> dict[Field, list[Candidate]]:
+    return {field: [_candidate(_CandidateFile.of(item), origin) for item in shipped.get(field, ())] for field in FIELDS}
+
+
+def load(path: str, text: str) -> FieldMapping:
+    """The mapping of an operator's file. Raises RuleFaults with all of its faults."""
+    file, faults = read(path, text, _MappingFile)
+    stated: dict[Field, list[Candidate]] = {field: [] for field in FIELDS}
+    if file is not None:
+        for index, name in enumerate(file.presets):
+            if name not in PRESETS:
+                line = locate(text, "presets", index)
+                faults.append(Fault(path, line, f"no preset {name!r}: there are {', '.join(PRESETS)}"))
+        for field in FIELDS:
+            for index, item in enumerate(getattr(file, field)):
+                try:
+                    stated[field].append(_candidate(_CandidateFile.of(item), path))
+                except (ValueError, ValidationError, re2.error) as error:
+                    faults.append(Fault(path, locate(text, field, index), f"{field}: {error}"))
+    if file is None or faults:
+        raise RuleFaults(faults)
+    return FieldMapping(stated, _derived(file.presets))
+
+
+def _candidate(item: _CandidateFile, origin: str) -> Candidate:
+    """Raises ValueError or re2.error for one that can never apply. A name with braces is a template."""
+    is_template = "{" in item.name
+    name, value = ("", item.name) if is_template else (item.name, item.value)
+    pattern = re2.compile(item.match) if item.match else None
+    if pattern and not name:
+        raise ValueError("match needs a name, whose value is matched")
+    if not name and not value:
+        raise ValueError("a candidate needs a name or a value")
+    return Candidate(
+        canonical(name), pattern, _template(value, pattern.groups if pattern else 0), item.plus, item.unless, origin
+    )
+
+
+def _template(value: str, groups: int) -> tuple[str, ...]:
+    """Literals and, at odd places, names. Raises ValueError."""
+    parts = _PART.split(value)
+    if any(character in literal for literal in parts[::2] for character in "{}"):
+        raise ValueError(f"{value!r} holds a brace that is not one of a pair around a name")
+    for index in range(1, len(parts), 2):
+        part = parts[index]
+        if part.isdecimal() and not 1 <= int(part) <= groups:
+            raise ValueError(f"{value!r} takes group {part} of a pattern that has {groups}")
+        parts[index] = part if part.isdecimal() or part in FIELDS else canonical(part)
+    return tuple(parts) if value else ()
+
+
+DEFAULT = preset(*PRESETS)

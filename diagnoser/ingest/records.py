@@ -1,0 +1,146 @@
+"""Log records as JSON objects: the text, the time and the place of each, under the names that shippers use."""
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from diagnoser.ingest.batch import Labels, Place, RecordDefaults, Unplaced
+from diagnoser.ingest.labels import NESTED_DEEP, flat, label_text
+from diagnoser.ingest.line_groups import YEAR_2000, YEAR_2100, LineGroup, LineGroups
+from diagnoser.ingest.mapping import OWN, FieldMapping
+
+MESSAGE = ("message", "log", "line", "msg", "text", "body")
+NODE = ("node", "host", "hostname")
+SOURCE = ("source", "stream")
+TIME = ("time", "timestamp", "ts", "@timestamp", "date")
+_OURS = {
+    name: OWN[0] + field
+    for field, names in (
+        ("job", ("job",)),
+        ("attempt", ("attempt",)),
+        ("rank", ("rank",)),
+        ("cluster", ("cluster",)),
+        ("node", NODE),
+        ("source", SOURCE),
+    )
+    for name in names
+}
+"""Fields of our own format, and what they are called among labels: a record that has them was made for us."""
+_TICKS = (1e3, 1e6, 1e9)  # numbers count seconds, milli-, micro- or nanoseconds: the size of the number tells
+
+
+def text_of(record: dict[str, Any]) -> str | None:
+    """The first text under one of the names of ``MESSAGE``: Filebeat's ``log`` is an object that names the file."""
+    text = record.get("message")
+    if type(text) is str:
+        return text
+    return next((text for name in MESSAGE if type(text := record.get(name)) is str), None)
+
+
+def time_of(record: dict[str, Any]) -> float:
+    """Seconds since the epoch; NaN when absent, infinity when unusable."""
+    value = next((value for name in TIME if (value := record.get(name)) is not None), None)
+    return math.nan if value is None else epoch(value)
+
+
+def epoch(value: Any) -> float:
+    """Seconds since the epoch of a time as records write it; infinity when unusable."""
+    if type(value) is str:
+        value = _iso(value)
+    if type(value) is float or type(value) is int:
+        if YEAR_2000 <= value < YEAR_2100:
+            return float(value)
+        for ticks in _TICKS:
+            if YEAR_2000 <= value / ticks < YEAR_2100:
+                return float(value / ticks)
+    return math.inf
+
+
+def _iso(text: str) -> float | str:
+    """ISO 8601 or a number in a string; a time without a zone is UTC."""
+    try:
+        if text[4:5] != "-":
+            return float(text)
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+class _Outline(NamedTuple):
+    """What matters of objects that have the same keys.
+
+    plain: gets the values of keys that are names. holders: keys whose values may hold names, or be one, each with what
+    stands in front of a name in it.
+    """
+
+    number: int
+    plain: Callable[[dict[str, Any]], Any]
+    holders: tuple[tuple[str, str], ...]
+
+
+class RecordPlaces:
+    """Where records go. Those that name their place in the same words are placed once for all.
+
+    groups: the lines of each place, for the caller to fill.
+    """
+
+    def __init__(self, defaults: RecordDefaults, mapping: FieldMapping) -> None:
+        self.groups = LineGroups()
+        self._defaults = defaults
+        self._mapping = mapping
+        self._outlines: dict[tuple[str, ...], _Outline] = {}
+        self._known: dict[Any, tuple[Place, LineGroup] | Unplaced] = {}
+
+    def of(self, record: dict[str, Any]) -> tuple[Place, LineGroup] | Unplaced:
+        """Where the record's line goes, and the lines that it joins."""
+        says = self._says(record, "", NESTED_DEEP)
+        try:
+            placed = self._known.get(says)
+        except TypeError:  # a list where a name was expected
+            return self._placed(record)
+        if placed is None:
+            placed = self._known[says] = self._placed(record)
+        return placed
+
+    def _placed(self, record: dict[str, Any]) -> tuple[Place, LineGroup] | Unplaced:
+        place = self._mapping.place(self.labels(record), self._defaults)
+        return place if isinstance(place, Unplaced) else (place, self.groups.at(place))
+
+    def _says(self, record: dict[str, Any], path: str, deep: int) -> Any:
+        """The values that may say where its line goes, in the order of the record. path: of an object in a record."""
+        keys = (path, *record)
+        outline = self._outlines.get(keys)
+        if outline is None:
+            outline = self._outlines[keys] = self._outline(path, record)
+        said = [outline.number, outline.plain(record)]
+        for key, inner in outline.holders:
+            value = record[key]
+            said.append(self._says(value, inner, deep - 1) if type(value) is dict and deep else value)
+        return tuple(said)
+
+    def _outline(self, path: str, record: dict[str, Any]) -> _Outline:
+        holders = [key for key in record if self._mapping.may_hold_names(path + key) or (not path and key in _OURS)]
+        plain = [key for key in record if key not in holders and self._mapping.name(path + key)]
+        if not path:
+            text = next((key for key in MESSAGE if type(record.get(key)) is str), None)
+            holders, plain = ([key for key in keys if key != text and key not in TIME] for keys in (holders, plain))
+        get = itemgetter(*plain) if plain else _nothing
+        return _Outline(len(self._outlines), get, tuple((key, f"{path}{key}.") for key in holders))
+
+    def labels(self, record: dict[str, Any]) -> Labels:
+        """What the record says of its place, flat: ``kubernetes.pod_name``. Of our fields, the first that is there."""
+        labels: dict[str, str] = {}
+        for key in (*(key for key in _OURS if key in record), *(key for key in record if key not in _OURS)):
+            value = record[key]
+            if isinstance(value, dict):
+                labels |= {name: text for name, text in flat(key, value) if self._mapping.name(name)}
+            elif value is not None and (key in _OURS or self._mapping.name(key)):
+                labels.setdefault(_OURS.get(key, key), label_text(value))
+        return tuple(labels.items())
+
+
+def _nothing(record: dict[str, Any]) -> None:
+    """Of an object without names."""

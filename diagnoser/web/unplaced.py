@@ -1,0 +1,20 @@
+"""The page of lines that belong to no job: what was received, why it has no place, and what would give it one."""
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import Response
+
+from diagnoser.ingest.remedies import remedy
+from diagnoser.web.authentication import Provided, may_read
+from diagnoser.web.ui import Drawn
+
+SHOWN = 100
+
+router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
+
+
+@router.get("/unplaced")
+async def unplaced_page(services: Provided, pages: Drawn) -> Response:
+    now = services.clock()
+    records = await services.store.unplaced(now, SHOWN)
+    streams = [(r, remedy(r.stream.labels, r.stream.reason, r.stream.protocol)) for r in records]
+    return pages.draw("unplaced.html", streams=streams, total=await services.store.count_unplaced(now))

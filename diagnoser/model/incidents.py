@@ -1,76 +1,47 @@
-"""Feedback of people on verdicts, and the incidents that are stored from it."""
+"""Incidents: failures of one cause, or of one node, as people on call deal with them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
-from diagnoser.model.jobs import AttemptKey
-from diagnoser.model.taxonomy import FailureType
+from diagnoser.model.taxonomy import Category, FailureType
 
 
-class FeedbackVerdict(StrEnum):
-    CONFIRMED = "confirmed"
-    CORRECTED = "corrected"
+class IncidentState(StrEnum):
+    OPEN = "open"
+    ACKNOWLEDGED = "acknowledged"
+    RESOLVED = "resolved"
 
 
 @dataclass(frozen=True, slots=True)
-class Feedback:
-    """What a person says about a diagnosis. type, root_line, node: the correct value, None where it was right.
+class IncidentChange:
+    """What somebody did with an incident, or that it came back. by: the login, or ``diagnoser``."""
 
-    The newest one counts; the others stay as history.
-    """
-
-    id: str
-    diagnosis: str
-    created: float
-    verdict: FeedbackVerdict
+    time: float
+    state: IncidentState
     by: str
-    type: FailureType | None = None
-    root_line: int | None = None
-    node: str | None = None
+    assignee: str = ""
     comment: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """What identifies a failure when it comes again, without what differs from run to run.
-
-    message: root line, or the lines that complain. chain: types, root first. frames: innermost first.
-    """
-
-    message: str = ""
-    chain: str = ""
-    frames: str = ""
-
-    @property
-    def text(self) -> str:
-        return "\n".join(part for part in (self.message, self.chain, self.frames) if part)
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A failure whose cause a person confirmed. type ``unknown``: nothing can be learned from it (any more).
+    """Failures that one cause explains. node: which they are of, "" where what they printed groups them.
 
-    done: what was done about it, in words. vectors: name of what made it -> little-endian float32.
+    category, type, line, diagnosis: of the newest one. failures: attempts; jobs: how many jobs these are of.
+    assignee: the login of who works on it, "" while nobody does. history: the oldest change first.
     """
 
-    diagnosis: str
-    attempt: AttemptKey
-    created: float
-    changed: float
+    id: str
+    cluster: str
+    node: str
+    category: Category
     type: FailureType
-    verdict: FeedbackVerdict
-    by: str
-    signature: Signature
-    line: str = ""
-    done: str = ""
-    comment: str = ""
-    vectors: Mapping[str, bytes] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Similar:
-    """A confirmed incident and how near it is: 1 is the same."""
-
-    incident: Incident
-    score: float
+    line: str
+    diagnosis: str
+    first_seen: float
+    last_seen: float
+    failures: int = 0
+    jobs: int = 0
+    state: IncidentState = IncidentState.OPEN
+    assignee: str = ""
+    history: tuple[IncidentChange, ...] = ()

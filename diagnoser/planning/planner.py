@@ -10,6 +10,7 @@ import orjson
 from diagnoser.model import (
     ClusterHistory,
     Diagnosis,
+    Job,
     MessageKind,
     Mode,
     NodeProof,
@@ -19,10 +20,13 @@ from diagnoser.model import (
     PlanState,
     TransitionResult,
 )
-from diagnoser.notifications import slack
+from diagnoser.model.alerts import Alert, encode
+from diagnoser.notifications.alert import failure_alert, plan_alert
+from diagnoser.notifications.routing import AlertRouting
 from diagnoser.ports import Claim, DiagnosisRecord, PlanTransition
 from diagnoser.recovery import guardrails, retry_history, trust
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.incidents import incident_id
 from diagnoser.recovery.plan_states import RUNNABLE
 from diagnoser.recovery.policy import Policy, in_mode, mode_for, plan_key
 
@@ -47,21 +51,22 @@ class DecisionPlanner:
     """How this site acts.
 
     make_id: time -> an id that sorts by time. mode: overrides the table's modes when given. redact: applied to log text
-    that leaves the service.
+    that leaves the service. alerts: who is told.
     """
 
     policy: Policy
     make_id: Callable[[float], str]
     mode: Mode | None
     webhook: bool
-    chat: bool
+    alerts: AlertRouting
     base_url: str
     redact: Callable[[str], str]
 
     def decide(self, claim: Claim, diagnosis: Diagnosis, now: float) -> Decision:
         """What to store and to send for a verdict."""
         record = DiagnosisRecord(self.make_id(now), claim.attempt.key, claim.attempt.revision, now, True, diagnosis)
-        messages = (self._alert(record),) if self.chat else ()
+        alert = verdict_alert(record, claim.job, self._link(record.id), self.redact)
+        messages = self._messages(alert, verdict_key(record), now)
         return Decision(record, self._plan(claim, record), messages, self._transition(record))
 
     def _transition(self, record: DiagnosisRecord) -> PlanTransition:
@@ -86,11 +91,17 @@ class DecisionPlanner:
 
     def alert_plan(self, plan: Plan, now: float) -> tuple[OutboxMessage, ...]:
         """Alert people to the state of a plan, once for each state."""
-        if not self.chat:
-            return ()
-        key = f"alert-{plan.id}-{plan.state}-{len(plan.history)}"
-        body = slack.plan_message(plan, link=self._link(plan.diagnosis), redact=self.redact)
-        return (OutboxMessage(key, MessageKind.SLACK, "slack", orjson.dumps(body), now, now + ALERT_LIFE),)
+        alert = plan_alert(plan, link=self._link(plan.diagnosis), redact=self.redact)
+        return self._messages(alert, f"{plan.id}-{plan.state}-{len(plan.history)}", now)
+
+    def _messages(self, alert: Alert, key: str, now: float) -> tuple[OutboxMessage, ...]:
+        """One for each receiver. key: the same for what need not be told twice."""
+        route = self.alerts.route(alert)
+        body = encode(replace(alert, severity=route.severity))
+        return tuple(
+            OutboxMessage(alert_key(key, receiver), MessageKind.ALERT, receiver, body, now, now + ALERT_LIFE)
+            for receiver in route.receivers
+        )
 
     def _plan(self, claim: Claim, record: DiagnosisRecord) -> Plan | None:
         now, job = record.created, claim.job
@@ -112,6 +123,7 @@ class DecisionPlanner:
             tenant=job.tenant,
             family=retry_history.family(job),
             fingerprint=retry_history.fingerprint(record.diagnosis),
+            incident=incident_id(record.diagnosis, job.cluster or DEFAULT_CLUSTER, retry_history.family(job)),
             progress=retry_history.progress(record.diagnosis, claim.attempt),
         )
         return in_mode(plan, mode_for(record.diagnosis, self.mode)) if self.mode else plan
@@ -119,16 +131,26 @@ class DecisionPlanner:
     def _link(self, diagnosis: str) -> str:
         return f"{self.base_url}/diagnoses/{diagnosis}" if self.base_url else ""
 
-    def _alert(self, record: DiagnosisRecord) -> OutboxMessage:
-        """One alert for one verdict: a later revision that says the same is not sent again."""
-        attempt, diagnosis, link = record.attempt, record.diagnosis, self._link(record.id)
-        parts = [attempt.job, str(attempt.number), diagnosis.outcome, diagnosis.type, diagnosis.recovery.action]
-        parts += ["needs review"] if diagnosis.needs_review else []
-        key = "alert-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
-        body = slack.slack_message(diagnosis, job=attempt.job, attempt=attempt.number, link=link, redact=self.redact)
-        return OutboxMessage(
-            key, MessageKind.SLACK, "slack", orjson.dumps(body), record.created, record.created + ALERT_LIFE
-        )
+
+def verdict_alert(record: DiagnosisRecord, job: Job, link: str, redact: Callable[[str], str]) -> Alert:
+    """What people are told about a verdict."""
+    diagnosis = record.diagnosis
+    incident = incident_id(diagnosis, job.cluster or DEFAULT_CLUSTER, retry_history.family(job))
+    return failure_alert(
+        diagnosis, job, record.attempt.number, incident=incident, id=record.id, link=link, redact=redact
+    )
+
+
+def alert_key(key: str, receiver: str) -> str:
+    return f"alert-{key}-{receiver}"
+
+
+def verdict_key(record: DiagnosisRecord) -> str:
+    """A later revision that says the same is not told again."""
+    attempt, diagnosis = record.attempt, record.diagnosis
+    parts = [attempt.job, str(attempt.number), diagnosis.outcome, diagnosis.type, diagnosis.recovery.action]
+    parts += ["needs review"] if diagnosis.needs_review else []
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
 
 def _proofs(diagnosis: Diagnosis, nodes: Sequence[str], allocation: Sequence[str]) -> tuple[NodeProof, ...]:

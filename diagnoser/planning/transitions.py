@@ -126,7 +126,7 @@ class PlanCommands:
         return transition
 
     def report(self, report: PlanReport, now: float) -> PlanTransition:
-        """Progress renews the lease; a plan that failed raises an alert."""
+        """Progress renews the lease; people are told how the plan ended."""
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             lease = plan_states.prove(plan, report.token)
@@ -145,8 +145,8 @@ class PlanCommands:
                 now=now,
                 reason=report.refused,
             )
-            failed = after is not plan and after.state is PlanState.NOT_REACHED
-            alerts = self.planner.alert_plan(after, now) if failed else ()
+            is_over = after is not plan and after.state in (PlanState.REACHED, PlanState.NOT_REACHED)
+            alerts = self.planner.alert_plan(after, now) if is_over else ()
             return TransitionResult(after, messages=alerts, node_events=_drained(plan, after, lease.executor, now))
 
         return transition

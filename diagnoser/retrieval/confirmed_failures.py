@@ -11,12 +11,12 @@ from diagnoser.compress import AttemptLog
 from diagnoser.localize import suspect_nodes
 from diagnoser.model import (
     AttemptKey,
+    ConfirmedFailure,
     DecisionBasis,
     Diagnosis,
     Evidence,
     Feedback,
     FeedbackVerdict,
-    Incident,
     Signature,
     Similar,
 )
@@ -35,13 +35,13 @@ SAME = 0.92
 Likeness alone is no proof (``tests.bench.likeness``): every line must have a counterpart, too.
 """
 ALIKE = 0.5
-"""Below this an incident is not worth showing."""
+"""Below this a confirmed failure is not worth showing."""
 SURE = 0.9
 """Confidence of an adopted verdict: people err, and the same words may come from another cause."""
 SHOWN = 5
 TOLD = 3
 RIVALS = 8
-"""Nearest incidents that are searched for the same failure, and for verdicts that contradict it."""
+"""Nearest confirmed failures that are searched for the same failure, and for verdicts that contradict it."""
 _PAGE = 1_000
 _LATE = 300.0
 """Seconds by which another replica's row may show up late, because of its clock or an open transaction."""
@@ -56,23 +56,23 @@ class LogLoader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SimilarIncidents:
-    """Similar incidents as text for a model. notes: for people, how the incidents were found."""
+class SimilarFailures:
+    """Similar confirmed failures as text for a model. notes: for people, how the confirmed failures were found."""
 
-    incidents: tuple[str, ...] = ()
+    confirmed_failures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class _Memory:
-    """index: by hashed words, which every incident has. embedded: by the embedding model, for those that have it."""
+    """index: by hashed words, which all have. embedded: by the embedding model, of those that have it."""
 
     index: Index
     embedded: Index
     newest: float = 0.0
 
 
-class Incidents:
+class ConfirmedFailures:
     """One a process. The database is the truth: each question first reads what has changed since the last one."""
 
     def __init__(
@@ -93,25 +93,27 @@ class Incidents:
 
     async def learn(self, record: DiagnosisRecord, feedback: Feedback) -> None:
         """Store a person's feedback on a diagnosis, and a request for a rule where one would help. Raises NotFound."""
-        incident = await self._incident_of(record, feedback)
-        await self._store.add_feedback(feedback, incident, rule_requests.rule_wanted(record, incident))
+        confirmed = await self._confirmed_failure_of(record, feedback)
+        await self._store.add_feedback(feedback, confirmed, rule_requests.rule_wanted(record, confirmed))
         self._metrics.observe_feedback(record.diagnosis.type, feedback.verdict)
 
     async def confirm(self, record: DiagnosisRecord, by: str, now: float) -> bool:
         """The same where the next launch, not a person, confirms the verdict; False when it was known already."""
-        incident = await self._incident_of(record, Feedback("", record.id, now, FeedbackVerdict.CONFIRMED, by))
-        return await self._store.add_incident(incident, rule_requests.rule_wanted(record, incident))
+        confirmed = await self._confirmed_failure_of(
+            record, Feedback("", record.id, now, FeedbackVerdict.CONFIRMED, by)
+        )
+        return await self._store.add_confirmed_failure(confirmed, rule_requests.rule_wanted(record, confirmed))
 
-    async def _incident_of(self, record: DiagnosisRecord, feedback: Feedback) -> Incident:
+    async def _confirmed_failure_of(self, record: DiagnosisRecord, feedback: Feedback) -> ConfirmedFailure:
         sign = signature.signature_of(await self.evidence(record.attempt), record.diagnosis)
         vectors = {hashing.NAME: hashing.packed(signature.vector(sign))}
         embedding = await self._embedded(sign)
         if self._embedder and embedding is not None and not isinstance(embedding, ModelFailure):
             vectors[self._embedder.name] = hashing.packed(embedding)
-        return replace(incident(record, feedback), signature=sign, vectors=vectors)
+        return replace(confirmed(record, feedback), signature=sign, vectors=vectors)
 
     async def similar(self, record: DiagnosisRecord, limit: int = SHOWN) -> list[Similar]:
-        """The nearest confirmed incidents of other attempts, the nearest first."""
+        """The nearest confirmed failures of other attempts, the nearest first."""
         return (await self._similar(record, limit))[0]
 
     async def _similar(self, record: DiagnosisRecord, limit: int) -> tuple[list[Similar], ModelFailure | None]:
@@ -127,24 +129,24 @@ class Incidents:
             embedding = await self._embedded(sign)
             failure = embedding if isinstance(embedding, ModelFailure) else None
             if embedding is not None and not isinstance(embedding, ModelFailure):
-                by_id = {near.incident.diagnosis: near for near in self._memory.embedded.nearest(embedding, count)}
+                by_id = {near.confirmed.diagnosis: near for near in self._memory.embedded.nearest(embedding, count)}
         for near in await self._nearest(sign, count):
-            by_id.setdefault(near.incident.diagnosis, near)
-        others = [near for near in by_id.values() if near.incident.attempt != record.attempt and near.score >= ALIKE]
-        return sorted(others, key=lambda near: (-near.score, near.incident.diagnosis))[:limit], failure
+            by_id.setdefault(near.confirmed.diagnosis, near)
+        others = [near for near in by_id.values() if near.confirmed.attempt != record.attempt and near.score >= ALIKE]
+        return sorted(others, key=lambda near: (-near.score, near.confirmed.diagnosis))[:limit], failure
 
-    async def describe_similar(self, record: DiagnosisRecord) -> SimilarIncidents:
+    async def describe_similar(self, record: DiagnosisRecord) -> SimilarFailures:
         """The same as text for a model, without hosts, paths and numbers. Empty when the store does not answer."""
         try:
             near, failure = await self._similar(record, TOLD)
         except DiagnoserError as error:
-            structlog.get_logger().warning("incidents_away", error=str(error))
-            return SimilarIncidents()
-        notes = (f"similar incidents were looked for by hashed words: the embedding server failed ({failure})",)
-        return SimilarIncidents(tuple(map(describe, near)), notes if failure else ())
+            structlog.get_logger().warning("confirmed_failures_away", error=str(error))
+            return SimilarFailures()
+        notes = (f"similar failures were looked for by hashed words: the embedding server failed ({failure})",)
+        return SimilarFailures(tuple(map(describe, near)), notes if failure else ())
 
-    async def match_confirmed_incident(self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog) -> Diagnosis:
-        """The verdict of a confirmed incident where this failure is the same and no rule decided; else as it was."""
+    async def match_confirmed_failure(self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog) -> Diagnosis:
+        """The verdict of a confirmed failure where this failure is the same and no rule decided; else as it was."""
         if diagnosis.category is not Category.UNKNOWN or diagnosis.outcome not in _OPEN:
             return diagnosis
         try:
@@ -152,9 +154,9 @@ class Incidents:
             if not len(self._memory.index):
                 return diagnosis
             sign = signature.signature_of(await asyncio.to_thread(lambda: log.evidence), diagnosis)
-            return adopt_incident(diagnosis, attempt, sign, await self._nearest(sign, RIVALS), self._policy)
+            return adopt_confirmed_failure(diagnosis, attempt, sign, await self._nearest(sign, RIVALS), self._policy)
         except DiagnoserError as error:
-            structlog.get_logger().warning("incidents_away", error=str(error))
+            structlog.get_logger().warning("confirmed_failures_away", error=str(error))
             return diagnosis
 
     async def search(self, attempt: AttemptKey, query: str, limit: int) -> list[SearchResult]:
@@ -173,20 +175,20 @@ class Incidents:
         memory = self._memory
         async with self._turn:
             since, after = memory.newest - _LATE, ""
-            while page := await self._store.incidents(since, after, _PAGE):
-                for incident in page:
-                    self._remember(incident)
+            while page := await self._store.confirmed_failures(since, after, _PAGE):
+                for confirmed in page:
+                    self._remember(confirmed)
                 after = page[-1].diagnosis
 
-    def _remember(self, incident: Incident) -> None:
+    def _remember(self, confirmed: ConfirmedFailure) -> None:
         memory = self._memory
-        memory.newest = max(memory.newest, incident.changed)
+        memory.newest = max(memory.newest, confirmed.changed)
         names = (hashing.NAME, self._embedder.name if self._embedder else "")
         for index, name in zip((memory.index, memory.embedded), names, strict=True):
-            if incident.type is FailureType.UNKNOWN or name not in incident.vectors:
-                index.drop(incident.diagnosis)
+            if confirmed.type is FailureType.UNKNOWN or name not in confirmed.vectors:
+                index.drop(confirmed.diagnosis)
             else:
-                index.put(incident, hashing.unpacked(incident.vectors[name]))
+                index.put(confirmed, hashing.unpacked(confirmed.vectors[name]))
 
     async def _embedded(self, sign: Signature) -> hashing.Vector | ModelFailure | None:
         """By the configured model; None where there is none. When it fails, callers fall back on hashed words."""
@@ -202,10 +204,10 @@ class Incidents:
         return hashing.unpacked(hashing.packed(embedding))
 
 
-def incident(record: DiagnosisRecord, feedback: Feedback) -> Incident:
+def confirmed(record: DiagnosisRecord, feedback: Feedback) -> ConfirmedFailure:
     """What is learned from feedback on a diagnosis, still without signature and vectors."""
     diagnosis = record.diagnosis
-    return Incident(
+    return ConfirmedFailure(
         diagnosis=record.id,
         attempt=record.attempt,
         created=record.created,
@@ -220,7 +222,7 @@ def incident(record: DiagnosisRecord, feedback: Feedback) -> Incident:
     )
 
 
-def adopt_incident(
+def adopt_confirmed_failure(
     diagnosis: Diagnosis,
     attempt: AttemptKey,
     sign: Signature,
@@ -228,26 +230,26 @@ def adopt_incident(
     policy: Policy,
     least: float = SAME,
 ) -> Diagnosis:
-    """An undecided diagnosis with the verdict of the incident that is the same failure, if all such incidents agree.
+    """An undecided diagnosis with the verdict of the same failure that people confirmed, if all such agree.
 
-    least: lowest likeness at which an incident is considered.
+    least: lowest likeness at which a confirmed failure is considered.
     """
-    near = [similar for similar in nearest if similar.score >= least and similar.incident.attempt != attempt]
-    same = [similar for similar in near if signature.is_same(sign, similar.incident.signature)]
+    near = [similar for similar in nearest if similar.score >= least and similar.confirmed.attempt != attempt]
+    same = [similar for similar in near if signature.is_same(sign, similar.confirmed.signature)]
     if not same or not signature.is_telling(sign):
         return diagnosis
-    best, types = same[0], {similar.incident.type for similar in same}
+    best, types = same[0], {similar.confirmed.type for similar in same}
     if len(types) > 1:
         causes = ", ".join(sorted(types))
         return replace(diagnosis, needs_review=f"people named different causes for the same failure: {causes}")
-    if category_of(best.incident.type) is Category.NONE:
+    if category_of(best.confirmed.type) is Category.NONE:
         return diagnosis
     return _decided(diagnosis, best, policy)
 
 
 def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
     """The policy table chooses the action, as for any verdict that no stable rule made."""
-    confirmed, category = best.incident, category_of(best.incident.type)
+    confirmed, category = best.confirmed, category_of(best.confirmed.type)
     known_outcome = None if diagnosis.outcome is Outcome.UNKNOWN else diagnosis.outcome
     node_named = category is Category.INFRASTRUCTURE and suspect_nodes.named(diagnosis.nodes)
     decided = replace(
@@ -267,12 +269,12 @@ def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
 
 
 def describe(similar: Similar) -> str:
-    incident = similar.incident
+    confirmed = similar.confirmed
     parts = [
-        f"a person said {incident.type} (alike {similar.score:.2f})",
-        hashing.normalised(incident.signature.message)[:_CHARS],
+        f"a person said {confirmed.type} (alike {similar.score:.2f})",
+        hashing.normalised(confirmed.signature.message)[:_CHARS],
     ]
-    parts += [hashing.normalised(incident.comment)[:_CHARS]]
+    parts += [hashing.normalised(confirmed.comment)[:_CHARS]]
     return "; ".join(part for part in parts if part)
 
 

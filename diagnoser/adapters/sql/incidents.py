@@ -1,0 +1,152 @@
+"""Incidents: each failure joins one in the transaction that stores its diagnosis."""
+
+from dataclasses import replace
+
+from sqlalchemy import ColumnElement, and_, delete, exists, func, literal, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import IS_UNRESOLVED, diagnoses, incident_attempts, incidents, plans
+from diagnoser.model import AttemptKey, Incident, IncidentState, Job
+from diagnoser.model.errors import BadInput, NotFound
+from diagnoser.ports import UNRESOLVED, DiagnosisRecord, IncidentFilter, IncidentTransition
+from diagnoser.recovery.incidents import joined, new_incident
+
+
+class IncidentRows(Database):
+    """``ports.IncidentStore``."""
+
+    async def incidents(self, where: IncidentFilter, after: str, limit: int) -> list[Incident]:
+        row = incidents.c
+        query = select(incidents).order_by(row.last_seen.desc(), row.id.desc()).limit(limit)
+        if where.states == UNRESOLVED.states:
+            query = query.where(IS_UNRESOLVED)
+        elif where.states:
+            query = query.where(row.state.in_(sorted(where.states)))
+        for name in ("node", "assignee"):
+            if getattr(where, name):
+                query = query.where(row[name] == getattr(where, name))
+        if after:
+            query = query.where(tuple_(row.last_seen, row.id) < tuple_(*map(literal, _place(after))))
+        async with self.reading() as connection:
+            return [codec.incident_of(found) for found in (await connection.execute(query)).mappings()]
+
+    async def incident(self, id: str) -> Incident | None:
+        async with self.reading() as connection:
+            return await _find(connection, incidents.c.id == id)
+
+    async def incident_of(self, diagnosis: str) -> Incident | None:
+        of_attempt = and_(
+            incident_attempts.c.job == diagnoses.c.job, incident_attempts.c.attempt == diagnoses.c.attempt
+        )
+        mine = select(incident_attempts.c.incident).join(diagnoses, of_attempt).where(diagnoses.c.id == diagnosis)
+        async with self.reading() as connection:
+            return await _find(connection, incidents.c.id == mine.scalar_subquery())
+
+    async def incident_failures(self, id: str, after: str, limit: int) -> list[DiagnosisRecord]:
+        row = incident_attempts.c
+        newest = select(row.diagnosis).where(row.incident == id).order_by(row.diagnosis.desc()).limit(limit)
+        newest = newest.where(row.diagnosis < after) if after else newest
+        query = select(diagnoses, plans.c.body.label("plan_body")).outerjoin(plans, plans.c.key == diagnoses.c.plan)
+        query = query.where(diagnoses.c.id.in_(newest)).order_by(diagnoses.c.id.desc())
+        async with self.reading() as connection:
+            return [codec.record_of(found) for found in (await connection.execute(query)).mappings()]
+
+    async def worst_nodes(self, since: float, limit: int) -> list[Incident]:
+        row = incidents.c
+        again = and_(row.node != "", row.last_seen > since, row.failures > 1)
+        query = select(incidents).where(again).order_by(row.failures.desc(), row.id).limit(limit)
+        async with self.reading() as connection:
+            return [codec.incident_of(found) for found in (await connection.execute(query)).mappings()]
+
+    async def count_incidents(self) -> dict[IncidentState, int]:
+        query = select(incidents.c.state, func.count()).where(IS_UNRESOLVED).group_by(incidents.c.state)
+        counts = dict.fromkeys(sorted(UNRESOLVED.states), 0)
+        async with self.reading() as connection:
+            return counts | {IncidentState(state): count for state, count in (await connection.execute(query)).all()}
+
+    async def change_incident(self, id: str, transition: IncidentTransition) -> Incident:
+        async with self.writing() as connection:
+            incident = await _find(connection, incidents.c.id == id, lock=True)
+            if incident is None:
+                raise NotFound(f"there is no incident {id!r}")
+            changed = transition(incident)
+            await connection.execute(update(incidents).where(incidents.c.id == id).values(codec.incident_row(changed)))
+        return changed
+
+    async def join_incident(self, connection: AsyncConnection, record: DiagnosisRecord, job: Job | None) -> None:
+        """Put the attempt into the incident of its new verdict, and take it out of that of an earlier one."""
+        facets = codec.facets_of(record.diagnosis, job)
+        failure = new_incident(record.id, record.created, record.diagnosis, facets["cluster"], facets["family"])
+        is_mine = _is_attempt(record.attempt)
+        before = (await connection.execute(select(incident_attempts.c.incident).where(is_mine))).scalar()
+        after = failure.id if failure else None
+        if failure:
+            await self.insert_new(connection, incidents, [codec.incident_row(failure)])
+        by_id = await _locked(connection, {before, after})
+        if before is not None and before != after:
+            await connection.execute(delete(incident_attempts).where(is_mine))
+            await _count(connection, before)
+        if failure:
+            is_new = before != after
+            row = {"incident": failure.id, "diagnosis": record.id}
+            if is_new:
+                key = {"job": record.attempt.job, "attempt": record.attempt.number}
+                await connection.execute(incident_attempts.insert(), key | row)
+            else:
+                await connection.execute(update(incident_attempts).where(is_mine).values(row))
+            values = codec.incident_row(joined(by_id[failure.id], failure, is_new=is_new))
+            await connection.execute(update(incidents).where(incidents.c.id == failure.id).values(values))
+            if is_new:
+                await _count_one_more(connection, failure.id, record.attempt)
+
+
+async def _find(connection: AsyncConnection, which: ColumnElement[bool], *, lock: bool = False) -> Incident | None:
+    query = select(incidents).where(which)
+    row = (await connection.execute(query.with_for_update() if lock else query)).mappings().first()
+    return codec.incident_of(row) if row else None
+
+
+async def _locked(connection: AsyncConnection, ids: set[str | None]) -> dict[str, Incident]:
+    """In the order of their ids: two attempts may move between the same two incidents."""
+    query = select(incidents).where(incidents.c.id.in_(sorted(filter(None, ids)))).order_by(incidents.c.id)
+    rows = (await connection.execute(query.with_for_update())).mappings()
+    return {row["id"]: codec.incident_of(row) for row in rows}
+
+
+async def _count_one_more(connection: AsyncConnection, id: str, attempt: AttemptKey) -> None:
+    """Without counting the others: a cause may have failed thousands of attempts."""
+    row = incident_attempts.c
+    other = exists().where(row.incident == id, row.job == attempt.job, row.attempt != attempt.number)
+    is_known = (await connection.execute(select(other))).scalar_one()
+    more = {"failures": incidents.c.failures + 1, "jobs": incidents.c.jobs + (0 if is_known else 1)}
+    await connection.execute(update(incidents).where(incidents.c.id == id).values(more))
+
+
+async def _count(connection: AsyncConnection, id: str) -> None:
+    """After an attempt left, which is rare. An incident that nothing is left of, and that nobody touched, goes."""
+    row = incident_attempts.c
+    query = select(func.count(), func.count(row.job.distinct()), func.max(row.diagnosis)).where(row.incident == id)
+    failures, jobs, newest = (await connection.execute(query)).one()
+    mine = incidents.c.id == id
+    incident = await _find(connection, mine)
+    if incident is None:
+        return
+    if not failures and not incident.history:
+        await connection.execute(delete(incidents).where(mine))
+        return
+    values = codec.incident_row(replace(incident, diagnosis=newest or incident.diagnosis))
+    await connection.execute(update(incidents).where(mine).values(values | {"failures": failures, "jobs": jobs}))
+
+
+def _is_attempt(key: AttemptKey) -> ColumnElement[bool]:
+    return and_(incident_attempts.c.job == key.job, incident_attempts.c.attempt == key.number)
+
+
+def _place(after: str) -> tuple[float, str]:
+    time, _, incident = after.partition(":")
+    try:
+        return float(time), incident
+    except ValueError:
+        raise BadInput(f"cursor: {after!r} is not the `next` of a page of incidents") from None

@@ -1,0 +1,150 @@
+"""Incidents: list them, acknowledge, assign, resolve and reopen them."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from diagnoser.model import Incident, IncidentState
+from diagnoser.model.access import Credential
+from diagnoser.model.errors import NotFound
+from diagnoser.ports import UNRESOLVED, IncidentFilter, Store, position_of
+from diagnoser.recovery import incidents as rules
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.web.access import check_whole_service, own_cluster
+from diagnoser.web.api.params import Name, Node
+from diagnoser.web.api.plans import Comment
+from diagnoser.web.api.schemas import IncidentPage, IncidentShape, of_incident
+from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
+from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.problems import answers
+
+PAGE, PAGE_LIMIT = 50, 200
+
+router = APIRouter(tags=["incidents"])
+
+IncidentId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,64}$", description="Id of the incident")]
+Login = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Act = Callable[[Incident, str, str, float], Incident]
+"""Incident, login, comment, now -> what becomes of it."""
+
+
+class IncidentQuery(BaseModel):
+    """Filters; all that are given must match."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: IncidentState | None = Field(None, description="By default all that are not resolved")
+    node: Node | None = None
+    assignee: Name = ""
+    cursor: str = Field("", max_length=100, description="`next` of the page before")
+    limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
+
+    def where(self) -> IncidentFilter:
+        states = frozenset({self.state}) if self.state else UNRESOLVED.states
+        return IncidentFilter(states, self.node or "", self.assignee)
+
+
+class ActBody(BaseModel):
+    """Why. Who acts is whose token it is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    comment: Comment = ""
+
+
+class AssignBody(ActBody):
+    assignee: Login | None = Field(
+        None, description="A login; empty takes it from whoever has it. By default the caller"
+    )
+
+
+@router.get("/incidents", dependencies=READ, responses=answers(400, 401, 503), summary="List incidents")
+async def index(query: Annotated[IncidentQuery, Query()], services: Provided) -> IncidentPage:
+    """Failures of the same fingerprint, or of the same node, grouped across jobs."""
+    shown, after = await list_incidents(services.store, query)
+    return IncidentPage(items=[of_incident(incident, services.config.base_url) for incident in shown], next=after)
+
+
+@router.get("/incidents/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One incident")
+async def show(id: IncidentId, services: Provided) -> IncidentShape:
+    """Its failures are the diagnoses of its attempts; the newest one is `diagnosis`."""
+    return of_incident(await find(services.store, id), services.config.base_url)
+
+
+@router.post(
+    "/incidents/{id}/acknowledge",
+    dependencies=OPERATE,
+    responses=answers(400, 401, 403, 404, 503),
+    summary="Acknowledge an incident",
+)
+async def acknowledge(id: IncidentId, body: ActBody, services: Provided, caller: Caller) -> IncidentShape:
+    """Say that somebody has seen it. It becomes the caller's unless it is assigned already."""
+    return _shape(await change(services, caller, id, rules.acknowledged, body.comment), services)
+
+
+@router.post(
+    "/incidents/{id}/assign",
+    dependencies=OPERATE,
+    responses=answers(400, 401, 403, 404, 503),
+    summary="Assign an incident",
+)
+async def assign(id: IncidentId, body: AssignBody, services: Provided, caller: Caller) -> IncidentShape:
+    """To a login, by default the caller's own."""
+    assignee = caller.name if body.assignee is None else body.assignee
+    return _shape(
+        await change(services, caller, id, partial(rules.assigned, assignee=assignee), body.comment), services
+    )
+
+
+@router.post(
+    "/incidents/{id}/resolve",
+    dependencies=OPERATE,
+    responses=answers(400, 401, 403, 404, 503),
+    summary="Resolve an incident",
+)
+async def resolve(id: IncidentId, body: ActBody, services: Provided, caller: Caller) -> IncidentShape:
+    """It leaves the list. The next failure of the same kind opens it again."""
+    return _shape(await change(services, caller, id, rules.resolved, body.comment), services)
+
+
+@router.post(
+    "/incidents/{id}/reopen",
+    dependencies=OPERATE,
+    responses=answers(400, 401, 403, 404, 503),
+    summary="Reopen an incident",
+)
+async def reopen(id: IncidentId, body: ActBody, services: Provided, caller: Caller) -> IncidentShape:
+    return _shape(await change(services, caller, id, rules.reopened, body.comment), services)
+
+
+async def list_incidents(store: Store, query: IncidentQuery) -> tuple[list[Incident], str | None]:
+    """One page and the cursor of the next one, None on the last page."""
+    incidents = await store.incidents(query.where(), query.cursor, query.limit + 1)
+    shown = incidents[: query.limit]
+    return shown, position_of(shown[-1]) if len(incidents) > query.limit else None
+
+
+async def find(store: Store, id: str) -> Incident:
+    """Raises NotFound."""
+    incident = await store.incident(id)
+    if incident is None:
+        raise NotFound(f"there is no incident {id!r}")
+    return incident
+
+
+async def change(services: AppDependencies, caller: Credential, id: str, act: Act, comment: str) -> Incident:
+    """Raises NotFound, BadInput, and OutOfScope for an incident of another cluster than the caller's. Incidents may be
+    of several tenants, so that a credential of one tenant changes none."""
+    if caller.tenant:
+        check_whole_service(caller)
+    incident, now = await find(services.store, id), services.clock()
+    own_cluster(caller, incident.cluster or DEFAULT_CLUSTER)
+    said = comment.replace("\0", "").strip()
+    return await services.store.change_incident(id, lambda stored: act(stored, caller.name, said, now))
+
+
+def _shape(incident: Incident, services: AppDependencies) -> IncidentShape:
+    return of_incident(incident, services.config.base_url)

@@ -1,0 +1,216 @@
+"""Contract of incidents: which failures they hold, what they count, and what people do with them."""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from diagnoser.model import AttemptKey, Diagnosis, Incident, IncidentState, Job, RootCause
+from diagnoser.model.errors import BadInput, NotFound
+from diagnoser.model.ids import id_of
+from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.ports import UNRESOLVED, DiagnosisRecord, IncidentFilter, Store, position_of
+from diagnoser.recovery.incidents import acknowledged, assigned, new_incident, reopened, resolved
+from tests.contract.records import append, claimed, diagnosis, record
+
+EVERY = IncidentFilter()
+OOM = Diagnosis(
+    Outcome.FAILED,
+    Category.SCRIPT,
+    FailureType.OUT_OF_MEMORY_ERROR,
+    0.9,
+    "rule:oom",
+    root_cause=RootCause(7, "CUDA out of memory. Tried to allocate 2.31 GiB"),
+)
+DONE = Diagnosis(Outcome.COMPLETED, Category.NONE, FailureType.COMPLETED, 0.99, "heuristic:exit")
+
+
+async def fail(
+    store: Store, id: str, job: str, verdict: Diagnosis = OOM, attempt: int = 1, created: float = 200.0
+) -> DiagnosisRecord:
+    """The attempt gets this verdict."""
+    key = AttemptKey(job, attempt)
+    cursor = next(iter((await store.cursors([key]))[key].values()), None)
+    await store.append([append(key, at=created - 150, fatal=True, read=cursor)])
+    (claim,) = [claim for claim in await claimed(store, created + 1_000) if claim.attempt.key == key]
+    made = record(id, claim, verdict, created)
+    await store.save_diagnosis(claim, made, None, [])
+    return made
+
+
+async def the_incident(store: Store, where: IncidentFilter = EVERY) -> Incident:
+    (incident,) = await store.incidents(where, "", 10)
+    return incident
+
+
+async def test_failures_of_one_fingerprint_are_one_incident(store: Store) -> None:
+    """Across jobs and attempts; numbers do not tell them apart, and the newest stands for all."""
+    await fail(store, "01", "a", created=200.0)
+    await fail(store, "02", "a", attempt=2, created=300.0)
+    other = replace(OOM, root_cause=RootCause(9, "CUDA out of memory. Tried to allocate 17 GiB"))
+    await fail(store, "03", "b", other, created=400.0)
+    incident = await the_incident(store)
+    assert (incident.failures, incident.jobs, incident.first_seen, incident.last_seen) == (3, 2, 200.0, 400.0)
+    assert (incident.diagnosis, incident.line) == ("03", "CUDA out of memory. Tried to allocate 17 GiB")
+    assert (incident.state, incident.node, incident.assignee) == (IncidentState.OPEN, "", "")
+    assert [failure.id for failure in await store.incident_failures(incident.id, "", 2)] == ["03", "02"]
+    assert [failure.id for failure in await store.incident_failures(incident.id, "02", 2)] == ["01"]
+
+
+async def test_faults_of_one_node_are_one_incident(store: Store) -> None:
+    """Whatever they print; the same words of another node, or of the node of another cluster, are another one."""
+    await fail(store, "01", "a", diagnosis("NVRM: Xid 79, GPU has fallen off the bus"))
+    await fail(store, "02", "b", diagnosis("uncorrectable ECC error"))
+    await store.register(Job("c", cluster="west"))
+    await fail(store, "03", "c", diagnosis())
+    base = diagnosis()
+    assert base.root_cause is not None
+    await fail(store, "04", "d", replace(base, root_cause=replace(base.root_cause, node="gpu-777")))
+    by_place = {(found.cluster, found.node): found.failures for found in await store.incidents(EVERY, "", 10)}
+    assert by_place == {("default", "gpu-004"): 2, ("west", "gpu-004"): 1, ("default", "gpu-777"): 1}
+    assert len(await store.incidents(IncidentFilter(node="gpu-004"), "", 10)) == 2
+
+
+async def test_what_ended_well_is_no_incident(store: Store) -> None:
+    """Nor is what was cancelled."""
+    good = await fail(store, "01", "a", DONE)
+    assert await store.incidents(EVERY, "", 10) == []
+    assert await store.incident_of(good.id) is None
+
+
+async def test_a_failure_whose_verdict_changes_moves(store: Store) -> None:
+    """A model, or late lines, may name another cause: each attempt counts once, and what nothing is left of goes."""
+    await fail(store, "01", "a")
+    await fail(store, "02", "b")
+    first = await the_incident(store)
+    await fail(store, "03", "b", diagnosis(), created=300.0)
+    by_id = {incident.id: incident for incident in await store.incidents(EVERY, "", 10)}
+    moved = await store.incident_of("03")
+    assert moved is not None and moved.node == "gpu-004"
+    assert (by_id[first.id].failures, by_id[first.id].jobs, by_id[first.id].diagnosis) == (1, 1, "01")
+    await fail(store, "04", "a", DONE, created=400.0)
+    assert [incident.id for incident in await store.incidents(EVERY, "", 10)] == [moved.id]
+
+
+async def test_a_new_verdict_of_the_same_cause_counts_once(store: Store) -> None:
+    """A replaced diagnosis belongs to the incident of its attempt, too."""
+    await fail(store, "01", "a")
+    await fail(store, "02", "a", created=300.0)
+    incident = await the_incident(store)
+    assert (incident.failures, incident.jobs, incident.diagnosis) == (1, 1, "02")
+    assert [failure.id for failure in await store.incident_failures(incident.id, "", 5)] == ["02"]
+    assert await store.incident_of("01") == incident
+
+
+async def test_people_acknowledge_assign_resolve_and_reopen(store: Store) -> None:
+    """Each is an entry of the history, with who and why; repeating one changes nothing."""
+    await fail(store, "01", "a")
+    mine = (await the_incident(store)).id
+    seen = await store.change_incident(mine, lambda stored: acknowledged(stored, "ida", "looking", 500.0))
+    assert (seen.state, seen.assignee) == (IncidentState.ACKNOWLEDGED, "ida")
+    again = await store.change_incident(mine, lambda stored: acknowledged(stored, "bob", "", 501.0))
+    assert again == seen
+    given = await store.change_incident(mine, lambda stored: assigned(stored, "ida", "", 502.0, assignee="bob"))
+    assert await store.count_incidents() == {IncidentState.ACKNOWLEDGED: 1, IncidentState.OPEN: 0}
+    done = await store.change_incident(mine, lambda stored: resolved(stored, "bob", "smaller batch", 503.0))
+    assert (given.assignee, done.state, done.assignee) == ("bob", IncidentState.RESOLVED, "bob")
+    assert await store.incidents(UNRESOLVED, "", 10) == []
+    with pytest.raises(BadInput, match="reopen it"):
+        await store.change_incident(mine, lambda stored: assigned(stored, "ida", "", 504.0, assignee="ida"))
+    back = await store.change_incident(mine, lambda stored: reopened(stored, "ida", "not yet", 505.0))
+    assert [(change.by, change.state, change.comment) for change in back.history] == [
+        ("ida", IncidentState.ACKNOWLEDGED, "looking"),
+        ("ida", IncidentState.ACKNOWLEDGED, ""),
+        ("bob", IncidentState.RESOLVED, "smaller batch"),
+        ("ida", IncidentState.OPEN, "not yet"),
+    ]
+    assert await store.incident(mine) == back == await the_incident(store, UNRESOLVED)
+    with pytest.raises(NotFound):
+        await store.change_incident("0", lambda stored: stored)
+
+
+async def test_a_resolved_incident_opens_when_it_comes_back(store: Store) -> None:
+    """By a new failure only: a late verdict on one that is counted already does not."""
+    await fail(store, "01", "a", created=200.0)
+    mine = (await the_incident(store)).id
+    await store.change_incident(mine, lambda stored: resolved(stored, "ida", "", 500.0))
+    await fail(store, "02", "a", created=600.0)
+    assert (await the_incident(store)).state is IncidentState.RESOLVED
+    await fail(store, "03", "b", created=700.0)
+    incident = await the_incident(store)
+    assert (incident.state, incident.history[-1].by) == (IncidentState.OPEN, "diagnoser")
+    assert incident.history[-1].comment == "it came back"
+
+
+async def test_pages_of_incidents_neither_repeat_nor_skip(store: Store) -> None:
+    """The one with the newest failure first."""
+    for number in range(5):
+        verdict = replace(OOM, root_cause=RootCause(1, "cause " + "abcde"[number]))
+        await fail(store, f"0{number}", f"job-{number}", verdict, created=200.0 + number)
+    paged, after = [], ""
+    while page := await store.incidents(UNRESOLVED, after, 2):
+        paged += [incident.diagnosis for incident in page]
+        after = position_of(page[-1])
+    assert paged == ["04", "03", "02", "01", "00"]
+    with pytest.raises(BadInput, match="is not the `next`"):
+        await store.incidents(EVERY, "nonsense", 2)
+
+
+async def test_workers_that_save_at_once_lose_no_count(store: Store, second: Store) -> None:
+    """Many jobs that one cause ends are diagnosed in the same moment, by several replicas."""
+    keys = [AttemptKey(f"job-{number}") for number in range(8)]
+    await store.append([append(key, at=50.0, fatal=True) for key in keys])
+    claims = await claimed(store, 1_000.0, limit=20)
+    saves = [
+        (store, second)[number % 2].save_diagnosis(claim, record(f"0{number}", claim, OOM, 200.0 + number), None, [])
+        for number, claim in enumerate(claims)
+    ]
+    await asyncio.gather(*saves)
+    incident = await the_incident(store)
+    assert (incident.failures, incident.jobs, incident.last_seen) == (8, 8, 207.0)
+
+
+async def test_people_who_act_at_once_both_count(store: Store, second: Store) -> None:
+    """Neither overwrites what the other did."""
+    await fail(store, "01", "a")
+    mine = (await the_incident(store)).id
+    acts = [
+        (store, second)[number % 2].change_incident(
+            mine, partial(assigned, by=f"p{number}", comment="", now=300.0, assignee=f"p{number}")
+        )
+        for number in range(6)
+    ]
+    await asyncio.gather(*acts)
+    assert len((await the_incident(store)).history) == 6
+
+
+def test_without_a_line_only_failures_of_one_family_are_alike() -> None:
+    """An empty fingerprint would make one incident of all that nobody understands."""
+    bare = replace(OOM, root_cause=None)
+    ids = {new_incident("01", 1.0, bare, "east", family).id for family in ("llama", "bert")}  # type: ignore[union-attr]
+    assert len(ids) == 2
+
+
+async def test_nodes_that_failed_more_than_once_are_counted(store: Store) -> None:
+    """Most failures first; not those of long ago, nor incidents of no node."""
+    await fail(store, "01", "a", diagnosis(), created=200.0)
+    await fail(store, "02", "b", OOM, created=300.0)
+    await fail(store, "03", "c", OOM, created=300.0)
+    assert await store.worst_nodes(0.0, 5) == []
+    await fail(store, "04", "d", diagnosis(), created=400.0)
+    assert [incident.node for incident in await store.worst_nodes(0.0, 5)] == ["gpu-004"]
+    assert await store.worst_nodes(400.0, 5) == []
+
+
+async def test_failures_are_counted_by_span_and_category(store: Store) -> None:
+    """Current verdicts only, by the time in their ids; what ended well is no failure."""
+    ids = [id_of(at, 0) for at in (100.0, 150.0, 250.0, 260.0, 350.0)]
+    await fail(store, ids[0], "a", OOM)
+    await fail(store, ids[1], "b", diagnosis())
+    await fail(store, ids[2], "c", OOM)
+    await fail(store, ids[3], "c", diagnosis())
+    await fail(store, ids[4], "d", DONE)
+    counts = await store.failures_between([100.0, 200.0, 300.0, 400.0])
+    assert counts == [{Category.SCRIPT: 1, Category.INFRASTRUCTURE: 1}, {Category.INFRASTRUCTURE: 1}, {}]
+    assert await store.failures_between([100.0]) == []

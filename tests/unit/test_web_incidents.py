@@ -1,0 +1,228 @@
+"""The first page and the page of an incident, and the routes behind their buttons."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.tables import breakers, plans
+from diagnoser.model import BreakerState, Mode, Plan, PlanState
+from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
+from diagnoser.model.errors import DiagnoserError
+from diagnoser.ports import IncidentFilter
+from tests.serving import DONE, ECC, HOSTILE, NOW, OOM, UNSURE, Web, fill, save, serving
+
+FORM = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}
+PEOPLE = (
+    Credential("ida", Scope.OPERATE),
+    Credential("west", Scope.OPERATE, cluster="west"),
+    Credential("acme", Scope.OPERATE, tenant="acme"),
+    Credential("eye", Scope.READ),
+)
+
+
+async def let_in(web: Web) -> None:
+    """Each person of ``PEOPLE`` has a token."""
+    for person in PEOPLE:
+        await web.store.add_token(StoredToken(person, hash_of(f"secret-of-{person.name}")))
+
+
+def bearer(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer secret-of-{name}"}
+
+
+async def the_id(web: Web) -> str:
+    (incident,) = await web.store.incidents(IncidentFilter(), "", 10)
+    return incident.id
+
+
+async def insert_plan(web: Web, plan: Plan) -> None:
+    async with web.store.writing() as connection:
+        await connection.execute(plans.insert(), codec.plan_row(plan))
+
+
+async def trip(web: Web, state: BreakerState) -> None:
+    async with web.store.writing() as connection:
+        await connection.execute(breakers.insert(), codec.breaker_row(state, state.scope))
+
+
+async def test_the_first_page_shows_incidents_and_no_successes(tmp_path: Path) -> None:
+    """Each with cause, place, line, counts and state; what ended well is one sentence with a link."""
+    async with serving(tmp_path) as web:
+        await save(web.store, "a", ECC, created=NOW - 200)
+        await save(web.store, "b", ECC, created=NOW - 100)
+        await save(web.store, "good", DONE, created=NOW - 50)
+        page = (await web.client.get("/")).text
+    row = page[page.index("<tbody>") : page.index("</tbody>")]
+    for shown in (
+        "hgx-04: ECC error",
+        "infrastructure",
+        "Contained ECC error",
+        "in 2 jobs",
+        ">open</span>",
+        "1\u00a0min ago",
+    ):
+        assert shown in row
+    assert row.count("<tr ") == 1
+    assert "1 run ended without a fault" in page
+    assert 'href="/diagnoses?category=none&amp;within=24h"' in page
+    assert 'href="/" aria-current="page">Now</a>' in page
+
+
+async def test_the_tiles_say_what_a_person_has_to_do(tmp_path: Path) -> None:
+    """Waiting plans, a tripped breaker, and parts that fail, each with a link to where it is dealt with."""
+
+    async def fails() -> str:
+        raise DiagnoserError("no answer from the model's server")
+
+    async with serving(tmp_path, optional={"model": fails}) as web:
+        quiet = (await web.client.get("/")).text
+        record = await save(web.store, "a", ECC, plan=True)
+        assert record.plan is not None
+        waiting = replace(record.plan, id="w", key="w", state=PlanState.WAITING, mode=Mode.APPROVE)
+        await insert_plan(web, waiting)
+        await trip(web, BreakerState("east", True, NOW, "too many"))
+        page = (await web.client.get("/")).text
+    tiles = page[page.index('<ul class="tiles">') : page.index("</ul>")]
+    assert "tripped" not in quiet.lower()
+    for shown in (
+        "Tripped",
+        '>1</b> <span class="faint">plan<',
+        "Fails",
+        "no answer from the model",
+        'href="/recovery"',
+    ):
+        assert shown in tiles
+
+
+async def test_before_the_first_log_the_page_tells_how_to_begin(tmp_path: Path) -> None:
+    """With the requests that lead to a diagnosis; once something runs, that nothing is failing."""
+    async with serving(tmp_path) as web:
+        first = (await web.client.get("/")).text
+        await save(web.store, "good", DONE)
+        later = (await web.client.get("/")).text
+    assert "http://diagnoser.test/api/v1/logs?job=my-job" in first
+    assert "Nothing is failing" in later
+
+
+async def test_an_incident_is_acknowledged_and_resolved_by_buttons(tmp_path: Path) -> None:
+    """In the name of the login; each leads back to the page it was pressed on; a resolved one leaves the list."""
+    async with serving(tmp_path) as web:
+        await save(web.store, "a", OOM)
+        mine = await the_id(web)
+        pressed = await web.client.post(
+            f"/incidents/{mine}/decide", content="decision=acknowledge&page=now", headers=FORM
+        )
+        assert (pressed.status_code, pressed.headers["location"]) == (303, "/")
+        acknowledged = (await web.client.get("/?state=acknowledged")).text
+        done = await web.client.post(
+            f"/incidents/{mine}/decide", content="decision=resolve&comment=smaller+batch", headers=FORM
+        )
+        page = (await web.client.get(done.headers["location"])).text
+        left = (await web.client.get("/")).text
+        resolved = (await web.client.get("/?state=resolved")).text
+    assert f'id="i-{mine}"' in acknowledged
+    assert "anonymous" in acknowledged
+    assert "smaller batch" in page
+    assert ">Reopen</button>" in page
+    assert f'id="i-{mine}"' not in left
+    assert f'id="i-{mine}"' in resolved
+
+
+@pytest.mark.parametrize("decision", ["", "delete", "Acknowledge"])
+async def test_a_decision_that_nobody_knows_is_refused(tmp_path: Path, decision: str) -> None:
+    """And nothing changes."""
+    async with serving(tmp_path) as web:
+        await save(web.store, "a", OOM)
+        mine = await the_id(web)
+        answer = await web.client.post(f"/incidents/{mine}/decide", content=f"decision={decision}", headers=FORM)
+        assert answer.status_code == 400
+        stored = await web.store.incident(mine)
+    assert stored is not None and not stored.history
+
+
+async def test_programs_do_the_same(tmp_path: Path) -> None:
+    """Who acts is whose token it is; an assignee may be anybody."""
+    async with serving(tmp_path) as web:
+        await let_in(web)
+        await save(web.store, "a", OOM)
+        listed = (await web.client.get("/api/v1/incidents", headers=bearer("eye"))).json()
+        (incident,) = listed["items"]
+        path, ida = f"/api/v1/incidents/{incident['id']}", bearer("ida")
+        assert (incident["state"], incident["failures"], incident["jobs"], listed["next"]) == ("open", 1, 1, None)
+        mine = (await web.client.post(f"{path}/assign", json={}, headers=ida)).json()
+        given = (await web.client.post(f"{path}/assign", json={"assignee": "bob"}, headers=ida)).json()
+        seen = (await web.client.post(f"{path}/acknowledge", json={"comment": "known"}, headers=ida)).json()
+        done = (await web.client.post(f"{path}/resolve", json={}, headers=ida)).json()
+        back = (await web.client.post(f"{path}/reopen", json={}, headers=ida)).json()
+        stored = (await web.client.get(path, headers=bearer("eye"))).json()
+    assert [answer["assignee"] for answer in (mine, given, seen)] == ["ida", "bob", "bob"]
+    assert [answer["state"] for answer in (seen, done, back)] == ["acknowledged", "resolved", "open"]
+    assert stored == back
+    assert [change["by"] for change in stored["history"]] == ["ida"] * 5
+
+
+@pytest.mark.parametrize(("name", "why"), [("west", "not of 'default'"), ("acme", "concerns all clusters and tenants")])
+async def test_who_belongs_elsewhere_changes_nothing(tmp_path: Path, name: str, why: str) -> None:
+    """A credential of another cluster, and one of a single tenant: the failures may be of others."""
+    async with serving(tmp_path) as web:
+        await let_in(web)
+        await save(web.store, "a", OOM)
+        answer = await web.client.post(f"/api/v1/incidents/{await the_id(web)}/resolve", json={}, headers=bearer(name))
+    assert answer.status_code == 403
+    assert why in answer.json()["detail"]
+
+
+async def test_who_may_only_look_sees_no_buttons(tmp_path: Path) -> None:
+    """A token with the scope read sees the incident, not what could be done with it."""
+    async with serving(tmp_path) as web:
+        await let_in(web)
+        await save(web.store, "a", OOM)
+        looking = await web.client.get("/", headers=bearer("eye"))
+        deciding = await web.client.get("/", headers=bearer("ida"))
+    assert "Acknowledge</button>" not in looking.text
+    assert "Acknowledge</button>" in deciding.text
+
+
+async def test_an_incident_lists_its_failures_and_a_diagnosis_its_incident(tmp_path: Path) -> None:
+    """From one to the other and back."""
+    async with serving(tmp_path) as web:
+        records = [await save(web.store, f"job-{number}", OOM, created=NOW - number) for number in range(3)]
+        mine = await the_id(web)
+        incident = (await web.client.get(f"/incidents/{mine}")).text
+        diagnosis = (await web.client.get(f"/diagnoses/{records[0].id}")).text
+    assert all(f'href="/diagnoses/{record.id}"' in incident for record in records)
+    assert "3 failures in 3 jobs" in incident
+    assert f'href="/incidents/{mine}"' in diagnosis
+
+
+async def test_log_text_stays_text(tmp_path: Path) -> None:
+    """On the first page and on that of the incident."""
+    async with serving(tmp_path) as web:
+        await save(web.store, "a", UNSURE)
+        mine = await the_id(web)
+        pages = [(await web.client.get(path)).text for path in ("/", f"/incidents/{mine}")]
+    for page in pages:
+        assert "<script>fetch" not in page
+        assert "&lt;script&gt;fetch" in page
+        assert HOSTILE not in page
+        assert "\x1b" not in page
+
+
+async def test_pages_of_incidents_keep_the_state(tmp_path: Path) -> None:
+    """The address of the next page says which ones are listed."""
+    async with serving(tmp_path) as web:
+        await fill(web.store)
+        first = (await web.client.get("/api/v1/incidents?limit=2")).json()
+        second = (await web.client.get(f"/api/v1/incidents?limit=2&cursor={first['next']}")).json()
+        page = (await web.client.get("/?state=open&limit=2")).text
+    assert [len(first["items"]), len(second["items"]), second["next"]] == [2, 2, None]
+    assert "/?state=open&amp;cursor=" in page
+
+
+@pytest.mark.parametrize("path", ["/incidents/0", "/api/v1/incidents/0"])
+async def test_an_incident_that_is_not_there(tmp_path: Path, path: str) -> None:
+    """Is told as such."""
+    async with serving(tmp_path) as web:
+        assert (await web.client.get(path)).status_code == 404

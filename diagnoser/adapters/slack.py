@@ -1,16 +1,36 @@
-"""Posts alerts to a Slack-format incoming webhook. Its URL is the secret, so it lives here only."""
+"""Alerts in Slack: through an incoming webhook, or as a bot, which can keep one thread for an incident.
+
+The webhook's URL and the bot's token are secrets, so they live here only. Slack has no idempotency key: a crash between
+a post and its record posts an alert twice.
+"""
+
+import asyncio
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
+import orjson
+from slack_sdk import WebClient
+from slack_sdk.errors import SlackApiError, SlackClientError
 
 from diagnoser.adapters.http import poster
 from diagnoser.model import OutboxMessage
-from diagnoser.ports import Clock
+from diagnoser.model.alerts import Alert, AlertKind
+from diagnoser.model.errors import BadInput, DeliveryError, Withheld
+from diagnoser.notifications.slack import slack_message, with_status
+from diagnoser.ports import AlertThread, Clock
 
 TIMEOUT = 10.0
+API = "https://slack.com/api/"
+_TEMPORARY = frozenset({"ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable"})
+"""Errors that Slack's methods answer with status 200, after which another try can succeed."""
 
 
 class SlackWebhook:
-    """A Sender: the effect's body is the message. Slack has no idempotency key, so a crash can post an alert twice."""
+    """An AlertChannel: an incoming webhook, which knows no threads."""
+
+    threaded = False
 
     def __init__(
         self,
@@ -23,5 +43,81 @@ class SlackWebhook:
     ) -> None:
         self._poster = poster(url, client, clock, timeout, allow_private)
 
+    async def post(self, alert: Alert, thread: AlertThread | None, place: str) -> str:
+        await self._poster.post(orjson.dumps(slack_message(alert)), {})
+        return ""
+
+
+class SlackAnswers:
+    """A Sender: what a person is told who pressed a button, at the address that Slack gave for it."""
+
+    def __init__(self, client: httpx.AsyncClient, clock: Clock, *, allow_private: bool = False) -> None:
+        self._client = client
+        self._clock = clock
+        self._allow_private = allow_private
+
     async def send(self, effect: OutboxMessage) -> None:
-        await self._poster.post(effect.body, {})
+        answer = orjson.loads(effect.body)
+        if "response_url" not in answer:
+            raise Withheld("an alert of a version before 0021")
+        receiver = poster(answer["response_url"], self._client, self._clock, TIMEOUT, self._allow_private)
+        await receiver.post(orjson.dumps(answer["message"]), {})
+
+
+class SlackBot:
+    """An AlertChannel: one thread an incident, whose first message always shows how it stands.
+
+    channel: where alerts go that name no channel of their own, by name or id. buttons: whether a signing secret and
+    operators are configured, so that pressing them leads somewhere. api: of Slack, or of what speaks like it.
+    """
+
+    threaded = True
+
+    def __init__(self, token: str, channel: str, *, buttons: bool, api: str = API) -> None:
+        if not channel:
+            raise BadInput("alerts of the Slack bot need a channel: set DIAGNOSER_SLACK_CHANNEL")
+        if urlsplit(api).scheme not in ("http", "https"):
+            raise BadInput("the address of Slack's API must start with http:// or https://")
+        self._client = WebClient(token=token, base_url=api, timeout=int(TIMEOUT))
+        self._channel = channel
+        self._buttons = buttons
+
+    async def post(self, alert: Alert, thread: AlertThread | None, place: str) -> str:
+        """The handle is a JSON object: where the first message stands (channel, ts), and what it said."""
+        message = slack_message(alert, buttons=self._buttons)
+        if thread is None:
+            answer = await self._call("chat.postMessage", {"channel": place or self._channel, **message})
+            first = {"channel": answer["channel"], "ts": answer["ts"], "alerts": 1, "message": message}
+        else:
+            first = orjson.loads(thread.handle)
+            where, first["alerts"] = {"channel": first["channel"]}, first["alerts"] + 1
+            await self._call("chat.postMessage", {**where, "thread_ts": first["ts"], **message})
+            updated = with_status(first["message"], _status(alert, first["alerts"]))
+            await self._call("chat.update", {**where, "ts": first["ts"], **updated})
+        return orjson.dumps(first).decode()
+
+    async def _call(self, method: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Raises DeliveryError. In a thread: the client of the SDK that waits in the event loop brings another HTTP
+        library along."""
+        try:
+            answer = await asyncio.to_thread(self._client.api_call, method, json=body)
+        except SlackApiError as error:
+            raise _failed(error) from None
+        except (OSError, HTTPException, SlackClientError) as error:
+            raise DeliveryError(f"network: {type(error).__name__}", permanent=False) from None
+        return {"channel": answer.get("channel", ""), "ts": answer.get("ts", "")}
+
+
+def _failed(error: SlackApiError) -> DeliveryError:
+    """Slack's own word for what is wrong, such as `channel_not_found`, and when to come again."""
+    status, code = error.response.status_code, str(error.response.get("error") or "no reason")
+    wait = error.response.headers.get("Retry-After", "")
+    seconds = float(wait) if wait.isdecimal() else None
+    permanent = status < 500 and status != 429 and code not in _TEMPORARY
+    return DeliveryError(f"Slack says {code[:100]}", permanent=permanent, retry_after=seconds)
+
+
+def _status(alert: Alert, alerts: int) -> str:
+    if alert.kind is AlertKind.RECOVERED:
+        return "Recovered"
+    return f"{alerts} alerts in this thread, the last: {alert.title}"

@@ -1,56 +1,47 @@
-"""A diagnosis as a Slack message (Block Kit): the verdict first, then the line that shows it, then what to do.
+"""An alert as a Slack message (Block Kit): what happened first, then the line that shows it, then what to do.
 
-Log text is not trusted: everything from a log is escaped, so that it can neither mention people nor leave its block.
+Log text is not trusted: everything is escaped, so that it can neither mention people nor leave its block.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
 
-from diagnoser.model import Diagnosis, Plan, cited_place
-from diagnoser.model.taxonomy import Category
+from diagnoser.model.alerts import Alert, AlertKind
 
-ROOT_LENGTH = 1_500
+SECTION_LENGTH = 1_500
 TEXT_LENGTH = 600
 HEADER_LENGTH = 150
-NOTES, NOTE_LENGTH = 6, 400
-"""Slack cuts or refuses longer texts: 150 characters in a header, 3,000 in a section, counted after escaping."""
+NOTE_LENGTH = 400
+FACTS_MAX = 10
+"""Slack cuts or refuses longer texts: 150 characters in a header, 2,000 in a field, 3,000 in a section, counted after
+escaping."""
+APPROVE, REFUSE, CONFIRM, SILENCE = "approve_plan", "refuse_plan", "confirm_diagnosis", "silence_incident"
+"""Ids of the buttons."""
+STATUS = "status"
 
 SlackBlock = dict[str, object]
 
 
-def slack_message(
-    diagnosis: Diagnosis, *, job: str, attempt: int, link: str = "", redact: Callable[[str], str] = lambda text: text
-) -> dict[str, object]:
-    """The body for an incoming webhook. link: URL of the page, "" for none. redact: hides secrets in log text."""
-    title = _title(diagnosis, job, attempt)
+def slack_message(alert: Alert, *, buttons: bool = False) -> dict[str, Any]:
+    """Text and blocks for an incoming webhook or `chat.postMessage`. buttons: somebody may press them."""
     blocks = [
-        {"type": "header", "text": {"type": "plain_text", "text": _cut(title, HEADER_LENGTH), "emoji": False}},
-        {"type": "section", "fields": [_mrkdwn(text) for text in _facts(diagnosis)]},
-        *_review(diagnosis, redact),
-        *_root(diagnosis, redact),
-        *_notes(diagnosis, redact),
-        *_advice(diagnosis, redact),
-        *_link(link),
+        {"type": "header", "text": {"type": "plain_text", "text": _cut(alert.title, HEADER_LENGTH), "emoji": False}},
+        *([{"type": "section", "fields": [_fact(*fact) for fact in alert.facts[:FACTS_MAX]]}] if alert.facts else []),
+        *_why(alert),
+        *_line(alert),
+        *_notes(alert),
+        *_advice(alert),
+        *(_buttons(alert) if buttons else []),
+        *_link(alert.link),
     ]
-    return {"text": escape(_cut(title, TEXT_LENGTH)), "blocks": blocks}
+    return {"text": escape(_cut(alert.title, TEXT_LENGTH)), "blocks": blocks}
 
 
-def plan_message(plan: Plan, *, link: str = "", redact: Callable[[str], str] = lambda text: text) -> dict[str, object]:
-    """The body that reports the state of a recovery plan: its action, its state, and why.
-
-    redact: hides secrets in what an executor reported.
-    """
-    why = plan.history[-1].why if plan.history else plan.reason
-    title = f"Plan for {plan.job} attempt {plan.attempt}: {plan.state.value.replace('_', ' ')}"
-    title = "".join(char if char.isprintable() else " " for char in title)
-    nodes = ", ".join(f"`{code(_cut(node, 100))}`" for node in plan.nodes[:10])
-    facts = [f"*Action*\n`{plan.action}`", *([f"*Nodes*\n{nodes}"] if nodes else [])]
-    blocks: list[SlackBlock] = [
-        {"type": "header", "text": {"type": "plain_text", "text": _cut(title, HEADER_LENGTH), "emoji": False}},
-        {"type": "section", "fields": [_mrkdwn(text) for text in facts]},
-        _section(f"*Why* {_whole(escape(redact(why)), TEXT_LENGTH)}"),
-        *_link(link),
-    ]
-    return {"text": escape(_cut(title, TEXT_LENGTH)), "blocks": blocks}
+def with_status(message: Mapping[str, Any], status: str) -> dict[str, Any]:
+    """A message that says below its title how its incident stands by now."""
+    header, *rest = (block for block in message["blocks"] if block.get("block_id") != STATUS)
+    shown = _section(f"*{_whole(escape(status), TEXT_LENGTH)}*") | {"block_id": STATUS}
+    return {**message, "blocks": [header, shown, *rest]}
 
 
 def escape(text: str) -> str:
@@ -64,55 +55,56 @@ def code(text: str) -> str:
     return escape(printable.replace("`", "\N{MODIFIER LETTER GRAVE ACCENT}"))
 
 
-def _title(diagnosis: Diagnosis, job: str, attempt: int) -> str:
-    no_type = diagnosis.category in (Category.NONE, Category.UNKNOWN)
-    cause = diagnosis.category.value if no_type else f"{diagnosis.type} ({diagnosis.category})"
-    title = f"{job} attempt {attempt} {diagnosis.outcome}: {diagnosis.held_up or cause}"
-    return "".join(char if char.isprintable() else " " for char in title)
+def _fact(name: str, value: str) -> SlackBlock:
+    is_number = value.rstrip("%").isdecimal()
+    return _mrkdwn(f"*{name}*\n" + (value if is_number else f"`{_whole(code(value), TEXT_LENGTH)}`"))
 
 
-def _facts(diagnosis: Diagnosis) -> list[str]:
-    """Slack shows at most ten fields."""
-    root = diagnosis.root_cause
-    facts = [f"*Cause*\n`{code(diagnosis.type)}`", f"*Confidence*\n{diagnosis.confidence:.0%}"]
-    if root and root.rank is not None:
-        facts.append(f"*Rank*\n{root.rank}")
-    nodes = [suspect.node for suspect in diagnosis.nodes[:3]] or ([root.node] if root and root.node else [])
-    if nodes:
-        facts.append("*Node*\n" + ", ".join(f"`{code(_cut(node, 100))}`" for node in nodes))
-    if root and root.gpu:
-        facts.append(f"*GPU*\n`{code(_cut(root.gpu, 100))}`")
-    return [*facts, f"*Decided by*\n`{code(_cut(diagnosis.decided_by, 100))}`"]
-
-
-def _review(diagnosis: Diagnosis, redact: Callable[[str], str]) -> list[SlackBlock]:
-    why = diagnosis.needs_review
-    return [_section(f"*Needs review* {_whole(escape(redact(why)), TEXT_LENGTH)}")] if why else []
-
-
-def _root(diagnosis: Diagnosis, redact: Callable[[str], str]) -> list[SlackBlock]:
-    root = diagnosis.root_cause
-    if root is None:
+def _why(alert: Alert) -> list[SlackBlock]:
+    if not alert.why:
         return []
-    line = _whole(code(redact(root.text)), ROOT_LENGTH)
-    source = code(_cut(root.source, 100))
-    place = f"*Line {root.line}* of {source}" if root.line > 0 else f"*{cited_place(source, 0).capitalize()}*"
-    return [_section(f"{place}\n```{line}```")]
+    name = "Needs review" if alert.kind is AlertKind.FAILURE else "Why"
+    return [_section(f"*{name}* {_whole(escape(alert.why), TEXT_LENGTH)}")]
 
 
-def _notes(diagnosis: Diagnosis, redact: Callable[[str], str]) -> list[SlackBlock]:
+def _line(alert: Alert) -> list[SlackBlock]:
+    if not alert.place:
+        return []
+    return [_section(f"*{code(alert.place)}*\n```{_whole(code(alert.line), SECTION_LENGTH)}```")]
+
+
+def _notes(alert: Alert) -> list[SlackBlock]:
     """How long a run that hangs has been silent, which ranks are slow, what failed before."""
-    notes = [f"\N{BULLET} {_whole(escape(redact(note)), NOTE_LENGTH)}" for note in diagnosis.notes[:NOTES]]
+    notes = [f"\N{BULLET} {_whole(escape(note), NOTE_LENGTH)}" for note in alert.notes]
     return [_section("\n".join(notes))] if notes else []
 
 
-def _advice(diagnosis: Diagnosis, redact: Callable[[str], str]) -> list[SlackBlock]:
-    advice = f"*Next* `{diagnosis.recovery.action}`"
-    if diagnosis.recovery.reason:
-        advice += f" \N{EM DASH} {_whole(escape(diagnosis.recovery.reason), TEXT_LENGTH)}"
-    if diagnosis.mitigation:
-        advice += f"\n{_whole(escape(redact(diagnosis.mitigation)), ROOT_LENGTH)}"
+def _advice(alert: Alert) -> list[SlackBlock]:
+    if not alert.action:
+        return []
+    advice = f"*Next* `{code(alert.action)}`"
+    if alert.reason:
+        advice += f" \N{EM DASH} {_whole(escape(alert.reason), TEXT_LENGTH)}"
+    if alert.mitigation:
+        advice += f"\n{_whole(escape(alert.mitigation), SECTION_LENGTH)}"
     return [_section(advice)]
+
+
+def _buttons(alert: Alert) -> list[SlackBlock]:
+    """What can be decided from the message. Values are ids of ours: nothing of a log comes back with them."""
+    if alert.plan:
+        buttons = [_button(APPROVE, "Approve", alert.plan, "primary"), _button(REFUSE, "Refuse", alert.plan, "danger")]
+    elif alert.kind is AlertKind.FAILURE and alert.diagnosis:
+        buttons = [_button(CONFIRM, "This is right", alert.diagnosis)]
+    else:
+        buttons = []
+    return [{"type": "actions", "elements": [*buttons, _button(SILENCE, "Silence for a day", alert.incident)]}]
+
+
+def _button(action: str, text: str, value: str, style: str = "") -> SlackBlock:
+    label = {"type": "plain_text", "text": text, "emoji": False}
+    button: SlackBlock = {"type": "button", "action_id": action, "text": label, "value": value}
+    return button | ({"style": style} if style else {})
 
 
 def _link(link: str) -> list[SlackBlock]:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from diagnoser.model import (
     Diagnosis,
     HangFindings,
     HangSuspect,
+    Job,
     PlanChange,
     PlanState,
     RootCause,
@@ -18,7 +20,8 @@ from diagnoser.model import (
     SuspectKind,
 )
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
-from diagnoser.notifications.slack import code, escape, plan_message, slack_message
+from diagnoser.notifications.alert import Redact, failure_alert, plan_alert
+from diagnoser.notifications.slack import code, escape, slack_message
 from tests.contract.records import plan
 
 LOST = Diagnosis(
@@ -38,13 +41,18 @@ def texts(message: dict[str, object]) -> str:
     return json.dumps(message, ensure_ascii=False)
 
 
+def told(verdict: Diagnosis, *, job: str, attempt: int, link: str = "", redact: Redact = str) -> dict[str, Any]:
+    """The message about a verdict."""
+    return slack_message(failure_alert(verdict, Job(job), attempt, incident="i", link=link, redact=redact))
+
+
 def with_line(text: str) -> Diagnosis:
     return replace(LOST, root_cause=RootCause(1, text))
 
 
 def test_the_verdict_comes_first() -> None:
     """Header and notification text say job, outcome and cause before any detail."""
-    message = slack_message(LOST, job="llama-70b", attempt=2, link="http://diagnoser/d/1")
+    message = told(LOST, job="llama-70b", attempt=2, link="http://diagnoser/d/1")
     title = "llama-70b attempt 2 failed: gpu_lost (infrastructure)"
     assert message["text"] == title
     blocks = message["blocks"]
@@ -61,7 +69,7 @@ def test_the_verdict_comes_first() -> None:
         "`0000:4f:00`",
         "93%",
         "```NVRM: Xid (PCI:0000:4f:00): 79```",
-        "*Line 41*",
+        "*Line 41 of ",
         "`cordon_and_resubmit`",
         "a direct signal names the node",
         "Reset the GPU",
@@ -71,13 +79,13 @@ def test_the_verdict_comes_first() -> None:
 )
 def test_what_a_person_needs_is_in_the_message(part: str) -> None:
     """Rank, node, GPU, line, action, mitigation and the link are shown."""
-    assert part in texts(slack_message(LOST, job="llama-70b", attempt=2, link="http://diagnoser/d/1"))
+    assert part in texts(told(LOST, job="llama-70b", attempt=2, link="http://diagnoser/d/1"))
 
 
 def test_a_diagnosis_without_a_cause_has_no_empty_parts() -> None:
     """What is not known is left out instead of shown as None."""
     bare = Diagnosis(Outcome.HUNG, Category.UNKNOWN, FailureType.RUNTIME_ERROR, 0.2, "heuristic:silence")
-    message = slack_message(bare, job="llama-70b", attempt=1)
+    message = told(bare, job="llama-70b", attempt=1)
     assert message["text"] == "llama-70b attempt 1 hung: unknown"
     assert "None" not in texts(message)
     assert "*Line" not in texts(message)
@@ -90,10 +98,10 @@ def test_log_text_can_neither_mention_nor_link(attack: str) -> None:
     verdict = replace(
         with_line(attack), mitigation=attack, nodes=(Suspect(attack, 1.0, ""),), recovery=Advice(Action.NONE, attack)
     )
-    message = slack_message(verdict, job="job", attempt=1)
+    message = told(verdict, job="job", attempt=1)
     assert attack not in texts(message)
     assert texts(message).count(escape(attack)) == 4
-    assert attack not in str(slack_message(LOST, job=attack, attempt=1)["text"])
+    assert attack not in str(told(LOST, job=attack, attempt=1)["text"])
 
 
 def test_a_line_cannot_leave_its_code_block() -> None:
@@ -113,7 +121,7 @@ def test_long_text_fits_the_limits_of_slack(char: str) -> None:
         decided_by=long,
         nodes=tuple(Suspect(long, 1.0, "") for _ in range(9)),
     )
-    message = slack_message(verdict, job=long, attempt=1)
+    message = told(verdict, job=long, attempt=1)
     blocks = message["blocks"]
     assert isinstance(blocks, list)
     header, facts, *sections = blocks
@@ -129,15 +137,15 @@ def test_long_text_fits_the_limits_of_slack(char: str) -> None:
 def test_stragglers_and_silences_are_told() -> None:
     """The notes of a diagnosis stand below its cause, escaped and few enough for Slack."""
     slow = "Rank 3 on <gpu-3> is a straggler"
-    message = slack_message(replace(LOST, notes=(slow,)), job="j", attempt=1)
+    message = told(replace(LOST, notes=(slow,)), job="j", attempt=1)
     assert "\N{BULLET} Rank 3 on &lt;gpu-3&gt; is a straggler" in texts(message)
-    many = slack_message(replace(LOST, notes=50 * ("<" * 1000,)), job="j", attempt=1)
-    assert all(len(str(block)) <= 3100 for block in many["blocks"])  # type: ignore[attr-defined]
+    many = told(replace(LOST, notes=50 * ("<" * 1000,)), job="j", attempt=1)
+    assert all(len(str(block)) <= 3100 for block in many["blocks"])
 
 
 def test_secrets_are_masked_before_the_chat_sees_them() -> None:
     """The mask that is passed in sees all log text."""
-    message = slack_message(
+    message = told(
         with_line("token=abc123"), job="job", attempt=1, redact=lambda text: text.replace("abc123", "[masked]")
     )
     assert "abc123" not in texts(message)
@@ -147,8 +155,8 @@ def test_secrets_are_masked_before_the_chat_sees_them() -> None:
 def test_what_an_executor_reports_is_masked_and_escaped() -> None:
     """Its words reach a chat without secrets, and can neither link nor mention."""
     why = "drain failed: token=s3cr3ts3cr3t <!channel>"
-    told = replace(plan(), history=(PlanChange(1.0, PlanState.NOT_REACHED, "slurm", why),))
-    message = texts(plan_message(told, redact=redact))
+    failed = replace(plan(), history=(PlanChange(1.0, PlanState.NOT_REACHED, "slurm", why),))
+    message = texts(slack_message(plan_alert(failed, redact=redact)))
     assert "s3cr3t" not in message
     assert "<!channel>" not in message
     assert "drain failed" in message
@@ -157,9 +165,9 @@ def test_what_an_executor_reports_is_masked_and_escaped() -> None:
 def test_a_verdict_that_needs_review_says_so() -> None:
     """With the reason, escaped and masked like all that comes from a log or a model."""
     asked = replace(LOST, needs_review="the model says <!channel> with hf_aBcDeFgHiJkLmNoPqRsTuVwX")
-    body = texts(slack_message(asked, job="j", attempt=1, redact=redact))
+    body = texts(told(asked, job="j", attempt=1, redact=redact))
     assert "*Needs review* the model says &lt;!channel&gt; with &lt;token&gt;" in body
-    assert "Needs review" not in texts(slack_message(LOST, job="j", attempt=1))
+    assert "Needs review" not in texts(told(LOST, job="j", attempt=1))
 
 
 def test_a_hang_says_who_holds_up_how_many() -> None:
@@ -171,10 +179,10 @@ def test_a_hang_says_who_holds_up_how_many() -> None:
         root_cause=RootCause(0, "rank 12: 15 ranks wait for it", 12, "gpu-017", source="flight_recorder"),
         hang=HangFindings((suspect,), waiting=15),
     )
-    message = slack_message(hung, job="llama-70b", attempt=2)
+    message = told(hung, job="llama-70b", attempt=2)
     assert message["text"] == "llama-70b attempt 2 hung: Rank 12 on gpu-017&lt;!here&gt; holds up 15 ranks"
     body = texts(message)
     assert "*Flight recorder*\\n```rank 12: 15 ranks wait for it```" in body
     assert "Line 0" not in body
     elsewhere = replace(hung, root_cause=RootCause(41, "NVRM: Xid 79", rank=3))
-    assert slack_message(elsewhere, job="j", attempt=1)["text"] == "j attempt 1 hung: gpu_lost (infrastructure)"
+    assert told(elsewhere, job="j", attempt=1)["text"] == "j attempt 1 hung: gpu_lost (infrastructure)"

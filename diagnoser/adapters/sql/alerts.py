@@ -1,0 +1,31 @@
+"""What receivers of alerts were told, and which incidents are silenced."""
+
+from dataclasses import asdict
+
+from sqlalchemy import select
+
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import alert_silences, alert_threads
+from diagnoser.ports.alerts import AlertSilence, AlertThread
+
+
+class AlertRows(Database):
+    """``ports.AlertThreadStore``."""
+
+    async def alert_thread(self, receiver: str, incident: str) -> AlertThread | None:
+        query = select(alert_threads).where(alert_threads.c.receiver == receiver, alert_threads.c.incident == incident)
+        async with self.reading() as connection:
+            row = (await connection.execute(query)).mappings().first()
+        return AlertThread(**row) if row else None
+
+    async def save_alert_thread(self, thread: AlertThread) -> None:
+        await self.upsert(alert_threads, asdict(thread))
+
+    async def alert_silence(self, incident: str) -> AlertSilence | None:
+        query = select(alert_silences).where(alert_silences.c.incident == incident)
+        async with self.reading() as connection:
+            row = (await connection.execute(query)).mappings().first()
+        return AlertSilence(**row) if row else None
+
+    async def silence_alerts(self, silence: AlertSilence) -> None:
+        await self.upsert(alert_silences, asdict(silence))

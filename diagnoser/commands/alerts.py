@@ -1,0 +1,120 @@
+"""`alerts`: who would be told of a diagnosis and why, and whether the receivers work."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from diagnoser.commands.terminal import AsJson, err, out, print_json, site
+from diagnoser.config import alerting, llm_factory
+from diagnoser.config.settings import Settings
+from diagnoser.model import Job
+from diagnoser.model.alerts import Alert, AlertKind
+from diagnoser.model.errors import DeliveryError, NotFound
+from diagnoser.notifications import text
+from diagnoser.planning.planner import alert_key, verdict_alert, verdict_key
+from diagnoser.ports import OutboxRecord
+
+alerts_cli = typer.Typer(no_args_is_help=True, help="Show who is told of what, and try the receivers.")
+
+SAMPLE = Alert(
+    AlertKind.FAILURE,
+    "test",
+    "A test of diagnoser's alerts: nothing has failed",
+    "test",
+    1,
+    facts=(("Cause", "test"), ("Rank", "3"), ("Node", "gpu-017")),
+    place="Line 1 of stdout",
+    line="This is how the line that shows a failure looks.",
+)
+
+
+@alerts_cli.command()
+def preview(
+    id: Annotated[str, typer.Argument(help="Id of a diagnosis: the end of its page's address.")],
+    json: AsJson = False,
+) -> None:
+    """Show what would be told of a diagnosis now, to whom, which row of alerts.yaml decides, and what was sent."""
+    settings = site()
+    alert, sent = asyncio.run(_stored(settings, id))
+    routing = alerting.load_routing(settings)
+    route, rows = routing.route(alert), routing.explain(alert)
+    if json:
+        print_json(
+            {
+                "row": route.row,
+                "rows": [{"id": row, "why_not": why or None} for row, why in rows],
+                "receivers": route.receivers,
+                "severity": route.severity,
+                "incident": alert.incident,
+                "title": alert.title,
+                "text": text.body(alert),
+                "messages": [
+                    {"receiver": message.message.target, "state": message.state, "why": message.error}
+                    for message in sent
+                ],
+            }
+        )
+        return
+    out.print(alert.title, style="bold", markup=False, highlight=False)
+    out.print(text.body(alert), markup=False, highlight=False)
+    out.print()
+    for row, why in rows:
+        out.print(f"  row {row}: {why or 'applies'}", markup=False, highlight=False)
+    who = ", ".join(route.receivers) or ("nobody" if routing.receivers else "nobody: no receiver is configured")
+    out.print(f"Told: {who} ({route.severity})", markup=False, highlight=False)
+    for message in sent:
+        why = f": {message.error}" if message.error else ""
+        out.print(f"  {message.message.target}: {message.state}{why}", markup=False, highlight=False)
+
+
+@alerts_cli.command(name="test")
+def try_receivers(
+    receivers: Annotated[list[str] | None, typer.Argument(help="Names of receivers. Default: all of them.")] = None,
+) -> None:
+    """Send a test alert to the configured receivers. Ends with 1 where one of them cannot be told."""
+    settings = site()
+    names = receivers or list(alerting.receiver_names(settings))
+    if not names:
+        raise NotFound("no receiver is configured: set DIAGNOSER_SLACK_URL, for example (docs/alerts.md)")
+    if not asyncio.run(_try(settings, names)):
+        raise typer.Exit(1)
+
+
+async def _try(settings: Settings, names: list[str]) -> bool:
+    """Whether each of them was told."""
+    from diagnoser.adapters.http import create_client  # the other commands start without it
+
+    told = True
+    async with create_client() as client:
+        channels = alerting.channels(settings, client)
+        for receiver in names:
+            name, _, place = receiver.partition(":")
+            if name not in channels:
+                raise NotFound(f"no receiver {name!r} is configured: there are {', '.join(channels) or 'none'}")
+            try:
+                await channels[name].post(SAMPLE, None, place)
+                out.print(f"{receiver}: told", markup=False, highlight=False)
+            except DeliveryError as error:
+                told = False
+                err.print(f"{receiver}: {error}", style="red", markup=False, highlight=False)
+    return told
+
+
+async def _stored(settings: Settings, id: str) -> tuple[Alert, list[OutboxRecord]]:
+    """The alert of a stored diagnosis, and the messages about it. Raises NotFound."""
+    from diagnoser.adapters.sql.store import open_store  # the other commands start without it
+
+    store = await open_store(settings.database_url)
+    try:
+        record = await store.diagnosis(id)
+        if record is None:
+            raise NotFound(f"there is no diagnosis {id!r}")
+        job = await store.job(record.attempt.job) or Job(record.attempt.job)
+        base = settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}"
+        redact = llm_factory.load_outbound_redactor(settings)
+        alert = verdict_alert(record, job, f"{base}/diagnoses/{id}", redact)
+        receivers, key = alerting.load_routing(settings).route(alert).receivers, verdict_key(record)
+        return alert, await store.messages([alert_key(key, receiver) for receiver in receivers])
+    finally:
+        await store.close()

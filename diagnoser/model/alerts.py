@@ -1,0 +1,69 @@
+"""An alert: what a person is told, before anyone knows through which channel."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pydantic import TypeAdapter, ValidationError
+
+from diagnoser.model.errors import BadInput
+
+
+class AlertKind(StrEnum):
+    FAILURE = "failure"  # a verdict
+    DECISION = "decision"  # a plan that a person has to look at
+    RECOVERED = "recovered"  # a plan that was carried out
+
+
+class Severity(StrEnum):
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """incident: the same for all alerts of one. facts: (name, value), the most telling first. place: where ``line``,
+    the root line, stands. why: of a plan's state, or what is to be reviewed. action, reason: what is advised.
+    labels: of the job. plan: id of one that waits for approval, else "".
+
+    Text of logs and models in it is masked and bounded; each channel escapes it in its own way.
+    """
+
+    kind: AlertKind
+    incident: str
+    title: str
+    job: str
+    attempt: int
+    facts: tuple[tuple[str, str], ...] = ()
+    place: str = ""
+    line: str = ""
+    why: str = ""
+    notes: tuple[str, ...] = ()
+    action: str = ""
+    reason: str = ""
+    mitigation: str = ""
+    link: str = ""
+    cluster: str = ""
+    node: str = ""
+    category: str = ""
+    type: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    severity: Severity = Severity.WARNING
+    diagnosis: str = ""
+    plan: str = ""
+
+
+_ALERT = TypeAdapter(Alert)
+
+
+def encode(alert: Alert) -> bytes:
+    return _ALERT.dump_json(alert)
+
+
+def decode(body: bytes) -> Alert:
+    """Raises BadInput for what an older version has stored."""
+    try:
+        return _ALERT.validate_json(body)
+    except ValidationError as error:
+        raise BadInput(f"a stored alert cannot be read: {error.errors()[0]['msg']}") from None

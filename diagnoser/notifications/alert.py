@@ -1,0 +1,96 @@
+"""Alerts from verdicts and plans. Text from logs and models is masked and bounded here."""
+
+from collections.abc import Callable
+
+from diagnoser.model import Diagnosis, Job, Plan, PlanState, cited_place
+from diagnoser.model.alerts import Alert, AlertKind
+from diagnoser.model.taxonomy import Category
+
+LINE_LENGTH = 1_500
+TEXT_LENGTH = 600
+NAME_LENGTH = 100
+NOTES = 6
+
+Redact = Callable[[str], str]
+
+
+def failure_alert(
+    diagnosis: Diagnosis, job: Job, attempt: int, *, incident: str, id: str = "", link: str = "", redact: Redact = str
+) -> Alert:
+    """What a verdict tells. id, link: of its page. redact: hides secrets in text of logs and models."""
+    root = diagnosis.root_cause
+    nodes = [suspect.node for suspect in diagnosis.nodes[:3]] or ([root.node] if root and root.node else [])
+    no_type = diagnosis.category in (Category.NONE, Category.UNKNOWN)
+    cause = diagnosis.category.value if no_type else f"{diagnosis.type} ({diagnosis.category})"
+    facts = [("Cause", diagnosis.type.value), ("Confidence", f"{diagnosis.confidence:.0%}")]
+    facts += [("Rank", str(root.rank))] if root and root.rank is not None else []
+    facts += [("Node", ", ".join(_cut(node, NAME_LENGTH) for node in nodes))] if nodes else []
+    facts += [("GPU", _cut(root.gpu, NAME_LENGTH))] if root and root.gpu else []
+    facts.append(("Decided by", _cut(diagnosis.decided_by, NAME_LENGTH)))
+    place, line = "", ""
+    if root is not None:
+        source = _cut(root.source, NAME_LENGTH)
+        place = f"Line {root.line} of {source}" if root.line > 0 else cited_place(source, 0).capitalize()
+        line = _cut(redact(root.text), LINE_LENGTH)
+    return Alert(
+        kind=AlertKind.FAILURE,
+        incident=incident,
+        title=_one_line(f"{job.id} attempt {attempt} {diagnosis.outcome}: {diagnosis.held_up or cause}"),
+        job=job.id,
+        attempt=attempt,
+        facts=tuple(facts),
+        place=place,
+        line=line,
+        why=_cut(redact(diagnosis.needs_review), TEXT_LENGTH),
+        notes=tuple(_cut(redact(note), TEXT_LENGTH) for note in diagnosis.notes[:NOTES]),
+        action=diagnosis.recovery.action.value,
+        reason=_cut(diagnosis.recovery.reason, TEXT_LENGTH),
+        mitigation=_cut(redact(diagnosis.mitigation), LINE_LENGTH),
+        link=link,
+        cluster=job.cluster,
+        node=_cut(nodes[0], NAME_LENGTH) if nodes else "",
+        category=diagnosis.category.value,
+        type=diagnosis.type.value,
+        labels=dict(job.labels),
+        diagnosis=id,
+    )
+
+
+_PLAN_STATES = {
+    PlanState.WAITING: "waits for your approval",
+    PlanState.HELD: "is held",
+    PlanState.REACHED: "was carried out",
+    PlanState.NOT_REACHED: "failed",
+    PlanState.EXPIRED: "expired unanswered",
+}
+
+
+def plan_alert(plan: Plan, *, link: str = "", redact: Redact = str) -> Alert:
+    """What the state of a recovery plan tells. redact: hides secrets in what an executor reported."""
+    why = plan.history[-1].why if plan.history else plan.reason
+    state = _PLAN_STATES.get(plan.state, plan.state.value.replace("_", " "))
+    action = plan.action.value.replace("_", " ")
+    nodes = ", ".join(_cut(node, NAME_LENGTH) for node in plan.nodes[:10])
+    return Alert(
+        kind=AlertKind.RECOVERED if plan.state is PlanState.REACHED else AlertKind.DECISION,
+        incident=plan.incident or plan.id,
+        title=_one_line(f"{plan.job} attempt {plan.attempt}: the plan to {action} {state}"),
+        job=plan.job,
+        attempt=plan.attempt,
+        facts=(("Action", plan.action.value), *((("Nodes", nodes),) if nodes else ())),
+        why=_cut(redact(why), TEXT_LENGTH),
+        link=link,
+        cluster=plan.cluster,
+        node=_cut(plan.nodes[0], NAME_LENGTH) if plan.nodes else "",
+        labels={"partition": plan.partition} if plan.partition else {},
+        diagnosis=plan.diagnosis,
+        plan=plan.id if plan.state is PlanState.WAITING else "",
+    )
+
+
+def _one_line(text: str) -> str:
+    return _cut("".join(char if char.isprintable() else " " for char in text), TEXT_LENGTH)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "\N{HORIZONTAL ELLIPSIS}"

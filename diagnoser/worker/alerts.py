@@ -1,0 +1,67 @@
+"""Alerts on their last steps to people: whether now is the time, and through which channel.
+
+Each alert that is not sent says why: the reason stands with it in the outbox.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from diagnoser.model import OutboxMessage
+from diagnoser.model.alerts import Alert, AlertKind, decode
+from diagnoser.model.errors import Deferred, Withheld
+from diagnoser.notifications.routing import AlertRouting
+from diagnoser.ports import AlertChannel, AlertThread, AlertThreadStore, Clock
+
+
+class AlertSender:
+    """A Sender. channels: by the name of the receiver; the target of a message may add a place, as in
+    ``slack:#gpu-oncall``."""
+
+    def __init__(
+        self,
+        channels: Mapping[str, AlertChannel],
+        store: AlertThreadStore,
+        routing: AlertRouting,
+        clock: Clock,
+    ) -> None:
+        self._channels = channels
+        self._store = store
+        self._routing = routing
+        self._clock = clock
+
+    async def send(self, effect: OutboxMessage) -> None:
+        """Raises Withheld, Deferred, DeliveryError."""
+        alert, receiver, now = decode(effect.body), effect.target, self._clock()
+        name, _, place = receiver.partition(":")
+        channel = self._channels.get(name)
+        if channel is None:
+            raise Withheld(f"no receiver {receiver!r} is configured any more")
+        await self._check_silence(alert, now)
+        quiet_until = self._routing.quiet_until(receiver, alert.severity, now)
+        if quiet_until is not None:
+            raise Deferred(f"quiet hours until {_clock_time(quiet_until)}", quiet_until)
+        thread = await self._store.alert_thread(receiver, alert.incident)
+        if thread and not channel.threaded:
+            await self._check_repeat(alert, thread, now)
+            if thread.held_back and alert.kind is AlertKind.FAILURE:
+                more = f"{thread.held_back} more failures of this incident since {_clock_time(thread.told)}"
+                alert = replace(alert, notes=(more, *alert.notes))
+        handle = await channel.post(alert, thread, place)
+        await self._store.save_alert_thread(AlertThread(receiver, alert.incident, handle, now))
+
+    async def _check_silence(self, alert: Alert, now: float) -> None:
+        silence = await self._store.alert_silence(alert.incident)
+        if silence and now < silence.until:
+            raise Withheld(f"silenced until {_clock_time(silence.until)} by {silence.by}")
+
+    async def _check_repeat(self, alert: Alert, thread: AlertThread, now: float) -> None:
+        """Decisions and recoveries are always news."""
+        repeat = 60.0 * self._routing.table.repeat_minutes
+        if alert.kind is AlertKind.FAILURE and now < thread.told + repeat:
+            await self._store.save_alert_thread(replace(thread, held_back=thread.held_back + 1))
+            raise Withheld(f"the same incident was told at {_clock_time(thread.told)}")
+
+
+def _clock_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

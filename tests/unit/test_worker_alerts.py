@@ -1,0 +1,123 @@
+"""The last steps of an alert: told, held back with a reason, or put off."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from diagnoser.adapters.memory import LocalWakeSignal
+from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.model import MessageKind, OutboxMessage
+from diagnoser.model.alerts import Alert, AlertKind, Severity, encode
+from diagnoser.notifications import routing
+from diagnoser.notifications.routing import AlertRouting
+from diagnoser.observability.metrics import Metrics
+from diagnoser.ports import AlertChannel, AlertSilence, AlertThread
+from diagnoser.worker.alerts import AlertSender
+from diagnoser.worker.outbox import Outbox
+from tests.databases import sqlite_store
+
+NOW = 1_767_225_600.0  # 2026-01-01 00:00 UTC
+FAILURE = Alert(AlertKind.FAILURE, "incident-1", "llm-7b attempt 1 failed: gpu_lost", "llm-7b", 1)
+TABLE = """
+version: 1
+repeat_minutes: 60
+quiet_hours: [{zone: UTC, start: "02:00", end: "06:00"}]
+rows: [{id: rest, to: [all]}]
+"""
+
+
+class Heard(AlertChannel):
+    """Keeps what it was told."""
+
+    def __init__(self, *, threaded: bool) -> None:
+        self.threaded = threaded
+        self.alerts: list[tuple[Alert, AlertThread | None, str]] = []
+
+    async def post(self, alert: Alert, thread: AlertThread | None, place: str) -> str:
+        self.alerts.append((alert, thread, place))
+        return f"message {len(self.alerts)}"
+
+
+class Desk:
+    """An outbox with one receiver without threads, and one with them."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self.store = store
+        self.now = NOW
+        self.pager, self.chat = Heard(threaded=False), Heard(threaded=True)
+        routes = AlertRouting(routing.load("alerts.yaml", TABLE), ("pager", "chat"))
+        sender = AlertSender({"pager": self.pager, "chat": self.chat}, store, routes, lambda: self.now)
+        metrics = Metrics(CollectorRegistry())
+        self.outbox = Outbox(
+            store, {MessageKind.ALERT: sender}, lambda: self.now, LocalWakeSignal(), Random(1), metrics
+        )
+
+    async def tell(self, key: str, alert: Alert = FAILURE, receiver: str = "pager") -> tuple[str, str]:
+        """(state of the message, why) after one step."""
+        message = OutboxMessage(key, MessageKind.ALERT, receiver, encode(alert), self.now, self.now + 86_400)
+        await self.store.add_message(message)
+        await self.outbox.step()
+        (record,) = await self.store.messages([key])
+        return record.state, record.error
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    store = await sqlite_store(tmp_path / "test.db")
+    yield Desk(store)
+    await store.close()
+
+
+async def test_further_failures_of_an_incident_are_held_back(desk: Desk) -> None:
+    """Where there are no threads, and each says why; the next that is told says how many there were."""
+    assert await desk.tell("a") == ("sent", "")
+    assert await desk.tell("b") == ("withheld", "the same incident was told at 2026-01-01 00:00 UTC")
+    assert (await desk.tell("c"))[0] == "withheld"
+    assert await desk.tell("d", replace(FAILURE, incident="incident-2")) == ("sent", "")
+    desk.now += 3600
+    assert await desk.tell("e") == ("sent", "")
+    assert desk.pager.alerts[-1][0].notes == ("2 more failures of this incident since 2026-01-01 00:00 UTC",)
+
+
+async def test_decisions_are_always_told(desk: Desk) -> None:
+    """A plan that waits for a person is news, however often its incident was told."""
+    await desk.tell("a")
+    assert await desk.tell("b", replace(FAILURE, kind=AlertKind.DECISION)) == ("sent", "")
+
+
+async def test_a_thread_takes_all_of_an_incident(desk: Desk) -> None:
+    """Nothing is held back from a receiver with threads, and it gets its own note again."""
+    for key in ("a", "b"):
+        assert await desk.tell(key, receiver="chat:#ops") == ("sent", "")
+    (_, first, place), (_, second, _) = desk.chat.alerts
+    assert (first, place) == (None, "#ops")
+    assert second is not None
+    assert second.handle == "message 1"
+
+
+async def test_a_silenced_incident_tells_nobody(desk: Desk) -> None:
+    """Until the silence is over; the reason names who silenced it."""
+    await desk.store.silence_alerts(AlertSilence("incident-1", desk.now + 60, "slack:ann"))
+    assert await desk.tell("a") == ("withheld", "silenced until 2026-01-01 00:01 UTC by slack:ann")
+    desk.now += 61
+    assert await desk.tell("b") == ("sent", "")
+
+
+async def test_quiet_hours_put_alerts_off(desk: Desk) -> None:
+    """They go out when the hours are over, without having cost a try; what is critical does not wait."""
+    desk.now += 3 * 3600
+    assert await desk.tell("a") == ("pending", "quiet hours until 2026-01-01 06:00 UTC")
+    assert await desk.tell("b", replace(FAILURE, severity=Severity.CRITICAL, incident="x")) == ("sent", "")
+    desk.now += 3 * 3600
+    await desk.outbox.step()
+    (record,) = await desk.store.messages(["a"])
+    assert (record.state, record.tries) == ("sent", 1)
+
+
+async def test_a_receiver_that_is_gone_is_named(desk: Desk) -> None:
+    """A message for a receiver that was taken out of the settings says so."""
+    assert await desk.tell("a", receiver="mail") == ("withheld", "no receiver 'mail' is configured any more")

@@ -83,6 +83,11 @@ class Digest:
         node = prefix.node or stream.node
         return Line(stream, row.number, text, body, rank, node, time, mark, prefix.task, row.received), voice
 
+    def speaker(self, text: bytes, voice: str, stream: Stream) -> tuple[int, str]:
+        """Rank and node of who printed a line; -1 and "" where nothing tells."""
+        prefix, _ = self._body(text, stream)
+        return self._ranks.of(stream, prefix.voice or voice, prefix.rank), prefix.node or stream.node
+
     def _body(self, text: bytes, stream: Stream) -> tuple[Prefix, str]:
         """Prefix and message of a line; templates are of lines that are mostly kept, too."""
         key = text, self._carriers.get(stream, "")

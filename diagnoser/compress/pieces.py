@@ -26,13 +26,18 @@ _MOST = 64 << 20
 
 
 def pack(blocks: Sequence[LineBlock]) -> bytes:
-    """Blocks as one raw piece: one byte, then under zstd a line of JSON and the lines of all blocks."""
+    """Blocks as one raw piece: one byte, then what ``write_blocks`` makes of them."""
+    return bytes([RAW]) + write_blocks(blocks, level=1)
+
+
+def write_blocks(blocks: Sequence[LineBlock], level: int) -> bytes:
+    """Under zstd a line of JSON, which says whose they are, and the lines of all blocks."""
     heads = [
         [b.stream.source, b.stream.node, b.stream.rank, b.stream.provenance, b.first, len(b.data), b.times, b.received]
         for b in blocks
     ]
     text = b"".join((orjson.dumps(heads), b"\n", *(block.data for block in blocks)))
-    return bytes([RAW]) + zstandard.compress(text, level=1)
+    return zstandard.compress(text, level=level)
 
 
 def is_raw(piece: bytes) -> bool:
@@ -41,13 +46,18 @@ def is_raw(piece: bytes) -> bool:
 
 def unpack(piece: bytes) -> list[LineBlock]:
     """The blocks of a raw piece. Raises BadInput when it is none."""
+    return read_blocks(piece[1:])
+
+
+def read_blocks(data: bytes) -> list[LineBlock]:
+    """What ``write_blocks`` wrote. Raises BadInput when it did not."""
     try:
-        text = zstandard.decompress(piece[1:], max_output_size=_MOST)
+        text = zstandard.decompress(data, max_output_size=_MOST)
         end = text.index(b"\n")
         heads = orjson.loads(text[:end])
         return list(_blocks(heads, text, end + 1))
     except (zstandard.ZstdError, ValueError, TypeError) as error:
-        raise BadInput(f"not a raw piece: {error}") from error
+        raise BadInput(f"not lines as they came: {error}") from error
 
 
 def _blocks(heads: Iterable[Sequence[Any]], text: bytes, start: int) -> Iterator[LineBlock]:
@@ -71,7 +81,7 @@ def read(pieces: Iterable[bytes], compressor: Callable[[], Compressor]) -> Delta
         for block in joined(blocks):
             fed.feed(block)
         deltas.append(fed.take())
-    return merge(deltas)
+    return deltas[0] if len(deltas) == 1 else merge(deltas)  # one delta is within its limits already
 
 
 def joined(blocks: Iterable[LineBlock]) -> Iterator[LineBlock]:

@@ -7,7 +7,7 @@ new line.
 """
 
 from collections.abc import Iterable
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 
 import re2
@@ -69,8 +69,11 @@ class _Rule:
     def __init__(self, patterns: Iterable[str], kind: int) -> None:
         self.kind = kind
         self._patterns = tuple(patterns)
-        self.digits = [pattern for pattern in self._patterns if asks_for_digits(pattern)]
         self._all: PatternSet | None = None
+
+    @cached_property
+    def digits(self) -> list[str]:
+        return [pattern for pattern in self._patterns if asks_for_digits(pattern)]
 
     def look(self, blur_of_body: bytes) -> tuple[bool, bool]:
         """(every line of this blur counts as matched, some may be)."""

@@ -1,0 +1,84 @@
+"""The indexes of the logs that people look at, kept while they do."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from diagnoser.compress.log_index import LogIndex
+from diagnoser.diagnosis.attempt_logs import AttemptLogs
+from diagnoser.model import AttemptKey
+from diagnoser.model.errors import NotFound
+from diagnoser.ports.work import JobStore
+
+ROWS_KEPT = 400_000
+"""Rows of all indexes that are kept, some 150 MB; the latest one is kept however large it is."""
+STALE_FACTOR = 10.0
+"""For so many times as long as it took to make, an index of a log that grows is used: indexing is a tenth of a core."""
+LOOK_SECONDS = 1.0
+"""Age up to which a revision counts for readers that follow a log."""
+_REVISIONS_KEPT = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedLog:
+    """revision: of the attempt when its log was read. expires: until when it may be shown though lines came since."""
+
+    index: LogIndex
+    revision: int
+    expires: float
+
+
+class LogIndexes:
+    """clock: seconds that never run backwards."""
+
+    def __init__(self, store: JobStore, logs: AttemptLogs, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._logs = logs
+        self._clock = clock
+        self._kept: OrderedDict[AttemptKey, IndexedLog] = OrderedDict()
+        self._building: WeakValueDictionary[AttemptKey, asyncio.Lock] = WeakValueDictionary()
+        self._revisions: OrderedDict[AttemptKey, tuple[float, int]] = OrderedDict()
+
+    async def load(self, key: AttemptKey) -> IndexedLog:
+        """The index of an attempt's log; of readers that come together one makes it. Raises NotFound, Unavailable."""
+        revision = await self._revision(key)
+        lock = self._building.setdefault(key, asyncio.Lock())
+        async with lock:
+            known = self._kept.get(key)
+            if known is None or (known.revision != revision and self._clock() >= known.expires):
+                known = self._kept[key] = await self._index(key, revision)
+            self._kept.move_to_end(key)
+        self._forget()
+        return known
+
+    async def revision(self, key: AttemptKey) -> int:
+        """The attempt's revision, of about now: readers that follow one log share a look. Raises NotFound."""
+        looked, revision = self._revisions.get(key, (-LOOK_SECONDS, 0))
+        if self._clock() - looked >= LOOK_SECONDS:
+            revision = await self._revision(key)
+        return revision
+
+    async def _revision(self, key: AttemptKey) -> int:
+        attempts = await self._store.attempts(key.job)
+        revision = next((attempt.revision for attempt in attempts if attempt.key == key), None)
+        if revision is None:
+            raise NotFound(f"job {key.job!r} has no attempt {key.number}")
+        self._revisions[key] = self._clock(), revision
+        return revision
+
+    async def _index(self, key: AttemptKey, revision: int) -> IndexedLog:
+        started = self._clock()
+        log = await self._logs.load(key)
+        index = await asyncio.to_thread(LogIndex, log)
+        now = self._clock()
+        return IndexedLog(index, revision, now + STALE_FACTOR * (now - started))
+
+    def _forget(self) -> None:
+        rows = sum(len(known.index) for known in self._kept.values())
+        while rows > ROWS_KEPT and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            rows -= len(oldest.index)
+        while len(self._revisions) > _REVISIONS_KEPT:
+            self._revisions.popitem(last=False)

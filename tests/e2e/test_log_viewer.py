@@ -1,0 +1,203 @@
+"""From a diagnosis into its log and back with a correction, in a real browser: mouse, keyboard, no script, phone."""
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page
+
+from diagnoser.diagnosis import log_indexes
+from diagnoser.model import AttemptKey, LineBlock, RootCause, Stream
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.web import sse
+from tests.e2e.test_pages import CHROMIUM, browser, served, watched
+from tests.serving import HOSTILE, NOW, Web, save, store_log, verdict
+
+KEY = AttemptKey("llm-7b", 1)
+LOG = "/jobs/llm-7b/attempts/1/log"
+STREAMS = [Stream("stdout", f"gpu-{rank // 8}", rank) for rank in range(16)]
+
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium")
+
+
+def block(stream: Stream, *lines: str) -> LineBlock:
+    return LineBlock(stream, "".join(line + "\n" for line in lines).encode(), received=NOW - 100)
+
+
+async def fill(web: Web) -> str:
+    """Sixteen ranks, one of which raises; its diagnosis."""
+    for stream in STREAMS:
+        steps = [f"2026-09-21 14:{n // 60:02d}:{n % 60:02d} step {n} of rank {stream.rank}" for n in range(200)]
+        last = [HOSTILE, "ValueError: seam " + "x" * 900] if stream.rank == 3 else ["waiting for the others"]
+        await store_log(web.store, KEY, block(stream, *steps, *last))
+    root = RootCause(202, "ValueError: seam " + "x" * 900, 3, "gpu-0")
+    return (await save(web.store, KEY.job, verdict(FailureType.VALUE_ERROR, root_cause=root))).id
+
+
+async def picked(page: Page) -> str:
+    return str(await page.locator("#rows > li[aria-current]").get_attribute("id"))
+
+
+async def test_from_the_diagnosis_to_a_correction(tmp_path: Path) -> None:
+    """The button leads to the root line, a click on another number offers it as the root, and the form has it."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        made = await fill(web)
+        page = await chromium.new_page()
+        complaints = await watched(page, address)
+        await page.goto(f"{address}/diagnoses/{made}")
+        await page.get_by_role("link", name="Show in the log").click()
+        row = page.locator("#rows > li[aria-current]")
+        assert "ValueError: seam" in str(await row.text_content())
+        assert await row.is_visible() and await row.evaluate("row => row.getBoundingClientRect().top > 60")
+        assert await page.locator("img[src='x']").count() == 0
+        other = page.locator("#rows > li", has_text="step 199 of rank 3")
+        await other.locator("a.no").click()
+        assert await picked(page) == await other.get_attribute("id")
+        assert page.url.endswith("#" + await picked(page))
+        await page.reload()
+        assert await picked(page) == await other.get_attribute("id")
+        await page.get_by_role("link", name="This is the root cause").click()
+        assert await page.get_by_label("Line of the cause").input_value() == "200"
+        assert await page.get_by_label("Node at fault").input_value() == "gpu-0"
+        await page.get_by_label("Line of the cause").fill("9999")
+        await page.get_by_label("What helped").fill("a new seam")
+        await page.get_by_role("button", name="Correct").click()
+        assert "no line 9999" in str(await page.get_by_role("alert").text_content())
+        assert await page.get_by_label("What helped").input_value() == "a new seam"
+        complaints.clear()  # that a form was refused stands in the console
+        await page.get_by_label("Line of the cause").fill("200")
+        await page.get_by_role("button", name="Correct").click()
+        await page.wait_for_url(f"{address}/diagnoses/{made}#feedback")
+        assert "line 200" in str(await page.locator("#feedback").text_content())
+    assert complaints == []
+
+
+async def test_a_search_by_keyboard(tmp_path: Path) -> None:
+    """A slash goes to the field, Enter searches, n and N step through the matches, also over the ends of a window."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        await fill(web)
+        page = await chromium.new_page()
+        complaints = await watched(page, address)
+        await page.goto(address + LOG)
+        await page.keyboard.press("/")
+        await page.keyboard.type("step 7 ")
+        await page.keyboard.press("Enter")
+        await page.locator("#matches", has_text="16 matches").wait_for()
+        first = await picked(page)
+        await page.keyboard.press("n")
+        second = await picked(page)
+        await page.keyboard.press("N")
+        assert first == await picked(page) != second
+        await page.goto(f"{address}{LOG}?q=waiting")
+        before = await picked(page)
+        await page.goto(f"{address}{LOG}?q=waiting&at=start")
+        await page.keyboard.press("n")
+        await page.wait_for_url("**at=**#L*")
+        assert await picked(page) == before
+    assert complaints == []
+
+
+async def test_chips_and_scrolling(tmp_path: Path) -> None:
+    """A chip narrows the log; later rows come as one scrolls, each once."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        await fill(web)
+        page = await chromium.new_page()
+        complaints = await watched(page, address)
+        await page.goto(address + LOG)
+        await page.get_by_role("group", name="Rank").get_by_role("link", name="3", exact=False).first.wait_for()
+        assert await page.locator("#rows > li[id]").count() == 200
+        await page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+        await page.locator("#rows > li[id]").nth(200).wait_for(state="attached")
+        ids = await page.locator("#rows > li[id]").evaluate_all("rows => rows.map(row => row.id)")
+        assert len(set(ids)) == len(ids)
+        await page.goto(f"{address}{LOG}?at=end")
+        await page.get_by_role("link", name="error 1").click()
+        assert await page.locator("#rows > li[id]").count() == 1
+        await page.locator("summary", has_text="more characters").click()
+        assert "x" * 400 in str(await page.locator("#rows .rest").text_content())
+    assert complaints == []
+
+
+async def test_new_lines_appear_until_paused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who follows sees what comes; a pause holds it back, and going on shows what was missed."""
+    monkeypatch.setattr(sse, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(log_indexes, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(log_indexes, "STALE_FACTOR", 0.0)
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        await fill(web)
+        page = await chromium.new_page()
+        complaints = await watched(page, address)
+        await page.goto(address + LOG)
+        await page.get_by_role("link", name="Follow").click()
+        await page.get_by_text("Following: new lines appear below.").wait_for()
+        await store_log(web.store, KEY, block(STREAMS[0], "2026-09-21 14:08:00 the first new line"))
+        await page.get_by_text("the first new line").wait_for()
+        await page.get_by_role("button", name="Pause").click()
+        await store_log(web.store, KEY, block(STREAMS[0], "2026-09-21 14:09:00 the second new line"))
+        await page.get_by_text("Paused. Newer lines have come.").wait_for()
+        assert await page.get_by_text("the second new line").count() == 0
+        await page.get_by_role("button", name="Go on").click()
+        await page.get_by_text("the second new line").wait_for()
+        ids = await page.locator("#rows > li[id]").evaluate_all("rows => rows.map(row => row.id)")
+        assert len(set(ids)) == len(ids)
+    assert complaints == []
+
+
+async def test_the_log_works_without_script(tmp_path: Path) -> None:
+    """Search, filters, links to lines, opening of long lines and the way to a correction need none."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        await fill(web)
+        context = await chromium.new_context(java_script_enabled=False)
+        page = await context.new_page()
+        await page.goto(address + LOG)
+        await page.get_by_role("searchbox").fill("seam")
+        await page.get_by_role("button", name="Search").click()
+        assert await page.locator("mark").count() == 1
+        await page.locator("summary", has_text="more characters").click()
+        await page.get_by_role("link", name="This is the root cause").click()
+        assert await page.get_by_label("Line of the cause").input_value() == "202"
+        await page.goto(address + LOG)
+        await page.get_by_role("link", name="Later rows").click()
+        assert "Rows 201" in str(await page.locator("#place").text_content())
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_a_phone_shows_the_log_without_scrolling_sideways(tmp_path: Path, scheme: str) -> None:
+    """At 390 pixels nothing runs out at the side, what can be pressed is 24 pixels high, and text can be read."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        made = await fill(web)
+        context = await chromium.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme)  # type: ignore[arg-type]
+        page = await context.new_page()
+        for path in (f"{LOG}?q=seam", f"{LOG}?at=end&level=error", f"/diagnoses/{made}"):
+            await page.goto(address + path)
+            assert await page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        await page.goto(f"{address}{LOG}?q=step 7 ")
+        pressed = "main :is(.pick, .logrows .no, .logbar a, .more a, button, summary, .act)"
+        heights = await page.locator(pressed).evaluate_all("all => all.map(one => one.getBoundingClientRect().height)")
+        assert min(heights) >= 24
+        low = await page.evaluate(CONTRAST)
+        assert low == []
+
+
+CONTRAST = """() => {
+  const light = (color) => {
+    const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const [r, g, b] = color.match(/[\\d.]+/g).map((value) => linear(Number(value) / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const color = getComputedStyle(node).backgroundColor;
+      if (!/, 0\\)$/.test(color)) return color;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const low = new Set();
+  for (const node of document.querySelectorAll("main *")) {
+    if (![...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim())) continue;
+    const pair = [light(getComputedStyle(node).color), light(behind(node))].sort((a, b) => b - a);
+    const ratio = (pair[0] + 0.05) / (pair[1] + 0.05);
+    if (ratio < 4.5) low.add(`${node.tagName}.${node.className} ${ratio.toFixed(2)}`);
+  }
+  return [...low];
+}"""
+"""Elements with text of their own whose contrast with what lies behind them is under that of WCAG AA."""

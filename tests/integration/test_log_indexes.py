@@ -1,0 +1,47 @@
+"""The indexes that are kept of logs: made once for many readers, made anew when lines came, given up when too many."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from diagnoser.compress import Compressor
+from diagnoser.diagnosis import log_indexes
+from diagnoser.diagnosis.attempt_logs import AttemptLogs
+from diagnoser.diagnosis.log_indexes import LogIndexes
+from diagnoser.model import AttemptKey, LineBlock, Stream
+from diagnoser.model.errors import NotFound
+from tests.databases import sqlite_store
+from tests.serving import store_log
+
+KEY, OTHER = AttemptKey("a"), AttemptKey("b")
+LINE = LineBlock(Stream(), b"step 1\n")
+
+
+async def test_an_index_is_made_once_and_again_when_lines_came(tmp_path: Path) -> None:
+    """Readers that come together share it; the next ones see what has come since."""
+    store = await sqlite_store(tmp_path / "i.db")
+    indexes = LogIndexes(store, AttemptLogs(store, Compressor), lambda: 0.0)
+    await store_log(store, KEY, LINE)
+    first, *others = await asyncio.gather(*(indexes.load(KEY) for _ in range(5)))
+    assert all(other is first for other in others)
+    await store_log(store, KEY, LINE)
+    grown = await indexes.load(KEY)
+    assert (len(first.index), len(grown.index), grown.revision > first.revision) == (1, 2, True)
+    with pytest.raises(NotFound):
+        await indexes.load(AttemptKey("a", 2))
+    await store.close()
+
+
+async def test_the_index_that_nobody_looked_at_longest_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More rows than may be kept push out the others; the latest one stays however large it is."""
+    monkeypatch.setattr(log_indexes, "ROWS_KEPT", 0)
+    store = await sqlite_store(tmp_path / "i.db")
+    indexes = LogIndexes(store, AttemptLogs(store, Compressor), lambda: 0.0)
+    for key in (KEY, OTHER):
+        await store_log(store, key, LINE)
+    first = await indexes.load(KEY)
+    assert await indexes.load(KEY) is first
+    await indexes.load(OTHER)
+    assert await indexes.load(KEY) is not first
+    await store.close()

@@ -1,6 +1,6 @@
-"""The main job in one command: start the service, stream a failing training log in as a shipper does, read the verdict.
+"""The main job in one command: start the service, fetch the client from it, run a failing training below it.
 
-make demo           keeps serving, so that the page can be looked at, until Ctrl-C
+make demo           keeps serving a cluster of ten jobs, so that the pages can be looked at, until Ctrl-C
 make demo EXIT=1    ends after printing
 """
 
@@ -12,21 +12,30 @@ import subprocess
 import sys
 import tempfile
 import time
+import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
+from neighbours import rules_that_ask, send, training
 from rich.console import Console
-from rich.panel import Panel
-from rich.progress import track
-from rich.table import Table
-from rich.text import Text
 
+RULES = Path(__file__).parents[2] / "rules"
 LOG = Path(__file__).with_name("train.log")
 JOB = "gpt-7b-pretrain"
 NODES = ["gpu-011", "gpu-014", "gpu-017", "gpu-023"]
-BATCH = 24
+TRAINING = """
+import sys, time
+for number, line in enumerate(open(sys.argv[1])):
+    sys.stdout.write(line)
+    if number % 24 == 0:
+        sys.stdout.flush()
+        time.sleep(0.05)
+sys.exit(1)
+"""
+"""Prints the log of a real failure as its ranks did, and ends as they did."""
 console = Console(width=110 if not sys.stdout.isatty() else None)
 
 
@@ -35,13 +44,28 @@ def main() -> None:
     parser.add_argument("--exit", action="store_true", help="end after printing the diagnosis")
     parser.add_argument("--port", type=int, default=8321, help="port to serve on; another one if it is taken")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="diagnoser-demo-") as folder, serving(folder, args.port) as (url, process):
-        with httpx.Client(base_url=url, timeout=30) as client:
-            stream_log(client)
-            show(wait_for_diagnosis(client), url)
+    with tempfile.TemporaryDirectory(prefix="diagnoser-demo-") as folder, ExitStack() as stack:
+        rules = {} if args.exit else {"DIAGNOSER_RULES_DIR": str(rules_that_ask(RULES, Path(folder) / "rules"))}
+        url, process = stack.enter_context(serving(folder, args.port, **rules))
         if not args.exit:
-            console.print(f"Serving on [link={url}]{url}[/link] until Ctrl-C.")
+            others = stack.enter_context(httpx.Client(base_url=url, timeout=30))
+            send(others, datetime.now(UTC))
+            stack.enter_context(training(others, datetime.now(UTC)))
+        job = {"id": JOB, "name": "GPT 7B pre-training", "nodes": NODES, "framework": "Megatron-LM"}
+        httpx.post(f"{url}/api/v1/jobs", json=job).raise_for_status()  # as an agent beside the scheduler does
+        client = Path(folder) / "client.pyz"
+        client.write_bytes(httpx.get(f"{url}/client.pyz").raise_for_status().content)
+        train(client)
+        if not args.exit:
+            console.print(f"Serving on [link={url}]{url}[/link] until Ctrl-C: ten jobs, one of them still training.")
+            if has_screen():
+                webbrowser.open(url)
             process.wait()
+
+
+def has_screen() -> bool:
+    """Whether a browser would open beside this terminal, and not in its place."""
+    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 @contextmanager
@@ -91,51 +115,16 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
     raise SystemExit("the service did not become ready")
 
 
-def stream_log(client: httpx.Client) -> None:
-    """What a log shipper and the launcher do: register, send numbered batches while the job runs, report the exit."""
-    job = {"id": JOB, "name": "GPT 7B pre-training", "nodes": NODES, "framework": "Megatron-LM"}
-    client.post("/api/v1/jobs", json=job).raise_for_status()
-    lines = LOG.read_bytes().splitlines(keepends=True)
-    batches = range(0, len(lines), BATCH)
-    for start in track(batches, description=f"Streaming {len(lines)} lines of 8 ranks", console=console):
-        query = {"job": JOB, "source": "stdout", "offset": start}
-        body = b"".join(lines[start : start + BATCH])
-        client.post(
-            "/api/v1/logs", params=query, content=body, headers={"Content-Type": "text/plain"}
-        ).raise_for_status()
-        time.sleep(0.05)
-    client.post(f"/api/v1/jobs/{JOB}/events", json={"kind": "exit", "code": 1}).raise_for_status()
-
-
-def wait_for_diagnosis(client: httpx.Client) -> dict:
-    for _ in range(200):
-        items = client.get("/api/v1/diagnoses", params={"job": JOB}).raise_for_status().json()["items"]
-        if items:
-            return client.get(f"/api/v1/diagnoses/{items[0]['id']}").raise_for_status().json()
-        time.sleep(0.1)
-    raise SystemExit("no diagnosis after 20 seconds")
-
-
-def show(diagnosis: dict, url: str) -> None:
-    root = diagnosis["root_cause"] or {}
-    rows = Table.grid(padding=(0, 2))
-    rows.add_column(style="bold")
-    rows.add_column(overflow="fold")
-    compression = diagnosis["compression"]
-    for name, value in (
-        ("Type", f"{diagnosis['type']}  ({diagnosis['category']}, {diagnosis['confidence']:.0%} sure)"),
-        ("Root line", f"{root.get('line')}: {root.get('text')}"),
-        ("Rank", root.get("rank")),
-        ("Node", ", ".join(f"{node['node']} ({node['score']:.2f})" for node in diagnosis["nodes"]) or root.get("node")),
-        ("Explains", f"{len(diagnosis['symptoms'])} later symptoms"),
-        ("Action", f"{diagnosis['recovery']['action']}  ({diagnosis['recovery']['reason']})"),
-        ("What to do", diagnosis["mitigation"]),
-        ("Decided by", diagnosis["decided_by"]),
-        ("Log", f"{compression['lines_in']} lines read, {compression['lines_out']} kept"),
-        ("Page", f"{url}/diagnoses/{diagnosis['id']}"),
-    ):
-        rows.add_row(name, Text(str(value)))
-    console.print(Panel(rows, title=f"Diagnosis of {JOB}", title_align="left"))
+def train(client: Path) -> None:
+    """What a person types in place of `torchrun ...`; the diagnosis follows what the training prints."""
+    run = ["python3", client.name, "run", "--job", JOB, "--", "python3", "train.py"]
+    console.print(f"$ {' '.join(run)}", highlight=False, style="bold")
+    (client.parent / "train.py").write_text(TRAINING)
+    schedulers = ("DIAGNOSER_", "SLURM_")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(schedulers)}
+    command = [sys.executable, *run[1:-2], sys.executable, "train.py", str(LOG)]
+    ended = subprocess.run(command, cwd=client.parent, env=environment)
+    console.print(f"It ended with code {ended.returncode}, which is the training's own.", highlight=False)
 
 
 if __name__ == "__main__":

@@ -46,22 +46,26 @@ async def may_read(caller: Caller) -> None:
 class Changes:
     """Lets a request change something: with a bearer token of the scope, and from no other site's page.
 
-    Raises Denied or OutOfScope; for a page of another site also where there are no tokens.
+    passwords: also with a token that comes as a password or an API key, as shippers send it. Only for requests that no
+    page of another site can make, such as those with a body of JSON. Raises Denied or OutOfScope; for a page of another
+    site also where there are no tokens.
     """
 
-    def __init__(self, needed: Scope) -> None:
+    def __init__(self, needed: Scope, *, passwords: bool = False) -> None:
         self._needed = needed
+        self._passwords = passwords
 
     async def __call__(self, request: Request, caller: Caller) -> None:
         if request.headers.get("sec-fetch-site", "none") in FOREIGN:
             raise OutOfScope("Another site's page may not write here.")
         check_scope(caller, self._needed)
         is_bearer = request.headers.get("authorization", "").lower().startswith("bearer ")
-        if not is_bearer and caller is not ANONYMOUS:
+        if not (is_bearer or self._passwords or caller is ANONYMOUS):
             raise OutOfScope(f"This needs a bearer token with the scope '{self._needed}'.")
 
 
 may_ingest = Changes(Scope.INGEST)
+may_push = Changes(Scope.INGEST, passwords=True)
 READ = [Security(bearer), Depends(may_read)]
 INGEST = [Security(bearer), Depends(may_ingest)]
 AGENT = [Security(bearer), Depends(Changes(Scope.AGENT))]
@@ -79,7 +83,8 @@ def _secret(header: str) -> str:
     scheme, _, value = header.partition(" ")
     if scheme.lower() == "bearer":
         return value.strip()
-    return _password(value) if scheme.lower() == "basic" else ""
+    # An API key of Elasticsearch is an id and a secret, written as Basic writes a user and a password.
+    return _password(value) if scheme.lower() in ("basic", "apikey") else ""
 
 
 def _password(encoded: str) -> str:

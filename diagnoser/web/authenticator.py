@@ -97,6 +97,8 @@ class Authenticator:
     async def _tokens(self) -> dict[str, StoredToken]:
         """By the hash of each secret. What was read before is used while the database is away: nobody can revoke a
         token then either."""
+        if self._stored is not None and self._clock() - self._read_at < FRESH_SECONDS:
+            return self._stored
         async with self._reading:
             if self._stored is None or self._clock() - self._read_at >= FRESH_SECONDS:
                 try:

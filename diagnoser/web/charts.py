@@ -33,15 +33,15 @@ class Curve:
 def curves(progress: Iterable[Progress]) -> list[Curve]:
     """The series with at least two points."""
     train = [point for point in progress if point.stage is Stage.TRAIN]
-    found = []
+    series = []
     for name, measure in _SERIES:
         values = [(point, measure(point)) for point in train]
         by_step = [(point.step, value) for point, value in values if point.step is not None and value is not None]
         by_line = [(point.line, value) for point, value in values if value is not None]
         points, over = (by_step, "step") if len(by_step) * 2 > len(by_line) else (by_line, "line")
         if len(points) > 1:
-            found.append(Curve(name, over, tuple(sorted(points, key=lambda pair: pair[0]))))
-    return found
+            series.append(Curve(name, over, tuple(sorted(points, key=lambda pair: pair[0]))))
+    return series
 
 
 def svg(series: Sequence[Curve]) -> str:

@@ -5,15 +5,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from diagnoser.diagnosis.log_indexes import LogIndexes
+from diagnoser.diagnosis.original_lines import OriginalLines
 from diagnoser.hang.report import HangReport
-from diagnoser.ingest import RecordDefaults
+from diagnoser.ingest import Batch, RecordDefaults
+from diagnoser.ingest.bulk import BulkBatch
 from diagnoser.ingest.service import IngestReceipt, RefusedJobs
 from diagnoser.integrations.ft_launcher import LogAttribution
-from diagnoser.model import AttemptKey, Line, Progress
+from diagnoser.model import AttemptKey, Line, Progress, RunStatus
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Clock, DiagnosisRecord, Store, WakeSignal
-from diagnoser.retrieval.incidents import Incidents
+from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.news import NewsFeed
@@ -27,6 +30,12 @@ class LogIngest(Protocol):
 
     async def accept(
         self, body: bytes, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
+    ) -> IngestReceipt: ...
+
+    async def parse_bulk(self, body: bytes, index: str, defaults: RecordDefaults, received: float) -> BulkBatch: ...
+
+    async def take(
+        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
     ) -> IngestReceipt: ...
 
 
@@ -45,8 +54,8 @@ class RequestLimits:
 class LogQueries(Protocol):
     """``diagnosis.context.DiagnosisContext``: what pages show of stored logs."""
 
-    async def kept_lines(self, record: DiagnosisRecord) -> Sequence[Line]:
-        """Kept lines of the attempt, and of the node log that the root line comes from: the context of cited lines."""
+    async def node_lines(self, record: DiagnosisRecord) -> Sequence[Line]:
+        """Kept lines of the node's own log, where the root line comes from one: its context."""
 
     async def progress(self, key: AttemptKey) -> Sequence[Progress]:
         """What the log of an attempt says about its training, step by step."""
@@ -55,15 +64,33 @@ class LogQueries(Protocol):
         """Who waits for whom, by the dumps of an attempt; None where there are none."""
 
 
+class RunStatusQueries(Protocol):
+    """``diagnosis.run_status.RunStatuses``."""
+
+    async def of(self, revisions: dict[AttemptKey, int]) -> dict[AttemptKey, RunStatus]:
+        """Where runs stand, by the end of their logs. revisions: those of the logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlackAccess:
+    """secret: signing secret of the app, "" for none. operators: ids of the users who may press buttons."""
+
+    secret: str = ""
+    operators: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class WebConfig:
     """base_url: how people reach this service, without a slash at the end; "" makes links relative. allowed_hosts: what
-    requests may call this service, in their Host header.
+    requests may call this service, in their Host header. slack: who may decide there. silent_seconds: without lines
+    after which a run is shown as silent.
     """
 
     base_url: str = ""
     limits: RequestLimits = RequestLimits()
     allowed_hosts: frozenset[str] = frozenset({"*"})
+    slack: SlackAccess = SlackAccess()
+    silent_seconds: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +110,11 @@ class AppDependencies:
     store: Store
     ingest: LogIngest
     plans: PlanService
-    incidents: Incidents
+    confirmed_failures: ConfirmedFailures
     logs: LogQueries
+    run_statuses: RunStatusQueries
+    log_indexes: LogIndexes
+    lines: OriginalLines
     metrics: Metrics
     clock: Clock
     make_id: Callable[[float], str]

@@ -22,7 +22,8 @@ class LineRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExcerptRow:
-    """One line of the excerpt. gap: lines between the row before and this one that are not shown."""
+    """One line of the excerpt. gap: lines between the row before and this one that are not shown. line_id: its name in
+    the log of the attempt, "" where that does not hold it."""
 
     number: int
     text: str
@@ -30,6 +31,7 @@ class ExcerptRow:
     note: str = ""
     rank: int = -1
     gap: int = 0
+    line_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,16 @@ class Excerpt:
     stream: Stream
     rows: tuple[ExcerptRow, ...]
 
+    @property
+    def is_central(self) -> bool:
+        """Whether it holds more than symptoms and what stands around them."""
+        return any(row.role in (LineRole.ROOT, LineRole.EVIDENCE) for row in self.rows)
+
 
 @dataclass(frozen=True, slots=True)
-class _Cite:
+class Citation:
+    """A line that a verdict refers to, by its source: a verdict does not name the stream."""
+
     source: str
     row: ExcerptRow
 
@@ -50,7 +59,7 @@ def excerpts(verdict: Diagnosis, kept: Sequence[Line] = ()) -> list[Excerpt]:
     for line in sorted(kept, key=lambda line: line.number):
         by_stream.setdefault(line.stream, []).append(line)
     streams: dict[Stream, dict[int, ExcerptRow]] = {}
-    for cite in (cite for cite in _cited(verdict) if cite.row.number > 0):  # dumps have no lines
+    for cite in (cite for cite in citations(verdict) if cite.row.number > 0):  # dumps have no lines
         stream = _stream_of(cite, by_stream)
         rows = streams.setdefault(stream, {})
         row = rows.get(cite.row.number)
@@ -61,22 +70,22 @@ def excerpts(verdict: Diagnosis, kept: Sequence[Line] = ()) -> list[Excerpt]:
     return [Excerpt(stream, tuple(_finished(streams[stream].values()))) for stream in streams]
 
 
-def _cited(verdict: Diagnosis) -> Iterator[_Cite]:
+def citations(verdict: Diagnosis) -> Iterator[Citation]:
     """Cited lines, those that matter most first."""
     root = verdict.root_cause
     if root is not None:
         at_root = (item.why for item in verdict.evidence if (item.source, item.line) == (root.source, root.line))
         why = next(at_root, "")
         rank = -1 if root.rank is None else root.rank
-        yield _Cite(root.source, ExcerptRow(root.line, root.text, LineRole.ROOT, why, rank))
+        yield Citation(root.source, ExcerptRow(root.line, root.text, LineRole.ROOT, why, rank))
     for item in verdict.evidence:
         rank = -1 if item.rank is None else item.rank
-        yield _Cite(item.source, ExcerptRow(item.line, item.text, LineRole.EVIDENCE, item.why, rank))
+        yield Citation(item.source, ExcerptRow(item.line, item.text, LineRole.EVIDENCE, item.why, rank))
     for symptom in verdict.symptoms[:SYMPTOMS_SHOWN]:
-        yield _Cite(symptom.source, ExcerptRow(symptom.line, symptom.text, LineRole.SYMPTOM, symptom.type))
+        yield Citation(symptom.source, ExcerptRow(symptom.line, symptom.text, LineRole.SYMPTOM, symptom.type))
 
 
-def _stream_of(cite: _Cite, kept: dict[Stream, list[Line]]) -> Stream:
+def _stream_of(cite: Citation, kept: dict[Stream, list[Line]]) -> Stream:
     """The stream of a cited line: several nodes may each have a ``stdout`` with that line number."""
     matches = [
         (line.text == cite.row.text, stream)

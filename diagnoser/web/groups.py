@@ -20,15 +20,10 @@ class DiagnosisGroup:
     why: str = ""
 
 
-def followed(verdict: Diagnosis) -> list[DiagnosisGroup]:
-    """Symptoms of the root cause by type, in the order of the log."""
-    return _grouped(verdict.symptoms)
-
-
 def not_it(verdict: Diagnosis) -> list[DiagnosisGroup]:
     """Rejected candidates by type and reason, without the symptoms."""
     symptoms = {(finding.line, finding.text) for finding in verdict.symptoms}
-    return _grouped(finding for finding in verdict.rejected if (finding.line, finding.text) not in symptoms)
+    return grouped(finding for finding in verdict.rejected if (finding.line, finding.text) not in symptoms)
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -43,7 +38,8 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(labels) + (f" and {len(runs) - RANGES_SHOWN} more" if len(runs) > RANGES_SHOWN else "")
 
 
-def _grouped(findings: Iterable[Symptom | Rejected]) -> list[DiagnosisGroup]:
+def grouped(findings: Iterable[Symptom | Rejected]) -> list[DiagnosisGroup]:
+    """By type and reason, in the order of the log."""
     groups: dict[tuple[FailureType, str], list[Symptom | Rejected]] = {}
     for finding in sorted(findings, key=lambda finding: finding.line):
         groups.setdefault((finding.type, finding.why if isinstance(finding, Rejected) else ""), []).append(finding)

@@ -13,6 +13,7 @@ from diagnoser.model.access import Credential, Scope
 from diagnoser.ports import Clock
 from diagnoser.web import template_filters
 from diagnoser.web.problems import Problem
+from diagnoser.web.summaries import summary
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -25,6 +26,7 @@ class Pages:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._caller: Credential | None = None
+        self._unplaced = 0
         self._templates = Environment(
             loader=FileSystemLoader(TEMPLATES),
             autoescape=True,
@@ -32,20 +34,21 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(template_filters.FILTERS)
+        self._templates.filters.update(template_filters.FILTERS, summary=summary)
         self._templates.globals["static"] = _Versions()
 
-    def signed_in(self, caller: Credential) -> "Pages":
-        """The same templates, for one person: pages say who that is, and show buttons only to who may press them."""
+    def signed_in(self, caller: Credential, unplaced: int = 0) -> "Pages":
+        """The same templates, for one person: pages say who that is, and show buttons only to who may press them.
+        unplaced: streams that belong to no job; the navigation leads to them while there are any."""
         pages = copy(self)
-        pages._caller = caller
+        pages._caller, pages._unplaced = caller, unplaced
         return pages
 
     def draw(self, template: str, status: int = 200, **values: object) -> HTMLResponse:
         caller = self._caller
         decides = caller is not None and caller.scope.covers(Scope.OPERATE)
         text = self._templates.get_template(template).render(
-            now=self._clock(), caller=caller, decides=decides, **values
+            now=self._clock(), caller=caller, decides=decides, unplaced=self._unplaced, **values
         )
         return HTMLResponse(text, status, headers={"Cache-Control": "no-store"})
 

@@ -1,15 +1,17 @@
 """Every error of the API as problem+json (RFC 9457), every error of a page as a page."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 
 from diagnoser.model.errors import Denied, DiagnoserError, OutOfScope, Overloaded, Throttled, Unavailable
 
@@ -17,7 +19,7 @@ RETRY_AFTER_SECONDS = 2
 MEDIA_TYPE = "application/problem+json"
 PAGE_PREFIXES = ("/diagnoses", "/jobs", "/docs", "/recovery", "/plans")
 
-ErrorPage = Callable[[Request, "Problem"], Response]
+ErrorAnswer = Callable[[Request, "Problem"], Response]
 
 
 class FieldProblem(BaseModel):
@@ -37,22 +39,27 @@ class Problem(BaseModel):
     errors: list[FieldProblem] = Field(default_factory=list)
 
 
-def answers(*statuses: int) -> dict[int | str, dict[str, object]]:
-    """The error answers of a route, for its description. Where a token is needed, too many wrong ones are throttled."""
+def answers(*statuses: int, content: Mapping[str, object] | None = None) -> dict[int | str, dict[str, object]]:
+    """The error answers of a route, for its description. Where a token is needed, too many wrong ones are throttled.
+
+    content: media type -> its description, where a protocol of others says how errors are told.
+    """
+    told = content or {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
-        status: {
-            "description": HTTPStatus(status).phrase,
-            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-        }
+        status: {"description": HTTPStatus(status).phrase, "content": told}
         for status in sorted({*statuses, *([429] if 401 in statuses else [])})
     }
 
 
-def install(app: FastAPI, page: ErrorPage) -> None:
-    """Registers the error handlers on the app. ``page`` renders an error for a person."""
+def install(app: FastAPI, page: ErrorAnswer, protocols: Mapping[str, ErrorAnswer]) -> None:
+    """Registers the error handlers on the app. ``page`` renders an error for a person; protocols: path -> how the
+    protocol of others that is spoken there tells an error."""
 
     def answer(request: Request, problem: Problem, headers: dict[str, str] | None = None) -> Response:
-        response = page(request, problem) if _is_page(request) else as_json(problem)
+        if own := protocols.get(request.url.path):
+            response = own(request, problem)
+        else:
+            response = page(request, problem) if _is_page(request) else as_json(problem)
         response.headers.update(headers or {})
         return response
 
@@ -69,7 +76,8 @@ def install(app: FastAPI, page: ErrorPage) -> None:
 
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return answer(request, _from_http(request, error), dict(error.headers or {}))
+        headers = dict(error.headers or {}) | ({"Allow": _allowed(request)} if error.status_code == 405 else {})
+        return answer(request, _from_http(request, error), headers)
 
     async def on_bug(request: Request, error: Exception) -> Response:
         structlog.get_logger().error("request_failed", path=request.url.path, exc_info=error)
@@ -79,6 +87,17 @@ def install(app: FastAPI, page: ErrorPage) -> None:
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(HTTPException, on_http)
     app.add_exception_handler(Exception, on_bug)
+
+
+def _allowed(request: Request) -> str:
+    """All methods of the path. The framework names those of the first route that has it, also of one whose parameter
+    takes the name of another."""
+    methods: dict[str, set[str]] = {}
+    for route in iter_route_contexts(request.app.routes):
+        if route.path and route.methods and compile_path(route.path)[0].match(request.url.path):
+            methods.setdefault(route.path, set()).update(route.methods)
+    exact = min(methods, key=lambda path: path.count("{"), default="")
+    return ", ".join(sorted(methods.get(exact, ())))
 
 
 def _is_page(request: Request) -> bool:
@@ -92,11 +111,18 @@ def as_json(problem: Problem) -> Response:
     )
 
 
-def _headers(request: Request, error: DiagnoserError) -> dict[str, str]:
+def retry_after(error: DiagnoserError) -> dict[str, str]:
+    """The header that says when to try again; none where that would not help."""
     if isinstance(error, Unavailable):
         return {"Retry-After": str(RETRY_AFTER_SECONDS)}
     if isinstance(error, Throttled | Overloaded):
         return {"Retry-After": str(math.ceil(error.retry_after))}
+    return {}
+
+
+def _headers(request: Request, error: DiagnoserError) -> dict[str, str]:
+    if headers := retry_after(error):
+        return headers
     if isinstance(error, Denied) and not isinstance(error, OutOfScope):
         return {"WWW-Authenticate": 'Basic realm="diagnoser"' if _is_page(request) else 'Bearer realm="diagnoser"'}
     return {}

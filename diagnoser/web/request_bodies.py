@@ -107,6 +107,17 @@ def gunzip(raw: bytes, limit: int) -> bytes:
         raise Undecodable(f"the body is not gzip: {error}") from None
 
 
+def inflate(raw: bytes, limit: int) -> bytes:
+    """A deflate body, at most ``limit`` bytes: zlib, as the standard says, or without its header, as Loki's clients
+    and some others send it."""
+    has_header = len(raw) > 1 and raw[0] & 0x0F == zlib.DEFLATED and not int.from_bytes(raw[:2], "big") % 31
+    bits = zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
+    try:
+        return _unpack(raw, limit, lambda: zlib.decompressobj(wbits=bits), GZIP_SLICE)
+    except zlib.error as error:
+        raise Undecodable(f"the body is not deflate: {error}") from None
+
+
 def unzstd(raw: bytes, limit: int) -> bytes:
     """All frames of a zstd body, at most ``limit`` bytes."""
     frames = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)
@@ -180,4 +191,5 @@ DECODERS: dict[str, Decoder | None] = {
     "x-gzip": gunzip,
     "zstd": unzstd,
     "snappy": unsnappy,
+    "deflate": inflate,
 }

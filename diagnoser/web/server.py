@@ -1,9 +1,10 @@
 """Builds the HTTP application."""
 
+import copy
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
@@ -11,15 +12,53 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from diagnoser.web import accuracy, hangs, problems, recovery, review, rules, series, sse, ui
+from diagnoser.web import (
+    accuracy,
+    client_archive,
+    diagnosis_page,
+    hangs,
+    log_search,
+    log_viewer,
+    now,
+    problems,
+    recovery,
+    rules,
+    series,
+    slack_actions,
+    sse,
+    ui,
+    unplaced,
+)
+from diagnoser.web import jobs as jobs_page
+from diagnoser.web import nodes as nodes_page
 from diagnoser.web.allowed_hosts import AllowedHosts
-from diagnoser.web.api import attribution, diagnoses, evidence, feedback, health, jobs, logs, nodes, outbox, plans
+from diagnoser.web.api import (
+    attempt_log,
+    attribution,
+    diagnoses,
+    elasticsearch,
+    evidence,
+    feedback,
+    health,
+    incidents,
+    jobs,
+    lines,
+    logs,
+    loki,
+    nodes,
+    otlp,
+    outbox,
+    plans,
+)
 from diagnoser.web.api import rules as rules_api
-from diagnoser.web.authentication import READ
+from diagnoser.web.api import unplaced as unplaced_api
+from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.pages import STATIC, Pages
 from diagnoser.web.problems import Problem
 from diagnoser.web.request_bodies import Bodies
+from diagnoser.web.trends import FailureTrends
+from diagnoser.web.unplaced_count import UnplacedCount
 
 API = "/api/v1"
 BODY_LIMIT_BYTES = 4 << 20
@@ -44,23 +83,55 @@ def create(services: AppDependencies) -> FastAPI:
     """The whole application: API under /api/v1, health and metrics at the root, pages for people."""
     app = create_health(services)
     app.state.bodies = Bodies(services.config.limits)
-    # Before its twin that describes it: the framework's resolving of dependencies costs as much as taking in ten lines.
-    app.router.routes.append(Route(f"{API}/logs", logs.send_logs, methods=["POST"]))
+    app.state.unplaced_count = UnplacedCount(services.store, services.clock)
+    app.state.trends = FailureTrends(services.store, services.clock)
+    # Plain routes before the twins that describe them, for the framework's resolving of dependencies costs as much as
+    # taking in ten lines; that of logs first of all, for each route that is tried costs as well.
+    app.router.routes.insert(0, Route(f"{API}/logs", logs.send_logs, methods=["POST"]))
+    app.router.routes.extend(elasticsearch.routes())
+    app.router.routes.append(Route(loki.PATH, loki.push, methods=["POST"]))
+    app.router.routes.append(Route(otlp.PATH, otlp.export, methods=["POST"]))
+    app.include_router(loki.router)
+    app.include_router(otlp.router)
     for part in (logs.router, jobs.router, diagnoses.router, sse.router, plans.router, nodes.router, outbox.router):
         app.include_router(part, prefix=API)
+    app.include_router(incidents.router, prefix=API)
     app.include_router(feedback.router, prefix=API)
     app.include_router(evidence.router, prefix=API)
+    app.include_router(attempt_log.router, prefix=API)
+    app.include_router(lines.router, prefix=API)
     app.include_router(rules_api.router, prefix=API)
+    app.include_router(unplaced_api.router, prefix=API)
     app.include_router(attribution.router)
+    app.include_router(now.router)
     app.include_router(ui.router)
+    app.include_router(jobs_page.router)
+    app.include_router(nodes_page.router)
+    app.include_router(diagnosis_page.router)
     app.include_router(series.router)
     app.include_router(hangs.router)
+    app.include_router(log_viewer.router)
     app.include_router(recovery.router)
-    app.include_router(review.router)
+    app.include_router(slack_actions.router)
+    app.include_router(log_search.router)
     app.include_router(rules.router)
     app.include_router(accuracy.router)
+    app.include_router(unplaced.router)
+    app.add_api_route("/openapi.json", _description, dependencies=READ, include_in_schema=False)
+    app.include_router(client_archive.router)
     app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), dependencies=READ, include_in_schema=False)
     return app
+
+
+async def _description(request: Request, services: Provided) -> JSONResponse:
+    """Where there are no tokens, none is asked for in the description either."""
+    document: dict[str, Any] = request.app.openapi()
+    if await services.authenticator.is_open():
+        document = copy.deepcopy(document)
+        for path in document["paths"].values():
+            for operation in path.values():
+                operation.pop("security", None)
+    return JSONResponse(document)
 
 
 def create_health(services: AppDependencies) -> FastAPI:
@@ -78,10 +149,10 @@ def create_health(services: AppDependencies) -> FastAPI:
     app.state.services = services
     app.state.pages = pages = Pages(services.clock)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
-    app.add_middleware(BodyBound, unbounded=frozenset({f"{API}/logs"}))
+    app.add_middleware(BodyBound, unbounded=(f"{API}/logs", loki.PATH, otlp.PATH, "/_bulk"))
     app.add_middleware(AllowedHosts, names=services.config.allowed_hosts)
     app.add_middleware(SecurityHeaders)
-    problems.install(app, pages.error)
+    problems.install(app, pages.error, {loki.PATH: loki.problem_text, otlp.PATH: otlp.problem_status})
     app.include_router(health.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app
@@ -104,12 +175,12 @@ class SecurityHeaders:
 
 
 class BodyBound:
-    """Stops reading a body at ``BODY_LIMIT_BYTES``, except on routes with a limit of their own.
+    """Stops reading a body at ``BODY_LIMIT_BYTES``, except on routes with a limit of their own, whose paths end so.
 
     The framework's own limit would answer in plain text and without the headers above.
     """
 
-    def __init__(self, app: ASGIApp, unbounded: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, unbounded: tuple[str, ...]) -> None:
         self.app = app
         self.unbounded = unbounded
 
@@ -124,7 +195,7 @@ class BodyBound:
                 raise HTTPException(413)
             return message
 
-        is_bounded = scope["type"] == "http" and scope["path"] not in self.unbounded
+        is_bounded = scope["type"] == "http" and not scope["path"].endswith(self.unbounded)
         await self.app(scope, counted if is_bounded else receive, send)
 
 

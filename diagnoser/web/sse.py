@@ -12,6 +12,7 @@ from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.ports import News
 from diagnoser.web.authentication import READ, Caller, Provided
 from diagnoser.web.news import NEWS_LIMIT
+from diagnoser.web.problems import answers
 
 POLL_SECONDS = 2.0
 RETRY_MILLISECONDS = 3000
@@ -31,7 +32,12 @@ class NewDiagnosis(BaseModel):
     url: str
 
 
-@router.get("/live", response_class=EventSourceResponse, summary="Stream new diagnoses")
+@router.get(
+    "/live",
+    response_class=EventSourceResponse,
+    responses=answers(400, 401, 403, 503),
+    summary="Stream new diagnoses",
+)
 async def live(
     services: Provided,
     caller: Caller,
@@ -45,16 +51,17 @@ async def live(
     missed = await services.store.news(last_event_id, NEWS_LIMIT) if last_event_id else []
     for news in missed:
         yield _event(news, base_url)
-    told = {news.id for news in missed}
+    sent = {news.id for news in missed}
     while not services.stopping.is_set() and await services.authenticator.is_valid(caller):
         position, fresh = await feed.since(position)
         for news in fresh:
-            if news.id not in told:
+            if news.id not in sent:
                 yield _event(news, base_url)
-        await _pause(services.stopping)
+        await pause(services.stopping)
 
 
-async def _pause(stopping: asyncio.Event) -> None:
+async def pause(stopping: asyncio.Event) -> None:
+    """Until the next look, or the stop of the service."""
     try:
         async with asyncio.timeout(POLL_SECONDS):
             await stopping.wait()

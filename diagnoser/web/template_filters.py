@@ -4,19 +4,24 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
+from diagnoser.dialects.prefixes import split_prefix
 from diagnoser.model import (
     ASK_REASONS,
     RUNTIME_SOURCES,
     AskReason,
-    Diagnosis,
     Mode,
     ModelEffect,
+    NodeActor,
+    NodeEventKind,
     PlanState,
+    Stage,
     changed_by_model,
 )
-from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
+from diagnoser.model.taxonomy import Action, Category, FailureType
 from diagnoser.web.groups import ranges
 
+PREFIX_LENGTH = 400
+"""Characters of a line that are looked at for what stands in front of it."""
 _SPELLED = {
     "nvlink": "NVLink",
     "cuda": "CUDA",
@@ -72,24 +77,27 @@ MODEL_EFFECTS = {
     ModelEffect.CONTRADICTED: "the model names another cause; the verdict of the rules stands",
 }
 
-_DECIDERS = {"rule": "rule", "llm": "language model", "incident": "similar incident", "heuristic": "heuristic"}
-
-_ENDINGS = {
-    Outcome.COMPLETED: "The job completed",
-    Outcome.CANCELLED: "The job was cancelled",
-    Outcome.PREEMPTED: "The job was preempted",
-    Outcome.TIME_LIMIT: "The job ran into its time limit",
-    Outcome.HUNG: "The job hangs",
-    Outcome.FAILED: "The job failed",
-    Outcome.UNKNOWN: "It is not clear how the job ended",
+STAGES = {
+    Stage.LAUNCH: "launching",
+    Stage.INIT: "setting up",
+    Stage.DATA: "preparing data",
+    Stage.LOAD: "loading a checkpoint",
+    Stage.TRAIN: "training",
+    Stage.SAVE: "saving a checkpoint",
+    Stage.EVAL: "evaluating",
+    Stage.FINISH: "finishing",
 }
 
-_KINDS = {
-    Category.INFRASTRUCTURE: "a fault of the infrastructure",
-    Category.FRAMEWORK: "a fault of the training framework",
-    Category.SCRIPT: "a fault of the script",
-    Category.UNKNOWN: "a fault of an unknown kind",
+NODE_STATES = {
+    NodeEventKind.CORDONED: "taken out of service",
+    NodeEventKind.UNCORDONED: "back in service",
+    NodeEventKind.DOWN: "down",
+    NodeEventKind.RESUMED: "up again",
 }
+
+NODE_ACTORS = {NodeActor.PERSON: "a person", NodeActor.DIAGNOSER: "diagnoser"}
+
+_DECIDERS = {"rule": "rule", "llm": "language model", "incident": "confirmed failure", "heuristic": "heuristic"}
 
 _UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -110,6 +118,12 @@ def name(kind: FailureType | str) -> str:
     """``out_of_memory_error`` -> ``Out of memory error``, ``ecc_error`` -> ``ECC error``."""
     text = " ".join(_SPELLED.get(word, word) for word in str(kind).split("_"))
     return text[:1].upper() + text[1:]
+
+
+def message(line: str) -> str:
+    """A line of a log without what carriers and launchers put in front of it: a narrow column would show no more."""
+    body = split_prefix(line[:PREFIX_LENGTH].encode())[1].decode("utf-8", "replace") + line[PREFIX_LENGTH:]
+    return visible(body if body.strip() else line)
 
 
 def cause(kind: FailureType) -> str:
@@ -144,6 +158,18 @@ def mode(value: Mode) -> str:
     return MODES[value]
 
 
+def stage(value: Stage) -> str:
+    return STAGES[value]
+
+
+def node_state(value: NodeEventKind) -> str:
+    return NODE_STATES[value]
+
+
+def node_actor(value: NodeActor) -> str:
+    return NODE_ACTORS[value]
+
+
 def decider(decided_by: str) -> tuple[str, str]:
     """``rule:xid_79`` -> (``rule``, ``xid_79``)."""
     kind, _, detail = decided_by.partition(":")
@@ -153,6 +179,11 @@ def decider(decided_by: str) -> tuple[str, str]:
 def reason(text: str) -> str:
     """A reason from a closed list in words; any other text unchanged."""
     return name(text) if text.replace("_", "").isalnum() and text.islower() else text
+
+
+def lower_first(text: str) -> str:
+    """For words in the middle of a sentence; acronyms keep their capitals."""
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
 def percent(share: float) -> str:
@@ -176,8 +207,30 @@ def number(value: int) -> str:
     return f"{value:,}".replace(",", "\u2009")
 
 
+def measure(value: float) -> str:
+    """A measured value in five digits; "NaN" for what is no number."""
+    return f"{value:.5g}" if math.isfinite(value) else "NaN" if math.isnan(value) else "infinite"
+
+
+def pace(step_seconds: float) -> str:
+    """``0.25`` -> ``4 steps/s``, ``12`` -> ``12 s a step``."""
+    if step_seconds <= 0 or not math.isfinite(step_seconds):
+        return ""
+    if step_seconds < 1:
+        return f"{1 / step_seconds:.3g} steps/s"
+    return f"{step_seconds:.3g} s a step" if step_seconds < 120 else f"{lasting(step_seconds)} a step"
+
+
+def rate(tokens_per_second: float) -> str:
+    return f"{number(round(tokens_per_second))} tokens/s" if math.isfinite(tokens_per_second) else ""
+
+
 def stamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def time_of_day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S")
 
 
 def iso(seconds: float) -> str:
@@ -203,30 +256,6 @@ def ago(seconds: float, now: float) -> str:
     return "just now" if age < 5 else f"{_largest(age)} ago"
 
 
-def summary(verdict: Diagnosis) -> str:
-    """One sentence: how the attempt ended, what kind of fault, and where."""
-    text = _ENDINGS[verdict.outcome]
-    if verdict.held_up:
-        return f"{text}: {visible(verdict.held_up[0].lower() + verdict.held_up[1:])}."
-    if verdict.category is Category.NONE:
-        return text + "."
-    text += f" with {_KINDS[verdict.category]}"
-    place = _place(verdict)
-    return f"{text}{', first seen on ' + place if place else ''}."
-
-
-def _place(verdict: Diagnosis) -> str:
-    root = verdict.root_cause
-    if root is None:
-        return f"node {verdict.nodes[0].node}" if verdict.nodes else ""
-    parts = [
-        f"rank {root.rank}" if root.rank is not None else "",
-        f"node {root.node}" if root.node else "",
-        f"GPU {root.gpu}" if root.gpu else "",
-    ]
-    return ", ".join(label for label in parts if label)
-
-
 def _largest(seconds: float) -> str:
     for unit, label in _UNITS:
         if seconds >= unit:
@@ -235,6 +264,7 @@ def _largest(seconds: float) -> str:
 
 
 FILTERS: Mapping[str, Callable[..., object]] = {
+    "message": message,
     "visible": visible,
     "name": name,
     "cause": cause,
@@ -246,16 +276,23 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "model_effect": model_effect,
     "changed_by_model": changed_by_model,
     "mode": mode,
+    "stage": stage,
+    "node_state": node_state,
+    "node_actor": node_actor,
+    "measure": measure,
+    "pace": pace,
+    "rate": rate,
     "decider": decider,
     "reason": reason,
+    "lower_first": lower_first,
     "percent": percent,
     "size": size,
     "number": number,
     "stamp": stamp,
+    "time_of_day": time_of_day,
     "iso": iso,
     "lasting": lasting,
     "ago": ago,
-    "summary": summary,
     "source": source,
     "ranges": ranges,
 }

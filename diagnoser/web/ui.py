@@ -1,29 +1,25 @@
-"""The pages: the list, one diagnosis, one job, the API's description."""
+"""The pages: the list of diagnoses, one job, the API's description."""
 
-from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import Facets, LearnedRuleQuery
-from diagnoser.web.api.diagnoses import DiagnosisId, DiagnosisQuery, find, page
+from diagnoser.ports import Facets
+from diagnoser.web.api.diagnoses import DiagnosisQuery, page
 from diagnoser.web.api.jobs import latest
 from diagnoser.web.api.params import JobPath
 from diagnoser.web.authentication import Caller, Provided, may_read
-from diagnoser.web.excerpt import Excerpt, LineRole, excerpts
-from diagnoser.web.groups import followed, not_it
 from diagnoser.web.pages import Pages
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
 
 WITHIN = {"1h": 3600.0, "24h": 86_400.0, "7d": 604_800.0, "30d": 2_592_000.0}
-LEARNED = 5
 FILTERS = ("q", "category", "type", "outcome", "job", "node", "within", "cluster", "family", "decided_by")
 WITHOUT_FIELD = ("cluster", "family", "decided_by")
 """Filters that are chosen among the facets only."""
@@ -31,13 +27,25 @@ WITHOUT_FIELD = ("cluster", "family", "decided_by")
 
 async def pages_of(request: Request, caller: Caller) -> Pages:
     pages: Pages = request.app.state.pages
-    return pages.signed_in(caller)
+    return pages.signed_in(caller, await request.app.state.unplaced_count())
 
 
 Drawn = Annotated[Pages, Depends(pages_of)]
 
 
-@router.get("/")
+Query = TypeVar("Query", bound=BaseModel)
+
+
+def page_query(model: type[Query], request: Request) -> Query:
+    """What the address of a page asks for. Empty form fields and names that others added to it mean nothing; raises
+    RequestValidationError for a value that cannot be."""
+    given = {name: value for name, value in request.query_params.items() if value and name in model.model_fields}
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors()) from None
+
+
 @router.get("/diagnoses")
 async def index(request: Request, services: Provided, pages: Drawn) -> Response:
     """The list of diagnoses. Empty form fields mean no filter."""
@@ -52,8 +60,8 @@ async def index(request: Request, services: Provided, pages: Drawn) -> Response:
         records=records,
         filters=filters,
         first_page="cursor" not in params,
-        first_url="/?" + urlencode(filters),
-        next_url="/?" + urlencode(filters | {"cursor": after}) if after else "",
+        first_url="/diagnoses?" + urlencode(filters),
+        next_url="/diagnoses?" + urlencode(filters | {"cursor": after}) if after else "",
         facets=_facet_links(facets, filters),
         counted=0 if facets.is_complete else facets.limit,
         chosen={name: filters[name] for name in WITHOUT_FIELD if name in filters},
@@ -62,25 +70,6 @@ async def index(request: Request, services: Provided, pages: Drawn) -> Response:
         outcomes=list(Outcome),
         within=list(WITHIN),
         base_url=services.config.base_url or str(request.base_url).rstrip("/"),
-    )
-
-
-@router.get("/diagnoses/{id}")
-async def diagnosis(id: DiagnosisId, services: Provided, pages: Drawn) -> Response:
-    record = await find(services.store, id)
-    lines = await services.logs.kept_lines(record)
-    sections = excerpts(record.diagnosis, lines)
-    return pages.draw(
-        "diagnosis.html",
-        record=record,
-        verdict=record.diagnosis,
-        excerpts=sections,
-        root_anchor=_root_anchor(sections),
-        followed=followed(record.diagnosis),
-        not_it=not_it(record.diagnosis),
-        similar=await services.incidents.similar(record),
-        learned=await services.store.learned(LearnedRuleQuery(source=id), "", LEARNED),
-        types=[kind for kind in FailureType if kind is not FailureType.UNKNOWN],
     )
 
 
@@ -107,7 +96,7 @@ def _facet_links(facets: Facets, filters: dict[str, str]) -> dict[str, list[tupl
         for value, count in counts:
             others = {key: chosen for key, chosen in filters.items() if key != name}
             wanted = others if filters.get(name) == value else others | {name: value}
-            links.setdefault(name, []).append((value, count, "/?" + urlencode(wanted)))
+            links.setdefault(name, []).append((value, count, "/diagnoses?" + urlencode(wanted)))
     return links
 
 
@@ -119,10 +108,3 @@ def _query(params: dict[str, str], now: float) -> DiagnosisQuery:
         return DiagnosisQuery.model_validate(names)
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from None
-
-
-def _root_anchor(excerpts: Sequence[Excerpt]) -> str:
-    """Anchor of the root line on the page."""
-    numbered = enumerate(excerpts, 1)
-    anchors = (f"s{n}-{row.number}" for n, excerpt in numbered for row in excerpt.rows if row.role is LineRole.ROOT)
-    return next(anchors, "")

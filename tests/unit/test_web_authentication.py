@@ -21,7 +21,8 @@ MAY: dict[Scope | None, frozenset[Scope]] = {
     Scope.OPERATE: frozenset({Scope.OPERATE, Scope.ADMIN}),
 }
 """What a route needs -> the scopes that may use it. None: it asks nobody."""
-OPEN = ("GET /livez", "GET /readyz", "GET /healthz")
+OPEN = ("GET /client.pyz", "GET /livez", "GET /readyz", "GET /healthz", "POST /slack/actions")
+"""The last asks for Slack's signature."""
 READING = (
     "GET /",
     "GET /accuracy",
@@ -33,27 +34,42 @@ READING = (
     "GET /api/v1/diagnoses/{id}/policy",
     "GET /api/v1/diagnoses/{id}/similar",
     "GET /api/v1/effects",
+    "GET /api/v1/incidents",
+    "GET /api/v1/incidents/{id}",
+    "GET /api/v1/jobs",
     "GET /api/v1/jobs/{id}",
     "GET /api/v1/jobs/{id}/attempts/{attempt}/evidence",
     "GET /api/v1/jobs/{id}/attempts/{attempt}/hang",
+    "GET /api/v1/jobs/{id}/attempts/{attempt}/log",
+    "GET /api/v1/jobs/{id}/attempts/{attempt}/log/live",
+    "GET /api/v1/jobs/{id}/attempts/{attempt}/lines",
+    "GET /api/v1/jobs/{id}/attempts/{attempt}/streams",
     "GET /api/v1/jobs/{id}/attempts/{number}/search",
     "GET /api/v1/live",
     "GET /api/v1/nodes",
+    "GET /api/v1/nodes/{node}/events",
     "GET /api/v1/plans",
     "GET /api/v1/plans/{id}",
     "GET /api/v1/rules",
     "GET /api/v1/rules/{id}",
+    "GET /api/v1/unplaced",
     "GET /diagnoses",
     "GET /diagnoses/{id}",
     "GET /docs",
+    "GET /incidents/{id}",
+    "GET /jobs",
     "GET /jobs/{id}",
     "GET /jobs/{id}/attempts/{attempt}/hang",
+    "GET /jobs/{id}/attempts/{attempt}/log",
     "GET /jobs/{id}/attempts/{number}/search",
     "GET /jobs/{id}/attempts/{number}/series.svg",
     "GET /logs",
     "GET /metrics",
+    "GET /nodes",
+    "GET /nodes/{node}",
     "GET /recovery",
     "GET /rules",
+    "GET /unplaced",
     "POST /logs",
 )
 SHIPPING = (
@@ -61,6 +77,20 @@ SHIPPING = (
     "POST /api/v1/jobs/{id}/events",
     "POST /api/v1/logs",
 )
+PUSHING = (
+    "POST /loki/api/v1/push",
+    "POST /v1/logs",
+    "GET /elasticsearch",
+    "GET /elasticsearch/",
+    "GET /elasticsearch/_license",
+    *(
+        f"{method} {prefix}{path}"
+        for method in ("POST", "PUT")
+        for prefix in ("", "/elasticsearch")
+        for path in ("/_bulk", "/{index}/_bulk")
+    ),
+)
+"""Of protocols whose shippers send a token as a password."""
 CARRYING_OUT = (
     "POST /api/v1/evidence-requests/claim",
     "POST /api/v1/evidence-requests/{request_id}/result",
@@ -75,6 +105,10 @@ DECIDING = (
     "POST /api/v1/breakers/{cluster}/reset",
     "POST /api/v1/diagnoses/{id}/feedback",
     "POST /api/v1/effects/{key}/retry",
+    "POST /api/v1/incidents/{id}/acknowledge",
+    "POST /api/v1/incidents/{id}/assign",
+    "POST /api/v1/incidents/{id}/reopen",
+    "POST /api/v1/incidents/{id}/resolve",
     "POST /api/v1/plans/{id}/approve",
     "POST /api/v1/plans/{id}/refuse",
     "POST /api/v1/rules/{id}/promote",
@@ -83,6 +117,7 @@ DECIDING = (
 )
 PRESSING = (
     "POST /diagnoses/{id}/feedback",
+    "POST /incidents/{id}/decide",
     "POST /plans/{id}/decide",
     "POST /recovery/breakers/{scope}/reset",
     "POST /recovery/effects/{key}/retry",
@@ -91,7 +126,7 @@ PRESSING = (
 NEEDS: dict[str, Scope | None] = {
     **dict.fromkeys(OPEN),
     **dict.fromkeys(READING, Scope.READ),
-    **dict.fromkeys(SHIPPING, Scope.INGEST),
+    **dict.fromkeys((*SHIPPING, *PUSHING), Scope.INGEST),
     **dict.fromkeys(CARRYING_OUT, Scope.AGENT),
     **dict.fromkeys((*DECIDING, *PRESSING), Scope.OPERATE),
 }
@@ -117,13 +152,13 @@ def bearer(scope: Scope) -> str:
 
 async def status(web: Web, route: str, authorization: str | None) -> int:
     method, _, path = route.partition(" ")
-    for name in ("{id}", "{attempt}", "{request_id}", "{number}", "{node}", "{cluster}", "{key}", "{scope}"):
+    for name in ("{id}", "{attempt}", "{request_id}", "{number}", "{node}", "{cluster}", "{key}", "{scope}", "{index}"):
         path = path.replace(name, "1")
     headers = {"authorization": authorization} if authorization is not None else {}
     if route in PRESSING:
         answer = await web.client.request(method, path, content=b"", headers=headers | FORM)
     else:
-        answer = await web.client.request(method, path, json={} if method == "POST" else None, headers=headers)
+        answer = await web.client.request(method, path, json={} if method in ("POST", "PUT") else None, headers=headers)
     return answer.status_code
 
 
@@ -148,6 +183,18 @@ async def test_who_may_use_which_route(web: Web, route: str) -> None:
 async def test_a_password_changes_nothing_over_the_api(web: Web, route: str) -> None:
     """Browsers send it unasked, also with requests of a foreign page."""
     assert await status(web, route, basic("a-secret-for-admin")) == 403
+
+
+@pytest.mark.parametrize("route", PUSHING)
+async def test_shippers_may_send_a_token_as_a_password(web: Web, route: str) -> None:
+    """Or as an API key of Elasticsearch. No page of another site can: a browser asks before it sends JSON there."""
+    for header in (basic("a-secret-for-ingest"), basic("a-secret-for-ingest").replace("Basic", "ApiKey")):
+        assert await status(web, route, header) in (200, 204)
+    assert await status(web, route, basic("a-secret-for-read")) == 403
+    if not route.startswith("GET"):
+        path = route.partition(" ")[2].replace("{index}", "i")
+        headers = {"authorization": basic("a-secret-for-ingest"), "content-type": "text/plain"}
+        assert (await web.client.post(path, content=b"{}\n{}", headers=headers)).status_code == 415
 
 
 @pytest.mark.parametrize("route", ["GET /api/v1/diagnoses", "GET /recovery", *PRESSING])

@@ -1,5 +1,6 @@
 """Dumps of a job's ranks over the API, and what agents are asked to collect."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,16 @@ async def test_a_request_is_handed_to_one_agent_of_its_cluster(web: Web) -> None
         "lease_seconds": 120.0,
     }
     assert (await post(web, "/evidence-requests/claim", {})).json() == []
+
+
+async def test_a_claim_waits_for_a_request(web: Web) -> None:
+    """A request that is made meanwhile is handed out; without one the answer is empty when the time is over."""
+    claiming = asyncio.create_task(post(web, "/evidence-requests/claim", {"wait": 30.0}))
+    await asyncio.sleep(0.05)
+    await web.store.request_evidence(asked())
+    assert [claimed["id"] for claimed in (await claiming).json()] == [REQUEST]
+    assert (await post(web, "/evidence-requests/claim", {"wait": 0.1})).json() == []
+    assert (await post(web, "/evidence-requests/claim", {"wait": 31})).status_code == 400
 
 
 async def test_an_agent_says_how_many_it_takes(web: Web) -> None:

@@ -1,4 +1,4 @@
-"""Feedback, similar incidents and search, over the API and on the pages."""
+"""Feedback, similar confirmed failures and search, over the API and on the pages."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -85,10 +85,10 @@ async def test_a_form_corrects_and_the_page_shows_it_first(web: Web) -> None:
     page = (await web.client.get(f"/diagnoses/{made}")).text
     assert page.index("<h1>GPU lost</h1>") < page.index("Original verdict:") < page.index("<h2>ECC error</h2>")
     assert "<b>loose" not in page and "loose" in page
-    assert "not ECC error" in (await web.client.get("/")).text
+    assert "not ECC error" in (await web.client.get("/diagnoses")).text
 
 
-async def test_a_confirmed_incident_is_shown_with_the_same_failure(web: Web) -> None:
+async def test_a_confirmed_failure_is_shown_with_the_same_failure(web: Web) -> None:
     """Seen before: with score, type, who said so and what was done; never the attempt itself."""
     first, again = await failed(web, "quilt-1"), await failed(web, "quilt-2")
     assert (await web.client.get(path(again, "similar"))).json() == {"items": []}

@@ -4,7 +4,7 @@ import pytest
 
 from diagnoser.model import Rejected, Symptom
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.web.groups import DiagnosisGroup, followed, not_it, ranges
+from diagnoser.web.groups import DiagnosisGroup, grouped, not_it, ranges
 from tests.serving import verdict
 
 TIMEOUT, OOM = FailureType.NCCL_TIMEOUT_ERROR, FailureType.OUT_OF_MEMORY_ERROR
@@ -27,7 +27,7 @@ def test_line_numbers_become_ranges(numbers: list[int], reads: str) -> None:
 def test_symptoms_of_a_type_are_one_group() -> None:
     """Each type stands once, in the order of its first line, with that line and how many there are."""
     symptoms = (Symptom(30, "b", TIMEOUT), Symptom(20, "a", TIMEOUT), Symptom(25, "c", OOM), Symptom(21, "d", TIMEOUT))
-    assert followed(verdict(symptoms=symptoms)) == [
+    assert grouped(symptoms) == [
         DiagnosisGroup(TIMEOUT, 3, "20\u201321, 30", "a"),
         DiagnosisGroup(OOM, 1, "25", "c"),
     ]

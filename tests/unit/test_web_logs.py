@@ -140,6 +140,7 @@ async def test_what_was_not_taken_as_sent_is_told(tmp_path: Path, receipt: Inges
         "rejected": receipt.rejected,
         "cut": receipt.cut,
         "errors": list(receipt.errors),
+        "unplaced": 0,
     }
 
 

@@ -11,7 +11,7 @@ import zstandard
 
 from diagnoser.model.errors import DiagnoserError, TooLarge, Unavailable, Undecodable, Unsupported
 from diagnoser.web.dependencies import RequestLimits
-from diagnoser.web.request_bodies import Bodies, gunzip, unsnappy, unzstd
+from diagnoser.web.request_bodies import Bodies, gunzip, inflate, unsnappy, unzstd
 
 TEXT = b"".join(b"step %d loss %d\n" % (number, number * 7 % 13) for number in range(5_000))
 LIMITS = RequestLimits(wire_bytes=200_000, body_bytes=200_000)
@@ -39,6 +39,8 @@ def snappy_frames(data: bytes) -> bytes:
 
 CODERS = [
     ("gzip", gzip.compress, gunzip),
+    ("deflate", zlib.compress, inflate),
+    ("deflate", lambda data: zlib.compress(data, wbits=-15), inflate),
     ("zstd", zstandard.compress, unzstd),
     ("snappy", snappy_block, unsnappy),
     ("snappy", snappy_frames, unsnappy),
@@ -110,7 +112,7 @@ def test_a_snappy_block_that_promises_too_much_is_refused_unread() -> None:
         unsnappy(b"\xff\xff\xff\xff\x0f" + b"a" * 50, 1 << 20)
 
 
-@pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, gzip", ""])
+@pytest.mark.parametrize("encoding", ["br", "compress", "gzip, gzip", ""])
 async def test_other_encodings_are_refused_by_name(encoding: str) -> None:
     """An encoding that is not read is a 415 that lists those that are."""
     with pytest.raises(Unsupported, match=r"identity.*gzip.*zstd.*snappy"):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from diagnoser.model.access import Scope, Token
 from tests.serving import serving
 
 
@@ -51,7 +52,7 @@ async def test_the_openapi_document_is_complete(tmp_path: Path) -> None:
     for path, operation in operations:
         assert operation["summary"], path
         assert "422" not in operation["responses"]
-        if path.startswith("/api/v1") and path != "/api/v1/live":
+        if path.startswith("/api/v1") and not path.endswith("/live"):
             assert _schema(operation["responses"]["400"], "application/problem+json"), path
             assert "204" in operation["responses"] or _schema(operation["responses"]["200"], "application/json"), path
     for reference in _references(document):
@@ -79,3 +80,46 @@ def _references(node: Any) -> list[str]:
     if isinstance(node, list):
         return [found for value in node for found in _references(value)]
     return []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/api/v1/jobs/j/attempts/1/evidence", "GET, POST"),
+        ("PUT", "/api/v1/plans/claim", "POST"),
+        ("PUT", "/api/v1/plans/1", "GET"),
+    ],
+)
+async def test_what_an_address_allows_is_named(tmp_path: Path, method: str, path: str, allowed: str) -> None:
+    """All methods of its routes, and none of another address whose parameter could take its name."""
+    async with serving(tmp_path) as web:
+        answer = await web.client.request(method, path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+
+async def test_the_description_asks_for_tokens_where_there_are_any(tmp_path: Path) -> None:
+    """An open service takes requests without one, and describes itself so."""
+    token = Token("the-read", "a-secret", Scope.READ)
+    for tokens, asks in (((), False), ((token,), True)):
+        async with serving(tmp_path, tokens=tokens) as web:
+            headers = {"authorization": "Bearer a-secret"}
+            paths = (await web.client.get("/openapi.json", headers=headers)).json()["paths"]
+        assert ("security" in paths["/api/v1/jobs"]["post"]) is asks
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("jobs", {"id": "j", "attempt": False}, "attempt"),
+        ("jobs/j/events", {"kind": "exit", "rank": True}, "rank"),
+        ("jobs/j/events", {"kind": "exit", "code": "1"}, "code"),
+        ("evidence-requests/claim", {"wait": False}, "wait"),
+        ("jobs", {"id": "j", "rank_nodes": {"first": "gpu-1"}}, "rank_nodes"),
+    ],
+)
+async def test_numbers_are_numbers(tmp_path: Path, path: str, body: dict[str, Any], field: str) -> None:
+    """``false`` is not 0, and text is none: a caller that mixes them up hears of it."""
+    async with serving(tmp_path) as web:
+        answer = await web.client.post(f"/api/v1/{path}", json=body)
+    assert answer.status_code == 400
+    assert field in answer.json()["detail"]

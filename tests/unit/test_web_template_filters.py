@@ -2,10 +2,10 @@
 
 import pytest
 
-from diagnoser.model import RootCause, Suspect
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.web import template_filters
-from tests.serving import DONE, ECC, verdict
+from diagnoser.web.summaries import summary
+from tests.serving import verdict
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,30 @@ def test_every_value_of_the_closed_lists_has_words() -> None:
     for kind in FailureType:
         for outcome in Outcome:
             assert template_filters.cause(kind)
-            assert template_filters.summary(verdict(kind, outcome=outcome)).endswith(".")
+            assert summary(verdict(kind, outcome=outcome)).endswith(".")
     for action in Action:
         assert template_filters.action(action)
         assert template_filters.action_short(action)
     for category in Category:
         assert template_filters.category(category)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (
+            "2026-11-18T03:24:31Z [rank2]: OSError: [Errno 116] Stale file handle",
+            "OSError: [Errno 116] Stale file handle",
+        ),
+        ("5: [rank5]: torch.AcceleratorError: CUDA error", "torch.AcceleratorError: CUDA error"),
+        ("Killed", "Killed"),
+        ("[rank2]: ", "[rank2]: "),
+    ],
+)
+def test_a_narrow_column_shows_the_message(line: str, shown: str) -> None:
+    """Stamps and ranks in front of it would be all that there is; a line that is nothing else stays."""
+    assert template_filters.message(line) == shown
+    assert template_filters.message("2026-11-18T03:24:31Z " + "x" * 1000).endswith("x" * 1000)
 
 
 def test_nothing_in_a_line_stays_hidden() -> None:
@@ -105,16 +123,6 @@ def test_only_what_is_certain_reads_as_such(share: float, reads: str) -> None:
 def test_who_decided(by: str, reads: tuple[str, str]) -> None:
     """The kind of judge in words, and which one."""
     assert template_filters.decider(by) == reads
-
-
-def test_the_summary_says_how_it_ended_what_kind_and_where() -> None:
-    """One sentence with the ending, the kind of fault and the place; without a fault only the ending."""
-    assert template_filters.summary(ECC) == (
-        "The job failed with a fault of the infrastructure, first seen on rank 12, node hgx-04, GPU 0000:1b:00."
-    )
-    assert template_filters.summary(DONE) == "The job completed."
-    assert "rank 0" in template_filters.summary(verdict(root_cause=RootCause(1, "x", rank=0)))
-    assert template_filters.summary(verdict(nodes=(Suspect("n3", 0.5, ""),))).endswith("first seen on node n3.")
 
 
 @pytest.mark.parametrize(

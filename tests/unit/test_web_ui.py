@@ -26,23 +26,24 @@ from tests.serving import ECC, HOSTILE, NOW, UNSURE, StoredLogs, fill, save, ser
 async def test_an_empty_list_tells_how_to_begin(tmp_path: Path) -> None:
     """Before the first diagnosis the page shows the two requests that lead to one, for this very address."""
     async with serving(tmp_path) as web:
-        page = (await web.client.get("/")).text
+        page = (await web.client.get("/diagnoses")).text
     assert "No diagnosis yet" in page
     assert "http://diagnoser.test/api/v1/logs?job=my-job" in page
     assert "/api/v1/jobs/my-job/events" in page
 
 
-async def test_the_list_has_the_address_that_those_of_its_rows_suggest(tmp_path: Path) -> None:
-    """Who cuts the end off the address of a diagnosis gets the list."""
+async def test_addresses_of_the_list_that_people_kept_lead_to_it(tmp_path: Path) -> None:
+    """It was the first page once; its filters come along."""
     async with serving(tmp_path) as web:
-        assert (await web.client.get("/diagnoses")).text == (await web.client.get("/")).text
+        answer = await web.client.get("/?category=script&within=24h")
+    assert (answer.status_code, answer.headers["location"]) == (308, "/diagnoses?category=script&within=24h")
 
 
 async def test_the_list_shows_what_matters(tmp_path: Path) -> None:
     """Each row names cause, category, job, place, confidence, who decided, what to do and when."""
     async with serving(tmp_path) as web:
         record = await save(web.store, "llm-7b", ECC, created=NOW - 200)
-        page = (await web.client.get("/")).text
+        page = (await web.client.get("/diagnoses")).text
     row = page[page.index("<tbody>") : page.index("</tbody>")]
     for shown in (
         f'href="/diagnoses/{record.id}">ECC error<',
@@ -73,7 +74,7 @@ async def test_the_filters_of_the_list(tmp_path: Path, query: str, found: int) -
     """Empty fields of the form mean no filter; unknown parameters in a link do no harm."""
     async with serving(tmp_path) as web:
         await fill(web.store)
-        page = await web.client.get(f"/?{query}")
+        page = await web.client.get(f"/diagnoses?{query}")
     assert page.status_code == 200
     assert page.text.count('<tr id="d-') == found
     assert ("Nothing matches" in page.text) is (found == 0)
@@ -83,17 +84,19 @@ async def test_facets_lead_to_a_narrower_list_and_back(tmp_path: Path) -> None:
     """Each value is a link that keeps the other filters; the chosen one leads out of it, and the form keeps it."""
     async with serving(tmp_path) as web:
         await fill(web.store)
-        page = (await web.client.get("/?category=infrastructure")).text
-        narrowed = (await web.client.get("/?category=infrastructure&amp;cluster=east".replace("&amp;", "&"))).text
-    assert 'href="/?category=infrastructure&amp;cluster=east">east</a>' in page
-    assert 'href="/?category=infrastructure" aria-current="true">east</a>' in narrowed
+        page = (await web.client.get("/diagnoses?category=infrastructure")).text
+        narrowed = (
+            await web.client.get("/diagnoses?category=infrastructure&amp;cluster=east".replace("&amp;", "&"))
+        ).text
+    assert 'href="/diagnoses?category=infrastructure&amp;cluster=east">east</a>' in page
+    assert 'href="/diagnoses?category=infrastructure" aria-current="true">east</a>' in narrowed
     assert '<input type="hidden" name="cluster" value="east">' in narrowed
 
 
 async def test_a_filter_that_cannot_be_is_a_clear_page(tmp_path: Path) -> None:
     """A wrong value in the address is told on a page, with the values that are right."""
     async with serving(tmp_path) as web:
-        page = await web.client.get("/?category=hardware")
+        page = await web.client.get("/diagnoses?category=hardware")
     assert page.status_code == 400
     assert "infrastructure" in page.text
 
@@ -103,7 +106,7 @@ async def test_older_pages_keep_the_filters(tmp_path: Path) -> None:
     async with serving(tmp_path) as web:
         for number in range(60):
             await save(web.store, f"job-{number}", ECC, created=NOW - 900 + number)
-        first = (await web.client.get("/?category=infrastructure")).text
+        first = (await web.client.get("/diagnoses?category=infrastructure")).text
         older = re.search(r'href="([^"]+)" rel="next"', first)
         assert older
         second = (await web.client.get(older.group(1).replace("&amp;", "&"))).text
@@ -141,7 +144,7 @@ async def test_the_verdict_comes_first(tmp_path: Path) -> None:
         page = (await web.client.get(f"/diagnoses/{record.id}")).text
     order = [
         "<h1>ECC error</h1>",
-        "The job failed with a fault of the infrastructure, first seen on rank 12",
+        "Rank 12 on hgx-04 had an ECC memory error (Xid 94); 1 other rank then waited and timed out.",
         'id="root"',
         "Cordon the node and resubmit",
         "reset or replace GPU",
@@ -149,7 +152,7 @@ async def test_the_verdict_comes_first(tmp_path: Path) -> None:
         "the kernel log of this node names the GPU",
         "<h2>Evidence</h2>",
         "Xid 94 reports a contained",
-        "<h2>Symptoms</h2>",
+        "<h2>What followed</h2>",
         "<h2>Rejected causes</h2>",
         "a warning that healthy runs print as well",
         "<h2>How it was diagnosed</h2>",
@@ -254,7 +257,7 @@ async def test_what_a_model_had_to_do_with_a_verdict_is_shown(tmp_path: Path) ->
     heard = replace(ECC, decided_by="llm:m", model=replace(use, before=before), needs_review="the model says <b>so</b>")
     async with serving(tmp_path) as web:
         record = await save(web.store, "llm-7b", heard, created=NOW - 200)
-        listed = (await web.client.get("/")).text
+        listed = (await web.client.get("/diagnoses")).text
         page = (await web.client.get(f"/diagnoses/{record.id}")).text
         shape = (await web.client.get(f"/api/v1/diagnoses/{record.id}")).json()
     assert ">needs review</span>" in listed

@@ -12,7 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from diagnoser.integrations.ft_launcher import AnalysisProgress, LogAttribution, Recommendation, recommend
 from diagnoser.model import Diagnosis, cited_place
 from diagnoser.model.errors import LogRefusal, LogRefused, NotFound
+from diagnoser.web.api.params import IS_NUMBER
 from diagnoser.web.authentication import READ, Provided
+from diagnoser.web.problems import answers
 
 SOURCE = "diagnoser"
 _STATUS = {
@@ -32,6 +34,19 @@ _RESUME = {
 
 router = APIRouter(tags=["ft_launcher"])
 
+
+class Refusal(BaseModel):
+    """A log file that is not read."""
+
+    error_code: LogRefusal
+    message: str
+
+
+ANSWERS: dict[int | str, dict[str, Any]] = {
+    status: {**about, "model": Refusal} if status in _STATUS.values() else about
+    for status, about in answers(400, 401, 403, 404, 503).items()
+}
+
 LogPath = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
@@ -43,7 +58,7 @@ class Submission(BaseModel):
     log_path: LogPath
     user: str | None = None
     job_id: str | None = None
-    cycle_id: int | None = None
+    cycle_id: Annotated[int, IS_NUMBER] | None = None
     analysis_intent: Literal["track_only", "progressive", "terminal"] = "track_only"
 
     @field_validator("analysis_intent", mode="before")
@@ -77,7 +92,9 @@ class Result(BaseModel):
     recommendation: Recommended
 
 
-@router.post("/logs", dependencies=READ, response_model=Submitted, summary="ft_launcher: submit a log file")
+@router.post(
+    "/logs", dependencies=READ, response_model=Submitted, responses=ANSWERS, summary="ft_launcher: submit a log file"
+)
 async def submit(body: Submission, services: Provided) -> Submitted | JSONResponse:
     """With `analysis_intent: terminal` the job has failed, and its log is analysed now."""
     try:
@@ -87,7 +104,13 @@ async def submit(body: Submission, services: Provided) -> Submitted | JSONRespon
     return Submitted(normalized_path=body.log_path)
 
 
-@router.get("/logs", dependencies=READ, response_model=Result, summary="ft_launcher: whether to restart the job")
+@router.get(
+    "/logs",
+    dependencies=READ,
+    response_model=Result,
+    responses=ANSWERS,
+    summary="ft_launcher: whether to restart the job",
+)
 async def result(services: Provided, log_path: Annotated[LogPath, Query()], wait: bool = True) -> Result | JSONResponse:
     """`recommendation.action`: STOP, RESTART, CONTINUE or UNKNOWN. `wait=false` answers at once; ask again until
     `status` is `completed`."""

@@ -10,7 +10,7 @@ from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Store
 from diagnoser.recovery.policy import case_of
-from diagnoser.web.api.params import JobId, Name, Node, Search, TimeField, moment
+from diagnoser.web.api.params import JobId, Name, Node, Search, TimeField, seconds_of
 from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape, PlanShape, of_diagnosis, of_plan
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.problems import answers
@@ -57,7 +57,7 @@ class DiagnosisQuery(BaseModel):
             family=self.family,
             decided_by=self.decided_by,
             newer=self.since_id,
-            since=moment(self.since, now) if self.since is not None else 0.0,
+            since=0.0 if self.since is None else seconds_of(self.since),
             text=self.q,
         )
 

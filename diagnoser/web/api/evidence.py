@@ -12,9 +12,10 @@ from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenanc
 from diagnoser.model.errors import NotFound
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.access import own_cluster
-from diagnoser.web.api.params import JobPath, Node
+from diagnoser.web.api.params import IS_NUMBER, JobPath, Node
 from diagnoser.web.api.plans import ClusterField
 from diagnoser.web.authentication import AGENT, INGEST, READ, Caller, Provided
+from diagnoser.web.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.problems import answers
 from diagnoser.web.request_bodies import Bodies
 
@@ -64,7 +65,12 @@ class ClaimBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     cluster: ClusterField = ""
-    limit: int = Field(CLAIMED_AT_ONCE, ge=1, le=CLAIMED_AT_ONCE, description="Requests to be handed out, at most")
+    limit: Annotated[int, Field(ge=1, le=CLAIMED_AT_ONCE), IS_NUMBER] = Field(
+        CLAIMED_AT_ONCE, description="Requests to be handed out, at most"
+    )
+    wait: Annotated[float, Field(ge=0, le=WAIT_LIMIT), IS_NUMBER] = Field(
+        0.0, description="Seconds to wait for a request (long poll)"
+    )
 
 
 class EvidenceRequestShape(BaseModel):
@@ -163,11 +169,16 @@ async def hang(id: JobPath, attempt: AttemptPath, services: Provided) -> dict[st
     responses=answers(400, 401, 403, 503),
     summary="Claim requests for evidence",
 )
-async def claim(body: ClaimBody, services: Provided, caller: Caller) -> list[EvidenceRequestShape]:
+async def claim(body: ClaimBody, request: Request, services: Provided, caller: Caller) -> list[EvidenceRequestShape]:
     """Runs of the cluster that may hang. Each is handed to one agent at a time, again when its lease ends."""
-    now, cluster = services.clock(), own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
-    requests = await services.store.claim_evidence_requests(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, body.limit)
-    return [_of_request(asked) for asked in requests]
+    cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
+
+    async def look() -> list[EvidenceRequest] | None:
+        now, claim = services.clock(), services.store.claim_evidence_requests
+        return await claim(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, body.limit) or None
+
+    claimed = await long_poll(look, body.wait, request, caller)
+    return [_of_request(asked) for asked in claimed or ()]
 
 
 @router.post(

@@ -1,4 +1,4 @@
-"""Routes for feedback on a diagnosis, similar incidents, and search in the log of an attempt."""
+"""Routes for feedback on a diagnosis, similar confirmed failures, and search in the log of an attempt."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.ports import DiagnosisRecord
 from diagnoser.retrieval.search import SearchResult
 from diagnoser.web.api.diagnoses import DiagnosisId, find
-from diagnoser.web.api.params import JobPath, Node
+from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobPath, Node
 from diagnoser.web.api.plans import Comment, Ignored
 from diagnoser.web.api.schemas import DiagnosisShape, of_diagnosis
 from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
@@ -32,14 +32,16 @@ class NewFeedback(BaseModel):
 
     verdict: FeedbackVerdict
     type: FailureType | None = None
-    root_line: int | None = Field(None, ge=1, lt=1 << 62, description="1-based, as in the diagnosis")
+    root_line: Annotated[int, Field(ge=1, le=LARGEST), IS_NUMBER] | None = Field(
+        None, description="1-based, as in the diagnosis"
+    )
     node: Node | None = None
     comment: Comment = ""
     by: Ignored = None
 
 
 class SimilarShape(BaseModel):
-    """A confirmed incident. score: 1 is the same. done: what was done about it, as far as the service knows."""
+    """A confirmed failure. score: 1 is the same. done: what was done about it, as far as the service knows."""
 
     id: str
     url: str
@@ -99,14 +101,14 @@ async def say(id: DiagnosisId, body: NewFeedback, services: Provided, caller: Ca
     "/diagnoses/{id}/similar",
     dependencies=READ,
     responses=answers(400, 401, 404, 503),
-    summary="Similar confirmed incidents",
+    summary="Similar confirmed failures",
 )
 async def similar(
     id: DiagnosisId, services: Provided, limit: Annotated[int, Query(ge=1, le=SHOWN_LIMIT)] = SHOWN
 ) -> SimilarList:
     """The most similar failures of other attempts whose cause is confirmed."""
-    incidents = await services.incidents.similar(await find(services.store, id), limit)
-    return SimilarList(items=[of_similar(incident, services.config.base_url) for incident in incidents])
+    confirmed_failures = await services.confirmed_failures.similar(await find(services.store, id), limit)
+    return SimilarList(items=[of_similar(confirmed, services.config.base_url) for confirmed in confirmed_failures])
 
 
 @router.get(
@@ -139,7 +141,7 @@ async def store_feedback(services: AppDependencies, caller: Credential, id: str,
         comment=body.comment.replace("\0", ""),
         **body.model_dump(exclude={"by", "comment"}),
     )
-    await services.incidents.learn(record, feedback)
+    await services.confirmed_failures.learn(record, feedback)
     return await find(services.store, id)
 
 
@@ -148,19 +150,19 @@ async def find_lines(services: AppDependencies, attempt: AttemptKey, words: str,
     attempts = await services.store.attempts(attempt.job)
     if attempt not in {stored.key for stored in attempts}:
         raise NotFound(f"job {attempt.job!r} has no attempt {attempt.number}")
-    return await services.incidents.search(attempt, words, limit)
+    return await services.confirmed_failures.search(attempt, words, limit)
 
 
 def of_similar(match: Similar, base_url: str) -> SimilarShape:
-    incident = match.incident
+    confirmed = match.confirmed
     return SimilarShape(
-        id=incident.diagnosis,
-        url=f"{base_url}/diagnoses/{incident.diagnosis}",
-        job=incident.attempt.job,
-        attempt=incident.attempt.number,
+        id=confirmed.diagnosis,
+        url=f"{base_url}/diagnoses/{confirmed.diagnosis}",
+        job=confirmed.attempt.job,
+        attempt=confirmed.attempt.number,
         score=match.score,
-        category=category_of(incident.type),
-        **{name: getattr(incident, name) for name in ("type", "verdict", "by", "line", "done", "comment")},
+        category=category_of(confirmed.type),
+        **{name: getattr(confirmed, name) for name in ("type", "verdict", "by", "line", "done", "comment")},
     )
 
 

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Mapping
 
 from fastapi import APIRouter, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
 from diagnoser.model.errors import DiagnoserError
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.dependencies import AppDependencies, HealthCheck
+from diagnoser.web.problems import answers
 
 CHECK_SECONDS = 3.0
 
@@ -40,17 +41,29 @@ async def livez() -> Alive:
 )
 async def readyz(services: Provided, response: Response) -> Readiness:
     """Checks the database and all other parts. 503 when a required part fails, or during shutdown."""
+    readiness = await check_health(services)
+    response.status_code = 200 if readiness.ready else 503
+    return readiness
+
+
+@router.get(
+    "/metrics",
+    dependencies=READ,
+    summary="Metrics in Prometheus format",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}, **answers(401, 403)},
+)
+async def metrics(services: Provided) -> Response:
+    return Response(services.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+
+
+async def check_health(services: AppDependencies) -> Readiness:
+    """Asks all parts at once."""
     required = _checks(services)
     names, checks = zip(*{**services.health.optional, **required}.items(), strict=True)
     parts = dict(zip(names, await asyncio.gather(*map(_ask, checks)), strict=True))
     ready = all(parts[name].ready for name in required)
-    response.status_code = 200 if ready else 503
     return Readiness(ready=ready, parts=parts)
-
-
-@router.get("/metrics", dependencies=READ, summary="Metrics in Prometheus format", response_class=Response)
-async def metrics(services: Provided) -> Response:
-    return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 def _checks(services: AppDependencies) -> Mapping[str, HealthCheck]:

@@ -1,26 +1,41 @@
 """Routes to register jobs and report their events."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from diagnoser.model import AttemptKey, Event, EventKind, Job, Provenance
+from diagnoser.model import AttemptKey, Event, EventKind, Job, Provenance, RunStatus
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Store
+from diagnoser.ports import AttemptState, AttemptSummary, DiagnosisFilter, DiagnosisRecord, Store
 from diagnoser.web.access import own_cluster
-from diagnoser.web.api.params import JobId, JobPath, Node, TimeField, moment
-from diagnoser.web.api.schemas import EventShape, JobPage, JobShape, of_event, of_job, of_job_page
+from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobId, JobPath, Node, TimeField, moment
+from diagnoser.web.api.schemas import (
+    EventShape,
+    JobPage,
+    JobShape,
+    RunPage,
+    of_event,
+    of_job,
+    of_job_page,
+    of_run,
+)
 from diagnoser.web.authentication import AGENT, INGEST, READ, Caller, Provided
+from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
 
 NODES_LIMIT = 100_000
 ATTEMPTS_SHOWN = 200
+PAGE, PAGE_LIMIT = 50, 200
 
 router = APIRouter(tags=["jobs"])
 
 Short = Annotated[str, Field(max_length=200)]
 Long = Annotated[str, Field(max_length=2000)]
+Rank = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")]
+"""As the name of a field in JSON."""
 
 
 class NewJob(BaseModel):
@@ -29,14 +44,17 @@ class NewJob(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     id: JobId
-    attempt: int | None = Field(
-        None, ge=1, lt=1 << 31, description="Launch that the nodes are of; by default the latest"
+    attempt: Annotated[int, Field(ge=1, lt=1 << 31), IS_NUMBER] | None = Field(
+        None, description="Launch that the nodes are of; by default the latest"
     )
     cluster: Short = ""
     name: Short = ""
     nodes: tuple[Node, ...] = Field((), max_length=NODES_LIMIT)
-    rank_nodes: dict[Annotated[int, Field(ge=0)], Node] = Field(
-        default_factory=dict, max_length=NODES_LIMIT, description="Rank -> node that it runs on"
+    rank_nodes: dict[Rank, Node] = Field(
+        default_factory=dict,
+        max_length=NODES_LIMIT,
+        description="Rank -> node that it runs on",
+        json_schema_extra={"additionalProperties": False},
     )
     framework: Short = ""
     checkpoint_dir: Long = ""
@@ -50,14 +68,18 @@ class NewEvent(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     kind: EventKind
-    attempt: int | None = Field(None, ge=1, lt=1 << 31, description="Launch of the job; the latest one by default")
+    attempt: Annotated[int, Field(ge=1, lt=1 << 31), IS_NUMBER] | None = Field(
+        None, description="Launch of the job; the latest one by default"
+    )
     time: TimeField | None = Field(None, description="Seconds since the epoch or ISO 8601; now by default")
-    code: int | None = Field(None, ge=-(1 << 31), lt=1 << 32, description="Exit code")
-    signal: int | None = Field(None, ge=1, le=64, description="Signal that ended the process")
-    step: int | None = Field(None, ge=0, lt=1 << 62, description="Training step")
+    code: Annotated[int, Field(ge=-(1 << 31), lt=1 << 32), IS_NUMBER] | None = Field(None, description="Exit code")
+    signal: Annotated[int, Field(ge=1, le=64), IS_NUMBER] | None = Field(
+        None, description="Signal that ended the process"
+    )
+    step: Annotated[int, Field(ge=0, le=LARGEST), IS_NUMBER] | None = Field(None, description="Training step")
     path: Long = Field("", description="Path of the checkpoint")
     node: Node | None = None
-    rank: int | None = Field(None, ge=0, lt=1 << 31)
+    rank: Annotated[int, Field(ge=0, lt=1 << 31), IS_NUMBER] | None = None
     reason: Long = Field("", description="The scheduler's reason, verbatim: TIMEOUT, NODE_FAIL, OOMKilled")
 
     @model_validator(mode="after")
@@ -69,7 +91,19 @@ class NewEvent(BaseModel):
     def event(self, now: float, provenance: Provenance) -> Event:
         """A time in the future becomes now: an end in the future would delay the diagnosis."""
         fields = self.model_dump(exclude={"attempt", "time", "node"})
-        return Event(time=min(moment(self.time, now), now), node=self.node or "", provenance=provenance, **fields)
+        return Event(time=moment(self.time, now), node=self.node or "", provenance=provenance, **fields)
+
+
+class RunQuery(BaseModel):
+    """Which attempts."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: AttemptState | None = Field(
+        None, description="All by default: the running ones first, then the silent and the ended ones"
+    )
+    cursor: str = Field("", max_length=300, description="`next` of the page before")
+    limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
 
 class Noted(BaseModel):
@@ -89,6 +123,7 @@ class Noted(BaseModel):
 async def register(body: NewJob, services: Provided, caller: Caller) -> JobShape:
     """Optional: a job also appears with its first log line. May be repeated; given fields replace stored ones."""
     fields = body.model_dump(exclude={"attempt"}) | {"cluster": own_cluster(caller, body.cluster)}
+    fields["rank_nodes"] = {int(rank): node for rank, node in body.rank_nodes.items()}
     await services.job_access.check(caller, body.id)
     job = await services.store.register(Job(created=services.clock(), **fields), body.attempt)
     return of_job(job, services.config.base_url)
@@ -110,6 +145,14 @@ async def report(id: JobPath, body: NewEvent, services: Provided, caller: Caller
     return Noted(job=id, attempt=number, event=of_event(event))
 
 
+@router.get("/jobs", dependencies=READ, responses=answers(400, 401, 503), summary="List jobs, attempt by attempt")
+async def index(query: Annotated[RunQuery, Query()], services: Provided) -> RunPage:
+    """Where each attempt stands: its stage, step, speed and loss, how long it has been silent, and its verdict."""
+    runs = await list_runs(services, query)
+    items = [of_run(attempt, status, runs.silent_since, services.config.base_url) for attempt, status in runs.attempts]
+    return RunPage(items=items, next=runs.next)
+
+
 @router.get("/jobs/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One job")
 async def show(id: JobPath, services: Provided) -> JobPage:
     """The job with its attempts and the current diagnosis of each."""
@@ -124,3 +167,23 @@ async def latest(store: Store, job: str) -> dict[int, DiagnosisRecord]:
     """Attempt number -> its current diagnosis."""
     records = await store.diagnoses(DiagnosisFilter(job=job), "", ATTEMPTS_SHOWN)
     return {record.attempt.number: record for record in records}
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """One page of attempts; those that have not ended with their status. silent_since: as of ``AttemptSummary.state``.
+    next: the cursor of the following page, None on the last one."""
+
+    attempts: Sequence[tuple[AttemptSummary, RunStatus | None]]
+    silent_since: float
+    next: str | None
+
+
+async def list_runs(services: AppDependencies, query: RunQuery) -> Runs:
+    silent_since = services.clock() - services.config.silent_seconds
+    listed = await services.store.attempt_summaries(query.state, silent_since, query.cursor, query.limit + 1)
+    shown = listed[: query.limit]
+    going = {attempt.key: attempt.revision for attempt in shown if attempt.ended is None}
+    statuses = await services.run_statuses.of(going)
+    after = shown[-1].position if len(listed) > query.limit else None
+    return Runs([(attempt, statuses.get(attempt.key)) for attempt in shown], silent_since, after)

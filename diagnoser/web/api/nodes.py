@@ -18,6 +18,8 @@ from diagnoser.web.authentication import AGENT, OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
 
+HISTORY = 100
+"""Events of a node that are shown."""
 OPEN_PLANS = 1000
 """Plans checked when a person starts to work on a node."""
 
@@ -41,6 +43,12 @@ class NewNodeEvent(BaseModel):
     time: TimeField | None = Field(None, description="Seconds since the epoch or ISO 8601; now by default")
 
 
+class ResetBody(DecisionBody):
+    """Why it is safe again."""
+
+    comment: Annotated[str, Field(max_length=2000, pattern=r"\S")]
+
+
 @router.post(
     "/nodes/{node}/events",
     dependencies=AGENT,
@@ -55,7 +63,7 @@ async def report(node: NodePath, body: NewNodeEvent, services: Provided, caller:
         node,
         body.kind,
         body.by,
-        min(moment(body.time, now), now),
+        moment(body.time, now),
         body.reason.replace("\0", ""),
     )
     stored = await services.store.note_node(mark)
@@ -67,6 +75,15 @@ async def report(node: NodePath, body: NewNodeEvent, services: Provided, caller:
 @router.get("/nodes", dependencies=READ, responses=answers(400, 401, 503), summary="List nodes with their last event")
 async def index(services: Provided, cluster: ClusterField = "") -> list[NodeShape]:
     return [of_node(mark) for mark in await services.store.node_marks(cluster)]
+
+
+@router.get(
+    "/nodes/{node}/events", dependencies=READ, responses=answers(400, 401, 503), summary="What happened to a node"
+)
+async def history(node: NodePath, services: Provided, cluster: ClusterField = "") -> list[NodeShape]:
+    """The newest first, as far as events are kept."""
+    events = await services.store.node_history(cluster or DEFAULT_CLUSTER, node, HISTORY)
+    return [of_node(event) for event in events]
 
 
 @router.get("/breakers", dependencies=READ, responses=answers(400, 401, 503), summary="List breakers")
@@ -81,7 +98,7 @@ async def breakers(services: Provided) -> list[BreakerShape]:
     responses=answers(400, 401, 403, 404, 503),
     summary="Reset a breaker",
 )
-async def reset(cluster: ClusterPath, body: DecisionBody, services: Provided, caller: Caller) -> BreakerShape:
+async def reset(cluster: ClusterPath, body: ResetBody, services: Provided, caller: Caller) -> BreakerShape:
     """Let plans that cordon nodes act without approval again. Needs a comment."""
     return of_breaker(await reset_breaker(services, caller, cluster, body.comment))
 

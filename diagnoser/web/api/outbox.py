@@ -27,13 +27,14 @@ MessageKey = Annotated[str, Path(pattern=r"^[^\x00-\x1f\x7f/]{1,300}$", descript
 class MessageQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    state: Literal["pending", "sent", "dead", "expired"] | None = None
+    state: Literal["pending", "sent", "dead", "expired", "withheld"] | None = None
     after: str = Field("", max_length=300, description="`next` of the page before")
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
 
 class MessageSchema(BaseModel):
-    """state: pending, sent, dead (given up: the receiver refused it), expired. due: the next try."""
+    """state: pending, sent, dead (given up: the receiver refused it), expired, withheld (an alert that is not sent, on
+    purpose: `error` says why). due: the next try."""
 
     key: str
     kind: MessageKind

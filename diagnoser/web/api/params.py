@@ -1,11 +1,11 @@
 """Types of request fields, with their bounds."""
 
-import math
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from fastapi import Path
-from pydantic import StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints
 
 from diagnoser.model import JOB_ID
 from diagnoser.model.errors import BadInput
@@ -16,28 +16,57 @@ Source = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,100}$")]
 Search = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,200}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,300}$")]
 JobPath = Annotated[JobId, Path(description="Id of the job")]
-TimeField = float | datetime
+
+
+def _number(value: object) -> object:
+    if isinstance(value, bool | str):
+        raise ValueError("a number is needed")
+    return value
+
+
+IS_NUMBER = BeforeValidator(_number)
+"""Of a field of a JSON body, behind its bounds: 1.0 is a whole number, ``false`` and "1" are none."""
+
+EARLIEST, LATEST = 946_684_800, 4_102_444_800
+"""The years 2000 and 2100: what is outside was not meant as seconds."""
+AHEAD = timedelta(days=1).total_seconds()
+LARGEST = (1 << 53) - 1
+"""Whole numbers up to here are the same to every reader of JSON."""
+
+
+def _iso(value: object) -> object:
+    """Raises ValueError for numbers, which would be read as milliseconds where they are large."""
+    if isinstance(value, str) and not re.match(r"2\d{3}-", value):
+        raise ValueError("a time is seconds since the epoch, or ISO 8601, after the year 2000")
+    if not isinstance(value, str | datetime):
+        raise ValueError(f"seconds since the epoch are between {EARLIEST} and {LATEST}")
+    return value
+
+
+TimeField = (
+    Annotated[float, Field(ge=EARLIEST, le=LATEST)]
+    | Annotated[datetime, BeforeValidator(_iso), Field(json_schema_extra={"pattern": "^2[0-9]{3}-"})]
+)
 """Seconds since the epoch, or ISO 8601."""
 
-EARLIEST = 946_684_800.0  # 2000-01-01
-AHEAD = timedelta(days=1).total_seconds()
+
+def seconds_of(time: TimeField) -> float:
+    """Since the epoch."""
+    if isinstance(time, datetime):
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    return time
 
 
 def moment(given: TimeField | None, now: float) -> float:
-    """Seconds since the epoch; ``now`` when ``given`` is None. Raises BadInput for an implausible time."""
+    """When something happened, in seconds since the epoch: ``now`` where nobody says, or where a clock is ahead. Raises
+    BadInput for a time that is more than a day away."""
     if given is None:
         return now
-    seconds = _seconds(given)
-    if not math.isfinite(seconds) or not EARLIEST <= seconds <= now + AHEAD:
-        raise BadInput(f"time: {given} is not between the year 2000 and one day from now (seconds, or ISO 8601)")
-    return seconds
+    seconds = seconds_of(given)
+    if seconds > now + AHEAD:
+        raise BadInput(f"time: {given} is yet to come")
+    return min(seconds, now)
 
 
 def utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-def _seconds(value: TimeField) -> float:
-    if isinstance(value, datetime):
-        return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
-    return float(value)

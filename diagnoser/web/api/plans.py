@@ -1,7 +1,5 @@
 """Recovery plans: people read, approve and refuse them; executors claim them, report, and run node checks."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -9,23 +7,21 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.model import Job, NodeCheck, PairResult, Plan, PlanReason, PlanState, Step
 from diagnoser.model.access import Credential
-from diagnoser.model.errors import BadInput, Conflict, Denied, NotFound
+from diagnoser.model.errors import BadInput, Conflict, NotFound
 from diagnoser.planning.transitions import CheckRequest, NodeAnswer, PlanReport
 from diagnoser.ports import PlanFilter
 from diagnoser.recovery import node_check
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.node_query import LOOKBACK_SECONDS, SITE_CHECK_SECONDS, Answer
 from diagnoser.web.access import check_plan, own_cluster
-from diagnoser.web.api.params import JobId, Node
+from diagnoser.web.api.params import IS_NUMBER, JobId, Node
 from diagnoser.web.api.schemas import PlanShape, of_plan
 from diagnoser.web.authentication import AGENT, OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.problems import answers
 
 PAGE, PAGE_LIMIT = 50, 200
-WAIT_LIMIT = 30.0
-LOOK_SECONDS = 0.25
-"""Seconds between two polls of a waiting claim."""
 STEPS_LIMIT = 200
 
 router = APIRouter(tags=["recovery"])
@@ -70,7 +66,9 @@ class DecisionBody(_Body):
 class ClaimRequest(_Body):
     executor: Who = Field(description="Name of the executor, the same after a restart")
     cluster: ClusterField = Field("", description=f"Cluster as jobs are registered with; empty is `{DEFAULT_CLUSTER}`")
-    wait: float = Field(0.0, ge=0, le=WAIT_LIMIT, description="Seconds to wait for a plan (long poll)")
+    wait: Annotated[float, Field(ge=0, le=WAIT_LIMIT), IS_NUMBER] = Field(
+        0.0, description="Seconds to wait for a plan (long poll)"
+    )
 
 
 class Claimed(BaseModel):
@@ -83,9 +81,13 @@ class Claimed(BaseModel):
 
 class StepBody(_Body):
     command: Annotated[str, Field(max_length=10_000)]
-    exit_code: int | None = Field(None, ge=-(1 << 31), lt=1 << 31, description="null: it could not be started")
+    exit_code: Annotated[int, Field(ge=-(1 << 31), lt=1 << 31), IS_NUMBER] | None = Field(
+        None, description="null: it could not be started"
+    )
     output: Output = ""
-    time: float = Field(0.0, ge=0, lt=1e11, description="When it ran; tells equal steps apart")
+    time: Annotated[float, Field(ge=0, lt=1e11), IS_NUMBER] = Field(
+        0.0, description="When it ran; tells equal steps apart"
+    )
 
     def step(self) -> Step:
         return Step(self.command.replace("\0", ""), self.exit_code, self.output.replace("\0", ""), self.time)
@@ -122,7 +124,7 @@ class CheckBody(_Body):
 class ResultBody(_Body):
     nodes: tuple[Node, ...] = Field(min_length=1, max_length=3)
     ok: bool
-    seconds: float = Field(0.0, ge=0, lt=1e6)
+    seconds: Annotated[float, Field(ge=0, lt=1e6), IS_NUMBER] = 0.0
     detail: Comment = ""
 
     def result(self) -> PairResult:
@@ -132,8 +134,8 @@ class ResultBody(_Body):
 class AnswerBody(_Body):
     node: Node
     id: Annotated[str, Field(min_length=1, max_length=100, description="Id of the query")]
-    exit_code: int | None = Field(
-        ge=-(1 << 31), lt=1 << 31, description="null: the program is missing, or took too long"
+    exit_code: Annotated[int, Field(ge=-(1 << 31), lt=1 << 31), IS_NUMBER] | None = Field(
+        description="null: the program is missing, or took too long"
     )
     output: Output = Field("", description="What it printed, without the middle where that is long")
 
@@ -143,7 +145,7 @@ class AnswerBody(_Body):
 
 class ResultsBody(_Body):
     token: LeaseToken
-    round: int = Field(ge=1, le=100_000)
+    round: Annotated[int, Field(ge=1, le=100_000), IS_NUMBER]
     results: tuple[ResultBody, ...] = Field((), max_length=10_000)
     answers: tuple[AnswerBody, ...] = Field((), max_length=200)
     vouched: bool | None = Field(
@@ -230,11 +232,9 @@ async def claim(body: ClaimRequest, request: Request, services: Provided, caller
     lease = services.plans.commands.lease
 
     async def look() -> Plan | None:
-        if not await services.authenticator.is_valid(caller):
-            raise Denied(f"The token {caller.name!r} is not valid any more.")
         return await services.plans.claim(body.executor, cluster, services.clock())
 
-    plan = await _wait_for(look, body.wait, services.stopping, request.is_disconnected)
+    plan = await long_poll(look, body.wait, request, caller)
     if plan is None or plan.lease is None:
         return Response(status_code=204)
     return Claimed(plan=of_plan(plan), token=plan.lease.token, lease_seconds=lease)
@@ -365,20 +365,3 @@ def _queries(check: NodeCheck, services: AppDependencies) -> tuple[QueryShape, .
         argv, seconds = (query.argv, query.timeout_seconds) if query else ((), SITE_CHECK_SECONDS)
         shapes.append(QueryShape(node=asked.node, id=asked.query, argv=argv, timeout_seconds=seconds))
     return tuple(shapes) or None
-
-
-async def _wait_for(
-    look: Callable[[], Awaitable[Plan | None]],
-    seconds: float,
-    stopping: asyncio.Event,
-    gone: Callable[[], Awaitable[bool]],
-) -> Plan | None:
-    """Polls until the deadline. Claims nothing for a caller that has disconnected."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
-    while (plan := await look()) is None:
-        remaining = deadline - loop.time()
-        if remaining <= 0 or stopping.is_set() or await gone():
-            return None
-        await asyncio.sleep(min(LOOK_SECONDS, remaining))
-    return plan

@@ -18,6 +18,8 @@ from diagnoser.model import (
     Feedback,
     FeedbackVerdict,
     HangFindings,
+    Incident,
+    IncidentState,
     Job,
     LeftOut,
     Mode,
@@ -34,11 +36,13 @@ from diagnoser.model import (
     Rejected,
     Rollback,
     RootCause,
+    RunStatus,
+    Stage,
     Suspect,
     Symptom,
 )
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
-from diagnoser.ports import DiagnosisRecord
+from diagnoser.ports import AttemptState, AttemptSummary, DiagnosisRecord
 from diagnoser.web.api.params import utc
 
 
@@ -204,6 +208,46 @@ class DiagnosisPage(BaseModel):
     next: str | None
 
 
+class IncidentChangeShape(BaseModel):
+    """One entry of an incident's history: the state and the assignee since then, who changed them, and why."""
+
+    time: datetime
+    state: IncidentState
+    by: str
+    assignee: str
+    comment: str
+
+
+class IncidentShape(BaseModel):
+    """Failures that one cause explains, or that one node caused. ``node`` is empty where what they printed groups them.
+
+    category, type, line, diagnosis: of the newest failure. failures: attempts; jobs: how many jobs these are of.
+    """
+
+    id: str
+    cluster: str
+    node: str
+    category: Category
+    type: FailureType
+    line: str
+    diagnosis: str
+    first_seen: datetime
+    last_seen: datetime
+    failures: int
+    jobs: int
+    state: IncidentState
+    assignee: str
+    history: list[IncidentChangeShape]
+    url: str
+
+
+class IncidentPage(BaseModel):
+    """The one with the newest failure first. ``next`` is the cursor of the following page, null on the last one."""
+
+    items: list[IncidentShape]
+    next: str | None
+
+
 class EventShape(BaseModel):
     """An event that the launcher or scheduler reported."""
 
@@ -228,6 +272,49 @@ class AttemptShape(BaseModel):
     ended: datetime | None
     events: list[EventShape]
     diagnosis: DiagnosisShape | None
+
+
+class VerdictShape(BaseModel):
+    """The current diagnosis of an attempt in short."""
+
+    id: str
+    outcome: Outcome
+    category: Category
+    type: FailureType
+    url: str
+
+
+class RunShape(BaseModel):
+    """One launch of a job, and where it stands. What its newest lines do not say is null; so is all of it once the
+    launch has ended.
+
+    heard: when it last printed, else when it began. step_seconds: of one step. ends: when the last step will be done at
+    this speed. last_text: its newest line, cut to 300 characters.
+    """
+
+    job: str
+    attempt: int
+    state: AttemptState
+    opened: datetime
+    heard: datetime
+    ended: datetime | None
+    stage: Stage | None
+    step: int | None
+    total_steps: int | None
+    loss: float | None
+    step_seconds: float | None
+    tokens_per_second: float | None
+    ends: datetime | None
+    last_text: str | None
+    verdict: VerdictShape | None
+    url: str
+
+
+class RunPage(BaseModel):
+    """``next`` is the cursor of the following page, null on the last one."""
+
+    items: list[RunShape]
+    next: str | None
 
 
 class JobShape(BaseModel):
@@ -273,9 +360,54 @@ def of_feedback(feedback: Feedback) -> FeedbackShape:
     return FeedbackShape(time=utc(feedback.created), **{name: getattr(feedback, name) for name in names})
 
 
+def of_incident(incident: Incident, base_url: str) -> IncidentShape:
+    changes = [
+        IncidentChangeShape(
+            time=utc(change.time), state=change.state, by=change.by, assignee=change.assignee, comment=change.comment
+        )
+        for change in incident.history
+    ]
+    names = ("id", "cluster", "node", "category", "type", "line", "diagnosis", "failures", "jobs", "state", "assignee")
+    return IncidentShape(
+        first_seen=utc(incident.first_seen),
+        last_seen=utc(incident.last_seen),
+        history=changes,
+        url=f"{base_url}/incidents/{incident.id}",
+        **{name: getattr(incident, name) for name in names},
+    )
+
+
 def of_event(event: Event) -> EventShape:
     return EventShape(
         time=utc(event.time), **{name: getattr(event, name) for name in event.__slots__ if name != "time"}
+    )
+
+
+def of_run(attempt: AttemptSummary, status: RunStatus | None, silent_since: float, base_url: str) -> RunShape:
+    known = status or RunStatus()
+    verdict = None
+    if attempt.outcome is not None and attempt.category is not None and attempt.type is not None:
+        link = f"{base_url}/diagnoses/{attempt.diagnosis}"
+        verdict = VerdictShape(
+            id=attempt.diagnosis, outcome=attempt.outcome, category=attempt.category, type=attempt.type, url=link
+        )
+    return RunShape(
+        job=attempt.key.job,
+        attempt=attempt.key.number,
+        state=attempt.state(silent_since),
+        opened=utc(attempt.opened),
+        heard=utc(attempt.heard),
+        ended=_maybe(attempt.ended),
+        stage=known.stage,
+        step=known.step,
+        total_steps=known.total,
+        loss=known.loss,
+        step_seconds=known.step_seconds,
+        tokens_per_second=known.tokens_per_second,
+        ends=_maybe(known.ends),
+        last_text=known.last_line or None,
+        verdict=verdict,
+        url=f"{base_url}/jobs/{attempt.key.job}",
     )
 
 
@@ -313,8 +445,11 @@ def of_plan(plan: Plan) -> PlanShape:
         expires=utc(plan.expires),
         rollback=_rollback(plan.rollback),
         executor=plan.lease.executor if plan.lease else "",
-        history=[ChangeShape(time=utc(one.time), state=one.state, by=one.by, why=one.why) for one in plan.history],
-        steps=[StepShape(command=one.command, exit_code=one.exit_code, output=one.output) for one in plan.steps],
+        history=[
+            ChangeShape(time=utc(change.time), state=change.state, by=change.by, why=change.why)
+            for change in plan.history
+        ],
+        steps=[StepShape(command=step.command, exit_code=step.exit_code, output=step.output) for step in plan.steps],
         proofs=[of_proof(proof) for proof in plan.proofs],
         queries=[_query(query) for query in plan.check.queries] if plan.check else [],
         **fields,

@@ -1,4 +1,4 @@
-// Everything works without this file. With it the list follows new diagnoses, and lines can be copied.
+// Everything works without this file. With it lists follow what is new, and lines can be copied.
 "use strict";
 
 const list = document.getElementById("list");
@@ -8,6 +8,7 @@ async function refresh() {
   if (!answer.ok) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const fresh = page.getElementById("list");
+  if (list.contains(document.activeElement)) return; // somebody is about to press something there
   const known = new Set([...list.querySelectorAll("tr[id]")].map((row) => row.id));
   list.replaceChildren(...fresh.childNodes);
   for (const row of list.querySelectorAll("tr[id]")) {
@@ -66,3 +67,4 @@ for (const choice of document.querySelectorAll("form.filters select")) {
 }
 offerCopies(document);
 if (list && "live" in list.dataset) follow();
+if (list && "refresh" in list.dataset) setInterval(() => document.hidden || refresh().catch(() => {}), 10000);

@@ -1,0 +1,136 @@
+"""The list of attempts: running, silent, ended, failed. Each page is one range of an index, however many are stored."""
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, RowMapping, Select, and_, func, literal, not_, select, tuple_, union_all
+
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import HAS_ENDED, IS_UNENDED, attempts, diagnoses
+from diagnoser.model import AttemptKey
+from diagnoser.model.errors import BadInput
+from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.ports import FAILURES, AttemptState, AttemptSummary
+
+_ORDER = (AttemptState.RUNNING, AttemptState.SILENT, AttemptState.ENDED)
+"""Each attempt is in exactly one of these."""
+_TIMES = {AttemptState.RUNNING: "opened", AttemptState.SILENT: "last_line", AttemptState.ENDED: "ended"}
+"""The column that orders a state. The last line does not order the running ones: while they are paged through, each
+would come to the top again."""
+_ATTEMPT = ("job", "number", "opened", "last_line", "ended", "revision")
+_VERDICT = (diagnoses.c.id.label("diagnosis"), *(diagnoses.c[name] for name in ("outcome", "category", "type")))
+
+
+class AttemptLists(Database):
+    """The attempts of ``ports.ReadStore``."""
+
+    async def attempt_summaries(
+        self, state: AttemptState | None, silent_since: float, after: str, limit: int
+    ) -> list[AttemptSummary]:
+        states, place = _start(state, after)
+        summaries: list[AttemptSummary] = []
+        async with self.reading() as connection:
+            for current in states:
+                rest = limit - len(summaries)
+                if current is AttemptState.FAILED:
+                    query = _failed(place, rest)
+                else:
+                    query = _listed(current, silent_since, _place(current, place), rest)
+                rows = (await connection.execute(query)).mappings()
+                summaries += [_summary(current, row) for row in rows]
+                place = ""
+                if len(summaries) == limit:
+                    break
+        return summaries
+
+    async def count_running(self, silent_since: float) -> int:
+        return await self._count_of(_in(AttemptState.RUNNING, silent_since))
+
+    async def count_silent(self, since: float, silent_since: float) -> int:
+        return await self._count_of(_in(AttemptState.SILENT, silent_since).where(attempts.c.last_line > since))
+
+    async def _count_of(self, rows: Select[Any]) -> int:
+        async with self.reading() as connection:
+            return int((await connection.execute(select(func.count()).select_from(rows.subquery()))).scalar_one())
+
+
+def _start(state: AttemptState | None, after: str) -> tuple[tuple[AttemptState, ...], str]:
+    """The states that are still to be read, and where in the first of them the page before ended. Raises BadInput."""
+    states = _ORDER if state is None else (state,)
+    began, _, place = after.partition(":")
+    if not after:
+        return states, ""
+    if began not in states or not place:
+        raise BadInput(f"cursor: {after!r} is not the `next` of a page of this list")
+    return states[states.index(AttemptState(began)) :], place
+
+
+def _place(state: AttemptState, place: str) -> tuple[float, str, int] | None:
+    """What follows the state in a position, ``<time>:<number>:<job>``. Raises BadInput."""
+    if not place:
+        return None
+    try:
+        time, number, job = place.split(":", 2)
+        return float(time), job, int(number)
+    except ValueError:
+        raise BadInput(f"cursor: '{state}:{place}' is not the `next` of a page of this list") from None
+
+
+def _in(state: AttemptState, silent_since: float) -> Any:
+    """The rows of a state. The running ones are collected first, by their last line: they are few, and an order by
+    their begin would lead through all that ever began."""
+    row = attempts.c
+    query = select(*(row[name] for name in _ATTEMPT))
+    if state is AttemptState.ENDED:
+        return query.where(HAS_ENDED)
+    unended = query.where(IS_UNENDED)
+    just_began = and_(row.last_line == 0.0, row.opened > silent_since)
+    if state is AttemptState.SILENT:
+        return unended.where(row.last_line <= silent_since, not_(just_began))
+    running = union_all(unended.where(row.last_line > silent_since), unended.where(just_began))
+    return select(running.cte("running").prefix_with("MATERIALIZED"))
+
+
+def _listed(state: AttemptState, silent_since: float, after: tuple[float, str, int] | None, limit: int) -> Select[Any]:
+    """The attempts of one page, and then the verdict of each: as one join, it may be planned to begin with those."""
+    rows = _in(state, silent_since)
+    order = _order(state, rows.selected_columns)
+    if after:
+        rows = rows.where(tuple_(*order) < tuple_(*map(literal, after)))
+    page = rows.order_by(*(column.desc() for column in order)).limit(limit).subquery("page")
+    of_attempt = and_(diagnoses.c.job == page.c.job, diagnoses.c.attempt == page.c.number, diagnoses.c.current)
+    with_verdict = select(*page.c, *_VERDICT).select_from(page.outerjoin(diagnoses, of_attempt))
+    return with_verdict.order_by(*(column.desc() for column in _order(state, page.c)))
+
+
+def _order(state: AttemptState, columns: Any) -> tuple[ColumnElement[Any], ...]:
+    """The key makes it unique."""
+    return columns[_TIMES[state]], columns.job, columns.number
+
+
+def _failed(after: str, limit: int) -> Select[Any]:
+    """Of each outcome the newest by its index, then the newest of these. after: the id of a diagnosis."""
+    ids = []
+    for outcome in FAILURES:
+        newest = select(diagnoses.c.id).where(diagnoses.c.outcome == outcome.value, diagnoses.c.current)
+        newest = newest.where(diagnoses.c.id < after) if after else newest
+        ids.append(select(newest.order_by(diagnoses.c.id.desc()).limit(limit).subquery()))
+    of_attempt = and_(attempts.c.job == diagnoses.c.job, attempts.c.number == diagnoses.c.attempt)
+    query = select(*(attempts.c[name] for name in _ATTEMPT), *_VERDICT).join(diagnoses, of_attempt)
+    return query.where(diagnoses.c.id.in_(union_all(*ids))).order_by(diagnoses.c.id.desc()).limit(limit)
+
+
+def _summary(state: AttemptState, row: RowMapping) -> AttemptSummary:
+    """Failed ones stand where their diagnosis does, the others where the columns say that order them."""
+    place = row["diagnosis"] if state is AttemptState.FAILED else f"{row[_TIMES[state]]!r}:{row['number']}:{row['job']}"
+    return AttemptSummary(
+        key=AttemptKey(row["job"], row["number"]),
+        opened=row["opened"],
+        last_line=row["last_line"],
+        ended=row["ended"],
+        revision=row["revision"],
+        diagnosis=row["diagnosis"] or "",
+        outcome=Outcome(row["outcome"]) if row["diagnosis"] else None,
+        category=Category(row["category"]) if row["diagnosis"] else None,
+        type=FailureType(row["type"]) if row["diagnosis"] else None,
+        position=f"{state}:{place}",
+    )

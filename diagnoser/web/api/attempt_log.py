@@ -1,0 +1,256 @@
+"""Routes that read the stored log of an attempt, a window at a time, and follow it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from itertools import islice
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from diagnoser.compress.log_columns import NOBODY, LogLevel
+from diagnoser.compress.log_index import Direction, LogCursor, LogFacets, LogFilter, LogRow, LogSearch, LogWindow
+from diagnoser.diagnosis.log_indexes import IndexedLog
+from diagnoser.model import AttemptKey, Provenance
+from diagnoser.model.errors import BadInput
+from diagnoser.web.api.evidence import AttemptPath
+from diagnoser.web.api.params import JobPath, Search
+from diagnoser.web.authentication import READ, Caller, Provided
+from diagnoser.web.problems import answers
+from diagnoser.web.sse import RETRY_MILLISECONDS, pause
+
+ROWS, ROWS_LIMIT = 200, 1_000
+FACET_VALUES = 200
+"""Values of a facet that are told: a job may have ten thousand ranks."""
+RANKS_LIMIT = 100_000
+CHOICES_LIMIT = 50
+NO_RANK = "none"
+
+router = APIRouter(tags=["logs"], dependencies=READ)
+
+LineName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,160}$")]
+Choice = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,253}$")]
+
+
+class LogChoice(BaseModel):
+    """Which rows of a log are shown, and from where on. ``at``, ``after`` and ``before`` take the id of a row; ``at``
+    also `start`, `end`, a line number, or `SOURCE:NUMBER`."""
+
+    at: LineName = Field("", description="The row in the middle of the window; `start` or `end`")
+    after: LineName = Field("", description="The row before the window")
+    before: LineName = Field("", description="The row after the window")
+    ranks: str = Field("", max_length=2_000, description="Ranks, as `0-3,7`; `none`: of no rank")
+    node: list[Choice] = Field(default_factory=list, max_length=CHOICES_LIMIT)
+    source: list[Choice] = Field(default_factory=list, max_length=CHOICES_LIMIT)
+    level: list[LogLevel] = Field(default_factory=list, max_length=CHOICES_LIMIT)
+    q: Search = Field("", description="Part of a line, in any case")
+    regex: bool = Field(False, description="`q` is a regular expression of RE2")
+    only: bool = Field(False, description="Show only rows that match `q`")
+
+    def filter(self) -> LogFilter:
+        """Raises BadInput."""
+        return LogFilter(
+            ranks_of(self.ranks),
+            frozenset(self.node),
+            frozenset(self.source),
+            frozenset(self.level),
+            LogSearch(self.q, self.regex),
+            self.only,
+        )
+
+    def cursor(self) -> LogCursor:
+        """Without a place a search begins at its first match, else the log at its start. Raises BadInput."""
+        named = [name for name in ("at", "after", "before") if getattr(self, name)]
+        if len(named) > 1:
+            raise BadInput(f"{' and '.join(named)} contradict each other: give one of them")
+        if self.after:
+            return LogCursor(Direction.AFTER, self.after)
+        if self.before:
+            return LogCursor(Direction.BEFORE, self.before)
+        if self.at in ("start", "end"):
+            return LogCursor(Direction(self.at))
+        is_placed = self.at or self.q
+        return LogCursor(Direction.AROUND if is_placed else Direction.START, self.at)
+
+
+class LogQuery(LogChoice):
+    model_config = ConfigDict(extra="forbid")
+
+    limit: int = Field(ROWS, ge=1, le=ROWS_LIMIT)
+
+
+class TemplateShape(BaseModel):
+    """The lines that look like the row, which is the first of them. samples: a few, as they came."""
+
+    text: str
+    count: int
+    last: int
+    ranks: list[int]
+    samples: list[str]
+
+
+class LogRowShape(BaseModel):
+    """id: names the line for good. gap: lines of its stream just before it that are not shown. hits: where ``q``
+    matches, as [start, end) in the text. A ``routine`` row is a template; its lines are only counted."""
+
+    id: str
+    source: str
+    node: str | None
+    rank: int | None
+    line: int
+    time: float | None
+    level: LogLevel
+    provenance: Provenance
+    text: str
+    gap: int
+    template: TemplateShape | None
+    hits: list[list[int]]
+
+
+class FacetCount(BaseModel):
+    """A value, and the rows that it would show. value: null for rows of no rank."""
+
+    value: int | str | None
+    count: int
+
+
+class LogPage(BaseModel):
+    """A window. lines: that came; rows that fit the filter: total, and before and after the window.
+
+    target: id of the row that ``at`` led to; is_exact: whether it is the line that was asked for, and not the nearest
+    one before it that is shown. matches: rows that match ``q``, at most 10,000. previous, next: rows for ``before``
+    and ``after``, null at the ends. previous_match, next_match: nearest matches outside the window. revision: grows
+    with the log.
+    """
+
+    lines: int
+    total: int
+    before: int
+    after: int
+    rows: list[LogRowShape]
+    target: str | None
+    is_exact: bool
+    matches: int
+    previous: str | None
+    next: str | None
+    previous_match: str | None
+    next_match: str | None
+    facets: dict[str, list[FacetCount]]
+    revision: int
+
+
+class LogNews(BaseModel):
+    """The log of an attempt has grown, or its end was told."""
+
+    revision: int
+
+
+@router.get(
+    "/jobs/{id}/attempts/{attempt}/log", responses=answers(400, 401, 404, 503), summary="Read the log of an attempt"
+)
+async def show(id: JobPath, attempt: AttemptPath, query: Annotated[LogQuery, Query()], services: Provided) -> LogPage:
+    """The lines that are stored, in order of time, and templates of those that are only counted."""
+    log = await services.log_indexes.load(AttemptKey(id, attempt))
+    window, facets = await asyncio.to_thread(read, log, query, query.limit)
+    return _page(log, window, facets)
+
+
+async def known_attempt(id: JobPath, attempt: AttemptPath, services: Provided) -> AttemptKey:
+    """Raises NotFound, which a stream that has begun could not answer with."""
+    key = AttemptKey(id, attempt)
+    await services.log_indexes.revision(key)
+    return key
+
+
+@router.get(
+    "/jobs/{id}/attempts/{attempt}/log/live",
+    response_class=EventSourceResponse,
+    responses=answers(400, 401, 404, 503),
+    summary="Follow the log of an attempt",
+)
+async def live(
+    key: Annotated[AttemptKey, Depends(known_attempt)], services: Provided, caller: Caller
+) -> AsyncIterator[ServerSentEvent]:
+    """Server-sent events, one `log` each time when lines have come, until the token ends. The lines are read with
+    `after`."""
+    told = await services.log_indexes.revision(key)
+    yield ServerSentEvent(comment="listening", retry=RETRY_MILLISECONDS)
+    while not services.stopping.is_set() and await services.authenticator.is_valid(caller):
+        revision = await services.log_indexes.revision(key)
+        if revision != told:
+            told = revision
+            yield ServerSentEvent(event="log", id=str(revision), data=LogNews(revision=revision))
+        await pause(services.stopping)
+
+
+def read(log: IndexedLog, choice: LogChoice, rows: int) -> tuple[LogWindow, LogFacets]:
+    """Raises BadInput."""
+    wanted = choice.filter()
+    return log.index.window(wanted, choice.cursor(), rows), log.index.facets(wanted)
+
+
+def ranks_of(text: str) -> frozenset[int]:
+    """``0-2,7`` -> 0, 1, 2, 7; ``none`` stands for rows of no rank. Raises BadInput."""
+    ranks: set[int] = set()
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        low, dash, high = part.partition("-")
+        if part == NO_RANK:
+            ranks.add(NOBODY)
+        elif low.isdecimal() and (high.isdecimal() or not dash) and int(low) <= int(high or low) < RANKS_LIMIT:
+            ranks.update(range(int(low), int(high or low) + 1))
+        else:
+            raise BadInput(f"ranks: {part!r} is no rank or range; write them as 0-3,7")
+    return frozenset(ranks)
+
+
+def _page(log: IndexedLog, window: LogWindow, facets: LogFacets) -> LogPage:
+    return LogPage(
+        lines=log.index.lines,
+        total=window.total,
+        before=window.before,
+        after=window.after,
+        rows=[_row(row) for row in window.rows],
+        target=window.target or None,
+        is_exact=window.is_exact,
+        matches=window.matches,
+        previous=window.rows[0].id if window.before and window.rows else None,
+        next=window.rows[-1].id if window.after and window.rows else None,
+        previous_match=window.previous_match or None,
+        next_match=window.next_match or None,
+        facets={
+            "ranks": _counts((None if rank == NOBODY else rank, count) for rank, count in facets.ranks),
+            "node": _counts(facets.nodes),
+            "source": _counts(facets.sources),
+            "level": _counts(facets.levels),
+        },
+        revision=log.revision,
+    )
+
+
+def _row(row: LogRow) -> LogRowShape:
+    template = row.template and TemplateShape(
+        text=row.template.text,
+        count=row.template.count,
+        last=row.template.last[1],
+        ranks=sorted(row.template.ranks),
+        samples=list(row.template.samples),
+    )
+    return LogRowShape(
+        id=row.id,
+        source=row.stream.source,
+        node=row.node or None,
+        rank=row.rank if row.rank >= 0 else None,
+        line=row.number,
+        time=row.time or None,
+        level=row.level,
+        provenance=row.stream.provenance,
+        text=row.text,
+        gap=row.gap,
+        template=template,
+        hits=[list(hit) for hit in row.hits],
+    )
+
+
+def _counts(pairs: Iterable[tuple[int | str | None, int]]) -> list[FacetCount]:
+    return [FacetCount(value=value, count=count) for value, count in islice(pairs, FACET_VALUES)]

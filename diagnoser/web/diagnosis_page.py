@@ -1,0 +1,215 @@
+"""The page of one diagnosis, and the form on it that confirms or corrects the verdict."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fastapi import APIRouter, Depends
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse, Response
+from pydantic import ValidationError
+
+from diagnoser.compress.log_index import LogIndex
+from diagnoser.model import Diagnosis, Job, Line, Provenance, Symptom
+from diagnoser.model.errors import BadInput, NotFound
+from diagnoser.model.taxonomy import Category, FailureType
+from diagnoser.ports import DiagnosisRecord, LearnedRuleQuery
+from diagnoser.web.api.diagnoses import DiagnosisId, find
+from diagnoser.web.api.feedback import NewFeedback, store_feedback
+from diagnoser.web.api.params import Search
+from diagnoser.web.authentication import Provided, may_read
+from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.excerpt import AROUND, Excerpt, LineRole, citations, excerpts
+from diagnoser.web.forms import Form, Pressed
+from diagnoser.web.groups import grouped, not_it
+from diagnoser.web.log_viewer import log_path
+from diagnoser.web.pages import Pages
+from diagnoser.web.template_filters import visible
+from diagnoser.web.ui import Drawn
+
+router = APIRouter(include_in_schema=False)
+
+LEARNED = 5
+ENDINGS = 8
+NODES_OFFERED = 200
+FIELDS = ("verdict", "type", "root_line", "node", "comment")
+WHAT_IS_WRONG = {
+    "root_line": "Give the line by its number, as it stands beside it in the log.",
+    "node": "A node's name has no spaces and at most 253 characters.",
+    "type": "Choose one of the listed types.",
+}
+"""Of each field of the form, where its value cannot be used at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What stands in the form. fault: what is wrong with it, of ``field`` or of the whole."""
+
+    values: Mapping[str, str]
+    fault: str = ""
+    field: str = ""
+
+
+@router.get("/diagnoses/{id}", dependencies=[Depends(may_read)])
+async def diagnosis(
+    id: DiagnosisId, services: Provided, pages: Drawn, root_line: Search = "", node: Search = ""
+) -> Response:
+    """root_line, node: what the form begins with, for somebody who comes from the log."""
+    record = await find(services.store, id)
+    return await _draw(
+        services,
+        pages,
+        record,
+        Correction(dict.fromkeys(FIELDS, "") | {"root_line": visible(root_line), "node": visible(node)}),
+    )
+
+
+@router.post("/diagnoses/{id}/feedback")
+async def say(id: DiagnosisId, form: Pressed, services: Provided, pages: Drawn) -> Response:
+    """Stores the feedback, then redirects to the diagnosis, so that a reload does not repeat it. What is wrong is told
+    on the page, beside what was typed."""
+    record = await find(services.store, id)
+    values = {name: form.text(name) for name in FIELDS}
+    try:
+        feedback = _read(form)
+        await _check_line(services, record, feedback)
+        await store_feedback(services, form.caller, id, feedback)
+    except RequestValidationError as error:
+        at = next((str(place) for fault in error.errors() for place in fault["loc"] if place in WHAT_IS_WRONG), "")
+        fault = WHAT_IS_WRONG.get(at, "Choose Confirm or Correct.")
+        return await _draw(services, pages, record, Correction(values, fault, at), 400)
+    except BadInput as error:
+        at = "root_line" if isinstance(error, NoSuchLine) else ""
+        return await _draw(services, pages, record, Correction(values, str(error), at), 400)
+    return RedirectResponse(f"/diagnoses/{id}#feedback", status_code=303)
+
+
+class NoSuchLine(BadInput):
+    """The attempt's log has no line of that number."""
+
+
+async def _draw(
+    services: AppDependencies, pages: Pages, record: DiagnosisRecord, correction: Correction, status: int = 200
+) -> Response:
+    verdict, job = record.diagnosis, await services.store.job(record.attempt.job)
+    index = await _index(services, record)
+    context = await services.logs.node_lines(record)
+    sections = await asyncio.to_thread(_excerpts, verdict, index, context)
+    after, before = await asyncio.to_thread(_in_time, verdict, index)
+    is_unknown = verdict.category is Category.UNKNOWN
+    return pages.draw(
+        "diagnosis.html",
+        status,
+        record=record,
+        verdict=verdict,
+        excerpts=sections,
+        root_line=_root_line(sections),
+        log_path=log_path(record.attempt),
+        has_log=index is not None and len(index) > 0,
+        followed=grouped(after),
+        preceded=grouped(before),
+        not_it=not_it(verdict),
+        endings=await asyncio.to_thread(index.endings, ENDINGS) if index and is_unknown else (),
+        not_seen=_not_seen(verdict, job),
+        similar=await services.confirmed_failures.similar(record),
+        incident=await services.store.incident_of(record.id),
+        learned=await services.store.learned(LearnedRuleQuery(source=record.id), "", LEARNED),
+        types=[kind for kind in FailureType if kind is not FailureType.UNKNOWN],
+        nodes=_nodes(verdict, job),
+        correction=correction,
+        policy=services.plans.commands.policy.hash,
+    )
+
+
+async def _index(services: AppDependencies, record: DiagnosisRecord) -> LogIndex | None:
+    """None when the attempt is not stored any more."""
+    try:
+        return (await services.log_indexes.load(record.attempt)).index
+    except NotFound:
+        return None
+
+
+def _in_time(verdict: Diagnosis, index: LogIndex | None) -> tuple[list[Symptom], list[Symptom]]:
+    """Symptoms after the root, and those before it: what came first did not follow from it."""
+    root = verdict.root_cause
+    if root is None:
+        return list(verdict.symptoms), []
+    after, before = list[Symptom](), list[Symptom]()
+    root_at = index.position(root.source, root.line, root.text) if index else -1
+    for symptom in verdict.symptoms:
+        at = index.position(symptom.source, symptom.line, symptom.text) if index and root_at >= 0 else -1
+        is_known = at >= 0
+        is_earlier = at < root_at if is_known else symptom.source == root.source and 0 < symptom.line < root.line
+        (before if is_earlier else after).append(symptom)
+    return after, before
+
+
+def _excerpts(verdict: Diagnosis, index: LogIndex | None, node_lines: Sequence[Line]) -> list[Excerpt]:
+    """What the verdict cites, with the lines around it; rows have their names in the log of the attempt. What is from a
+    node's own log is not there."""
+    if index is None:
+        return excerpts(verdict, node_lines)
+    places = (index.position(cited.source, cited.row.number, cited.row.text) for cited in citations(verdict))
+    near = {row.id: row for place in places if place >= 0 for row in index.neighbours(place, AROUND)}
+    lines = [Line(row.stream, row.number, row.text, row.text, row.rank, row.node, row.time) for row in near.values()]
+    sections = excerpts(verdict, [*lines, *node_lines])
+    return [
+        section
+        if section.stream.provenance is Provenance.NODE
+        else replace(
+            section,
+            rows=tuple(
+                replace(row, line_id=index.id_of(section.stream.source, row.number, row.text)) for row in section.rows
+            ),
+        )
+        for section in sections
+    ]
+
+
+def _root_line(sections: Sequence[Excerpt]) -> str:
+    """Name of the root line in the log, "" where the log of the attempt does not have it."""
+    rows = (row for section in sections for row in section.rows)
+    return next((row.line_id for row in rows if row.role is LineRole.ROOT), "")
+
+
+def _not_seen(verdict: Diagnosis, job: Job | None) -> list[str]:
+    """What a verdict of this kind can rest on, and this one had not."""
+    root = verdict.root_cause
+    provenances = {line.provenance for line in verdict.evidence} | {symptom.provenance for symptom in verdict.symptoms}
+    if root is not None:
+        provenances.add(root.provenance)
+    missing = []
+    if Provenance.NODE not in provenances:
+        missing.append("no line of a node's own log")
+    if job is None or not (job.nodes or job.rank_nodes):
+        missing.append("no list of the job's nodes")
+    if root is not None and root.rank is not None and not root.node and not (job and job.rank_nodes):
+        missing.append("no map of ranks to nodes")
+    return missing
+
+
+def _nodes(verdict: Diagnosis, job: Job | None) -> list[str]:
+    """Nodes to choose from: suspects first. A name that would hide what it holds is not offered."""
+    known = (*job.nodes, *job.rank_nodes.values()) if job else ()
+    names = dict.fromkeys([*(suspect.node for suspect in verdict.nodes), *known])
+    return [name for name in names if name == visible(name)][:NODES_OFFERED]
+
+
+def _read(form: Form) -> NewFeedback:
+    """Empty fields count as absent. Raises RequestValidationError."""
+    try:
+        given: dict[str, str | int] = {name: form.text(name) for name in FIELDS if form.text(name)}
+        if form.text("root_line").isdecimal():  # a form knows texts only
+            given["root_line"] = int(form.text("root_line")[:20])
+        return NewFeedback.model_validate(given)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors()) from None
+
+
+async def _check_line(services: AppDependencies, record: DiagnosisRecord, feedback: NewFeedback) -> None:
+    """Raises NoSuchLine."""
+    index = await _index(services, record) if feedback.root_line else None
+    if index and feedback.root_line and index.last_number and not index.has_line(feedback.root_line):
+        raise NoSuchLine(
+            f"The log has no line {feedback.root_line}: the last one that came has number {index.last_number}."
+        )

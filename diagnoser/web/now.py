@@ -1,0 +1,131 @@
+"""The first page, and the page of one incident: what is wrong now, who works on it, and the buttons to say so."""
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import RedirectResponse, Response
+
+from diagnoser.model import BreakerState, IncidentState, PlanState
+from diagnoser.model.errors import BadInput
+from diagnoser.model.taxonomy import Category
+from diagnoser.ports import DiagnosisFilter, PlanFilter
+from diagnoser.recovery import incidents as rules
+from diagnoser.web.api.health import PartHealth, Readiness, check_health
+from diagnoser.web.api.incidents import Act, IncidentId, IncidentQuery, change, find, list_incidents
+from diagnoser.web.authentication import Provided, may_read
+from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.forms import Pressed
+from diagnoser.web.trends import FailureTrends
+from diagnoser.web.ui import FILTERS as DIAGNOSIS_FILTERS
+from diagnoser.web.ui import Drawn, page_query
+
+COUNTED = 100
+"""Waiting plans that are counted; more are shown as so many or more."""
+DAY = 86_400.0
+FAILURES = 50
+"""Failures of one incident on its page."""
+ACTS: dict[str, Act] = {"acknowledge": rules.acknowledged, "resolve": rules.resolved, "reopen": rules.reopened}
+
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the tiles show. silent: jobs that fell silent within the last day. without_fault: attempts that ended
+    without a fault within the last day, among the newest ones."""
+
+    incidents: dict[IncidentState, int]
+    running: int
+    silent: int
+    waiting: int
+    tripped: list[BreakerState]
+    health: Readiness
+    without_fault: int
+
+    @property
+    def ingest(self) -> PartHealth:
+        """Whether lines are taken in: the first of its parts that fails, else that all work."""
+        parts = [part for name, part in self.health.parts.items() if name != "model"]
+        return next((part for part in parts if not part.ready), PartHealth(ready=True, detail="taking lines"))
+
+    @property
+    def model(self) -> PartHealth | None:
+        """None where no model is configured."""
+        return self.health.parts.get("model")
+
+
+@router.get("/", dependencies=[Depends(may_read)])
+async def now_page(request: Request, services: Provided, pages: Drawn) -> Response:
+    """Tiles, and the incidents; resolved ones when asked for. Addresses of the list of diagnoses, which was here once,
+    lead to where it is."""
+    if request.query_params.keys() & set(DIAGNOSIS_FILTERS) - IncidentQuery.model_fields.keys():
+        return RedirectResponse(f"/diagnoses?{request.query_params}", status_code=308)
+    query = page_query(IncidentQuery, request)
+    (incidents, after), now = await list_incidents(services.store, query), await _situation(services)
+    trends: FailureTrends = request.app.state.trends
+    chosen = {
+        name: value for name, value in query.model_dump(mode="json", exclude={"cursor", "limit"}).items() if value
+    }
+    return pages.draw(
+        "now.html",
+        incidents=incidents,
+        situation=now,
+        trend=await trends.current(),
+        query=query,
+        is_first=not query.cursor,
+        first_url="/?" + urlencode(chosen) if chosen else "/",
+        next_url="/?" + urlencode(chosen | {"cursor": after}) if after else "",
+        base_url=services.config.base_url or str(request.base_url).rstrip("/"),
+    )
+
+
+@router.get("/incidents/{id}", dependencies=[Depends(may_read)])
+async def incident_page(id: IncidentId, services: Provided, pages: Drawn, after: str = "") -> Response:
+    incident = await find(services.store, id)
+    records = await services.store.incident_failures(id, after, FAILURES + 1)
+    shown = records[:FAILURES]
+    next_url = f"/incidents/{id}?" + urlencode({"after": shown[-1].id}) if len(records) > FAILURES else ""
+    return pages.draw("incident.html", incident=incident, records=shown, next_url=next_url, is_first=not after)
+
+
+@router.post("/incidents/{id}/decide")
+async def decide(id: IncidentId, form: Pressed, services: Provided) -> Response:
+    """Acknowledge, resolve, reopen or assign, then back to the page it was pressed on."""
+    decision = form.text("decision")
+    if decision == "assign":
+        act: Act = partial(rules.assigned, assignee=form.caller.name)
+    elif decision == "unassign":
+        act = partial(rules.assigned, assignee="")
+    elif decision in ACTS:
+        act = ACTS[decision]
+    else:
+        raise BadInput("the decision must be acknowledge, resolve, reopen, assign or unassign")
+    await change(services, form.caller, id, act, form.text("comment"))
+    return RedirectResponse("/" if form.text("page") == "now" else f"/incidents/{id}", status_code=303)
+
+
+async def _situation(services: AppDependencies) -> Situation:
+    store, now = services.store, services.clock()
+    last_day = DiagnosisFilter(since=now - DAY)
+    silent_since = now - services.config.silent_seconds
+    counts, running, silent = await asyncio.gather(
+        store.count_incidents(), store.count_running(silent_since), store.count_silent(now - DAY, silent_since)
+    )
+    waiting, breakers, facets, health = await asyncio.gather(
+        store.plans(PlanFilter(PlanState.WAITING.value), "", COUNTED),
+        store.breakers(),
+        store.facets(last_day),
+        check_health(services),
+    )
+    return Situation(
+        incidents=counts,
+        running=running,
+        silent=silent,
+        waiting=len(waiting),
+        tripped=[breaker for breaker in breakers if breaker.tripped],
+        health=health,
+        without_fault=dict(facets.counts.get("category", ())).get(Category.NONE.value, 0),
+    )

@@ -1,0 +1,109 @@
+"""Failures of the last days by category, and nodes that failed more than once: counted once a minute for all pages."""
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from diagnoser.model import Incident
+from diagnoser.model.taxonomy import Category
+from diagnoser.ports import Clock, Store
+
+DAYS = 7
+SPAN = 6 * 3600.0
+"""Seconds that one bar stands for."""
+FRESH_SECONDS = 60.0
+RECOUNT_SECONDS = 3600.0
+"""How long spans that are over keep their counts: a later verdict of an old failure is rare."""
+NODES = 5
+CATEGORIES = (Category.INFRASTRUCTURE, Category.FRAMEWORK, Category.SCRIPT, Category.UNKNOWN)
+"""From the bottom of a bar to its top."""
+
+
+@dataclass(frozen=True, slots=True)
+class BarPart:
+    """One category of a bar, in shares of the tallest bar. bottom: where it begins."""
+
+    category: Category
+    count: int
+    bottom: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The failures from ``start`` to ``end``, in seconds since the epoch."""
+
+    start: float
+    end: float
+    parts: tuple[BarPart, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(part.count for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureTrend:
+    """bars: the oldest first. totals: by category, of all bars. nodes: those that failed more than once."""
+
+    bars: tuple[Bar, ...]
+    totals: Mapping[Category, int]
+    nodes: Sequence[Incident]
+
+    @property
+    def tallest(self) -> int:
+        return max((bar.count for bar in self.bars), default=0)
+
+
+class FailureTrends:
+    """One a process."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._spans: dict[float, Mapping[Category, int]] = {}
+        self._recounted = -math.inf
+        self._counted: tuple[float, FailureTrend] | None = None
+
+    async def current(self) -> FailureTrend:
+        """At most a minute old. Raises Unavailable."""
+        async with self._turn:
+            now = self._clock()
+            if self._counted is None or not 0 <= now - self._counted[0] < FRESH_SECONDS:
+                self._counted = now, await self._count(now)
+            return self._counted[1]
+
+    async def _count(self, now: float) -> FailureTrend:
+        """The last two spans anew, and those before them where they are not known."""
+        last = math.floor(now / SPAN)
+        times = [(last - DAYS * 86_400.0 / SPAN + 1 + number) * SPAN for number in range(int(DAYS * 86_400 / SPAN) + 1)]
+        if now - self._recounted >= RECOUNT_SECONDS:
+            self._spans, self._recounted = {}, now
+        known = list(takewhile(lambda time: time in self._spans, times[:-3]))
+        counts = [self._spans[time] for time in known] + await self._store.failures_between(times[len(known) :])
+        self._spans = dict(zip(times[:-1], counts, strict=True))
+        return failure_trend(times, counts, await self._store.worst_nodes(now - DAYS * 86_400.0, NODES))
+
+
+def failure_trend(
+    times: Sequence[float], counts: Sequence[Mapping[Category, int]], nodes: Sequence[Incident]
+) -> FailureTrend:
+    """counts: of each span between two times."""
+    tallest = max((sum(span.values()) for span in counts), default=0) or 1
+    bars = [
+        Bar(start, end, _parts(span, tallest)) for start, end, span in zip(times[:-1], times[1:], counts, strict=True)
+    ]
+    totals = {category: sum(span.get(category, 0) for span in counts) for category in CATEGORIES}
+    return FailureTrend(tuple(bars), totals, nodes)
+
+
+def _parts(span: Mapping[Category, int], tallest: int) -> tuple[BarPart, ...]:
+    parts, below = [], 0
+    for category in CATEGORIES:
+        if count := span.get(category, 0):
+            parts.append(BarPart(category, count, below / tallest, count / tallest))
+            below += count
+    return tuple(parts)

@@ -1,0 +1,165 @@
+"""The page of a diagnosis: the head, what came before and after, links into the log, and the form that corrects."""
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from diagnoser.compress.log_columns import line_id
+from diagnoser.model import AttemptKey, EvidenceLine, Job, LineBlock, Mode, RootCause, Stream, Symptom
+from diagnoser.model.taxonomy import FailureType
+from tests.serving import HOSTILE, NOW, UNSURE, Web, save, serving, store_log, verdict
+from tests.unit.test_web_plans import planned
+
+KEY = AttemptKey("llm-7b", 1)
+LOG = "/jobs/llm-7b/attempts/1/log"
+SAME = {"sec-fetch-site": "same-origin", "content-type": "application/x-www-form-urlencoded"}
+ROOT = RootCause(40, "ValueError: seam", 1, "gpu-1")
+TIMEOUT = FailureType.NCCL_TIMEOUT_ERROR
+FAILED = verdict(
+    FailureType.VALUE_ERROR,
+    root_cause=ROOT,
+    evidence=(EvidenceLine(40, "ValueError: seam", "raised first", 1),),
+    symptoms=(Symptom(5, "step 5 was slow", TIMEOUT), Symptom(41, "it timed out", TIMEOUT)),
+)
+
+
+@pytest.fixture
+async def web(tmp_path: Path) -> AsyncIterator[Web]:
+    async with serving(tmp_path) as made:
+        lines = [f"2026-09-21 14:00:{step:02d} step {step}" for step in range(1, 40)]
+        lines[4] = "step 5 was slow"
+        lines += ["ValueError: seam", "it timed out"]
+        data = "".join(line + "\n" for line in lines).encode()
+        await store_log(made.store, KEY, LineBlock(Stream("stdout", "gpu-1", 1), data, received=NOW - 100))
+        yield made
+
+
+async def page_of(web: Web, id: str, query: str = "") -> str:
+    return (await web.client.get(f"/diagnoses/{id}{query}")).text
+
+
+def section(page: str, heading: str) -> str:
+    start = page.index(f"<h2>{heading}</h2>")
+    return page[start : page.index("</section>", start)]
+
+
+async def test_the_head_leads_into_the_log(web: Web) -> None:
+    """Cause, rank and node; one button, to the root line in the log; the rank leads to the log of that rank."""
+    page = await page_of(web, (await save(web.store, KEY.job, FAILED)).id)
+    line = line_id(Stream("stdout", "gpu-1", 1), 40)
+    assert f'<a class="button" href="{LOG}?at={line}#L{line}">Show in the log</a>' in page
+    assert page.count('class="button"') == 1
+    assert f'href="{LOG}?ranks=1" title="The log of this rank">rank 1</a>' in page
+
+
+async def test_a_waiting_plan_is_approved_in_the_head(web: Web) -> None:
+    """What has to be decided is the one button; advice waits for nobody."""
+    await planned(web, mode=Mode.APPROVE)
+    (waiting,) = (await web.client.get("/api/v1/diagnoses?job=j")).json()["items"]
+    page = await page_of(web, waiting["id"])
+    assert re.search(
+        r'action="/plans/plan-j/decide"><button class="button" name="decision" value="approve">Approve:', page
+    )
+    assert page.count('class="button"') == 1
+    advised = await page_of(web, (await save(web.store, KEY.job, FAILED, plan=True, created=NOW + 9)).id)
+    assert "Approve:" not in advised
+
+
+async def test_evidence_leads_to_its_line_in_the_log(web: Web) -> None:
+    """Every line number is a link that the log answers with that very line."""
+    page = await page_of(web, (await save(web.store, KEY.job, FAILED)).id)
+    addresses = re.findall(r'<a class="no" href="([^"#]+)#L([^"]+)"', page)
+    assert addresses
+    for address, line in addresses:
+        shown = (await web.client.get(address)).text
+        assert re.search(rf'<li id="L{line}"[^>]*aria-current="true"', shown)
+
+
+async def test_what_came_first_is_not_said_to_follow(web: Web) -> None:
+    """Symptoms before the root have a place of their own."""
+    page = await page_of(web, (await save(web.store, KEY.job, FAILED)).id)
+    assert "it timed out" in section(page, "What followed")
+    assert "step 5 was slow" not in section(page, "What followed")
+    assert "step 5 was slow" in section(page, "What came before")
+
+
+async def test_an_unknown_failure_shows_how_the_ranks_ended(web: Web) -> None:
+    """The last lines of each rank, those that end alike once, who fell silent first on top."""
+    key = AttemptKey("odd", 1)
+    for rank in range(4):
+        last = "the frobnicator stopped" if rank == 2 else f"waiting for peer {rank}"
+        text = f"2026-09-21 14:00:01 begin\n2026-09-21 14:0{1 if rank == 2 else 9}:00 {last}\n"
+        await store_log(web.store, key, LineBlock(Stream("stdout", "n1", rank), text.encode(), received=NOW))
+    page = await page_of(web, (await save(web.store, "odd", verdict(FailureType.UNKNOWN), created=NOW + 9)).id)
+    shown = section(page, "Last lines")
+    assert shown.index("frobnicator") < shown.index("waiting for peer")
+    assert "3 ranks end alike" in shown and "0\u20131, 3" in shown
+    assert "before all others" in shown
+    known = await page_of(web, (await save(web.store, KEY.job, FAILED)).id)
+    assert "<h2>Last lines</h2>" not in known
+
+
+async def test_the_page_says_what_was_not_seen(web: Web) -> None:
+    """What a verdict could have rested on and did not; nothing of it where it was there."""
+    await web.store.register(Job("mapped", nodes=("gpu-1",), rank_nodes={1: "gpu-1"}, created=NOW))
+    bare = await page_of(web, (await save(web.store, KEY.job, FAILED)).id)
+    mapped = await page_of(web, (await save(web.store, "mapped", FAILED, created=NOW + 9)).id)
+    assert "no line of a node's own log; no list of the job's nodes" in bare.replace("&#39;", "'")
+    assert "no list of the job" not in mapped
+
+
+async def test_the_form_begins_with_the_line_that_was_chosen(web: Web) -> None:
+    """Who comes from the log with a line and a node finds them in the form, as text."""
+    made = (await save(web.store, KEY.job, FAILED)).id
+    page = await page_of(web, made, "?" + urlencode({"root_line": "12", "node": '"><b>n'}))
+    assert 'name="root_line" inputmode="numeric" value="12"' in page
+    assert "<b>n" not in page and "&#34;&gt;&lt;b&gt;n" in page
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"verdict": "corrected", "root_line": "4711"}, "The log has no line 4711"),
+        ({"verdict": "corrected", "root_line": "forty"}, "Give the line by its number"),
+        ({"verdict": "corrected"}, "a correction needs at least one of"),
+        ({"verdict": "confirmed", "type": "gpu_lost"}, "to name another type"),
+        ({"verdict": "corrected", "node": "no such\u00a0name"}, "has no spaces"),
+        ({"verdict": "corrected", "type": "gremlins"}, "Choose one of the listed types"),
+        ({"root_line": "3"}, "Choose Confirm or Correct"),
+    ],
+)
+async def test_what_cannot_be_stored_is_told_in_place(web: Web, fields: dict[str, str], told: str) -> None:
+    """The page comes back with the fault beside the form and all that was typed; nothing is stored."""
+    made = (await save(web.store, KEY.job, FAILED)).id
+    typed = fields | {"comment": "swapped <i>it</i>"}
+    answer = await web.client.post(f"/diagnoses/{made}/feedback", content=urlencode(typed), headers=SAME)
+    assert answer.status_code == 400
+    form = answer.text[answer.text.index('id="feedback"') :].replace("&#39;", "'")
+    assert told in form and 'role="alert"' in form
+    assert 'value="swapped &lt;i&gt;it&lt;/i&gt;"' in form
+    if fields.get("root_line"):
+        assert f'value="{fields["root_line"]}"' in form
+    assert (await web.client.get(f"/api/v1/diagnoses/{made}")).json()["feedback"] == []
+
+
+async def test_a_line_of_the_log_can_be_named_as_the_root(web: Web) -> None:
+    """With a line that is there the correction is stored, and the page leads back to it."""
+    made = (await save(web.store, KEY.job, FAILED)).id
+    form = urlencode({"verdict": "corrected", "root_line": "5"})
+    answer = await web.client.post(f"/diagnoses/{made}/feedback", content=form, headers=SAME)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/diagnoses/{made}#feedback")
+    (said,) = (await web.client.get(f"/api/v1/diagnoses/{made}")).json()["feedback"]
+    assert said["root_line"] == 5
+
+
+async def test_hostile_lines_stay_text_at_the_end_of_a_log(web: Web) -> None:
+    """The last lines of an unknown failure are log text like any other."""
+    data = f"step 1\n{HOSTILE}\n".encode()
+    await store_log(web.store, AttemptKey("rlhf", 1), LineBlock(Stream(), data, received=NOW))
+    page = await page_of(web, (await save(web.store, "rlhf", replace(UNSURE, root_cause=None))).id)
+    assert "&lt;script&gt;fetch" in section(page, "Last lines")
+    assert "<script>fetch" not in page and "\u202e" not in page

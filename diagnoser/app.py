@@ -4,15 +4,18 @@ import asyncio
 import gc
 import secrets
 import signal
+import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from random import Random
-from typing import BinaryIO
+from tempfile import TemporaryDirectory
+from typing import BinaryIO, Literal
 
 import httpx
 import structlog
@@ -24,11 +27,15 @@ from diagnoser.adapters.clock import SteadyClock
 from diagnoser.adapters.http import create_client
 from diagnoser.adapters.log_root import log_root
 from diagnoser.adapters.memory import LocalWakeSignal
-from diagnoser.adapters.slack import SlackWebhook
+from diagnoser.adapters.slack import SlackAnswers
+from diagnoser.adapters.sql.migrations import upgrade
 from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.adapters.wake_pipe import PipeWakeSignal
 from diagnoser.adapters.webhook import RecoveryWebhook
-from diagnoser.config import authentication, llm_factory
+from diagnoser.config import alerting, authentication, llm_factory
 from diagnoser.config.allowed_hosts import allowed_hosts
+from diagnoser.config.archive import open_archive
+from diagnoser.config.field_mapping import load_mapping
 from diagnoser.config.loader import load_analyzer, site_node_queries
 from diagnoser.config.retention import ages
 from diagnoser.config.settings import Settings
@@ -36,27 +43,33 @@ from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.evidence_collection import EvidenceCollection
-from diagnoser.ingest.service import IngestService
+from diagnoser.diagnosis.log_indexes import LogIndexes
+from diagnoser.diagnosis.original_lines import OriginalLines
+from diagnoser.diagnosis.run_status import RunStatuses
+from diagnoser.ingest.service import RAW_BYTES, IngestService
+from diagnoser.ingest.unplaced import UnplacedStreams
 from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.learning.case_replay import CaseReplayConfig, CaseReplayer
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.shadow_evaluation import ShadowEvaluator
 from diagnoser.model import Diagnosis, Facts, MessageKind, Mode, ids
-from diagnoser.model.errors import DiagnoserError
+from diagnoser.model.errors import BadInput, DiagnoserError, Unavailable
 from diagnoser.observability import logging
 from diagnoser.observability.health import CachedHealthCheck
-from diagnoser.observability.metrics import Metrics
+from diagnoser.observability.metrics import Metrics, share
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import Clock, Sender, Timing, TokenStore, WakeSignal
+from diagnoser.ports import AlertThreadStore, Archive, Clock, Sender, Timing, TokenStore, WakeSignal
+from diagnoser.supervisor import STOP, Part, Supervisor
 from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
-from diagnoser.web.dependencies import AppDependencies, HealthCheck, HealthChecks, RequestLimits, WebConfig
+from diagnoser.web.dependencies import AppDependencies, HealthCheck, HealthChecks, RequestLimits, SlackAccess, WebConfig
 from diagnoser.web.http_protocol import ConnectionLimits, bounded
 from diagnoser.web.news import NewsFeed
 from diagnoser.web.server import create, create_health
+from diagnoser.worker.alerts import AlertSender
 from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
 from diagnoser.worker.outbox import Outbox, OutboxConfig
@@ -64,21 +77,111 @@ from diagnoser.worker.retention import Retention
 from diagnoser.worker.worker import Worker, WorkerConfig
 
 STOP_SECONDS = 10
+BACKLOG = 2048
+"""Connections that wait to be accepted: as many as uvicorn lets wait."""
+POLL_SECONDS = 0.5
+WATCHED_POLL_SECONDS = 2.0
+"""Of a database that tells cheaply whether it changed: what is due by time alone may be so much late."""
 NO_TOKENS = (
     "plans may act, and there are no tokens: everybody who can connect is believed to be an agent and an operator, "
     "also any user of this machine; create tokens (diagnoser token create, or DIAGNOSER_TOKENS)"
 )
 
 
-async def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT. A part that fails for good takes the process down: a supervisor restarts it."""
+@dataclass(frozen=True)
+class _Shared:
+    """What processes of one machine have in common: made before they part. check_worker: whether that process runs."""
+
+    analyzer: LogAnalyzer
+    attempts: WakeSignal = field(default_factory=LocalWakeSignal)
+    outbox: WakeSignal = field(default_factory=LocalWakeSignal)
+    check_worker: HealthCheck | None = None
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. A part that fails is started again; one that cannot work as it is set up ends all
+    of it: then this raises BadInput."""
     logging.set_up(as_json=settings.log_format == "json", level=settings.log_level)
+    analyzer = load_analyzer(settings)
+    asyncio.run(upgrade(settings.database_url))  # before any part uses it
+    _log_startup(settings, analyzer)
+    gc.freeze()  # rules and code live as long as the process: no collection has to look at them again
+    gc.enable()
+    names = _processes(settings)
+    if len(names) == 1:
+        socket = _listen(settings, shared=False)
+        asyncio.run(_serve(settings, _Shared(analyzer), socket, (signal.SIGTERM, signal.SIGINT)))
+        return
+    with TemporaryDirectory(prefix="diagnoser-metrics-") as folder:
+        if not _supervise(settings, names, analyzer, Path(folder)):
+            raise BadInput("the service ended: see the message above")
+
+
+def _processes(settings: Settings) -> list[str]:
+    """Names of the processes that make up the role."""
+    requests = ["api"] if settings.workers == 1 else [f"api-{number}" for number in range(settings.workers)]
+    return {"all": [*requests, "worker"], "api": requests, "worker": ["worker"]}[settings.role]
+
+
+def _supervise(settings: Settings, names: Sequence[str], analyzer: LogAnalyzer, metrics: Path) -> bool:
+    """Each of ``names`` in a process of its own. metrics: where they count."""
+    supervisor = Supervisor(names)
+
+    async def check_worker() -> str:
+        if not supervisor.is_running("worker"):
+            raise Unavailable("it died and is started again")
+        return "runs"
+
+    check = check_worker if "worker" in names else None
+    shared = _Shared(analyzer, PipeWakeSignal(), PipeWakeSignal(), check)
+
+    def part(name: str) -> Part:
+        role: Literal["api", "worker"] = "worker" if name == "worker" else "api"
+        own = settings.model_copy(update={"role": role})
+        # Of the parent's, so that connections wait in it while the process is started again.
+        socket = None if role == "worker" else _listen(settings, shared=settings.workers > 1)
+
+        def run() -> None:
+            share(metrics, name)
+            asyncio.run(_serve(own, shared, socket, (STOP,)))
+
+        return Part(name, run)
+
+    return supervisor.run([part(name) for name in names])
+
+
+def _listen(settings: Settings, *, shared: bool) -> socket.socket:
+    """shared: with the other sockets of this service, among which the kernel deals out connections.
+
+    Raises BadInput where the address cannot be listened on.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        if shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listening.bind((settings.host, settings.port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise BadInput(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}") from error
+    return listening
+
+
+async def _serve(
+    settings: Settings, shared: _Shared, listening: socket.socket | None, stop_signals: Sequence[signal.Signals]
+) -> None:
+    """The part of this process. A loop that fails for good takes the process down."""
     stopping = asyncio.Event()
-    async with running(settings, stopping) as app:
+    async with running(settings, stopping, shared) as app:
+        if listening is None:
+            for number in stop_signals:
+                asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+            await stopping.wait()
+            return
         config = uvicorn.Config(
             app,
-            host=settings.host,
-            port=settings.port,
             http=bounded(ConnectionLimits(settings.max_connections, settings.request_head_seconds)),
             ws="none",
             timeout_keep_alive=settings.keep_alive_seconds,
@@ -88,17 +191,19 @@ async def serve(settings: Settings) -> None:
             timeout_graceful_shutdown=STOP_SECONDS,
         )
         server = _UvicornServer(config)
-        gc.freeze()  # rules and code live as long as the process: no collection has to look at them again
-        gc.enable()
-        _stop_on_signals(server, stopping)
-        await server.serve()
+        _stop_on_signals(server, stopping, stop_signals)
+        await server.serve(sockets=[listening])
 
 
 @asynccontextmanager
-async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[FastAPI]:
-    """The application with its loops running around it; everything is closed at the end."""
+async def running(settings: Settings, stopping: asyncio.Event, shared: _Shared | None = None) -> AsyncIterator[FastAPI]:
+    """The application with its loops running around it; everything is closed at the end.
+
+    shared: with other processes; without it all loops of the role run in this one.
+    """
+    shared = shared or _Shared(load_analyzer(settings))
     async with AsyncExitStack() as stack:
-        dependencies, loops = await _compose(settings, stopping, stack)
+        dependencies, loops = await _compose(settings, shared, stopping, stack)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop) for loop in loops]
             yield create_health(dependencies) if settings.role == "worker" else create(dependencies)
@@ -107,10 +212,10 @@ async def running(settings: Settings, stopping: asyncio.Event) -> AsyncIterator[
 
 
 async def _compose(
-    settings: Settings, stopping: asyncio.Event, stack: AsyncExitStack
+    settings: Settings, shared: _Shared, stopping: asyncio.Event, stack: AsyncExitStack
 ) -> tuple[AppDependencies, list[Coroutine[None, None, None]]]:
     """Every part of the service, made once and straight down, and the loops that must run."""
-    analyzer, clock, metrics = load_analyzer(settings), SteadyClock(), Metrics(CollectorRegistry())
+    analyzer, clock, metrics = shared.analyzer, SteadyClock(), Metrics(CollectorRegistry())
     policy = analyzer.knowledge.policy
     metrics.up.set(clock())
 
@@ -118,23 +223,35 @@ async def _compose(
     store = await open_store(settings.database_url)
     stack.push_async_callback(store.close)
     authentication.check_bind_address(settings, stored=bool(await store.tokens()))
-    senders = _senders(settings, await stack.enter_async_context(create_client()))
+    archive = open_archive(settings)
+    if archive:
+        stack.push_async_callback(archive.close)
+    senders = _senders(settings, store, clock, await stack.enter_async_context(create_client()))
     endpoint = llm_factory.connected(settings, stack)
     model = llm_factory.guarded(settings, endpoint) if endpoint else None
-    wakes = _wake_signals(settings, stack)
+    wakes = _wake_signals(settings, shared, stack)
 
     # reading logs
     registry = RuleRegistry(analyzer, store, clock)
     await registry.refresh()
     logs = AttemptLogs(store, registry.compressor)
-    ingest = IngestService(store, registry.compressor, metrics, pending_limit=settings.max_buffered_bytes)
+    unplaced = UnplacedStreams(store, llm_factory.load_redactor(settings), metrics)
+    ingest = IngestService(
+        store,
+        registry.compressor,
+        metrics,
+        pending_limit=settings.max_buffered_bytes,
+        mapping=load_mapping(settings),
+        unplaced=unplaced,
+        raw_bytes=RAW_BYTES if archive is None else sys.maxsize,
+    )
     context, generalizer = DiagnosisContext(store, logs, clock, settings.baseline_retention_days), None
     if model and settings.filter_learning_enabled:
         generalizer = llm_factory.baseline_generalizer(settings, store, context, registry, model, metrics)
         context = replace(context, recorded=generalizer.note)
 
     # deciding, and learning from it
-    incidents = llm_factory.incidents(settings, store, logs, policy, metrics, stack)
+    confirmed_failures = llm_factory.confirmed_failures(settings, store, logs, policy, metrics, stack)
     planner = _planner(settings, analyzer, senders)
     commands = PlanCommands(policy, planner, settings.plan_lease_seconds, site_node_queries(settings))
     plans = PlanService(store, commands, metrics, wakes.outbox)
@@ -142,26 +259,28 @@ async def _compose(
     lifecycle = llm_factory.rule_lifecycle(settings, history, registry, model, metrics)
     replayer = CaseReplayer(history, registry, clock, CaseReplayConfig(version("diagnoser")))
 
-    retention = Retention(store, clock, ages(settings), metrics)
+    is_watched = await store.change_mark() is not None
+    poll = WATCHED_POLL_SECONDS if is_watched else POLL_SECONDS
+    retention = Retention(store, clock, ages(settings), metrics, archive)
     worker = Worker(
         store=store,
         logs=logs,
         context=context,
         analysis=registry,
-        incidents=incidents,
+        confirmed_failures=confirmed_failures,
         planner=planner,
-        shadow=ShadowEvaluator(store, registry, incidents),
-        llm_stage=llm_factory.llm_stage(settings, model, analyzer.knowledge, incidents, metrics),
+        shadow=ShadowEvaluator(store, registry, confirmed_failures),
+        llm_stage=llm_factory.llm_stage(settings, model, analyzer.knowledge, confirmed_failures, metrics),
         maintenance=Maintenance(store, plans, clock, _retention(settings), retention),
         clock=clock,
         attempts_due=wakes.attempts,
         outbox=wakes.outbox,
         metrics=metrics,
-        config=_worker_config(settings),
+        config=_worker_config(settings, poll),
         evidence=EvidenceCollection(store, clock, make_id),
     )
     jitter = Random()  # noqa: S311 - not a secret
-    outbox = Outbox(store, senders, clock, wakes.outbox, jitter, metrics, _outbox_config(settings))
+    outbox = Outbox(store, senders, clock, wakes.outbox, jitter, metrics, _outbox_config(settings, poll))
     authenticator = _authenticator(settings, store, clock)
     acts = settings.recovery_mode == "act" or (settings.recovery_mode == "policy" and policy.acts)
     access = {"access": partial(_check_access, authenticator)} if acts else {}
@@ -169,8 +288,11 @@ async def _compose(
         store=store,
         ingest=ingest,
         plans=plans,
-        incidents=incidents,
+        confirmed_failures=confirmed_failures,
         logs=context,
+        run_statuses=RunStatuses(store, registry.compressor, clock),
+        log_indexes=LogIndexes(store, logs, clock),
+        lines=OriginalLines(store, archive),
         metrics=metrics,
         clock=clock,
         make_id=make_id,
@@ -181,23 +303,31 @@ async def _compose(
         stopping=stopping,
         config=_web_config(settings),
         health=HealthChecks(
-            required={"writes": _write_check(store, ingest, clock, stack)},
-            optional={**wakes.health, **llm_factory.health_check(endpoint, stack), **access},
+            required={
+                "writes": _write_check(store, ingest, clock, stack),
+                **({"worker": shared.check_worker} if shared.check_worker else {}),
+            },
+            optional={
+                **wakes.health,
+                **llm_factory.health_check(endpoint, stack),
+                **_archive_check(archive, stack),
+                **access,
+            },
         ),
         attribution=_attribution(settings, registry, stack),
     )
-    _log_startup(settings, analyzer, senders)
-    if acts and await authenticator.is_open():
+    if acts and settings.role != "worker" and await authenticator.is_open():
         structlog.get_logger().warning("no_tokens", why=NO_TOKENS)
-    compaction = Compaction(store, registry.compressor, clock, metrics)
+    compaction = Compaction(store, registry.compressor, clock, metrics, archive)
     loops = list(wakes.loops)
     if settings.role != "worker":
-        loops.append(ingest.run())
+        loops += [ingest.run(), unplaced.run()]
     if settings.role == "api":
         loops.append(registry.follow())
     else:  # the worker keeps up with the rules by itself
         loops += [compaction.run(), worker.run(), outbox.run(), lifecycle.run(), replayer.run()]
         loops += [generalizer.run()] if generalizer else []
+        loops += [_watch(store, wakes.attempts)] if is_watched else []
     return dependencies, loops
 
 
@@ -209,7 +339,7 @@ class _UvicornServer(uvicorn.Server):
         yield
 
 
-def _stop_on_signals(server: uvicorn.Server, stopping: asyncio.Event) -> None:
+def _stop_on_signals(server: uvicorn.Server, stopping: asyncio.Event, numbers: Sequence[signal.Signals]) -> None:
     """The first signal ends live streams and waits for requests, the second does not wait."""
 
     def stop() -> None:
@@ -217,7 +347,7 @@ def _stop_on_signals(server: uvicorn.Server, stopping: asyncio.Event) -> None:
         server.should_exit = True
         stopping.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in numbers:
         asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
@@ -226,7 +356,9 @@ def make_id(now: float) -> str:
     return ids.id_of(now, secrets.randbits(ids.OTHER_BITS))
 
 
-def _senders(settings: Settings, client: httpx.AsyncClient) -> dict[MessageKind, Sender]:
+def _senders(
+    settings: Settings, store: AlertThreadStore, clock: Clock, client: httpx.AsyncClient
+) -> dict[MessageKind, Sender]:
     senders: dict[MessageKind, Sender] = {}
     private = settings.allow_private_targets
     if settings.webhook_url:
@@ -234,8 +366,9 @@ def _senders(settings: Settings, client: httpx.AsyncClient) -> dict[MessageKind,
         senders[MessageKind.RECOVERY] = RecoveryWebhook(
             settings.webhook_url, secret, client, time.time, allow_private=private
         )
-    if slack := settings.slack_url.get_secret_value():
-        senders[MessageKind.SLACK] = SlackWebhook(slack, client, time.time, allow_private=private)
+    if channels := alerting.channels(settings, client):
+        senders[MessageKind.ALERT] = AlertSender(channels, store, alerting.load_routing(settings), clock)
+        senders[MessageKind.SLACK] = SlackAnswers(client, time.time, allow_private=private)
     return senders
 
 
@@ -245,7 +378,7 @@ def _planner(settings: Settings, analyzer: LogAnalyzer, senders: dict[MessageKin
         make_id=make_id,
         mode=None if settings.recovery_mode == "policy" else Mode(settings.recovery_mode),
         webhook=MessageKind.RECOVERY in senders,
-        chat=MessageKind.SLACK in senders,
+        alerts=alerting.load_routing(settings),
         base_url=settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}",
         redact=llm_factory.load_outbound_redactor(settings),
     )
@@ -261,22 +394,34 @@ class _WakeSignals:
     health: Mapping[str, HealthCheck] = field(default_factory=dict)
 
 
-def _wake_signals(settings: Settings, stack: AsyncExitStack) -> _WakeSignals:
-    """Of this process; with Redis, of all replicas."""
-    attempts, outbox = LocalWakeSignal(), LocalWakeSignal()
+def _wake_signals(settings: Settings, shared: _Shared, stack: AsyncExitStack) -> _WakeSignals:
+    """Of the processes of this service; with Redis, of all replicas."""
+    attempts, outbox = shared.attempts, shared.outbox
     url = settings.redis_url.get_secret_value()
     if not url:
         return _WakeSignals(attempts, outbox)
     from diagnoser.adapters.redis import RedisWakeSignals  # loads for a while, and most sites have one replica
 
-    shared = RedisWakeSignals(url, {"attempts": attempts, "outbox": outbox})
-    stack.push_async_callback(shared.close)
-    check = CachedHealthCheck(shared.ping, time.monotonic)
+    redis = RedisWakeSignals(url, {"attempts": attempts, "outbox": outbox})
+    stack.push_async_callback(redis.close)
+    check = CachedHealthCheck(redis.ping, time.monotonic)
     stack.push_async_callback(check.close)
-    return _WakeSignals(shared.wake("attempts"), shared.wake("outbox"), (shared.run(),), {"redis": check})
+    return _WakeSignals(redis.wake("attempts"), redis.wake("outbox"), (redis.run(),), {"redis": check})
 
 
-def _worker_config(settings: Settings) -> WorkerConfig:
+async def _watch(store: SqlStore, attempts_due: WakeSignal) -> None:
+    """Notifies whenever anybody has changed the database. Where nothing happens, that is all that happens."""
+    seen = None
+    while True:
+        with suppress(Unavailable):
+            mark = await store.change_mark()
+            if mark != seen:
+                attempts_due.notify()
+            seen = mark
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _worker_config(settings: Settings, poll: float) -> WorkerConfig:
     grace, idle = settings.exit_grace_seconds, settings.hang_check_idle_seconds
     timing = Timing(
         exit_grace=grace,
@@ -287,7 +432,7 @@ def _worker_config(settings: Settings) -> WorkerConfig:
     return WorkerConfig(
         timing=timing,
         lease=settings.claim_lease_seconds,
-        poll=0.5,
+        poll=poll,
         llm_deadline=settings.llm_deadline_seconds + 5,
         hang_check_idle=idle,
         hang_diagnosis_idle=max(idle, settings.hang_diagnosis_idle_seconds),
@@ -301,13 +446,19 @@ def _retention(settings: Settings) -> RetentionConfig:
     )
 
 
-def _outbox_config(settings: Settings) -> OutboxConfig:
-    return OutboxConfig(rates={"slack": settings.slack_rate_limit, "webhook": settings.webhook_rate_limit})
+def _outbox_config(settings: Settings, poll: float) -> OutboxConfig:
+    return OutboxConfig(poll=poll, rates={"slack": settings.slack_rate_limit, "webhook": settings.webhook_rate_limit})
 
 
 def _web_config(settings: Settings) -> WebConfig:
     size = settings.max_request_bytes
-    return WebConfig(settings.base_url.rstrip("/"), RequestLimits(size, size), allowed_hosts(settings))
+    return WebConfig(
+        base_url=settings.base_url.rstrip("/"),
+        limits=RequestLimits(size, size),
+        allowed_hosts=allowed_hosts(settings),
+        silent_seconds=settings.hang_diagnosis_idle_seconds,
+        slack=SlackAccess(settings.slack_signing_secret.get_secret_value(), alerting.slack_operators(settings)),
+    )
 
 
 def _authenticator(settings: Settings, store: TokenStore, clock: Clock) -> Authenticator:
@@ -333,6 +484,20 @@ def _write_check(store: SqlStore, ingest: IngestService, clock: Clock, stack: As
     return cached
 
 
+def _archive_check(archive: Archive | None, stack: AsyncExitStack) -> dict[str, HealthCheck]:
+    """While it does not answer, lines are taken and pile up in the database."""
+    if archive is None:
+        return {}
+
+    async def check() -> str:
+        await archive.objects("", 1)
+        return "answers"
+
+    cached = CachedHealthCheck(check, time.monotonic)
+    stack.push_async_callback(cached.close)
+    return {"archive": cached}
+
+
 def _attribution(settings: Settings, registry: RuleRegistry, stack: AsyncExitStack) -> LogAttribution | None:
     if settings.ft_launcher_log_root is None:
         return None
@@ -346,14 +511,16 @@ def _attribution(settings: Settings, registry: RuleRegistry, stack: AsyncExitSta
     return attribution
 
 
-def _log_startup(settings: Settings, analyzer: LogAnalyzer, senders: dict[MessageKind, Sender]) -> None:
+def _log_startup(settings: Settings, analyzer: LogAnalyzer) -> None:
     structlog.get_logger().info(
         "serving",
         url=f"http://{settings.host}:{settings.port}",
         database=settings.database_url.partition(":")[0],
         rules=len(analyzer.knowledge.engine.ruleset.rules),
         model=settings.llm_model if settings.llm_url else "none",
-        effects=sorted(senders) or "none",
+        webhook="on" if settings.webhook_url else "none",
+        alerts=", ".join(alerting.receiver_names(settings)) or "none",
+        processes=_processes(settings),
         recovery=settings.recovery_mode,
     )
     for scope in authentication.deprecated_scopes(settings):

@@ -37,7 +37,7 @@ from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import DiagnosisRecord, FeedbackStore, LanguageModel, ModelRequest
 from diagnoser.recovery.policy import Policy
-from diagnoser.retrieval.incidents import Incidents
+from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 
 if TYPE_CHECKING:
     from diagnoser.adapters.openai import OpenAIModel
@@ -93,10 +93,10 @@ def health_check(model: "OpenAIModel | None", stack: AsyncExitStack) -> dict[str
     return {"model": check}
 
 
-def incidents(
+def confirmed_failures(
     settings: Settings, store: FeedbackStore, logs: AttemptLogs, policy: Policy, metrics: Metrics, stack: AsyncExitStack
-) -> Incidents:
-    """The confirmed incidents, with the embedding server where one is configured."""
+) -> ConfirmedFailures:
+    """The confirmed failures, with the embedding server where one is configured."""
     embedder = None
     if settings.embedding_url:
         from diagnoser.adapters.embeddings import OpenAIEmbedder  # as in ``endpoint``
@@ -104,7 +104,7 @@ def incidents(
         key, redactor = settings.llm_api_key.get_secret_value(), load_outbound_redactor(settings)
         embedder = OpenAIEmbedder(settings.embedding_url, settings.embedding_model, key, EMBED_SECONDS, redactor)
         stack.push_async_callback(embedder.close)
-    return Incidents(store, logs, policy, metrics, embedder)
+    return ConfirmedFailures(store, logs, policy, metrics, embedder)
 
 
 def guarded(settings: Settings, model: LanguageModel) -> GuardedModel:
@@ -129,12 +129,16 @@ def failure_agent(settings: Settings, model: LanguageModel, policy: Policy, metr
 
 
 def llm_stage(
-    settings: Settings, model: LanguageModel | None, knowledge: RuleKnowledge, incidents: Incidents, metrics: Metrics
+    settings: Settings,
+    model: LanguageModel | None,
+    knowledge: RuleKnowledge,
+    confirmed_failures: ConfirmedFailures,
+    metrics: Metrics,
 ) -> LLMStage | None:
     """None where no model is configured. Raises RuleFaults, BadInput."""
     if model is None:
         return None
-    return LLMStage(failure_agent(settings, model, knowledge.policy, metrics), incidents, knowledge.exits)
+    return LLMStage(failure_agent(settings, model, knowledge.policy, metrics), confirmed_failures, knowledge.exits)
 
 
 def consultation_config(settings: Settings) -> ConsultationConfig:

@@ -10,4 +10,6 @@ def ages(settings: Settings) -> RetentionAges:
         settings.evidence_retention_days,
         settings.outbox_retention_days,
         settings.max_stored_bytes,
+        settings.archive_retention_days,
+        settings.max_archived_bytes,
     )

@@ -1,6 +1,7 @@
 """All settings, in one frozen class. Environment variables are ``DIAGNOSER_`` and the field's name in capitals.
 
-A secret may also come from a file: ``DIAGNOSER_<NAME>_FILE``. An unknown ``DIAGNOSER_`` name stops the start.
+A secret may also come from a file: ``DIAGNOSER_<NAME>_FILE``. An unknown ``DIAGNOSER_`` name stops the start; those of
+the client (`diagnoser run`) are known.
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from diagnoser.client.cli import VARIABLES as CLIENT_VARIABLES
 from diagnoser.model.errors import BadInput
 
 PREFIX = "DIAGNOSER_"
@@ -28,9 +30,14 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8321, description="Port to listen on. 0: any free port.")
     role: Literal["all", "api", "worker"] = Field(
         "all",
-        description="Part of the service that this process runs. `api`: requests and pages. `worker`: compression, "
+        description="Parts of the service to run. `api`: requests and pages. `worker`: compression, "
         "diagnoses, plans and messages; it answers `/livez`, `/readyz` and `/metrics` only. Both need PostgreSQL or "
         "one machine.",
+    )
+    workers: Annotated[int, Field(ge=1, le=64)] = Field(
+        1,
+        description="Processes that take requests on the same port, each a replica of its own. Connections are dealt "
+        "out among them.",
     )
     base_url: str = Field("", description="Public address of the pages, for links in alerts. Empty: host and port.")
     database_url: str = Field(
@@ -48,6 +55,11 @@ class Settings(BaseSettings):
     )
     rules_dir: Path | None = Field(None, description="Folder of rules, filters and policy. Empty: the bundled ones.")
     prompts_dir: Path | None = Field(None, description="Folder of prompts. Empty: the bundled ones.")
+    mapping: Path | None = Field(
+        None,
+        description="File that says which labels and attributes name job, attempt, rank, node, cluster and source. "
+        "Empty: the presets.",
+    )
 
     allowed_hosts: str = Field(
         "",
@@ -121,6 +133,25 @@ class Settings(BaseSettings):
         description="Bytes of logs and dumps in the database, compressed. Beyond that, the oldest attempts go before "
         "their time, but none with news in the last 8 days. 0: no limit.",
     )
+    archive: str = Field(
+        "",
+        description="Where lines are kept as they came: `file:///folder` or `s3://bucket/prefix`. Empty: nowhere; once "
+        "a log is compressed, the lines that it kept are all that is left. With an archive, large requests are "
+        "compressed behind their acknowledgement as well. Logs of nodes are not archived.",
+    )
+    archive_endpoint: str = Field(
+        "",
+        description="URL of an S3-compatible server, such as `http://127.0.0.1:9000`. Empty: Amazon's. Keys come from "
+        "where boto3 looks: `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, its files, the machine's role.",
+    )
+    archive_retention_days: Annotated[int, Field(ge=0)] = Field(
+        0, description="Days that archived lines are kept; at least 8. 0: as long as their attempt."
+    )
+    max_archived_bytes: Annotated[int, Field(ge=0)] = Field(
+        0,
+        description="Bytes in the archive, compressed. Beyond that, the oldest lines go before their time, but none of "
+        "the last 8 days. 0: no limit.",
+    )
     claim_lease_seconds: Seconds = Field(
         60.0, description="Seconds that a replica may hold work before another replica takes it over."
     )
@@ -188,7 +219,32 @@ class Settings(BaseSettings):
     )
     webhook_secret: SecretStr = Field(SecretStr(""), description="Signing secret of the webhook: `whsec_` and base64.")
     slack_url: SecretStr = Field(
-        SecretStr(""), description="Slack-compatible incoming webhook for alerts. Empty: none."
+        SecretStr(""),
+        description="Slack-compatible incoming webhook for alerts, the receiver `slack`. Empty: none. With "
+        "`DIAGNOSER_SLACK_TOKEN`, the bot is used instead.",
+    )
+    slack_token: SecretStr = Field(
+        SecretStr(""),
+        description="Token of a Slack bot (`xoxb-`, scope `chat:write`), which keeps one thread for an incident. "
+        "Empty: none.",
+    )
+    slack_channel: str = Field("", description="Channel that the Slack bot tells, by name or id.")
+    slack_signing_secret: SecretStr = Field(
+        SecretStr(""), description="Signing secret of the Slack app, for buttons in its messages. Empty: no buttons."
+    )
+    slack_operators: str = Field(
+        "",
+        description="Ids of the Slack users who may press the buttons (`U024BE7LH`), comma separated. Empty: no "
+        "buttons.",
+    )
+    slack_api_url: str = Field("https://slack.com/api/", description="Address of Slack's API.")
+    alertmanager_url: str = Field(
+        "", description="Prometheus Alertmanager that alerts are pushed to, the receiver `alertmanager`. Empty: none."
+    )
+    apprise_urls: SecretStr = Field(
+        SecretStr(""),
+        description="Further receivers of alerts, as `name=URL` in Apprise's form, separated by white space: "
+        "`pager=pagerduty://... mail=mailtos://...`. Needs the package `apprise`. Empty: none.",
     )
     allow_private_targets: bool = Field(False, description="Allow webhook targets on loopback and private addresses.")
     recovery_mode: Literal["policy", "observe", "act"] = Field(
@@ -209,6 +265,23 @@ class Settings(BaseSettings):
     ft_launcher_log_root: Path | None = Field(
         None, description="Folder of log files that `ft_launcher` may ask about (`POST` and `GET /logs`). Empty: none."
     )
+
+    kafka_properties: Path | None = Field(
+        None,
+        description="File of librdkafka properties for `diagnoser consume`, one `name=value` a line. With a password "
+        "in it, others than its owner and group must not be able to read it.",
+    )
+    kafka_security_protocol: Literal["", "plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = Field(
+        "", description="How `diagnoser consume` talks to the brokers. Empty: as the file says, else `plaintext`."
+    )
+    kafka_ca_file: Path | None = Field(
+        None, description="Certificates that the brokers' are signed by (PEM). Empty: those of the system."
+    )
+    kafka_sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        "", description="How the brokers are told who reads. Others, such as `OAUTHBEARER`: in the file."
+    )
+    kafka_sasl_username: str = Field("", description="Name that the brokers know the reader by.")
+    kafka_sasl_password: SecretStr = Field(SecretStr(""), description="Password of that name.")
 
     log_format: Literal["console", "json"] = Field(
         "console", description="Format of the service's own log: `console` or `json`."
@@ -236,7 +309,7 @@ def load(environment: Mapping[str, str], **overrides: object) -> Settings:
     values: dict[str, object] = {}
     faults: list[str] = []
     for name, value in sorted(environment.items()):
-        if not name.startswith(PREFIX):
+        if not name.startswith(PREFIX) or name in CLIENT_VARIABLES:
             continue
         field = name.removeprefix(PREFIX).lower()
         if field.endswith(FILE.lower()) and field.removesuffix(FILE.lower()) in SECRETS:

@@ -1,0 +1,35 @@
+"""Wake-ups between processes of one machine that have the same parent."""
+
+import asyncio
+import os
+from contextlib import suppress
+
+
+class PipeWakeSignal:
+    """``ports.WakeSignal`` over a pipe, made before the processes part. One of them waits, all may notify."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+
+    def notify(self) -> None:
+        with suppress(BlockingIOError):  # a full pipe wakes as well
+            os.write(self._write, b"\0")
+
+    async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the caller's longest sleep
+        loop, called = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._read, called.set)
+        try:
+            async with asyncio.timeout(timeout):
+                await called.wait()
+        except TimeoutError:
+            pass
+        finally:
+            loop.remove_reader(self._read)
+            with suppress(BlockingIOError):
+                os.read(self._read, 65536)
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self._write)

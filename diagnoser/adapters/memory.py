@@ -4,9 +4,10 @@ The in-memory store is the SQL store on a temporary SQLite file, so the two cann
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from diagnoser.model import OutboxMessage
+from diagnoser.model import OutboxMessage, UnplacedStream
 from diagnoser.model.errors import DeliveryError, ModelFailed, ModelFailure
 from diagnoser.ports import ModelAnswer, ModelRequest
 
@@ -42,6 +43,27 @@ class RecordingSender:
         if fault is not None:
             raise fault
         self.sent.append(effect)
+
+
+class RecentUnplaced:
+    """A sink of unplaced streams in memory: the newest ``limit`` of them, those of equal labels as one."""
+
+    def __init__(self, limit: int = 500) -> None:
+        self._limit = limit
+        self._streams: dict[UnplacedStream, UnplacedStream] = {}
+
+    @property
+    def streams(self) -> list[UnplacedStream]:
+        """The one with the newest lines last."""
+        return list(self._streams.values())
+
+    async def record_unplaced(self, streams: Sequence[UnplacedStream]) -> None:
+        for stream in streams:
+            key = replace(stream, lines=0, sample="", received=0.0)
+            known = self._streams.pop(key, None)
+            self._streams[key] = replace(stream, lines=stream.lines + (known.lines if known else 0))
+        while len(self._streams) > self._limit:
+            del self._streams[next(iter(self._streams))]
 
 
 class ScriptedModel:

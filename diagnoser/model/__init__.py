@@ -34,6 +34,7 @@ from diagnoser.model.evidence import (
     Mark,
     Phase,
     Progress,
+    RunStatus,
     Stack,
     StackKind,
     Stage,
@@ -41,6 +42,7 @@ from diagnoser.model.evidence import (
     Traceback,
 )
 from diagnoser.model.evidence_requests import EvidenceRequest, RequestReason
+from diagnoser.model.feedback import ConfirmedFailure, Feedback, FeedbackVerdict, Signature, Similar
 from diagnoser.model.hangs import (
     MISMATCHED_COLLECTIVES,
     RUNTIME_SOURCES,
@@ -52,7 +54,7 @@ from diagnoser.model.hangs import (
     SuspectKind,
     cited_place,
 )
-from diagnoser.model.incidents import Feedback, FeedbackVerdict, Incident, Signature, Similar
+from diagnoser.model.incidents import Incident, IncidentChange, IncidentState
 from diagnoser.model.jobs import ENDS, Attempt, AttemptKey, Event, EventKind, Facts, Job
 from diagnoser.model.learned import (
     LOADED,
@@ -100,6 +102,7 @@ from diagnoser.model.plans import (
     TransitionResult,
 )
 from diagnoser.model.proofs import NodeProof, ProofKind
+from diagnoser.model.unplaced import UnplacedReason, UnplacedStream
 
 __all__ = [
     "ASK_REASONS",
@@ -129,6 +132,7 @@ __all__ = [
     "CleanRun",
     "ClusterHistory",
     "Compression",
+    "ConfirmedFailure",
     "Counts",
     "DecisionBasis",
     "Diagnosis",
@@ -147,6 +151,8 @@ __all__ = [
     "HangSuspect",
     "HitVerdict",
     "Incident",
+    "IncidentChange",
+    "IncidentState",
     "Job",
     "LearnedFilter",
     "LearnedRule",
@@ -184,6 +190,7 @@ __all__ = [
     "RootCause",
     "RuleHit",
     "RulesVerdict",
+    "RunStatus",
     "RuntimeFile",
     "Signature",
     "Similar",
@@ -199,6 +206,8 @@ __all__ = [
     "Traceback",
     "TransitionResult",
     "Turn",
+    "UnplacedReason",
+    "UnplacedStream",
     "ValidationResult",
     "changed_by_model",
     "cited_place",

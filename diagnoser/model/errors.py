@@ -10,12 +10,15 @@ DiagnoserError
 │   ├── OutOfScope      a token that may not do this                         -> 403
 │   └── Throttled       too many wrong tokens from this address              -> 429
 ├── Conflict            somebody else wrote first; the caller re-reads       -> 409
+│   └── OffsetsMoved    another member of the group stored these messages
 ├── Unavailable         a part the service needs does not answer; try again  -> 503
 ├── Overloaded          one sender has its share of what may wait            -> 429
 ├── LogRefused          a log file that may not be read, in the words of an attribution service
 ├── RuleFaults          faults of rule, filter, policy or prompt files, all at once
 ├── ModelFailed         the language model gave no usable answer (carries the reason)
-└── DeliveryError       a message was not delivered; ``permanent`` says that another try cannot help
+├── DeliveryError       a message was not delivered; ``permanent`` says that another try cannot help
+├── Withheld            a message is not sent, on purpose; the text says why
+└── Deferred            a message has to wait until a time; the text says why
 """
 
 from dataclasses import dataclass
@@ -76,6 +79,10 @@ class Throttled(Denied):
 class Conflict(DiagnoserError):
     status = 409
     title = "Conflict"
+
+
+class OffsetsMoved(Conflict):
+    """What was read of a topic is not to be stored: another member of the consumer group has gone on from there."""
 
 
 class Unavailable(DiagnoserError):
@@ -177,3 +184,19 @@ class DeliveryError(DiagnoserError):
         super().__init__(message)
         self.permanent = permanent
         self.retry_after = retry_after
+
+
+class Withheld(DiagnoserError):
+    """A message is not sent, on purpose. The text says why."""
+
+    title = "Withheld"
+
+
+class Deferred(DiagnoserError):
+    """A message has to wait until a time. The text says why."""
+
+    title = "Deferred"
+
+    def __init__(self, message: str, until: float) -> None:
+        super().__init__(message)
+        self.until = until

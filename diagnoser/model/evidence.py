@@ -147,6 +147,31 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class RunStatus:
+    """Where a run stands, by its newest lines; None and "" for what they do not say.
+
+    step_seconds: of one step, as printed or as the times of the lines show. total: the step at which it ends.
+    at: when the line came that ``step`` is of. last_line: cut to a few hundred characters.
+    """
+
+    stage: Stage | None = None
+    step: int | None = None
+    total: int | None = None
+    loss: float | None = None
+    step_seconds: float | None = None
+    tokens_per_second: float | None = None
+    at: float = 0.0
+    last_line: str = ""
+
+    @property
+    def ends(self) -> float | None:
+        """When the last step will be done, at the present speed."""
+        if self.step is None or self.total is None or not self.step_seconds or not self.at:
+            return None
+        return self.at + max(0, self.total - self.step) * self.step_seconds
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
     """A stage of the run as the log shows it: its first line (stream, line) and its last (last_stream, last)."""
 

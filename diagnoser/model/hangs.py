@@ -88,10 +88,10 @@ class HangFindings:
         alike = [suspect for suspect in self.suspects if suspect.kind is self.suspects[0].kind]
         named = [f"{suspect.rank}{f' on {suspect.node}' if suspect.node else ''}" for suspect in alike[:_NAMED]]
         listed = ", ".join(named[:-1]) + f" and {named[-1]}" if len(named) > 1 else named[0]
-        one, several = _DOES.get(alike[0].kind, ("holds up", "hold up"))
+        singular, plural = _DOES.get(alike[0].kind, ("holds up", "hold up"))
         counted = f"{self.waiting} rank{'' if self.waiting == 1 else 's'}"
         held = "the others" if not self.waiting or alike[0].kind in _DOES else counted
-        return f"Rank {listed} {one} {held}" if len(named) == 1 else f"Ranks {listed} {several} {held}"
+        return f"Rank {listed} {singular} {held}" if len(named) == 1 else f"Ranks {listed} {plural} {held}"
 
 
 _DOES = {

@@ -165,7 +165,8 @@ class Plan:
     far the attempt came), so that only equal measures are compared. not_before: end of a cool-down.
     tenant: whom the scheduler bills the job to. allocation: the nodes that the scheduler gave the attempt, empty where
     no agent told them. proofs: why each of ``nodes`` may be taken out. unproven_suspects: whom the job's own text
-    blames, so that a person has to say what becomes of them where the node check proves nothing.
+    blames, so that a person has to say what becomes of them where the node check proves nothing. incident: of the
+    failure, "" in plans of earlier versions.
     """
 
     id: str
@@ -199,6 +200,7 @@ class Plan:
     allocation: tuple[str, ...] = ()
     proofs: tuple[NodeProof, ...] = ()
     unproven_suspects: tuple[str, ...] = ()
+    incident: str = ""
 
     @property
     def unproven(self) -> tuple[str, ...]:
@@ -260,7 +262,8 @@ class ClusterHistory:
 
 class MessageKind(StrEnum):
     RECOVERY = "recovery"
-    SLACK = "slack"
+    ALERT = "alert"
+    SLACK = "slack"  # an answer to a person who pressed a button in Slack
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,20 +5,46 @@ The contract tests of the store run on SQLite and PostgreSQL; in-memory twins ar
 Times are seconds since the epoch. Every method that waits may raise ``Unavailable``.
 """
 
+from diagnoser.ports.alerts import AlertChannel, AlertSilence, AlertThread, AlertThreadStore
+from diagnoser.ports.archive import Archive, ArchivedObject, ArchivedSegment, ArchiveStore
 from diagnoser.ports.evidence import EvidenceLimits, EvidenceStore, StoredFile
+from diagnoser.ports.incidents import UNRESOLVED, IncidentFilter, IncidentStore, IncidentTransition, position_of
 from diagnoser.ports.learning import CaseStore, FeedbackStore, LearnedRuleQuery, RuleStore
-from diagnoser.ports.logs import Append, CompactionClaim, CompactionTiming, Cursor, LogStore, StoredPiece
+from diagnoser.ports.logs import (
+    Append,
+    CompactionClaim,
+    CompactionTiming,
+    Cursor,
+    LogStore,
+    OffsetAdvance,
+    Partition,
+    StoredPiece,
+)
+from diagnoser.ports.messages import Message, MessageSource
 from diagnoser.ports.outbox import DueMessage, OutboxRecord, OutboxStore
-from diagnoser.ports.queries import DiagnosisFilter, Facets, News, ReadStore
+from diagnoser.ports.queries import FAILURES, AttemptState, AttemptSummary, DiagnosisFilter, Facets, News, ReadStore
 from diagnoser.ports.recovery import ClaimTransition, PlanFilter, PlanTransition, RecoveryStore
 from diagnoser.ports.retention import Dropped, RetentionStore
 from diagnoser.ports.services import Clock, Embedder, LanguageModel, ModelAnswer, ModelRequest, Sender, WakeSignal
 from diagnoser.ports.store import Store
 from diagnoser.ports.tokens import TokenStore
+from diagnoser.ports.unplaced import UnplacedRecord, UnplacedSink, UnplacedStore
 from diagnoser.ports.work import Claim, DiagnosisRecord, JobStore, Timing, WorkStore
 
 __all__ = [
+    "FAILURES",
+    "UNRESOLVED",
+    "AlertChannel",
+    "AlertSilence",
+    "AlertThread",
+    "AlertThreadStore",
     "Append",
+    "Archive",
+    "ArchiveStore",
+    "ArchivedObject",
+    "ArchivedSegment",
+    "AttemptState",
+    "AttemptSummary",
     "CaseStore",
     "Claim",
     "ClaimTransition",
@@ -35,15 +61,22 @@ __all__ = [
     "EvidenceStore",
     "Facets",
     "FeedbackStore",
+    "IncidentFilter",
+    "IncidentStore",
+    "IncidentTransition",
     "JobStore",
     "LanguageModel",
     "LearnedRuleQuery",
     "LogStore",
+    "Message",
+    "MessageSource",
     "ModelAnswer",
     "ModelRequest",
     "News",
+    "OffsetAdvance",
     "OutboxRecord",
     "OutboxStore",
+    "Partition",
     "PlanFilter",
     "PlanTransition",
     "ReadStore",
@@ -56,6 +89,10 @@ __all__ = [
     "StoredPiece",
     "Timing",
     "TokenStore",
+    "UnplacedRecord",
+    "UnplacedSink",
+    "UnplacedStore",
     "WakeSignal",
     "WorkStore",
+    "position_of",
 ]

@@ -4,26 +4,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from diagnoser.model import AttemptKey, CaseMark, CaseReplay, Feedback, Incident, LearnedRule, LearnedState, RuleHit
+from diagnoser.model import (
+    AttemptKey,
+    CaseMark,
+    CaseReplay,
+    ConfirmedFailure,
+    Feedback,
+    LearnedRule,
+    LearnedState,
+    RuleHit,
+)
 
 
 class FeedbackStore(Protocol):
-    async def add_feedback(self, feedback: Feedback, incident: Incident, wanted: LearnedRule | None = None) -> None:
+    async def add_feedback(
+        self, feedback: Feedback, confirmed: ConfirmedFailure, wanted: LearnedRule | None = None
+    ) -> None:
         """Store what a person said, and what can be learned from it, in one transaction. Raises NotFound.
 
-        The incident replaces an earlier one of the same diagnosis; rules that were learned from that one with another
-        cause are retired. Rule hits in the attempt are judged. wanted: the rule to be written; not stored when one
-        that is on trial was right.
+        The confirmed failure replaces an earlier one of the same diagnosis; rules that were learned from that one with
+        another cause are retired. Rule hits in the attempt are judged. wanted: the rule to be written; not stored when
+        one that is on trial was right.
         """
 
-    async def add_incident(self, incident: Incident, wanted: LearnedRule | None = None) -> bool:
-        """The same without feedback of a person; False, and nothing is stored, when the diagnosis has an incident."""
+    async def add_confirmed_failure(self, confirmed: ConfirmedFailure, wanted: LearnedRule | None = None) -> bool:
+        """The same without feedback of a person; False, and nothing is stored, when the diagnosis has one."""
 
-    async def incidents(self, since: float, after: str, limit: int) -> list[Incident]:
+    async def confirmed_failures(self, since: float, after: str, limit: int) -> list[ConfirmedFailure]:
         """Those that changed at or after ``since``, by diagnosis; ``after``: the last one of the page before."""
 
     async def confirmed(self, limit: int) -> list[str]:
-        """Diagnoses that have an incident, those that changed last first."""
+        """Diagnoses that have a confirmed failure, those that changed last first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from diagnoser.model import AttemptKey, Stream
+from diagnoser.ports.archive import ArchivedSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,28 @@ class Append:
         return sum(not version for version, _ in self.cursors.values())
 
 
+class Partition(NamedTuple):
+    """A partition of a topic as one consumer group reads it. cluster: the id of the message brokers' cluster: the same
+    topic of another one begins anew."""
+
+    cluster: str
+    group: str
+    topic: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAdvance:
+    """How far a commit brings a partition. ``next`` is the offset of the first message that is not stored.
+
+    Written by compare-and-set on ``read``, the stored value that this commit goes on from; None where there is none.
+    """
+
+    partition: Partition
+    read: int | None
+    next: int
+
+
 @dataclass(frozen=True, slots=True)
 class StoredPiece:
     """A part of an attempt's log, as ``compress.pieces`` reads it. raw: as in ``Append``."""
@@ -65,10 +88,10 @@ class CompactionTiming:
 
 @dataclass(frozen=True, slots=True)
 class CompactionClaim:
-    """raw_only: its deltas are few enough to stay."""
+    """merges_deltas: it has so many pieces that all of them become one delta, not only the raw ones."""
 
     attempt: AttemptKey
-    raw_only: bool
+    merges_deltas: bool
 
 
 class LogStore(Protocol):
@@ -80,15 +103,32 @@ class LogStore(Protocol):
     ) -> dict[AttemptKey, dict[Stream, Cursor]]:
         """The cursors of these streams, as far as there are any: an attempt may have thousands."""
 
-    async def append(self, appends: Sequence[Append]) -> None:
+    async def append(self, appends: Sequence[Append], advances: Sequence[OffsetAdvance] = ()) -> None:
         """Commit all or nothing; creates unknown jobs and attempts. Raises Conflict when a cursor moved, or when two
-        appends are to one stream; BadInput when an attempt would have too many streams."""
+        appends are to one stream; BadInput when an attempt would have too many streams.
+
+        advances: where the lines were read; stored with them, so that each message counts once. Raises OffsetsMoved
+        when one of these partitions has been read further meanwhile.
+        """
+
+    async def source_offsets(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """The offset of the first message that is not stored, of those partitions that anything is stored of."""
 
     async def pieces(self, attempt: AttemptKey) -> list[StoredPiece]:
         """The whole log, oldest first."""
 
-    async def raw_pieces(self, attempt: AttemptKey, size: int) -> list[StoredPiece]:
-        """The oldest raw pieces, up to ``size`` bytes of log text (at least one piece, if there is any)."""
+    async def newest_pieces(
+        self, attempts: Collection[AttemptKey], count: int, size: int
+    ) -> dict[AttemptKey, list[StoredPiece]]:
+        """The end of each log: its newest ``count`` pieces without those of more than ``size`` stored bytes, oldest
+        first."""
+
+    async def raw_pieces(self, attempt: AttemptKey, size: int, after: int = 0) -> list[StoredPiece]:
+        """The oldest raw pieces behind the one with the id ``after``, up to ``size`` bytes of log text (at least one
+        piece, if there is any)."""
+
+    async def jobs_with_raw(self, size: int) -> list[str]:
+        """Jobs with an attempt that has more than ``size`` bytes of log text in raw pieces."""
 
     async def claim_compaction(self, now: float, timing: CompactionTiming, until: float) -> CompactionClaim | None:
         """An attempt whose pieces shall become fewer, for the caller alone until then. None when there is none."""
@@ -96,8 +136,16 @@ class LogStore(Protocol):
     async def put_off_compaction(self, attempt: AttemptKey, until: float) -> None:
         """Leave an attempt that cannot be compacted alone until then."""
 
-    async def compact(self, attempt: AttemptKey, merged: bytes, replaced: Sequence[StoredPiece]) -> bool:
-        """Replace pieces by the delta ``merged`` and end the claim; False when one of them is already gone."""
+    async def compact(
+        self,
+        attempt: AttemptKey,
+        merged: bytes,
+        replaced: Sequence[StoredPiece],
+        archived: Sequence[ArchivedSegment] = (),
+        now: float = 0.0,
+    ) -> bool:
+        """Replace pieces by the delta ``merged`` and end the claim; False when one of them is already gone. archived:
+        where the lines of the raw ones are from now on."""
 
     async def current_attempt(self, job: str) -> int:
         """The highest attempt number of the job, 1 for an unknown job."""

@@ -18,7 +18,7 @@ class DueMessage:
 
 @dataclass(frozen=True, slots=True)
 class OutboxRecord:
-    """The state of a message. state: pending, sent, dead (gave up), expired."""
+    """The state of a message. state: pending, sent, dead (gave up), expired, withheld (on purpose). error: why."""
 
     message: OutboxMessage
     state: str
@@ -31,8 +31,11 @@ class OutboxStore(Protocol):
     async def claim_messages(self, now: float, lease: float, limit: int) -> list[DueMessage]: ...
 
     async def record_delivery(self, due: DueMessage, state: str, *, retry_at: float = 0.0, error: str = "") -> None:
-        """state: ``sent``, ``dead``, ``expired``, ``pending`` with ``retry_at`` after a try that failed, or
+        """state: ``sent``, ``dead``, ``expired``, ``withheld``, ``pending`` with ``retry_at`` after a failed try, or
         ``deferred``: pending with ``retry_at``, without a try. Ignored when the lease was lost."""
+
+    async def add_message(self, message: OutboxMessage) -> None:
+        """Ignored when its key is there."""
 
     async def messages(self, keys: Sequence[str] | None = None) -> list[OutboxRecord]: ...
 

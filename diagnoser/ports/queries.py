@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from diagnoser.model import AttemptKey
@@ -50,6 +51,53 @@ class Facets:
     limit: int
 
 
+class AttemptState(StrEnum):
+    """How an attempt stands.
+
+    running: it printed, or began, a short while ago. silent: it did not, and no end was reported. ended: its end was
+    reported. failed: its current verdict says that it failed or hangs; such an attempt is one of the others as well.
+    """
+
+    RUNNING = "running"
+    SILENT = "silent"
+    ENDED = "ended"
+    FAILED = "failed"
+
+
+FAILURES = (Outcome.FAILED, Outcome.HUNG)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSummary:
+    """One launch of a job as lists show it. outcome, category, type: of its current verdict, whose id is ``diagnosis``
+    ("" while there is none). revision: grows with its log. position: where it stands in the list, as a cursor.
+    """
+
+    key: AttemptKey
+    opened: float
+    last_line: float
+    ended: float | None
+    revision: int
+    diagnosis: str = ""
+    outcome: Outcome | None = None
+    category: Category | None = None
+    type: FailureType | None = None
+    position: str = ""
+
+    @property
+    def heard(self) -> float:
+        """When it last printed, else when it began."""
+        return self.last_line or self.opened
+
+    def state(self, silent_since: float) -> AttemptState:
+        """silent_since: an attempt that was heard after this time is not silent."""
+        if self.ended is not None:
+            return AttemptState.FAILED if self.outcome in FAILURES else AttemptState.ENDED
+        if self.outcome is Outcome.FAILED:
+            return AttemptState.FAILED
+        return AttemptState.RUNNING if self.heard > silent_since else AttemptState.SILENT
+
+
 class ReadStore(Protocol):
     async def diagnoses(self, where: DiagnosisFilter, after: str, limit: int) -> list[DiagnosisRecord]:
         """Newest first; ``after`` is the id of the last one already seen, "" for the first page."""
@@ -61,6 +109,26 @@ class ReadStore(Protocol):
         """Of the current diagnoses that match: the values of their fields, those that are most frequent."""
 
     async def diagnosis(self, id: str) -> DiagnosisRecord | None: ...
+
+    async def failures_between(self, times: Sequence[float]) -> list[dict[Category, int]]:
+        """How many attempts failed by category, from each of the times to the next one: one fewer than there are
+        times. By their current verdicts, those without a fault left out."""
+
+    async def attempt_summaries(
+        self, state: AttemptState | None, silent_since: float, after: str, limit: int
+    ) -> list[AttemptSummary]:
+        """Of one state, or of all: the running ones first, then the silent and the ended ones, each the newest first.
+
+        Running ones are ordered by their begin, silent ones by their last line, ended ones by their end, failed ones by
+        their verdict. after: ``position`` of the last one already seen, "" for the first page. Raises BadInput for a
+        position that no attempt has.
+        """
+
+    async def count_running(self, silent_since: float) -> int:
+        """How many attempts are running."""
+
+    async def count_silent(self, since: float, silent_since: float) -> int:
+        """How many fell silent after ``since``: those of long ago are abandoned rather than hung."""
 
     async def ping(self) -> None:
         """Raises Unavailable when the database does not answer or its schema is not the one of this code."""

@@ -47,6 +47,9 @@ class RecoveryStore(Protocol):
     async def node_marks(self, cluster: str) -> list[NodeEvent]:
         """The last event of each node that had one, by name. cluster: "" for all."""
 
+    async def node_history(self, cluster: str, node: str, limit: int) -> list[NodeEvent]:
+        """What happened to one node, the newest first."""
+
     async def breakers(self) -> list[BreakerState]: ...
 
     async def reset_breaker(self, state: BreakerState) -> BreakerState:

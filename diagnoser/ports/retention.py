@@ -25,6 +25,9 @@ class RetentionStore(Protocol):
         judged.
         """
 
+    async def drop_empty_jobs(self, before: float, limit: int) -> int:
+        """Drop jobs without an attempt that were registered before: nothing ever came of them."""
+
     async def drop_messages(self, before: float, limit: int) -> int:
         """Drop messages made before, that were sent, expired or given up."""
 

@@ -12,7 +12,7 @@ Clock = Callable[[], float]
 
 class Sender(Protocol):
     async def send(self, effect: OutboxMessage) -> None:
-        """Deliver once. Raises DeliveryError, which knows whether another try can help."""
+        """Deliver once. Raises DeliveryError, which knows whether another try can help, Withheld and Deferred."""
 
 
 @dataclass(frozen=True, slots=True)

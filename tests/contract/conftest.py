@@ -59,6 +59,14 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
+async def second_url(url: str, request: pytest.FixtureRequest) -> str:
+    """Another empty database of the same kind."""
+    if url.startswith("sqlite"):
+        return url.replace("test.db", "second.db")
+    return await _new_database(request.getfixturevalue("server"))
+
+
+@pytest.fixture
 async def store(url: str) -> AsyncIterator[SqlStore]:
     file = url.removeprefix("sqlite:///")
     opened = await (open_store(url) if file == url else sqlite_store(Path(file)))

@@ -19,7 +19,7 @@ async def test_cases_are_what_people_judged(store: Store, second: Store) -> None
     assert await store.case_mark() == CaseMark()
     for number in range(1, 5):
         await put(store, f"0{number}")
-    await store.add_incident(replace(LEARNED, diagnosis="02", by="recovery: plan p"))
+    await store.add_confirmed_failure(replace(LEARNED, diagnosis="02", by="recovery: plan p"))
     for diagnosis in ("03", "01", "04"):
         said = replace(SAID, id=f"f{diagnosis}", diagnosis=diagnosis)
         await store.add_feedback(said, replace(LEARNED, diagnosis=diagnosis, changed=300.0 + int(diagnosis)))

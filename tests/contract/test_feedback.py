@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnoser.model import Event, EventKind, Feedback, FeedbackVerdict, Incident, Signature
+from diagnoser.model import ConfirmedFailure, Event, EventKind, Feedback, FeedbackVerdict, Signature
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import DiagnosisFilter, Store
@@ -14,7 +14,7 @@ from tests.contract.test_queries import put
 
 SAID = Feedback("f1", "01", 300.0, FeedbackVerdict.CONFIRMED, "maria")
 VECTORS = {"hashing-4": np.arange(4, dtype="<f4").tobytes(), "a/b:c": b"\n\0\n\0"}
-LEARNED = Incident(
+LEARNED = ConfirmedFailure(
     "01",
     KEY,
     200.0,
@@ -28,7 +28,7 @@ LEARNED = Incident(
 
 
 async def test_what_is_said_is_kept_the_newest_first(store: Store, second: Store) -> None:
-    """Both words stay, also in lists and for another replica; the incident is the one of the newest."""
+    """Both words stay, also in lists and for another replica; the confirmed failure is the one of the newest."""
     await put(store, "01")
     later = replace(SAID, id="f2", verdict=FeedbackVerdict.CORRECTED, type=FailureType.ECC_ERROR, node="n", created=301)
     await store.add_feedback(SAID, LEARNED)
@@ -37,27 +37,27 @@ async def test_what_is_said_is_kept_the_newest_first(store: Store, second: Store
     assert found is not None and found.feedback == (later, SAID)
     (listed,) = await second.diagnoses(DiagnosisFilter(), "", 10)
     assert listed.feedback == (later, SAID)
-    assert await second.incidents(0.0, "", 10) == [replace(LEARNED, type=FailureType.ECC_ERROR, changed=301.0)]
+    assert await second.confirmed_failures(0.0, "", 10) == [replace(LEARNED, type=FailureType.ECC_ERROR, changed=301.0)]
 
 
-async def test_incidents_are_read_by_what_changed_in_pages(store: Store) -> None:
+async def test_confirmed_failures_are_read_by_what_changed_in_pages(store: Store) -> None:
     """A reader that asks from a time on gets what changed since, each once; or only the newest."""
     for number in range(4):
         about = f"0{number}"
         await put(store, about)
         said = replace(SAID, id=f"f{number}", diagnosis=about)
         await store.add_feedback(said, replace(LEARNED, diagnosis=about, changed=300.0 + number))
-    first = await store.incidents(301.0, "", 2)
-    rest = await store.incidents(301.0, first[-1].diagnosis, 2)
+    first = await store.confirmed_failures(301.0, "", 2)
+    rest = await store.confirmed_failures(301.0, first[-1].diagnosis, 2)
     assert [one.diagnosis for one in first + rest] == ["01", "02", "03"]
     assert await store.confirmed(2) == ["03", "02"]
 
 
 async def test_nothing_is_said_about_a_diagnosis_that_is_not_there(store: Store) -> None:
-    """Neither the word nor an incident is stored."""
+    """Neither the word nor a confirmed failure is stored."""
     with pytest.raises(NotFound):
         await store.add_feedback(SAID, LEARNED)
-    assert await store.incidents(0.0, "", 10) == []
+    assert await store.confirmed_failures(0.0, "", 10) == []
 
 
 async def test_a_word_holds_for_later_diagnoses_of_the_attempt(store: Store, second: Store) -> None:

@@ -8,11 +8,11 @@ import pytest
 from diagnoser.model import (
     AttemptKey,
     Author,
+    ConfirmedFailure,
     Counts,
     Feedback,
     FeedbackVerdict,
     HitVerdict,
-    Incident,
     LearnedRule,
     LearnedState,
     RuleHit,
@@ -115,7 +115,7 @@ async def test_a_hit_counts_once_for_an_attempt(store: Store, second: Store) -> 
 
 
 SAID = Feedback("f1", "01", 300.0, FeedbackVerdict.CORRECTED, "maria", FailureType.ECC_ERROR)
-KNOWN = Incident("01", KEY, 200.0, 300.0, FailureType.ECC_ERROR, SAID.verdict, "maria", Signature("m"))
+KNOWN = ConfirmedFailure("01", KEY, 200.0, 300.0, FailureType.ECC_ERROR, SAID.verdict, "maria", Signature("m"))
 WANTED = replace(RULE, text="", type="ecc_error")
 
 
@@ -161,13 +161,15 @@ async def test_a_word_settles_hits_and_asks_for_no_second_rule(store: Store) -> 
 
 
 async def test_what_a_recovery_proved_is_stored_once_and_never_over_a_word(store: Store) -> None:
-    """The second try changes nothing, and a person's incident stays."""
+    """The second try changes nothing, and a person's confirmed failure stays."""
     await put(store, "01", KEY.job)
     proven = replace(KNOWN, verdict=FeedbackVerdict.CONFIRMED, by="recovery: plan 1")
-    assert await store.add_incident(proven, WANTED)
-    assert not await store.add_incident(replace(proven, by="recovery: plan 2"), replace(WANTED, id="learned_b"))
-    assert await store.incidents(0.0, "", 5) == [proven]
+    assert await store.add_confirmed_failure(proven, WANTED)
+    assert not await store.add_confirmed_failure(
+        replace(proven, by="recovery: plan 2"), replace(WANTED, id="learned_b")
+    )
+    assert await store.confirmed_failures(0.0, "", 5) == [proven]
     assert await store.learned_rule("learned_b") is None
     await store.add_feedback(SAID, KNOWN)
-    assert not await store.add_incident(proven)
-    assert await store.incidents(0.0, "", 5) == [KNOWN]
+    assert not await store.add_confirmed_failure(proven)
+    assert await store.confirmed_failures(0.0, "", 5) == [KNOWN]

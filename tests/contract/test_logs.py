@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import AttemptKey, Stream
 from diagnoser.model.errors import BadInput, Conflict
 from diagnoser.ports import Append, CompactionClaim, CompactionTiming, Cursor, Store
@@ -163,11 +164,11 @@ async def test_attempts_with_many_pieces_are_claimed_for_compaction(store: Store
         await store.append([append(read=(await store.cursors([KEY]))[KEY].get(OUT), delta=b"x")])
     for _ in range(2):
         await store.append([append(OTHER, read=(await store.cursors([OTHER]))[OTHER].get(OUT), delta=b"x")])
-    assert await store.claim_compaction(200.0, timing, 260.0) == CompactionClaim(KEY, raw_only=False)
-    assert await second.claim_compaction(200.0, timing, 260.0) == CompactionClaim(OTHER, raw_only=False)
+    assert await store.claim_compaction(200.0, timing, 260.0) == CompactionClaim(KEY, merges_deltas=True)
+    assert await second.claim_compaction(200.0, timing, 260.0) == CompactionClaim(OTHER, merges_deltas=True)
     assert await store.claim_compaction(259.0, timing, 300.0) is None
     assert await store.compact(KEY, b"xxx", await store.pieces(KEY))
-    assert await store.claim_compaction(260.0, timing, 300.0) == CompactionClaim(OTHER, raw_only=False)
+    assert await store.claim_compaction(260.0, timing, 300.0) == CompactionClaim(OTHER, merges_deltas=True)
     await store.put_off_compaction(OTHER, 900.0)
     assert await store.claim_compaction(899.0, timing, 999.0) is None
 
@@ -183,10 +184,10 @@ async def test_raw_pieces_are_claimed_by_the_window_or_when_nothing_follows(stor
     await store.append([append(AttemptKey("compressed"))])
     await raw(store, KEY, b"one", 60)
     assert await store.claim_compaction(129.0, timing, 200.0) is None
-    assert await store.claim_compaction(130.0, timing, 140.0) == CompactionClaim(KEY, raw_only=True)
+    assert await store.claim_compaction(130.0, timing, 140.0) == CompactionClaim(KEY, merges_deltas=False)
     await raw(store, OTHER, b"two", 60, at=135.0)
     await raw(store, OTHER, b"three", 60, at=135.0)
-    assert await store.claim_compaction(135.0, timing, 200.0) == CompactionClaim(OTHER, raw_only=True)
+    assert await store.claim_compaction(135.0, timing, 200.0) == CompactionClaim(OTHER, merges_deltas=False)
     assert await store.compact(OTHER, b"delta", await store.raw_pieces(OTHER, 1000))
     assert await store.claim_compaction(139.0, timing, 200.0) is None
 
@@ -203,8 +204,32 @@ async def test_raw_pieces_are_read_oldest_first_up_to_a_size(store: Store) -> No
     assert await data(store) == [b"compressed", b"raw 1", b"raw 2", b"merged"]
     assert await store.claim_compaction(100.0, CompactionTiming(window=81), 200.0) is None
     assert await store.claim_compaction(100.0, CompactionTiming(window=80), 200.0) == CompactionClaim(
-        KEY, raw_only=True
+        KEY, merges_deltas=False
     )
+
+
+async def test_a_change_by_anybody_can_be_told_cheaply(store: SqlStore, second: SqlStore) -> None:
+    """Where the database has a mark: it is another after a write by this replica or by another one, and only then."""
+    before = await store.change_mark()
+    if before is None:
+        return  # PostgreSQL
+    await store.cursors([KEY])
+    assert await store.change_mark() == before
+    for writer in (store, second):
+        await writer.append([append(stream=Stream(str(id(writer))))])
+        after = await store.change_mark()
+        assert after != before
+        before = after
+
+
+async def test_jobs_whose_raw_lines_pile_up_are_known(store: Store) -> None:
+    """Until enough of them are compressed."""
+    await raw(store, KEY, b"raw", 60)
+    await raw(store, KEY, b"more", 60)
+    await raw(store, OTHER, b"raw", 100)
+    assert await store.jobs_with_raw(100) == [KEY.job]
+    assert await store.compact(KEY, b"merged", await store.raw_pieces(KEY, 1))
+    assert await store.jobs_with_raw(100) == []
 
 
 async def test_an_attempt_has_a_bound_on_its_streams(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,6 +235,12 @@ async def test_node_events_keep_their_order(store: Store) -> None:
         await store.note_node(mark)
     (found,) = await store.node_marks("east")
     assert (found.kind, found.feedback) == (NodeEventKind.CORDONED, "node_is_bad")
+    assert [event.kind for event in await store.node_history("east", "n1", 5)] == [
+        NodeEventKind.CORDONED,
+        NodeEventKind.DOWN,
+    ]
+    assert len(await store.node_history("east", "n1", 1)) == 1
+    assert await store.node_history("west", "n1", 5) == []
     assert await store.node_marks("west") == []
 
 

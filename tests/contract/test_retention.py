@@ -8,12 +8,12 @@ from prometheus_client import CollectorRegistry
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import (
     AttemptKey,
+    ConfirmedFailure,
     Event,
     EventKind,
     EvidenceKind,
     Feedback,
     FeedbackVerdict,
-    Incident,
     Job,
     NodeActor,
     NodeEvent,
@@ -67,8 +67,8 @@ async def test_what_anybody_needs_stays(store: SqlStore) -> None:
     await diagnosed(store, "01", AttemptKey("judged"))
     given = Feedback("f1", "01", OLD, FeedbackVerdict.CONFIRMED, "maria")
     judged = (FailureType.GPU_LOST, FeedbackVerdict.CONFIRMED, "maria", Signature())
-    incident = Incident("01", AttemptKey("judged"), OLD, OLD, *judged)
-    await store.add_feedback(given, incident)
+    confirmed = ConfirmedFailure("01", AttemptKey("judged"), OLD, OLD, *judged)
+    await store.add_feedback(given, confirmed)
     await diagnosed(store, "02", AttemptKey("waiting"), PlanState.WAITING)
     await diagnosed(store, "03", AttemptKey("sent"), PlanState.SENT)
     await diagnosed(store, "04", AttemptKey("late"))
@@ -150,3 +150,20 @@ async def test_nothing_goes_without_a_setting(store: SqlStore) -> None:
     retention = Retention(store, lambda: 1e10, RetentionAges(), Metrics(CollectorRegistry()))
     assert await retention.drop() == 0
     assert await jobs_left(store) == ["old"]
+
+
+async def test_jobs_that_never_ran_go(store: SqlStore) -> None:
+    """A job that was registered, and nothing ever came of it; one that was registered lately waits for its launch."""
+    await store.register(Job("never", created=OLD))
+    await store.register(Job("lately", created=CUTOFF))
+    await store.register(Job("ran", created=OLD))
+    await store.append([append(AttemptKey("ran"))])
+    assert await store.drop_empty_jobs(CUTOFF, 10) == 1
+    assert [await store.job(job) is None for job in ("never", "lately", "ran")] == [True, False, False]
+    await store.register(Job("again", created=OLD))
+    later = CUTOFF + 40 * DAY
+    retention = Retention(store, lambda: later, RetentionAges(attempts_days=39), Metrics(CollectorRegistry()))
+    assert await retention.drop() > 0
+    while await retention.drop():
+        pass
+    assert await store.job("again") is None

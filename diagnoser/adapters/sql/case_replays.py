@@ -4,7 +4,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, exists, func, select
 
 from diagnoser.adapters.sql.database import Database
-from diagnoser.adapters.sql.tables import case_replays, feedback, incidents
+from diagnoser.adapters.sql.tables import case_replays, confirmed_failures, feedback
 from diagnoser.model import CaseMark, CaseReplay
 
 _REPLAY = TypeAdapter(CaseReplay)
@@ -14,15 +14,19 @@ class CaseReplayRows(Database):
     """``ports.CaseStore``."""
 
     async def case_mark(self) -> CaseMark:
-        query = select(func.count(), func.max(incidents.c.changed)).select_from(incidents).where(_judged())
+        query = (
+            select(func.count(), func.max(confirmed_failures.c.changed))
+            .select_from(confirmed_failures)
+            .where(_judged())
+        )
         async with self.reading() as connection:
             count, changed = (await connection.execute(query)).one()
             return CaseMark(int(count), float(changed or 0.0))
 
     async def judged(self, after: str, limit: int) -> list[str]:
-        query = select(incidents.c.diagnosis).where(_judged(), incidents.c.diagnosis > after)
+        query = select(confirmed_failures.c.diagnosis).where(_judged(), confirmed_failures.c.diagnosis > after)
         async with self.reading() as connection:
-            rows = await connection.execute(query.order_by(incidents.c.diagnosis).limit(limit))
+            rows = await connection.execute(query.order_by(confirmed_failures.c.diagnosis).limit(limit))
             return [str(diagnosis) for diagnosis in rows.scalars()]
 
     async def add_replay(self, replay: CaseReplay) -> bool:
@@ -39,4 +43,4 @@ class CaseReplayRows(Database):
 
 def _judged() -> ColumnElement[bool]:
     """A person spoke about the diagnosis; what only a recovery confirmed is no case."""
-    return exists().where(feedback.c.diagnosis == incidents.c.diagnosis)
+    return exists().where(feedback.c.diagnosis == confirmed_failures.c.diagnosis)

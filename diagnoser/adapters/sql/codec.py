@@ -12,6 +12,7 @@ from diagnoser.model import (
     Attempt,
     AttemptKey,
     BreakerState,
+    ConfirmedFailure,
     Diagnosis,
     Event,
     Feedback,
@@ -36,6 +37,7 @@ _BREAKER = TypeAdapter(BreakerState)
 _DIAGNOSIS = TypeAdapter(Diagnosis)
 _FEEDBACK = TypeAdapter(Feedback)
 _INCIDENT = TypeAdapter(Incident)
+_CONFIRMED_FAILURE = TypeAdapter(ConfirmedFailure)
 _RANGES = TypeAdapter(tuple[tuple[int, int], ...])
 
 SEARCHED = 16_384
@@ -222,20 +224,31 @@ def feedback_of(text: str) -> Feedback:
     return _FEEDBACK.validate_json(text)
 
 
-def incident_row(incident: Incident) -> dict[str, Any]:
+def confirmed_failure_row(confirmed: ConfirmedFailure) -> dict[str, Any]:
     """The vectors stand apart from the text: one after another, each behind a line with its name and size."""
     return {
-        "diagnosis": incident.diagnosis,
-        "changed": incident.changed,
-        "body": _INCIDENT.dump_json(replace(incident, vectors={})).decode(),
+        "diagnosis": confirmed.diagnosis,
+        "changed": confirmed.changed,
+        "body": _CONFIRMED_FAILURE.dump_json(replace(confirmed, vectors={})).decode(),
         "vectors": b"".join(
-            f"{name}\0{len(data)}\n".encode() + data for name, data in sorted(incident.vectors.items())
+            f"{name}\0{len(data)}\n".encode() + data for name, data in sorted(confirmed.vectors.items())
         ),
     }
 
 
+def confirmed_failure_of(row: RowMapping) -> ConfirmedFailure:
+    return replace(_CONFIRMED_FAILURE.validate_json(row["body"]), vectors=_vectors(bytes(row["vectors"])))
+
+
+def incident_row(incident: Incident) -> dict[str, Any]:
+    """All but the counts, which the database keeps."""
+    row = {name: getattr(incident, name) for name in ("id", "node", "assignee", "last_seen")}
+    body = _INCIDENT.dump_json(replace(incident, failures=0, jobs=0)).decode()
+    return row | {"state": incident.state.value, "body": body}
+
+
 def incident_of(row: RowMapping) -> Incident:
-    return replace(_INCIDENT.validate_json(row["body"]), vectors=_vectors(bytes(row["vectors"])))
+    return replace(_INCIDENT.validate_json(row["body"]), failures=row["failures"], jobs=row["jobs"])
 
 
 def _vectors(data: bytes) -> dict[str, bytes]:

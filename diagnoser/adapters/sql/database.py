@@ -17,7 +17,7 @@ from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyEr
 from sqlalchemy.exc import IntegrityError as BrokenConstraint
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 from diagnoser.adapters.sql.sqlite_connection import OneVisitConnection
 from diagnoser.adapters.sql.tables import revisions
@@ -147,6 +147,7 @@ class Database:
         self._writer = engine.execution_options(write=True)
         self._turns = asyncio.Semaphore(1 if engine.dialect.name == "sqlite" else 1_000_000)
         self._blocking: Engine | None = None
+        self._watching: PoolProxiedConnection | None = None
         if engine.dialect.name == "sqlite":
             self._blocking = sqlalchemy.create_engine(engine.url.set(drivername="sqlite"))
             _configure_engine(self._blocking)
@@ -178,12 +179,28 @@ class Database:
         async with our_errors():
             return await asyncio.to_thread(self._read_blocking, self._blocking, work)
 
+    async def change_mark(self) -> int | None:
+        """A number that is another after each change that anybody made, for much less than looking what changed; None
+        where the database has none."""
+        if self._blocking is None:
+            return None
+        async with our_errors():
+            return await asyncio.to_thread(self._data_version, self._blocking)
+
+    def _data_version(self, engine: Engine) -> int:
+        if self._watching is None:
+            self._watching = engine.raw_connection()  # one that never writes: its own changes do not count
+        cursor = self._watching.cursor()
+        try:
+            cursor.execute("PRAGMA data_version")
+            (version,) = cursor.fetchall()[0]
+            return int(version)
+        finally:
+            cursor.close()
+
     async def check_write(self, now: float) -> None:
         """Raises Unavailable when nothing can be written: a full disk answers every question."""
-        statement = self.insert(revisions).values(name=_WRITE_CHECK, value=int(now))
-        changes = {"value": statement.excluded.value}
-        upsert = statement.on_conflict_do_update(index_elements=["name"], set_=changes)
-        await self.write(lambda connection: connection.execute(upsert))
+        await self.upsert(revisions, {"name": _WRITE_CHECK, "value": int(now)})
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         """Run a transaction that is one function. For SQLite it runs in a thread as a whole: statement by statement
@@ -206,6 +223,14 @@ class Database:
         """An INSERT that knows ``on_conflict_do_nothing`` and ``on_conflict_do_update``, equal in both dialects."""
         return sqlite.insert(table) if self.dialect == "sqlite" else postgresql.insert(table)
 
+    async def upsert(self, table: Table, row: dict[str, Any]) -> None:
+        """Write a row as a whole, whether its key exists or not."""
+        keys = [column.name for column in table.primary_key]
+        statement = self.insert(table).values(row)
+        changes = {name: statement.excluded[name] for name in row if name not in keys}
+        upsert = statement.on_conflict_do_update(index_elements=keys, set_=changes)
+        await self.write(lambda connection: connection.execute(upsert))
+
     async def insert_new(self, connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]) -> int:
         """Insert rows; those whose key exists already stay as they are. The number of new rows, for a single row."""
         if not rows:
@@ -218,5 +243,7 @@ class Database:
 
     async def close(self) -> None:
         await self._engine.dispose()
+        if self._watching is not None:
+            self._watching.close()
         if self._blocking is not None:
             self._blocking.dispose()

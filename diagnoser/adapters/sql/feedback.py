@@ -1,4 +1,4 @@
-"""Feedback on diagnoses, and the incidents learned from it."""
+"""Feedback on diagnoses, and the confirmed failures learned from it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,8 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.learned import LearnedRuleRows
-from diagnoser.adapters.sql.tables import diagnoses, feedback, incidents
-from diagnoser.model import Feedback, FeedbackVerdict, Incident, LearnedRule
+from diagnoser.adapters.sql.tables import confirmed_failures, diagnoses, feedback
+from diagnoser.model import ConfirmedFailure, Feedback, FeedbackVerdict, LearnedRule
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import DiagnosisRecord
@@ -18,43 +18,53 @@ from diagnoser.ports import DiagnosisRecord
 class FeedbackRows(LearnedRuleRows):
     """``ports.FeedbackStore``."""
 
-    async def add_feedback(self, given: Feedback, incident: Incident, wanted: LearnedRule | None = None) -> None:
+    async def add_feedback(
+        self, given: Feedback, confirmed: ConfirmedFailure, wanted: LearnedRule | None = None
+    ) -> None:
         about = select(diagnoses.c.id).where(diagnoses.c.id == given.diagnosis)
-        row = codec.incident_row(incident)
-        new = self.insert(incidents).values(row)
+        row = codec.confirmed_failure_row(confirmed)
+        new = self.insert(confirmed_failures).values(row)
         changed = {name: new.excluded[name] for name in row if name != "diagnosis"}
         async with self.writing() as connection:
             if (await connection.execute(about)).first() is None:
                 raise NotFound(f"there is no diagnosis {given.diagnosis!r}")
             await connection.execute(feedback.insert(), codec.feedback_row(given))
             await connection.execute(new.on_conflict_do_update(index_elements=["diagnosis"], set_=changed))
-            await self.withdraw_in(connection, incident)
-            await self._learn_from(connection, incident, wanted)
+            await self.withdraw_in(connection, confirmed)
+            await self._learn_from(connection, confirmed, wanted)
 
-    async def add_incident(self, incident: Incident, wanted: LearnedRule | None = None) -> bool:
+    async def add_confirmed_failure(self, confirmed: ConfirmedFailure, wanted: LearnedRule | None = None) -> bool:
         async with self.writing() as connection:
-            new = await self.insert_new(connection, incidents, [codec.incident_row(incident)])
+            new = await self.insert_new(connection, confirmed_failures, [codec.confirmed_failure_row(confirmed)])
             if new:
-                await self._learn_from(connection, incident, wanted)
+                await self._learn_from(connection, confirmed, wanted)
             return bool(new)
 
     async def confirmed(self, limit: int) -> list[str]:
-        newest = select(incidents.c.diagnosis).order_by(incidents.c.changed.desc(), incidents.c.diagnosis).limit(limit)
+        newest = (
+            select(confirmed_failures.c.diagnosis)
+            .order_by(confirmed_failures.c.changed.desc(), confirmed_failures.c.diagnosis)
+            .limit(limit)
+        )
         async with self.reading() as connection:
             return [str(key) for key in (await connection.execute(newest)).scalars()]
 
-    async def _learn_from(self, connection: AsyncConnection, incident: Incident, proposal: LearnedRule | None) -> None:
+    async def _learn_from(
+        self, connection: AsyncConnection, confirmed: ConfirmedFailure, proposal: LearnedRule | None
+    ) -> None:
         """Judge the rules that hit by the confirmed cause, and propose a rule if none had it right."""
-        known = incident.type is not FailureType.UNKNOWN
-        right = await self.judge_hits_in(connection, incident.attempt, incident.type) if known else []
+        known = confirmed.type is not FailureType.UNKNOWN
+        right = await self.judge_hits_in(connection, confirmed.attempt, confirmed.type) if known else []
         if proposal and not right:
             await self.propose_in(connection, proposal)
 
-    async def incidents(self, since: float, after: str, limit: int) -> list[Incident]:
-        query = select(incidents).where(incidents.c.changed >= since, incidents.c.diagnosis > after)
+    async def confirmed_failures(self, since: float, after: str, limit: int) -> list[ConfirmedFailure]:
+        query = select(confirmed_failures).where(
+            confirmed_failures.c.changed >= since, confirmed_failures.c.diagnosis > after
+        )
         async with self.reading() as connection:
-            rows = await connection.execute(query.order_by(incidents.c.diagnosis).limit(limit))
-            return [codec.incident_of(row) for row in rows.mappings()]
+            rows = await connection.execute(query.order_by(confirmed_failures.c.diagnosis).limit(limit))
+            return [codec.confirmed_failure_of(row) for row in rows.mappings()]
 
 
 async def find_feedback(

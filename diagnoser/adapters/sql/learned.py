@@ -14,9 +14,9 @@ from diagnoser.adapters.sql.tables import learned_rules, revisions, rule_hits
 from diagnoser.model import (
     LOADED,
     AttemptKey,
+    ConfirmedFailure,
     Counts,
     HitVerdict,
-    Incident,
     LearnedRule,
     LearnedState,
     RuleHit,
@@ -113,18 +113,18 @@ class LearnedRuleRows(Database):
             )
         return [rule.id for rule in rules if rule.type == type]
 
-    async def withdraw_in(self, connection: AsyncConnection, incident: Incident) -> None:
+    async def withdraw_in(self, connection: AsyncConnection, confirmed: ConfirmedFailure) -> None:
         """Retire rules learned from this diagnosis for another cause: its feedback was corrected."""
         row = learned_rules.c
         live = [str(state) for state in (LearnedState.PROPOSED, *LOADED)]
-        mine = and_(row.source == incident.diagnosis, row.state.in_(live))
+        mine = and_(row.source == confirmed.diagnosis, row.state.in_(live))
         rows = (await connection.execute(select(row.body, row.version).where(mine))).mappings().all()
         for stored in rows:
             rule = replace(_RULE.validate_json(stored["body"]), version=stored["version"])
-            if rule.type == incident.type:
+            if rule.type == confirmed.type:
                 continue
-            why = f"the cause was corrected to {incident.type}"
-            retired = rule.with_state(LearnedState.RETIRED, by=incident.by, why=why, now=incident.changed)
+            why = f"the cause was corrected to {confirmed.type}"
+            retired = rule.with_state(LearnedState.RETIRED, by=confirmed.by, why=why, now=confirmed.changed)
             values = _row(replace(retired, version=rule.version + 1)) | {"lease": 0.0}
             await self._count_up(connection)
             await connection.execute(update(learned_rules).where(row.id == rule.id).values(values))

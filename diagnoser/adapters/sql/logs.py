@@ -4,16 +4,38 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, delete, func, or_, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    case,
+    delete,
+    func,
+    or_,
+    select,
+    tuple_,
+    union_all,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
-from diagnoser.adapters.sql.database import Database
-from diagnoser.adapters.sql.tables import HAS_RAW, attempts, deltas, jobs
+from diagnoser.adapters.sql.archive import ArchiveRows, add_segments
+from diagnoser.adapters.sql.tables import HAS_RAW, attempts, deltas, jobs, source_offsets
 from diagnoser.adapters.sql.tables import streams as stream_rows
 from diagnoser.model import NODE_LOG, AttemptKey, Job, Stream
-from diagnoser.model.errors import BadInput, Conflict
-from diagnoser.ports import Append, CompactionClaim, CompactionTiming, Cursor, StoredPiece
+from diagnoser.model.errors import BadInput, Conflict, OffsetsMoved
+from diagnoser.ports import (
+    Append,
+    ArchivedSegment,
+    CompactionClaim,
+    CompactionTiming,
+    Cursor,
+    OffsetAdvance,
+    Partition,
+    StoredPiece,
+)
 
 _CursorRows = dict[AttemptKey, dict[Stream, Cursor]]
 
@@ -27,8 +49,11 @@ _NEW_PIECES = deltas.insert()
 _CHUNK = 5_000
 """Attempts or streams a query; both databases bound the number of values in a statement to about 32,000."""
 
+_ENDS = 100
+"""Attempts whose newest pieces one query reads."""
 
-class LogRows(Database):
+
+class LogRows(ArchiveRows):
     """``ports.LogStore``."""
 
     async def cursors(self, attempts: Sequence[AttemptKey]) -> _CursorRows:
@@ -44,10 +69,10 @@ class LogRows(Database):
                 await _add_cursors(connection, select(stream_rows).where(mine), cursors)
         return cursors
 
-    async def append(self, appends: Sequence[Append]) -> None:
-        """Locks the rows of all attempts first, in one order: writers of one attempt never wait for each other's
-        cursors."""
-        if not appends:
+    async def append(self, appends: Sequence[Append], advances: Sequence[OffsetAdvance] = ()) -> None:
+        """Locks the rows of partitions first, then those of all attempts, each in one order: writers of one attempt
+        never wait for each other's cursors."""
+        if not appends and not advances:
             return
         ordered = sorted(appends, key=lambda append: append.attempt)
         first_seen = {append.attempt.job: append.received for append in ordered}
@@ -55,6 +80,10 @@ class LogRows(Database):
         stored = [_piece_row(append.attempt, append.data, append.raw) for append in ordered]
 
         def work(connection: Connection) -> None:
+            for advance in sorted(advances, key=lambda advance: advance.partition):
+                self._advance(connection, advance)
+            if not ordered:
+                return
             self.create_jobs(connection, first_seen)
             self.touch(connection, touched)
             _check_streams(connection, [append.attempt for append in ordered if append.new_streams])
@@ -63,12 +92,52 @@ class LogRows(Database):
 
         await self.write(work)
 
+    async def source_offsets(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        row = source_offsets.c
+        mine = tuple_(row.cluster, row.consumer_group, row.topic, row.partition).in_([tuple(p) for p in partitions])
+        query = select(source_offsets).where(mine)
+        async with self.reading() as connection:
+            rows = await connection.execute(query) if partitions else ()
+            return {Partition(row.cluster, row.consumer_group, row.topic, row.partition): row.next for row in rows}
+
+    def _advance(self, connection: Connection, advance: OffsetAdvance) -> None:
+        """Compare and set. The loser waits for the winner's commit, then finds another value than it has read."""
+        cluster, group, topic, number = advance.partition
+        key = {"cluster": cluster, "consumer_group": group, "topic": topic, "partition": number}
+        if advance.read is None:
+            row = {**key, "next": advance.next}
+            done = connection.execute(self.insert(source_offsets).values(row).on_conflict_do_nothing())
+        else:
+            same = and_(*(source_offsets.c[name] == value for name, value in key.items()))
+            unmoved = source_offsets.c.next == advance.read
+            done = connection.execute(update(source_offsets).where(same, unmoved).values(next=advance.next))
+        if done.rowcount != 1:
+            raise OffsetsMoved(f"partition {number} of {topic} has been read further by another member of {group}")
+
     async def pieces(self, attempt: AttemptKey) -> list[StoredPiece]:
         async with self.reading() as connection:
             return await _pieces(connection, _is(attempt))
 
-    async def raw_pieces(self, attempt: AttemptKey, size: int) -> list[StoredPiece]:
-        is_raw = and_(_is(attempt), deltas.c.raw > 0)
+    async def newest_pieces(
+        self, attempts: Collection[AttemptKey], count: int, size: int
+    ) -> dict[AttemptKey, list[StoredPiece]]:
+        """One query for many attempts; each part of it is one range of an index."""
+        row, keys = deltas.c, sorted(attempts)
+        newest: dict[AttemptKey, list[StoredPiece]] = {key: [] for key in keys}
+        async with self.reading() as connection:
+            for start in range(0, len(keys), _ENDS):
+                ends = []
+                for key in keys[start : start + _ENDS]:
+                    query = select(row.job, row.attempt, row.id, row.data, row.raw).where(_is(key))
+                    last = query.order_by(row.id.desc()).limit(count).subquery()
+                    ends.append(select(*last.c).where(func.length(last.c.data) <= size))
+                for piece in await connection.execute(union_all(*ends)):
+                    stored = StoredPiece(piece.id, bytes(piece.data), piece.raw)
+                    newest[AttemptKey(piece.job, piece.attempt)].append(stored)
+        return {key: sorted(pieces, key=lambda piece: piece.id) for key, pieces in newest.items()}
+
+    async def raw_pieces(self, attempt: AttemptKey, size: int, after: int = 0) -> list[StoredPiece]:
+        is_raw = and_(_is(attempt), deltas.c.raw > 0, deltas.c.id > after)
         sizes = select(deltas.c.id, deltas.c.raw).where(is_raw).order_by(deltas.c.id)
         async with self.reading() as connection:
             newest, total = 0, 0
@@ -77,6 +146,11 @@ class LogRows(Database):
                     break
                 newest, total = row.id, total + row.raw
             return await _pieces(connection, and_(is_raw, deltas.c.id <= newest))
+
+    async def jobs_with_raw(self, size: int) -> list[str]:
+        crowded = select(attempts.c.job).distinct().where(HAS_RAW, attempts.c.raw_bytes > size)
+        async with self.reading() as connection:
+            return list((await connection.execute(crowded)).scalars())
 
     async def claim_compaction(self, now: float, timing: CompactionTiming, until: float) -> CompactionClaim | None:
         row = attempts.c
@@ -93,14 +167,21 @@ class LogRows(Database):
                 if due := (await connection.execute(locked)).first():
                     key = AttemptKey(due.job, due.number)
                     await connection.execute(update(attempts).where(_of(key)).values(compacting=until))
-                    return CompactionClaim(key, raw_only=due.deltas <= timing.crowd)
+                    return CompactionClaim(key, merges_deltas=due.deltas > timing.crowd)
         return None
 
     async def put_off_compaction(self, attempt: AttemptKey, until: float) -> None:
         async with self.writing() as connection:
             await connection.execute(update(attempts).where(_of(attempt)).values(compacting=until))
 
-    async def compact(self, attempt: AttemptKey, merged: bytes, replaced: Sequence[StoredPiece]) -> bool:
+    async def compact(
+        self,
+        attempt: AttemptKey,
+        merged: bytes,
+        replaced: Sequence[StoredPiece],
+        archived: Sequence[ArchivedSegment] = (),
+        now: float = 0.0,
+    ) -> bool:
         """Of two callers the one that deletes all of ``replaced`` wins; the other finds rows missing and rolls back."""
         pieces = {piece.id: piece.raw for piece in replaced}
 
@@ -118,6 +199,7 @@ class LogRows(Database):
                 if deleted.rowcount != len(chunk):
                     raise _Gone
             connection.execute(_NEW_PIECES, _piece_row(attempt, merged))
+            add_segments(connection, attempt, archived, now)
 
         try:
             await self.write(work)

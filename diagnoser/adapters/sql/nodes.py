@@ -22,6 +22,12 @@ class NodeRows(JobRows):
         async with self.reading() as connection:
             return await self.marks(connection, cluster)
 
+    async def node_history(self, cluster: str, node: str, limit: int) -> list[NodeEvent]:
+        row = node_events.c
+        query = select(row.body).where(row.cluster == cluster, row.node == node).order_by(row.time.desc(), row.digest)
+        async with self.reading() as connection:
+            return [codec.mark_of(body) for body in (await connection.execute(query.limit(limit))).scalars()]
+
     async def breakers(self) -> list[BreakerState]:
         query = select(breakers.c.body).order_by(breakers.c.scope)
         async with self.reading() as connection:

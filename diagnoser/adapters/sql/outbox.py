@@ -9,6 +9,7 @@ from sqlalchemy import select, update
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import effects
+from diagnoser.model import OutboxMessage
 from diagnoser.model.errors import Conflict, NotFound
 from diagnoser.ports import DueMessage, OutboxRecord
 
@@ -20,10 +21,12 @@ class OutboxRows(Database):
 
     async def claim_messages(self, now: float, lease: float, limit: int) -> list[DueMessage]:
         due = select(effects).where(effects.c.state == "pending", effects.c.due <= now, effects.c.lease <= now)
-        due = due.order_by(effects.c.due, effects.c.key).limit(limit).with_for_update(skip_locked=True)
+        due = due.order_by(effects.c.due, effects.c.key).limit(limit)
+        if not await self.any(due):
+            return []
         token = secrets.token_hex(16)
         async with self.writing() as connection:
-            rows = (await connection.execute(due)).mappings().all()
+            rows = (await connection.execute(due.with_for_update(skip_locked=True))).mappings().all()
             if rows:
                 mine = update(effects).where(effects.c.key.in_([row["key"] for row in rows]))
                 await connection.execute(mine.values(token=token, lease=now + lease, tries=effects.c.tries + 1))
@@ -39,6 +42,10 @@ class OutboxRows(Database):
         mine = update(effects).where(effects.c.key == due.message.key, effects.c.token == due.token)
         async with self.writing() as connection:
             await connection.execute(mine.values(values))
+
+    async def add_message(self, message: OutboxMessage) -> None:
+        async with self.writing() as connection:
+            await self.insert_new(connection, effects, [codec.effect_row(message)])
 
     async def messages(self, keys: Sequence[str] | None = None) -> list[OutboxRecord]:
         query = select(effects).order_by(effects.c.created, effects.c.key)

@@ -1,8 +1,9 @@
 """What the pages and the API read. Each query costs what it shows, whatever is stored beside it."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import (
@@ -22,7 +23,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.attempt_lists import AttemptLists
 from diagnoser.adapters.sql.feedback import find_feedback
 from diagnoser.adapters.sql.migrations import check_known, head
 from diagnoser.adapters.sql.tables import FACETS, diagnoses, diagnosis_nodes, diagnosis_words, plans
@@ -40,7 +41,7 @@ _RECENT = 2_000
 """Newest diagnoses whose text is looked at before the full-text index is asked: it has no order, and lists all."""
 _SAMPLE, _COMMON = 200, 0.05
 """Share of the newest that makes a word common: the index would list all that ever had it."""
-_COUNTED = 2_000
+_COUNTED = 1_000
 """Newest diagnoses whose facets are counted."""
 _COUNTED_WITH = 500
 """The same, of those with the words of a search."""
@@ -48,7 +49,7 @@ _VALUES = 12
 """Values of a facet that are counted apart."""
 
 
-class QueryRows(Database):
+class QueryRows(AttemptLists):
     """``ports.ReadStore``."""
 
     _head = ""
@@ -107,6 +108,21 @@ class QueryRows(Database):
         read = counts.pop("", [("", 0)])[0][1]
         ordered = {name: sorted(values, key=lambda entry: (-entry[1], entry[0])) for name, values in counts.items()}
         return Facets({name: tuple(values) for name, values in ordered.items()}, read < most, most)
+
+    async def failures_between(self, times: Sequence[float]) -> list[dict[Category, int]]:
+        """Ids sort by time: each span is a range of the index that also has the category."""
+        spans = []
+        for number, (start, end) in enumerate(pairwise(map(first_id, times))):
+            row = diagnoses.c
+            failed = and_(row.current, row.category != Category.NONE.value, row.id >= start, row.id < end)
+            counted = select(literal(number).label("span"), row.category, func.count().label("count")).where(failed)
+            spans.append(counted.group_by(row.category))
+        counts: list[dict[Category, int]] = [{} for _ in spans]
+        if spans:
+            async with self.reading() as connection:
+                for span, category, count in await connection.execute(union_all(*spans)):
+                    counts[span][Category(category)] = count
+        return counts
 
     async def diagnosis(self, id: str) -> DiagnosisRecord | None:
         query = select(diagnoses, plans.c.body.label("plan_body")).where(diagnoses.c.id == id)

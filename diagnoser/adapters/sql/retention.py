@@ -1,8 +1,25 @@
 """Drops what is old, and fills in what versions before 0013 did not store: a few rows a commit."""
 
+from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, not_, null, or_, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Double,
+    Select,
+    and_,
+    cast,
+    delete,
+    exists,
+    func,
+    not_,
+    null,
+    or_,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
@@ -12,13 +29,15 @@ from diagnoser.adapters.sql.outbox import GIVEN_UP
 from diagnoser.adapters.sql.tables import (
     IS_OPEN,
     IS_UNINDEXED,
+    alert_silences,
+    alert_threads,
     attempts,
+    confirmed_failures,
     deltas,
     diagnoses,
     diagnosis_words,
     effects,
     feedback,
-    incidents,
     jobs,
     node_events,
     plans,
@@ -69,13 +88,34 @@ class RetentionRows(Database):
                 stored=await _stored(connection, keys),
             )
             await connection.execute(delete(attempts).where(tuple_(attempts.c.job, attempts.c.number).in_(keys)))
-            empty = and_(jobs.c.id.in_({job for job, _ in keys}), not_(exists().where(attempts.c.job == jobs.c.id)))
-            await connection.execute(delete(jobs).where(empty))
+            await _drop_empty(connection, {job for job, _ in keys})
         return dropped
 
+    async def drop_empty_jobs(self, before: float, limit: int) -> int:
+        """Jobs without an attempt are few: their bodies are looked at only when it is known which they are."""
+        empty = select(jobs.c.id, jobs.c.body).where(_is_empty()).cte("empty")
+        query = select(empty.c.id).where(self._created(empty.c.body) < before).order_by(empty.c.id).limit(limit)
+        async with self.reading() as connection:
+            ids = set((await connection.execute(query)).scalars())
+        if not ids:
+            return 0
+        async with self.writing() as connection:
+            return await _drop_empty(connection, ids)
+
+    def _created(self, body: ColumnElement[str]) -> ColumnElement[float]:
+        """The field of a job's JSON."""
+        if self.dialect == "sqlite":
+            return func.json_extract(body, "$.created", type_=Double)
+        return cast(cast(body, postgresql.JSONB)["created"].astext, Double)
+
     async def drop_messages(self, before: float, limit: int) -> int:
-        over = and_(effects.c.state.in_(("sent", *sorted(GIVEN_UP))), effects.c.created < before)
-        return await self._drop(select(effects.c.key).where(over).order_by(effects.c.created), limit, effects.c.key)
+        over = and_(effects.c.state.in_(("sent", "withheld", *sorted(GIVEN_UP))), effects.c.created < before)
+        dropped = await self._drop(select(effects.c.key).where(over).order_by(effects.c.created), limit, effects.c.key)
+        if dropped < limit:  # what was told about them, last
+            async with self.writing() as connection:
+                await connection.execute(delete(alert_threads).where(alert_threads.c.told < before))
+                await connection.execute(delete(alert_silences).where(alert_silences.c.until < before))
+        return dropped
 
     async def drop_node_events(self, before: float, limit: int) -> int:
         row = node_events.c
@@ -129,10 +169,22 @@ def _is_kept() -> ColumnElement[bool]:
     of_attempt = and_(diagnoses.c.job == row.job, diagnoses.c.attempt == row.number)
     judged = or_(
         exists().where(of_attempt, feedback.c.diagnosis == diagnoses.c.id).correlate(attempts),
-        exists().where(of_attempt, incidents.c.diagnosis == diagnoses.c.id).correlate(attempts),
+        exists().where(of_attempt, confirmed_failures.c.diagnosis == diagnoses.c.id).correlate(attempts),
     )
     planned = and_(plans.c.job == row.job, plans.c.attempt == row.number, plans.c.state.in_(_UNDER_WAY))
     return or_(IS_OPEN, row.token != "", exists().where(planned).correlate(attempts), judged)
+
+
+def _is_empty() -> ColumnElement[bool]:
+    return not_(exists().where(attempts.c.job == jobs.c.id).correlate(jobs))
+
+
+async def _drop_empty(connection: AsyncConnection, ids: Collection[str]) -> int:
+    """Those of the jobs that have no attempt. They are locked before that is looked at: an attempt that another
+    transaction is about to add would go with its job."""
+    locked = select(jobs.c.id).where(jobs.c.id.in_(ids)).with_for_update(skip_locked=True)
+    mine = list((await connection.execute(locked)).scalars())
+    return (await connection.execute(delete(jobs).where(jobs.c.id.in_(mine), _is_empty()))).rowcount
 
 
 async def _count(connection: AsyncConnection, table: Any, keys: list[tuple[str, int]]) -> int:

@@ -1,5 +1,6 @@
 """The whole ``ports.Store`` over one database."""
 
+from diagnoser.adapters.sql.alerts import AlertRows
 from diagnoser.adapters.sql.case_replays import CaseReplayRows
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.evidence import EvidenceRows
@@ -10,11 +11,22 @@ from diagnoser.adapters.sql.outbox import OutboxRows
 from diagnoser.adapters.sql.queries import QueryRows
 from diagnoser.adapters.sql.retention import RetentionRows
 from diagnoser.adapters.sql.tokens import TokenRows
+from diagnoser.adapters.sql.unplaced import UnplacedRows
 from diagnoser.adapters.sql.work import WorkRows
 
 
 class SqlStore(
-    WorkRows, OutboxRows, QueryRows, NodeLogRows, FeedbackRows, TokenRows, CaseReplayRows, EvidenceRows, RetentionRows
+    WorkRows,
+    OutboxRows,
+    QueryRows,
+    NodeLogRows,
+    FeedbackRows,
+    TokenRows,
+    CaseReplayRows,
+    EvidenceRows,
+    RetentionRows,
+    AlertRows,
+    UnplacedRows,
 ):
     """Made from an engine; ``open_store`` also brings the schema up to date. ``close`` it when done.
 

@@ -4,6 +4,7 @@ Times are seconds since the epoch. Migrations are written by hand; a test compar
 """
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     Boolean,
     Column,
@@ -17,6 +18,7 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    event,
     or_,
     text,
 )
@@ -78,6 +80,23 @@ Index("attempts_open", attempts.c.lease, postgresql_where=IS_OPEN, sqlite_where=
 Index("attempts_deltas", attempts.c.deltas)
 Index("attempts_opened", attempts.c.opened)
 
+IS_JOB = text("substr(attempts.job, 1, 1) != '~'")
+"""Not the log of a node, nor the clean runs of a family. No value is bound: SQLite uses a partial index only where the
+query repeats its condition to the letter."""
+IS_UNENDED = and_(IS_JOB, attempts.c.ended.is_(None))
+HAS_ENDED = and_(IS_JOB, attempts.c.ended.is_not(None))
+"""The conditions of partial indexes by which the list of jobs is read, a page at a time."""
+
+Index("attempts_unended", attempts.c.last_line, postgresql_where=IS_UNENDED, sqlite_where=IS_UNENDED)
+Index(
+    "attempts_ended",
+    attempts.c.ended,
+    attempts.c.job,
+    attempts.c.number,
+    postgresql_where=HAS_ENDED,
+    sqlite_where=HAS_ENDED,
+)
+
 HAS_RAW = attempts.c.raw_bytes > 0
 """The condition of a partial index: few attempts, those that print now."""
 
@@ -108,6 +127,26 @@ deltas = Table(
     Index("deltas_attempt", "job", "attempt", "id"),
     sqlite_autoincrement=True,  # an id is never used again: compaction takes ids as identity
 )
+
+archive_segments = Table(
+    "archive_segments",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    Column("key", Text, primary_key=True),  # of the object
+    Column("start", BigInteger, primary_key=True, autoincrement=False),  # this and size: bytes of the object
+    Column("size", BigInteger, nullable=False),
+    Column("first_stream", LargeBinary, nullable=False),  # in the order of compress.segments
+    Column("last_stream", LargeBinary, nullable=False),
+    Column("first_line", BigInteger, nullable=False),  # the lowest number of any of its streams
+    Column("last_line", BigInteger, nullable=False),
+    Column("stored", Double, nullable=False),
+    _of_attempt(),
+    Index("archive_segments_lines", "job", "attempt", "last_line"),
+    Index("archive_segments_key", "key"),
+    Index("archive_segments_stored", "stored", "key"),
+)
+"""Original lines outside the database. A row is a quarter of a megabyte of text, however many streams that is of."""
 
 allocations = Table(
     "allocations",
@@ -172,8 +211,29 @@ diagnosis_words = Table(
     Column("words", Text, nullable=False),  # in lower case, each once, separated by blanks
     sqlite_autoincrement=True,
 )
-"""What the text filter looks at, of current diagnoses. The migration that makes this table also makes its full-text
-index: with SQLite a virtual table, ``diagnosis_words_index``, that triggers keep; with PostgreSQL a GIN index."""
+"""What the text filter looks at, of current diagnoses. Its full-text index is made with it: with SQLite a virtual
+table, ``diagnosis_words_index``, that triggers keep; with PostgreSQL a GIN index."""
+
+_WORD_INDEX = {
+    # Each blank-separated word is one token: the words hold letters and digits only. Nothing asks for their order.
+    "sqlite": (
+        "CREATE VIRTUAL TABLE diagnosis_words_index USING fts5(words, content='diagnosis_words', "
+        "content_rowid='number', tokenize='ascii', detail=none, columnsize=0)",
+        "CREATE TRIGGER diagnosis_words_index_insert AFTER INSERT ON diagnosis_words BEGIN "
+        "INSERT INTO diagnosis_words_index(rowid, words) VALUES (new.number, new.words); END",
+        "CREATE TRIGGER diagnosis_words_index_delete AFTER DELETE ON diagnosis_words BEGIN "
+        "INSERT INTO diagnosis_words_index(diagnosis_words_index, rowid, words) "
+        "VALUES ('delete', old.number, old.words); END",
+    ),
+    "postgresql": (
+        "CREATE INDEX diagnosis_words_index ON diagnosis_words "
+        "USING gin (array_to_tsvector(string_to_array(words, ' '))) WITH (fastupdate = off)",
+    ),
+}
+for _dialect, _statements in _WORD_INDEX.items():
+    for _statement in _statements:
+        _ddl = DDL(_statement).execute_if(dialect=_dialect)  # type: ignore[no-untyped-call]
+        event.listen(diagnosis_words, "after_create", _ddl)
 
 diagnosis_nodes = Table(
     "diagnosis_nodes",
@@ -255,6 +315,24 @@ effects = Table(
     Index("effects_created", "created"),
 )
 
+alert_threads = Table(
+    "alert_threads",
+    metadata,
+    Column("receiver", Text, primary_key=True),
+    Column("incident", Text, primary_key=True),
+    Column("handle", Text, nullable=False),
+    Column("told", Double, nullable=False, index=True),
+    Column("held_back", BigInteger, nullable=False),
+)
+
+alert_silences = Table(
+    "alert_silences",
+    metadata,
+    Column("incident", Text, primary_key=True),
+    Column("until", Double, nullable=False),
+    Column("by", Text, nullable=False),
+)
+
 feedback = Table(
     "feedback",
     metadata,
@@ -265,7 +343,7 @@ feedback = Table(
     Index("feedback_diagnosis", "diagnosis", "id"),
 )
 
-incidents = Table(
+confirmed_failures = Table(
     "incidents",
     metadata,
     Column("diagnosis", Text, ForeignKey("diagnoses.id", ondelete="CASCADE"), primary_key=True),
@@ -274,7 +352,45 @@ incidents = Table(
     Column("vectors", LargeBinary, nullable=False),
     Index("incidents_changed", "changed"),
 )
-"""What people confirmed, with its vectors: what the index in memory is built from."""
+"""What people confirmed, with its vectors: what the index in memory is built from. The table keeps its first name, for
+replicas of versions before."""
+
+incidents = Table(
+    "incident_groups",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("assignee", Text, nullable=False),
+    Column("last_seen", Double, nullable=False),
+    Column("failures", BigInteger, nullable=False, default=0),
+    Column("jobs", BigInteger, nullable=False, default=0),
+    Column("body", Text, nullable=False),  # repeats what the columns say, but for failures and jobs
+    Index("incident_groups_seen", "last_seen", "id"),
+    Index("incident_groups_node", "node", "last_seen", "id"),
+)
+
+IS_UNRESOLVED = text("state != 'resolved'")
+Index(
+    "incident_groups_unresolved",
+    incidents.c.last_seen,
+    incidents.c.id,
+    postgresql_where=IS_UNRESOLVED,
+    sqlite_where=IS_UNRESOLVED,
+)
+
+incident_attempts = Table(
+    "incident_attempts",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    Column("incident", Text, ForeignKey("incident_groups.id", ondelete="CASCADE"), nullable=False),
+    Column("diagnosis", Text, nullable=False),  # its current one
+    _of_attempt(),
+    Index("incident_attempts_diagnosis", "incident", "diagnosis"),
+    Index("incident_attempts_job", "incident", "job"),
+)
+"""An attempt belongs to one incident at most: that of its current diagnosis."""
 
 runtime_files = Table(
     "runtime_files",
@@ -357,6 +473,35 @@ revisions = Table(
     "revisions", metadata, Column("name", Text, primary_key=True), Column("value", BigInteger, nullable=False)
 )
 """Counters that tell replicas to load something anew. The row is locked by who changes it, until the commit."""
+
+source_offsets = Table(
+    "source_offsets",
+    metadata,
+    Column("cluster", Text, primary_key=True),
+    Column("consumer_group", Text, primary_key=True),
+    Column("topic", Text, primary_key=True),
+    Column("partition", BigInteger, primary_key=True, autoincrement=False),
+    Column("next", BigInteger, nullable=False),  # offset of the first message that is not stored
+)
+"""How far topics of message queues are stored: written in the transaction that stores their lines."""
+
+unplaced_streams = Table(
+    "unplaced_streams",
+    metadata,
+    Column("digest", Text, primary_key=True),  # of sender, cluster, protocol, reason and labels
+    Column("sender", Text, nullable=False),
+    Column("cluster", Text, nullable=False),
+    Column("protocol", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("labels", Text, nullable=False),  # JSON
+    Column("sample", Text, nullable=False),
+    Column("lines", BigInteger, nullable=False),
+    Column("first_seen", Double, nullable=False),
+    Column("last_seen", Double, nullable=False),
+    Index("unplaced_streams_sender", "sender", "last_seen"),
+    Index("unplaced_streams_last_seen", "last_seen"),
+)
 
 tokens = Table(
     "tokens",

@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, RowMapping, Select, Update, and_, case, de
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.incidents import IncidentRows
 from diagnoser.adapters.sql.jobs import find_allocation, find_events, find_job
 from diagnoser.adapters.sql.plans import PlanRows
 from diagnoser.adapters.sql.tables import (
@@ -28,7 +29,7 @@ _FORGOTTEN = 86_400.0
 """Seconds without lines after which a run counts as abandoned."""
 
 
-class WorkRows(PlanRows):
+class WorkRows(PlanRows, IncidentRows):
     """``ports.WorkStore``."""
 
     async def claim_attempts(self, now: float, timing: Timing, lease: float, limit: int) -> list[Claim]:
@@ -125,7 +126,8 @@ class WorkRows(PlanRows):
             result = await self.decide(connection, plan, record.created, transition)
         elif plan:
             await self.insert_new(connection, plans, [codec.plan_row(plan)])
-        row = codec.diagnosis_row(record, result.plan, await find_job(connection, record.attempt.job))
+        job = await find_job(connection, record.attempt.job)
+        row = codec.diagnosis_row(record, result.plan, job)
         earlier = and_(diagnoses.c.job == row["job"], diagnoses.c.attempt == row["attempt"], diagnoses.c.current)
         await self._replace(connection, earlier)
         await connection.execute(diagnoses.insert(), row)
@@ -133,6 +135,7 @@ class WorkRows(PlanRows):
         nodes = [{"node": node, "diagnosis": record.id} for node in codec.diagnosis_nodes(record.diagnosis)]
         await self.insert_new(connection, diagnosis_nodes, nodes)
         await self.insert_new(connection, effects, [codec.effect_row(effect) for effect in outgoing])
+        await self.join_incident(connection, record, job)
         return result
 
 

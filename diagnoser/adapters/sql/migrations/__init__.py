@@ -4,12 +4,13 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 import structlog
-from sqlalchemy import inspect, select, text
+from sqlalchemy import Column, MetaData, String, Table, inspect, select, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.schema import CreateTable
 
 from diagnoser.adapters.sql.database import create_engine, our_errors
-from diagnoser.adapters.sql.tables import revisions
+from diagnoser.adapters.sql.tables import metadata, revisions
 from diagnoser.model.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 NEEDED = "schema_needed"
 """Number of the oldest schema whose code can work with the database; no row while all can."""
+
+_version = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
+"""Where Alembic notes the schema."""
 
 _LOCK = 0x6469_6167  # any number that is the same in every replica
 
@@ -53,7 +57,7 @@ async def upgrade(url: str, revision: str = "head") -> None:
 async def upgrade_engine(engine: AsyncEngine, revision: str = "head") -> None:
     """One transaction under one lock: the second replica waits, then finds nothing to do.
 
-    Alembic is loaded only when there is something to do, which is seldom and takes a quarter of a second.
+    An empty database gets the tables of the code at once. Alembic is loaded only where an older one must be changed.
     """
     async with our_errors(), engine.execution_options(write=True).begin() as connection:
         if engine.dialect.name == "postgresql":
@@ -80,6 +84,10 @@ def _upgrade(connection: Connection, revision: str) -> None:
     found = check_known(connection)
     if found is not None and found > head():
         structlog.get_logger().warning("newer_schema", database=found, known=head(), why="a newer replica made it")
+    elif found is None and revision == head() and not inspect(connection).get_table_names():
+        metadata.create_all(connection)
+        connection.execute(CreateTable(_version))
+        connection.execute(_version.insert().values(version_num=revision))
     elif found != revision:
         from alembic import command
 

@@ -1,0 +1,76 @@
+"""Feedback of people on verdicts, and the confirmed failures that are stored from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from diagnoser.model.jobs import AttemptKey
+from diagnoser.model.taxonomy import FailureType
+
+
+class FeedbackVerdict(StrEnum):
+    CONFIRMED = "confirmed"
+    CORRECTED = "corrected"
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What a person says about a diagnosis. type, root_line, node: the correct value, None where it was right.
+
+    The newest one counts; the others stay as history.
+    """
+
+    id: str
+    diagnosis: str
+    created: float
+    verdict: FeedbackVerdict
+    by: str
+    type: FailureType | None = None
+    root_line: int | None = None
+    node: str | None = None
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What identifies a failure when it comes again, without what differs from run to run.
+
+    message: root line, or the lines that complain. chain: types, root first. frames: innermost first.
+    """
+
+    message: str = ""
+    chain: str = ""
+    frames: str = ""
+
+    @property
+    def text(self) -> str:
+        return "\n".join(part for part in (self.message, self.chain, self.frames) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmedFailure:
+    """A failure whose cause a person confirmed. type ``unknown``: nothing can be learned from it (any more).
+
+    done: what was done about it, in words. vectors: name of what made it -> little-endian float32.
+    """
+
+    diagnosis: str
+    attempt: AttemptKey
+    created: float
+    changed: float
+    type: FailureType
+    verdict: FeedbackVerdict
+    by: str
+    signature: Signature
+    line: str = ""
+    done: str = ""
+    comment: str = ""
+    vectors: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Similar:
+    """A confirmed failure and how near it is: 1 is the same."""
+
+    confirmed: ConfirmedFailure
+    score: float

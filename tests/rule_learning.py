@@ -36,7 +36,7 @@ from diagnoser.model.taxonomy import FailureType
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Append, DiagnosisFilter, DiagnosisRecord, LearnedRuleQuery, Timing
-from diagnoser.retrieval.incidents import Incidents
+from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.worker.maintenance import Maintenance
 from diagnoser.worker.worker import Worker, WorkerConfig
 from tests import accuracy_bars
@@ -57,7 +57,7 @@ class Site:
     registry: RuleRegistry
     lifecycle: RuleLifecycle
     watch: ShadowEvaluator
-    incidents: Incidents
+    confirmed_failures: ConfirmedFailures
     worker: Worker
     metrics: Metrics
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -86,7 +86,7 @@ class Site:
         verdict = FeedbackVerdict.CORRECTED if kind else FeedbackVerdict.CONFIRMED
         fields: dict[str, object] = {"root_line": ROOT, "comment": "rebuild the manifest"} if kind else {}
         said = Feedback(f"f{now:.0f}", about.id, now, verdict, "maria", kind, **(fields | more))  # type: ignore[arg-type]
-        await self.incidents.learn(about, said)
+        await self.confirmed_failures.learn(about, said)
 
     async def learned(self, source: DiagnosisRecord) -> LearnedRule:
         """What became of the rule that is learned from a diagnosis, when all steps are done."""
@@ -127,17 +127,17 @@ async def site(
     )
     logs = AttemptLogs(store, Compressor)
     registry = RuleRegistry(base, store, lambda: NOW)
-    incidents = Incidents(store, logs, base.knowledge.policy, metrics)
+    confirmed_failures = ConfirmedFailures(store, logs, base.knowledge.policy, metrics)
     config = RuleLearningConfig(redact, promote_after)
     lifecycle = RuleLifecycle(ReplayHistory(store, logs), registry, lambda: now, config, metrics, pen)
-    shadow = ShadowEvaluator(store, registry, incidents)
+    shadow = ShadowEvaluator(store, registry, confirmed_failures)
     commands, outbox = plan_commands(), LocalWakeSignal()
     worker = Worker(
         store=store,
         logs=logs,
         context=DiagnosisContext(store, logs, lambda: NOW),
         analysis=registry,
-        incidents=Bystander(),
+        confirmed_failures=Bystander(),
         planner=commands.planner,
         shadow=shadow,
         llm_stage=None,
@@ -149,6 +149,6 @@ async def site(
         config=WorkerConfig(Timing(0.0, 0.0, 0.0)),
     )
     try:
-        yield Site(store, registry, lifecycle, shadow, incidents, worker, metrics)
+        yield Site(store, registry, lifecycle, shadow, confirmed_failures, worker, metrics)
     finally:
         await store.close()

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from diagnoser.accuracy.scoring import AccuracyReport, Label, ScoredVerdict, report, score_case
 from diagnoser.failure_agent.agent import FailureAgent
 from diagnoser.failure_agent.consultation import AblationSwitches, ConsultationInput
-from diagnoser.model import AskReason, AttemptKey, Diagnosis, FeedbackVerdict, Incident
+from diagnoser.model import AskReason, AttemptKey, ConfirmedFailure, Diagnosis, FeedbackVerdict
 from diagnoser.model.taxonomy import GPU_TIME_SHARE, FailureType
 from diagnoser.recovery.policy import Policy
-from diagnoser.retrieval import incidents, signature
+from diagnoser.retrieval import confirmed_failures, signature
 from diagnoser.retrieval.index import Index
 
 
 @dataclass(frozen=True, slots=True)
 class AblationStage:
-    """memory: all other cases count as confirmed incidents. switches: of the model's part, None without a model."""
+    """memory: all other cases count as confirmed failures. switches: of the model's part, None without a model."""
 
     memory: bool
     switches: AblationSwitches | None = None
@@ -46,35 +46,37 @@ class AblationCase:
         return AskReason.UNKNOWN in self.diagnosis.doubts
 
 
-class IncidentMemory:
-    """Labelled cases as confirmed incidents; a case never matches itself."""
+class FailureMemory:
+    """Labelled cases as confirmed failures; a case never matches itself."""
 
     def __init__(self, cases: Sequence[AblationCase], policy: Policy) -> None:
         self._policy = policy
         self._index = Index()
         for case in cases:
-            incident = _confirmed_incident(case)
-            self._index.put(incident, signature.vector(incident.signature))
+            confirmed = _confirmed_failure(case)
+            self._index.put(confirmed, signature.vector(confirmed.signature))
 
     def recalled(self, case: AblationCase) -> Diagnosis:
-        """The verdict, taken from a confirmed incident where one is the same failure."""
+        """The verdict, taken from a confirmed failure where one is the same failure."""
         if not case.is_undecided:
             return case.diagnosis
         sign = signature.signature_of(case.subject.log, case.diagnosis)
-        nearest = self._index.nearest(signature.vector(sign), incidents.RIVALS)
-        return incidents.adopt_incident(case.diagnosis, _key(case), sign, nearest, self._policy)
+        nearest = self._index.nearest(signature.vector(sign), confirmed_failures.RIVALS)
+        return confirmed_failures.adopt_confirmed_failure(case.diagnosis, _key(case), sign, nearest, self._policy)
 
     def similar(self, case: AblationCase) -> tuple[str, ...]:
-        """Similar incidents, in words for a model."""
+        """Similar confirmed failures, in words for a model."""
         sign = signature.signature_of(case.subject.log, case.diagnosis)
-        near = self._index.nearest(signature.vector(sign), incidents.RIVALS)
-        matches = [match for match in near if match.incident.attempt != _key(case) and match.score >= incidents.ALIKE]
-        return tuple(incidents.describe(match) for match in matches[: incidents.TOLD])
+        near = self._index.nearest(signature.vector(sign), confirmed_failures.RIVALS)
+        matches = [
+            match for match in near if match.confirmed.attempt != _key(case) and match.score >= confirmed_failures.ALIKE
+        ]
+        return tuple(confirmed_failures.describe(match) for match in matches[: confirmed_failures.TOLD])
 
 
-def _confirmed_incident(case: AblationCase) -> Incident:
-    """The incident that a person's confirmation of the labelled type would leave."""
-    return Incident(
+def _confirmed_failure(case: AblationCase) -> ConfirmedFailure:
+    """The confirmed failure that a person's confirmation of the labelled type would leave."""
+    return ConfirmedFailure(
         diagnosis=case.label.id,
         attempt=_key(case),
         created=0.0,
@@ -94,8 +96,8 @@ def _key(case: AblationCase) -> AttemptKey:
 class AblationResult:
     """How one stage did. undecided: shares over the cases without a cause by rules. seconds: what each case took.
 
-    recalled: cases that a confirmed incident decides. asked: consultations of the model. moved: cases whose action a
-    model changed, or, without a model, an incident. cost: in the currency of the prices.
+    recalled: cases that a confirmed failure decides. asked: consultations of the model. moved: cases whose action a
+    model changed, or, without a model, a confirmed failure. cost: in the currency of the prices.
     """
 
     name: str
@@ -140,7 +142,7 @@ async def run(
     before_consultation: Callable[[AblationCase], None] = lambda _: None,
 ) -> list[AblationResult]:
     """Each stage in turn, case by case. clock: monotonic seconds."""
-    results, memory = [], IncidentMemory(cases, policy)
+    results, memory = [], FailureMemory(cases, policy)
     for name, stage in STAGES.items():
         stage_agent = agent.with_switches(stage.switches) if stage.switches else None
         stage_memory = memory if stage.memory else None
@@ -161,7 +163,7 @@ class _StageVerdict:
 
 async def _verdict(
     case: AblationCase,
-    memory: IncidentMemory | None,
+    memory: FailureMemory | None,
     agent: FailureAgent | None,
     clock: Callable[[], float],
     before_consultation: Callable[[AblationCase], None],
@@ -171,9 +173,9 @@ async def _verdict(
     asked = agent.reasons_to_ask(recalled) if agent else ()
     if agent is None or not asked:
         return _StageVerdict(case, recalled if agent else case.diagnosis, recalled, clock() - started)
-    incidents = memory.similar(case) if memory else ()
+    similar = memory.similar(case) if memory else ()
     before_consultation(case)
-    diagnosis = await agent.consult(replace(case.subject, diagnosis=recalled, incidents=incidents), asked)
+    diagnosis = await agent.consult(replace(case.subject, diagnosis=recalled, confirmed_failures=similar), asked)
     return _StageVerdict(case, recalled, diagnosis, clock() - started)
 
 

@@ -57,12 +57,6 @@ class DiagnosisContext:
         number, events, last_line = attempt.key.number, attempt.events, attempt.last_line
         return Facts(job, number, events, logs, failed, known, nodes, runtime, last_line)
 
-    async def kept_lines(self, record: DiagnosisRecord) -> list[Line]:
-        """The attempt's kept lines, and those of the node's own log if the root line comes from one."""
-        log = await self.logs.load(record.attempt)
-        lines = await asyncio.to_thread(lambda: log.evidence.lines)
-        return [*lines, *await self._lines_of_node(record)]
-
     async def progress(self, key: AttemptKey) -> Sequence[Progress]:
         """The training progress in an attempt's log, step by step."""
         log = await self.logs.load(key)
@@ -77,7 +71,8 @@ class DiagnosisContext:
         facts, chosen = Facts(job or Job(key.job)), hang_evidence.vouched_first(files)
         return await asyncio.to_thread(lambda: hang_evidence.analyze(log.evidence, facts, chosen))
 
-    async def _lines_of_node(self, record: DiagnosisRecord) -> list[Line]:
+    async def node_lines(self, record: DiagnosisRecord) -> list[Line]:
+        """The kept lines of the node's own log, if the root line comes from one and the attempt ran there."""
         cause = record.diagnosis.root_cause
         job = await self.store.job(record.attempt.job)
         if cause is None or cause.source not in NODE_SOURCES or not cause.node or job is None:

@@ -11,7 +11,7 @@ from diagnoser.llm.view import LogView
 from diagnoser.localize.exit_reports import ExitTable
 from diagnoser.model import Diagnosis, Facts
 from diagnoser.ports import DiagnosisRecord
-from diagnoser.retrieval.incidents import Incidents
+from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 
 _NO_LAUNCHERS = ExitTable()
 
@@ -21,7 +21,7 @@ class LLMStage:
     """exits: reads what launchers report about ended processes."""
 
     agent: FailureAgent
-    incidents: Incidents
+    confirmed_failures: ConfirmedFailures
     exits: ExitTable = field(default_factory=ExitTable)
 
     async def run(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
@@ -29,9 +29,9 @@ class LLMStage:
         asked = self.agent.reasons_to_ask(record.diagnosis)
         if not asked:
             return None
-        similar = await self.incidents.describe_similar(record)
+        similar = await self.confirmed_failures.describe_similar(record)
         question = await asyncio.to_thread(
-            consultation_input, record.diagnosis, log, facts, similar.incidents, self.exits
+            consultation_input, record.diagnosis, log, facts, similar.confirmed_failures, self.exits
         )
         verdict = await self.agent.consult(question, asked)
         return replace(verdict, notes=(*verdict.notes, *similar.notes))
@@ -41,7 +41,7 @@ def consultation_input(
     diagnosis: Diagnosis,
     log: AttemptLog,
     facts: Facts,
-    incidents: tuple[str, ...] = (),
+    confirmed_failures: tuple[str, ...] = (),
     exits: ExitTable = _NO_LAUNCHERS,
 ) -> ConsultationInput:
     """The input of a model call. In the view, the rules' candidates and the last lines come before all else, then the
@@ -54,4 +54,4 @@ def consultation_input(
 
     evidence = replace(digest.evidence, exits=exits.read(digest.evidence.lines))
     known = background(diagnosis, evidence, facts)
-    return ConsultationInput(diagnosis, evidence, facts, view, incidents, known)
+    return ConsultationInput(diagnosis, evidence, facts, view, confirmed_failures, known)

@@ -37,6 +37,14 @@ DIALECTS = (
         ),
     ),
     Dialect(
+        "syslog priority",
+        r"<\d{1,3}>",
+        (
+            Example("<11>2026-01-02T03:04:05Z gpu-7 train[812]: hello", "hello", {"host": "gpu-7", "pid": "812"}),
+            Example("<11>KeyError: 'x'", "KeyError: 'x'"),
+        ),
+    ),
+    Dialect(
         "syslog stamp",
         r"[JFMASOND](?:an|eb|ar|pr|ay|un|ul|ug|ep|ct|ov|ec) [ \d]\d \d\d:\d\d:\d\d "
         rf"(?=[A-Za-z][\w.-]{{0,80}} {_SYSLOG_TAG})",

@@ -24,5 +24,5 @@ def pod_ranks(pods: Collection[str]) -> dict[str, int]:
     sets = {match["base"] for pod, match in replicas.items() if roles[pod] not in LEADERS}
     led = any(role in LEADERS for role in roles.values())
     ranks = {pod: replica_rank(roles[pod], int(match["index"]), led=led) for pod, match in replicas.items()}
-    told = len(pods) > 1 and len(replicas) == len(pods) and len(sets) == 1 and len(set(ranks.values())) == len(pods)
-    return ranks if told else {}
+    complete = len(pods) > 1 and len(replicas) == len(pods) and len(sets) == 1 and len(set(ranks.values())) == len(pods)
+    return ranks if complete else {}

@@ -55,7 +55,7 @@ class LLMTrigger(StrEnum):
 def reasons_to_ask(diagnosis: Diagnosis, when: LLMTrigger) -> tuple[AskReason, ...]:
     """Why the model is asked about a verdict, () where it is not: what is in doubt, or a site's wish for explanations.
 
-    A verdict that a confirmed incident decided is in no doubt: a person named that cause, and a model does not overrule
+    A verdict that a confirmed failure decided is in no doubt: a person named that cause, and a model does not overrule
     a person.
     """
     if when is LLMTrigger.NEVER:

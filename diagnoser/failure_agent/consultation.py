@@ -40,7 +40,7 @@ LOG_TOKENS_MIN = 300
 
 @dataclass(frozen=True, slots=True)
 class ConsultationInput:
-    """What to ask about. view: size in tokens -> what the model may read. incidents: similar ones, as text.
+    """What to ask about. view: size in tokens -> what the model may read. confirmed_failures: similar ones, as text.
 
     background: what is known beside the lines of the view.
     """
@@ -49,7 +49,7 @@ class ConsultationInput:
     log: Evidence
     facts: Facts
     view: Callable[[int], LogView]
-    incidents: tuple[str, ...] = ()
+    confirmed_failures: tuple[str, ...] = ()
     background: Background = field(default_factory=Background)
 
 
@@ -180,7 +180,7 @@ def prepare(subject: ConsultationInput, config: ConsultationConfig, log_tokens: 
     pseudonyms = Pseudonymizer(config.redact, nodes, view.text)
     marker = f"LOG-{config.token()}"
     variables = question.variables(
-        subject.diagnosis, facts, view, subject.background, subject.incidents, pseudonyms, marker
+        subject.diagnosis, facts, view, subject.background, subject.confirmed_failures, pseudonyms, marker
     )
     asked = build_question(config.prompt, variables, Answer)
     all_nodes = bool(facts.nodes or facts.job.nodes or facts.job.rank_nodes)

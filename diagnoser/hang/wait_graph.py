@@ -167,7 +167,11 @@ class _World:
     def _needed(self, rank: int, group: Group) -> int:
         """The last collective that this rank has completed, and could not without each of the group."""
         return max(
-            (one.sequence for one in self.dumps[rank].operations if one.done and one.group is group and _depends(one)),
+            (
+                operation.sequence
+                for operation in self.dumps[rank].operations
+                if operation.done and operation.group is group and _depends(operation)
+            ),
             default=-1,
         )
 

@@ -1,8 +1,8 @@
 """Asks a model for filters where clean runs of a job family word the same message differently each time.
 
 A shape cannot tell such lines from new ones; a pattern can. Several answers must agree on it, and it is replayed before
-it counts: it never matches a line that a rule is proven by, or the root line of a stored verdict or incident. A filter
-that later matches one is dropped when the family's next clean run ends.
+it counts: it never matches a line that a rule is proven by, or the root line of a stored verdict or confirmed failure.
+A filter that later matches one is dropped when the family's next clean run ends.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ ASK_AGAIN_SECONDS = 86_400.0
 """Shortest time between two questions about one family: bounds what the model costs."""
 FILTERS_MAX, GROUPS_MAX, VARIANTS_MAX, WAITING_MAX = 50, 12, 4, 200
 ROOTS_MAX = 1000
-"""Stored verdicts, and as many incidents, whose root lines no filter may match."""
+"""Stored verdicts, and as many confirmed failures, whose root lines no filter may match."""
 _WORD = re.compile(r"[^\W\d_]+")
 _OPEN = re.compile(r"\.[*+]|\[\\s\\S\][*+]|\.\{\d*,\d*\}")
 _UNEASY = re.compile(
@@ -157,12 +157,12 @@ class BaselineGeneralizer:
         return [LearnedFilter(pattern, author.model, author.prompt_hash) for pattern in safe]
 
     async def _protected_lines(self) -> list[str]:
-        """Messages that no filter may match: examples of rules, and root lines of verdicts and incidents."""
+        """Messages that no filter may match: examples of rules, and root lines of verdicts and confirmed failures."""
         records = await self._store.diagnoses(DiagnosisFilter(), "", ROOTS_MAX)
         failures = [record.diagnosis for record in records if record.diagnosis.category is not Category.NONE]
         lines = [diagnosis.root_cause.text for diagnosis in failures if diagnosis.root_cause]
-        incidents = await self._store.incidents(0.0, "", ROOTS_MAX)
-        texts = (text for known in incidents for text in (known.line, *known.signature.message.split("\n")))
+        confirmed_failures = await self._store.confirmed_failures(0.0, "", ROOTS_MAX)
+        texts = (text for known in confirmed_failures for text in (known.line, *known.signature.message.split("\n")))
         lines += filter(None, texts)
         roots = [body_of(text.encode("utf-8", "replace"))[1].decode("utf-8", "replace") for text in lines]
         return roots + examples(self._rules.analyzer.knowledge.engine.ruleset)

@@ -117,7 +117,7 @@ class ReplayHistory:
 
 
 def _group_of(record: DiagnosisRecord, kind: FailureType) -> ReplayGroup | None:
-    """A verdict of a model or an incident does not prove that an attempt is of another type."""
+    """A verdict of a model or a confirmed failure does not prove that an attempt is of another type."""
     verdict, cause = record.diagnosis, known_type(record)
     if verdict.outcome is Outcome.COMPLETED and cause is FailureType.COMPLETED:
         return ReplayGroup.COMPLETED

@@ -35,7 +35,7 @@ class RuleLearningConfig:
     mask: Redactor
     promote_after: int = 3
     lease: float = 300.0
-    poll: float = 1.0
+    poll: float = 2.0
 
 
 class RuleLifecycle:

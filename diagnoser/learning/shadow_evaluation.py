@@ -28,7 +28,7 @@ from diagnoser.model import (
 from diagnoser.model.taxonomy import Category, Outcome, category_of
 from diagnoser.ports import Claim, DiagnosisRecord, PlanFilter, RecoveryStore
 from diagnoser.recovery import retry_history
-from diagnoser.retrieval.incidents import Incidents
+from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.schema import Role, RuleSet
 
@@ -50,7 +50,7 @@ class ShadowEvaluator:
 
     store: PlanningStore
     registry: RuleRegistry
-    incidents: Incidents
+    confirmed_failures: ConfirmedFailures
 
     async def confirm_from_recovery(self, claim: Claim, record: DiagnosisRecord) -> None:
         try:
@@ -81,7 +81,7 @@ class ShadowEvaluator:
             return
         earlier = await self.store.diagnosis(plan.diagnosis)
         if earlier and not earlier.feedback and category_of(earlier.diagnosis.type) not in _ENDED:
-            await self.incidents.confirm(earlier, f"{RECOVERY}: plan {plan.id}", record.created)
+            await self.confirmed_failures.confirm(earlier, f"{RECOVERY}: plan {plan.id}", record.created)
 
 
 def is_before(plan: Plan, attempt: AttemptKey) -> bool:

@@ -226,10 +226,10 @@ class RuleHistory:
 
     def gates(self) -> tuple[ValidationResult, ...]:
         better = f", {self.improved} become right" if self.improved else ""
-        moved = f"; {self.disputed} that nobody judged would change" if self.disputed else ""
+        in_dispute = f"; {self.disputed} that nobody judged would change" if self.disputed else ""
         passes = {
             ValidationCheck.HEALTHY: f"no hit in {self.healthy} completed attempts",
-            ValidationCheck.OTHERS: f"no hit in {self.others} attempts of other types{moved}",
+            ValidationCheck.OTHERS: f"no hit in {self.others} attempts of other types{in_dispute}",
             ValidationCheck.REPLAY: f"no verdict of {self.confirmed} confirmed cases gets worse{better}",
         }
         against = self.against or {}

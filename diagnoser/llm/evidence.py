@@ -124,8 +124,8 @@ def _holds(parts: Sequence[str], text: str) -> bool:
     """Whether a line says the pieces in this order; case, blanks and punctuation do not count."""
     rest = _normal(plain(text))
     for part in parts:
-        _, found, rest = rest.partition(part)
-        if not found:
+        _, match, rest = rest.partition(part)
+        if not match:
             return False
     return True
 

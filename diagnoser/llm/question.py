@@ -12,7 +12,7 @@ from diagnoser.model import ASK_REASONS, Diagnosis, Evidence, Facts, Line, Rejec
 from diagnoser.model.taxonomy import Category
 
 _WEIGHED = 8
-_INCIDENTS = 3
+_SIMILAR = 3
 _NAME_CHARS = 40
 _LINE_CHARS = 300
 _SECTION_LINES = 12
@@ -39,7 +39,7 @@ def variables(
     facts: Facts,
     view: LogView,
     background: Background,
-    incidents: Sequence[str],
+    confirmed_failures: Sequence[str],
     pseudonyms: Pseudonymizer,
     marker: str,
 ) -> Mapping[str, Any]:
@@ -51,7 +51,7 @@ def variables(
         "verdict": _verdict(diagnosis),
         "candidates": _candidates(diagnosis, background.weighed, view),
         "background": [_section(section, pseudonyms, marker) for section in background.sections if section.lines],
-        "incidents": [delimited(pseudonyms.hide(incident), marker) for incident in incidents[:_INCIDENTS]],
+        "incidents": [delimited(pseudonyms.hide(confirmed), marker) for confirmed in confirmed_failures[:_SIMILAR]],
     }
 
 

@@ -33,13 +33,13 @@ def objection(plan: Plan, allocation: Collection[str]) -> Objection | None:
     return None
 
 
-def is_vouched(job: str, told: bool | None) -> bool:
-    """Whether the results of a node check count as proof. told: what the agent says, None for an older one.
+def is_vouched(job: str, stated: bool | None) -> bool:
+    """Whether the results of a node check count as proof. stated: what the agent says, None for an older one.
 
     Slurm's agent has always run the operator's program, and carries out only plans of its own jobs. What others ran may
     be what the job brought along.
     """
-    return job.startswith(_SLURM) if told is None else told
+    return job.startswith(_SLURM) if stated is None else stated
 
 
 def as_allocated(names: Iterable[str], allocation: Collection[str]) -> tuple[str, ...]:

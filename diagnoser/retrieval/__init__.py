@@ -1,1 +1,1 @@
-"""Similar past incidents, and search in the log of one attempt. The means of both: hashed words and letter groups."""
+"""Similar confirmed failures, and search in the log of one attempt. Both by hashed words and letter groups."""

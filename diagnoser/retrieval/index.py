@@ -2,35 +2,35 @@
 
 import numpy as np
 
-from diagnoser.model import Incident, Similar
+from diagnoser.model import ConfirmedFailure, Similar
 from diagnoser.retrieval.hashing import Vector, unit
 
 _FIRST = 64
 
 
 class Index:
-    """Vectors of length 1 by incident. A vector whose size differs from the first one's is ignored."""
+    """Vectors of length 1 by confirmed failure. A vector whose size differs from the first one's is ignored."""
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
-        self._incidents: list[Incident] = []
+        self._confirmed_failures: list[ConfirmedFailure] = []
         self._matrix = np.zeros((0, 0), np.float32)
 
     def __len__(self) -> int:
-        return len(self._incidents)
+        return len(self._confirmed_failures)
 
-    def put(self, incident: Incident, vector: Vector) -> None:
+    def put(self, confirmed: ConfirmedFailure, vector: Vector) -> None:
         """Add, or replace the entry of the same diagnosis."""
-        if not self._incidents:
+        if not self._confirmed_failures:
             self._matrix = np.zeros((_FIRST, len(vector)), np.float32)
         if len(vector) != self._matrix.shape[1]:
             return
-        row = self._rows.setdefault(incident.diagnosis, len(self._incidents))
-        if row == len(self._incidents):
-            self._incidents.append(incident)
+        row = self._rows.setdefault(confirmed.diagnosis, len(self._confirmed_failures))
+        if row == len(self._confirmed_failures):
+            self._confirmed_failures.append(confirmed)
             if row == len(self._matrix):
                 self._matrix = np.concatenate((self._matrix, np.zeros_like(self._matrix)))
-        self._incidents[row] = incident
+        self._confirmed_failures[row] = confirmed
         self._matrix[row] = unit(vector)
 
     def drop(self, diagnosis: str) -> None:
@@ -38,17 +38,17 @@ class Index:
         row = self._rows.pop(diagnosis, None)
         if row is None:
             return
-        last = self._incidents.pop()
-        if row < len(self._incidents):
-            self._incidents[row], self._rows[last.diagnosis] = last, row
-            self._matrix[row] = self._matrix[len(self._incidents)]
+        last = self._confirmed_failures.pop()
+        if row < len(self._confirmed_failures):
+            self._confirmed_failures[row], self._rows[last.diagnosis] = last, row
+            self._matrix[row] = self._matrix[len(self._confirmed_failures)]
 
     def nearest(self, vector: Vector, limit: int) -> list[Similar]:
         """The nearest first; equally near ones by their ids, so that every replica says the same."""
-        count = len(self._incidents)
+        count = len(self._confirmed_failures)
         if not count or len(vector) != self._matrix.shape[1] or not vector.any():
             return []
         scores = self._matrix[:count] @ unit(vector)
         best = np.argpartition(-scores, min(limit, count) - 1)[:limit] if limit < count else np.arange(count)
-        similar = [Similar(self._incidents[row], round(min(1.0, float(scores[row])), 4)) for row in best]
-        return sorted(similar, key=lambda incident: (-incident.score, incident.incident.diagnosis))
+        similar = [Similar(self._confirmed_failures[row], round(min(1.0, float(scores[row])), 4)) for row in best]
+        return sorted(similar, key=lambda confirmed: (-confirmed.score, confirmed.confirmed.diagnosis))

@@ -48,9 +48,9 @@ def signature_of(evidence: Evidence, diagnosis: Diagnosis) -> Signature:
     return Signature("\n".join(lines), " ".join(types), " ".join(_frames(evidence, root)))
 
 
-def is_same(one: Signature, other: Signature) -> bool:
+def is_same(signature: Signature, other: Signature) -> bool:
     """Whether every line of each message has a counterpart in the other: one line that differs may be the cause."""
-    mine, theirs = set(one.message.split("\n")), set(other.message.split("\n"))
+    mine, theirs = set(signature.message.split("\n")), set(other.message.split("\n"))
     return _covered(mine - theirs, theirs) and _covered(theirs - mine, mine)
 
 

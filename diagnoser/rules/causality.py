@@ -102,8 +102,8 @@ def _settle_chains(candidate_set: CandidateSet, evidence: Evidence) -> None:
         links = sorted((c for c in candidate_set.open if c.trace in chain), key=lambda c: chain.index(c.trace))
         if len(links) > 1:
             pairs = zip(links, [*links[1:], None], strict=True)
-            told = [c for c, later in pairs if not (later and _is_translated(c, later, evidence))]
-            teller = _most_telling(told)
+            original = [c for c, later in pairs if not (later and _is_translated(c, later, evidence))]
+            teller = _most_telling(original)
             candidate_set.dismiss(RejectionReason.CHAINED, lambda c, m=links, t=teller: c in m and c is not t)  # type: ignore[misc]
 
 

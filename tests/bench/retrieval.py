@@ -1,4 +1,4 @@
-"""How long a search among 100,000 confirmed incidents takes, on one core: ``python -m tests.bench.retrieval``.
+"""How long a search among 100,000 confirmed failures takes, on one core: ``python -m tests.bench.retrieval``.
 
 Set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1 to hold the product to one core.
 """
@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from diagnoser.model import AttemptKey, FeedbackVerdict, Incident, Signature
+from diagnoser.model import AttemptKey, ConfirmedFailure, FeedbackVerdict, Signature
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.retrieval import hashing, signature
 from diagnoser.retrieval.index import Index
@@ -21,7 +21,7 @@ def main() -> None:
     index, chance = Index(), np.random.default_rng(1)
     for number in range(COUNT):
         sign = Signature(f"incident {number}")
-        one = Incident(
+        one = ConfirmedFailure(
             f"{number:08d}",
             AttemptKey(f"job-{number}"),
             0.0,

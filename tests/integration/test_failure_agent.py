@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from diagnoser.adapters.files import bundled, text
+from diagnoser.config.alerting import load_table
+from diagnoser.config.settings import Settings
 from diagnoser.failure_agent.agent import CONFIDENCE_MAX, LLMTrigger, reasons_to_ask
 from diagnoser.llm.view import LogView
 from diagnoser.model import (
@@ -31,6 +33,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.errors import ModelFailure
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
+from diagnoser.notifications.routing import AlertRouting
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.ports import Claim
 from diagnoser.recovery import policy
@@ -497,9 +500,10 @@ async def test_a_node_that_only_a_list_names_is_a_node_of_the_job() -> None:
 
 
 def planner(mode: Mode) -> DecisionPlanner:
-    return DecisionPlanner(POLICY, lambda now: "id", mode, webhook=True, chat=False, base_url="", redact=str)
+    return DecisionPlanner(POLICY, lambda now: "id", mode, webhook=True, alerts=NOBODY, base_url="", redact=str)
 
 
+NOBODY = AlertRouting(load_table(Settings()))
 POLICY = policy.load("policy.yaml", text(bundled("rules") / "policy.yaml"))
 CLAIM = Claim(Attempt(AttemptKey("j"), 0.0, nodes=("gpu-3", "gpu-4")), Job("j"), "")
 

@@ -330,7 +330,7 @@ async def said_over_http(here: Site, folder: Path, about: DiagnosisRecord, **wor
     """A person's word, by the route that pages and tools use."""
     now = NOW + next(here.numbers)
     access = JobAccess(here.store, lambda: now)
-    more = {"incidents": here.incidents, "job_access": access, "clock": lambda: now}
+    more = {"confirmed_failures": here.confirmed_failures, "job_access": access, "clock": lambda: now}
     async with serving(folder, store=here.store, **more) as web:
         path = f"/api/v1/diagnoses/{about.id}/feedback"
         answer = await web.client.post(path, json={"verdict": "corrected", **words})

@@ -109,20 +109,20 @@ async def recovered(here: Site, *proofs: NodeProof) -> DiagnosisRecord:
 
 
 async def test_a_recovery_that_worked_confirms_the_cause(here: Site) -> None:
-    """The next attempt completes: the incident is there, by the recovery, and is not written twice."""
+    """The next attempt completes: the confirmed failure is there, by the recovery, and is not written twice."""
     first = await recovered(here, replace(PROOF, node="gpu-017"))
     await here.run("ecc", [*STEPS, *STEPS, "training completed"], code=0, attempt=2)
-    (incident,) = await here.store.incidents(0.0, "", 5)
-    assert (incident.diagnosis, incident.type) == (first.id, FailureType.ECC_ERROR)
-    assert incident.verdict is FeedbackVerdict.CONFIRMED and incident.by.startswith("recovery: plan ")
-    assert not await here.incidents.confirm(first, "recovery: again", NOW)
+    (confirmed,) = await here.store.confirmed_failures(0.0, "", 5)
+    assert (confirmed.diagnosis, confirmed.type) == (first.id, FailureType.ECC_ERROR)
+    assert confirmed.verdict is FeedbackVerdict.CONFIRMED and confirmed.by.startswith("recovery: plan ")
+    assert not await here.confirmed_failures.confirm(first, "recovery: again", NOW)
 
 
 async def test_a_recovery_from_what_only_the_job_said_confirms_nothing(here: Site) -> None:
     """A job could print an error, and then complete."""
     await recovered(here)
     await here.run("ecc", [*STEPS, *STEPS, "training completed"], code=0, attempt=2)
-    assert await here.store.incidents(0.0, "", 5) == []
+    assert await here.store.confirmed_failures(0.0, "", 5) == []
 
 
 async def test_a_persons_word_is_not_overruled_by_a_recovery(here: Site) -> None:
@@ -130,8 +130,8 @@ async def test_a_persons_word_is_not_overruled_by_a_recovery(here: Site) -> None
     first = await recovered(here, replace(PROOF, node="gpu-017"))
     await here.say(first, FailureType.GPU_LOST)
     await here.run("ecc", [*STEPS, *STEPS, "training completed"], code=0, attempt=2)
-    (incident,) = await here.store.incidents(0.0, "", 5)
-    assert (incident.type, incident.by) == (FailureType.GPU_LOST, "maria")
+    (confirmed,) = await here.store.confirmed_failures(0.0, "", 5)
+    assert (confirmed.type, confirmed.by) == (FailureType.GPU_LOST, "maria")
 
 
 async def test_a_hit_in_an_attempt_whose_cause_is_known_is_settled_at_once(here: Site) -> None:

@@ -11,10 +11,10 @@ from diagnoser.adapters.files import bundled, text
 from diagnoser.compress import AttemptLog, Delta
 from diagnoser.model import (
     AttemptKey,
+    ConfirmedFailure,
     Diagnosis,
     Evidence,
     FeedbackVerdict,
-    Incident,
     Line,
     Mark,
     Signature,
@@ -24,7 +24,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.recovery.policy import case_of, load
-from diagnoser.retrieval import hashing, incidents, search, signature
+from diagnoser.retrieval import confirmed_failures, hashing, search, signature
 from diagnoser.retrieval.index import Index
 
 MESSAGE = "feeder: catalogue snapshot # differs from the quilt manifest of <host> , giving up"
@@ -34,12 +34,14 @@ POLICY = load("policy.yaml", text(bundled("rules") / "policy.yaml"))
 HERE, THERE = AttemptKey("here"), AttemptKey("there")
 
 
-def known(id: str = "i1", kind: FailureType = FailureType.DATASET_LOADING_ERROR, sign: Signature = SIGN) -> Incident:
-    return Incident(id, THERE, 1.0, 2.0, kind, FeedbackVerdict.CORRECTED, "maria", sign, comment="rebuild it")
+def known(
+    id: str = "i1", kind: FailureType = FailureType.DATASET_LOADING_ERROR, sign: Signature = SIGN
+) -> ConfirmedFailure:
+    return ConfirmedFailure(id, THERE, 1.0, 2.0, kind, FeedbackVerdict.CORRECTED, "maria", sign, comment="rebuild it")
 
 
 def settled(*near: Similar, sign: Signature = SIGN, diagnosis: Diagnosis = UNDECIDED) -> Diagnosis:
-    return incidents.adopt_incident(diagnosis, HERE, sign, near, POLICY)
+    return confirmed_failures.adopt_confirmed_failure(diagnosis, HERE, sign, near, POLICY)
 
 
 def log(*texts: str, mark: Mark = Mark.SEVERITY) -> Evidence:
@@ -75,7 +77,7 @@ def test_names_of_nodes_are_masked_whatever_they_look_like() -> None:
 def test_other_words_are_far_away() -> None:
     """A failure in other words is not even worth showing."""
     other = signature.vector(Signature("lantern: wick governor found no paraffin in vessel #"))
-    assert float(signature.vector(SIGN) @ other) < incidents.ALIKE
+    assert float(signature.vector(SIGN) @ other) < confirmed_failures.ALIKE
 
 
 def test_packing_loses_nothing() -> None:
@@ -91,8 +93,8 @@ def test_the_index_finds_the_nearest_and_forgets_what_is_dropped() -> None:
         index.put(known(f"{number:03d}"), space[number])
     index.put(known("007"), space[7])
     index.drop("003")
-    assert [one.incident.diagnosis for one in index.nearest(space[99] + 0.1 * space[7], 2)] == ["099", "007"]
-    assert "003" not in {one.incident.diagnosis for one in index.nearest(space[3], 200)}
+    assert [one.confirmed.diagnosis for one in index.nearest(space[99] + 0.1 * space[7], 2)] == ["099", "007"]
+    assert "003" not in {one.confirmed.diagnosis for one in index.nearest(space[3], 200)}
     assert len(index) == 99
 
 
@@ -105,11 +107,11 @@ def test_a_vector_of_another_size_is_left_out() -> None:
 
 
 def test_the_same_failure_is_decided_with_the_action_of_the_policy() -> None:
-    """Type, words and confidence come from the incident; the action is the table's, as for no stable rule."""
+    """Type, words and confidence come from the confirmed failure; the action is the table's, as for no stable rule."""
     made = settled(Similar(known(), 1.0))
     assert (made.type, made.decided_by) == (FailureType.DATASET_LOADING_ERROR, "incident:i1")
     assert (made.mitigation, made.grounds.stable) == ("rebuild it", False)
-    assert made.confidence == incidents.SURE
+    assert made.confidence == confirmed_failures.SURE
     assert made.recovery == POLICY.advise(case_of(made))
 
 
@@ -117,7 +119,7 @@ def test_the_same_failure_is_decided_with_the_action_of_the_policy() -> None:
     "near",
     [
         (),
-        (Similar(known(), incidents.SAME - 0.001),),
+        (Similar(known(), confirmed_failures.SAME - 0.001),),
         (Similar(replace(known(), attempt=HERE), 1.0),),
         (Similar(known(sign=Signature(MESSAGE + "\nwick governor found no paraffin in the vessel")), 0.99),),
         (Similar(known(kind=FailureType.CANCELLED), 1.0),),
@@ -145,12 +147,12 @@ def test_people_who_disagree_are_told_so() -> None:
 async def test_a_decided_diagnosis_is_never_touched() -> None:
     """A verdict of a rule is given back as it is, without a look at the store."""
     decided = replace(UNDECIDED, category=Category.SCRIPT, type=FailureType.KEY_ERROR, decided_by="rule:x")
-    memory = incidents.Incidents(None, None, POLICY, None)  # type: ignore[arg-type]
-    assert await memory.match_confirmed_incident(HERE, decided, AttemptLog(Delta())) is decided
+    memory = confirmed_failures.ConfirmedFailures(None, None, POLICY, None)  # type: ignore[arg-type]
+    assert await memory.match_confirmed_failure(HERE, decided, AttemptLog(Delta())) is decided
 
 
 def test_the_signature_is_the_same_before_and_after_a_person_spoke() -> None:
-    """What is known by its complaints stays so when a model or an incident decided."""
+    """What is known by its complaints stays so when a model or a confirmed failure decided."""
     evidence = log("feeder: snapshot 4 differs from the manifest", "stitching failed after 9 patches")
     later = replace(UNDECIDED, type=FailureType.KEY_ERROR, category=Category.SCRIPT, decided_by="llm:some-model")
     assert signature.signature_of(evidence, UNDECIDED) == signature.signature_of(evidence, later)
@@ -172,9 +174,9 @@ def test_banners_are_no_signature() -> None:
     assert signature.signature_of(quiet, UNDECIDED).text == ""
 
 
-def test_incidents_are_told_to_a_model_without_hosts_and_paths() -> None:
+def test_confirmed_failures_are_told_to_a_model_without_hosts_and_paths() -> None:
     """Words of a person pass the same masks as log lines."""
-    told = incidents.describe(Similar(replace(known(), comment="drain gpu-017, clean /scratch/a/b"), 0.97))
+    told = confirmed_failures.describe(Similar(replace(known(), comment="drain gpu-017, clean /scratch/a/b"), 0.97))
     assert "dataset_loading_error" in told and "<host>" in told
     assert "gpu-017" not in told and "/scratch" not in told
 

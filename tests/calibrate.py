@@ -33,7 +33,7 @@ TABLE = Path(__file__).resolve().parents[1] / "rules" / "calibration.yaml"
 FLOOR, FEW, HEURISTIC, NOTHING, SANDBOX, LEARNED = 0.3, 8, 0.7, 0.1, 0.5, 0.9
 """Confidence below which the answer is unknown; how many cases of the prior smooth a kind that was seldom seen;
 the priors of heuristics and of verdicts that nothing was found; what a sandbox rule (untested: even odds) and a learned
-one (as much as a confirmed incident) may say at most."""
+one (as much as a confirmed failure) may say at most."""
 MOST_SURE = 0.99
 """Some hundred logs do not prove more."""
 HEAD = "# Share of right verdicts by kind of verdict on the labelled logs; made by `python -m tests.calibrate`.\n"

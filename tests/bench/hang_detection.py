@@ -3,7 +3,7 @@
     python -m tests.bench.hang_detection [RUNS]
 
 The runs make steps of 0.4 to 1.9 s beside each other and stop one by one; one more makes steps throughout. What agents
-do is done here: requests for evidence are claimed every 2 s, and the dumps of four ranks are sent.
+do is done here: requests for evidence are claimed every half second, and the dumps of four ranks are sent.
 """
 
 import sys
@@ -21,7 +21,7 @@ from tests.hang_dumps import dump, entry, written
 
 RUNS, STEPS, CULPRIT = 20, 20, 2
 LIMIT_SECONDS = 180.0
-_POLL_SECONDS = 2.0
+_POLL_SECONDS = 0.5
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Which likeness lets a confirmed incident decide: ``python -m tests.bench.likeness [HEALTHY_LOG ...]``.
+"""Which likeness lets a confirmed failure decide: ``python -m tests.bench.likeness [HEALTHY_LOG ...]``.
 
 Leave-one-out over the labelled logs. The rules decide nearly all of them, so each case is taken as one that they did
 not decide, and all others as failures whose type a person confirmed. A decision is false when the types differ. With
@@ -17,10 +17,10 @@ from diagnoser.accuracy.scoring import Label
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.model import (
     AttemptKey,
+    ConfirmedFailure,
     Diagnosis,
     Evidence,
     FeedbackVerdict,
-    Incident,
     LineBlock,
     Signature,
     Similar,
@@ -28,12 +28,12 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
 from diagnoser.recovery.policy import Policy
-from diagnoser.retrieval import incidents, signature
+from diagnoser.retrieval import confirmed_failures, signature
 from diagnoser.retrieval.index import Index
 from tests import accuracy_bars
 from tests.corpus import CORPUS
 
-LEAST = (0.70, 0.80, 0.88, incidents.SAME, 0.96)
+LEAST = (0.70, 0.80, 0.88, confirmed_failures.SAME, 0.96)
 UNDECIDED = Diagnosis(Outcome.FAILED, Category.UNKNOWN, FailureType.UNKNOWN, 0.1, "heuristic:no_evidence")
 
 
@@ -68,8 +68,8 @@ def rates(cases: Sequence[Known], policy: Policy, *, alone: bool = False) -> lis
     """One rate for each threshold. alone: the threshold decides without the comparison line by line."""
     index = Index()
     for one in cases:
-        index.put(_incident(one), signature.vector(one.sign))
-    found = [(one, index.nearest(signature.vector(one.sign), incidents.RIVALS)) for one in cases]
+        index.put(_confirmed(one), signature.vector(one.sign))
+    found = [(one, index.nearest(signature.vector(one.sign), confirmed_failures.RIVALS)) for one in cases]
     made = []
     for least in LEAST:
         verdicts = [
@@ -83,23 +83,25 @@ def rates(cases: Sequence[Known], policy: Policy, *, alone: bool = False) -> lis
 
 
 def _settled(one: Known, nearest: Sequence[Similar], policy: Policy, least: float) -> Diagnosis:
-    return incidents.adopt_incident(UNDECIDED, AttemptKey(one.label.id), one.sign, nearest, policy, least)
+    return confirmed_failures.adopt_confirmed_failure(
+        UNDECIDED, AttemptKey(one.label.id), one.sign, nearest, policy, least
+    )
 
 
 def _alike(one: Known, nearest: Sequence[Similar], least: float) -> Diagnosis:
     """What likeness by itself would say: the nearest one's type."""
-    near = [other for other in nearest if other.score >= least and other.incident.diagnosis != one.label.id]
+    near = [other for other in nearest if other.score >= least and other.confirmed.diagnosis != one.label.id]
     if not near:
         return UNDECIDED
-    kind = near[0].incident.type
+    kind = near[0].confirmed.type
     return replace(
-        UNDECIDED, type=kind, category=category_of(kind), decided_by=f"incident:{near[0].incident.diagnosis}"
+        UNDECIDED, type=kind, category=category_of(kind), decided_by=f"incident:{near[0].confirmed.diagnosis}"
     )
 
 
-def _incident(one: Known) -> Incident:
+def _confirmed(one: Known) -> ConfirmedFailure:
     key, kind = AttemptKey(one.label.id), FailureType(one.label.type)
-    return Incident(one.label.id, key, 0.0, 0.0, kind, FeedbackVerdict.CONFIRMED, "label", one.sign)
+    return ConfirmedFailure(one.label.id, key, 0.0, 0.0, kind, FeedbackVerdict.CONFIRMED, "label", one.sign)
 
 
 def _head(analyzer: LogAnalyzer, healthy: Path) -> tuple[bytes, int]:

@@ -1,6 +1,7 @@
 """What one verdict costs in CPU-seconds: ``python -m tests.bench.verdict [MEGABYTES]``, for one rank and for 1,024.
 
-The log is stored in commits of 4 MB. Six steps read it: context, analysis, incidents, shadow rules, baseline, model.
+The log is stored in commits of 4 MB. Six steps read it: context, analysis, confirmed failures, shadow rules,
+baseline, model.
 ``handed down``: they share one AttemptLog, as the service does. ``decoded by each``: each decodes the deltas itself.
 """
 

@@ -5,7 +5,7 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hang demo-llm demo-slurm run test torch hangs test-slurm test-kubernetes test-llm system lint types bench bench-ingest chaos fuzz score docs lock clean
+.PHONY: help setup demo demo-hang demo-llm demo-slurm run test torch shippers tools hangs test-slurm test-kubernetes test-llm system lint types bench bench-ingest chaos fuzz fuzz-api score docs lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,14 +33,20 @@ demo-slurm: $(STAMP) system  ## a real small Slurm: a job fails, its node is dra
 run: $(STAMP)  ## serve on 127.0.0.1:8321 with SQLite in ./data
 	$(BIN)/diagnoser serve
 
-test: $(STAMP) system torch lint types  ## all checks and tests
+test: $(STAMP) system torch shippers tools lint types  ## all checks and tests
 	$(BIN)/pytest -n 3 --dist loadgroup
 
 system:  ## install what some tests use and this machine lacks (Debian, as root; else those tests skip)
 	@deploy/test/system.sh
 
 torch: $(STAMP)  ## torch's CPU build in an environment of its own (0.9 GB once, in TORCH_FOLDER), for tests that use it
-	@$(BIN)/python -m tests.environments
+	@$(BIN)/python -m tests.environments torch
+
+shippers: $(STAMP)  ## a real OpenTelemetry Collector and clients of the protocols (0.1 GB once, in SHIPPERS_FOLDER), for tests
+	@$(BIN)/python -m tests.environments shippers
+
+tools: $(STAMP)  ## an S3 server, a Kafka broker and a fuzzer of APIs, each in an environment of its own (in TOOLS_FOLDER), for tests
+	@$(BIN)/python -m tests.environments moto schemathesis tansu
 
 hangs: $(STAMP) system torch  ## 30 real hangs over ten kinds, made and scored (half an hour; in HANGS, build/hangs)
 	$(BIN)/python -m tests.real_hangs --slurm $(or $(HANGS),build/hangs)
@@ -73,11 +79,15 @@ bench: $(STAMP)  ## measure the compressor against plain Drain3
 
 bench-ingest: $(STAMP)  ## measure what requests and lines cost the server, fairness and many streams (10 minutes)
 	$(BIN)/python -m tests.bench.ingest
+	$(BIN)/python -m tests.bench.protocols
 
 chaos: $(STAMP) system  ## 200 kill -9 on SQLite and on PostgreSQL while shippers send: nothing may be lost (KILLS=200)
 	$(BIN)/python -m tests.chaos $(or $(KILLS),200)
 
-fuzz: $(STAMP)  ## feed broken lines and broken evidence of hangs until something breaks (SECONDS=60)
+fuzz-api: $(STAMP) tools  ## hold every answer of the API against its description (EXAMPLES=50)
+	$(BIN)/python -m tests.api_fuzz $(or $(EXAMPLES),50)
+
+fuzz: $(STAMP)  ## feed broken lines, requests and evidence of hangs until something breaks (SECONDS=60)
 	$(BIN)/python -m tests.fuzz $(or $(SECONDS),60)
 
 score: $(STAMP)  ## score the diagnosis on the labelled logs
@@ -87,8 +97,8 @@ docs: $(STAMP)  ## write the generated parts of the documents again
 	$(BIN)/python -m tests.generated_docs
 
 lock:  ## resolve the pinned requirement files anew (needs uv)
-	uv pip compile --quiet --universal --python-version 3.11 --override requirements/overrides.txt --generate-hashes --no-emit-index-url --no-header --extra kubernetes pyproject.toml -o requirements/runtime.txt
-	uv pip compile --quiet --universal --python-version 3.11 --override requirements/overrides.txt --generate-hashes --no-emit-index-url --no-header --extra dev --extra kubernetes pyproject.toml -o requirements/dev.txt
+	uv pip compile --quiet --universal --python-version 3.11 --override requirements/overrides.txt --generate-hashes --no-emit-index-url --no-header --extra kubernetes --extra kafka --extra s3 --extra apprise pyproject.toml -o requirements/runtime.txt
+	uv pip compile --quiet --universal --python-version 3.11 --override requirements/overrides.txt --generate-hashes --no-emit-index-url --no-header --extra dev --extra kubernetes --extra kafka --extra s3 --extra apprise pyproject.toml -o requirements/dev.txt
 
 clean:  ## remove the environment and what was built
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

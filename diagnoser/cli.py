@@ -1,6 +1,5 @@
 """The command line: `main` parses flags, `diagnoser.commands` does the work."""
 
-import asyncio
 import gc
 import os
 import sys
@@ -10,7 +9,8 @@ from typing import Annotated
 import typer
 
 from diagnoser.agent.cli import agent_cli
-from diagnoser.commands import hang, learned_rules, logs, scoring
+from diagnoser.commands import client, consume, hang, learned_rules, lines, logs, mapping, scoring
+from diagnoser.commands.alerts import alerts_cli
 from diagnoser.commands.database import db_cli
 from diagnoser.commands.policy import policy_cli
 from diagnoser.commands.prompts import prompts_cli
@@ -46,33 +46,54 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on [env: DIAGNOSER_HOST].")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on [env: DIAGNOSER_PORT].")] = None,
     role: Annotated[
-        str | None, typer.Option(help="all, api or worker: which part this process runs [env: DIAGNOSER_ROLE].")
+        str | None, typer.Option(help="all, api or worker: which parts of the service to run [env: DIAGNOSER_ROLE].")
     ] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that take requests [env: DIAGNOSER_WORKERS].")] = None,
 ) -> None:
-    """Run the service: HTTP API, web pages and workers in one process, or a part of them."""
-    named = {"host": host, "port": port, "role": role}
+    """Run the service: HTTP API with web pages, and the worker, each in a process of its own, or one of them."""
+    named = {"host": host, "port": port, "role": role, "workers": workers}
     flags = {name: value for name, value in named.items() if value is not None}
     gc.disable()  # until the service is made: what loads now stays
     from diagnoser import app  # here, because what a server needs takes a second to load
 
-    asyncio.run(app.serve(settings.load(os.environ, **flags)))
+    app.serve(settings.load(os.environ, **flags))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        out.print(installed("diagnoser"), highlight=False)
+        raise typer.Exit
+
+
+@cli.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Find out why a training job failed."""
 
 
 @cli.command()
 def version() -> None:
     """Print the version."""
-    out.print(installed("diagnoser"), highlight=False)
+    _print_version(True)
 
 
+cli.command()(consume.consume)
 cli.command()(logs.diagnose)
 cli.command(name="explain")(logs.explain_)
 cli.command()(logs.compress)
+cli.command()(lines.logs)
 cli.command()(hang.hang)
 cli.command()(scoring.score)
+cli.command()(mapping.check_mapping)
+client.add_to(cli)
 rules_cli.command(name="export")(learned_rules.rules_export)
 cli.add_typer(rules_cli, name="rules")
 cli.add_typer(policy_cli, name="policy")
 cli.add_typer(prompts_cli, name="prompts")
 cli.add_typer(token_cli, name="token")
+cli.add_typer(alerts_cli, name="alerts")
 cli.add_typer(db_cli, name="db")
 cli.add_typer(agent_cli, name="agent")

@@ -1,12 +1,13 @@
 """Virtual environments of software that is not diagnoser's own, each from a requirements file, outside the tree.
 
-``python -m tests.environments`` installs the one with torch, for the tests that use it. Needs nothing but Python.
+``python -m tests.environments NAME...`` installs some, for the tests that use them. Needs nothing but Python.
 """
 
 import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +16,14 @@ INSTALL_SECONDS = 900
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """folder: of the virtual environment. requirements: pins, with hashes or without."""
+    """folder: of the virtual environment. requirements: pins, with hashes or without. target: of make, which installs
+    it. needs: what has to be there for that, beside the package index.
+    """
 
     folder: Path
     requirements: Path
+    target: str = "tools"
+    needs: str = ""
 
     @property
     def python(self) -> Path:
@@ -27,7 +32,9 @@ class Environment:
     @property
     def missing(self) -> str:
         """Why a test cannot use it; "" when it can."""
-        return "" if self._is_installed() else f"no {self.folder} with {self.requirements.name}: see `make torch`"
+        return (
+            "" if self._is_installed() else f"no {self.folder} with {self.requirements.name}: see `make {self.target}`"
+        )
 
     def install(self) -> None:
         """Creates it, unless it is there as its requirements now are. Raises subprocess.SubprocessError where a package
@@ -51,22 +58,37 @@ class Environment:
         return hashlib.sha256(self.requirements.read_bytes()).hexdigest()
 
 
+_PINS = Path(__file__).parents[1] / "requirements"
+_TOOLS = Path(os.environ.get("TOOLS_FOLDER", Path.home() / ".cache/diagnoser-test-tools"))
 TORCH = Environment(
     Path(os.environ.get("TORCH_FOLDER", Path.home() / ".cache/diagnoser-test-torch")),
-    Path(__file__).parents[1] / "requirements/torch.txt",
+    _PINS / "torch.txt",
+    "torch",
+    "pip must find torch's CPU build (requirements/torch.txt names it), for CPython 3.11 on x86-64; PYTHON says which "
+    "Python is used.",
 )
+MOTO = Environment(_TOOLS / "moto", _PINS / "moto.txt")
+SCHEMATHESIS = Environment(_TOOLS / "schemathesis", _PINS / "schemathesis.txt")
+TANSU = Environment(_TOOLS / "tansu", _PINS / "tansu.txt")
+SHIPPERS = Environment(
+    Path(os.environ.get("SHIPPERS_FOLDER", Path.home() / ".cache/diagnoser-test-shippers")) / "python",
+    _PINS / "shippers.txt",
+    "shippers",
+)
+ENVIRONMENTS = {"torch": TORCH, "shippers": SHIPPERS, "moto": MOTO, "schemathesis": SCHEMATHESIS, "tansu": TANSU}
 
 
-def main() -> None:
+def main(names: Sequence[str]) -> None:
     """What cannot be had is said, and is no failure: the tests that need it skip."""
-    try:
-        TORCH.install()
-    except (subprocess.SubprocessError, OSError) as error:
-        sys.stderr.write(
-            f"no torch in {TORCH.folder}: {error}\nThe tests that use it will skip. pip must find torch's CPU build "
-            f"({TORCH.requirements} names it), for CPython 3.11 on x86-64; PYTHON says which Python is used.\n"
-        )
+    for name in names:
+        environment = ENVIRONMENTS[name]
+        try:
+            environment.install()
+        except (subprocess.SubprocessError, OSError) as error:
+            sys.stderr.write(
+                f"no {name} in {environment.folder}: {error}\nThe tests that use it will skip. {environment.needs}\n"
+            )
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""A fuzz target for the line reader and the compressor behind it, and one for evidence of hangs: nothing may break.
+"""Fuzz targets for the line reader and the compressor behind it, evidence of hangs and requests: nothing may break.
 
 ``python -m tests.fuzz SECONDS [SEED]`` mutates seeds in the form of real messages and files. ``one_input`` has the
 shape that coverage-guided fuzzers call.
@@ -13,7 +13,7 @@ from diagnoser.compress.blocks import whole_lines
 from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.lines import LONGEST, body_of, clean
 from diagnoser.model import LineBlock, Stream
-from tests import hostile_evidence
+from tests import hostile_evidence, hostile_requests
 
 SEEDS = (
     b"12: [rank12]: RuntimeError: lost\n",
@@ -88,9 +88,13 @@ def mutated(rng: random.Random) -> bytes:
 def main() -> None:
     seconds, seed = float(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 10**9
     rng, end, count = random.Random(seed), time.monotonic() + seconds, 0
-    targets = ((mutated, one_input), (hostile_evidence.mutated, hostile_evidence.one_input))
+    targets = (
+        (mutated, one_input),
+        (hostile_evidence.mutated, hostile_evidence.one_input),
+        (hostile_requests.mutated, hostile_requests.one_input),
+    )
     while time.monotonic() < end:
-        mutate, use = targets[count % 2]
+        mutate, use = targets[count % len(targets)]
         data = mutate(rng)
         try:
             use(data)

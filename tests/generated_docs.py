@@ -6,6 +6,7 @@ Each part stands between two comment lines, ``<!-- generated: NAME -->`` and ``<
 import asyncio
 import re
 import tempfile
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from diagnoser.cli import cli
+from diagnoser.commands import client
 from diagnoser.config.settings import PREFIX, SECRETS, Settings
 from diagnoser.model.access import Scope, Token
 from diagnoser.observability.metrics import Metrics
@@ -94,8 +96,11 @@ def _bearer(token: Token) -> dict[str, str]:
 
 def commands() -> str:
     """Every command with its arguments, its options and its help."""
-    parts = []
+    parts, of_client = [], client.parsers()
     for name, command in leaf_commands():
+        if parser := of_client.get(command.name):
+            parts += _client_command(name, parser)
+            continue
         arguments = [one.name.upper() for one in command.params if one.param_type_name == "argument"]
         parts.append(f"### `{' '.join([name, *arguments])}`\n\n{_words(command.help)}\n")
         options = [one for one in command.params if one.param_type_name == "option"]
@@ -103,6 +108,19 @@ def commands() -> str:
             head = ["| option | default | meaning |", "| --- | --- | --- |"]
             parts.append("\n".join([*head, *map(_option, options)]) + "\n")
     return "\n".join(parts).rstrip()
+
+
+def _client_command(name: str, parser: ArgumentParser) -> list[str]:
+    """As other commands; the client parses its words itself."""
+    actions = [action for action in parser._actions if action.dest != "help"]
+    arguments = [str(action.metavar) for action in actions if not action.option_strings]
+    head = ["| option | default | meaning |", "| --- | --- | --- |"]
+    rows = [
+        f"| `{action.option_strings[0]}` | {f'`{action.default:g}`' if action.default else ''} | {action.help} |"
+        for action in actions
+        if action.option_strings
+    ]
+    return [f"### `{' '.join([name, *arguments])}`\n\n{parser.description}\n", "\n".join([*head, *rows]) + "\n"]
 
 
 def leaf_commands() -> Iterator[tuple[str, Any]]:

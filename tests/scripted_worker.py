@@ -36,7 +36,7 @@ class Bystander:
 
     async def record_baseline(self, claim: Claim, verdict: Diagnosis, log: AttemptLog) -> None: ...
 
-    async def match_confirmed_incident(self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog) -> Diagnosis:
+    async def match_confirmed_failure(self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog) -> Diagnosis:
         return diagnosis
 
     async def confirm_from_recovery(self, claim: Claim, record: DiagnosisRecord) -> None: ...
@@ -65,7 +65,7 @@ def scripted_worker(
         logs=AttemptLogs(store, Compressor),
         context=script,
         analysis=script,
-        incidents=script,
+        confirmed_failures=script,
         planner=planner,
         shadow=script,
         llm_stage=llm_stage,

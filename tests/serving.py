@@ -2,9 +2,10 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
@@ -13,11 +14,18 @@ from prometheus_client import CollectorRegistry
 from diagnoser.adapters.files import bundled, text
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.compress import Compressor
+from diagnoser.compress import Compressor, pack
+from diagnoser.config.alerting import load_table
 from diagnoser.config.loader import load_node_queries
+from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
+from diagnoser.diagnosis.log_indexes import LogIndexes
+from diagnoser.diagnosis.original_lines import OriginalLines
+from diagnoser.diagnosis.run_status import RunStatuses
 from diagnoser.hang.report import HangReport
-from diagnoser.ingest import RecordDefaults
+from diagnoser.ingest import Batch, RecordDefaults
+from diagnoser.ingest.bulk import BulkBatch, parse_bulk
+from diagnoser.ingest.mapping import DEFAULT
 from diagnoser.ingest.service import IngestReceipt, RefusedJobs
 from diagnoser.model import (
     Advice,
@@ -30,6 +38,7 @@ from diagnoser.model import (
     Job,
     LeftOut,
     Line,
+    LineBlock,
     Mode,
     ModelUse,
     Plan,
@@ -37,20 +46,22 @@ from diagnoser.model import (
     Progress,
     Rejected,
     RootCause,
+    Stream,
     Suspect,
     Symptom,
 )
 from diagnoser.model.access import Token
-from diagnoser.model.errors import Unavailable
+from diagnoser.model.errors import OutOfScope, Unavailable
 from diagnoser.model.ids import id_of
 from diagnoser.model.taxonomy import Action, FailureType, Outcome, category_of
+from diagnoser.notifications.routing import AlertRouting
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import Clock, DiagnosisRecord, News, Timing
+from diagnoser.ports import Append, Clock, Cursor, DiagnosisRecord, News, Timing
 from diagnoser.recovery.policy import load
-from diagnoser.retrieval.incidents import Incidents
+from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.dependencies import AppDependencies, HealthChecks, WebConfig
@@ -81,6 +92,32 @@ class FakeIngest:
             raise self.error
         return self.receipt
 
+    async def parse_bulk(self, body: bytes, index: str, defaults: RecordDefaults, received: float) -> BulkBatch:
+        return parse_bulk(body, index, defaults, received, DEFAULT)
+
+    async def take(
+        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
+    ) -> IngestReceipt:
+        if self.error:
+            raise self.error
+        reasons = await refused({target.job for target in batch.blocks})
+        if reasons and not batch.drop(reasons):
+            raise OutOfScope("all of it")
+        return self.receipt
+
+
+async def store_log(store: SqlStore, key: AttemptKey, *blocks: LineBlock) -> None:
+    """Append blocks to the log of an attempt, as a commit of few lines does; each goes on where its stream ended."""
+    cursors = (await store.cursors([key]))[key]
+    appended: dict[Stream, tuple[int, tuple[tuple[int, int], ...]]] = {}
+    numbered = []
+    for block in blocks:
+        cursor = cursors.get(block.stream, Cursor())
+        numbered.append(replace(block, first=cursor.next))
+        appended[block.stream] = cursor.version, ((1, cursor.next + block.lines - 1),)
+    raw = sum(len(block.data) for block in blocks)
+    await store.append([Append(key, pack(numbered), NOW, appended, False, raw)])
+
 
 class StoredLogs:
     """What a test says stands in the logs."""
@@ -90,7 +127,7 @@ class StoredLogs:
     ) -> None:
         self.lines, self.points, self.hang = lines, points, hang
 
-    async def kept_lines(self, record: DiagnosisRecord) -> Sequence[Line]:
+    async def node_lines(self, record: DiagnosisRecord) -> Sequence[Line]:
         return self.lines
 
     async def progress(self, key: AttemptKey) -> Sequence[Progress]:
@@ -125,7 +162,7 @@ async def serving(folder: Path, **more: object) -> AsyncIterator[Web]:
 
 
 def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDependencies:
-    config = {name: more.pop(name) for name in ("base_url", "limits") if name in more}
+    config = {name: more.pop(name) for name in ("base_url", "limits", "slack") if name in more}
     health = {name: more.pop(name) for name in ("required", "optional") if name in more}
     commands, metrics = more.pop("commands", None) or plan_commands(), Metrics(CollectorRegistry())
     assert isinstance(commands, PlanCommands)
@@ -135,8 +172,11 @@ def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDepen
         "store": store,
         "ingest": ingest,
         "plans": PlanService(store, commands, metrics, LocalWakeSignal()),
-        "incidents": incidents(store),
+        "confirmed_failures": confirmed_failures(store),
         "logs": StoredLogs(),
+        "run_statuses": RunStatuses(store, Compressor, clock),
+        "log_indexes": LogIndexes(store, AttemptLogs(store, Compressor), time.monotonic),
+        "lines": OriginalLines(store),
         "metrics": metrics,
         "clock": clock,
         "make_id": commands.planner.make_id,
@@ -151,10 +191,10 @@ def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDepen
     return AppDependencies(**(fields | more))  # type: ignore[arg-type]
 
 
-def incidents(store: SqlStore) -> Incidents:
+def confirmed_failures(store: SqlStore) -> ConfirmedFailures:
     """What people said, over the bundled policy and logs read as the service reads them."""
     policy = load("policy.yaml", text(bundled("rules") / "policy.yaml"))
-    return Incidents(store, AttemptLogs(store, Compressor), policy, Metrics(CollectorRegistry()))
+    return ConfirmedFailures(store, AttemptLogs(store, Compressor), policy, Metrics(CollectorRegistry()))
 
 
 def plan_commands(**more: object) -> PlanCommands:
@@ -166,7 +206,7 @@ def plan_commands(**more: object) -> PlanCommands:
         "make_id": lambda now: id_of(now, next(numbers)),
         "mode": None,
         "webhook": False,
-        "chat": True,
+        "alerts": AlertRouting(load_table(Settings()), ("slack",)),
         "base_url": "",
         "redact": lambda told: told,
     }

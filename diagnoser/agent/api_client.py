@@ -128,10 +128,11 @@ class ApiClient:
     async def diagnosis(self, id: str) -> dict[str, Any]:
         return await self._json("GET", f"/diagnoses/{id}")
 
-    async def claim_evidence(self, cluster: str, limit: int) -> list[dict[str, Any]]:
-        """Requests for evidence of runs that may hang, at most so many."""
-        body = {"cluster": cluster, "limit": limit}
-        requests: list[dict[str, Any]] = (await self._call("POST", "/evidence-requests/claim", json=body)).json()
+    async def claim_evidence(self, cluster: str, limit: int, wait: float) -> list[dict[str, Any]]:
+        """Requests for evidence of runs that may hang, at most so many, waiting up to ``wait`` seconds for one."""
+        body = {"cluster": cluster, "limit": limit, "wait": wait}
+        answer = await self._call("POST", "/evidence-requests/claim", json=body, timeout=wait + REQUEST_SECONDS)
+        requests: list[dict[str, Any]] = answer.json()
         return requests
 
     async def evidence(self, attempt: AttemptKey, dump: RuntimeFile, *, more: bool = False) -> None:

@@ -28,9 +28,12 @@ from diagnoser.hang import flight_recorder, report
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, RequestReason, RuntimeFile
 from diagnoser.model.errors import BadInput, Denied, DiagnoserError, NotFound, Unavailable
 
-POLL_SECONDS = 2.0
+CLAIM_SECONDS = 20.0
+"""How long the service may hold a claim until there is something to collect."""
+PAUSE_SECONDS = 0.5
+"""Between two claims: an answer without a request may come at once."""
 LONGEST_WAIT = 300.0
-"""Between two polls of a service that is away, or knows no such requests."""
+"""Between two claims from a service that is away, or knows no such requests."""
 REQUESTS_AT_ONCE = 4
 POSTS_AT_ONCE = 8
 NODES_AT_ONCE = 16
@@ -251,14 +254,15 @@ class EvidenceCollector(Generic[S]):
             raise errors.exceptions[0] from None
 
     async def _claim(self, group: asyncio.TaskGroup) -> None:
-        wait, running = POLL_SECONDS, set[asyncio.Task[None]]()
+        wait, running = PAUSE_SECONDS, set[asyncio.Task[None]]()
         while True:
             await self.pause(wait * (0.75 + self.jitter() / 2))
             if len(running) == REQUESTS_AT_ONCE:
                 continue
             try:
-                claimed = await self.client.claim_evidence(self.cluster.name, REQUESTS_AT_ONCE - len(running))
-                wait = POLL_SECONDS
+                free = REQUESTS_AT_ONCE - len(running)
+                claimed = await self.client.claim_evidence(self.cluster.name, free, CLAIM_SECONDS)
+                wait = PAUSE_SECONDS
             except (Unavailable, BadInput, NotFound) as error:
                 wait = min(2 * wait, LONGEST_WAIT)
                 log.warning("evidence_not_claimed", why=str(error), again_in=wait)

@@ -11,6 +11,7 @@ import structlog
 from pydantic import TypeAdapter
 
 from diagnoser.agent.nodes import NodeStatus
+from diagnoser.client.log_file import FileOffset
 
 VERSION = 2
 NODES_KEPT = 100_000
@@ -19,23 +20,14 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class LogOffset:
-    """How far a log has been sent. lines: number sent.
-
-    A file: inode: which one it was (0: none yet). position: in bytes. seam: checksum of the bytes just before it; a
-    file that was cut and has grown past it since differs there. attempt: whose lines were read last. first: none of
-    that launch were read yet, so that they count from one when the file begins anew.
+class LogOffset(FileOffset):
+    """How far a log has been sent: a file, or a stream of the cluster. attempt: whose lines were read last.
 
     A stream: time: stamp of the last line, as the cluster wrote it. same: lines with just that stamp. done: there will
     be no more.
     """
 
-    lines: int = 0
-    inode: int = 0
-    position: int = 0
-    seam: int = 0
     attempt: int = 0
-    first: bool = True
     time: str = ""
     same: int = 0
     done: bool = False

@@ -126,19 +126,23 @@ async def _pruned(settings: Settings, *, quiet: bool) -> dict[str, int]:
     from prometheus_client import CollectorRegistry
 
     from diagnoser.adapters.sql.store import open_store
+    from diagnoser.config.archive import open_archive
     from diagnoser.config.retention import ages
     from diagnoser.observability.metrics import DROPPED, Metrics
     from diagnoser.worker.retention import Retention
 
+    archive = open_archive(settings)
     store, metrics = await open_store(settings.database_url), Metrics(CollectorRegistry())
     try:
-        retention = Retention(store, time.time, ages(settings), metrics)
+        retention = Retention(store, time.time, ages(settings), metrics, archive)
         with Progress("dropped: {task.completed:,.0f}", console=err, transient=True, disable=quiet) as bar:
             task = bar.add_task("", total=None)
             while count := await retention.drop():
                 bar.advance(task, count)
     finally:
         await store.close()
+        if archive:
+            await archive.close()
     name, registry = "diagnoser_retention_dropped_total", metrics.registry
     return {kind: int(registry.get_sample_value(name, {"kind": kind}) or 0) for kind in DROPPED}
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from diagnoser.commands.render import COLOURS, contract, model_part
+from diagnoser.commands.render import COLOURS, clipped, contract, model_part
 from diagnoser.hang.contract import contract as hang_contract
 from diagnoser.hang.report import HangReport
 from diagnoser.model import Diagnosis, Line, RootCause, Symptom, cited_place
@@ -19,7 +19,7 @@ from diagnoser.web.hang_view import waiting
 _STYLES = {LineRole.ROOT: "bold red", LineRole.EVIDENCE: "bold", LineRole.SYMPTOM: "yellow", LineRole.CONTEXT: "dim"}
 _SIGNS = {LineRole.ROOT: ">>", LineRole.EVIDENCE: " >", LineRole.SYMPTOM: " ~", LineRole.CONTEXT: "  "}
 _SHOWN = 160
-"""Characters of a line in a list; in its context it is shown whole."""
+"""Characters of a line in a list; in its context more of it is shown."""
 _LISTED = 4
 """Rejected lines listed for each reason, and suspects of a hang."""
 _GROUPS = 12
@@ -155,7 +155,7 @@ def _row(row: ExcerptRow, width: int) -> Iterable[Text]:
         yield Text(f"  {'':{width}}    ... {row.gap:,} lines", style="dim italic")
     yield Text.assemble(
         (f"{_SIGNS[row.role]} {row.number:>{width}} ", "cyan" if row.role is not LineRole.CONTEXT else "dim"),
-        (_plain(row.text), _STYLES[row.role]),
+        (_plain(clipped(row.text)), _STYLES[row.role]),
     )
     if row.note:
         yield Text(f"   {'':{width}} ^ {_plain(row.note)}", style="italic")

@@ -2,13 +2,15 @@
 
 import gzip
 import os
+import stat
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import cast
 
 import zstandard
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -26,12 +28,19 @@ from diagnoser.model.taxonomy import Category
 
 BIG = 8 << 20
 """Bytes; larger files get a progress bar."""
+HEAD = 64 << 10
+"""Bytes looked at to tell text from what is none."""
+BINARY_SHARE = 0.1
+_CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\x1b"))
+"""What no log prints. Progress bars write carriage returns and backspaces, colours begin with escape."""
+_PACKED = {b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip", b"7z\xbc\xaf": "7-Zip"}
 _UNREADABLE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
 
 def read_log(analyzer: LogAnalyzer, path: Path, quiet: bool = False) -> AttemptLog:
-    """Raises BadInput when it cannot be read."""
+    """Raises BadInput when it is empty or no text, or cannot be read."""
     with opened(path) as (log, size), bar(path, 0 if quiet else size) as on_bytes:
+        _check_text(log.peek(HEAD), _name(path))
         return analyzer.read(log, on_bytes)
 
 
@@ -123,28 +132,48 @@ def _read_nodes(analyzer: LogAnalyzer, evidence: Evidence, nodes: Sequence[tuple
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+def opened(path: Path) -> Iterator[tuple[BufferedReader, int]]:
     """The log, decompressed, and its size on disk in bytes (0: unknown).
 
     Raises BadInput when it cannot be read, also when reading fails half way.
     """
-    if str(path) == "-":
-        yield sys.stdin.buffer, 0
-        return
+    name = _name(path)
     try:
-        with path.open("rb") as raw:
-            yield _plain(raw)
+        with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as raw:
+            yield _decompressed(cast(BufferedReader, raw), name)
     except _UNREADABLE as error:
-        raise BadInput(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+        raise BadInput(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _plain(raw: BinaryIO) -> tuple[BinaryIO, int]:
-    head = raw.peek(4)[:4]  # type: ignore[attr-defined] # a buffered reader
+def _name(path: Path) -> str:
+    return "standard input" if str(path) == "-" else str(path)
+
+
+def _decompressed(raw: BufferedReader, name: str) -> tuple[BufferedReader, int]:
+    """What its first bytes say counts, not its name."""
+    head = raw.peek(6)[:6]
     if head.startswith(b"\x1f\x8b"):
-        return cast(BinaryIO, gzip.GzipFile(fileobj=raw)), 0
-    if head == b"\x28\xb5\x2f\xfd":
-        return cast(BinaryIO, zstandard.ZstdDecompressor().stream_reader(raw)), 0
-    return raw, os.fstat(raw.fileno()).st_size
+        return BufferedReader(gzip.GzipFile(fileobj=raw), HEAD), 0
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        return BufferedReader(zstandard.ZstdDecompressor().stream_reader(raw), HEAD), 0
+    for magic, kind in _PACKED.items():
+        if head.startswith(magic):
+            raise BadInput(f"{name} is packed with {kind}, which is not read: unpack it first")
+    if name.endswith((".gz", ".zst")) and head:
+        complain(f"diagnoser: {name} is not compressed, whatever its name says: it is read as text")
+    status = os.fstat(raw.fileno())
+    return raw, status.st_size if stat.S_ISREG(status.st_mode) else 0
+
+
+def _check_text(head: bytes, name: str) -> None:
+    """Some broken bytes are common in a log; a core dump, a checkpoint or a picture is none. Raises BadInput."""
+    if not head:
+        raise BadInput(f"{name} is empty")
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise BadInput(f"{name} is UTF-16: write it as UTF-8 first (iconv -f utf-16 -t utf-8)")
+    controls = len(head) - len(head.translate(None, _CONTROLS))
+    if controls > BINARY_SHARE * len(head):
+        raise BadInput(f"{name} is no text: {controls / len(head):.0%} of its first bytes are control characters")
 
 
 @contextmanager

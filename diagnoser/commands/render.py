@@ -25,6 +25,16 @@ COLOURS = {
 }
 
 
+PANEL_WIDTH = 160
+LINE_SHOWN = 400
+"""Characters of a cited line that a terminal shows; `--json` has all of them."""
+
+
+def clipped(text: str) -> str:
+    left = len(text) - LINE_SHOWN
+    return text if left <= 0 else f"{text[:LINE_SHOWN]}… ({left:,} more characters)"
+
+
 def plain(value: Any) -> dict[str, Any]:
     """A dataclass as JSON-ready data."""
     return asdict(value)
@@ -39,7 +49,8 @@ def diagnosis(console: Console, name: str, verdict: Diagnosis) -> None:
     colour = COLOURS[verdict.category]
     head = Text.assemble((verdict.type.replace("_", " "), f"bold {colour}"), f"  {verdict.category}, ")
     head.append(f"{verdict.outcome}, {verdict.confidence:.0%} sure")
-    console.print(Panel(Group(head, _body(verdict)), title=name, title_align="left", border_style=colour))
+    panel = Panel(Group(head, _body(verdict)), title=name, title_align="left", border_style=colour)
+    console.print(panel, width=min(console.width, PANEL_WIDTH))
 
 
 def _body(verdict: Diagnosis) -> Table:
@@ -72,7 +83,8 @@ def _root(root: RootCause | None) -> list[tuple[str, str]]:
     """The line that shows the cause, or what the runtime recorded, and its place."""
     if root is None:
         return []
-    cited = ("root line", f"{root.line}: {root.text}") if root.line > 0 else (cited_place(root.source, 0), root.text)
+    text = clipped(root.text)
+    cited = ("root line", f"{root.line}: {text}") if root.line > 0 else (cited_place(root.source, 0), text)
     places = (("rank", root.rank), ("node", root.node), ("gpu", root.gpu))
     return [cited, *((name, str(value)) for name, value in places if value is not None)]
 

@@ -11,7 +11,10 @@ from rich.console import Console
 from diagnoser.config import settings
 from diagnoser.config.settings import Settings
 
-out = Console()
+PIPE_WIDTH = 1000
+"""Characters of a table's row that a program reads: none of its cells is cut."""
+
+out = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
 err = Console(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]

@@ -1,11 +1,14 @@
 """Metrics, on a registry that is passed in. Label values come from closed lists."""
 
+import os
 from collections.abc import Iterable
 from itertools import product
+from pathlib import Path
 from typing import Protocol
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from diagnoser.compress import CompressorLimits, Losses, template_cache
 from diagnoser.model import (
@@ -18,13 +21,24 @@ from diagnoser.model import (
     ModelUse,
     PlanReason,
     TransitionResult,
+    UnplacedReason,
 )
 from diagnoser.model.errors import ModelFailure
 from diagnoser.model.taxonomy import FailureType, Outcome
 
-DROPPED = ("attempts", "diagnoses", "plans", "dumps", "messages", "node_events")
+DROPPED = ("attempts", "jobs", "diagnoses", "plans", "dumps", "messages", "node_events", "archived")
 REFUSED = ("401", "403", "429")
-DELIVERY_RESULTS = ("sent", "retried", "dead", "expired")
+DELIVERY_RESULTS = ("sent", "retried", "dead", "expired", "withheld", "deferred")
+
+
+_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+
+
+def share(folder: Path, process: str) -> None:
+    """Before the first ``Metrics`` of a process: what it counts goes to ``folder``, and is shown as the sum of all
+    processes that share it. process: its name there; one that is started again goes on counting where it ended."""
+    os.environ[_FOLDER] = str(folder)
+    values.ValueClass = values.MultiProcessValue(lambda: process)  # type: ignore[no-untyped-call]
 
 
 class RequestCounts(Protocol):
@@ -47,6 +61,11 @@ class Metrics:
         self.registry = registry
         self.bytes = Counter("diagnoser_ingested_bytes", "Bytes of log text committed", registry=registry)
         self.lines = Counter("diagnoser_ingested_lines", "Log lines by result", ["result"], registry=registry)
+        self.unplaced_lines = Counter(
+            "diagnoser_unplaced_lines", "Log lines that belong to no job, by reason", ["reason"], registry=registry
+        )
+        for reason in UnplacedReason:
+            self.unplaced_lines.labels(reason)
         self.refused_requests = Counter(
             "diagnoser_refused_requests",
             "Requests refused by status: 401 no or a wrong token, 403 not within its scope, 429 too many wrong tokens",
@@ -113,19 +132,46 @@ class Metrics:
             registry=registry,
         )
         limits = Gauge(
-            "diagnoser_compressor_limit", "Limits of what is kept of an attempt", ["limit"], registry=registry
+            "diagnoser_compressor_limit",
+            "Limits of what is kept of an attempt",
+            ["limit"],
+            registry=registry,
+            multiprocess_mode="max",
         )
         for cap in Cap:
             limits.labels(cap).set(CompressorLimits().of(cap))
         limits.labels("cached_templates").set(template_cache.MOST)
-        Gauge(
-            "diagnoser_compressor_cached_templates", "Line shapes in the cache of this process", registry=registry
-        ).set_function(template_cache.held)
+        self.cached_templates = Gauge(
+            "diagnoser_compressor_cached_templates",
+            "Line shapes in the caches of all processes",
+            registry=registry,
+            multiprocess_mode="sum",
+        )
+        self.consumed_messages = Counter(
+            "diagnoser_consumed_messages", "Messages of a topic whose lines are stored or left out", registry=registry
+        )
+        self.consumer_lag = Gauge(
+            "diagnoser_consumer_lag_messages", "Messages at the brokers that are not stored yet", registry=registry
+        )
+        self.consumer_partitions = Gauge(
+            "diagnoser_consumer_partitions", "Partitions that the group gave to this process", registry=registry
+        )
+        self.consumer_rewinds = Counter(
+            "diagnoser_consumer_rewinds",
+            "Batches thrown away because another member of the group had stored them",
+            registry=registry,
+        )
         self.dropped = Counter(
             "diagnoser_retention_dropped", "What was dropped because of its age or size", ["kind"], registry=registry
         )
+        self.archived = Counter(
+            "diagnoser_archived_bytes", "Bytes of original lines archived, compressed", registry=registry
+        )
         self.up = Gauge(
-            "diagnoser_start_time_seconds", "Start of this process, in seconds since the epoch", registry=registry
+            "diagnoser_start_time_seconds",
+            "Start of the service, in seconds since the epoch",
+            registry=registry,
+            multiprocess_mode="min",
         )
         self._begin_at_zero()
 
@@ -146,8 +192,16 @@ class Metrics:
             (self.learned, (LearnedState,)),
         )
         for counter, labels in families:
-            for values in product(*labels):
-                counter.labels(*values)
+            for combination in product(*labels):
+                counter.labels(*combination)
+
+    def exposition(self) -> bytes:
+        """In Prometheus' format; of all processes, where they ``share``."""
+        registry = self.registry
+        if folder := os.environ.get(_FOLDER):
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
 
     def observe_ingest(self, receipt: RequestCounts, size: int) -> None:
         self.bytes.inc(size)
@@ -156,8 +210,12 @@ class Metrics:
         self.lines.labels("rejected").inc(receipt.rejected)
         self.lines.labels("cut").inc(receipt.cut)
 
+    def observe_archived(self, size: int) -> None:
+        self.archived.inc(size)
+
     def observe_losses(self, losses: Iterable[Losses]) -> None:
-        """Count what a commit did not keep."""
+        """Count what a commit or a compaction did not keep."""
+        self.cached_templates.set(template_cache.held())
         for loss in losses:
             self.cut_lines.inc(loss.cut_lines)
             self.cut_bytes.labels("line_too_long").inc(loss.cut_bytes)

@@ -1,9 +1,12 @@
 """Compresses behind the acknowledgement: the raw pieces of an attempt become a delta, many deltas become one.
 
-All replicas do it, each with claims of its own. It changes nothing that a reader sees: pieces are read merged anyway.
+All replicas do it, each with claims of its own. It changes nothing that a diagnosis sees: pieces are read merged
+anyway. Where there is an archive, the lines are in it before their raw pieces go.
 """
 
 import asyncio
+import hashlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -12,14 +15,26 @@ import structlog
 
 from diagnoser import compress
 from diagnoser.compress import Compressor, Losses
+from diagnoser.compress.pieces import unpack
+from diagnoser.compress.segments import Segment, segments
+from diagnoser.model import AttemptKey
 from diagnoser.model.errors import Unavailable
-from diagnoser.ports import Clock, CompactionClaim, CompactionTiming, LogStore, StoredPiece
+from diagnoser.ports import (
+    Archive,
+    ArchivedSegment,
+    Clock,
+    CompactionClaim,
+    CompactionTiming,
+    LogStore,
+    StoredPiece,
+)
 
 
 class CompactionMetrics(Protocol):
     """``observability.metrics.Metrics``."""
 
     def observe_losses(self, losses: Sequence[Losses]) -> None: ...
+    def observe_archived(self, size: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +47,7 @@ class CompactionConfig:
     timing: CompactionTiming = field(default_factory=CompactionTiming)
     lease: float = 120.0
     retry: float = 3600.0
-    poll: float = 1.0
+    poll: float = 2.0
     window_most: int = 8 << 20
 
 
@@ -45,17 +60,19 @@ class Compaction:
         compressor: Callable[[], Compressor],
         clock: Clock,
         metrics: CompactionMetrics,
+        archive: Archive | None = None,
         config: CompactionConfig = CompactionConfig(),
     ) -> None:
         self._store = store
         self._compressor = compressor
         self._clock = clock
         self._metrics = metrics
+        self._archive = archive
         self._config = config
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
-        """Until it is cancelled. Waits while the database is down."""
+        """Until it is cancelled. Waits while the database or the archive is down."""
         while True:
             try:
                 worked = await self.step()
@@ -82,11 +99,29 @@ class Compaction:
 
     async def _compact(self, claim: CompactionClaim) -> None:
         key = claim.attempt
-        raw_only = self._store.raw_pieces(key, self._config.window_most) if claim.raw_only else self._store.pieces(key)
-        replaced = await raw_only
+        if claim.merges_deltas:
+            replaced = await self._store.pieces(key)
+        else:
+            replaced = await self._store.raw_pieces(key, self._config.window_most)
+        raw = [piece.data for piece in replaced if piece.raw]
+        archived = await self._put(self._archive, key, raw) if self._archive and raw else []
         merged, losses = await asyncio.to_thread(self._merged, replaced)
-        if await self._store.compact(key, merged, replaced) and losses:
+        if not await self._store.compact(key, merged, replaced, archived, self._clock()):
+            return
+        if losses:
             self._metrics.observe_losses([losses])
+        self._metrics.observe_archived(sum(segment.size for segment in archived))
+
+    async def _put(self, archive: Archive, attempt: AttemptKey, raw: Sequence[bytes]) -> list[ArchivedSegment]:
+        """Of two replicas, or after a crash, the same pieces become the same object. One that the store never hears of
+        holds lines of pieces that are still there; it is swept. Its key has the day in it, so that no later try puts an
+        object which is about to be swept."""
+        made = await asyncio.to_thread(lambda: list(segments(block for piece in raw for block in unpack(piece))))
+        data = b"".join(segment.data for segment in made)
+        day = time.strftime("%Y%m%d", time.gmtime(self._clock()))
+        key = f"{attempt.job}/{attempt.number}/{day}-{hashlib.sha256(data).hexdigest()[:32]}.zst"
+        await archive.put(key, data)
+        return _placed(key, made)
 
     def _merged(self, pieces: Sequence[StoredPiece]) -> tuple[bytes, Losses | None]:
         """losses: of what was raw; those of the deltas have been counted."""
@@ -94,3 +129,11 @@ class Compaction:
         deltas = [compress.from_bytes(piece.data) for piece in pieces if not piece.raw]
         losses = raw.losses if raw.lines else None
         return compress.to_bytes(compress.merge([raw, *deltas]) if deltas else raw), losses
+
+
+def _placed(key: str, made: Sequence[Segment]) -> list[ArchivedSegment]:
+    placed, start = [], 0
+    for segment in made:
+        placed.append(ArchivedSegment(key, start, len(segment.data), segment.streams, segment.lines))
+        start += len(segment.data)
+    return placed

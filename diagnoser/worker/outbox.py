@@ -14,7 +14,7 @@ from random import Random
 import structlog
 
 from diagnoser.model import MessageKind, OutboxMessage
-from diagnoser.model.errors import DeliveryError, Unavailable
+from diagnoser.model.errors import Deferred, DeliveryError, Unavailable, Withheld
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Clock, DueMessage, OutboxStore, Sender, WakeSignal
 
@@ -31,6 +31,8 @@ class DeliveryResult(StrEnum):
     SENDER_FAILED = "sender_failed"  # a fault of our own: tried again
     NO_SENDER = "no_sender"  # this kind has no receiver (any more)
     TOO_LATE = "too_late"
+    WITHHELD = "withheld"  # on purpose: silenced, or told already
+    DEFERRED = "deferred"  # quiet hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class _Result:
     reason: DeliveryResult
     error: str = ""
     retry_after: float | None = None
+    until: float = 0.0
 
 
 _SENT = _Result("sent", "sent", DeliveryResult.DELIVERED)
@@ -135,7 +138,7 @@ class Outbox:
             return
         result = await self._try(due.message)
         try:
-            retry_at = self._retry_at(due, result) if result.state == "pending" else 0.0
+            retry_at = self._retry_at(due, result) if result.state == "pending" else result.until
             await self._store.record_delivery(due, result.state, retry_at=retry_at, error=result.error)
         except Unavailable as error:  # the lease ends by itself, then the effect is sent again
             self._log.warning("effect_unsettled", key=due.message.key, error=str(error))
@@ -155,6 +158,11 @@ class Outbox:
             if error.permanent:
                 return _Result("dead", "dead", DeliveryResult.REFUSED, str(error))
             return _Result("pending", "retried", DeliveryResult.NOT_NOW, str(error), error.retry_after)
+        except Withheld as why:
+            return _Result("withheld", "withheld", DeliveryResult.WITHHELD, str(why))
+        except Deferred as why:
+            until = min(why.until, effect.expires)
+            return _Result("deferred", "deferred", DeliveryResult.DEFERRED, str(why), until=until)
         except TimeoutError:
             return _Result("pending", "retried", DeliveryResult.TOO_SLOW, "no answer in time")
         except Exception as error:  # a faulty sender must not stop the others
@@ -169,7 +177,7 @@ class Outbox:
 
     def _report(self, due: DueMessage, result: _Result) -> None:
         self._metrics.outbox_deliveries.labels(due.message.kind, result.label).inc()
-        level = self._log.info if result.state == "sent" else self._log.warning
+        level = self._log.info if result.state in ("sent", "withheld", "deferred") else self._log.warning
         level(
             "effect_handled",
             key=due.message.key,

@@ -2,9 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Clock, RetentionStore
+from diagnoser.ports import Archive, ArchiveStore, Clock, RetentionStore
 
 DAY = 86_400.0
 DAYS_LEAST = 8
@@ -13,6 +14,12 @@ PAUSE = 600.0
 """Seconds between two looks when there is nothing to drop."""
 ATTEMPTS, ROWS = 20, 500
 """Attempts, and rows of one kind, that a commit drops."""
+SWEEP_PAUSE = 6 * 3600.0
+"""Seconds between two looks at all jobs, and at all objects of the archive."""
+SWEPT_AFTER = 2 * DAY
+"""Age of objects that nobody refers to. The key of an object holds its day: a younger one may be about to be referred
+to."""
+OBJECTS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,25 +27,37 @@ class RetentionAges:
     """attempts_days: attempts with all that belongs to them, and what happened to nodes. 0: kept for ever.
 
     stored_bytes: of logs and dumps; beyond it the oldest attempts go, but none with news in the last ``DAYS_LEAST``
-    days. 0: no bound.
+    days. 0: no bound. archive_days, archived_bytes: the same of archived lines.
     """
 
     attempts_days: int = 0
     dumps_days: int = 0
     messages_days: int = 0
     stored_bytes: int = 0
+    archive_days: int = 0
+    archived_bytes: int = 0
+
+
+class _Store(RetentionStore, ArchiveStore, Protocol):
+    """Both of them."""
 
 
 class Retention:
     """Call ``step`` now and then; all replicas may. Raises Unavailable."""
 
-    def __init__(self, store: RetentionStore, clock: Clock, ages: RetentionAges, metrics: Metrics) -> None:
+    def __init__(
+        self, store: _Store, clock: Clock, ages: RetentionAges, metrics: Metrics, archive: Archive | None = None
+    ) -> None:
         self._store = store
         self._clock = clock
         self._ages = ages
         self._metrics = metrics
+        self._archive = archive
         self._rested = float("-inf")
         self._excess: int | None = None  # bytes to drop; None: to be counted
+        self._archive_excess: int | None = None
+        self._swept = float("-inf")
+        self._swept_to = ""  # key of the object that was looked at last
 
     async def step(self) -> int:
         """How much was dropped, or brought up to date; 0 when there is nothing to do, now or for a while."""
@@ -51,10 +70,10 @@ class Retention:
 
     async def drop(self) -> int:
         """The same at once, without the pause."""
-        for work in (self._index_earlier, self._by_age, self._by_size):
+        for work in (self._index_earlier, self._by_age, self._by_size, self._archived, self._sweep):
             if count := await work():
                 return count
-        self._excess = None
+        self._excess = self._archive_excess = None
         return 0
 
     async def _index_earlier(self) -> int:
@@ -80,6 +99,46 @@ class Retention:
         if self._excess is None:
             self._excess = await self._store.stored_bytes() - self._ages.stored_bytes
         return await self._drop_attempts(self._before(1)) if self._excess > 0 else 0
+
+    async def _archived(self) -> int:
+        """What is dropped here is forgotten first, and swept then."""
+        ages = self._ages
+        if ages.archive_days and (count := await self._forget(self._before(ages.archive_days))):
+            return count
+        if not ages.archived_bytes:
+            return 0
+        if self._archive_excess is None:
+            self._archive_excess = await self._store.archived_bytes() - ages.archived_bytes
+        return await self._forget(self._before(1)) if self._archive_excess > 0 else 0
+
+    async def _forget(self, before: float) -> int:
+        count, size = await self._store.drop_archived(before, ROWS)
+        if self._archive_excess is not None:
+            self._archive_excess -= size
+        self._metrics.dropped.labels("archived").inc(count)
+        return count
+
+    async def _sweep(self) -> int:
+        """What nothing refers to: jobs that never ran, and objects of dropped lines or of a compaction that crashed."""
+        if 0 <= self._clock() - self._swept < SWEEP_PAUSE:
+            return 0
+        days = self._ages.attempts_days
+        if days and (count := await self._store.drop_empty_jobs(self._before(days), ROWS)):
+            self._metrics.dropped.labels("jobs").inc(count)
+            return count
+        if self._archive and (count := await self._sweep_objects(self._archive)):
+            return count
+        self._swept = self._clock()
+        return 0
+
+    async def _sweep_objects(self, archive: Archive) -> int:
+        """How many were looked at; 0 when that were all."""
+        objects = await archive.objects(self._swept_to, OBJECTS)
+        self._swept_to = objects[-1].key if objects else ""
+        settled = [stored.key for stored in objects if stored.changed < self._clock() - SWEPT_AFTER]
+        if settled and (orphans := sorted(set(settled) - await self._store.archived_keys(settled))):
+            await archive.delete(orphans)
+        return len(objects)
 
     async def _drop_attempts(self, before: float) -> int:
         dropped = await self._store.drop_attempts(before, ATTEMPTS)

@@ -63,11 +63,11 @@ class EvidenceCollector(Protocol):
         """Ask for the dumps that a run left behind, if its failure is of a kind that leaves some."""
 
 
-class IncidentMatcher(Protocol):
-    """``retrieval.incidents.Incidents``."""
+class FailureMatcher(Protocol):
+    """``retrieval.confirmed_failures.ConfirmedFailures``."""
 
-    async def match_confirmed_incident(self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog) -> Diagnosis:
-        """The verdict, or that of a confirmed incident which is the same failure. Quick, and never raises."""
+    async def match_confirmed_failure(self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog) -> Diagnosis:
+        """The verdict, or that of a confirmed failure which is the same failure. Quick, and never raises."""
 
 
 class Planner(Protocol):
@@ -147,7 +147,7 @@ class Worker:
         logs: AttemptLogs,
         context: Context,
         analysis: Analysis,
-        incidents: IncidentMatcher,
+        confirmed_failures: FailureMatcher,
         planner: Planner,
         shadow: ShadowEvaluation,
         llm_stage: ModelStage | None,
@@ -167,7 +167,7 @@ class Worker:
         self._logs = logs
         self._context = context
         self._analysis = analysis
-        self._incidents = incidents
+        self._confirmed_failures = confirmed_failures
         self._planner = planner
         self._shadow = shadow
         self._llm_stage = llm_stage
@@ -250,7 +250,7 @@ class Worker:
         if is_sound(claim, diagnosis):
             await self._store.release(claim, self._next_look(claim, limit))
             return ClaimResult.SOUND
-        diagnosis = await self._incidents.match_confirmed_incident(key, diagnosis, log)
+        diagnosis = await self._confirmed_failures.match_confirmed_failure(key, diagnosis, log)
         decision = self._planner.decide(claim, diagnosis, self._clock())
         record = decision.record
         await self._shadow.confirm_from_recovery(claim, record)

@@ -44,7 +44,7 @@ class Service:
             **self.settings,
         }
         with (self.folder / "service.log").open("ab") as log:
-            command = [str(Path(sys.executable).with_name("diagnoser")), "serve"]
+            command = [sys.executable, "-m", "diagnoser", "serve"]
             self.process = subprocess.Popen(command, env=environment, stderr=log, stdout=log)
         self.client = client = httpx.Client(base_url=self.url, timeout=120)
         until(lambda: self._ready(client), "the service is ready")
@@ -55,6 +55,12 @@ class Service:
 
     def stop(self) -> int:
         return self._end(signal.SIGTERM)
+
+    def parts(self) -> list[int]:
+        """Ids of the processes of a running service, without their parent."""
+        assert self.process is not None
+        pid = self.process.pid
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     def log(self) -> str:
         return (self.folder / "service.log").read_text()

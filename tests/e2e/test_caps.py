@@ -3,13 +3,22 @@
 import random
 from pathlib import Path
 
-from tests.e2e.service import diagnosis_of, service
+import httpx
+
+from tests.e2e.service import diagnosis_of, service, until
+
+_IN_COMMIT = 'diagnoser_compressor_limit_reached_total{limit="shapes",stage="commit"}'
 
 
 def noise(count: int) -> list[bytes]:
     """Lines that have nothing in common."""
     rng = random.Random(7)
     return [bytes(rng.choices(b"abcdefghijklmnopqrstuvwxyz /:", k=40)) + b"\n" for _ in range(count)]
+
+
+def counters(client: httpx.Client) -> dict[str, str]:
+    rows = client.get("/metrics").text.splitlines()
+    return dict(row.rsplit(" ", 1) for row in rows if row[:1] != "#")
 
 
 def test_caps_and_cuts_are_counted(tmp_path: Path) -> None:
@@ -23,7 +32,8 @@ def test_caps_and_cuts_are_counted(tmp_path: Path) -> None:
         client.post("/api/v1/logs?job=j&offset=0", content=b"".join(lines), headers=text).raise_for_status()
         client.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 1}).raise_for_status()
         found = diagnosis_of(client, lines=len(lines))
-        metrics = dict(row.rsplit(" ", 1) for row in client.get("/metrics").text.splitlines() if row[:1] != "#")
+        until(lambda: float(counters(client)[_IN_COMMIT]) >= 1, "what compression left out is counted behind the lines")
+        metrics = counters(client)
         assert running.stop() == 0
     assert found["type"] == "key_error"
     assert "shapes" in found["left_out"]["caps"]

@@ -74,13 +74,73 @@ def test_compressed_files_and_standard_input_read_alike(tmp_path: Path) -> None:
 
 
 def test_a_file_that_shows_nothing_gets_no_cause(tmp_path: Path) -> None:
-    """Empty, binary and meaningless files are read without an error and without an invented cause."""
-    odd = [b"", b"\n\n", bytes(range(256)) * 50, b"\r" * 10_000, b"x" * 1_000_000]
+    """Meaningless files are read without an error and without an invented cause."""
+    odd = [b"\n\n", bytes(range(128, 256)) * 50, b"\r" * 10_000, b"x" * 1_000_000]
     for number, data in enumerate(odd):
         (tmp_path / f"{number}.log").write_bytes(data)
     read = verdicts(*(tmp_path / f"{number}.log" for number in range(len(odd))))
     shown = [(found["root_cause"], found["category"], found["nodes"]) for found in read]
     assert shown == [(None, "unknown", [])] * len(odd)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("empty.log", b"", "is empty"),
+        ("core", b"\x7fELF\x02\x01\x01" + bytes(5000), "is no text"),
+        ("utf16.log", "RuntimeError: lost\n".encode("utf-16"), "UTF-16"),
+        ("run.log.xz", b"\xfd7zXZ\x00" + b"abc" * 9, "packed with xz"),
+        ("cut.log.gz", gzip.compress(b"RuntimeError: lost\n" * 9, mtime=0)[:30], "cannot read"),
+    ],
+)
+def test_what_is_no_log_is_told(name: str, data: bytes, told: str, tmp_path: Path) -> None:
+    """One clear line for each file that is empty, no text, packed or cut; exit code 1, and no verdict."""
+    path = tmp_path / name
+    path.write_bytes(data)
+    done = invoke("diagnose", "--json", path)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"{path}" in done.stderr
+    assert told in done.stderr
+
+
+def test_a_name_may_lie_about_compression(tmp_path: Path) -> None:
+    """Plain text in a file named .gz is read, with a word on it; gzip on standard input is unpacked."""
+    path = tmp_path / "plain.log.gz"
+    path.write_bytes(DEMO_LOG.read_bytes())
+    named = invoke("diagnose", "--json", path)
+    assert "is not compressed" in named.stderr
+    piped = run("diagnose", "--json", "-", stdin=gzip.compress(DEMO_LOG.read_bytes()))
+    assert json.loads(piped.stdout)["root_cause"] == json.loads(named.stdout)["root_cause"]
+
+
+def test_empty_standard_input_is_told() -> None:
+    """A pipe that brought nothing is no healthy log."""
+    done = run("diagnose", "-", stdin=b"")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"standard input is empty" in done.stderr
+
+
+def test_a_table_in_a_pipe_is_whole() -> None:
+    """A program that reads a table gets each id uncut; a person who reads a verdict gets long lines clipped."""
+    listed = run("rules", "list").stdout.decode()
+    assert "cuda_ecc_uncorrectable " in listed
+    assert "…" not in listed
+
+
+def test_long_lines_are_clipped_for_people(tmp_path: Path) -> None:
+    """A cited line of 100 kB takes a few rows of the terminal; `--json` has all of it."""
+    path = tmp_path / "long.log"
+    path.write_text("RuntimeError: CUDA error: uncorrectable ECC error encountered " + "x" * 20_000 + "\n")
+    shown = invoke("diagnose", path).stdout
+    assert "more characters)" in shown
+    assert len(shown) < 8_000
+    whole = json.loads(invoke("diagnose", "--json", path).stdout)
+    assert len(whole["root_cause"]["text"]) > 1_000
+
+
+def test_the_version_is_an_option_too() -> None:
+    """`--version` prints what `version` prints."""
+    assert run("--version").stdout == run("version").stdout != b""
 
 
 def test_a_missing_file_is_told_and_the_others_are_read(tmp_path: Path) -> None:

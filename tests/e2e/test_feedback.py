@@ -26,7 +26,7 @@ def fail(client: httpx.Client, job: str, lines: list[bytes]) -> dict[str, Any]:
     return diagnosis_of(client, job, len(lines))
 
 
-def test_a_confirmed_incident_decides_the_same_failure_and_no_other(tmp_path: Path) -> None:
+def test_a_confirmed_failure_decides_the_same_failure_and_no_other(tmp_path: Path) -> None:
     """Undecided, then named by a person; the same failure on other hosts is decided by it, another one is not."""
     with service(tmp_path) as running:
         client = running.start()

@@ -47,7 +47,7 @@ def test_a_failed_run_is_diagnosed_told_and_shown(tmp_path: Path) -> None:
             plan = until(lambda: verified(hook)[2:], "the recovery webhook")[0]
             (alert,) = until(lambda: chat.requests, "the alert")
             page = client.get(f"/diagnoses/{found['id']}").raise_for_status().text
-            listed = client.get("/").raise_for_status().text
+            listed = client.get("/diagnoses").raise_for_status().text
             assert running.stop() == 0
 
     assert (found["type"], found["root_cause"]["rank"], found["root_cause"]["node"]) == ("ecc_error", 5, "gpu-017")

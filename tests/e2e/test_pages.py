@@ -11,17 +11,31 @@ import pytest
 import uvicorn
 from playwright.async_api import Browser, Page, Route, async_playwright
 
+from diagnoser.model import UnplacedReason, UnplacedStream
+from diagnoser.ports import IncidentFilter
 from diagnoser.web import news, sse
 from diagnoser.web.server import create
 from tests.conftest import NOWHERE
 from tests.serving import ECC, HOSTILE, NOW, Looks, StoredLogs, Web, fill, save, serving
 from tests.unit.test_web_accuracy import REPLAY
 from tests.unit.test_web_hangs import large
+from tests.unit.test_web_jobs_list import prints
 
 HANG = "/jobs/llm-70b-pretrain/attempts/1/hang"
 CHROMIUM = Path("/usr/bin/chromium")
 
 pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium")
+UNPLACED = UnplacedStream(
+    labels=(("app", HOSTILE), ("a_label_with_quite_a_long_name/of_some_operator", "v" * 200), ("unit", "web")),
+    reason=UnplacedReason.NO_JOB,
+    detail=f"no job: {HOSTILE}",
+    protocol="loki",
+    sample=HOSTILE * 3,
+    lines=12_345,
+    sender=HOSTILE,
+    cluster=HOSTILE,
+    received=NOW - 60,
+)
 
 
 @asynccontextmanager
@@ -76,8 +90,21 @@ async def test_all_pages_are_quiet_and_stay_on_this_host(tmp_path: Path) -> None
         found = await watched(page, address)
         await web.store.add_replay(REPLAY)
         await web.store.add_replay(replace(REPLAY, time=NOW - 60, ruleset="cd34"))
+        await web.store.record_unplaced([UNPLACED])
+        incidents = [f"/incidents/{incident.id}" for incident in await web.store.incidents(IncidentFilter(), "", 9)]
         diagnoses = [f"/diagnoses/{record.id}" for record in records.values()]
-        for path in ("/", "/docs", "/accuracy", "/jobs/llm-70b-pretrain", HANG, *diagnoses):
+        for path in (
+            "/",
+            "/jobs",
+            "/diagnoses",
+            "/docs",
+            "/accuracy",
+            "/jobs/llm-70b-pretrain",
+            "/unplaced",
+            HANG,
+            *incidents,
+            *diagnoses,
+        ):
             answer = await page.goto(address + path)
             assert answer is not None
             assert answer.status == 200, path
@@ -96,7 +123,7 @@ async def test_the_list_follows_new_diagnoses(tmp_path: Path, monkeypatch: pytes
     async with served(tmp_path) as (web, address), browser() as chromium:
         page = await chromium.new_page()
         found = await watched(page, address)
-        await page.goto(address + "/")
+        await page.goto(address + "/diagnoses")
         looks = Looks(web.store)
         assert await page.get_by_text("No diagnosis yet").is_visible()
         await page.locator("#live").wait_for(state="visible")
@@ -110,25 +137,13 @@ async def test_the_list_follows_new_diagnoses(tmp_path: Path, monkeypatch: pytes
     assert found == []
 
 
-async def test_the_root_line_leads_to_its_place_in_the_log(tmp_path: Path) -> None:
-    """The number beside the root line is a link to the same line among its neighbours."""
-    async with served(tmp_path) as (web, address), browser() as chromium:
-        record = await save(web.store, "llm-7b", ECC)
-        page = await chromium.new_page()
-        await page.goto(f"{address}/diagnoses/{record.id}")
-        await page.locator("figure.root figcaption a").first.click()
-        target = page.locator(".log li:target")
-        assert "Contained ECC error" in str(await target.text_content())
-        assert "root" in str(await target.get_attribute("class"))
-
-
 async def test_the_pages_work_without_script(tmp_path: Path) -> None:
     """With script switched off the filters, the links and the pages do the same."""
     async with served(tmp_path) as (web, address), browser() as chromium:
         await fill(web.store)
         context = await chromium.new_context(java_script_enabled=False)
         page = await context.new_page()
-        await page.goto(address + "/")
+        await page.goto(address + "/diagnoses")
         await page.locator("select[name=category]").select_option("script")
         await page.get_by_role("button", name="Filter").click()
         assert await page.locator("table.list tbody tr").count() == 1
@@ -137,14 +152,114 @@ async def test_the_pages_work_without_script(tmp_path: Path) -> None:
         assert await page.locator("button.copy:visible").count() == 0
 
 
-@pytest.mark.parametrize("width", [360, 800, 1600])
+@pytest.mark.parametrize("width", [360, 390, 800, 1600])
 async def test_no_page_is_wider_than_its_window(tmp_path: Path, width: int) -> None:
     """From a phone to a wall screen nothing runs out at the side."""
     async with served(tmp_path) as (web, address), browser() as chromium:
         records = await fill(web.store)
         page = await chromium.new_page(viewport={"width": width, "height": 900})
         await web.store.add_replay(REPLAY)
+        await web.store.record_unplaced([UNPLACED])
         of_one = f"/diagnoses/{records['ecc'].id}"
-        for path in ("/", "/docs", "/accuracy", "/jobs/llm-70b-pretrain", HANG, of_one):
+        (incident, *_) = await web.store.incidents(IncidentFilter(), "", 1)
+        for path in (
+            "/",
+            "/jobs",
+            "/diagnoses",
+            "/docs",
+            "/accuracy",
+            "/jobs/llm-70b-pretrain",
+            HANG,
+            of_one,
+            f"/incidents/{incident.id}",
+        ):
             await page.goto(address + path)
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+@pytest.mark.parametrize("script", [True, False])
+async def test_an_incident_is_dealt_with_from_the_first_page(tmp_path: Path, *, script: bool) -> None:
+    """Acknowledged there, resolved with a word on its own page, found again among the resolved ones; with and without
+    script."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        await save(web.store, "llm-7b", ECC, created=NOW - 60)
+        await save(web.store, "llm-13b", ECC)
+        page = await (await chromium.new_context(java_script_enabled=script)).new_page()
+        await page.goto(address + "/")
+        await page.get_by_role("button", name="Acknowledge").click()
+        row = page.locator("table.incidents tbody tr")
+        await row.get_by_text("acknowledged", exact=True).wait_for()
+        assert await row.get_by_text("anonymous").is_visible()
+        await page.get_by_role("link", name="hgx-04: ECC error").click()
+        assert await page.get_by_text("2 failures in 2 jobs").is_visible()
+        await page.get_by_label("Comment").fill("GPU replaced <b>today</b>")
+        await page.get_by_role("button", name="Resolve").click()
+        assert await page.get_by_text("GPU replaced <b>today</b>").is_visible()
+        await page.get_by_role("link", name="Now", exact=True).first.click()
+        assert await row.count() == 0
+        await page.get_by_role("link", name="Resolved", exact=True).click()
+        assert await row.count() == 1
+
+
+async def test_a_running_job_is_two_clicks_away(tmp_path: Path) -> None:
+    """From the number on the first page to the job that prints."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        await prints(web, "trains", "step 300/20000 loss: 4.7010 step_time: 0.25\n")
+        page = await chromium.new_page()
+        await page.goto(address + "/")
+        await page.locator("a.tile", has_text="Running").click()
+        assert await page.get_by_text("step 300 of").is_visible()
+        await page.get_by_role("link", name="trains").click()
+        assert await page.locator("h1").text_content() == "trains"
+        assert await page.locator("nav [aria-current=page]").text_content() == "Jobs"
+
+
+async def test_the_keyboard_reaches_the_content_first(tmp_path: Path) -> None:
+    """The first tab stop skips the navigation; it is seen once it has the focus."""
+    async with served(tmp_path) as (_, address), browser() as chromium:
+        page = await chromium.new_page()
+        await page.goto(address + "/")
+        await page.keyboard.press("Tab")
+        skip = page.get_by_role("link", name="Skip to content")
+        assert await skip.evaluate("link => link === document.activeElement && link.getBoundingClientRect().left >= 0")
+        await page.keyboard.press("Enter")
+        assert await page.evaluate("document.activeElement.id") == "main"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_buttons_and_tabs_are_large_enough_and_text_stands_out(tmp_path: Path, scheme: str) -> None:
+    """24 pixels for what is pressed, and 4.5:1 between text and what is behind it, on the pages of the desk."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        await fill(web.store)
+        (incident, *_) = await web.store.incidents(IncidentFilter(), "", 1)
+        page = await (await chromium.new_context(color_scheme="dark" if scheme == "dark" else "light")).new_page()
+        for path in ("/", "/?state=resolved", "/jobs", "/nodes", "/nodes/hgx-04", f"/incidents/{incident.id}"):
+            await page.goto(address + path)
+            assert await page.evaluate(SMALL) == [], path
+            assert await page.evaluate(PALE) == [], path
+
+
+SMALL = """[...document.querySelectorAll('button, nav a, a.tile, a.type, input, select')]
+  .filter(part => part.getClientRects().length && part.getBoundingClientRect().height < 24)
+  .map(part => part.outerHTML)"""
+PALE = """(() => {
+  const parts = color => color.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, at) => sum + v * [0.2126, 0.7152, 0.0722][at], 0);
+  const behind = part => {
+    for (; part; part = part.parentElement) {
+      const color = parts(getComputedStyle(part).backgroundColor);
+      if (color.length === 3 || color[3] === 1) return color;
+    }
+    return [255, 255, 255];
+  };
+  const pale = part => {
+    const [one, other] = [light(parts(getComputedStyle(part).color)), light(behind(part))].sort((a, b) => b - a);
+    return (one + 0.05) / (other + 0.05) < 4.5;
+  };
+  return [...document.querySelectorAll('body *')]
+    .filter(part => [...part.childNodes].some(node => node.nodeType === 3 && node.textContent.trim()))
+    .filter(part => part.getClientRects().length && pale(part)).map(part => part.outerHTML);
+})()"""
+"""Elements with text of their own whose contrast, as WCAG 2 defines it, is below AA."""

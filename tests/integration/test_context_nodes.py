@@ -62,5 +62,5 @@ async def test_the_page_shows_no_log_of_a_foreign_node(store: SqlStore, node: st
     await store.register(Job("j", nodes=("n1",), created=NOW))
     cause = RootCause(1, "x", node=node, source="kernel")
     verdict = Diagnosis(Outcome.FAILED, Category.INFRASTRUCTURE, FailureType.GPU_LOST, 0.9, "rule:x", cause)
-    lines = await context(store).kept_lines(DiagnosisRecord("d", KEY, 1, NOW, True, verdict))
+    lines = await context(store).node_lines(DiagnosisRecord("d", KEY, 1, NOW, True, verdict))
     assert any("Xid" in line.text for line in lines) is shown

@@ -10,7 +10,8 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from diagnoser.ingest import RecordDefaults
+from diagnoser.ingest import Batch, RecordDefaults
+from diagnoser.ingest.bulk import BulkBatch
 from diagnoser.ingest.service import IngestReceipt, IngestService, RefusedJobs
 from diagnoser.model import AttemptKey, BreakerState, Job, Mode, PlanState, TransitionResult
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
@@ -53,6 +54,14 @@ class Intake:
         self, body: bytes, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
     ) -> IngestReceipt:
         return await self.service.accept(body, format, defaults, received, refused)
+
+    async def parse_bulk(self, body: bytes, index: str, defaults: RecordDefaults, received: float) -> BulkBatch:
+        return await self.service.parse_bulk(body, index, defaults, received)
+
+    async def take(
+        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
+    ) -> IngestReceipt:
+        return await self.service.take(batch, format, defaults, received, refused)
 
 
 @pytest.fixture
@@ -128,6 +137,29 @@ async def test_records_of_foreign_jobs_are_refused_one_by_one(web: Web) -> None:
     assert "belongs to the cluster 'west'" in receipt["errors"][0]
     assert await stored(web, ["ours", "theirs"]) == [1, 0]
     assert (await lines(web, "shipper-east", b'{"job": "theirs", "message": "b"}\n', NDJSON))[0] == 403
+
+
+async def test_documents_of_foreign_jobs_are_refused_by_item(web: Web) -> None:
+    """Also where nothing else was in the request: on another status shippers would send it again and again."""
+    await web.store.register(Job("theirs", cluster="west", created=NOW))
+    ours, theirs = (b'{"create":{}}\n{"job":"%b","message":"a"}\n' % job for job in (b"ours", b"theirs"))
+    for body, statuses in ((ours + theirs, [201, 400]), (theirs, [400])):
+        headers = NDJSON | {"authorization": "Bearer shipper-east"}
+        answer = await web.client.post("/_bulk", content=body, headers=headers)
+        items = [item["create"] for item in answer.json()["items"]]
+        assert (answer.status_code, [item["status"] for item in items]) == (200, statuses)
+        assert "belongs to the cluster 'west'" in items[-1]["error"]["reason"]
+    assert await stored(web, ["ours", "theirs"]) == [1, 0]
+
+
+async def test_a_kernels_messages_come_from_an_agent(web: Web) -> None:
+    """In syslog as in any other format: a shipper of jobs hears that its lines of the node are refused."""
+    body = b"<3>Nov 22 20:00:00 n1 kernel: NVRM: Xid 79\n<11>Nov 22 20:00:00 n1 train[7]: step 1\n"
+    status, receipt = await lines(web, "shipper-east", body, {"content-type": "application/syslog"}, job="j")
+    assert (status, receipt["lines"], receipt["rejected"]) == (200, 1, 1)
+    assert "scope 'agent'" in receipt["errors"][0]
+    query = {"job": "j", "cluster": "east"}
+    assert await lines(web, "agent-east", body, {"content-type": "application/syslog"}, **query) == (204, {})
 
 
 async def test_a_batch_that_names_many_jobs_is_settled_in_one_go(web: Web) -> None:

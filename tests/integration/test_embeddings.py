@@ -17,7 +17,7 @@ from diagnoser.model.taxonomy import FailureType
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Claim, DiagnosisRecord, Timing
 from diagnoser.recovery import policy
-from diagnoser.retrieval.incidents import Incidents, LogLoader, SimilarIncidents
+from diagnoser.retrieval.confirmed_failures import ConfirmedFailures, LogLoader, SimilarFailures
 from tests.contract import records
 from tests.databases import sqlite_store
 from tests.integration.model_server import NEVER, Reply, in_turn, model_server
@@ -83,7 +83,7 @@ class Logs:
         return SimpleNamespace(evidence=LOG)
 
 
-async def confirmed_then_asked(folder: Path, *replies: Reply) -> tuple[list[Any], int, SimilarIncidents, Metrics]:
+async def confirmed_then_asked(folder: Path, *replies: Reply) -> tuple[list[Any], int, SimilarFailures, Metrics]:
     """A person confirms one failure; the like failure of another job asks for similar ones, and what a model is told.
 
     The number of questions is that of the first two.
@@ -93,14 +93,16 @@ async def confirmed_then_asked(folder: Path, *replies: Reply) -> tuple[list[Any]
     table = policy.load("policy.yaml", text(bundled("rules") / "policy.yaml"))
     with model_server(in_turn(*replies)) as server:
         embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=60.0, redact=redact)
-        incidents = Incidents(store, cast(LogLoader, Logs()), table, metrics, embedder)
+        confirmed_failures = ConfirmedFailures(store, cast(LogLoader, Logs()), table, metrics, embedder)
         try:
             first = await _saved(store, AttemptKey("one"))
             kind = FailureType.DATASET_LOADING_ERROR
-            await incidents.learn(first, Feedback("w1", first.id, 300.0, FeedbackVerdict.CORRECTED, "ida", type=kind))
+            await confirmed_failures.learn(
+                first, Feedback("w1", first.id, 300.0, FeedbackVerdict.CORRECTED, "ida", type=kind)
+            )
             second = await _saved(store, AttemptKey("two"))
-            found, asked = await incidents.similar(second), len(server.asked)
-            told = await incidents.describe_similar(second)
+            found, asked = await confirmed_failures.similar(second), len(server.asked)
+            told = await confirmed_failures.describe_similar(second)
         finally:
             await embedder.close()
             await store.close()
@@ -115,11 +117,11 @@ async def _saved(store: Any, key: AttemptKey) -> DiagnosisRecord:
     return found
 
 
-async def test_a_vector_of_the_model_finds_the_incident(tmp_path: Path) -> None:
+async def test_a_vector_of_the_model_finds_the_confirmed_failure(tmp_path: Path) -> None:
     """Both the confirmed failure and the question are embedded by the server."""
     found, asked, told, _ = await confirmed_then_asked(tmp_path, vectors([0.6, 0.8]))
-    assert told.notes == () and "dataset_loading_error" in told.incidents[0]
-    assert [one.incident.type for one in found] == [FailureType.DATASET_LOADING_ERROR]
+    assert told.notes == () and "dataset_loading_error" in told.confirmed_failures[0]
+    assert [one.confirmed.type for one in found] == [FailureType.DATASET_LOADING_ERROR]
     assert asked == 2
 
 
@@ -129,7 +131,7 @@ async def test_hashed_words_find_it_when_the_server_fails(tmp_path: Path) -> Non
         tmp_path, vectors([0.6, 0.8]), Reply(status=500, raw=b"{}")
     )
     counted = metrics.registry.get_sample_value("diagnoser_embedding_failures_total", {"reason": "model_unavailable"})
-    assert (counted, len(told.incidents)) == (2, 1)
+    assert (counted, len(told.confirmed_failures)) == (2, 1)
     assert "the embedding server failed (model_unavailable)" in told.notes[0]
-    assert [one.incident.type for one in found] == [FailureType.DATASET_LOADING_ERROR]
+    assert [one.confirmed.type for one in found] == [FailureType.DATASET_LOADING_ERROR]
     assert asked == 2

@@ -15,9 +15,9 @@ from diagnoser.compress import Compressor, Delta
 from diagnoser.ingest import OffsetRanges, RecordDefaults
 from diagnoser.ingest.service import IngestReceipt, IngestService
 from diagnoser.model import AttemptKey, Stream
-from diagnoser.model.errors import BadInput, Conflict, Unavailable
+from diagnoser.model.errors import BadInput, Conflict, Overloaded, Unavailable
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Append, LogStore
+from diagnoser.ports import Append, LogStore, OffsetAdvance
 from tests.databases import sqlite_store
 
 KEY = AttemptKey("j")
@@ -43,14 +43,14 @@ class Counted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def append(self, appends: Sequence[Append]) -> None:
+    async def append(self, appends: Sequence[Append], advances: Sequence[OffsetAdvance] = ()) -> None:
         self.commits.append(len(appends))
         self.committing.set()
         if self._stuck:
             await asyncio.Event().wait()
         if self._faults:
             raise self._faults.pop(0)
-        await self._store.append(appends)
+        await self._store.append(appends, advances)
 
 
 @asynccontextmanager
@@ -98,7 +98,7 @@ async def test_requests_that_arrive_together_share_a_commit(store: SqlStore) -> 
 async def test_a_commit_takes_up_to_its_bound_and_one_larger_request_alone(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What waits is committed in its order: as many requests as fit, and one that never fits by itself."""
+    """As many requests as fit are committed at once, and one that never fits by itself."""
     monkeypatch.setattr("diagnoser.ingest.service.COMMIT_BYTES", 10)
     counted = Counted(store)
     made = IngestService(cast(LogStore, counted), Compressor, Metrics(CollectorRegistry()), pending_limit=1 << 20)
@@ -108,9 +108,9 @@ async def test_a_commit_takes_up_to_its_bound_and_one_larger_request_alone(
         requests.append(asyncio.create_task(send(made, body, job=f"job-{number}")))
         await made._arrived.wait()
         made._arrived.clear()
-    for _ in range(4):
+    for _ in range(3):
         await made.commit()
-    assert counted.commits == [2, 1, 1, 2]
+    assert counted.commits == [4, 1, 1]  # small ones first
     assert [receipt.lines for receipt in await asyncio.gather(*requests)] == [1] * len(bodies)
 
 
@@ -151,6 +151,18 @@ async def test_a_failed_commit_refuses_all_of_it_and_a_retry_loses_nothing(store
         assert (await send(made, b"1\n2\n", first=1)).lines == 2
 
 
+async def test_what_one_sender_may_not_send_leaves_the_replica_ready(store: SqlStore) -> None:
+    """A commit that the database cannot take makes a replica unready; a request that is wrong does not."""
+    async with intake(Counted(store, [BadInput("too many streams"), Unavailable("locked")])) as made:
+        with pytest.raises(BadInput):
+            await send(made, b"1\n", first=1)
+        made.check_commits(100.0)
+        with pytest.raises(Unavailable):
+            await send(made, b"1\n", first=1)
+        with pytest.raises(Unavailable):
+            made.check_commits(100.0)
+
+
 async def test_losing_a_race_is_settled_by_looking_again(store: SqlStore) -> None:
     """When another replica wrote first, the lines are taken with what is covered by now."""
     counted = Counted(store, [Conflict("moved")])
@@ -182,6 +194,38 @@ async def test_one_request_that_cannot_be_stored_costs_itself_only(store: SqlSto
     async with intake(counted) as made:
         results = await asyncio.gather(*(send(made, b"x\n", rank=rank) for rank in range(3)), return_exceptions=True)
     assert sorted(type(result).__name__ for result in results) == ["BadInput", "IngestReceipt", "IngestReceipt"]
+
+
+async def test_only_faults_of_the_store_make_a_replica_unready(store: SqlStore) -> None:
+    """A request that no store would take, or one that comes twice, says nothing about this one."""
+    async with intake(Counted(store, [BadInput("poison")])) as made:
+        with pytest.raises(BadInput):
+            await send(made, b"x\n")
+        made.check_commits(101.0)
+        await send(made, b"1\n", first=1)
+        await send(made, b"1\n", first=1)
+        made.check_commits(101.0)
+    async with intake(Counted(store, [Unavailable("full")])) as made:
+        with pytest.raises(Unavailable):
+            await send(made, b"x\n")
+        with pytest.raises(Unavailable, match="could not be stored"):
+            made.check_commits(101.0)
+
+
+async def test_a_job_that_is_not_compressed_in_time_is_held_back(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sender gets 429 until enough of its lines are compressed; other jobs go on."""
+    monkeypatch.setattr("diagnoser.ingest.backlog.FRESH_SECONDS", 0.0)
+    async with intake(store) as made:
+        made._backlog._most = 10
+        await send(made, b"more than ten bytes\n")
+        with pytest.raises(Overloaded, match="job j"):
+            await send(made, b"x\n")
+        await send(made, b"x\n", job="other")
+        pieces = await store.raw_pieces(KEY, 1)
+        assert await store.compact(KEY, compress.to_bytes(await stored(store)), pieces)
+        assert (await send(made, b"x\n")).lines == 1
 
 
 async def test_more_than_may_wait_is_refused(store: SqlStore) -> None:

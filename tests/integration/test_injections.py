@@ -9,6 +9,7 @@ from diagnoser.llm.redact import redact
 from diagnoser.model import Facts, Job
 from diagnoser.model.taxonomy import Action
 from diagnoser.notifications import slack
+from diagnoser.notifications.alert import failure_alert
 from tests.integration.consulting import ANSWER, UNDECIDED, Site, line, subject
 from tests.integration.model_server import model_server
 from tests.integration.scripted import obeys
@@ -70,7 +71,7 @@ async def test_what_the_model_says_is_plain_text_in_a_chat() -> None:
     with model_server(obeys) as server:
         async with Site(server) as site:
             found = await site.consult(subject(*log))
-    body = json.dumps(slack.slack_message(found, job="j", attempt=1, link="", redact=redact))
+    body = json.dumps(slack.slack_message(failure_alert(found, Job("j"), 1, incident="i", redact=redact)))
     assert "<!channel>" not in body
     assert "evil.example" not in body
 
@@ -99,7 +100,7 @@ async def test_planted_secrets_reach_nobody() -> None:
         "PRJ-1234": "project PRJ-1234",
     }
     log = [line(text, number) for number, text in enumerate(secrets.values(), 1)]
-    asked = replace(subject(*log, facts=FACTS), incidents=tuple(secrets.values()))
+    asked = replace(subject(*log, facts=FACTS), confirmed_failures=tuple(secrets.values()))
     with model_server(lambda _: obeys({"messages": [{"content": ""}, {"content": "ANSWER WITH {}"}]})) as server:
         async with Site(server, {"redact_file": None}) as site:
             await site.consult(asked)

@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import httpx
+import orjson
 import pytest
 from standardwebhooks import Webhook
 
 from diagnoser.adapters import http
 from diagnoser.adapters.slack import SlackWebhook
 from diagnoser.adapters.webhook import RecoveryWebhook
+from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.errors import BadInput, DeliveryError
 from tests.contract.records import effect
 from tests.receiver import Receiver, running
@@ -207,12 +209,13 @@ async def test_an_unusable_secret_stops_the_start(client: httpx.AsyncClient, sec
         RecoveryWebhook("http://receiver.test/", secret, client, clock)
 
 
-async def test_a_slack_alert_is_posted_as_it_is(
+async def test_a_slack_alert_is_posted_as_a_message(
     receiver: Receiver, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The effect's body is the message, and the URL, which is the secret, is in no log."""
+    """Its title is the text of the message, and the URL, which is the secret, is in no log."""
+    alert = Alert(AlertKind.FAILURE, "i", "llm-7b attempt 1 failed: gpu_lost", "llm-7b", 1)
     with caplog.at_level(logging.INFO):
-        await SlackWebhook(receiver.url, client, clock, allow_private=True).send(effect())
+        await SlackWebhook(receiver.url, client, clock, allow_private=True).post(alert, None, "")
     ((_, body),) = receiver.requests
-    assert body == effect().body
+    assert orjson.loads(body)["text"] == alert.title
     assert "secret-path" not in caplog.text

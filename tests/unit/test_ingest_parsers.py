@@ -148,3 +148,84 @@ def test_a_null_is_as_good_as_an_absent_field() -> None:
     batch = parse_ndjson(b'{"message": "a"}\n' + nulls, defaults, 100.0)
     ((target, (block,)),) = batch.blocks.items()
     assert (target.job, target.attempt, block.stream, block.data) == ("j", 2, defaults.stream, b"a\nb")
+
+
+FLUENT_BIT = {
+    "date": 1_790_000_000.5,
+    "stream": "stderr",
+    "log": "loss is nan\n",
+    "kubernetes": {
+        "pod_name": "llm-0-b4x2k",
+        "namespace_name": "team",
+        "host": "gpu-1",
+        "labels": {"job-name": "llm", "batch.kubernetes.io/job-completion-index": "0"},
+        "annotations": {"diagnoser.io/rank": "3"},
+    },
+}
+VECTOR = {
+    "timestamp": "2026-09-21T13:33:20Z",
+    "message": "loss is nan",
+    "source_type": "kubernetes_logs",
+    "stream": "stderr",
+    "file": "/var/log/pods/team_llm-0-b4x2k_1/main/0.log",
+    "kubernetes": {
+        "pod_name": "llm-0-b4x2k",
+        "pod_namespace": "team",
+        "pod_node_name": "gpu-1",
+        "pod_labels": {"batch.kubernetes.io/job-name": "llm"},
+        "pod_annotations": {"diagnoser.io/rank": "3"},
+    },
+}
+FILEBEAT = {
+    "@timestamp": "2026-09-21T13:33:20.000Z",
+    "message": "loss is nan",
+    "host": {"name": "gpu-1"},
+    "log": {"offset": 120, "file": {"path": "/home/ann/slurm-77.err"}},
+    "fields": {"cluster": "east", "rank": 3.0},
+}
+
+
+@pytest.mark.parametrize(
+    ("record", "job", "source"),
+    [
+        (FLUENT_BIT, "k8s:job:team:llm", "stderr"),
+        (VECTOR, "k8s:job:team:llm", "stderr"),
+        (FILEBEAT, "slurm-east-77", "stderr"),
+    ],
+)
+@pytest.mark.parametrize("parse", [parse_ndjson, parse_array])
+def test_what_shippers_nest_says_where_lines_go(
+    record: dict[str, object], job: str, source: str, parse: Callable[..., Batch]
+) -> None:
+    """Fluent Bit, Vector and Filebeat need no renaming of fields; what repeats in a request goes to the same block."""
+    body = ndjson(record, record) if parse is parse_ndjson else orjson.dumps([record, record])
+    batch = parse(body, RecordDefaults(), NOW)
+    ((target, (block,)),) = batch.blocks.items()
+    assert (target, block.stream) == (Target(job, None), Stream(source, "gpu-1", 3))
+    assert block.data == b"loss is nan\nloss is nan"
+    assert block.times is not None
+    assert (batch.rejected, batch.errors, len(block.times)) == (0, [], 2)
+
+
+def test_our_own_fields_win_over_what_is_nested() -> None:
+    """A record that names its job was made for us, whatever else its shipper adds; so was the query."""
+    record = {**FLUENT_BIT, "job": "mine", "node": "gpu-9", "rank": 1}
+    ((target, (block,)),) = parse_ndjson(ndjson(record), RecordDefaults(), NOW).blocks.items()
+    assert (target, block.stream) == (Target("mine", None), Stream("stderr", "gpu-9", 1))
+    ((target, _),) = parse_ndjson(ndjson(FLUENT_BIT), RecordDefaults("asked"), NOW).blocks.items()
+    assert target == Target("asked", None)
+
+
+def test_a_record_of_no_job_is_rejected_and_kept_to_be_shown() -> None:
+    """The receipt tells it, and the sink gets its labels and the record as it came."""
+    batch = parse_ndjson(ndjson({"log": "GET /", "kubernetes": {"host": "n", "app": "web"}}), RecordDefaults(), NOW)
+    ((unplaced, told),) = batch.unplaced.items()
+    assert (unplaced.labels, batch.rejected, batch.unplaced_lines) == ((("kubernetes.host", "n"),), 1, 1)
+    assert told == (1, '{"log":"GET /","kubernetes":{"host":"n","app":"web"}}')
+
+
+def test_an_empty_line_at_the_end_is_a_line() -> None:
+    """Each record keeps its own number and time, the last one too."""
+    body = ndjson({"message": "a", "time": 1_790_000_000}, {"message": "", "time": 1_790_000_001})
+    (block,) = parse_ndjson(body, RecordDefaults("j", first=1), NOW).blocks[Target("j", None)]
+    assert (block.lines, block.times) == (2, (1_790_000_000.0, 1_790_000_001.0))

@@ -150,7 +150,7 @@ async def test_the_same_failure_at_the_same_step_is_held_and_told(store: SqlStor
     first, second = await site.plans()
     assert (first.state, second.state, second.reason) == (PlanState.SENT, PlanState.HELD, PlanReason.SAME_STEP)
     assert await site.sent("recovery") == [first.key]
-    assert any(second.id in key for key in await site.sent("slack"))
+    assert any(second.id in key for key in await site.sent("alert"))
 
 
 async def test_a_plan_that_nobody_took_up_expires_with_an_alert(store: SqlStore) -> None:
@@ -164,7 +164,7 @@ async def test_a_plan_that_nobody_took_up_expires_with_an_alert(store: SqlStore)
     await site.worker.step()
     (made,) = await site.plans()
     assert (made.state, made.history[-1].why) == (PlanState.EXPIRED, "its time was over before anybody took it up")
-    assert len([key for key in await site.sent("slack") if made.id in key]) == 1
+    assert len([key for key in await site.sent("alert") if made.id in key]) == 1
 
 
 async def test_a_word_to_the_owner_goes_to_the_webhook_and_to_no_executor(store: SqlStore) -> None:

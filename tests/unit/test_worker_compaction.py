@@ -31,7 +31,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 
 def compaction(store: SqlStore, **timing: float) -> Compaction:
     config = CompactionConfig(CompactionTiming(**timing))  # type: ignore[arg-type]
-    return Compaction(store, Compressor, lambda: NOW, Metrics(CollectorRegistry()), config)
+    return Compaction(store, Compressor, lambda: NOW, Metrics(CollectorRegistry()), config=config)
 
 
 async def store_pieces(store: SqlStore, pieces: Sequence[tuple[bytes, int]]) -> None:

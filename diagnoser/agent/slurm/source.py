@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from diagnoser.agent import log_file
 from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.changes import Changes
 from diagnoser.agent.cluster import ClusterSnapshot
@@ -16,6 +15,7 @@ from diagnoser.agent.slurm.commands import Slurm
 from diagnoser.agent.slurm.parsing import JobRecord
 from diagnoser.agent.slurm.reconcile import job_id
 from diagnoser.agent.state_file import AgentState, JobCheckpoint, LogOffset
+from diagnoser.client import log_file
 from diagnoser.model.errors import BadInput
 
 CHUNKS = 8
@@ -58,9 +58,9 @@ class SlurmSource:
         now: only what comes from now on surely belongs to this launch."""
         if self.logs and job.restarts and job.output:
             try:
-                end = log_file.end_of(job.output, job.uid)
+                end = log_file.end_of(job.output, LogOffset(), job.uid)
                 self.state.logs[str(job.number)] = replace(end, attempt=job.attempt)
-            except (OSError, BadInput) as error:
+            except OSError as error:
                 log.debug("log_not_read", job=job.number, why=str(error))
         return JobCheckpoint(job_id(self.cluster, job.number), job.attempt)
 
@@ -80,7 +80,7 @@ class SlurmSource:
             count += 1
             try:
                 chunk = await asyncio.to_thread(log_file.read_chunk, job.output, offset, job.uid, rest=rest)
-            except (OSError, BadInput) as error:
+            except OSError as error:
                 log.debug("log_not_read", job=checkpoint.job, why=str(error))
                 return
             if chunk is None:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the real parts that some tests use: a browser, PostgreSQL, Redis, curl, Slurm, iproute2, nginx, Alertmanager. Where it cannot, those tests skip and say so.
-# Installs the real parts that some tests use: a browser, PostgreSQL, Redis, curl, Slurm, iproute2, nginx, rsyslog, syslog-ng. Where it cannot, those tests skip and say so.
+# Installs the real parts that some tests use: a browser, PostgreSQL, Redis, curl, Slurm, iproute2, nginx, Alertmanager, rsyslog, syslog-ng.
+# Where it cannot, those tests skip and say so.
 set -u
 missing=""
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium fonts-dejavu-core"

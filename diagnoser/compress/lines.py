@@ -179,8 +179,8 @@ _BLURRED_BAR = (
     rb"(?:[^\n:|%]{0,80}: ?)? ?0%\|[^|\n]{0,300}\|[^\[\n]{0,60}\[[^\]\n]{0,160}\]"
     rb"|0(?:it|ba|files?|examples) ?\[[0:]+, [^\]\n]{0,60}\]"
 )
-_BLURRED_STAMPS = re.compile(f"(?:{_blurred_any_of(each for each in prefixes.PEELED if each.is_stamp)})*+".encode())
-_BLURRED_PREFIX = re.compile(f"(?:{_blurred_any_of(prefixes.PEELED)})*+".encode())
+_BLURRED_STAMPS = re.compile(f"(?>(?:{_blurred_any_of(each for each in prefixes.PEELED if each.is_stamp)})*)".encode())
+_BLURRED_PREFIX = re.compile(f"(?>(?:{_blurred_any_of(prefixes.PEELED)})*)".encode())
 _BLURRED_CARRIER = re.compile(f"(?:{_blurred_any_of(prefixes.CARRIERS)})".encode())
 _BLURRED_BARS = re.compile(rb"(?: ?(?:" + _BLURRED_BAR + rb"))+ ?(?=\S)")
 

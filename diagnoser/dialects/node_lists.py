@@ -11,7 +11,7 @@ NAMES_MAX = 4_096
 """Names that one text adds at most: hostile text could name millions."""
 _DIMENSIONS = 4
 """Most brackets in one name."""
-_ITEM = re.compile(r"(?:[^,\[\]]|\[[0-9,-]+\])++")
+_ITEM = re.compile(r"(?>(?:[^,\[\]]|\[[0-9,-]+\])+)")
 _BRACKETS = re.compile(r"\[([0-9,-]+)\]")
 
 LIST = r"([A-Za-z][A-Za-z0-9_.-]{0,98}(?:\[[0-9,-]{1,500}\])?(?:[A-Za-z0-9_.,\[\]-]|[:/][0-9]+[,+]){0,500})"
@@ -26,7 +26,7 @@ PLACES: tuple[Any, ...] = tuple(
         r"\bWORLD INFO DICT: \{([^}\n]+)\}",  # DeepSpeed
     )
 )
-_NAME = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]|\[[0-9,-]{1,500}\])*+")
+_NAME = re.compile(r"[A-Za-z](?>(?:[A-Za-z0-9_.-]|\[[0-9,-]{1,500}\])*)")
 _NO_NAME = re.compile(
     r"(?i)localhost|none|null|true|false|unknown|std(?:out|err)|mlx[0-9]+_.*"
     r"|(?:ib|eth|bond|hsn|cxi|rdma|roce|cuda|rank|task|step)[-_]?[0-9]+"

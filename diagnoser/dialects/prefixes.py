@@ -27,8 +27,9 @@ def any_of(sources: Iterable[str], heads: Iterable[str] = HEADS) -> str:
     return "|".join(f"{head}(?:{'|'.join(rest)})" if head else "|".join(rest) for head, rest in tails.items())
 
 
-_STAMPS = f"(?:{any_of(dialect.source for dialect in PEELED if dialect.is_stamp)})*+"
-_NAMES = f"(?:(?:{any_of(dialect.source for dialect in PEELED if not dialect.is_stamp)}){_STAMPS})*+"
+# Atomic groups: a possessive repeat of a group is matched too short, or not at all, by CPython 3.11 before 3.11.5.
+_STAMPS = f"(?>(?:{any_of(dialect.source for dialect in PEELED if dialect.is_stamp)})*)"
+_NAMES = f"(?>(?:(?:{any_of(dialect.source for dialect in PEELED if not dialect.is_stamp)}){_STAMPS})*)"
 _PREFIXES = _STAMPS + _NAMES
 _PREFIX = {
     "": re.compile(_PREFIXES.encode()),

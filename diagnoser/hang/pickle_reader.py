@@ -27,15 +27,16 @@ _COSTLY_MAX = 4_000_000
 _STOP = 0x2E
 _U32 = struct.Struct("<I")
 _STRING_KEYS = {str}
-_LONG_STRING = b"X"
-_PUT = rb"(?:q.|r..[\x00-\x0f]\x00)?+"
+_LONG_STRING = 0x58
+_PUT = rb"(?:q.|r..[\x00-\x0f]\x00)?"
 """A place among the first million of the memo."""
 _LENGTHS = b"|".join(rb"\x%02x\x00\x00\x00[^\xed]{%d}" % (length, length) for length in range(200))
 """Short strings. Where they have a byte that may begin half a character (0xed), they are looked at one by one."""
 _STRING = rb"(?:X(?:%b)%b|h.|j....)" % (_LENGTHS, _PUT)
 _NUMBER = rb"(?:K.|M..|J....|\x8a\x08.{8}|G.{8})"
-_CONTAINER = rb"(?:[]}]\(?+|[eu]%b)" % _PUT
-_TORCH = re.compile(rb"(?s)(?:%b(?:%b\x86)?+|%b|%b|[N\x88\x89])*+" % (_STRING, _STRING, _NUMBER, _CONTAINER))
+_CONTAINER = rb"(?:[]}]\(?|[eu]%b)" % _PUT
+_TORCH = re.compile(rb"(?s)(?:%b(?:%b\x86)?|%b|%b|[N\x88\x89]){1,1000}" % (_STRING, _STRING, _NUMBER, _CONTAINER))
+"""So many at once: a repeat remembers where each of its steps began."""
 _AFTER_STRING = re.compile(_PUT, re.DOTALL)
 
 
@@ -56,13 +57,16 @@ def _is_of_torch(data: bytes) -> bool:
     if data[:2] != b"\x80\x02":
         return False
     at = 2
-    while (match := _TORCH.match(data, at)) and data[match.end() : match.end() + 1] == _LONG_STRING:
-        start = match.end() + 5
+    while (match := _TORCH.match(data, at)) or data[at] == _LONG_STRING:
+        if match:
+            at = match.end()
+            continue
+        start = at + 5
         end = start + int.from_bytes(data[start - 4 : start], "little")
         data[start:end].decode()
         after = _AFTER_STRING.match(data, end)
         at = after.end() if after else end
-    return match is not None and data[match.end()] == _STOP
+    return data[at] == _STOP
 
 
 class _Unpickler(pickle.Unpickler):

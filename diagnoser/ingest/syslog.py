@@ -19,7 +19,7 @@ KERNEL_FACILITY = 0
 SOURCE = OWN[0] + "source"
 _ISO = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)"
 _DATE = rb"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"
-_STRUCTURED_DATA = rb'(?:\[(?:[^\]"]|"(?:[^"\\]|\\.)*+")*+\])++'
+_STRUCTURED_DATA = rb'(?>(?:\[(?>(?:[^\]"]|"(?>(?:[^"\\]|\\.)*)")*)\])+)'
 _MESSAGE = re.compile(
     # RFC 5424: version, stamp, host, program, process, kind of message, structured data
     rb"<(?P<priority>\d{1,3})>(?:"
@@ -30,8 +30,8 @@ _MESSAGE = re.compile(
     rb"(?:(?P<old_program>[^\s:\[]{1,48})(?:\[(?P<old_process>\d{1,8})\])?: ?)?)"
 )
 _COUNT = re.compile(rb"([1-9]\d{0,7}) (?=<\d)")
-_ELEMENT = re.compile(rb'\[([^ \]"]{1,64})((?:[^\]"]|"(?:[^"\\]|\\.)*+")*+)\]')
-_PARAMETER = re.compile(rb' ([^ =\]"]{1,64})="((?:[^"\\]|\\.)*+)"')
+_ELEMENT = re.compile(rb'\[([^ \]"]{1,64})((?>(?:[^\]"]|"(?>(?:[^"\\]|\\.)*)")*))\]')
+_PARAMETER = re.compile(rb' ([^ =\]"]{1,64})="((?>(?:[^"\\]|\\.)*))"')
 _ESCAPED = re.compile(rb'\\(["\\\]])')
 _NO_TAG = re.compile(rb"[^\w./-]")
 NIL = b"-"

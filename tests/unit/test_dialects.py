@@ -1,6 +1,8 @@
 """Each dialect reads its own examples, in lines and in blurred lines alike."""
 
+import re
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
@@ -161,3 +163,11 @@ def test_what_ray_held_back_is_known_by_its_mark() -> None:
     hint = " (Ray deduplicates logs by default. Set RAY_DEDUP_LOGS=0 to disable)"
     assert runtimes.repetition("loss 2.0 [repeated 19x across cluster]" + hint) == "loss 2.0"
     assert runtimes.repetition("repeated 5x across cluster") == ""
+
+
+def test_no_pattern_repeats_a_group_possessively() -> None:
+    """CPython 3.11 before 3.11.5 (as in Debian 12) matches such a repeat too short; an atomic group is read well."""
+    possessive = re.compile(r"\)(?:[*+?]|\{\d*,?\d*\})\+")
+    sources = {path: path.read_text() for path in (Path(__file__).parents[2] / "diagnoser").rglob("*.py")}
+    assert sources and possessive.search(r"(?:ab)*+")
+    assert not [(path.name, found[0]) for path, text in sources.items() for found in possessive.finditer(text)]

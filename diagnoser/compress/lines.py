@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
 import orjson
 
 from diagnoser.compress.line_masking import bare
@@ -29,6 +30,16 @@ _BARS = re.compile(_METER)
 _RETURNS = re.compile(rb"\r{2,}")
 _TITLE = re.compile(rb"\s*(?:[^\n:|%]{0,80}:)?\s*")
 """What stands in front of a bar."""
+
+
+def measure(data: bytes) -> tuple[int, int]:
+    """(lines, how many of them are longer than ``LONGEST``), a last one without its newline included."""
+    unended = not data.endswith(b"\n")
+    if len(data) <= LONGEST:
+        return data.count(b"\n") + unended, 0
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    lengths = np.diff(ends, prepend=-1, append=len(data)) - 1
+    return len(ends) + unended, int(np.count_nonzero(lengths > LONGEST))
 
 
 class Cleaned(NamedTuple):

@@ -41,8 +41,8 @@ def parse_ndjson(body: bytes, defaults: RecordDefaults, received: float, mapping
     """
     check_count(body.count(b"\n"), RECORDS_LIMIT, "records")
     check_json(body)
-    rows = ((number, row) for number, row in enumerate(body.split(b"\n"), 1) if row.strip())
-    return _collect(((f"line {number}", row) for number, row in rows), defaults, received, mapping)
+    rows = ((number, row) for number, row in enumerate(body.split(b"\n"), 1) if row and not row.isspace())
+    return _collect("line", rows, defaults, received, mapping)
 
 
 def parse_array(body: bytes, defaults: RecordDefaults, received: float, mapping: FieldMapping = DEFAULT) -> Batch:
@@ -58,15 +58,14 @@ def parse_array(body: bytes, defaults: RecordDefaults, received: float, mapping:
         raise Undecodable(f"the body is not JSON: {error}") from None
     records = data if isinstance(data, list) else [data]
     check_count(len(records), RECORDS_LIMIT, "records")
-    rows = ((f"record {number}", record) for number, record in enumerate(records, 1))
-    return _collect(rows, defaults, received, mapping)
+    return _collect("record", enumerate(records, 1), defaults, received, mapping)
 
 
 def _collect(
-    rows: Iterable[tuple[str, Any]], defaults: RecordDefaults, received: float, mapping: FieldMapping
+    unit: str, rows: Iterable[tuple[int, Any]], defaults: RecordDefaults, received: float, mapping: FieldMapping
 ) -> Batch:
     batch, places, odd_times = Batch(), RecordPlaces(defaults, mapping), 0
-    for label, row in rows:
+    for number, row in rows:
         try:
             record, text = _record(row)
             time, line = time_of(record), text.encode()
@@ -78,7 +77,7 @@ def _collect(
         except _Reject as reason:
             batch.rejected += 1
             if len(batch.errors) < ERRORS_TOLD:
-                batch.errors.append(f"{label}: {reason}")
+                batch.errors.append(f"{unit} {number}: {reason}")
             if defaults.first is None:
                 continue
             # The shipper counted this record as a line: an empty one keeps the numbers of those behind it.
@@ -103,16 +102,16 @@ def _sample(row: Any) -> str:
 
 def _record(row: Any) -> tuple[dict[str, Any], str]:
     """A record and its text. Raises _Reject."""
-    if isinstance(row, bytes):
+    if type(row) is bytes:
         try:
             row = orjson.loads(row)
         except orjson.JSONDecodeError as error:
             raise _Reject(f"not JSON: {error}") from None
-    if isinstance(row, str):
+    if type(row) is dict:
+        text = text_of(row)
+        if text is None:
+            raise _Reject("no message: a record needs one of " + ", ".join(MESSAGE))
+        return row, text
+    if type(row) is str:
         return {}, row
-    if not isinstance(row, dict):
-        raise _Reject("neither an object nor a string")
-    text = text_of(row)
-    if text is None:
-        raise _Reject("no message: a record needs one of " + ", ".join(MESSAGE))
-    return row, text
+    raise _Reject("neither an object nor a string")

@@ -41,12 +41,17 @@ def text_of(record: dict[str, Any]) -> str | None:
 
 def time_of(record: dict[str, Any]) -> float:
     """Seconds since the epoch; NaN when absent, infinity when unusable."""
-    value = next((value for name in TIME if (value := record.get(name)) is not None), None)
-    return math.nan if value is None else epoch(value)
+    for name in TIME:
+        value = record.get(name)
+        if value is not None:
+            return epoch(value)
+    return math.nan
 
 
 def epoch(value: Any) -> float:
     """Seconds since the epoch of a time as records write it; infinity when unusable."""
+    if type(value) is float and YEAR_2000 <= value < YEAR_2100:
+        return value
     if type(value) is str:
         value = _iso(value)
     if type(value) is float or type(value) is int:
@@ -93,9 +98,14 @@ class RecordPlaces:
         self._mapping = mapping
         self._outlines: dict[tuple[str, ...], _Outline] = {}
         self._known: dict[Any, tuple[Place, LineGroup] | Unplaced] = {}
+        self._silent: dict[tuple[str, ...], tuple[Place, LineGroup] | Unplaced] = {}
+        """By their keys, records of which no key says anything."""
 
     def of(self, record: dict[str, Any]) -> tuple[Place, LineGroup] | Unplaced:
         """Where the record's line goes, and the lines that it joins."""
+        silent = self._silent.get(tuple(record))
+        if silent is not None:
+            return silent
         says = self._says(record, "", NESTED_DEEP)
         try:
             placed = self._known.get(says)
@@ -103,6 +113,9 @@ class RecordPlaces:
             return self._placed(record)
         if placed is None:
             placed = self._known[says] = self._placed(record)
+            outline = self._outlines["", *record]
+            if outline.plain is _nothing and not outline.holders:
+                self._silent[tuple(record)] = placed
         return placed
 
     def _placed(self, record: dict[str, Any]) -> tuple[Place, LineGroup] | Unplaced:

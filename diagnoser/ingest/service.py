@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from diagnoser.compress import Compressor, Losses, pack, to_bytes
-from diagnoser.compress.lines import LONGEST
+from diagnoser.compress.lines import measure
 from diagnoser.diagnosis import node_logs
 from diagnoser.ingest import (
     ERRORS_TOLD,
@@ -41,9 +41,10 @@ CONFLICT_TRIES = 8
 CURSORS_KNOWN = 100_000
 INLINE_BYTES = 64 << 10
 """Smaller bodies are parsed on the event loop: a thread would cost more."""
-RAW_BYTES = 8 << 20
+RAW_BYTES = 512 << 10
 """An attempt's share of a commit up to this size is stored as it came, and compressed later with more of it. A larger
-one, which is a single request, is more than is compressed at once anyway."""
+one is compressed at once: its delta is hardly larger than that of more lines, and to store it raw first costs a look
+for fatal lines and two passes of zstd besides."""
 
 FAILED_SECONDS = 30.0
 """How long one failed commit makes a replica unready, if no other follows."""
@@ -354,9 +355,10 @@ class IngestService:
                 )
                 commit.received = max(commit.received, pending.received)
                 for block in map(node_logs.with_times, blocks) if _is_node(key.job) else blocks:
-                    offered += block.lines
-                    accepted += _add_missing(commit, block, cursors.get(key, {}).get(block.stream, Cursor()))
-                    cut += _too_long(block.data)
+                    lines, long = measure(block.data)
+                    cursor = cursors.get(key, {}).get(block.stream, Cursor())
+                    accepted += _add_missing(commit, block, lines, cursor)
+                    offered, cut = offered + lines, cut + long
             batch = pending.batch
             rest = batch.rejected, cut, tuple(batch.errors), batch.unplaced_lines
             receipts.append(IngestReceipt(accepted, offered - accepted, *rest))
@@ -392,18 +394,13 @@ def _new_commit(received: float, cursors: Mapping[Stream, Cursor]) -> _AttemptCo
     return _AttemptCommit(received, versions=dict.fromkeys(carried, 0), covered=carried)
 
 
-def _too_long(data: bytes) -> int:
-    """Lines whose middle the compressor will cut."""
-    return sum(len(line) > LONGEST for line in data.split(b"\n")) if len(data) > LONGEST else 0
-
-
-def _add_missing(commit: _AttemptCommit, block: LineBlock, cursor: Cursor) -> int:
-    """Add the lines of ``block`` that the stream lacks; returns their number."""
+def _add_missing(commit: _AttemptCommit, block: LineBlock, count: int, cursor: Cursor) -> int:
+    """Add those of the ``count`` lines of ``block`` that the stream lacks; returns their number."""
     stream = block.stream
     commit.versions.setdefault(stream, cursor.version)
     covered = commit.covered.setdefault(stream, cursor.covered)
     first = block.first or (covered[-1][1] + 1 if covered else 1)
-    last = first + block.data.count(b"\n") - block.data.endswith(b"\n")
+    last = first + count - 1
     gaps = missing(covered, first, last)
     if gaps == [(first, last)]:
         commit.blocks.append(replace(block, first=first))

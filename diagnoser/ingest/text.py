@@ -1,5 +1,6 @@
 """`text/plain`: the lines as the training process wrote them."""
 
+from diagnoser.compress.lines import measure
 from diagnoser.ingest.batch import LINES_LIMIT, Batch, RecordDefaults, check_count
 from diagnoser.model import LineBlock
 from diagnoser.model.errors import BadInput
@@ -10,7 +11,7 @@ def parse_text(body: bytes, defaults: RecordDefaults, received: float) -> Batch:
     target = defaults.target
     if not target.job:
         raise BadInput("no job: name it in the query, as in /api/v1/logs?job=my-job")
-    check_count(body.count(b"\n"), LINES_LIMIT, "lines")
+    check_count(measure(body)[0], LINES_LIMIT, "lines")
     batch = Batch()
     batch.add(target, LineBlock(defaults.stream, body, defaults.first or 0, received=received))
     return batch

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnoser.compress.lines import LONGEST, body_of, clean
+from diagnoser.compress.lines import LONGEST, body_of, clean, measure
 from diagnoser.dialects import Prefix
 
 
@@ -99,3 +99,13 @@ def test_any_bytes_give_one_bounded_line_for_each_newline(data: bytes) -> None:
         assert b"\n" not in line
         assert b"\0" not in line
         body_of(line)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\n", b"a", b"a\n", b"a\nb", b"\n" * 9000, b"x" * LONGEST + b"\n", b"x" * (LONGEST + 1), b"a\n" * 5000],
+)
+def test_lines_are_measured_as_splitting_measures_them(data: bytes) -> None:
+    """With and without a last newline, in small and large bodies, long lines counted."""
+    whole = data.split(b"\n")[: -1 if data.endswith(b"\n") else None]
+    assert measure(data) == (len(whole), sum(len(line) > LONGEST for line in whole))

@@ -45,6 +45,14 @@ def test_records_are_grouped_by_attempt_and_stream() -> None:
     }
 
 
+def test_records_with_the_same_keys_are_placed_by_their_own_values() -> None:
+    """Also where the first of them has a null under a key that can name the place."""
+    rows = [{"message": "a", "node": None}, {"message": "b", "node": "gpu-7"}, {"message": "c", "node": None}]
+    batch = parse_ndjson(b"\n".join(map(orjson.dumps, rows)), RecordDefaults(job="j"), NOW)
+    blocks = [block for blocks in batch.blocks.values() for block in blocks]
+    assert {(block.stream.node, block.data) for block in blocks} == {("", b"a\nc"), ("gpu-7", b"b")}
+
+
 def test_bad_records_are_told_and_the_good_ones_kept() -> None:
     """A malformed record costs itself only; the first ones are named with their line."""
     batch = parse_ndjson(

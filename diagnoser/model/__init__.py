@@ -79,6 +79,7 @@ from diagnoser.model.lines import (
     node_log_id,
     provenance_of,
 )
+from diagnoser.model.nodes import NodeAlert, NodeNote, NodeRun, UncordonRequest, UncordonState
 from diagnoser.model.plans import (
     BreakerState,
     CheckVerdict,
@@ -167,10 +168,13 @@ __all__ = [
     "ModelUse",
     "NewLine",
     "NodeActor",
+    "NodeAlert",
     "NodeCheck",
     "NodeEvent",
     "NodeEventKind",
+    "NodeNote",
     "NodeProof",
+    "NodeRun",
     "OutboxMessage",
     "PairResult",
     "Phase",
@@ -206,6 +210,8 @@ __all__ = [
     "Traceback",
     "TransitionResult",
     "Turn",
+    "UncordonRequest",
+    "UncordonState",
     "UnplacedReason",
     "UnplacedStream",
     "ValidationResult",

@@ -49,6 +49,7 @@ class PlanReason(StrEnum):
     SUSPECTED_AGAIN = "suspected_again"  # unproven, but another tenant's job suspected the same node
     TENANT_CAP = "tenant_cap"  # the tenant's share of launches or evictions is spent
     APPROVED = "approved"
+    TAKEN_BACK = "taken_back"  # a person took an approval or a refusal back: it waits again
     REFUSED = "refused"
     EXPIRED = "expired"
     LATER_DIAGNOSIS = "later_diagnosis"

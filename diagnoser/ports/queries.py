@@ -98,6 +98,15 @@ class AttemptSummary:
         return AttemptState.RUNNING if self.heard > silent_since else AttemptState.SILENT
 
 
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """What waits for a person. approvals: plans whose time is not over. incidents: open ones. tripped: breakers."""
+
+    approvals: int = 0
+    incidents: int = 0
+    tripped: int = 0
+
+
 class ReadStore(Protocol):
     async def diagnoses(self, where: DiagnosisFilter, after: str, limit: int) -> list[DiagnosisRecord]:
         """Newest first; ``after`` is the id of the last one already seen, "" for the first page."""
@@ -129,6 +138,9 @@ class ReadStore(Protocol):
 
     async def count_silent(self, since: float, silent_since: float) -> int:
         """How many fell silent after ``since``: those of long ago are abandoned rather than hung."""
+
+    async def attention(self, now: float) -> Attention:
+        """What waits for a person, by three short ranges of indexes."""
 
     async def ping(self) -> None:
         """Raises Unavailable when the database does not answer or its schema is not the one of this code."""

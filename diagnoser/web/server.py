@@ -52,6 +52,7 @@ from diagnoser.web.api import (
 )
 from diagnoser.web.api import rules as rules_api
 from diagnoser.web.api import unplaced as unplaced_api
+from diagnoser.web.attention import AttentionCount
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.pages import STATIC, Pages
@@ -84,6 +85,7 @@ def create(services: AppDependencies) -> FastAPI:
     app = create_health(services)
     app.state.bodies = Bodies(services.config.limits)
     app.state.unplaced_count = UnplacedCount(services.store, services.clock)
+    app.state.attention = AttentionCount(services.store, services.clock)
     app.state.trends = FailureTrends(services.store, services.clock)
     # Plain routes before the twins that describe them, for the framework's resolving of dependencies costs as much as
     # taking in ten lines; that of logs first of all, for each route that is tried costs as well.

@@ -26,13 +26,22 @@ from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.attempt_lists import AttemptLists
 from diagnoser.adapters.sql.feedback import find_feedback
 from diagnoser.adapters.sql.migrations import check_known, head
-from diagnoser.adapters.sql.tables import FACETS, diagnoses, diagnosis_nodes, diagnosis_words, plans
+from diagnoser.adapters.sql.tables import (
+    FACETS,
+    IS_UNRESOLVED,
+    breakers,
+    diagnoses,
+    diagnosis_nodes,
+    diagnosis_words,
+    incidents,
+    plans,
+)
 from diagnoser.adapters.sql.words import asked_words, found_by_index, has_words
-from diagnoser.model import AttemptKey
+from diagnoser.model import AttemptKey, IncidentState, PlanState
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.ids import first_id
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Facets, News
+from diagnoser.ports import Attention, DiagnosisFilter, DiagnosisRecord, Facets, News
 
 _EQUAL = ("job", *FACETS)
 _NARROWEST = ("job", "node", "family", "decided_by", "type", "cluster", "outcome", "category")
@@ -130,6 +139,18 @@ class QueryRows(AttemptLists):
         async with self.reading() as connection:
             rows = (await connection.execute(with_plans)).mappings()
             return next(iter(await _with_feedback(connection, rows)), None)
+
+    async def attention(self, now: float) -> Attention:
+        waiting = and_(plans.c.state == PlanState.WAITING.value, plans.c.expires > now)
+        is_open = and_(IS_UNRESOLVED, incidents.c.state == IncidentState.OPEN.value)
+        count = func.count
+        query = select(
+            select(count()).select_from(plans).where(waiting).scalar_subquery(),
+            select(count()).select_from(incidents).where(is_open).scalar_subquery(),
+            select(count()).select_from(breakers).where(breakers.c.tripped).scalar_subquery(),
+        )
+        async with self.reading() as connection:
+            return Attention(*(await connection.execute(query)).one())
 
     async def ping(self) -> None:
         """A newer schema is as good as long as it only added to this one."""

@@ -18,6 +18,7 @@ from diagnoser.web.summaries import summary
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
 TEMPLATES = HERE / "templates"
+QUIET = Attention()
 
 
 class Pages:
@@ -27,7 +28,7 @@ class Pages:
         self._clock = clock
         self._caller: Credential | None = None
         self._unplaced = 0
-        self._attention = Attention()
+        self._attention = QUIET
         self._templates = Environment(
             loader=FileSystemLoader(TEMPLATES),
             autoescape=True,
@@ -40,8 +41,8 @@ class Pages:
 
     def signed_in(self, caller: Credential, unplaced: int = 0, attention: Attention = QUIET) -> "Pages":
         """The same templates, for one person: pages say who that is, and show buttons only to who may press them.
-        unplaced: streams that belong to no job; the navigation leads to them while there are any. attention: what its badges
-        show."""
+        unplaced: streams that belong to no job; the navigation leads to them while there are any. attention: what its
+        badges show."""
         pages = copy(self)
         pages._caller, pages._unplaced, pages._attention = caller, unplaced, attention
         return pages
@@ -49,13 +50,9 @@ class Pages:
     def draw(self, template: str, status: int = 200, **values: object) -> HTMLResponse:
         caller = self._caller
         decides = caller is not None and caller.scope.covers(Scope.OPERATE)
+        frame = {"unplaced": self._unplaced, "attention": self._attention}
         text = self._templates.get_template(template).render(
-            now=self._clock(),
-            caller=caller,
-            decides=decides,
-            unplaced=self._unplaced,
-            attention=self._attention,
-            **values,
+            now=self._clock(), caller=caller, decides=decides, **frame, **values
         )
         return HTMLResponse(text, status, headers={"Cache-Control": "no-store"})
 

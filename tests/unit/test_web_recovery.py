@@ -106,7 +106,7 @@ async def test_a_page_says_who_looks_and_offers_what_they_may_do(tmp_path: Path)
         await planned(web, mode=Mode.APPROVE)
         del web.client.headers["authorization"]
         pages = {name: (await web.client.get("/recovery", auth=("", letter * 16))).text for name, letter in PEOPLE}
-    assert all(f">{name}</span>" in page and "plan-j" not in page.partition("<form")[0] for name, page in pages.items())
+    assert all(f">{name}</span>" in page for name, page in pages.items())
     assert 'value="plan-j"' in pages["ops"] and "<form" not in pages["eyes"]
 
 

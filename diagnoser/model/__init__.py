@@ -68,6 +68,7 @@ from diagnoser.model.learned import (
     ValidationResult,
 )
 from diagnoser.model.lines import (
+    ALERTS,
     CLEAN_RUNS,
     JOB_ID,
     NODE_LOG,
@@ -106,6 +107,7 @@ from diagnoser.model.proofs import NodeProof, ProofKind
 from diagnoser.model.unplaced import UnplacedReason, UnplacedStream
 
 __all__ = [
+    "ALERTS",
     "ASK_REASONS",
     "CLEAN_RUNS",
     "ENDS",

@@ -136,7 +136,8 @@ class NodeCheck:
     suspects: come first in every round. queries: on suspects, before the first round. types: of the failure; since: in
     logs of nodes, what is older has nothing to do with it.
     healthy: proven so, fastest first. open: nodes that still need a group. seconds: fastest passing time of each node.
-    vouched: whether all results so far are those of a program that the operator chose, where the job has no say.
+    rounds: results of the rounds that are over, without what the groups printed; of large rounds those that failed
+    first. vouched: whether all results so far are those of a program that the operator chose, where the job has no say.
     """
 
     nodes: tuple[str, ...]
@@ -155,6 +156,7 @@ class NodeCheck:
     types: tuple[FailureType, ...] = ()
     since: float = 0.0
     vouched: bool = True
+    rounds: tuple[tuple[PairResult, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

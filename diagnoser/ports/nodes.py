@@ -12,8 +12,14 @@ class NodeStore(Protocol):
     async def notes(self, cluster: str, node: str, limit: int) -> list[NodeNote]:
         """The newest first."""
 
-    async def record_alerts(self, alerts: Sequence[NodeAlert]) -> list[NodeAlert]:
-        """Those that are new. One that is known, by node, fingerprint and start, takes the end that is told."""
+    async def unknown_alerts(self, alerts: Sequence[NodeAlert]) -> list[NodeAlert]:
+        """Those that were not recorded before, by node, fingerprint and start."""
+
+    async def record_alerts(self, alerts: Sequence[NodeAlert]) -> None:
+        """One that is known takes the end that is told. Bounded: of each node the newest are kept."""
+
+    async def nodes_like(self, cluster: str, names: Collection[str]) -> list[str]:
+        """Nodes that the cluster's agents named, whose names, short or full, are one of these."""
 
     async def node_alerts(self, cluster: str, node: str, limit: int) -> list[NodeAlert]:
         """The newest first."""
@@ -33,7 +39,7 @@ class NodeStore(Protocol):
     async def uncordons(self, cluster: str, node: str, limit: int) -> list[UncordonRequest]:
         """The newest first."""
 
-    async def running_on(self, cluster: str, nodes: Collection[str], since: float) -> list[NodeRun]:
+    async def running_on(self, cluster: str, names: Collection[str], since: float) -> list[NodeRun]:
         """Launches that the scheduler gave one of the nodes, that have not ended and were heard of after ``since``; the
         last heard first. Looks at a bounded number of them."""
 

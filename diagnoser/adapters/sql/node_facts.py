@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select, true, update
+from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select, true, tuple_, update
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Database
@@ -19,6 +19,7 @@ from diagnoser.adapters.sql.tables import (
     node_alerts,
     node_notes,
     node_requests,
+    nodes,
 )
 from diagnoser.model import AttemptKey, NodeAlert, NodeNote, NodeRun, UncordonRequest, UncordonState
 from diagnoser.model.taxonomy import Category, FailureType
@@ -31,6 +32,8 @@ NODES_SOUGHT = 20
 ALERTS_OF_A_NODE = 200
 """The newest stay: a sender whose labels never repeat fills no table."""
 
+_CHUNK = 500
+"""Keys of one question."""
 _ALERT = TypeAdapter(NodeAlert)
 _REQUEST = TypeAdapter(UncordonRequest)
 
@@ -48,23 +51,44 @@ class NodeFactRows(Database):
         async with self.reading() as connection:
             return [NodeNote(**row) for row in (await connection.execute(query)).mappings()]
 
-    async def record_alerts(self, alerts: Sequence[NodeAlert]) -> list[NodeAlert]:
+    async def unknown_alerts(self, alerts: Sequence[NodeAlert]) -> list[NodeAlert]:
+        row = node_alerts.c
+        keys = (row.cluster, row.node, row.fingerprint, row.started)
+        wanted = [_identity(alert) for alert in alerts]
+        known: set[tuple[Any, ...]] = set()
+        async with self.reading() as connection:
+            for start in range(0, len(wanted), _CHUNK):
+                query = select(*keys).where(tuple_(*keys).in_(wanted[start : start + _CHUNK]))
+                known.update(tuple(found) for found in await connection.execute(query))
+        by_identity = {_identity(alert): alert for alert in alerts}
+        return [alert for identity, alert in by_identity.items() if identity not in known]
+
+    async def record_alerts(self, alerts: Sequence[NodeAlert]) -> None:
         """In one order, so that replicas never wait for each other's rows."""
-        new: list[NodeAlert] = []
+        if not alerts:
+            return
         async with self.writing() as connection:
             for alert in sorted(alerts, key=_identity):
-                if await self.insert_new(connection, node_alerts, [_alert_row(alert)]):
-                    new.append(alert)
-                elif alert.ended is not None:
+                is_new = await self.insert_new(connection, node_alerts, [_alert_row(alert)])
+                if not is_new and alert.ended is not None:
                     mine = and_(*(node_alerts.c[name] == value for name, value in _key(alert).items()))
                     values = {"ended": alert.ended, "body": _alert_row(alert)["body"]}
                     await connection.execute(update(node_alerts).where(mine).values(values))
-            for cluster, node in sorted({(alert.cluster, alert.node) for alert in new}):
-                row = node_alerts.c
-                mine = _of(node_alerts, cluster, node)
-                last = select(row.started).where(mine).order_by(row.started.desc()).offset(ALERTS_OF_A_NODE).limit(1)
-                await connection.execute(delete(node_alerts).where(mine, row.started <= last.scalar_subquery()))
-        return new
+            for cluster, node in sorted({(alert.cluster, alert.node) for alert in alerts}):
+                row, mine = node_alerts.c, _of(node_alerts, cluster, node)
+                oldest = select(row.started).where(mine).order_by(row.started.desc()).offset(ALERTS_OF_A_NODE).limit(1)
+                await connection.execute(delete(node_alerts).where(mine, row.started <= oldest.scalar_subquery()))
+
+    async def nodes_like(self, cluster: str, names: Collection[str]) -> list[str]:
+        row = nodes.c
+        found: list[str] = []
+        async with self.reading() as connection:
+            for name in sorted(names):
+                short = name.partition(".")[0]
+                alike = or_(row.node.in_([name, short]), row.node.startswith(f"{short}.", autoescape=True))
+                query = select(row.node).where(row.cluster == cluster, alike).order_by(row.node).limit(10)
+                found += (await connection.execute(query)).scalars()
+        return found
 
     async def node_alerts(self, cluster: str, node: str, limit: int) -> list[NodeAlert]:
         row = node_alerts.c
@@ -124,32 +148,32 @@ class NodeFactRows(Database):
         async with self.reading() as connection:
             return [_REQUEST.validate_json(body) for body in (await connection.execute(query)).scalars()]
 
-    async def running_on(self, cluster: str, nodes: Collection[str], since: float) -> list[NodeRun]:
+    async def running_on(self, cluster: str, names: Collection[str], since: float) -> list[NodeRun]:
         row = attempts.c
         heard = or_(row.last_line > since, row.opened > since)
         newest = select(row.job, row.number).where(IS_UNENDED, heard).order_by(row.last_line.desc())
-        return await self._runs(newest, cluster, frozenset(nodes), RUNS_LOOKED_AT) if nodes else []
+        return await self._runs(newest, cluster, frozenset(names), RUNS_LOOKED_AT) if names else []
 
     async def ran_on(self, cluster: str, node: str, limit: int) -> list[NodeRun]:
         row = attempts.c
         newest = select(row.job, row.number).where(HAS_ENDED).order_by(row.ended.desc(), row.job.desc())
         return await self._runs(newest, cluster, frozenset((node,)), limit)
 
-    async def _runs(self, newest: Select[Any], cluster: str, nodes: frozenset[str], limit: int) -> list[NodeRun]:
-        """Whose nodes are among ``nodes``. A list of nodes has no index of its own: it would be as large as all lists
+    async def _runs(self, newest: Select[Any], cluster: str, sought: frozenset[str], limit: int) -> list[NodeRun]:
+        """Whose nodes are among ``sought``. A list of nodes has no index of its own: it would be as large as all lists
         together, and the question is asked of the newest launches only."""
         looked_at = newest.limit(RUNS_LOOKED_AT).cte("looked_at").prefix_with("MATERIALIZED")
         row, verdict = attempts.c, diagnoses.c
         of_attempt = and_(row.job == looked_at.c.job, row.number == looked_at.c.number)
         listed = " " + allocations.c.nodes + " "
-        named = or_(*(listed.contains(f" {node} ", autoescape=True) for node in sorted(nodes)))
+        named = or_(*(listed.contains(f" {node} ", autoescape=True) for node in sorted(sought)))
         query = (
             select(row.job, row.number, row.opened, row.ended, allocations.c.nodes, jobs.c.body)
             .select_from(looked_at)
             .join(attempts, of_attempt)
             .join(allocations, and_(allocations.c.job == row.job, allocations.c.attempt == row.number))
             .join(jobs, jobs.c.id == row.job)
-            .where(named if len(nodes) <= NODES_SOUGHT else true())
+            .where(named if len(sought) <= NODES_SOUGHT else true())
         )
         of_run = and_(verdict.job == row.job, verdict.attempt == row.number, verdict.current)
         columns = (verdict.id.label("diagnosis"), verdict.category, verdict.type)
@@ -160,7 +184,7 @@ class NodeFactRows(Database):
         runs = []
         for found in rows:
             job, run = codec.job_of(found["body"]), found["nodes"].split()
-            if (job.cluster or DEFAULT_CLUSTER) == cluster and nodes.intersection(run):
+            if (job.cluster or DEFAULT_CLUSTER) == cluster and sought.intersection(run):
                 runs.append(
                     NodeRun(
                         AttemptKey(found["job"], found["number"]),

@@ -114,10 +114,10 @@ async def uncordon(node: NodePath, form: Pressed, services: Provided) -> Respons
 
 
 async def _clusters_of(store: Store, node: str) -> list[str]:
+    """Where events or incidents tell of it; else that of jobs that name none."""
     marks = {mark.cluster for mark in await store.node_marks("") if mark.node == node}
-    return sorted(
-        marks | {incident.cluster for incident in await store.incidents(IncidentFilter(node=node), "", 100)}
-    ) or [DEFAULT_CLUSTER]
+    incidents = await store.incidents(IncidentFilter(node=node), "", 100)
+    return sorted(marks | {incident.cluster for incident in incidents}) or [DEFAULT_CLUSTER]
 
 
 async def _view(store: Store, cluster: str, node: str, failures: list[DiagnosisRecord], now: float) -> NodeView:

@@ -42,6 +42,7 @@ from diagnoser.model.evidence import (
     Traceback,
 )
 from diagnoser.model.evidence_requests import EvidenceRequest, RequestReason
+from diagnoser.model.failed_runs import FailedRun
 from diagnoser.model.feedback import ConfirmedFailure, Feedback, FeedbackVerdict, Signature, Similar
 from diagnoser.model.hangs import (
     MISMATCHED_COLLECTIVES,
@@ -148,6 +149,7 @@ __all__ = [
     "EvidenceRequest",
     "ExitReport",
     "Facts",
+    "FailedRun",
     "Feedback",
     "FeedbackVerdict",
     "HangFindings",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from diagnoser.model import AttemptKey
+from diagnoser.model import AttemptKey, FailedRun
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.ports.work import DiagnosisRecord
 
@@ -122,6 +122,10 @@ class ReadStore(Protocol):
     async def failures_between(self, times: Sequence[float]) -> list[dict[Category, int]]:
         """How many attempts failed by category, from each of the times to the next one: one fewer than there are
         times. By their current verdicts, those without a fault left out."""
+
+    async def failed_runs(self, since: float, limit: int) -> list[FailedRun]:
+        """Launches whose current verdict, made after ``since``, says that they failed or hung; the newest first, at
+        most about ``limit``."""
 
     async def attempt_summaries(
         self, state: AttemptState | None, silent_since: float, after: str, limit: int

@@ -12,6 +12,8 @@ from diagnoser.web.pair_matrix import NODES_SHOWN, pair_matrix
 from tests.serving import ECC, NOW, Web, save, serving
 from tests.unit.test_web_plans import Clock, post
 
+SECRET = "dgn_" + "x" * 43
+BOUND = (Credential("of-west", Scope.OPERATE, cluster="west"), Credential("of-ida", Scope.OPERATE, tenant="ida"))
 FORM = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}
 
 
@@ -128,11 +130,10 @@ async def test_a_node_is_for_those_who_may_decide_about_it(tmp_path: Path) -> No
     """A credential of another cluster, or of one tenant of it, neither asks it back nor notes anything."""
     async with serving(tmp_path) as web:
         await out_by_plan(web)
-        secret = "dgn_" + "x" * 43
-        for number, bound in enumerate(({"cluster": "west"}, {"tenant": "ida"})):
-            credential = Credential(f"ops-{number}", Scope.OPERATE, **bound)
-            await web.store.add_token(StoredToken(credential, hash_of(secret + str(number))))
-            web.client.headers["authorization"] = f"Bearer {secret}{number}"
+        for number, bound in enumerate(BOUND):
+            await web.store.add_token(StoredToken(bound, hash_of(SECRET + str(number))))
+        for number in range(len(BOUND)):
+            web.client.headers["authorization"] = f"Bearer {SECRET}{number}"
             assert (await post(web, "/nodes/hgx-04/uncordon", {"cluster": "default"})).status_code == 403
             assert (await post(web, "/nodes/hgx-04/notes", {"cluster": "default", "text": "hm"})).status_code == 403
 

@@ -35,6 +35,8 @@ HEARD_SECONDS = 86_400.0
 Decide = Callable[[AppDependencies, Credential, str, str], Awaitable[Plan]]
 DECISIONS: dict[str, Decide] = {"approve": approve_plan, "refuse": refuse_plan, "take_back": take_plan_back}
 
+REASONS = {PlanReason.NEEDS_APPROVAL.value: "the policy asks a person before it does this"}
+
 router = APIRouter(include_in_schema=False)
 
 Ids = Annotated[list[str], Query(max_length=SHOWN)]
@@ -167,7 +169,7 @@ def _why(plan: Plan) -> str:
         for change in plan.history
         if change.by == plan_states.DIAGNOSER and change.state is PlanState.WAITING
     ]
-    return own[-1] if own else ""
+    return own[-1] if own else REASONS.get(plan.reason, "")
 
 
 async def _outcomes(

@@ -235,13 +235,14 @@ async def _compose(
     registry = RuleRegistry(analyzer, store, clock)
     await registry.refresh()
     logs = AttemptLogs(store, registry.compressor)
+    mapping = load_mapping(settings)
     unplaced = UnplacedStreams(store, llm_factory.load_redactor(settings), metrics)
     ingest = IngestService(
         store,
         registry.compressor,
         metrics,
         pending_limit=settings.max_buffered_bytes,
-        mapping=load_mapping(settings),
+        mapping=mapping,
         unplaced=unplaced,
         raw_bytes=RAW_BYTES if archive is None else sys.maxsize,
     )
@@ -315,6 +316,7 @@ async def _compose(
             },
         ),
         attribution=_attribution(settings, registry, stack),
+        mapping=mapping,
     )
     if acts and settings.role != "worker" and await authenticator.is_open():
         structlog.get_logger().warning("no_tokens", why=NO_TOKENS)

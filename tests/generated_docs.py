@@ -25,7 +25,7 @@ from tests import architecture_map
 from tests.serving import serving
 
 ROOT = Path(__file__).resolve().parents[1]
-LEAST_FIRST = (Scope.READ, Scope.INGEST, Scope.AGENT, Scope.OPERATE, Scope.ADMIN)
+LEAST_FIRST = (Scope.READ, Scope.ALERTS, Scope.INGEST, Scope.AGENT, Scope.OPERATE, Scope.ADMIN)
 PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
 
 

@@ -146,6 +146,17 @@ class ApiClient:
     async def evidence_result(self, request: str, cluster: str, result: str) -> None:
         await self._call("POST", f"/evidence-requests/{request}/result", json={"cluster": cluster, "result": result})
 
+    async def claim_uncordons(self, cluster: str, wait: float) -> list[dict[str, Any]]:
+        """Requests to give nodes back, waiting up to ``wait`` seconds for one."""
+        body = {"cluster": cluster, "wait": wait}
+        answer = await self._call("POST", "/uncordons/claim", json=body, timeout=wait + REQUEST_SECONDS)
+        requests: list[dict[str, Any]] = answer.json()
+        return requests
+
+    async def uncordon_result(self, request: str, cluster: str, state: str, result: str) -> None:
+        body = {"cluster": cluster, "state": state, "result": result}
+        await self._call("POST", f"/uncordons/{request}/result", json=body)
+
     async def _json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
         answer: dict[str, Any] = (await self._call(method, path, **request)).json()
         return answer

@@ -21,6 +21,7 @@ from diagnoser.agent.executor import Executor
 from diagnoser.agent.node_query import Commands
 from diagnoser.agent.observer import Observer
 from diagnoser.agent.state_file import AgentState
+from diagnoser.agent.uncordon import Uncordoner
 from diagnoser.model.errors import BadInput, Conflict, NotFound, Unavailable
 
 CLAIM_SECONDS = 20.0
@@ -75,6 +76,7 @@ async def run_agent(
         executor = Executor(client, cluster, name, *clocks, options.dry, options.commands, state)
         woken = asyncio.Event() if options.listen else None
         running = [observer.run(options.poll), *(duty() for duty in duties)]
+        running.append(Uncordoner(client, cluster, options.cluster, random.random, options.dry).run())
         if cluster.can_collect:
             running.append(EvidenceCollector(client, cluster, random.random).run())
         if woken:

@@ -11,6 +11,7 @@ from diagnoser.diagnosis.baseline import is_clean
 from diagnoser.hang.report import HangReport
 from diagnoser.localize.hang_detection import pauses
 from diagnoser.model import (
+    ALERTS,
     CLEAN_RUNS,
     NODE_SOURCES,
     Attempt,
@@ -75,7 +76,7 @@ class DiagnosisContext:
         """The kept lines of the node's own log, if the root line comes from one and the attempt ran there."""
         cause = record.diagnosis.root_cause
         job = await self.store.job(record.attempt.job)
-        if cause is None or cause.source not in NODE_SOURCES or not cause.node or job is None:
+        if cause is None or cause.source not in NODE_SOURCES | {ALERTS} or not cause.node or job is None:
             return []
         attempts = await self.store.attempts(job.id)
         if not any(cause.node in nodes_of(attempt, job) for attempt in attempts if attempt.key == record.attempt):

@@ -13,6 +13,7 @@ from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.dialects import mentions
 from diagnoser.localize import suspect_nodes
 from diagnoser.model import (
+    ALERTS,
     Diagnosis,
     Evidence,
     Facts,
@@ -247,8 +248,11 @@ def proofs(explaining: Sequence[NodeFault], knowledge: RuleKnowledge) -> tuple[N
 
 
 def _justifies(fault: NodeFault, knowledge: RuleKnowledge) -> bool:
-    """Whether the fault is sure enough to take the node out: an alias in the line may after all be another host."""
+    """Whether the fault is sure enough to take the node out: an alias in the line may after all be another host, and
+    what monitoring says is not the node's own word."""
     stated, named = fault.candidate, fault.candidate.node
+    if fault.line.stream.source == ALERTS:
+        return False
     sure = stated.maturity is Maturity.STABLE and stated.action in _TAKES_OUT
     return sure and knowledge.node_faults.proves(fault.type) and (not named or bool(_own_name(named, (fault.node,))))
 

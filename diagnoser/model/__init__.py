@@ -42,6 +42,7 @@ from diagnoser.model.evidence import (
     Traceback,
 )
 from diagnoser.model.evidence_requests import EvidenceRequest, RequestReason
+from diagnoser.model.failed_runs import FailedRun
 from diagnoser.model.feedback import ConfirmedFailure, Feedback, FeedbackVerdict, Signature, Similar
 from diagnoser.model.hangs import (
     MISMATCHED_COLLECTIVES,
@@ -68,6 +69,7 @@ from diagnoser.model.learned import (
     ValidationResult,
 )
 from diagnoser.model.lines import (
+    ALERTS,
     CLEAN_RUNS,
     JOB_ID,
     NODE_LOG,
@@ -79,6 +81,7 @@ from diagnoser.model.lines import (
     node_log_id,
     provenance_of,
 )
+from diagnoser.model.nodes import NodeAlert, NodeNote, NodeRun, UncordonRequest, UncordonState
 from diagnoser.model.plans import (
     BreakerState,
     CheckVerdict,
@@ -105,6 +108,7 @@ from diagnoser.model.proofs import NodeProof, ProofKind
 from diagnoser.model.unplaced import UnplacedReason, UnplacedStream
 
 __all__ = [
+    "ALERTS",
     "ASK_REASONS",
     "CLEAN_RUNS",
     "ENDS",
@@ -145,6 +149,7 @@ __all__ = [
     "EvidenceRequest",
     "ExitReport",
     "Facts",
+    "FailedRun",
     "Feedback",
     "FeedbackVerdict",
     "HangFindings",
@@ -167,10 +172,13 @@ __all__ = [
     "ModelUse",
     "NewLine",
     "NodeActor",
+    "NodeAlert",
     "NodeCheck",
     "NodeEvent",
     "NodeEventKind",
+    "NodeNote",
     "NodeProof",
+    "NodeRun",
     "OutboxMessage",
     "PairResult",
     "Phase",
@@ -206,6 +214,8 @@ __all__ = [
     "Traceback",
     "TransitionResult",
     "Turn",
+    "UncordonRequest",
+    "UncordonState",
     "UnplacedReason",
     "UnplacedStream",
     "ValidationResult",

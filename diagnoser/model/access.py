@@ -12,11 +12,13 @@ class Scope(StrEnum):
     """What a token may do.
 
     ingest: send lines and events of jobs; no logs of nodes. agent: also read, register jobs, report nodes and their
-    logs, carry out plans. read: look. operate: also decide: approve, reset, correct. admin: everything.
+    logs, carry out plans. alerts: tell what monitoring says of nodes, and nothing else. read: look. operate: also
+    decide: approve, reset, correct. admin: everything.
     """
 
     INGEST = "ingest"
     AGENT = "agent"
+    ALERTS = "alerts"
     READ = "read"
     OPERATE = "operate"
     ADMIN = "admin"
@@ -28,6 +30,7 @@ class Scope(StrEnum):
 _COVERED = {
     Scope.INGEST: frozenset({Scope.INGEST}),
     Scope.AGENT: frozenset({Scope.INGEST, Scope.AGENT, Scope.READ}),
+    Scope.ALERTS: frozenset({Scope.ALERTS}),
     Scope.READ: frozenset({Scope.READ}),
     Scope.OPERATE: frozenset({Scope.READ, Scope.OPERATE}),
     Scope.ADMIN: frozenset(Scope),

@@ -11,6 +11,10 @@ JOB_ID = r"^[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,199}$"
 NODE_SOURCES = frozenset({"kernel", "dmesg", "syslog", "scheduler"})
 """Sources whose lines speak of a node: sent without a job they belong to it, and to no attempt."""
 
+ALERTS = "alertmanager"
+"""Source of lines in the log of a node that monitoring tells: they describe the node, and prove nothing about it, for
+metrics and labels pass through what many people configure."""
+
 NODE_LOG = "~node/"
 
 
@@ -26,7 +30,7 @@ class Provenance(StrEnum):
 
 
 _VOUCHED = {
-    **dict.fromkeys(("kernel", "dmesg", "syslog"), Provenance.NODE),
+    **dict.fromkeys(("kernel", "dmesg", "syslog", ALERTS), Provenance.NODE),
     **dict.fromkeys(("scheduler", "scontrol", "kubernetes"), Provenance.SCHEDULER),
     **dict.fromkeys(("flight_recorder", "nccl_ras", "stack_dump"), Provenance.RUNTIME),
 }

@@ -49,6 +49,7 @@ class PlanReason(StrEnum):
     SUSPECTED_AGAIN = "suspected_again"  # unproven, but another tenant's job suspected the same node
     TENANT_CAP = "tenant_cap"  # the tenant's share of launches or evictions is spent
     APPROVED = "approved"
+    TAKEN_BACK = "taken_back"  # a person took an approval or a refusal back: it waits again
     REFUSED = "refused"
     EXPIRED = "expired"
     LATER_DIAGNOSIS = "later_diagnosis"
@@ -135,7 +136,8 @@ class NodeCheck:
     suspects: come first in every round. queries: on suspects, before the first round. types: of the failure; since: in
     logs of nodes, what is older has nothing to do with it.
     healthy: proven so, fastest first. open: nodes that still need a group. seconds: fastest passing time of each node.
-    vouched: whether all results so far are those of a program that the operator chose, where the job has no say.
+    rounds: results of the rounds that are over, without what the groups printed; of large rounds those that failed
+    first. vouched: whether all results so far are those of a program that the operator chose, where the job has no say.
     """
 
     nodes: tuple[str, ...]
@@ -154,6 +156,7 @@ class NodeCheck:
     types: tuple[FailureType, ...] = ()
     since: float = 0.0
     vouched: bool = True
+    rounds: tuple[tuple[PairResult, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

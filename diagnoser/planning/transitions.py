@@ -109,6 +109,23 @@ class PlanCommands:
 
         return transition
 
+    def take_back(self, by: str, comment: str, now: float) -> PlanTransition:
+        """Undoes an approval that nobody acted on yet, or a refusal. A webhook is told within a moment, and whoever
+        receives it need not claim the plan: where there is one, an approval stands."""
+
+        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
+            if self.is_announced(plan):
+                raise Conflict(
+                    f"plan {plan.id} cannot be taken back: the webhook told of it, and may have been acted on"
+                )
+            return TransitionResult(plan_states.take_back(plan, by=by, comment=comment, now=now))
+
+        return transition
+
+    def is_announced(self, plan: Plan) -> bool:
+        """Whether somebody may act on the plan without claiming it."""
+        return self.planner.webhook and plan.state is PlanState.SENT
+
     def claim(self, executor: str, token: str, now: float) -> ClaimTransition:
         """An executor takes the plan, unless the second gate before a node goes refuses it: it is held then."""
 

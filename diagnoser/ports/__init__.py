@@ -21,8 +21,18 @@ from diagnoser.ports.logs import (
     StoredPiece,
 )
 from diagnoser.ports.messages import Message, MessageSource
+from diagnoser.ports.nodes import NodeStore
 from diagnoser.ports.outbox import DueMessage, OutboxRecord, OutboxStore
-from diagnoser.ports.queries import FAILURES, AttemptState, AttemptSummary, DiagnosisFilter, Facets, News, ReadStore
+from diagnoser.ports.queries import (
+    FAILURES,
+    AttemptState,
+    AttemptSummary,
+    Attention,
+    DiagnosisFilter,
+    Facets,
+    News,
+    ReadStore,
+)
 from diagnoser.ports.recovery import ClaimTransition, PlanFilter, PlanTransition, RecoveryStore
 from diagnoser.ports.retention import Dropped, RetentionStore
 from diagnoser.ports.services import Clock, Embedder, LanguageModel, ModelAnswer, ModelRequest, Sender, WakeSignal
@@ -45,6 +55,7 @@ __all__ = [
     "ArchivedSegment",
     "AttemptState",
     "AttemptSummary",
+    "Attention",
     "CaseStore",
     "Claim",
     "ClaimTransition",
@@ -73,6 +84,7 @@ __all__ = [
     "ModelAnswer",
     "ModelRequest",
     "News",
+    "NodeStore",
     "OffsetAdvance",
     "OutboxRecord",
     "OutboxStore",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from diagnoser.model import AttemptKey
+from diagnoser.model import AttemptKey, FailedRun
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.ports.work import DiagnosisRecord
 
@@ -98,6 +98,15 @@ class AttemptSummary:
         return AttemptState.RUNNING if self.heard > silent_since else AttemptState.SILENT
 
 
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """What waits for a person. approvals: plans whose time is not over. incidents: open ones. tripped: breakers."""
+
+    approvals: int = 0
+    incidents: int = 0
+    tripped: int = 0
+
+
 class ReadStore(Protocol):
     async def diagnoses(self, where: DiagnosisFilter, after: str, limit: int) -> list[DiagnosisRecord]:
         """Newest first; ``after`` is the id of the last one already seen, "" for the first page."""
@@ -114,6 +123,10 @@ class ReadStore(Protocol):
         """How many attempts failed by category, from each of the times to the next one: one fewer than there are
         times. By their current verdicts, those without a fault left out."""
 
+    async def failed_runs(self, since: float, limit: int) -> list[FailedRun]:
+        """Launches whose current verdict, made after ``since``, says that they failed or hung; the newest first, at
+        most about ``limit``."""
+
     async def attempt_summaries(
         self, state: AttemptState | None, silent_since: float, after: str, limit: int
     ) -> list[AttemptSummary]:
@@ -129,6 +142,9 @@ class ReadStore(Protocol):
 
     async def count_silent(self, since: float, silent_since: float) -> int:
         """How many fell silent after ``since``: those of long ago are abandoned rather than hung."""
+
+    async def attention(self, now: float) -> Attention:
+        """What waits for a person, by three short ranges of indexes."""
 
     async def ping(self) -> None:
         """Raises Unavailable when the database does not answer or its schema is not the one of this code."""

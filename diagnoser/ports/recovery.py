@@ -52,5 +52,8 @@ class RecoveryStore(Protocol):
 
     async def breakers(self) -> list[BreakerState]: ...
 
+    async def trip_breaker(self, state: BreakerState) -> BreakerState:
+        """Trip one by hand, whether it tripped before or not."""
+
     async def reset_breaker(self, state: BreakerState) -> BreakerState:
         """Close a breaker that has tripped. Raises NotFound for one that never did."""

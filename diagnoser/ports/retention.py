@@ -34,6 +34,17 @@ class RetentionStore(Protocol):
     async def drop_node_events(self, before: float, limit: int) -> int:
         """Drop what happened to nodes before; the last event of each node is stored apart, and stays."""
 
+    async def drop_incidents(self, before: float, limit: int) -> int:
+        """Drop incidents without a failure since, of which no attempt is stored any more."""
+
+    async def drop_node_facts(self, before: float, limit: int) -> int:
+        """Drop alerts of monitoring that were told before and have ended, and requests to give nodes back. Notes of
+        people stay."""
+
+    async def group_earlier(self, now: float, limit: int) -> int:
+        """Put failures that were diagnosed before there were incidents into them, the newest first; how many were
+        looked at. Incidents whose last failure is more than a week old begin as resolved."""
+
     async def drop_dumps(self, before: float, limit: int) -> int:
         """Drop dumps of the runtime that were received before, but for attempts that ``drop_attempts`` spares."""
 

@@ -8,6 +8,7 @@ from diagnoser.ports.evidence import EvidenceStore
 from diagnoser.ports.incidents import IncidentStore
 from diagnoser.ports.learning import CaseStore, FeedbackStore, RuleStore
 from diagnoser.ports.logs import LogStore
+from diagnoser.ports.nodes import NodeStore
 from diagnoser.ports.outbox import OutboxStore
 from diagnoser.ports.queries import ReadStore
 from diagnoser.ports.recovery import RecoveryStore
@@ -24,6 +25,7 @@ class Store(
     WorkStore,
     OutboxStore,
     RecoveryStore,
+    NodeStore,
     ReadStore,
     IncidentStore,
     FeedbackStore,

@@ -25,6 +25,9 @@ FIRST_ROUND = 1
 EXCHANGE = 0.05
 """Seconds below which a difference in time is start-up noise."""
 
+RESULTS_KEPT, DETAIL_KEPT = 256, 200
+"""Of a round that is over: results, and characters of what a failed one printed."""
+
 NodeGroup = tuple[str, ...]
 
 
@@ -107,7 +110,14 @@ def record(check: NodeCheck, round: int, results: Sequence[PairResult], *, vouch
             check = replace(check, results=(*check.results, result), vouched=check.vouched and vouched)
     if _untested(check) or not check.groups:
         return check
+    check = replace(check, rounds=(*check.rounds, _kept(check.results)))
     return _after_first(check) if check.round == FIRST_ROUND else _after_wave(check)
+
+
+def _kept(results: Iterable[PairResult]) -> tuple[PairResult, ...]:
+    """What is shown of a round later."""
+    told = [replace(result, detail="" if result.ok else result.detail[:DETAIL_KEPT]) for result in results]
+    return tuple(sorted(told, key=lambda result: (result.ok, -result.seconds))[:RESULTS_KEPT])
 
 
 def _pairs(names: Sequence[str]) -> tuple[NodeGroup, ...]:

@@ -4,7 +4,7 @@ import hmac
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from diagnoser.model import Plan, PlanChange, PlanLease, PlanReason, PlanState, Step
+from diagnoser.model import Plan, PlanChange, PlanLease, PlanReason, PlanState, ProofKind, Step
 from diagnoser.model.errors import Conflict
 from diagnoser.model.taxonomy import Action
 
@@ -60,6 +60,39 @@ def refuse(plan: Plan, *, by: str, comment: str, now: float) -> Plan:
     _check_waiting(plan, now)
     why = f"refused: {comment}" if comment else "refused"
     return with_state(plan, PlanState.REFUSED, PlanReason.REFUSED, by=by, why=why, now=now)
+
+
+def take_back(plan: Plan, *, by: str, comment: str, now: float) -> Plan:
+    """A person takes back an approval or a refusal that nothing has come of: the plan waits again, and what the
+    approval vouched for is unproven again. Raises Conflict when it is too late."""
+    if objection := settled(plan, now):
+        raise Conflict(f"plan {plan.id} cannot be taken back: {objection}")
+    why = f"{'approval' if plan.state is PlanState.SENT else 'refusal'} taken back"
+    waits = with_state(
+        plan,
+        PlanState.WAITING,
+        PlanReason.TAKEN_BACK,
+        by=by,
+        why=f"{why}: {comment}" if comment else why,
+        now=now,
+    )
+    return replace(waits, proofs=tuple(proof for proof in plan.proofs if proof.kind is not ProofKind.PERSON))
+
+
+def settled(plan: Plan, now: float) -> str:
+    """Why a person's decision about the plan cannot be taken back any more; "" when it can."""
+    if plan.expires <= now and plan.state in (PlanState.SENT, PlanState.REFUSED):
+        return "its time is over"
+    if plan.state is PlanState.REFUSED or (plan.state is PlanState.SENT and plan.reason == PlanReason.APPROVED):
+        return _state(plan) if plan.lease else ""
+    return "no person decided about it" if plan.state is PlanState.SENT and plan.lease is None else _state(plan)
+
+
+def undecidable(plan: Plan, now: float) -> str:
+    """Why a person can neither approve nor refuse the plan (any more); "" when both are possible."""
+    if plan.state is not PlanState.WAITING:
+        return _state(plan)
+    return "its time is over" if plan.expires <= now else ""
 
 
 def claimable(plan: Plan, now: float) -> bool:

@@ -70,6 +70,7 @@ READ = [Security(bearer), Depends(may_read)]
 INGEST = [Security(bearer), Depends(may_ingest)]
 AGENT = [Security(bearer), Depends(Changes(Scope.AGENT))]
 OPERATE = [Security(bearer), Depends(Changes(Scope.OPERATE))]
+ALERTS = [Security(bearer), Depends(Changes(Scope.ALERTS))]
 ADMIN = [Security(bearer), Depends(Changes(Scope.ADMIN))]
 
 

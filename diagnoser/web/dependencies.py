@@ -10,6 +10,7 @@ from diagnoser.diagnosis.original_lines import OriginalLines
 from diagnoser.hang.report import HangReport
 from diagnoser.ingest import Batch, RecordDefaults
 from diagnoser.ingest.bulk import BulkBatch
+from diagnoser.ingest.mapping import DEFAULT, FieldMapping
 from diagnoser.ingest.service import IngestReceipt, RefusedJobs
 from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.model import AttemptKey, Line, Progress, RunStatus
@@ -104,7 +105,8 @@ class HealthChecks:
 @dataclass(frozen=True, slots=True)
 class AppDependencies:
     """attempts_due: notified when an event has arrived. stopping: set when the process begins to stop, which ends live
-    streams. attribution: analysis of log files on request. make_id: time -> an id that sorts by time.
+    streams. attribution: analysis of log files on request. make_id: time -> an id that sorts by time. mapping: which
+    labels name a node.
     """
 
     store: Store
@@ -126,3 +128,4 @@ class AppDependencies:
     config: WebConfig = WebConfig()
     health: HealthChecks = HealthChecks()
     attribution: LogAttribution | None = None
+    mapping: FieldMapping = DEFAULT

@@ -1,40 +1,84 @@
 """The pages of nodes: which are out of service and why, and what is known of one of them."""
 
+import asyncio
 from dataclasses import dataclass
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Depends
-from fastapi.responses import Response
+from fastapi.responses import RedirectResponse, Response
 
-from diagnoser.model import Incident, NodeEvent, NodeEventKind, QueryResult
+from diagnoser.model import (
+    Incident,
+    NodeAlert,
+    NodeEvent,
+    NodeEventKind,
+    NodeNote,
+    NodeRun,
+    QueryResult,
+    UncordonRequest,
+    UncordonState,
+)
 from diagnoser.model.errors import NotFound
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, IncidentFilter, Store
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.web.api.node_notes import write_note
 from diagnoser.web.api.nodes import HISTORY, NodePath
 from diagnoser.web.api.params import Name
+from diagnoser.web.api.uncordon import OPEN_SECONDS, not_ours, request_uncordon
 from diagnoser.web.authentication import Provided, may_read
+from diagnoser.web.forms import Pressed
+from diagnoser.web.pair_matrix import PairMatrix, pair_matrix
 from diagnoser.web.ui import Drawn
 
 SHOWN = 500
 """Nodes of one list: those that are out of service come first."""
 FAILURES = 20
 """Failures on one node that its page shows; the list of diagnoses has the others."""
+RUNS = 20
+NOTES = ALERTS = 50
+HEARD_SECONDS = 86_400.0
+"""A launch that was not heard of for longer does not count as running."""
 OUT = frozenset({NodeEventKind.CORDONED, NodeEventKind.DOWN})
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckView:
+    """What a check of a plan found of the node: its answers, and the pairs that were tested."""
+
+    record: DiagnosisRecord
+    answers: list[QueryResult]
+    matrix: PairMatrix | None
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What is known of one node of a cluster. checks: what it answered when plans had it checked, the newest first."""
+    """What is known of one node of a cluster; all lists begin with the newest.
+
+    running, ran: launches there now and before. uncordon: whether it is for the service to give it back; asked: the
+    last request to do so, None where there is none of late.
+    """
 
     cluster: str
     node: str
     events: list[NodeEvent]
     incidents: list[Incident]
-    failures: list[DiagnosisRecord]
-    checks: list[tuple[DiagnosisRecord, list[QueryResult]]]
+    checks: list[CheckView]
+    notes: list[NodeNote]
+    alerts: list[NodeAlert]
+    running: list[NodeRun]
+    ran: list[NodeRun]
+    uncordon: bool
+    asked: UncordonRequest | None
+    is_asked: bool
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self.events or self.incidents or self.notes or self.alerts or self.running or self.ran)
 
 
-@router.get("/nodes")
+@router.get("/nodes", dependencies=[Depends(may_read)])
 async def nodes_page(services: Provided, pages: Drawn) -> Response:
     marks = await services.store.node_marks("")
     marks.sort(key=lambda mark: (mark.kind not in OUT, -mark.time))
@@ -42,37 +86,78 @@ async def nodes_page(services: Provided, pages: Drawn) -> Response:
     return pages.draw("nodes.html", marks=marks[:SHOWN], out=out, left_out=max(0, len(marks) - SHOWN), kinds_out=OUT)
 
 
-@router.get("/nodes/{node}")
+@router.get("/nodes/{node}", dependencies=[Depends(may_read)])
 async def node_page(node: NodePath, services: Provided, pages: Drawn, cluster: Name = "") -> Response:
     """Without a cluster the node of that name in each, where events or incidents tell of it."""
-    clusters = [cluster] if cluster else await _clusters_of(services.store, node)
-    views = [await _view(services.store, name, node) for name in clusters]
-    known = [view for view in views if view.events or view.incidents]
-    records = known[0].failures if known else await services.store.diagnoses(DiagnosisFilter(node=node), "", FAILURES)
+    store, now = services.store, services.clock()
+    records = await store.diagnoses(DiagnosisFilter(node=node, cluster=cluster), "", FAILURES)
+    clusters = [cluster] if cluster else await _clusters_of(store, node)
+    views = [await _view(store, name, node, records, now) for name in clusters]
+    known = [view for view in views if view.is_known]
     if not known and not records:
         raise NotFound(f"nothing is known of a node {node!r}")
     return pages.draw("node.html", node=node, views=known, records=records, kinds_out=OUT, most=FAILURES)
 
 
+@router.post("/nodes/{node}/note")
+async def note(node: NodePath, form: Pressed, services: Provided) -> Response:
+    """For whoever repairs it; then back to the page."""
+    await write_note(services, form.caller, form.text("cluster"), node, form.text("text"))
+    return _to(node, form.text("cluster"))
+
+
+@router.post("/nodes/{node}/uncordon")
+async def uncordon(node: NodePath, form: Pressed, services: Provided) -> Response:
+    """Ask the agent to give the node back, then back to the page, which says how far that is."""
+    await request_uncordon(services, form.caller, form.text("cluster"), node, form.text("comment"))
+    return _to(node, form.text("cluster"))
+
+
 async def _clusters_of(store: Store, node: str) -> list[str]:
+    """Where events or incidents tell of it; else that of jobs that name none."""
     marks = {mark.cluster for mark in await store.node_marks("") if mark.node == node}
-    return sorted(marks | {incident.cluster for incident in await store.incidents(IncidentFilter(node=node), "", 100)})
-
-
-async def _view(store: Store, cluster: str, node: str) -> NodeView:
     incidents = await store.incidents(IncidentFilter(node=node), "", 100)
-    failures = await store.diagnoses(DiagnosisFilter(node=node), "", FAILURES)
-    answered = [(record, _answers(record, node)) for record in failures]
+    return sorted(marks | {incident.cluster for incident in incidents}) or [DEFAULT_CLUSTER]
+
+
+async def _view(store: Store, cluster: str, node: str, failures: list[DiagnosisRecord], now: float) -> NodeView:
+    incidents = await store.incidents(IncidentFilter(node=node), "", 100)
+    events, notes, alerts, asked = await asyncio.gather(
+        store.node_history(cluster, node, HISTORY),
+        store.notes(cluster, node, NOTES),
+        store.node_alerts(cluster, node, ALERTS),
+        store.uncordons(cluster, node, 1),
+    )
+    running, ran = await asyncio.gather(
+        store.running_on(cluster, [node], now - HEARD_SECONDS), store.ran_on(cluster, node, RUNS)
+    )
+    last = events[0] if events else None
+    request = asked[0] if asked and asked[0].created >= (last.time if last else 0.0) - OPEN_SECONDS else None
+    is_open = request is not None and request.state is UncordonState.OPEN and request.created > now - OPEN_SECONDS
     return NodeView(
         cluster=cluster,
         node=node,
-        events=await store.node_history(cluster, node, HISTORY),
+        events=events,
         incidents=[incident for incident in incidents if incident.cluster == cluster],
-        failures=failures,
-        checks=[(record, answers) for record, answers in answered if answers],
+        checks=[view for record in failures if (view := _check(record, cluster, node))],
+        notes=notes,
+        alerts=alerts,
+        running=running,
+        ran=ran,
+        uncordon=not not_ours(node, last),
+        asked=request,
+        is_asked=is_open,
     )
 
 
-def _answers(record: DiagnosisRecord, node: str) -> list[QueryResult]:
-    check = record.plan.check if record.plan else None
-    return [answer for answer in check.queries if answer.node == node] if check else []
+def _check(record: DiagnosisRecord, cluster: str, node: str) -> CheckView | None:
+    check = record.plan.check if record.plan and record.plan.cluster in ("", cluster) else None
+    if check is None:
+        return None
+    answers, matrix = [answer for answer in check.queries if answer.node == node], pair_matrix(check, node)
+    return CheckView(record, answers, matrix) if answers or matrix else None
+
+
+def _to(node: str, cluster: str) -> Response:
+    """Redirects, so that a reload does not repeat the action."""
+    return RedirectResponse(f"/nodes/{quote(node, safe='')}?{urlencode({'cluster': cluster})}", status_code=303)

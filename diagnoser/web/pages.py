@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from diagnoser.model.access import Credential, Scope
-from diagnoser.ports import Clock
+from diagnoser.ports import Attention, Clock
 from diagnoser.web import template_filters
 from diagnoser.web.problems import Problem
 from diagnoser.web.summaries import summary
@@ -18,6 +18,7 @@ from diagnoser.web.summaries import summary
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
 TEMPLATES = HERE / "templates"
+QUIET = Attention()
 
 
 class Pages:
@@ -27,6 +28,7 @@ class Pages:
         self._clock = clock
         self._caller: Credential | None = None
         self._unplaced = 0
+        self._attention = QUIET
         self._templates = Environment(
             loader=FileSystemLoader(TEMPLATES),
             autoescape=True,
@@ -37,18 +39,20 @@ class Pages:
         self._templates.filters.update(template_filters.FILTERS, summary=summary)
         self._templates.globals["static"] = _Versions()
 
-    def signed_in(self, caller: Credential, unplaced: int = 0) -> "Pages":
+    def signed_in(self, caller: Credential, unplaced: int = 0, attention: Attention = QUIET) -> "Pages":
         """The same templates, for one person: pages say who that is, and show buttons only to who may press them.
-        unplaced: streams that belong to no job; the navigation leads to them while there are any."""
+        unplaced: streams that belong to no job; the navigation leads to them while there are any. attention: what its
+        badges show."""
         pages = copy(self)
-        pages._caller, pages._unplaced = caller, unplaced
+        pages._caller, pages._unplaced, pages._attention = caller, unplaced, attention
         return pages
 
     def draw(self, template: str, status: int = 200, **values: object) -> HTMLResponse:
         caller = self._caller
         decides = caller is not None and caller.scope.covers(Scope.OPERATE)
+        frame = {"unplaced": self._unplaced, "attention": self._attention}
         text = self._templates.get_template(template).render(
-            now=self._clock(), caller=caller, decides=decides, unplaced=self._unplaced, **values
+            now=self._clock(), caller=caller, decides=decides, **frame, **values
         )
         return HTMLResponse(text, status, headers={"Cache-Control": "no-store"})
 

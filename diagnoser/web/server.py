@@ -33,6 +33,7 @@ from diagnoser.web import jobs as jobs_page
 from diagnoser.web import nodes as nodes_page
 from diagnoser.web.allowed_hosts import AllowedHosts
 from diagnoser.web.api import (
+    alertmanager,
     attempt_log,
     attribution,
     diagnoses,
@@ -45,13 +46,16 @@ from diagnoser.web.api import (
     lines,
     logs,
     loki,
+    node_notes,
     nodes,
     otlp,
     outbox,
     plans,
+    uncordon,
 )
 from diagnoser.web.api import rules as rules_api
 from diagnoser.web.api import unplaced as unplaced_api
+from diagnoser.web.attention import AttentionCount
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.pages import STATIC, Pages
@@ -84,6 +88,7 @@ def create(services: AppDependencies) -> FastAPI:
     app = create_health(services)
     app.state.bodies = Bodies(services.config.limits)
     app.state.unplaced_count = UnplacedCount(services.store, services.clock)
+    app.state.attention = AttentionCount(services.store, services.clock)
     app.state.trends = FailureTrends(services.store, services.clock)
     # Plain routes before the twins that describe them, for the framework's resolving of dependencies costs as much as
     # taking in ten lines; that of logs first of all, for each route that is tried costs as well.
@@ -96,6 +101,8 @@ def create(services: AppDependencies) -> FastAPI:
     for part in (logs.router, jobs.router, diagnoses.router, sse.router, plans.router, nodes.router, outbox.router):
         app.include_router(part, prefix=API)
     app.include_router(incidents.router, prefix=API)
+    for part in (uncordon.router, node_notes.router, alertmanager.router):
+        app.include_router(part, prefix=API)
     app.include_router(feedback.router, prefix=API)
     app.include_router(evidence.router, prefix=API)
     app.include_router(attempt_log.router, prefix=API)

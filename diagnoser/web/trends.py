@@ -3,12 +3,13 @@
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from diagnoser.model import Incident
 from diagnoser.model.taxonomy import Category
 from diagnoser.ports import Clock, Store
+from diagnoser.recovery.downtime import RecoveryFigures, recovery_figures
 
 DAYS = 7
 SPAN = 6 * 3600.0
@@ -17,6 +18,9 @@ FRESH_SECONDS = 60.0
 RECOUNT_SECONDS = 3600.0
 """How long spans that are over keep their counts: a later verdict of an old failure is rare."""
 NODES = 5
+NO_FAILURES = RecoveryFigures()
+RUNS = 1_000
+"""Failures whose recovery is looked at, the newest."""
 CATEGORIES = (Category.INFRASTRUCTURE, Category.FRAMEWORK, Category.SCRIPT, Category.UNKNOWN)
 """From the bottom of a bar to its top."""
 
@@ -46,11 +50,16 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class FailureTrend:
-    """bars: the oldest first. totals: by category, of all bars. nodes: those that failed more than once."""
+    """bars: the oldest first. totals: by category, of all bars. nodes: those that failed more than once.
+
+    recovery: of the same days; is_sample: of the newest failures only, as there were too many.
+    """
 
     bars: tuple[Bar, ...]
     totals: Mapping[Category, int]
     nodes: Sequence[Incident]
+    recovery: RecoveryFigures = NO_FAILURES
+    is_sample: bool = False
 
     @property
     def tallest(self) -> int:
@@ -85,7 +94,10 @@ class FailureTrends:
         known = list(takewhile(lambda time: time in self._spans, times[:-3]))
         counts = [self._spans[time] for time in known] + await self._store.failures_between(times[len(known) :])
         self._spans = dict(zip(times[:-1], counts, strict=True))
-        return failure_trend(times, counts, await self._store.worst_nodes(now - DAYS * 86_400.0, NODES))
+        since = now - DAYS * 86_400.0
+        runs = await self._store.failed_runs(since, RUNS)
+        trend = failure_trend(times, counts, await self._store.worst_nodes(since, NODES))
+        return replace(trend, recovery=recovery_figures(runs, now), is_sample=len(runs) >= RUNS)
 
 
 def failure_trend(

@@ -27,7 +27,8 @@ WITHOUT_FIELD = ("cluster", "family", "decided_by")
 
 async def pages_of(request: Request, caller: Caller) -> Pages:
     pages: Pages = request.app.state.pages
-    return pages.signed_in(caller, await request.app.state.unplaced_count())
+    state = request.app.state
+    return pages.signed_in(caller, await state.unplaced_count(), await state.attention())
 
 
 Drawn = Annotated[Pages, Depends(pages_of)]

@@ -24,7 +24,8 @@ OBJECTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RetentionAges:
-    """attempts_days: attempts with all that belongs to them, and what happened to nodes. 0: kept for ever.
+    """attempts_days: attempts with all that belongs to them, incidents of which nothing is left, and what happened to
+    nodes. 0: kept for ever.
 
     stored_bytes: of logs and dumps; beyond it the oldest attempts go, but none with news in the last ``DAYS_LEAST``
     days. 0: no bound. archive_days, archived_bytes: the same of archived lines.
@@ -70,7 +71,8 @@ class Retention:
 
     async def drop(self) -> int:
         """The same at once, without the pause."""
-        for work in (self._index_earlier, self._by_age, self._by_size, self._archived, self._sweep):
+        completing = (self._index_earlier, self._group_earlier)
+        for work in (*completing, self._by_age, self._by_size, self._archived, self._sweep):
             if count := await work():
                 return count
         self._excess = self._archive_excess = None
@@ -79,12 +81,17 @@ class Retention:
     async def _index_earlier(self) -> int:
         return await self._store.index_earlier(ROWS // 5)
 
+    async def _group_earlier(self) -> int:
+        return await self._store.group_earlier(self._clock(), ROWS // 5)
+
     async def _by_age(self) -> int:
         ages, store = self._ages, self._store
         rows: tuple[tuple[str, int, Callable[[float, int], Awaitable[int]]], ...] = (
             ("messages", ages.messages_days, store.drop_messages),
             ("dumps", ages.dumps_days, store.drop_dumps),
             ("node_events", ages.attempts_days, store.drop_node_events),
+            ("node_facts", ages.attempts_days, store.drop_node_facts),
+            ("incidents", ages.attempts_days or bool(ages.stored_bytes), store.drop_incidents),
         )
         for kind, days, drop in rows:
             if days and (count := await drop(self._before(days), ROWS)):

@@ -9,13 +9,15 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from diagnoser.adapters.sql import queries
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.store import SqlStore, open_store
-from diagnoser.model import AttemptKey, Diagnosis, Job
+from diagnoser.model import AttemptKey, Diagnosis, Event, EventKind, FailedRun, Job, PlanState
 from diagnoser.model.errors import Unavailable
+from diagnoser.model.ids import id_of
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.ports import Cursor, DiagnosisFilter, Store
-from tests.contract.records import append, diagnosis, record, the_claim
+from tests.contract.records import append, claimed, diagnosis, plan, record, the_claim
 
 EVERYTHING = DiagnosisFilter()
+DONE = Diagnosis(Outcome.COMPLETED, Category.NONE, FailureType.COMPLETED, 0.99, "heuristic:exit")
 
 
 async def put(store: Store, id: str, job: str = "", verdict: Diagnosis | None = None, created: float = 200.0) -> None:
@@ -248,3 +250,24 @@ async def test_rows_of_an_older_version_load(store: Store, url: str) -> None:
     assert found is not None and found.diagnosis == Diagnosis(
         Outcome.FAILED, Category.SCRIPT, FailureType.KEY_ERROR, 0.5, "rule:x"
     )
+
+
+async def test_runs_that_failed_and_what_became_of_them(store: Store) -> None:
+    """With the GPUs that the job says it has, the next launch and its verdict, and whether a plan was carried out."""
+    await store.register(Job("says", labels={"gpus": "64"}, created=1.0))
+    await store.register(Job("says-not", labels={"gpus": "many"}, created=1.0))
+    for number, (job, attempt, verdict) in enumerate(
+        [("says", 1, diagnosis()), ("says", 2, DONE), ("says-not", 1, replace(diagnosis(), outcome=Outcome.HUNG))]
+    ):
+        key, created = AttemptKey(job, attempt), 1_000.0 * (number + 1)
+        await store.append([append(key, at=created - 50)])
+        await store.add_event(key, Event(EventKind.EXIT, created - 10, code=1))
+        (claim,) = await claimed(store, created)
+        made = record(id_of(created, 1), claim, verdict, created)
+        acted = replace(plan(key, f"p{number}"), state=PlanState.REACHED, diagnosis=made.id) if number == 0 else None
+        await store.save_diagnosis(claim, made, acted, [])
+    hung, failed = await store.failed_runs(0.0, 10)
+    assert failed == FailedRun(AttemptKey("says", 1), 990.0, 1_000.0, 64, 1_950.0, True, True)
+    assert hung == FailedRun(AttemptKey("says-not", 1), 2_950.0, 3_000.0)
+    assert await store.failed_runs(2_000.0, 10) == [hung]
+    assert await store.failed_runs(0.0, 1) == [hung]

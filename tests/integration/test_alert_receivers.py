@@ -172,11 +172,11 @@ async def test_slack_away_is_tried_again() -> None:
 
 
 @contextmanager
-def alertmanager(folder: Path) -> Iterator[str]:
-    """The real one, on loopback, without a cluster and without receivers."""
+def alertmanager(folder: Path, settings: str = "route: {receiver: none}\nreceivers: [{name: none}]\n") -> Iterator[str]:
+    """The real one, on loopback, without a cluster and, as a rule, without receivers."""
     port = free_port()
     config = folder / "alertmanager.yml"
-    config.write_text("route: {receiver: none}\nreceivers: [{name: none}]\n")
+    config.write_text(settings)
     process = subprocess.Popen(
         [
             "prometheus-alertmanager",

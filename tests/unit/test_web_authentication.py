@@ -18,6 +18,7 @@ MAY: dict[Scope | None, frozenset[Scope]] = {
     Scope.READ: frozenset({Scope.READ, Scope.AGENT, Scope.OPERATE, Scope.ADMIN}),
     Scope.INGEST: frozenset({Scope.INGEST, Scope.AGENT, Scope.ADMIN}),
     Scope.AGENT: frozenset({Scope.AGENT, Scope.ADMIN}),
+    Scope.ALERTS: frozenset({Scope.ALERTS, Scope.ADMIN}),
     Scope.OPERATE: frozenset({Scope.OPERATE, Scope.ADMIN}),
 }
 """What a route needs -> the scopes that may use it. None: it asks nobody."""
@@ -47,7 +48,10 @@ READING = (
     "GET /api/v1/jobs/{id}/attempts/{number}/search",
     "GET /api/v1/live",
     "GET /api/v1/nodes",
+    "GET /api/v1/nodes/{node}/alerts",
     "GET /api/v1/nodes/{node}/events",
+    "GET /api/v1/nodes/{node}/notes",
+    "GET /api/v1/nodes/{node}/uncordons",
     "GET /api/v1/plans",
     "GET /api/v1/plans/{id}",
     "GET /api/v1/rules",
@@ -100,9 +104,13 @@ CARRYING_OUT = (
     "POST /api/v1/plans/{id}/check/next",
     "POST /api/v1/plans/{id}/check/results",
     "POST /api/v1/plans/{id}/report",
+    "POST /api/v1/uncordons/claim",
+    "POST /api/v1/uncordons/{request_id}/result",
 )
+MONITORING = ("POST /api/v1/alertmanager",)
 DECIDING = (
     "POST /api/v1/breakers/{cluster}/reset",
+    "POST /api/v1/breakers/{cluster}/trip",
     "POST /api/v1/diagnoses/{id}/feedback",
     "POST /api/v1/effects/{key}/retry",
     "POST /api/v1/incidents/{id}/acknowledge",
@@ -110,7 +118,10 @@ DECIDING = (
     "POST /api/v1/incidents/{id}/reopen",
     "POST /api/v1/incidents/{id}/resolve",
     "POST /api/v1/plans/{id}/approve",
+    "POST /api/v1/nodes/{node}/notes",
+    "POST /api/v1/nodes/{node}/uncordon",
     "POST /api/v1/plans/{id}/refuse",
+    "POST /api/v1/plans/{id}/take-back",
     "POST /api/v1/rules/{id}/promote",
     "POST /api/v1/rules/{id}/restore",
     "POST /api/v1/rules/{id}/retire",
@@ -118,8 +129,12 @@ DECIDING = (
 PRESSING = (
     "POST /diagnoses/{id}/feedback",
     "POST /incidents/{id}/decide",
+    "POST /nodes/{node}/note",
+    "POST /nodes/{node}/uncordon",
     "POST /plans/{id}/decide",
+    "POST /recovery/breakers/trip",
     "POST /recovery/breakers/{scope}/reset",
+    "POST /recovery/decide",
     "POST /recovery/effects/{key}/retry",
     "POST /rules/{id}/decide",
 )
@@ -128,6 +143,7 @@ NEEDS: dict[str, Scope | None] = {
     **dict.fromkeys(READING, Scope.READ),
     **dict.fromkeys((*SHIPPING, *PUSHING), Scope.INGEST),
     **dict.fromkeys(CARRYING_OUT, Scope.AGENT),
+    **dict.fromkeys(MONITORING, Scope.ALERTS),
     **dict.fromkeys((*DECIDING, *PRESSING), Scope.OPERATE),
 }
 FORM = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}
@@ -179,7 +195,7 @@ async def test_who_may_use_which_route(web: Web, route: str) -> None:
         assert (await status(web, route, authorization) == 401) == (needed is not None)
 
 
-@pytest.mark.parametrize("route", [*SHIPPING, *CARRYING_OUT, *DECIDING])
+@pytest.mark.parametrize("route", [*SHIPPING, *CARRYING_OUT, *MONITORING, *DECIDING])
 async def test_a_password_changes_nothing_over_the_api(web: Web, route: str) -> None:
     """Browsers send it unasked, also with requests of a foreign page."""
     assert await status(web, route, basic("a-secret-for-admin")) == 403

@@ -1,12 +1,15 @@
 """The recovery page and its buttons."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
-from diagnoser.model import BreakerState, MessageKind, Mode, OutboxMessage, PlanState, TransitionResult
-from diagnoser.model.access import Scope, Token
+from diagnoser.model import BreakerState, Job, MessageKind, Mode, OutboxMessage, PlanState, TransitionResult
+from diagnoser.model.access import Credential, Scope, StoredToken, Token, hash_of
+from diagnoser.model.errors import Conflict
 from tests.serving import NOW, Web, serving
 from tests.unit.test_web_plans import claim, planned, post
 
@@ -33,7 +36,7 @@ async def test_a_waiting_plan_is_approved_on_the_page(web: Web) -> None:
     """The button leads back to the diagnosis, and the plan may be claimed."""
     await planned(web, mode=Mode.APPROVE)
     shown = await web.client.get("/recovery")
-    assert 'action="/plans/plan-j/decide"' in shown.text
+    assert 'name="plan" value="plan-j"' in shown.text
     answer = await web.client.post("/plans/plan-j/decide", content=YES, headers=SAME | FORM)
     assert answer.status_code == 303
     assert answer.headers["location"].startswith("/diagnoses/")
@@ -103,8 +106,8 @@ async def test_a_page_says_who_looks_and_offers_what_they_may_do(tmp_path: Path)
         await planned(web, mode=Mode.APPROVE)
         del web.client.headers["authorization"]
         pages = {name: (await web.client.get("/recovery", auth=("", letter * 16))).text for name, letter in PEOPLE}
-    assert all(f">{name}</span>" in page and "plan-j" not in page.partition("<form")[0] for name, page in pages.items())
-    assert "/plans/plan-j/decide" in pages["ops"] and "<form" not in pages["eyes"]
+    assert all(f">{name}</span>" in page for name, page in pages.items())
+    assert 'value="plan-j"' in pages["ops"] and "<form" not in pages["eyes"]
 
 
 async def test_a_faulty_form_changes_nothing(web: Web) -> None:
@@ -129,7 +132,7 @@ async def test_the_page_shows_all_of_recovery(web: Web) -> None:
     for due in await web.store.claim_messages(NOW, 60.0, 10):
         await web.store.record_delivery(due, "dead", error="HTTP 410")
     page = (await web.client.get("/recovery")).text
-    for text in ("tripped: cordons need approval", "3 nodes would be taken out", "hgx-04", "HTTP 410"):
+    for text in (">tripped</span>", "3 nodes would be taken out", "hgx-04", "HTTP 410"):
         assert text in page
     plan = (await web.client.get("/api/v1/plans/plan-j")).json()
     verdict = (await web.client.get(f"/diagnoses/{plan['diagnosis']}")).text
@@ -137,7 +140,7 @@ async def test_the_page_shows_all_of_recovery(web: Web) -> None:
     reset = await web.client.post("/recovery/breakers/default/reset", content=b"comment=ok", headers=SAME | FORM)
     retry = await web.client.post("/recovery/effects/letter/retry", headers=SAME)
     assert (reset.status_code, retry.status_code) == (303, 303)
-    assert "tripped" not in (await web.client.get("/recovery")).text
+    assert ">tripped</span>" not in (await web.client.get("/recovery")).text
     assert [one.message.key for one in await web.store.messages_in("pending", "", 10)] == ["letter"]
 
 
@@ -154,3 +157,109 @@ async def test_dead_letters_over_the_api(web: Web) -> None:
     assert (again.status_code, again.json()["state"]) == (200, "pending")
     assert (await web.client.post("/api/v1/effects/letter/retry")).status_code == 409
     assert (await web.client.post("/api/v1/effects/none/retry")).status_code == 404
+
+
+async def decide(web: Web, decision: str, *plans: str, comment: str = "") -> str:
+    """Press a button of the queue; the page that follows."""
+    fields = [("plan", plan) for plan in plans]
+    body = urlencode([*fields, ("decision", decision), ("comment", comment)]).encode()
+    answer = await web.client.post("/recovery/decide", content=body, headers=SAME | FORM)
+    assert answer.status_code == 303
+    return (await web.client.get(answer.headers["location"])).text
+
+
+async def test_several_plans_are_approved_at_once(web: Web) -> None:
+    """Each by itself: one that was decided about meanwhile is told, and the others go on. The page stays."""
+    for job in ("a", "b", "c", "d"):
+        await planned(web, job, mode=Mode.APPROVE)
+    await post(web, "/plans/plan-b/refuse", {})
+    page = await decide(web, "approve", "plan-a", "plan-b", "plan-c", "nonsense", comment="looked at them")
+    states = {job: await web.store.plan(f"plan-{job}") for job in "abcd"}
+    assert [plan.state for plan in states.values() if plan] == ["sent", "refused", "sent", "waiting"]
+    assert states["a"] and states["a"].history[-1].why == "approved: looked at them"
+    assert page.count("<b>approved</b>; no agent has taken it up yet") == 2
+    assert "<b>not changed</b>, it has been refused" in page
+    assert 'name="plan" value="plan-d"' in page and 'name="plan" value="plan-a"' not in page
+
+
+async def test_an_approval_is_undone_until_an_agent_has_the_plan(web: Web) -> None:
+    """The plan waits again, and what the approval vouched for is unproven again; a claim is final."""
+    await planned(web, "a", mode=Mode.APPROVE)
+    await planned(web, "b", mode=Mode.APPROVE)
+    await decide(web, "approve", "plan-a", "plan-b")
+    assert (await claim(web))["plan"]["id"] == "plan-a"
+    page = await decide(web, "take_back", "plan-a", "plan-b")
+    taken = await web.store.plan("plan-b")
+    assert taken and (taken.state, taken.reason, taken.history[-1].by) == ("waiting", "taken_back", "anonymous")
+    assert "<b>waits for a decision again</b>" in page and "<b>not changed</b>, slurm-1 holds it" in page
+    assert (await post(web, "/plans/plan-a/take-back", {})).status_code == 409
+    assert (await post(web, "/plans/plan-b/approve", {})).json()["state"] == "sent"
+
+
+async def test_a_refusal_is_undone(web: Web) -> None:
+    """As long as the plan has time left."""
+    await planned(web, mode=Mode.APPROVE)
+    assert ">Undo</button>" in await decide(web, "refuse", "plan-j")
+    await decide(web, "take_back", "plan-j")
+    assert await state(web) is PlanState.WAITING
+
+
+async def test_where_the_webhook_tells_of_plans_an_approval_stands(web: Web) -> None:
+    """Whoever receives it need not claim the plan."""
+    commands = web.services.plans.commands
+    told = replace(commands, planner=replace(commands.planner, webhook=True))
+    services = replace(web.services, plans=replace(web.services.plans, commands=told))
+    await planned(web, mode=Mode.APPROVE)
+    await decide(web, "approve", "plan-j")
+    transition = services.plans.commands.take_back("ops", "", NOW)
+    with pytest.raises(Conflict, match="the webhook told of it"):
+        await services.plans.change("plan-j", NOW, transition)
+    assert await state(web) is PlanState.SENT
+
+
+async def test_the_queue_says_what_a_plan_touches(web: Web) -> None:
+    """The nodes, the proof, whoever else runs there now, and what happens without a decision."""
+    await planned(web, mode=Mode.APPROVE)
+    await web.store.register(Job("neighbour", cluster="default", nodes=("hgx-04", "hgx-05"), created=NOW - 50), 1)
+    await web.store.register(Job("elsewhere", cluster="west", nodes=("hgx-04",), created=NOW - 50), 1)
+    page = (await web.client.get("/recovery")).text
+    queue = page[page.index('class="queue"') : page.index("<h2>Plans</h2>")]
+    for shown in (
+        'takes <a href="/nodes/hgx-04?cluster=default">hgx-04</a> out of service',
+        '<a href="/jobs/neighbour">neighbour</a> also runs there now',
+        '<span class="badge plain">node log</span>',
+        "the job is not launched again, and hgx-04 stays in service",
+        "ECC error",
+    ):
+        assert shown in queue, shown
+    assert "elsewhere" not in queue
+
+
+async def test_a_credential_of_one_cluster_decides_about_its_own_plans_only(tmp_path: Path) -> None:
+    """The queue tells why a plan of another cluster did not change."""
+    async with serving(tmp_path, tokens=TOKENS) as web:
+        secret = "dgn_" + "x" * 43
+        west = Credential("west-ops", Scope.OPERATE, cluster="west")
+        await web.store.add_token(StoredToken(west, hash_of(secret)))
+        web.client.headers["authorization"] = "Bearer " + "w" * 16
+        await planned(web, mode=Mode.APPROVE)
+        web.client.headers["authorization"] = f"Bearer {secret}"
+        page = await decide(web, "approve", "plan-j")
+        assert await state(web) is PlanState.WAITING
+    assert "belongs to the cluster &#39;default&#39;" in page
+
+
+async def test_a_breaker_is_tripped_by_hand(web: Web) -> None:
+    """With a reason, and by whom; until it is reset, plans that cordon wait."""
+    fields = b"scope=default&comment=new+racks+today"
+    answer = await web.client.post("/recovery/breakers/trip", content=fields, headers=SAME | FORM)
+    assert answer.status_code == 303
+    page = (await web.client.get("/recovery")).text
+    assert ">tripped</span> <b>default</b>" in page and "by anonymous: new racks today" in page
+    (state,) = await web.store.breakers()
+    assert (state.tripped, state.by) == (True, "anonymous")
+    for faulty in (b"scope=default&comment=", b"scope=&comment=why", b"scope=a/b&comment=why"):
+        refused = await web.client.post("/recovery/breakers/trip", content=faulty, headers=SAME | FORM)
+        assert refused.status_code == 400
+    again = await post(web, "/breakers/east/trip", {"comment": "audit"})
+    assert (again.status_code, again.json()["tripped"]) == (200, True)

@@ -2,16 +2,23 @@
 
 from dataclasses import replace
 
-from sqlalchemy import ColumnElement, and_, delete, exists, func, literal, select, tuple_, update
+from sqlalchemy import ColumnElement, and_, delete, exists, func, literal, null, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Database
-from diagnoser.adapters.sql.tables import IS_UNRESOLVED, diagnoses, incident_attempts, incidents, plans
+from diagnoser.adapters.sql.jobs import find_job
+from diagnoser.adapters.sql.tables import IS_UNRESOLVED, diagnoses, incident_attempts, incidents, plans, revisions
 from diagnoser.model import AttemptKey, Incident, IncidentState, Job
 from diagnoser.model.errors import BadInput, NotFound
+from diagnoser.model.ids import first_id
 from diagnoser.ports import UNRESOLVED, DiagnosisRecord, IncidentFilter, IncidentTransition
-from diagnoser.recovery.incidents import joined, new_incident
+from diagnoser.recovery.incidents import SERVICE, joined, new_incident, resolved
+
+UNGROUPED = "~ungrouped-before"
+"""Mark of the migration that came after incidents: failures from before this time, in milliseconds, may be in none."""
+EARLIER_DAYS, DAY = 7, 86_400.0
+"""Failures of so many days before are still somebody's work."""
 
 
 class IncidentRows(Database):
@@ -75,6 +82,45 @@ class IncidentRows(Database):
             await connection.execute(update(incidents).where(incidents.c.id == id).values(codec.incident_row(changed)))
         return changed
 
+    async def group_earlier(self, now: float, limit: int) -> int:
+        """``ports.RetentionStore``."""
+        mark = select(revisions.c.value).where(revisions.c.name == UNGROUPED)
+        async with self.reading() as connection:
+            if (await connection.execute(mark)).first() is None:
+                return 0
+        async with self.writing() as connection:
+            before = (await connection.execute(mark.with_for_update())).scalar()
+            if before is None:
+                return 0
+            columns = (diagnoses, null().label("plan_body"))
+            earlier = select(*columns).where(diagnoses.c.current, diagnoses.c.id < first_id(before / 1000))
+            rows = (await connection.execute(earlier.order_by(diagnoses.c.id.desc()).limit(limit))).mappings().all()
+            for record in map(codec.record_of, rows):
+                await self._group(connection, record, now)
+            mine = revisions.c.name == UNGROUPED
+            if len(rows) < limit:
+                await connection.execute(delete(revisions).where(mine))
+            else:  # another diagnosis may be of the same millisecond: it is looked at twice rather than never
+                rest = min(before - 1, int(rows[-1]["created"] * 1000) + 1)
+                await connection.execute(update(revisions).where(mine).values(value=rest))
+        return len(rows)
+
+    async def _group(self, connection: AsyncConnection, record: DiagnosisRecord, now: float) -> None:
+        """What failed long ago, and not since, is nobody's work any more."""
+        if (await connection.execute(select(exists().where(_is_attempt(record.attempt))))).scalar_one():
+            return
+        job = await find_job(connection, record.attempt.job)
+        facets = codec.facets_of(record.diagnosis, job)
+        failure = new_incident(record.id, record.created, record.diagnosis, facets["cluster"], facets["family"])
+        if failure is None:
+            return
+        is_first = await _find(connection, incidents.c.id == failure.id) is None
+        await self.join_incident(connection, record, job)
+        if is_first and record.created < now - EARLIER_DAYS * DAY:
+            closed = resolved(failure, SERVICE, "its failures were before incidents were kept", now)
+            values = codec.incident_row(closed)
+            await connection.execute(update(incidents).where(incidents.c.id == failure.id).values(values))
+
     async def join_incident(self, connection: AsyncConnection, record: DiagnosisRecord, job: Job | None) -> None:
         """Put the attempt into the incident of its new verdict, and take it out of that of an earlier one."""
         facets = codec.facets_of(record.diagnosis, job)
@@ -85,6 +131,9 @@ class IncidentRows(Database):
         if failure:
             await self.insert_new(connection, incidents, [codec.incident_row(failure)])
         by_id = await _locked(connection, {before, after})
+        if failure and failure.id not in by_id:  # it was old, and has been dropped at this moment
+            await self.insert_new(connection, incidents, [codec.incident_row(failure)])
+            by_id |= await _locked(connection, {after})
         if before is not None and before != after:
             await connection.execute(delete(incident_attempts).where(is_mine))
             await _count(connection, before)

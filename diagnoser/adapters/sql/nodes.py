@@ -33,6 +33,10 @@ class NodeRows(JobRows):
         async with self.reading() as connection:
             return [codec.breaker_of(body) for body in (await connection.execute(query)).scalars()]
 
+    async def trip_breaker(self, state: BreakerState) -> BreakerState:
+        await self.upsert(breakers, codec.breaker_row(state, state.scope.partition(":")[0]))
+        return state
+
     async def reset_breaker(self, state: BreakerState) -> BreakerState:
         mine = breakers.c.scope == state.scope
         async with self.writing() as connection:

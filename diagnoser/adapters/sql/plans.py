@@ -48,7 +48,10 @@ class PlanRows(NodeRows):
             if cluster is None:
                 raise NotFound(f"there is no plan {id!r}")
             await self._lock(connection, cluster)
-            body = (await connection.execute(select(plans.c.body).where(plans.c.id == id))).scalar_one()
+            # Claims do not take the lock of the cluster: without the row's own lock one could be overwritten.
+            body = (
+                await connection.execute(select(plans.c.body).where(plans.c.id == id).with_for_update())
+            ).scalar_one()
             return await self._apply(connection, codec.plan_of(body), now, transition, alone)
 
     async def claim_plan(self, cluster: str, now: float, transition: ClaimTransition) -> TransitionResult | None:

@@ -12,7 +12,9 @@ from sqlalchemy import (
     RowMapping,
     ScalarSelect,
     Select,
+    Text,
     and_,
+    cast,
     exists,
     func,
     literal,
@@ -20,19 +22,32 @@ from sqlalchemy import (
     text,
     union_all,
 )
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.attempt_lists import AttemptLists
 from diagnoser.adapters.sql.feedback import find_feedback
 from diagnoser.adapters.sql.migrations import check_known, head
-from diagnoser.adapters.sql.tables import FACETS, diagnoses, diagnosis_nodes, diagnosis_words, plans
+from diagnoser.adapters.sql.tables import (
+    FACETS,
+    IS_UNRESOLVED,
+    attempts,
+    breakers,
+    diagnoses,
+    diagnosis_nodes,
+    diagnosis_words,
+    incidents,
+    jobs,
+    plans,
+)
 from diagnoser.adapters.sql.words import asked_words, found_by_index, has_words
-from diagnoser.model import AttemptKey
+from diagnoser.model import AttemptKey, FailedRun, IncidentState, PlanState
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.ids import first_id
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Facets, News
+from diagnoser.ports import FAILURES, Attention, DiagnosisFilter, DiagnosisRecord, Facets, News
+from diagnoser.recovery.downtime import failed_at
 
 _EQUAL = ("job", *FACETS)
 _NARROWEST = ("job", "node", "family", "decided_by", "type", "cluster", "outcome", "category")
@@ -130,6 +145,67 @@ class QueryRows(AttemptLists):
         async with self.reading() as connection:
             rows = (await connection.execute(with_plans)).mappings()
             return next(iter(await _with_feedback(connection, rows)), None)
+
+    async def failed_runs(self, since: float, limit: int) -> list[FailedRun]:
+        """Of each outcome the newest by its index. What a job says of its GPUs is looked up in its text by the
+        database: a rank map may make that long."""
+        newest = [
+            select(
+                select(diagnoses.c.id)
+                .where(diagnoses.c.outcome == outcome.value, diagnoses.c.current, diagnoses.c.id >= first_id(since))
+                .order_by(diagnoses.c.id.desc())
+                .limit(limit)
+                .subquery()
+            )
+            for outcome in FAILURES
+        ]
+        row, later, verdict = attempts.c, attempts.alias("later"), diagnoses.alias("later_verdict")
+        follows = select(func.min(later.c.number)).where(later.c.job == row.job, later.c.number > row.number)
+        next_run, number = attempts.alias("next_run"), follows.correlate(attempts).scalar_subquery()
+        query = (
+            select(
+                *(row[name] for name in ("job", "number", "fatal", "ended", "last_line")),
+                diagnoses.c.outcome,
+                diagnoses.c.created,
+                self._label(jobs.c.body, "gpus").label("gpus"),
+                plans.c.state.label("plan"),
+                next_run.c.opened.label("relaunched"),
+                verdict.c.category.label("next_category"),
+            )
+            .select_from(diagnoses)
+            .join(attempts, and_(row.job == diagnoses.c.job, row.number == diagnoses.c.attempt))
+            .join(jobs, jobs.c.id == row.job)
+            .outerjoin(plans, plans.c.key == diagnoses.c.plan)
+            .outerjoin(next_run, and_(next_run.c.job == row.job, next_run.c.number == number))
+            .outerjoin(
+                verdict,
+                and_(verdict.c.job == row.job, verdict.c.attempt == next_run.c.number, verdict.c.current),
+            )
+            .where(diagnoses.c.id.in_(union_all(*newest)))
+            .order_by(diagnoses.c.id.desc())
+            .limit(limit)
+        )
+        async with self.reading() as connection:
+            return [_failed_run(found) for found in (await connection.execute(query)).mappings()]
+
+    def _label(self, body: ColumnElement[str], name: str) -> ColumnElement[str]:
+        """A label in the text of a job."""
+        if self.dialect == "sqlite":
+            return func.json_extract(body, f"$.labels.{name}", type_=Text)
+        labels: ColumnElement[str] = cast(body, postgresql.JSONB)["labels"][name].astext
+        return labels
+
+    async def attention(self, now: float) -> Attention:
+        waiting = and_(plans.c.state == PlanState.WAITING.value, plans.c.expires > now)
+        is_open = and_(IS_UNRESOLVED, incidents.c.state == IncidentState.OPEN.value)
+        count = func.count
+        query = select(
+            select(count()).select_from(plans).where(waiting).scalar_subquery(),
+            select(count()).select_from(incidents).where(is_open).scalar_subquery(),
+            select(count()).select_from(breakers).where(breakers.c.tripped).scalar_subquery(),
+        )
+        async with self.reading() as connection:
+            return Attention(*(await connection.execute(query)).one())
 
     async def ping(self) -> None:
         """A newer schema is as good as long as it only added to this one."""
@@ -231,3 +307,18 @@ def _conditions(where: DiagnosisFilter) -> list[ColumnElement[bool]]:
     if where.newer:
         conditions.append(diagnoses.c.id > where.newer)
     return conditions
+
+
+def _failed_run(row: RowMapping) -> FailedRun:
+    gpus = str(row["gpus"] or "")
+    hung = row["outcome"] == Outcome.HUNG.value
+    next_category = row["next_category"]
+    return FailedRun(
+        attempt=AttemptKey(row["job"], row["number"]),
+        failed=failed_at(hung=hung, fatal=row["fatal"], ended=row["ended"], last_line=row["last_line"]),
+        diagnosed=row["created"],
+        gpus=int(gpus) if gpus.isdecimal() and 0 < len(gpus) < 8 else None,
+        relaunched=row["relaunched"],
+        by_plan=row["plan"] == PlanState.REACHED.value,
+        next_succeeded=None if next_category is None else next_category == Category.NONE.value,
+    )

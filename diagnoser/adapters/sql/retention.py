@@ -38,8 +38,12 @@ from diagnoser.adapters.sql.tables import (
     diagnosis_words,
     effects,
     feedback,
+    incident_attempts,
+    incidents,
     jobs,
+    node_alerts,
     node_events,
+    node_requests,
     plans,
     runtime_files,
 )
@@ -121,6 +125,26 @@ class RetentionRows(Database):
         row = node_events.c
         query = select(row.cluster, row.node, row.digest).where(row.time < before).order_by(row.time)
         return await self._drop(query, limit, row.cluster, row.node, row.digest)
+
+    async def drop_incidents(self, before: float, limit: int) -> int:
+        row = incidents.c
+        is_left = exists().where(incident_attempts.c.incident == row.id).correlate(incidents)
+        query = select(row.id).where(row.last_seen < before, not_(is_left)).order_by(row.last_seen, row.id)
+        async with self.reading() as connection:
+            ids = list((await connection.execute(query.limit(limit))).scalars())
+        if not ids:
+            return 0
+        async with self.writing() as connection:  # one that a failure is about to join is locked by it, or has it
+            locked = select(row.id).where(row.id.in_(ids), row.last_seen < before).with_for_update(skip_locked=True)
+            mine = list((await connection.execute(locked)).scalars())
+            return (await connection.execute(delete(incidents).where(row.id.in_(mine), not_(is_left)))).rowcount
+
+    async def drop_node_facts(self, before: float, limit: int) -> int:
+        row = node_alerts.c
+        key = (row.cluster, row.node, row.fingerprint, row.started)
+        ended = select(*key).where(row.received < before, row.ended.is_not(None)).order_by(row.received)
+        asked = select(node_requests.c.id).where(node_requests.c.created < before).order_by(node_requests.c.created)
+        return await self._drop(ended, limit, *key) + await self._drop(asked, limit, node_requests.c.id)
 
     async def drop_dumps(self, before: float, limit: int) -> int:
         row = runtime_files.c

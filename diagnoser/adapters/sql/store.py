@@ -6,6 +6,7 @@ from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.evidence import EvidenceRows
 from diagnoser.adapters.sql.feedback import FeedbackRows
 from diagnoser.adapters.sql.migrations import upgrade_engine
+from diagnoser.adapters.sql.node_facts import NodeFactRows
 from diagnoser.adapters.sql.node_logs import NodeLogRows
 from diagnoser.adapters.sql.outbox import OutboxRows
 from diagnoser.adapters.sql.queries import QueryRows
@@ -20,6 +21,7 @@ class SqlStore(
     OutboxRows,
     QueryRows,
     NodeLogRows,
+    NodeFactRows,
     FeedbackRows,
     TokenRows,
     CaseReplayRows,

@@ -285,6 +285,50 @@ node_events = Table(
     Index("node_events_time", "time"),
 )
 
+node_notes = Table(
+    "node_notes",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("cluster", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("time", Double, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Index("node_notes_node", "cluster", "node", "id"),
+    Index("node_notes_time", "time"),
+)
+"""What people write down about a node, for whoever repairs it."""
+
+node_alerts = Table(
+    "node_alerts",
+    metadata,
+    Column("cluster", Text, primary_key=True),
+    Column("node", Text, primary_key=True),
+    Column("fingerprint", Text, primary_key=True),
+    Column("started", Double, primary_key=True),
+    Column("ended", Double),
+    Column("received", Double, nullable=False),
+    Column("body", Text, nullable=False),
+    Index("node_alerts_received", "received"),
+)
+"""What monitoring says of nodes, as Alertmanager told: one row from the start of an alert to its end."""
+
+node_requests = Table(
+    "node_requests",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("cluster", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("lease", Double, nullable=False),  # when it ends
+    Column("body", Text, nullable=False),
+    Index("node_requests_open", "cluster", "state", "created"),
+    Index("node_requests_node", "cluster", "node", "id"),
+    Index("node_requests_created", "created"),
+)
+"""Nodes that people want given back; agents do it."""
+
 breakers = Table(
     "breakers",
     metadata,

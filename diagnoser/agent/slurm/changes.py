@@ -48,7 +48,8 @@ def forgotten(known: JobCheckpoint, accounted: JobRecord) -> JobRecord:
 
 
 def _registration(job: JobRecord, cluster: str, known: JobCheckpoint) -> JobRegistration:
-    labels = {"slurm_job": str(job.number), "user": job.user, **job.labels}
+    gpus = job.gpus_per_node * len(job.nodes)
+    labels = {"slurm_job": str(job.number), "user": job.user, "gpus": str(gpus or ""), **job.labels}
     return registration(known, cluster, job.name, job.nodes, rank_map(job), labels, job.tenant)
 
 

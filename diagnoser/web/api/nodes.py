@@ -1,5 +1,6 @@
 """Routes for node events and breakers."""
 
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Path
@@ -26,9 +27,8 @@ OPEN_PLANS = 1000
 router = APIRouter(tags=["recovery"])
 
 NodePath = Annotated[Node, Path(description="Name of the node")]
-ClusterPath = Annotated[
-    str, Path(pattern=r"^[^\x00-\x1f\x7f/]{1,401}$", description="`cluster` or `cluster:partition`")
-]
+SCOPE = r"^[^\x00-\x1f\x7f/]{1,401}$"
+ClusterPath = Annotated[str, Path(pattern=SCOPE, description="`cluster` or `cluster:partition`")]
 
 
 class NewNodeEvent(BaseModel):
@@ -44,7 +44,7 @@ class NewNodeEvent(BaseModel):
 
 
 class ResetBody(DecisionBody):
-    """Why it is safe again."""
+    """Why: whoever looks next must see it."""
 
     comment: Annotated[str, Field(max_length=2000, pattern=r"\S")]
 
@@ -103,6 +103,18 @@ async def reset(cluster: ClusterPath, body: ResetBody, services: Provided, calle
     return of_breaker(await reset_breaker(services, caller, cluster, body.comment))
 
 
+@router.post(
+    "/breakers/{cluster}/trip",
+    dependencies=OPERATE,
+    responses=answers(400, 401, 403, 503),
+    summary="Trip a breaker",
+)
+async def trip(cluster: ClusterPath, body: ResetBody, services: Provided, caller: Caller) -> BreakerShape:
+    """From now on plans that cordon nodes of this cluster or partition need approval, until it is reset. Needs a
+    comment."""
+    return of_breaker(await trip_breaker(services, caller, cluster, body.comment))
+
+
 async def _hold_plans(services: AppDependencies, mark: NodeEvent, now: float) -> None:
     """Plans that were decided before the person acted, and have not begun."""
     for state in (PlanState.SENT, PlanState.WAITING):
@@ -119,3 +131,13 @@ async def reset_breaker(services: AppDependencies, caller: Credential, scope: st
         raise BadInput("resetting a breaker needs a comment that says why it is safe")
     state = BreakerState(scope, False, services.clock(), comment, caller.name)
     return await services.store.reset_breaker(state)
+
+
+async def trip_breaker(services: AppDependencies, caller: Credential, scope: str, comment: str) -> BreakerState:
+    """Raises OutOfScope, and BadInput without a comment or for what cannot be a scope."""
+    if not re.fullmatch(SCOPE, scope):
+        raise BadInput("a breaker is that of a cluster, or of `cluster:partition`")
+    check_breaker(caller, scope)
+    if not comment.strip():
+        raise BadInput("tripping a breaker needs a comment that says why")
+    return await services.store.trip_breaker(BreakerState(scope, True, services.clock(), comment, caller.name))

@@ -220,6 +220,18 @@ async def refuse(id: PlanId, body: DecisionBody, services: Provided, caller: Cal
 
 
 @router.post(
+    "/plans/{id}/take-back",
+    dependencies=OPERATE,
+    responses=answers(400, 401, 403, 404, 409, 503),
+    summary="Take a decision back",
+)
+async def take_back(id: PlanId, body: DecisionBody, services: Provided, caller: Caller) -> PlanShape:
+    """Lets an approved plan that nobody has claimed yet, or a refused one, wait for a decision again. 409 when it is
+    too late, and for an approved plan also where the webhook tells of plans."""
+    return of_plan(await take_plan_back(services, caller, id, body.comment))
+
+
+@router.post(
     "/plans/claim",
     dependencies=AGENT,
     response_model=Claimed,
@@ -314,6 +326,13 @@ async def refuse_plan(services: AppDependencies, caller: Credential, id: str, co
     check_plan(caller, await find(services, id))
     now = services.clock()
     return await services.plans.change(id, now, services.plans.commands.refuse(caller.name, comment, now))
+
+
+async def take_plan_back(services: AppDependencies, caller: Credential, id: str, comment: str) -> Plan:
+    """Raises NotFound, Conflict, OutOfScope."""
+    check_plan(caller, await find(services, id))
+    now = services.clock()
+    return await services.plans.change(id, now, services.plans.commands.take_back(caller.name, comment, now))
 
 
 async def find(services: AppDependencies, id: str) -> Plan:

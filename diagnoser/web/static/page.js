@@ -15,6 +15,9 @@ async function refresh() {
     row.classList.toggle("new", !known.has(row.id));
   }
   offerCopies(list);
+  const nav = document.querySelector("header.top nav");
+  const badges = page.querySelector("header.top nav");
+  if (badges && !nav.contains(document.activeElement)) nav.replaceWith(badges);
 }
 
 function follow() {
@@ -64,6 +67,11 @@ function offerCopies(where) {
 
 for (const choice of document.querySelectorAll("form.filters select")) {
   choice.onchange = () => choice.form.requestSubmit();
+}
+for (const all of document.querySelectorAll("input[data-all]")) {
+  const ticks = () => all.form.querySelectorAll(`input[name="${all.dataset.all}"]`);
+  all.parentElement.hidden = ticks().length < 2;
+  all.onchange = () => ticks().forEach((tick) => (tick.checked = all.checked));
 }
 offerCopies(document);
 if (list && "live" in list.dataset) follow();

@@ -1,0 +1,223 @@
+"""What people and monitors say of nodes, what agents are asked to do with them, and what runs there."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select, true, tuple_, update
+
+from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import (
+    HAS_ENDED,
+    IS_UNENDED,
+    allocations,
+    attempts,
+    diagnoses,
+    jobs,
+    node_alerts,
+    node_notes,
+    node_requests,
+    nodes,
+)
+from diagnoser.model import AttemptKey, NodeAlert, NodeNote, NodeRun, UncordonRequest, UncordonState
+from diagnoser.model.taxonomy import Category, FailureType
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+
+RUNS_LOOKED_AT = 1_000
+"""Launches whose nodes are looked at, the newest: what each may hold is as long as its list of nodes."""
+NODES_SOUGHT = 20
+"""Nodes that the database looks for in each list; of more, the lists are read."""
+ALERTS_OF_A_NODE = 200
+"""The newest stay: a sender whose labels never repeat fills no table."""
+
+_CHUNK = 500
+"""Keys of one question."""
+_ALERT = TypeAdapter(NodeAlert)
+_REQUEST = TypeAdapter(UncordonRequest)
+
+
+class NodeFactRows(Database):
+    """``ports.NodeStore``."""
+
+    async def add_note(self, note: NodeNote) -> None:
+        row = {name: getattr(note, name) for name in ("id", "cluster", "node", "time", "by", "text")}
+        async with self.writing() as connection:
+            await self.insert_new(connection, node_notes, [row])
+
+    async def notes(self, cluster: str, node: str, limit: int) -> list[NodeNote]:
+        query = select(node_notes).where(_of(node_notes, cluster, node)).order_by(node_notes.c.id.desc()).limit(limit)
+        async with self.reading() as connection:
+            return [NodeNote(**row) for row in (await connection.execute(query)).mappings()]
+
+    async def unknown_alerts(self, alerts: Sequence[NodeAlert]) -> list[NodeAlert]:
+        row = node_alerts.c
+        keys = (row.cluster, row.node, row.fingerprint, row.started)
+        wanted = [_identity(alert) for alert in alerts]
+        known: set[tuple[Any, ...]] = set()
+        async with self.reading() as connection:
+            for start in range(0, len(wanted), _CHUNK):
+                query = select(*keys).where(tuple_(*keys).in_(wanted[start : start + _CHUNK]))
+                known.update(tuple(found) for found in await connection.execute(query))
+        by_identity = {_identity(alert): alert for alert in alerts}
+        return [alert for identity, alert in by_identity.items() if identity not in known]
+
+    async def record_alerts(self, alerts: Sequence[NodeAlert]) -> None:
+        """In one order, so that replicas never wait for each other's rows."""
+        if not alerts:
+            return
+        async with self.writing() as connection:
+            for alert in sorted(alerts, key=_identity):
+                is_new = await self.insert_new(connection, node_alerts, [_alert_row(alert)])
+                if not is_new and alert.ended is not None:
+                    mine = and_(*(node_alerts.c[name] == value for name, value in _key(alert).items()))
+                    values = {"ended": alert.ended, "body": _alert_row(alert)["body"]}
+                    await connection.execute(update(node_alerts).where(mine).values(values))
+            for cluster, node in sorted({(alert.cluster, alert.node) for alert in alerts}):
+                row, mine = node_alerts.c, _of(node_alerts, cluster, node)
+                oldest = select(row.started).where(mine).order_by(row.started.desc()).offset(ALERTS_OF_A_NODE).limit(1)
+                await connection.execute(delete(node_alerts).where(mine, row.started <= oldest.scalar_subquery()))
+
+    async def nodes_like(self, cluster: str, names: Collection[str]) -> list[str]:
+        row = nodes.c
+        found: list[str] = []
+        async with self.reading() as connection:
+            for name in sorted(names):
+                short = name.partition(".")[0]
+                alike = or_(row.node.in_([name, short]), row.node.startswith(f"{short}.", autoescape=True))
+                query = select(row.node).where(row.cluster == cluster, alike).order_by(row.node).limit(10)
+                found += (await connection.execute(query)).scalars()
+        return found
+
+    async def node_alerts(self, cluster: str, node: str, limit: int) -> list[NodeAlert]:
+        row = node_alerts.c
+        query = select(row.body).where(_of(node_alerts, cluster, node)).order_by(row.started.desc(), row.fingerprint)
+        async with self.reading() as connection:
+            return [_ALERT.validate_json(body) for body in (await connection.execute(query.limit(limit))).scalars()]
+
+    async def request_uncordon(self, request: UncordonRequest, oldest: float) -> bool:
+        row = node_requests.c
+        is_open = and_(row.state == UncordonState.OPEN.value, row.created >= oldest)
+        async with self.writing() as connection:
+            if self.dialect != "sqlite":  # two people at once: the second waits, and sees what the first has asked
+                key = f"uncordon {request.cluster}/{request.node}"
+                await connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(key))))
+            mine = _of(node_requests, request.cluster, request.node)
+            if (await connection.execute(select(row.id).where(mine, is_open))).first():
+                return False
+            await self.insert_new(connection, node_requests, [_request_row(request)])
+        return True
+
+    async def claim_uncordons(
+        self, cluster: str, now: float, lease: float, oldest: float, limit: int
+    ) -> list[UncordonRequest]:
+        row = node_requests.c
+        waiting = and_(
+            row.cluster == cluster,
+            row.state == UncordonState.OPEN.value,
+            row.created >= oldest,
+            row.lease <= now,
+        )
+        query = select(row.id, row.body).where(waiting).order_by(row.created, row.id).limit(limit)
+        async with self.reading() as connection:  # agents poll, and mostly there is nothing
+            if not (await connection.execute(query)).first():
+                return []
+        async with self.writing() as connection:
+            rows = (await connection.execute(query.with_for_update(skip_locked=True))).all()
+            mine = update(node_requests).where(row.id.in_([claimed.id for claimed in rows]))
+            await connection.execute(mine.values(lease=now + lease))
+            return [_REQUEST.validate_json(claimed.body) for claimed in rows]
+
+    async def finish_uncordon(self, id: str, cluster: str, now: float, state: UncordonState, result: str) -> bool:
+        row = node_requests.c
+        mine = and_(row.id == id, row.cluster == cluster)
+        async with self.writing() as connection:
+            body = (await connection.execute(select(row.body).where(mine).with_for_update())).scalar()
+            if body is None:
+                return False
+            request = _REQUEST.validate_json(body)
+            if request.state is UncordonState.OPEN:
+                ended = replace(request, state=state, result=result, ended=now)
+                await connection.execute(update(node_requests).where(mine).values(_request_row(ended)))
+        return True
+
+    async def uncordons(self, cluster: str, node: str, limit: int) -> list[UncordonRequest]:
+        row = node_requests.c
+        query = select(row.body).where(_of(node_requests, cluster, node)).order_by(row.id.desc()).limit(limit)
+        async with self.reading() as connection:
+            return [_REQUEST.validate_json(body) for body in (await connection.execute(query)).scalars()]
+
+    async def running_on(self, cluster: str, names: Collection[str], since: float) -> list[NodeRun]:
+        row = attempts.c
+        heard = or_(row.last_line > since, row.opened > since)
+        newest = select(row.job, row.number).where(IS_UNENDED, heard).order_by(row.last_line.desc())
+        return await self._runs(newest, cluster, frozenset(names), RUNS_LOOKED_AT) if names else []
+
+    async def ran_on(self, cluster: str, node: str, limit: int) -> list[NodeRun]:
+        row = attempts.c
+        newest = select(row.job, row.number).where(HAS_ENDED).order_by(row.ended.desc(), row.job.desc())
+        return await self._runs(newest, cluster, frozenset((node,)), limit)
+
+    async def _runs(self, newest: Select[Any], cluster: str, sought: frozenset[str], limit: int) -> list[NodeRun]:
+        """Whose nodes are among ``sought``. A list of nodes has no index of its own: it would be as large as all lists
+        together, and the question is asked of the newest launches only."""
+        looked_at = newest.limit(RUNS_LOOKED_AT).cte("looked_at").prefix_with("MATERIALIZED")
+        row, verdict = attempts.c, diagnoses.c
+        of_attempt = and_(row.job == looked_at.c.job, row.number == looked_at.c.number)
+        listed = " " + allocations.c.nodes + " "
+        named = or_(*(listed.contains(f" {node} ", autoescape=True) for node in sorted(sought)))
+        query = (
+            select(row.job, row.number, row.opened, row.ended, allocations.c.nodes, jobs.c.body)
+            .select_from(looked_at)
+            .join(attempts, of_attempt)
+            .join(allocations, and_(allocations.c.job == row.job, allocations.c.attempt == row.number))
+            .join(jobs, jobs.c.id == row.job)
+            .where(named if len(sought) <= NODES_SOUGHT else true())
+        )
+        of_run = and_(verdict.job == row.job, verdict.attempt == row.number, verdict.current)
+        columns = (verdict.id.label("diagnosis"), verdict.category, verdict.type)
+        query = query.add_columns(*columns).outerjoin(diagnoses, of_run)
+        query = query.order_by(func.coalesce(row.ended, row.last_line).desc(), row.job.desc())
+        async with self.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        runs = []
+        for found in rows:
+            job, run = codec.job_of(found["body"]), found["nodes"].split()
+            if (job.cluster or DEFAULT_CLUSTER) == cluster and sought.intersection(run):
+                runs.append(
+                    NodeRun(
+                        AttemptKey(found["job"], found["number"]),
+                        tuple(run),
+                        found["opened"],
+                        found["ended"],
+                        job.tenant,
+                        found["diagnosis"] or "",
+                        Category(found["category"]) if found["diagnosis"] else None,
+                        FailureType(found["type"]) if found["diagnosis"] else None,
+                    )
+                )
+        return runs[:limit]
+
+
+def _of(table: Any, cluster: str, node: str) -> ColumnElement[bool]:
+    return and_(table.c.cluster == cluster, table.c.node == node)
+
+
+def _identity(alert: NodeAlert) -> tuple[str, str, str, float]:
+    return alert.cluster, alert.node, alert.fingerprint, alert.started
+
+
+def _key(alert: NodeAlert) -> dict[str, Any]:
+    return dict(zip(("cluster", "node", "fingerprint", "started"), _identity(alert), strict=True))
+
+
+def _alert_row(alert: NodeAlert) -> dict[str, Any]:
+    rest = {"ended": alert.ended, "received": alert.received, "body": _ALERT.dump_json(alert).decode()}
+    return _key(alert) | rest
+
+
+def _request_row(request: UncordonRequest) -> dict[str, Any]:
+    names = ("id", "cluster", "node", "created")
+    row = {name: getattr(request, name) for name in names}
+    return row | {"state": request.state.value, "lease": 0.0, "body": _REQUEST.dump_json(request).decode()}

@@ -1,0 +1,115 @@
+"""What Alertmanager tells a webhook of nodes, in its format version 4: alerts that are shown, and lines of node logs.
+
+Pure. Which node an alert is about say its labels, by the same names as those of shippers (``mapping``); where they name
+none, the host in ``instance``. Alerts about nothing of ours, and those that this service pushed itself, are left out.
+"""
+
+import ipaddress
+from collections.abc import Iterable
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from diagnoser.ingest.batch import Batch, RecordDefaults, Target
+from diagnoser.ingest.mapping import FieldMapping
+from diagnoser.model import ALERTS, LineBlock, NodeAlert, Provenance, Stream, node_log_id
+
+VERSION = "4"
+ALERTS_LIMIT = 10_000
+LABELS_KEPT = 40
+NAME_LENGTH, TEXT_LENGTH, LINE_LENGTH = 200, 500, 2_000
+NODE_LENGTH = 253
+OURS = ("service", "diagnoser")
+"""The label of alerts that this service pushes (``notifications.alertmanager``): fed back, they would confirm what they
+were made from."""
+SHOWN_APART = frozenset({"alertname", "severity"})
+
+
+class WebhookAlert(BaseModel):
+    """One alert. endsAt: of one that fires, when it will count as resolved."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    status: str = Field(pattern="^(?:firing|resolved)$")
+    labels: dict[str, str] = Field(max_length=1_000)
+    annotations: dict[str, str] = Field(default_factory=dict, max_length=1_000)
+    startsAt: datetime  # noqa: N815 - as Alertmanager spells it
+    endsAt: datetime | None = None  # noqa: N815
+    fingerprint: str = Field("", max_length=NAME_LENGTH)
+
+
+class WebhookMessage(BaseModel):
+    """What Alertmanager posts (https://prometheus.io/docs/alerting/latest/configuration/#webhook_config)."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    version: str = Field(pattern=f"^{VERSION}$", description="Version of the format")
+    alerts: list[WebhookAlert] = Field(max_length=ALERTS_LIMIT)
+
+
+def node_alerts(
+    message: WebhookMessage, mapping: FieldMapping, *, cluster: str, by: str, received: float
+) -> tuple[list[NodeAlert], int]:
+    """The alerts about nodes, and how many others there were. cluster: of all of them; "" where their labels say it."""
+    found = [_node_alert(alert, mapping, cluster, by, received) for alert in message.alerts]
+    told = [alert for alert in found if alert]
+    return told, len(found) - len(told)
+
+
+def node_lines(alerts: Iterable[NodeAlert]) -> Batch:
+    """A line for each alert, in the log of its node and dated when it began to fire."""
+    batch = Batch()
+    for alert in sorted(alerts, key=lambda alert: (alert.cluster, alert.node, alert.started)):
+        stream = Stream(ALERTS, alert.node, -1, Provenance.NODE)
+        block = LineBlock(stream, f"{_line(alert)}\n".encode(), 0, (alert.started,), alert.received)
+        batch.add(Target(node_log_id(alert.cluster, alert.node), None), block)
+    return batch
+
+
+def _node_alert(alert: WebhookAlert, mapping: FieldMapping, cluster: str, by: str, received: float) -> NodeAlert | None:
+    name, value = OURS
+    if alert.labels.get(name) == value:
+        return None
+    labels = {_clean(key, NAME_LENGTH): _clean(text, TEXT_LENGTH) for key, text in sorted(alert.labels.items())}
+    decided = mapping.trace(tuple(labels.items()), RecordDefaults())
+    node = (decided["node"].value if "node" in decided else "") or _host(labels.get("instance", ""))
+    named = decided["cluster"].value if "cluster" in decided else ""
+    if not node or len(node) > NODE_LENGTH or any(char.isspace() for char in node):
+        return None
+    started, ended = min(alert.startsAt.timestamp(), received), alert.endsAt.timestamp() if alert.endsAt else received
+    summary = alert.annotations.get("summary") or alert.annotations.get("description") or ""
+    return NodeAlert(
+        cluster=cluster or named,
+        node=node,
+        fingerprint=_clean(alert.fingerprint, NAME_LENGTH) or labels.get("alertname", ""),
+        name=labels.get("alertname", "") or "alert",
+        started=max(started, 0.0),
+        received=received,
+        ended=max(started, min(ended, received)) if alert.status == "resolved" else None,
+        severity=labels.get("severity", ""),
+        summary=_clean(summary, TEXT_LENGTH),
+        labels=dict(list(labels.items())[:LABELS_KEPT]),
+        by=by,
+    )
+
+
+def _line(alert: NodeAlert) -> str:
+    """``Alertmanager: GpuXid (critical): GPU 3 reports Xid 79 {gpu="3", xid="79"}``."""
+    severity = f" ({alert.severity})" if alert.severity else ""
+    told = f": {alert.summary}" if alert.summary else ""
+    rest = ", ".join(f'{name}="{value}"' for name, value in alert.labels.items() if name not in SHOWN_APART)
+    return f"Alertmanager: {alert.name}{severity}{told} {{{rest}}}"[:LINE_LENGTH]
+
+
+def _host(instance: str) -> str:
+    """``gpu-017:9400`` -> ``gpu-017``; "" for an address, which names no node."""
+    host = instance.rpartition(":")[0] or instance
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return host
+    return ""
+
+
+def _clean(text: str, length: int) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)[:length].strip()

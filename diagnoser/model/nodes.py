@@ -1,0 +1,80 @@
+"""What people and monitors say of nodes, what people want done with them, and what ran there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from diagnoser.model.jobs import AttemptKey
+from diagnoser.model.taxonomy import Category, FailureType
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNote:
+    """What a person wrote down about a node. by: the login."""
+
+    id: str
+    cluster: str
+    node: str
+    time: float
+    by: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAlert:
+    """What monitoring says of a node, as Alertmanager told. Times are seconds since the epoch.
+
+    fingerprint: of its labels, as Alertmanager makes it. ended: None while it fires. by: the credential that told it.
+    """
+
+    cluster: str
+    node: str
+    fingerprint: str
+    name: str
+    started: float
+    received: float
+    ended: float | None = None
+    severity: str = ""
+    summary: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    by: str = ""
+
+
+class UncordonState(StrEnum):
+    """How far a request to give a node back is."""
+
+    OPEN = "open"
+    DONE = "done"
+    REFUSED = "refused"  # by the agent, or by the scheduler: the reason says why
+
+
+@dataclass(frozen=True, slots=True)
+class UncordonRequest:
+    """A person wants a node back in service that the service took out. result: what the agent said of it, "" so far."""
+
+    id: str
+    cluster: str
+    node: str
+    by: str
+    created: float
+    comment: str = ""
+    state: UncordonState = UncordonState.OPEN
+    result: str = ""
+    ended: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRun:
+    """A launch and the nodes that the scheduler gave it. ended: None while it runs.
+
+    diagnosis, category, type: of its current verdict, "" and None where there is none.
+    """
+
+    attempt: AttemptKey
+    nodes: tuple[str, ...]
+    opened: float
+    ended: float | None
+    tenant: str = ""
+    diagnosis: str = ""
+    category: Category | None = None
+    type: FailureType | None = None

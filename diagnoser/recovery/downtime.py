@@ -1,0 +1,91 @@
+"""What failures cost and how fast they are recovered from, of one window of time. Pure.
+
+Only facts count: a failure of a job that does not say how many GPUs it has adds nothing to the hours, and is counted as
+unknown; what was saved is known only where enough failures were recovered from by people to compare with.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from diagnoser.model import FailedRun
+
+HOUR = 3600.0
+GIVEN_UP = 24 * HOUR
+"""A job that was not launched again for so long is given up: its GPUs are somebody else's by then."""
+FATAL_AGE = HOUR
+"""A fatal line that stands longer before the end did not end the run: it was caught, or survived."""
+COMPARED = 5
+"""Relaunches by people that it takes to say how long one takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryFigures:
+    """failures: in the window. lost_hours: GPU hours from the failure to the next launch, or to now; None where no job
+    said how many GPUs it has. without_gpus: failures of jobs that did not.
+
+    saved_hours: that plans carried out by agents took less than the median relaunch of people; None where that is not
+    known. to_diagnosis, to_recovery: mean seconds from the failure to the verdict, and to the next launch; None for no
+    failure. relaunched: failures after which the job was launched again. judged: of these launches, how many have a
+    verdict; succeeded: how many ended without a fault.
+    """
+
+    failures: int = 0
+    lost_hours: float | None = None
+    without_gpus: int = 0
+    saved_hours: float | None = None
+    to_diagnosis: float | None = None
+    to_recovery: float | None = None
+    relaunched: int = 0
+    judged: int = 0
+    succeeded: int = 0
+
+
+def failed_at(*, hung: bool, fatal: float | None, ended: float | None, last_line: float) -> float:
+    """When a run failed: of one that hangs its last line, of any other its end, or the fatal line shortly before."""
+    end = ended or last_line
+    if hung:
+        return last_line or end
+    return fatal if fatal is not None and 0 <= end - fatal <= FATAL_AGE else end
+
+
+def recovery_figures(runs: Sequence[FailedRun], now: float) -> RecoveryFigures:
+    """runs: those that failed within the window."""
+    known = [run for run in runs if run.gpus]
+    judged = [run for run in runs if run.next_succeeded is not None]
+    return RecoveryFigures(
+        failures=len(runs),
+        lost_hours=sum(_lost(run, now) for run in known) if known else None,
+        without_gpus=len(runs) - len(known),
+        saved_hours=_saved(runs),
+        to_diagnosis=_mean(run.diagnosed - run.failed for run in runs),
+        to_recovery=_mean(_down(run) for run in runs if run.relaunched is not None),
+        relaunched=sum(run.relaunched is not None for run in runs),
+        judged=len(judged),
+        succeeded=sum(bool(run.next_succeeded) for run in judged),
+    )
+
+
+def _lost(run: FailedRun, now: float) -> float:
+    """GPU hours."""
+    until = run.relaunched if run.relaunched is not None else now
+    return (run.gpus or 0) * min(max(0.0, until - run.failed), GIVEN_UP) / HOUR
+
+
+def _saved(runs: Sequence[FailedRun]) -> float | None:
+    by_people = [_down(run) for run in runs if run.relaunched is not None and not run.by_plan]
+    by_plans = [run for run in runs if run.relaunched is not None and run.by_plan and run.gpus]
+    if len(by_people) < COMPARED or not by_plans:
+        return None
+    usual = min(median(by_people), GIVEN_UP)
+    return sum((run.gpus or 0) * max(0.0, usual - _down(run)) for run in by_plans) / HOUR
+
+
+def _down(run: FailedRun) -> float:
+    assert run.relaunched is not None, "the caller has checked"
+    return max(0.0, run.relaunched - run.failed)
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    told = [max(0.0, value) for value in values]
+    return fmean(told) if told else None

@@ -1,0 +1,83 @@
+"""Alerts of Prometheus' Alertmanager about nodes, as its webhook tells them."""
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel
+
+from diagnoser.ingest import RecordDefaults
+from diagnoser.ingest.alerts import WebhookMessage, node_alerts, node_lines
+from diagnoser.model import NodeAlert
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.trust import as_allocated
+from diagnoser.web.access import own_cluster
+from diagnoser.web.api.plans import ClusterField
+from diagnoser.web.authentication import ALERTS, Caller, Provided
+from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.problems import answers
+
+router = APIRouter(tags=["recovery"])
+
+
+class Receipt(BaseModel):
+    """alerts: about nodes. new: of these, how many were not known. left_out: those about nothing of ours."""
+
+    alerts: int
+    new: int
+    left_out: int
+
+
+@router.post(
+    "/alertmanager",
+    dependencies=ALERTS,
+    responses=answers(400, 401, 403, 429, 503),
+    summary="Receive alerts from Alertmanager",
+)
+async def receive(
+    body: WebhookMessage,
+    services: Provided,
+    caller: Caller,
+    cluster: Annotated[
+        ClusterField, Query(description="Cluster of the nodes; else that of the token, else that of the label")
+    ] = "",
+) -> Receipt:
+    """Alertmanager's webhook, format version 4. Each alert about a node is shown on the node's page, and becomes a line
+    of the node's log, which diagnoses of jobs on that node in that time read. It proves nothing about the node by
+    itself. Repeats change nothing. Errors other than 5xx and 429 make Alertmanager drop the message: alerts about other
+    things are therefore counted, not refused."""
+    now, bound = services.clock(), own_cluster(caller, cluster)
+    told, left_out = node_alerts(body, services.mapping, cluster=bound, by=caller.name, received=now)
+    alerts = await _as_known(services, told)
+    new = await services.store.unknown_alerts(alerts)
+    if new:
+        await _take(services, new, now, caller.name)  # first: what is not durable is told again
+    await services.store.record_alerts(alerts)
+    return Receipt(alerts=len(alerts), new=len(new), left_out=left_out)
+
+
+async def _take(services: AppDependencies, alerts: list[NodeAlert], now: float, sender: str) -> None:
+    """Lines in the logs of the nodes. Jobs of a cluster without a name have their node logs under none."""
+    named = [replace(alert, cluster="" if alert.cluster == DEFAULT_CLUSTER else alert.cluster) for alert in alerts]
+    defaults = RecordDefaults(vouched=True, sender=sender)
+    await services.ingest.take(node_lines(named), "alertmanager", defaults, now, _all_accepted)
+
+
+async def _all_accepted(_: object) -> dict[str, str]:
+    """What the token may say was decided by its scope and cluster."""
+    return {}
+
+
+async def _as_known(services: AppDependencies, alerts: list[NodeAlert]) -> list[NodeAlert]:
+    """The alerts under the names that the scheduler gives their nodes: monitoring may say ``gpu-017.cluster.local``."""
+    by_cluster: dict[str, set[str]] = defaultdict(set)
+    for alert in alerts:
+        by_cluster[alert.cluster or DEFAULT_CLUSTER].add(alert.node)
+    names = {name: await services.store.nodes_like(name, nodes) for name, nodes in by_cluster.items()}
+    known = []
+    for alert in alerts:
+        cluster = alert.cluster or DEFAULT_CLUSTER
+        (node,) = as_allocated((alert.node,), names[cluster])
+        known.append(replace(alert, cluster=cluster, node=node))
+    return known

@@ -1,0 +1,170 @@
+"""Decisions in a real browser: plans, the breaker, and nodes, from the click to what became of it."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page
+
+from diagnoser.model import Job, Mode, NodeActor, NodeAlert, NodeEvent, NodeEventKind, PlanState
+from diagnoser.model.taxonomy import Action
+from tests.e2e.test_pages import CHROMIUM, PALE, SMALL, browser, served, watched
+from tests.serving import ECC, HOSTILE, NOW, Web, save
+from tests.unit.test_web_nodes import checked
+from tests.unit.test_web_plans import claim, planned, post
+
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium")
+PICTURES = os.environ.get("SCREENSHOTS", "")
+"""Folder that pictures of the pages are kept in, where one is given."""
+
+
+async def picture(page: Page, name: str) -> None:
+    if PICTURES:
+        await page.screenshot(path=f"{PICTURES}/{name}.png", full_page=True)
+
+
+async def waiting(web: Web) -> None:
+    """Three plans wait: one takes a node out, one checks nodes, one only launches again."""
+    await planned(web, "llm-7b", mode=Mode.APPROVE)
+    nodes = tuple(f"hgx-{number:02d}" for number in range(1, 9))
+    check = {"action": Action.CHECK_AND_RESUBMIT, "suspects": ("hgx-03",), "allocation": nodes, "proofs": ()}
+    await planned(web, "llm-70b", Mode.APPROVE, **check)
+    await planned(web, "sft", Mode.APPROVE, Action.RESUBMIT, allocation=nodes[:2], proofs=())
+    await web.store.register(Job("neighbour", cluster="default", nodes=("hgx-03", "hgx-04"), created=NOW - 50), 1)
+
+
+async def state(web: Web, job: str) -> PlanState:
+    plan = await web.store.plan(f"plan-{job}")
+    assert plan is not None
+    return plan.state
+
+
+@pytest.mark.parametrize("script", [True, False])
+async def test_two_plans_are_approved_and_one_is_undone(tmp_path: Path, *, script: bool) -> None:
+    """In one press, on one page; what an agent took up meanwhile stays approved. With and without script."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        await waiting(web)
+        context = await chromium.new_context(java_script_enabled=script)
+        page = await context.new_page()
+        found = await watched(page, address)
+        await page.goto(address + "/recovery")
+        assert await page.locator("nav [aria-current=page] .attention").inner_text() == "3"
+        assert await page.get_by_text("neighbour", exact=True).first.is_visible()
+        assert await page.get_by_label("All on this page").is_visible() == script
+        await page.get_by_role("checkbox", name="Cordon, resubmit").check()
+        await page.get_by_role("checkbox", name="Resubmit", exact=True).check()
+        await page.get_by_label("Comment", exact=True).fill("checked with Ida")
+        await page.get_by_role("button", name="Approve selected").click()
+        assert await page.locator(".notice > div").count() == 2
+        assert [await state(web, job) for job in ("llm-7b", "llm-70b", "sft")] == ["sent", "waiting", "sent"]
+        assert await page.locator("nav [aria-current=page] .attention").inner_text() == "1"
+        elsewhere = await context.new_page()
+        await elsewhere.goto(page.url)
+        taken = (await claim(web))["plan"]["job"]
+        other = "sft" if taken == "llm-7b" else "llm-7b"
+        await page.locator(".notice > div", has_text=other).get_by_role("button", name="Undo").click()
+        assert await page.get_by_text("waits for a decision again").is_visible()
+        assert [await state(web, job) for job in (taken, other)] == ["sent", "waiting"]
+        await elsewhere.locator(".notice > div", has_text=taken).get_by_role("button", name="Undo").click()
+        assert await elsewhere.get_by_text("slurm-1 holds it").is_visible()
+        assert await state(web, taken) is PlanState.SENT
+    assert found == []
+
+
+async def test_all_on_the_page_are_refused_at_once(tmp_path: Path) -> None:
+    """One tick for all of them; one that was decided about meanwhile is told."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        await waiting(web)
+        page = await chromium.new_page()
+        await page.goto(address + "/recovery")
+        await page.get_by_label("All on this page").check()
+        assert await page.locator("article input:checked").count() == 3
+        await post(web, "/plans/plan-sft/approve", {})
+        await page.get_by_role("button", name="Refuse selected").click()
+        assert await page.locator(".notice .good").count() == 2
+        assert await page.locator(".notice .bad").inner_text() == (
+            "Resubmit for sft: not changed, it has been sent already Undo"
+        )
+        assert [await state(web, job) for job in ("llm-7b", "llm-70b", "sft")] == ["refused", "refused", "sent"]
+
+
+async def test_the_breaker_is_tripped_and_reset(tmp_path: Path) -> None:
+    """By hand, each with a reason; every page shows that it is tripped."""
+    async with served(tmp_path) as (_, address), browser() as chromium:
+        page = await chromium.new_page()
+        await page.goto(address + "/recovery")
+        await page.get_by_text("Trip it by hand").click()
+        await page.get_by_label("Why the breaker is tripped").fill("cooling fails in row 3")
+        await page.get_by_role("button", name="Trip", exact=True).click()
+        assert await page.get_by_text("cooling fails in row 3").is_visible()
+        await page.get_by_role("link", name="Nodes").click()
+        assert await page.locator("nav .attention").inner_text() == "breaker"
+        await page.get_by_role("link", name="Recovery").click()
+        await page.get_by_label("Why it is safe to reset the breaker of default").fill("cooling is back")
+        await page.get_by_role("button", name="Reset").click()
+        assert await page.get_by_text("Closed: plans may take nodes out of service").is_visible()
+        assert await page.get_by_text("by anonymous: cooling is back").is_visible()
+        assert await page.locator("nav .attention").count() == 0
+
+
+async def a_node(web: Web) -> None:
+    """All that its page can show: out because of a plan, a check, alerts, jobs, incidents."""
+    await web.store.register(Job("llm-7b", nodes=("hgx-04", "hgx-05"), created=NOW - 9_000), 1)
+    record = await save(web.store, "llm-7b", ECC, plan=True)
+    assert record.plan is not None
+    async with web.store.writing() as connection:
+        await web.store._put(connection, replace(record.plan, cluster="default", check=checked("n2", 7)))
+    await web.store.register(Job("sft", nodes=("hgx-04",), created=NOW - 60, tenant="ida"), 1)
+    cordoned = NodeEvent("default", "hgx-04", NodeEventKind.CORDONED, NodeActor.DIAGNOSER, NOW - 500, "plan p1")
+    await web.store.note_node(cordoned)
+    alert = NodeAlert("default", "hgx-04", "f", "GpuXid", NOW - 900, NOW - 890, None, "critical", HOSTILE, by="am")
+    await web.store.record_alerts([alert, replace(alert, name="NodeDown", started=NOW - 9_000, ended=NOW - 8_000)])
+
+
+@pytest.mark.parametrize("script", [True, False])
+async def test_a_node_gets_a_note_and_is_given_back(tmp_path: Path, *, script: bool) -> None:
+    """The agent does it; the page says how far it is, and by whom it was asked."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        await a_node(web)
+        page = await (await chromium.new_context(java_script_enabled=script)).new_page()
+        found = await watched(page, address)
+        await page.goto(address + "/nodes")
+        await page.get_by_role("link", name="hgx-04").click()
+        await page.get_by_label("Note about hgx-04").fill("GPU 3 reseated, RMA 4711")
+        await page.get_by_role("button", name="Add note").click()
+        assert await page.locator(".notes li").inner_text() == "just now anonymous GPU 3 reseated, RMA 4711"
+        await page.get_by_label("What was repaired").fill("GPU 3 replaced")
+        await page.get_by_role("button", name="Give it back").click()
+        assert await page.get_by_text("waits for the agent").is_visible()
+        assert await page.get_by_role("button", name="Give it back").count() == 0
+        (asked,) = (await post(web, "/uncordons/claim", {})).json()
+        await post(web, f"/uncordons/{asked['id']}/result", {"state": "done", "result": "hgx-04: back in service"})
+        await page.reload()
+        assert await page.get_by_text("given back").is_visible()
+    assert found == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_what_is_pressed_is_large_enough_and_text_stands_out(tmp_path: Path, scheme: str) -> None:
+    """24 pixels and 4.5:1, as on the other pages; nothing runs out at the side of a phone."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        await waiting(web)
+        await a_node(web)
+        await post(web, "/breakers/default/trip", {"comment": HOSTILE})
+        await post(web, "/plans/plan-sft/refuse", {})
+        for width in (390, 1280):
+            size = {"width": width, "height": 900}
+            context = await chromium.new_context(color_scheme="dark" if scheme == "dark" else "light", viewport=size)
+            page = await context.new_page()
+            for name, path in (
+                ("recovery", "/recovery?done=plan-sft&late=plan-llm-7b"),
+                ("node", "/nodes/hgx-04"),
+                ("nodes", "/nodes"),
+                ("now", "/"),
+            ):
+                await page.goto(address + path)
+                await picture(page, f"{name}-{scheme}-{width}")
+                assert await page.evaluate(SMALL) == [], path
+                assert await page.evaluate(PALE) == [], path
+                assert await page.evaluate("document.documentElement.scrollWidth") <= width, path

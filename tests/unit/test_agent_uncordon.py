@@ -1,0 +1,108 @@
+"""The agent's duty of giving nodes back."""
+
+import asyncio
+import json
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from diagnoser.agent.api_client import ApiClient
+from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.uncordon import LONGEST_WAIT, Uncordoner
+from tests.unit.memory_cluster import MemoryCluster, MemoryScheduler
+
+
+@dataclass
+class Service:
+    """requests: that are handed out. status: of claims, 200 as a rule. told: until a test has seen enough."""
+
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    status: int = 200
+    results: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+    pauses: list[float] = field(default_factory=list)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        path, body = request.url.path.removeprefix("/api/v1"), json.loads(request.content)
+        if path == "/uncordons/claim":
+            handed, self.requests = self.requests, []
+            return httpx.Response(self.status, json=handed)
+        self.results.append((path, body))
+        self.told.set()
+        return httpx.Response(204)
+
+
+def asked(node: str) -> dict[str, Any]:
+    return {"id": f"id-{node}", "node": node, "by": "ida"}
+
+
+def scheduler() -> MemoryScheduler:
+    made = MemoryScheduler(all_nodes={name: NodeRecord(name) for name in ("n1", "n2", "n3")})
+    made.apply(("cordon", "n1", "diagnoser p1: ecc_error"))
+    made.apply(("cordon", "n2", "cables, ask Ida"))
+    return made
+
+
+async def run(service: Service, cluster: MemoryCluster, turns: int = 20, *, dry: bool = False) -> None:
+    """turns: pauses before the test has gone wrong, or has seen enough."""
+    left = iter(range(turns))
+
+    async def pause(seconds: float) -> None:
+        service.pauses.append(seconds)
+        if next(left, None) is None:
+            service.told.set()
+            await asyncio.sleep(60)
+        await asyncio.sleep(0)
+
+    http = httpx.AsyncClient(transport=httpx.MockTransport(service.answer), base_url="http://diagnoser.test")
+    agent = Uncordoner(ApiClient(http, pause), cluster, "lab", lambda: 0.5, dry, pause)
+    task = asyncio.create_task(agent.run())
+    await service.told.wait()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_a_node_that_a_plan_took_out_is_given_back() -> None:
+    """And the service is told how it went."""
+    service, cluster = Service([asked("n1")]), MemoryCluster(scheduler())
+    await run(service, cluster)
+    ((path, body),) = service.results
+    assert (path, body["cluster"], body["state"]) == ("/uncordons/id-n1/result", "lab", "done")
+    assert body["result"] == "n1: back in service, was 'diagnoser p1: ecc_error'"
+    assert not cluster.scheduler.all_nodes["n1"].cordoned
+
+
+async def test_a_node_that_somebody_else_cordoned_is_never_touched() -> None:
+    """Nor one that is not cordoned; the answer says why."""
+    for node, why in (("n2", "cables, ask Ida"), ("n3", "not cordoned"), ("n9", "no node n9")):
+        service, cluster = Service([asked(node)]), MemoryCluster(scheduler())
+        await run(service, cluster)
+        assert service.results[0][1]["state"] == "refused"
+        assert why in service.results[0][1]["result"]
+        assert cluster.scheduler.asked == []
+
+
+async def test_a_dry_run_gives_nothing_back() -> None:
+    """It says so."""
+    service, cluster = Service([asked("n1")]), MemoryCluster(scheduler())
+    await run(service, cluster, dry=True)
+    assert service.results[0][1]["state"] == "refused"
+    assert cluster.scheduler.asked == []
+
+
+async def test_while_the_scheduler_is_away_the_lease_runs_out() -> None:
+    """Nothing is told, so that the request is handed out anew."""
+    service, cluster = Service([asked("n1")]), MemoryCluster(scheduler())
+    cluster.scheduler.away = 1
+    await run(service, cluster)
+    assert service.results == []
+
+
+async def test_a_service_that_knows_no_such_requests_is_asked_rarely() -> None:
+    """An older one answers 404: the pauses grow."""
+    service = Service(status=404)
+    await run(service, MemoryCluster(scheduler()), turns=30)
+    assert max(service.pauses) == LONGEST_WAIT

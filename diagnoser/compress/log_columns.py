@@ -127,6 +127,10 @@ class LogColumns:
         values, counts = np.unique(ranks[ranks >= NOBODY], return_counts=True)
         return _by_frequency(zip(values.tolist(), counts.tolist(), strict=True))
 
+    def spread_ranks(self) -> list[tuple[int, NDArray[np.int64]]]:
+        """Positions of rows that stand for lines of several ranks, with those ranks."""
+        return [(spread.position, spread.ranks) for spread in self._spreads]
+
     def node_counts(self, mask: Mask) -> tuple[tuple[str, int], ...]:
         """Node -> rows within the mask, the most frequent first; none for rows whose node is not known."""
         spread = [

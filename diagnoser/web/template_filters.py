@@ -233,6 +233,12 @@ def time_of_day(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S")
 
 
+def day_time(seconds: float) -> str:
+    """``Nov 3, 14:05``."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return f"{moment:%b} {moment.day}, {moment:%H:%M}"
+
+
 def iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -290,6 +296,7 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "number": number,
     "stamp": stamp,
     "time_of_day": time_of_day,
+    "day_time": day_time,
     "iso": iso,
     "lasting": lasting,
     "ago": ago,

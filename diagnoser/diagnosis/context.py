@@ -8,6 +8,7 @@ from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis import hang_evidence, node_logs
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.baseline import is_clean
+from diagnoser.diagnosis.run_comparison import RunComparison, compare
 from diagnoser.hang.report import HangReport
 from diagnoser.localize.hang_detection import pauses
 from diagnoser.model import (
@@ -72,6 +73,13 @@ class DiagnosisContext:
         job, log = await self.store.job(key.job), await self.logs.load(key)
         facts, chosen = Facts(job or Job(key.job)), hang_evidence.vouched_first(files)
         return await asyncio.to_thread(lambda: hang_evidence.analyze(log.evidence, facts, chosen))
+
+    async def compare(self, key: AttemptKey, other: AttemptKey) -> RunComparison | None:
+        """What is different from another attempt; None where the log of one of them is not stored any more."""
+        log, before = await self.logs.load(key), await self.logs.load(other)
+        if not log.delta.lines or not before.delta.lines:
+            return None
+        return await asyncio.to_thread(compare, log, before, f"{other.job}/{other.number}")
 
     async def node_lines(self, record: DiagnosisRecord) -> list[Line]:
         """The kept lines of the own logs of the node that the root line is from and of those under suspicion, as far as

@@ -264,10 +264,7 @@ def _streams(index: LogIndex | None, verdict: Diagnosis, typed: Mapping[str, str
     likely = likely_stream(index, verdict.root_cause, int(number[:20]))
     chosen = typed["stream"] or (stream_key(likely) if likely else "")
     choices = [StreamChoice(stream_key(stream), stream, stream_key(stream) == chosen) for stream in streams]
-    first = [choice for choice in choices if choice.is_chosen]
-    return (
-        (first + [choice for choice in choices if not choice.is_chosen])[:STREAMS_OFFERED] if len(choices) > 1 else []
-    )
+    return sorted(choices, key=lambda choice: not choice.is_chosen)[:STREAMS_OFFERED] if len(choices) > 1 else []
 
 
 def _read(form: Form) -> NewFeedback:

@@ -307,7 +307,7 @@ def _change(change: PlanChange) -> str:
 def _stages(log: LogTimeline, drawn: _Drawn) -> AxisLane:
     """Each stage lasts until the next one begins; the last until its own last line."""
     spans = [span for span in log.stages if span.stage in _IN_A_ROW]
-    ends = [following.begin for following in spans[1:]] + [spans[-1].end if spans else 0.0]
+    ends = [*(following.begin for following in spans[1:]), *(span.end for span in spans[-1:])]
     shown = [
         drawn.span(span.begin, end, f"stage {span.stage}", STAGES[span.stage])
         for span, end in zip(spans, ends, strict=True)

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from diagnoser.compress.baseline import message
 from diagnoser.compress.digest import Digest
+from diagnoser.compress.lines import body_of
 from diagnoser.model import Stage, Stream
 
 _READ = 600
@@ -15,12 +15,14 @@ _VERSIONS = re.compile(
     r"transformer[-_ ]engine|triton|xformers|accelerate|lightning|numpy|nemo|jax|jaxlib|flax|ofed|libfabric|"
     r"aws-ofi-nccl|driver)\b(?: driver)?(?: runtime)?(?: version)?[ =:]{1,3}\(?v?(\d{1,4}\.\d[\w.+-]{0,40})"
 )
+_PINNED = re.compile(r"(?:^|[\s,'\"])([A-Za-z][\w.-]{0,60})==(\d[\w.+-]{0,40})")
+"""As pip lists packages."""
 _COMMIT = re.compile(r"(?i)\b(?:git[ _-]?(?:hash|sha|commit|revision)?|commit)[ :=]{1,3}([0-9a-f]{7,40})\b")
 _DOTTED = re.compile(r"(?:^|\s)([A-Za-z_][\w.-]{1,60}) \.{3,} ?(\S.{0,200})$")
 """As Megatron prints its arguments."""
 _VALUE = r"('[^']{0,200}'|\"[^\"]{0,200}\"|\[[^\]]{0,200}\]|[^\s,;)}]{1,120})"
-_ALONE = re.compile(rf"^\s*([A-Za-z_][\w.-]{{1,60}})\s?[=:]\s?{_VALUE},?$")
-_PAIR = re.compile(rf"(?:^|[\s,({{])([A-Za-z_][\w.-]{{1,60}})={_VALUE}")
+_ALONE = re.compile(rf"^\s*([A-Za-z_][\w.-]{{1,60}})\s?[=:](?!=)\s?{_VALUE},?$")
+_PAIR = re.compile(rf"(?:^|[\s,({{])([A-Za-z_][\w.-]{{1,60}})=(?!=){_VALUE}")
 _PLACES = {"addr", "address", "device", "gpu", "host", "hostname", "ip", "master_addr", "master_port", "node", "port"}
 _RANKS = {"global_rank", "group_rank", "local_rank", "node_rank", "pid", "rank", "ranks", "thread", "tid"}
 _RUNS = {"id", "job_id", "log_dir", "name", "rdzv_endpoint", "rdzv_id", "restart_count", "run_id", "uuid"}
@@ -51,9 +53,10 @@ def run_settings(digest: Digest) -> RunSettings:
     """Of the lines that came before the first step of their stream."""
     starts = _first_steps(digest)
     texts = [
-        message(stat)[:_READ]
+        body_of(line)[1].decode("utf-8", "replace")[:_READ]
         for stat in digest.delta.shapes.values()
         if stat.first[0] < starts.get(stat.first[1], stat.first[0] + 1)
+        for line in {stat.first_text, stat.last_text}
     ]
     return RunSettings(
         _agreed(pair for text in texts for pair in _versions(text)),
@@ -78,7 +81,7 @@ def _first_steps(digest: Digest) -> dict[Stream, int]:
 
 
 def _versions(text: str) -> Iterator[tuple[str, str]]:
-    for found in _VERSIONS.finditer(text):
+    for found in (*_VERSIONS.finditer(text), *_PINNED.finditer(text)):
         yield found[1].lower().replace("_", "-").replace(" ", "-"), found[2].rstrip(".,")
     if commit := _COMMIT.search(text):
         yield "commit", commit[1]

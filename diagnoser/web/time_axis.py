@@ -205,7 +205,7 @@ def time_axis(facts: AxisFacts) -> TimeAxis | None:
     failed = _failed(log, root, [line.time for line in cited]) if facts.has_failed else None
     end = max([log.end, *times])
     scale = time_scale(min([log.begin, *times]), failed, end)
-    around = failed[0] if failed else log.end
+    around = log.end if root is None else root
     drawn = _Drawn(scale, clock.shown)
     return TimeAxis(
         parts=scale.parts,

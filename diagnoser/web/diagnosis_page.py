@@ -245,6 +245,8 @@ def _not_seen(verdict: Diagnosis, job: Job | None) -> list[str]:
         missing.append("no list of the job's nodes")
     if root is not None and root.rank is not None and not root.node and not (job and job.rank_nodes):
         missing.append("no map of ranks to nodes")
+    if not verdict.clean_runs and not verdict.new_lines:
+        missing.append("no clean run of this job family to compare with")
     return missing
 
 

@@ -193,12 +193,14 @@ class DiagnosisShape(BaseModel):
     left_out: LeftOut
     compression: Compression
     ruleset: str
+    policy: str
     model: ModelUse | None
     grounds: DecisionBasis
     step: int | None
     rollback: RollbackShape | None
     proofs: list[ProofShape]
     new_lines: tuple[EvidenceLine, ...]
+    clean_runs: int
     doubts: tuple[AskReason, ...]
     needs_review: str
     hang: HangFindings | None

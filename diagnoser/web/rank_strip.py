@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,10 @@ BINS = 200
 """Columns of the strip."""
 ROWS_MAX = 512
 """Most rows; from more ranks on, those of a node share one, or as many neighbours as are needed."""
-_HEIGHTS = (4.0, 16.0, 400.0)
-"""Pixels: of a row at most and, times the rows, of the whole strip at least and at most."""
+TABLE_ROWS_MAX = 64
+"""Most rows of the table that says the same; of more ranks, those of a node share one."""
+_ROW_HEIGHT, _HEIGHT = 12, 400
+"""Pixels: of a row, and of the whole strip at most."""
 _EARLY = 0.02
 """Share of the width by which a rank fell silent before most others, to be called early."""
 
@@ -40,14 +42,23 @@ class RankRow:
         label = f"rank {self.ranks[0]}" if len(self.ranks) == 1 else f"ranks {ranges(self.ranks)}"
         return f"{label} on {self.node}" if self.node else label
 
+    @property
+    def title(self) -> str:
+        if self.last is None:
+            return f"{self.name}: no line"
+        counted = ((self.errors, "error"), (self.warnings, "warning"))
+        said = [f"{count} {word}{'' if count == 1 else 's'}" for count, word in counted if count]
+        return f"{self.name}: {', '.join(said)}" if said else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class RankStrip:
     """rows: from top to bottom, one unit high each, in a box that is ``BINS`` wide. heard, warned, failed: SVG paths of
-    their cells. silent: paths of rows without any line. height: of the drawing, in pixels. notes: what is odd about who
-    fell silent, in words."""
+    their cells. silent: paths of rows without any line. height: of the drawing, in pixels. table: the rows for reading,
+    in which many ranks share one. notes: what is odd about who fell silent, in words."""
 
     rows: tuple[RankRow, ...]
+    table: tuple[RankRow, ...]
     heard: str
     warned: str
     failed: str
@@ -68,30 +79,31 @@ def rank_strip(log: LogTimeline, scale: TimeScale, rank_nodes: Mapping[int, str]
     if not ranks:
         return None
     nodes = {rank: (found[rank].node if rank in found else "") or rank_nodes.get(rank, "") for rank in ranks}
-    rows = [_row(group, found, nodes, log_path) for group in _groups(ranks, nodes)]
+    rows = [_row(group, found, nodes, log_path) for group in _groups(ranks, nodes, ROWS_MAX)]
+    table = [_row(group, found, nodes, log_path) for group in _groups(ranks, nodes, TABLE_ROWS_MAX)]
     row_of = {rank: place for place, row in enumerate(rows) for rank in row.ranks}
     heat = log.heat(scale.edges(BINS), row_of, len(rows))
-    tall, least, most = _HEIGHTS
     return RankStrip(
         rows=tuple(rows),
+        table=tuple(table),
         heard=_heard(rows, scale),
         warned=_path(heat == WARNINGS),
         failed=_path(heat == ERRORS),
         silent="".join(_cell(0, place, BINS) for place, row in enumerate(rows) if row.last is None),
-        height=int(min(max(len(rows) * tall, least), most) if len(rows) > tall else len(rows) * least),
+        height=min(len(rows) * _ROW_HEIGHT, _HEIGHT),
         ranks=len(ranks),
         notes=tuple(_notes(log, ranks, scale)),
     )
 
 
-def _groups(ranks: Sequence[int], nodes: Mapping[int, str]) -> list[tuple[int, ...]]:
+def _groups(ranks: Sequence[int], nodes: Mapping[int, str], most: int) -> list[tuple[int, ...]]:
     """The ranks of each row."""
-    if len(ranks) <= ROWS_MAX:
+    if len(ranks) <= most:
         return [(rank,) for rank in ranks]
     by_node = [tuple(group) for _, group in groupby(ranks, key=lambda rank: nodes[rank])]
-    if len(by_node) <= ROWS_MAX and all(nodes.values()):
+    if len(by_node) <= most and all(nodes.values()):
         return by_node
-    size = -(-len(ranks) // ROWS_MAX)
+    size = -(-len(ranks) // most)
     return [tuple(ranks[start : start + size]) for start in range(0, len(ranks), size)]
 
 
@@ -121,12 +133,9 @@ def _heard(rows: Sequence[RankRow], scale: TimeScale) -> str:
 def _path(cells: NDArray[np.bool_]) -> str:
     """Neighbours of a row as one."""
     padded = np.pad(cells, ((0, 0), (1, 1))).astype(np.int8)
-    return "".join(_cell(start, place, end - start) for place, row in enumerate(padded) for start, end in _runs(row))
-
-
-def _runs(row: NDArray[np.int8]) -> Iterator[tuple[int, int]]:
-    changes = np.flatnonzero(np.diff(row)).tolist()
-    return (pair for place, pair in enumerate(pairwise(changes)) if place % 2 == 0)
+    rows, columns = (found.tolist() for found in np.nonzero(np.diff(padded, axis=1)))  # where a run begins, or is over
+    runs = zip(rows[::2], columns[::2], columns[1::2], strict=True)
+    return "".join(_cell(start, row, end - start) for row, start, end in runs)
 
 
 def _cell(x: int, y: int, width: int) -> str:

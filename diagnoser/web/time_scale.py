@@ -13,6 +13,8 @@ _LEAST = 2.0
 """Seconds that the failure is taken to last at least, so that a line stands for itself."""
 _PAD = 0.08
 """Share of the failure that is drawn in front of its first line and behind its last."""
+_MARGIN = 0.02
+"""Share of the last part that stays free, so that what is drawn at the end is drawn whole."""
 _APART = 3.0
 """A part that lasts at most this many times as long as the failure is drawn on the failure's own scale."""
 
@@ -71,6 +73,8 @@ def time_scale(begin: float, failed: tuple[float, float] | None, end: float) -> 
         bounds.append(("after", last, end))
     else:
         bounds[-1] = (name, first, max(end, last))
+    name, first, last = bounds[-1]
+    bounds[-1] = (name, first, last + _MARGIN * (last - first))
     return TimeScale(tuple(_placed(bounds)))
 
 

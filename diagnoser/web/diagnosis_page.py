@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from diagnoser.compress.log_columns import stream_key
 from diagnoser.compress.log_index import LogIndex
-from diagnoser.model import Diagnosis, Job, Line, Provenance, Stream, Symptom
+from diagnoser.model import Diagnosis, Incident, Job, Line, Provenance, Stream, Symptom
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.taxonomy import Category, FailureType
-from diagnoser.ports import DiagnosisRecord, LearnedRuleQuery
+from diagnoser.ports import DiagnosisRecord, IncidentFilter, LearnedRuleQuery
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.diagnoses import DiagnosisId, find
 from diagnoser.web.api.feedback import NewFeedback, likely_stream, store_feedback
@@ -36,6 +36,8 @@ LEARNED = 5
 ENDINGS = 8
 NODES_OFFERED = 200
 STREAMS_OFFERED = 600
+HOUR = 3600.0
+INCIDENTS_LOOKED_AT, INCIDENTS_SHOWN = 100, 5
 SUSPECTS, NODE_EVENTS = 4, 10
 """Suspected nodes whose events stand on the time axis, and how many of each."""
 FIELDS = ("verdict", "type", "root_line", "stream", "node", "comment")
@@ -112,6 +114,7 @@ async def _draw(
     sections = await asyncio.to_thread(_excerpts, verdict, index, context)
     after, before = await asyncio.to_thread(_in_time, verdict, index)
     is_unknown = verdict.category is Category.UNKNOWN
+    incident = await services.store.incident_of(record.id)
     return pages.draw(
         "diagnosis.html",
         status,
@@ -128,7 +131,8 @@ async def _draw(
         endings=await asyncio.to_thread(index.endings, ENDINGS) if index and is_unknown else (),
         not_seen=_not_seen(verdict, job),
         similar=await services.confirmed_failures.similar(record),
-        incident=await services.store.incident_of(record.id),
+        incident=incident,
+        nearby=await _nearby(services, record, job, incident) if is_unknown else [],
         learned=await services.store.learned(LearnedRuleQuery(source=record.id), "", LEARNED),
         types=[kind for kind in FailureType if kind is not FailureType.UNKNOWN],
         nodes=_nodes(verdict, job),
@@ -187,6 +191,21 @@ def _cited_lines(record: DiagnosisRecord, index: LogIndex, node_lines: Sequence[
             time, url = index.timeline.time_at(position), f"{path}?at={held.id}#L{held.id}"
             found.setdefault(key, CitedLine(time, row.role, what, row.text, url, held.rank))
     return list(found.values())
+
+
+async def _nearby(
+    services: AppDependencies, record: DiagnosisRecord, job: Job | None, mine: Incident | None
+) -> list[Incident]:
+    """Other incidents of the cluster with failures within an hour of this one: they may have one cause."""
+    cluster = (job.cluster if job else "") or DEFAULT_CLUSTER
+    newest = await services.store.incidents(IncidentFilter(), "", INCIDENTS_LOOKED_AT)
+    return [
+        incident
+        for incident in newest
+        if (mine is None or incident.id != mine.id)
+        and incident.cluster == cluster
+        and incident.first_seen - HOUR <= record.created <= incident.last_seen + HOUR
+    ][:INCIDENTS_SHOWN]
 
 
 def _in_time(verdict: Diagnosis, index: LogIndex | None) -> tuple[list[Symptom], list[Symptom]]:

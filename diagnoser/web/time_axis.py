@@ -5,7 +5,7 @@ service. ``ClockShift`` brings both together.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from diagnoser.compress.log_timeline import LogTimeline
@@ -27,7 +27,7 @@ _APART = 0.13
 """Share of the width between two ticks, so that their labels do not meet."""
 _IN_A_ROW = (Stage.LAUNCH, Stage.INIT, Stage.DATA, Stage.LOAD, Stage.TRAIN, Stage.FINISH)
 """Stages of which one follows the other. A run is saved and evaluated again and again."""
-_MEASURES = (
+_MEASURES: tuple[tuple[str, Callable[[Progress], float | None]], ...] = (
     ("Loss", lambda point: point.loss),
     ("Gradient norm", lambda point: point.grad_norm),
     ("Seconds a step", lambda point: point.step_seconds),

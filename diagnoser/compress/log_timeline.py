@@ -48,12 +48,18 @@ class LogTimeline:
     """Built once for a log, from its columns. Times are seconds; ``is_timed`` says of what.
 
     A log without any times came in one piece, so that all of its lines have one time: its "times" are then positions in
-    the log, which still tell what came before what.
+    the log, which still tell what came before what. received: when the first and the last of its held lines came in, by
+    the service's own clock; zeros when not known.
     """
 
     def __init__(
-        self, columns: LogColumns, phases: Sequence[Phase], progress: Sequence[tuple[Stream, Progress]]
+        self,
+        columns: LogColumns,
+        phases: Sequence[Phase],
+        progress: Sequence[tuple[Stream, Progress]],
+        received: tuple[float, float],
     ) -> None:
+        self.received = received
         self._columns = columns
         self._phases = phases
         self._progress = progress

@@ -165,7 +165,6 @@ async def _axis_facts(
         timeline=index.timeline,
         attempt=attempt,
         log_path=log_path(record.attempt),
-        heard=record.created,
         cited=await asyncio.to_thread(_cited_lines, record, index, node_lines),
         node_lines=node_lines,
         node_events=[event for events in histories for event in events if event.time >= attempt.opened],

@@ -1,6 +1,7 @@
 """The page of one job, beside the other runs of its family; and what changed between two of them."""
 
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import Response
@@ -57,7 +58,7 @@ async def job_page(id: JobPath, services: Provided, pages: Drawn) -> Response:
         attempts=attempts[::-1],
         records=await latest(store, id),
         family=family(job),
-        runs=list(zip(runs, [*runs[1:], None], strict=True))[:RUNS],
+        runs=list(zip_longest(runs, runs[1:]))[:RUNS],
     )
 
 

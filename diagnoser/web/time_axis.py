@@ -53,14 +53,13 @@ class CitedLine:
 @dataclass(frozen=True, slots=True)
 class AxisFacts:
     """log_path: of the viewer. node_lines: of the logs of suspected nodes. rank_nodes: as registered; ranks that have
-    no lines are known from it. heard: when the service last heard of the attempt, where no line and no end was told.
+    no lines are known from it.
     has_failed: whether the verdict says that something went wrong.
     """
 
     timeline: LogTimeline
     attempt: Attempt
     log_path: str
-    heard: float
     cited: Sequence[CitedLine] = ()
     node_lines: Sequence[Line] = ()
     node_events: Sequence[NodeEvent] = ()
@@ -180,14 +179,18 @@ class ClockShift:
         return time - self.service
 
 
-def clock_shift(timeline: LogTimeline, attempt: Attempt, heard: float) -> ClockShift:
-    """The log's last line came when the service last heard a line: what differs is the time zone, or the whole day."""
-    heard = attempt.last_line or attempt.ended or heard
-    lag = heard - timeline.end
-    took, lasted = heard - attempt.opened, timeline.end - timeline.begin
-    is_late = abs(lag) >= _ZONES or (abs(lag) > _QUARTER / 2 and took < lasted / 2)
-    if is_late:
-        return ClockShift(0.0, lag, (timeline.begin - _AROUND, timeline.end + 3600.0))
+def clock_shift(log: LogTimeline, attempt: Attempt) -> ClockShift:
+    """The log's last line came when the service received it: what differs is the time zone, or, where all came at once,
+    how much later it was sent. Where events of the attempt fall into the log, both clocks are one."""
+    first, last = log.received
+    lag = last - log.end
+    if not last or abs(lag) <= _QUARTER / 2:
+        return ClockShift(0.0, 0.0)
+    own = log.begin - _AROUND, log.end + _AROUND
+    if any(own[0] <= event.time <= own[1] for event in attempt.events):
+        return ClockShift(0.0, 0.0)
+    if abs(lag) >= _ZONES or last - first < (log.end - log.begin) / 2:
+        return ClockShift(0.0, lag, own)
     zone = round(lag / _QUARTER) * _QUARTER
     return ClockShift(zone, zone)
 
@@ -197,7 +200,7 @@ def time_axis(facts: AxisFacts) -> TimeAxis | None:
     log = facts.timeline
     if log.end <= log.begin:
         return None
-    clock = clock_shift(log, facts.attempt, facts.heard) if log.is_timed else ClockShift(0.0, 0.0)
+    clock = clock_shift(log, facts.attempt) if log.is_timed else ClockShift(0.0, 0.0)
     events, plan = (_events(facts, clock), _plan(facts.plan, clock)) if log.is_timed else ([], [])
     cited = [line if not line.is_of_node else replace(line, time=clock.to_log(line.time)) for line in facts.cited]
     root = next((line.time for line in cited if line.role == "root"), None)

@@ -1,6 +1,6 @@
 """The data of the time axis: from the facts of an attempt to lanes with spans and marks."""
 
-from dataclasses import replace
+import pytest
 
 from diagnoser.compress import AttemptLog, Compressor
 from diagnoser.compress.log_index import LogIndex
@@ -25,7 +25,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import Action
 from diagnoser.web.rank_strip import ROWS_MAX
-from diagnoser.web.time_axis import AxisFacts, AxisLane, CitedLine, TimeAxis, clock_shift, time_axis
+from diagnoser.web.time_axis import AxisFacts, AxisLane, CitedLine, TimeAxis, time_axis
 
 NOON = 1_789_993_800.0
 """2026-09-21 12:30:00 UTC, when the runs of these tests begin."""
@@ -37,8 +37,11 @@ def at(seconds: float) -> str:
     return f"2026-09-21 12:{30 + minute}:{second:02d}"
 
 
-def ranks(count: int, *, silent: int = -1, steps: int = 120) -> list[LineBlock]:
-    """Ranks that print a step a second; one of them stops half way, and one prints the loss."""
+def ranks(
+    count: int, *, silent: int = -1, steps: int = 120, late: float = 0.0, at_once: bool = False
+) -> list[LineBlock]:
+    """Ranks that print a step a second; one of them stops half way, and one prints the loss. late: seconds from a line
+    to its arrival, by the clocks of both sides; at_once: the whole log comes in one piece."""
     blocks = []
     for rank in range(count):
         last = steps // 2 if rank == silent else steps
@@ -49,7 +52,9 @@ def ranks(count: int, *, silent: int = -1, steps: int = 120) -> list[LineBlock]:
             f"{at(last)} {'ERROR the seam broke' if rank == silent else 'ERROR watchdog timeout'} of rank {rank}"
         )
         data = "".join(line + "\n" for line in lines).encode()
-        blocks.append(LineBlock(Stream("stdout", f"gpu-{rank // 8}", rank), data, received=NOON + steps))
+        arrivals = () if at_once else tuple((number + 1, NOON + number + late) for number in range(len(lines)))
+        stream = Stream("stdout", f"gpu-{rank // 8}", rank)
+        blocks.append(LineBlock(stream, data, received=NOON + steps + late, arrivals=arrivals))
     return blocks
 
 
@@ -67,7 +72,7 @@ def attempt(**fields: object) -> Attempt:
 
 
 def facts(log: LogIndex, **fields: object) -> AxisFacts:
-    values = {"timeline": log.timeline, "attempt": attempt(), "log_path": LOG, "heard": NOON + 130}
+    values = {"timeline": log.timeline, "attempt": attempt(), "log_path": LOG}
     return AxisFacts(**(values | fields))  # type: ignore[arg-type]
 
 
@@ -170,28 +175,38 @@ def test_many_ranks_share_rows() -> None:
 
 def test_local_time_in_the_log_is_put_right() -> None:
     """A log in the zone of the cluster: marks have true times, and events of the service stand beside its lines."""
-    log = index(*ranks(2))
-    here = attempt(
-        opened=NOON + 7 * 3600,
-        last_line=NOON + 7 * 3600 + 121,
-        events=(Event(EventKind.EXIT, NOON + 7 * 3600 + 60, code=1),),
-    )
-    axis = drawn(facts(log, attempt=here, cited=[CitedLine(NOON + 60, "root", "", "x", "")]))
-    assert axis.shown == 7 * 3600 and not axis.is_late
-    assert axis.cited.marks[0].time == axis.events.marks[0].time == NOON + 7 * 3600 + 60
+    zone = 7 * 3600.0
+    exits = attempt(events=(Event(EventKind.EXIT, NOON + zone + 60, code=1),))
+    log = index(*ranks(2, late=zone))
+    axis = drawn(facts(log, attempt=exits, cited=[CitedLine(NOON + 60, "root", "", "x", "")]))
+    assert axis.shown == zone and not axis.is_late
+    assert axis.cited.marks[0].time == axis.events.marks[0].time == NOON + zone + 60
     assert axis.cited.marks[0].x == axis.events.marks[0].x
 
 
-def test_a_log_that_was_sent_later_keeps_its_own_times() -> None:
-    """Sent hours or days after the run: its lines keep the times they print, and what the service saw comes last."""
-    log = index(*ranks(2))
-    for later in (2 * 3600.0, 2 * 86_400.0):
-        sent = attempt(opened=NOON + later + 119, last_line=NOON + later + 120, ended=NOON + later + 125)
-        assert clock_shift(log.timeline, sent, 0.0).shown == 0.0
-        exits = replace(sent, events=(Event(EventKind.EXIT, NOON + later + 125, code=1),))
-        axis = drawn(facts(log, attempt=exits))
-        assert axis.is_late
-        assert axis.events.marks[0].x >= max(span.right for span in axis.stages.spans)
+@pytest.mark.parametrize("late", [2 * 3600.0, 2 * 86_400.0], ids=["hours", "days"])
+def test_a_log_that_was_sent_later_keeps_its_own_times(late: float) -> None:
+    """Its lines keep the times they print, and what the service saw comes last."""
+    exits = attempt(events=(Event(EventKind.EXIT, NOON + late + 125, code=1),))
+    axis = drawn(facts(index(*ranks(2, late=late, at_once=True)), attempt=exits))
+    assert axis.is_late and axis.shown == 0.0
+    assert axis.events.marks[0].x >= max(span.right for span in axis.stages.spans)
+
+
+def test_a_late_log_whose_events_tell_when_it_ran_is_in_true_time() -> None:
+    """The scheduler says that the attempt ended when the log does: their clocks are one, however late the log came."""
+    exits = attempt(events=(Event(EventKind.EXIT, NOON + 121, code=1),))
+    axis = drawn(facts(index(*ranks(2, late=7200.0, at_once=True)), attempt=exits))
+    assert not axis.is_late and axis.shown == 0.0
+    assert axis.events.marks[0].time == NOON + 121
+
+
+def test_a_banner_without_times_does_not_stop_the_clock() -> None:
+    """Lines before the first one with a time are as old as that one, although they came in later."""
+    lines = ["torch==2.4.0", *[f"{at(second)} step {second}/1000 loss: 2.5" for second in range(60)]]
+    data = "".join(line + "\n" for line in lines).encode()
+    log = index(LineBlock(Stream(), data, received=NOON + 7200)).timeline
+    assert (log.begin, log.end) == (NOON, NOON + 59)
 
 
 def test_a_log_without_times_counts_its_rows() -> None:

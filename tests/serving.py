@@ -21,6 +21,7 @@ from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.log_indexes import LogIndexes
 from diagnoser.diagnosis.original_lines import OriginalLines
+from diagnoser.diagnosis.run_comparison import RunComparison
 from diagnoser.diagnosis.run_status import RunStatuses
 from diagnoser.hang.report import HangReport
 from diagnoser.ingest import Batch, RecordDefaults
@@ -129,6 +130,9 @@ class StoredLogs:
 
     async def node_lines(self, record: DiagnosisRecord) -> Sequence[Line]:
         return self.lines
+
+    async def compare(self, key: AttemptKey, other: AttemptKey) -> RunComparison | None:
+        return None
 
     async def progress(self, key: AttemptKey) -> Sequence[Progress]:
         return self.points

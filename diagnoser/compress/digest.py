@@ -138,16 +138,21 @@ class Digest:
 
     @cached_property
     def progress(self) -> tuple[Progress, ...]:
+        return tuple(point for _, point in self.placed_progress)
+
+    @cached_property
+    def placed_progress(self) -> tuple[tuple[Stream, Progress], ...]:
+        """The points of the progress series, each with the stream that its line is of."""
         rows = [
             (row, stream)
             for stream, share in sorted(self.delta.shares.items())
             for _, row in sorted(share.points.items())
         ]
-        points = [(point, row) for row, stream in rows if (point := self._progress(row, stream))]
-        if any(point.step is not None for point, _ in points):
-            return tuple(point for point, _ in points)
+        points = [(point, row, stream) for row, stream in rows if (point := self._progress(row, stream))]
+        if any(point.step is not None for point, _, _ in points):
+            return tuple((stream, point) for point, _, stream in points)
         # a log that counts epochs only has no other steps
-        return tuple(replace(point, step=self._epoch(row)) for point, row in points)
+        return tuple((stream, replace(point, step=self._epoch(row))) for point, row, stream in points)
 
     def _epoch(self, row: PointRow) -> int | None:
         return progress.epoch_of(row.dialect, _text(body_of(row.line)[1]))

@@ -127,6 +127,10 @@ class LogColumns:
         values, counts = np.unique(ranks[ranks >= NOBODY], return_counts=True)
         return _by_frequency(zip(values.tolist(), counts.tolist(), strict=True))
 
+    def spread_ranks(self) -> list[tuple[int, NDArray[np.int64]]]:
+        """Positions of rows that stand for lines of several ranks, with those ranks."""
+        return [(spread.position, spread.ranks) for spread in self._spreads]
+
     def node_counts(self, mask: Mask) -> tuple[tuple[str, int], ...]:
         """Node -> rows within the mask, the most frequent first; none for rows whose node is not known."""
         spread = [
@@ -188,9 +192,11 @@ def _rows(log: AttemptLog, streams: Sequence[Stream], templates: Sequence[Templa
         first_lines.setdefault(stream, {})[number] = index
     for code, (stream, share) in enumerate(zip(streams, shares, strict=True)):
         clock, speakers, moments = times.LogClock(year), _Speakers(log.digest, stream, share, nodes), [(0, 0.0)]
-        template_of = first_lines.get(stream, {})
-        for number, row in sorted(share.rows.items()):
-            time = clock.time(stream, row.time, _head(row), row.received)
+        template_of, rows = first_lines.get(stream, {}), sorted(share.rows.items())
+        began = next(filter(None, (row.time or times.read_time(_head(row), year) for _, row in rows)), 0.0)
+        for number, row in rows:
+            # A banner without times is as old as the first line that has one, not as new as its arrival.
+            time = clock.time(stream, row.time, _head(row), began or row.received)
             moments.append((number, time))
             rank, node = speakers.of(row)
             yield _Row(code, number, row.text, time, rank, node, _level(row.kind), template_of.get(number, -1))

@@ -23,6 +23,7 @@ from diagnoser.compress.log_columns import (
     line_id,
     stream_key,
 )
+from diagnoser.compress.log_timeline import LogTimeline
 from diagnoser.compress.templates import mask
 from diagnoser.model import Stream, Template
 from diagnoser.model.errors import BadInput
@@ -163,6 +164,9 @@ class LogIndex:
     def __init__(self, log: AttemptLog) -> None:
         self.lines = log.delta.lines
         self._columns = LogColumns(log)
+        arrivals = [row.received for share in log.delta.shares.values() for row in share.rows.values() if row.received]
+        received = min(arrivals, default=0.0), max(arrivals, default=0.0)
+        self.timeline = LogTimeline(self._columns, log.digest.phases, log.digest.placed_progress, received)
         self._numbers = {stream: share.ranges for stream, share in log.delta.shares.items() if share.ranges}
         self._keys = [stream_key(stream) for stream in self._columns.streams]
         self._searches: OrderedDict[LogSearch, Positions] = OrderedDict()
@@ -170,9 +174,18 @@ class LogIndex:
     def __len__(self) -> int:
         return len(self._columns)
 
-    def has_line(self, number: int) -> bool:
-        """Whether some stream of the attempt has a line of this number."""
-        return any(low <= number <= high for ranges in self._numbers.values() for low, high in ranges)
+    def streams_with(self, number: int) -> tuple[Stream, ...]:
+        """The streams of the attempt that have a line of this number."""
+        return tuple(
+            stream
+            for stream, ranges in sorted(self._numbers.items())
+            if any(low <= number <= high for low, high in ranges)
+        )
+
+    def stream_named(self, key: str) -> Stream | None:
+        """The stream of which the ids of rows begin with this; None where there is none."""
+        streams = self._columns.streams
+        return streams[self._keys.index(key)] if key in self._keys else None
 
     def id_of(self, source: str, number: int, text: str) -> str:
         """Id of the row of a line, by its source: several nodes may each have a ``stdout`` of that number, so its text
@@ -187,6 +200,9 @@ class LogIndex:
         of_source = [place for place in places if columns.streams[columns.stream[place]].source == source]
         same = [place for place in of_source if columns.texts[place].decode("utf-8", "replace") == text]
         return (same or of_source or [-1])[0]
+
+    def row(self, position: int) -> LogRow:
+        return self._row(position, None)
 
     def neighbours(self, position: int, most: int) -> tuple[LogRow, ...]:
         """The row at a position with at most so many lines of its stream before and behind it."""

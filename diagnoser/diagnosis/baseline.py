@@ -39,7 +39,7 @@ def apply_baseline(
         evidence = without(evidence, guess)
         verdict = diagnose_again(evidence)
     new = sorted(diff.new[:LINES_SHOWN], key=lambda added: (added.line.time, added.line.stream, added.line.number))
-    return replace(verdict, new_lines=tuple(_cited(added, diff.runs) for added in new))
+    return replace(verdict, new_lines=tuple(_cited(added, diff.runs) for added in new), clean_runs=diff.runs)
 
 
 def _guess_at_known_line(verdict: Diagnosis, evidence: Evidence, diff: Diff) -> int | None:

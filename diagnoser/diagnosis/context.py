@@ -8,6 +8,7 @@ from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis import hang_evidence, node_logs
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.baseline import is_clean
+from diagnoser.diagnosis.run_comparison import RunComparison, compare
 from diagnoser.hang.report import HangReport
 from diagnoser.localize.hang_detection import pauses
 from diagnoser.model import (
@@ -31,6 +32,8 @@ from diagnoser.recovery.retry_history import family
 _DAY = 86_400.0
 _NODES = 5_000
 """Most nodes per job whose logs are read; of a larger job, the first ones."""
+_NODES_SHOWN = 4
+"""Most nodes whose logs are read for a page."""
 _RECORDS = 2 * baseline.KEPT
 """Baseline records that are read: a run may have several."""
 _RUNS_VERSION, _WITHOUT_PAUSES = 3, 2
@@ -72,17 +75,28 @@ class DiagnosisContext:
         facts, chosen = Facts(job or Job(key.job)), hang_evidence.vouched_first(files)
         return await asyncio.to_thread(lambda: hang_evidence.analyze(log.evidence, facts, chosen))
 
+    async def compare(self, key: AttemptKey, other: AttemptKey) -> RunComparison | None:
+        """What is different from another attempt; None where the log of one of them is not stored any more."""
+        log, before = await self.logs.load(key), await self.logs.load(other)
+        if not log.delta.lines or not before.delta.lines:
+            return None
+        return await asyncio.to_thread(compare, log, before, f"{other.job}/{other.number}")
+
     async def node_lines(self, record: DiagnosisRecord) -> list[Line]:
-        """The kept lines of the node's own log, if the root line comes from one and the attempt ran there."""
-        cause = record.diagnosis.root_cause
-        job = await self.store.job(record.attempt.job)
-        if cause is None or cause.source not in NODE_SOURCES | {ALERTS} or not cause.node or job is None:
+        """The kept lines of the own logs of the node that the root line is from and of those under suspicion, as far as
+        the attempt ran there."""
+        verdict, job = record.diagnosis, await self.store.job(record.attempt.job)
+        cause = verdict.root_cause
+        named = [cause.node] if cause and cause.node and cause.source in NODE_SOURCES | {ALERTS} else []
+        named = list(dict.fromkeys([*named, *(suspect.node for suspect in verdict.nodes)]))
+        if not named or job is None:
             return []
         attempts = await self.store.attempts(job.id)
-        if not any(cause.node in nodes_of(attempt, job) for attempt in attempts if attempt.key == record.attempt):
-            return []
-        logs = await self._node_logs(job, [cause.node], record.created - _DAY)
-        return await asyncio.to_thread(node_logs.kept_lines, cause.node, logs.get(cause.node, []))
+        ran = {node for attempt in attempts if attempt.key == record.attempt for node in nodes_of(attempt, job)}
+        nodes = [node for node in named if node in ran][:_NODES_SHOWN]
+        logs = await self._node_logs(job, nodes, record.created - _DAY) if nodes else {}
+        read = [asyncio.to_thread(node_logs.kept_lines, node, parts) for node, parts in logs.items()]
+        return [line for lines in await asyncio.gather(*read) for line in lines]
 
     async def record_baseline(self, claim: Claim, verdict: Diagnosis, log: AttemptLog) -> None:
         """Store what the run printed, if it is a clean one."""

@@ -251,4 +251,4 @@ def with_advice(diagnosis: Diagnosis, causal: CausalResult, facts: Facts, policy
         hint=root.action if root else None,
     )
     grounded = replace(diagnosis, grounds=grounds)
-    return replace(grounded, recovery=policy.advise(case_of(grounded, facts.job.labels)))
+    return replace(grounded, recovery=policy.advise(case_of(grounded, facts.job.labels)), policy=policy.hash)

@@ -33,7 +33,7 @@ from diagnoser.rules.schema import Role, Specificity
 _T = FailureType
 _MACHINERY = re.compile(r"^c10::(?:Error|detail)|google::LogMessage|<unknown function>|^(?:raise|abort|gsignal) ?\(")
 """Frames that only make the error object or end the process."""
-_LISTED = 20
+LISTED = 20
 """Most symptoms and rejected candidates listed in a diagnosis: a thousand ranks may print the same."""
 _ALIKE = 3
 """Most rejected candidates listed per rule and reason."""
@@ -194,7 +194,7 @@ def _symptoms(evidence: Evidence, causal: CausalResult) -> tuple[Symptom, ...]:
     lines = ((evidence.lines[symptom.line], symptom.type) for symptom in causal.symptoms)
     return tuple(
         Symptom(line.number, line.text, kind, line.stream.source, line.stream.provenance)
-        for line, kind in islice(lines, _LISTED)
+        for line, kind in islice(lines, LISTED)
     )
 
 
@@ -207,7 +207,7 @@ def _rejected(evidence: Evidence, causal: CausalResult) -> tuple[Rejected, ...]:
         counts[candidate.by, reason] += 1
         if counts[candidate.by, reason] <= _ALIKE:
             (first if counts[candidate.by, reason] == 1 else repeats).append((candidate, reason))
-    chosen = sorted((first + repeats)[:_LISTED], key=lambda entry: entry[0].line)
+    chosen = sorted((first + repeats)[:LISTED], key=lambda entry: entry[0].line)
     lines = ((evidence.lines[candidate.line], candidate.type, reason) for candidate, reason in chosen)
     return tuple(Rejected(line.number, line.text, kind, str(reason)) for line, kind, reason in lines)
 

@@ -182,12 +182,14 @@ class Diagnosis:
     left_out: LeftOut = field(default_factory=LeftOut)
     compression: Compression = field(default_factory=Compression)
     ruleset: str = ""
+    policy: str = ""  # hash of the policy table; "" on diagnoses stored by earlier versions
     model: ModelUse | None = None
     grounds: DecisionBasis = DecisionBasis()
     step: int | None = None  # the last training step that the log shows
     rollback: Rollback | None = None  # only when the loss diverged
     proofs: tuple[NodeProof, ...] = ()  # what nodes and scheduler themselves say against nodes, about this failure
     new_lines: tuple[EvidenceLine, ...] = ()  # those that no clean run of the job family printed, in log order
+    clean_runs: int = 0  # of the job family that the log was compared with
     doubts: tuple[AskReason, ...] = ()  # what in the rules' verdict leaves room for doubt
     needs_review: str = ""  # why a person has to look, "" where nobody has to
     hang: HangFindings | None = None  # what dumps of the ranks show; None where none were read

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from diagnoser.model.jobs import AttemptKey
+from diagnoser.model.lines import Stream
 from diagnoser.model.taxonomy import FailureType
 
 
@@ -17,6 +18,7 @@ class FeedbackVerdict(StrEnum):
 class Feedback:
     """What a person says about a diagnosis. type, root_line, node: the correct value, None where it was right.
 
+    root_stream: the stream that the root line is of, None where the person named no line, or its number alone.
     The newest one counts; the others stay as history.
     """
 
@@ -29,6 +31,7 @@ class Feedback:
     root_line: int | None = None
     node: str | None = None
     comment: str = ""
+    root_stream: Stream | None = None
 
 
 @dataclass(frozen=True, slots=True)

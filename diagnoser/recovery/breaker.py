@@ -45,7 +45,7 @@ def decide_trip(
         out = _nodes_taken([past for past in history.past if scope in scopes(past)], now - window) | set(nodes)
         allowed = _allowed(limits, share, history.fleet.get(scope, 0))
         if len(out) > allowed:
-            why = f"{len(out)} nodes would be taken out within one {name}, {allowed} are allowed"
+            why = f"{_nodes(len(out))} would be taken out within one {name}; the limit is {allowed}"
             return BreakerState(scope, True, now, why)
     return _floor(limits, plan, nodes, history, now)
 
@@ -65,8 +65,12 @@ def over_tenant_share(
         own_share = min(allowed, max(1, int(limits.tenant * allowed)))
         if len(out) > own_share:
             whose = f"tenant {plan.tenant}" if plan.tenant else "jobs of no known tenant"
-            return f"{len(out)} nodes would be taken out by {whose} within one {name}, {own_share} are allowed"
+            return f"{_nodes(len(out))} would be taken out by {whose} within one {name}; the limit is {own_share}"
     return ""
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
 
 
 def _windows(limits: BreakerLimits, plan: Plan) -> Iterator[tuple[str, float, float, str]]:

@@ -3,7 +3,7 @@
 A guardrail only ever makes a plan more careful. Each one that changes a plan leaves its reason on it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from diagnoser.model import (
@@ -23,6 +23,13 @@ from diagnoser.recovery.plan_states import ACTING, CORDONS, DIAGNOSER, OPEN, RUN
 from diagnoser.recovery.policy import Policy, plan_key
 
 _R = PlanReason
+_EXPLAINED: dict[str, str] = {
+    _R.OBSERVE: "the policy only advises here",
+    _R.NEEDS_APPROVAL: "the policy asks for a person's approval",
+    _R.ACT: "the policy lets this be done without approval",
+    _R.FOR_A_PERSON: "only a person can do this",
+}
+"""Where no guardrail changed the plan: why it begins as it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +104,18 @@ def _wrong_eviction(plan: Plan, case: _Case) -> Plan | None:
         return None
     if case.now - last.history[-1].time > 60.0 * minutes:
         return None
-    drained = ", ".join(last.drained)
     if last.check:
+        drained = ", ".join(last.drained)
         return _held(plan, _R.WRONG_EVICTION, f"it failed again right after the node check took out {drained}", case)
-    why = f"it failed again right after {drained} was taken out: the nodes are checked"
+    why = f"it failed again right after {_were(last.drained)} taken out: the nodes are checked"
     return _with_change(_with_action(plan, Action.CHECK_AND_RESUBMIT), why, case.now, _R.WRONG_EVICTION)
 
 
 def _same_step(plan: Plan, case: _Case) -> Plan | None:
     if case.last is None or not retry_history.same_step(plan, case.last):
         return None
-    return _held(plan, _R.SAME_STEP, f"the same failure at the same step {plan.progress[1]:.0f} twice", case)
+    why = f"it failed the same way at step {plan.progress[1]:.0f} twice: another launch would end there again"
+    return _held(plan, _R.SAME_STEP, why, case)
 
 
 def _retries(plan: Plan, case: _Case) -> Plan | None:
@@ -116,7 +124,8 @@ def _retries(plan: Plan, case: _Case) -> Plan | None:
     spent = max(retry_history.launches_without_progress(plan, earlier) for earlier in (case.earlier, of_job))
     if spent < limit:
         return None
-    return _held(plan, _R.RETRIES_SPENT, f"launched again {spent} times without progress, {limit} are allowed", case)
+    why = f"{_launches(spent)} without progress since this failure; the limit is {limit}"
+    return _held(plan, _R.RETRIES_SPENT, why, case)
 
 
 def _repeat_eviction(plan: Plan, case: _Case) -> Plan | None:
@@ -124,12 +133,12 @@ def _repeat_eviction(plan: Plan, case: _Case) -> Plan | None:
     limit, past = case.policy.table.ledger.node_evictions, case.history.past
     repeated = [node for node in plan.nodes if retry_history.evictions(plan, node, past) >= limit]
     if repeated:
-        why = f"{', '.join(repeated)} was taken out {limit} times for this failure before: it needs repair"
+        why = f"{_were(repeated)} taken out {limit} times or more for this failure before: repair comes first"
         return _waiting(plan, _R.NODE_AGAIN, why, case.now)
     if plan.action is Action.RESUBMIT and any(
         retry_history.seen_on(plan, node, past) >= limit for node in plan.suspects[:1]
     ):
-        why = f"{plan.suspects[0]} was suspected {limit} times for this failure before: the nodes are checked"
+        why = f"{plan.suspects[0]} was suspected {limit} times or more for this failure before: the nodes are checked"
         return _with_change(_with_action(plan, Action.CHECK_AND_RESUBMIT), why, case.now, _R.NODE_AGAIN)
     return None
 
@@ -139,9 +148,9 @@ def _handled_by_person(plan: Plan, case: _Case) -> Plan | None:
     if not theirs:
         return None
     if all(mark.kind is NodeEventKind.CORDONED for mark in theirs.values()) and set(theirs) == set(plan.nodes):
-        why = f"{', '.join(theirs)} was cordoned by a person already: it is left alone, the job is launched again"
+        why = f"{_were(theirs)} cordoned by a person already: nothing is left to do but to launch the job again"
         return _with_change(_with_action(plan, Action.RESUBMIT), why, case.now, _R.PERSON_HANDLES_NODE)
-    return _held(plan, _R.PERSON_HANDLES_NODE, f"{', '.join(theirs)} is handled by a person: left alone", case)
+    return _held(plan, _R.PERSON_HANDLES_NODE, f"a person is handling {', '.join(theirs)}", case)
 
 
 def _requeue_cap(plan: Plan, case: _Case) -> Plan | None:
@@ -150,7 +159,7 @@ def _requeue_cap(plan: Plan, case: _Case) -> Plan | None:
     if count < cap:
         return None
     return _waiting(
-        plan, _R.REQUEUE_CAP, f"{count} launches on {plan.cluster} within an hour, {cap} are allowed", case.now
+        plan, _R.REQUEUE_CAP, f"{_launches(count)} on {plan.cluster} within the hour; the limit is {cap}", case.now
     )
 
 
@@ -162,7 +171,7 @@ def _tenant_requeue_cap(plan: Plan, case: _Case) -> Plan | None:
     if count < cap:
         return None
     whose = f"of tenant {plan.tenant}" if plan.tenant else "of no known tenant"
-    return _waiting(plan, _R.TENANT_CAP, f"{count} launches {whose} within an hour, {cap} are allowed", case.now)
+    return _waiting(plan, _R.TENANT_CAP, f"{_launches(count)} {whose} within the hour; the limit is {cap}", case.now)
 
 
 _RAILS: tuple[_Rail, ...] = (
@@ -198,7 +207,8 @@ def _cooled(plan: Plan, case: _Case) -> Plan:
     if not wait or free_at <= case.now or plan.state is not PlanState.SENT:
         return plan
     cooled = replace(plan, not_before=free_at, expires=plan.expires + free_at - case.now)
-    return with_note(cooled, by=DIAGNOSER, why=f"waits {free_at - case.now:.0f} s: cool-down", now=case.now)
+    why = f"waits {free_at - case.now:.0f} s more after the last launch"
+    return with_note(cooled, by=DIAGNOSER, why=why, now=case.now)
 
 
 def _with_change(plan: Plan, why: str, now: float, reason: PlanReason | None = None) -> Plan:
@@ -206,7 +216,15 @@ def _with_change(plan: Plan, why: str, now: float, reason: PlanReason | None = N
 
 
 def _explained(plan: Plan) -> str:
-    return f"row {plan.row}: {plan.reason.replace('_', ' ')}"
+    return _EXPLAINED.get(plan.reason, plan.reason.replace("_", " "))
+
+
+def _launches(count: int) -> str:
+    return "1 launch" if count == 1 else f"{count} launches"
+
+
+def _were(nodes: Collection[str]) -> str:
+    return f"{', '.join(nodes)} {'was' if len(nodes) == 1 else 'were'}"
 
 
 def _with_action(plan: Plan, action: Action) -> Plan:

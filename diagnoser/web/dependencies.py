@@ -7,6 +7,7 @@ from typing import Protocol
 
 from diagnoser.diagnosis.log_indexes import LogIndexes
 from diagnoser.diagnosis.original_lines import OriginalLines
+from diagnoser.diagnosis.run_comparison import RunComparison
 from diagnoser.hang.report import HangReport
 from diagnoser.ingest import Batch, RecordDefaults
 from diagnoser.ingest.bulk import BulkBatch
@@ -56,7 +57,10 @@ class LogQueries(Protocol):
     """``diagnosis.context.DiagnosisContext``: what pages show of stored logs."""
 
     async def node_lines(self, record: DiagnosisRecord) -> Sequence[Line]:
-        """Kept lines of the node's own log, where the root line comes from one: its context."""
+        """Kept lines of the own logs of suspected nodes, and of the one that the root line is from."""
+
+    async def compare(self, key: AttemptKey, other: AttemptKey) -> RunComparison | None:
+        """What is different from another attempt; None where the log of one of them is not stored any more."""
 
     async def progress(self, key: AttemptKey) -> Sequence[Progress]:
         """What the log of an attempt says about its training, step by step."""

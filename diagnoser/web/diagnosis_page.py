@@ -9,13 +9,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse, Response
 from pydantic import ValidationError
 
+from diagnoser.compress.log_columns import stream_key
 from diagnoser.compress.log_index import LogIndex
-from diagnoser.model import Diagnosis, Job, Line, Provenance, Symptom
+from diagnoser.model import Diagnosis, Incident, Job, Line, Provenance, Stream, Symptom
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.taxonomy import Category, FailureType
-from diagnoser.ports import DiagnosisRecord, LearnedRuleQuery
+from diagnoser.ports import DiagnosisRecord, IncidentFilter, LearnedRuleQuery
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.diagnoses import DiagnosisId, find
-from diagnoser.web.api.feedback import NewFeedback, store_feedback
+from diagnoser.web.api.feedback import NewFeedback, likely_stream, store_feedback
 from diagnoser.web.api.params import Search
 from diagnoser.web.authentication import Provided, may_read
 from diagnoser.web.dependencies import AppDependencies
@@ -24,7 +26,8 @@ from diagnoser.web.forms import Form, Pressed
 from diagnoser.web.groups import grouped, not_it
 from diagnoser.web.log_viewer import log_path
 from diagnoser.web.pages import Pages
-from diagnoser.web.template_filters import visible
+from diagnoser.web.template_filters import name, visible
+from diagnoser.web.time_axis import AxisFacts, CitedLine, time_axis
 from diagnoser.web.ui import Drawn
 
 router = APIRouter(include_in_schema=False)
@@ -32,9 +35,15 @@ router = APIRouter(include_in_schema=False)
 LEARNED = 5
 ENDINGS = 8
 NODES_OFFERED = 200
-FIELDS = ("verdict", "type", "root_line", "node", "comment")
+STREAMS_OFFERED = 600
+HOUR = 3600.0
+INCIDENTS_LOOKED_AT, INCIDENTS_SHOWN = 100, 5
+SUSPECTS, NODE_EVENTS = 4, 10
+"""Suspected nodes whose events stand on the time axis, and how many of each."""
+FIELDS = ("verdict", "type", "root_line", "stream", "node", "comment")
 WHAT_IS_WRONG = {
     "root_line": "Give the line by its number, as it stands beside it in the log.",
+    "root_id": "Choose one of the listed streams.",
     "node": "A node's name has no spaces and at most 253 characters.",
     "type": "Choose one of the listed types.",
 }
@@ -50,18 +59,21 @@ class Correction:
     field: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class StreamChoice:
+    key: str
+    stream: Stream
+    is_chosen: bool
+
+
 @router.get("/diagnoses/{id}", dependencies=[Depends(may_read)])
 async def diagnosis(
-    id: DiagnosisId, services: Provided, pages: Drawn, root_line: Search = "", node: Search = ""
+    id: DiagnosisId, services: Provided, pages: Drawn, root_line: Search = "", stream: Search = "", node: Search = ""
 ) -> Response:
-    """root_line, node: what the form begins with, for somebody who comes from the log."""
+    """root_line, stream, node: what the form begins with, for somebody who comes from the log."""
     record = await find(services.store, id)
-    return await _draw(
-        services,
-        pages,
-        record,
-        Correction(dict.fromkeys(FIELDS, "") | {"root_line": visible(root_line), "node": visible(node)}),
-    )
+    given = {"root_line": visible(root_line), "stream": visible(stream), "node": visible(node)}
+    return await _draw(services, pages, record, Correction(dict.fromkeys(FIELDS, "") | given))
 
 
 @router.post("/diagnoses/{id}/feedback")
@@ -69,7 +81,7 @@ async def say(id: DiagnosisId, form: Pressed, services: Provided, pages: Drawn) 
     """Stores the feedback, then redirects to the diagnosis, so that a reload does not repeat it. What is wrong is told
     on the page, beside what was typed."""
     record = await find(services.store, id)
-    values = {name: form.text(name) for name in FIELDS}
+    values = {field: form.text(field) for field in FIELDS}
     try:
         feedback = _read(form)
         await _check_line(services, record, feedback)
@@ -79,13 +91,17 @@ async def say(id: DiagnosisId, form: Pressed, services: Provided, pages: Drawn) 
         fault = WHAT_IS_WRONG.get(at, "Choose Confirm or Correct.")
         return await _draw(services, pages, record, Correction(values, fault, at), 400)
     except BadInput as error:
-        at = "root_line" if isinstance(error, NoSuchLine) else ""
+        at = error.field if isinstance(error, UnusableLine) else ""
         return await _draw(services, pages, record, Correction(values, str(error), at), 400)
     return RedirectResponse(f"/diagnoses/{id}#feedback", status_code=303)
 
 
-class NoSuchLine(BadInput):
-    """The attempt's log has no line of that number."""
+class UnusableLine(BadInput):
+    """The attempt's log has no line of that number, or several. field: of the form."""
+
+    def __init__(self, detail: str, field: str) -> None:
+        super().__init__(detail)
+        self.field = field
 
 
 async def _draw(
@@ -94,9 +110,11 @@ async def _draw(
     verdict, job = record.diagnosis, await services.store.job(record.attempt.job)
     index = await _index(services, record)
     context = await services.logs.node_lines(record)
+    facts = await _axis_facts(services, record, job, index, context) if index and len(index) else None
     sections = await asyncio.to_thread(_excerpts, verdict, index, context)
     after, before = await asyncio.to_thread(_in_time, verdict, index)
     is_unknown = verdict.category is Category.UNKNOWN
+    incident = await services.store.incident_of(record.id)
     return pages.draw(
         "diagnosis.html",
         status,
@@ -105,6 +123,7 @@ async def _draw(
         excerpts=sections,
         root_line=_root_line(sections),
         log_path=log_path(record.attempt),
+        axis=await asyncio.to_thread(time_axis, facts) if facts else None,
         has_log=index is not None and len(index) > 0,
         followed=grouped(after),
         preceded=grouped(before),
@@ -112,10 +131,12 @@ async def _draw(
         endings=await asyncio.to_thread(index.endings, ENDINGS) if index and is_unknown else (),
         not_seen=_not_seen(verdict, job),
         similar=await services.confirmed_failures.similar(record),
-        incident=await services.store.incident_of(record.id),
+        incident=incident,
+        nearby=await _nearby(services, record, job, incident) if is_unknown else [],
         learned=await services.store.learned(LearnedRuleQuery(source=record.id), "", LEARNED),
         types=[kind for kind in FailureType if kind is not FailureType.UNKNOWN],
         nodes=_nodes(verdict, job),
+        streams=_streams(index, verdict, correction.values),
         correction=correction,
         policy=services.plans.commands.policy.hash,
     )
@@ -127,6 +148,63 @@ async def _index(services: AppDependencies, record: DiagnosisRecord) -> LogIndex
         return (await services.log_indexes.load(record.attempt)).index
     except NotFound:
         return None
+
+
+async def _axis_facts(
+    services: AppDependencies, record: DiagnosisRecord, job: Job | None, index: LogIndex, node_lines: Sequence[Line]
+) -> AxisFacts | None:
+    """None where the attempt is not stored any more."""
+    attempts = await services.store.attempts(record.attempt.job)
+    attempt = next((attempt for attempt in attempts if attempt.key == record.attempt), None)
+    if attempt is None:
+        return None
+    suspects = [suspect.node for suspect in record.diagnosis.nodes[:SUSPECTS]]
+    cluster = (job.cluster if job else "") or DEFAULT_CLUSTER
+    histories = [await services.store.node_history(cluster, node, NODE_EVENTS) for node in suspects]
+    return AxisFacts(
+        timeline=index.timeline,
+        attempt=attempt,
+        log_path=log_path(record.attempt),
+        cited=await asyncio.to_thread(_cited_lines, record, index, node_lines),
+        node_lines=node_lines,
+        node_events=[event for events in histories for event in events if event.time >= attempt.opened],
+        plan=record.plan,
+        rank_nodes=job.rank_nodes if job else {},
+        has_failed=record.diagnosis.category is not Category.NONE,
+    )
+
+
+def _cited_lines(record: DiagnosisRecord, index: LogIndex, node_lines: Sequence[Line]) -> list[CitedLine]:
+    """Those that the log of the attempt or of a node has; each line once, in the role that matters most."""
+    found: dict[tuple[str, int, str], CitedLine] = {}
+    path = log_path(record.attempt)
+    for cite in citations(record.diagnosis):
+        row, key = cite.row, (cite.source, cite.row.number, cite.row.text)
+        what = name(row.note) if row.role is LineRole.SYMPTOM else row.note
+        position = index.position(*key)
+        own = next((line for line in node_lines if (line.stream.source, line.number, line.text) == key), None)
+        if own is not None:
+            found.setdefault(key, CitedLine(own.time, row.role, what, row.text, "", row.rank, is_of_node=True))
+        elif position >= 0:
+            held = index.row(position)
+            time, url = index.timeline.time_at(position), f"{path}?at={held.id}#L{held.id}"
+            found.setdefault(key, CitedLine(time, row.role, what, row.text, url, held.rank))
+    return list(found.values())
+
+
+async def _nearby(
+    services: AppDependencies, record: DiagnosisRecord, job: Job | None, mine: Incident | None
+) -> list[Incident]:
+    """Other incidents of the cluster with failures within an hour of this one: they may have one cause."""
+    cluster = (job.cluster if job else "") or DEFAULT_CLUSTER
+    newest = await services.store.incidents(IncidentFilter(), "", INCIDENTS_LOOKED_AT)
+    return [
+        incident
+        for incident in newest
+        if (mine is None or incident.id != mine.id)
+        and incident.cluster == cluster
+        and incident.first_seen - HOUR <= record.created <= incident.last_seen + HOUR
+    ][:INCIDENTS_SHOWN]
 
 
 def _in_time(verdict: Diagnosis, index: LogIndex | None) -> tuple[list[Symptom], list[Symptom]]:
@@ -185,31 +263,56 @@ def _not_seen(verdict: Diagnosis, job: Job | None) -> list[str]:
         missing.append("no list of the job's nodes")
     if root is not None and root.rank is not None and not root.node and not (job and job.rank_nodes):
         missing.append("no map of ranks to nodes")
+    if not verdict.clean_runs and not verdict.new_lines:
+        missing.append("no clean run of this job family to compare with")
     return missing
 
 
 def _nodes(verdict: Diagnosis, job: Job | None) -> list[str]:
     """Nodes to choose from: suspects first. A name that would hide what it holds is not offered."""
     known = (*job.nodes, *job.rank_nodes.values()) if job else ()
-    names = dict.fromkeys([*(suspect.node for suspect in verdict.nodes), *known])
-    return [name for name in names if name == visible(name)][:NODES_OFFERED]
+    nodes = dict.fromkeys([*(suspect.node for suspect in verdict.nodes), *known])
+    return [node for node in nodes if node == visible(node)][:NODES_OFFERED]
+
+
+def _streams(index: LogIndex | None, verdict: Diagnosis, typed: Mapping[str, str]) -> list[StreamChoice]:
+    """Streams to choose from: those with a line of the typed number, where there are several."""
+    number = typed["root_line"]
+    if index is None or not number.isdecimal():
+        return []
+    streams = index.streams_with(int(number[:20]))
+    likely = likely_stream(index, verdict.root_cause, int(number[:20]))
+    chosen = typed["stream"] or (stream_key(likely) if likely else "")
+    choices = [StreamChoice(stream_key(stream), stream, stream_key(stream) == chosen) for stream in streams]
+    return sorted(choices, key=lambda choice: not choice.is_chosen)[:STREAMS_OFFERED] if len(choices) > 1 else []
 
 
 def _read(form: Form) -> NewFeedback:
     """Empty fields count as absent. Raises RequestValidationError."""
     try:
-        given: dict[str, str | int] = {name: form.text(name) for name in FIELDS if form.text(name)}
+        given: dict[str, str | int] = {field: form.text(field) for field in FIELDS if form.text(field)}
+        stream = str(given.pop("stream", ""))
         if form.text("root_line").isdecimal():  # a form knows texts only
             given["root_line"] = int(form.text("root_line")[:20])
+            given |= {"root_id": f"{stream}-{given['root_line']}"} if stream else {}
         return NewFeedback.model_validate(given)
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from None
 
 
 async def _check_line(services: AppDependencies, record: DiagnosisRecord, feedback: NewFeedback) -> None:
-    """Raises NoSuchLine."""
-    index = await _index(services, record) if feedback.root_line else None
-    if index and feedback.root_line and index.last_number and not index.has_line(feedback.root_line):
-        raise NoSuchLine(
-            f"The log has no line {feedback.root_line}: the last one that came has number {index.last_number}."
+    """Raises UnusableLine."""
+    number = feedback.root_line
+    index = await _index(services, record) if number else None
+    if index is None or number is None or not index.last_number:
+        return
+    streams = index.streams_with(number)
+    if not streams:
+        raise UnusableLine(
+            f"The log has no line {number}: the last one that came has number {index.last_number}.", "root_line"
         )
+    chosen = feedback.root_id.rpartition("-")[0]
+    if chosen and chosen not in map(stream_key, streams):
+        raise UnusableLine(f"That stream has no line {number}.", "stream")
+    if not chosen and likely_stream(index, record.diagnosis.root_cause, number) is None:
+        raise UnusableLine(f"{len(streams)} streams have a line {number}: choose whose it is.", "stream")

@@ -17,6 +17,7 @@ from diagnoser.web import (
     client_archive,
     diagnosis_page,
     hangs,
+    job_page,
     log_search,
     log_viewer,
     now,
@@ -113,6 +114,7 @@ def create(services: AppDependencies) -> FastAPI:
     app.include_router(now.router)
     app.include_router(ui.router)
     app.include_router(jobs_page.router)
+    app.include_router(job_page.router)
     app.include_router(nodes_page.router)
     app.include_router(diagnosis_page.router)
     app.include_router(series.router)

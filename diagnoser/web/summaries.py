@@ -2,6 +2,7 @@
 
 import re
 
+from diagnoser.diagnosis.verdict import LISTED
 from diagnoser.model import Diagnosis
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.web.template_filters import cause, lower_first, visible
@@ -80,5 +81,6 @@ def _consequence(verdict: Diagnosis) -> str:
         texts = [symptom.text for symptom in verdict.symptoms if symptom.type is kind]
         ranks = {int(match.group(1)) for text in texts if (match := _RANK.search(text))} - own
         if ranks and kind is not verdict.type:
-            return f"; {len(ranks)} other {'rank' if len(ranks) == 1 else 'ranks'} {reads}"
+            least = "at least " if len(verdict.symptoms) == LISTED else ""
+            return f"; {least}{len(ranks)} other {'rank' if len(ranks) == 1 else 'ranks'} {reads}"
     return ""

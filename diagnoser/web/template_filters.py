@@ -13,6 +13,7 @@ from diagnoser.model import (
     ModelEffect,
     NodeActor,
     NodeEventKind,
+    PlanReason,
     PlanState,
     Stage,
     changed_by_model,
@@ -62,6 +63,41 @@ PLAN_STATES = {
     PlanState.REFUSED: "refused",
     PlanState.EXPIRED: "expired",
 }
+
+REASONS = {
+    # rows of the shipped policy table
+    "nothing_to_repair": "Nothing is broken",
+    "no_fault": "The run has no fault",
+    "unknown_cause": "The cause is not known",
+    "rule_on_trial": "The rule that decided is still on trial",
+    "rule_asks_for_no_node_action": "The rule that decided asks for it",
+    "rule_asks_for_cordon_and_names_the_node": "The rule that decided asks for it, and the log names the node",
+    "broken_node_named": "A machine is broken, and it is known which",
+    "broken_node_must_be_found": "A machine is broken, and it is not certain which",
+    "transient_service": "A service did not answer; such failures pass",
+    "go_back_to_a_healthy_checkpoint": "The loss diverged, and newer checkpoints carry the damage",
+    "only_a_person_can_fix_it": "Only a person can fix it",
+    "look_before_acting": "The nodes are looked at before anything is done",
+    # why a plan stands as it does
+    PlanReason.OBSERVE: "The policy only advises here",
+    PlanReason.NEEDS_APPROVAL: "The policy asks for a person's approval",
+    PlanReason.ACT: "The policy lets this be done without approval",
+    PlanReason.FOR_A_PERSON: "Only a person can do this",
+    PlanReason.SAME_STEP: "It failed the same way at the same step twice",
+    PlanReason.RETRIES_SPENT: "It was launched again often enough without progress",
+    PlanReason.NODE_AGAIN: "The same node failed this way before",
+    PlanReason.REQUEUE_CAP: "Too many launches on this cluster within the hour",
+    PlanReason.TENANT_CAP: "The tenant's share of launches or nodes is used up",
+    PlanReason.WRONG_EVICTION: "It failed again right after a node was taken out",
+    PlanReason.BREAKER: "The breaker has tripped",
+    PlanReason.PERSON_HANDLES_NODE: "A person is handling the node",
+    PlanReason.FOREIGN_NODE: "The scheduler did not give this node to the attempt",
+    PlanReason.ALLOCATION_UNKNOWN: "It is not known which nodes the attempt ran on",
+    PlanReason.UNPROVEN: "Nothing proves that the node is at fault",
+    PlanReason.SUSPECTED_AGAIN: "Not proven, but another tenant's job suspected the same node",
+    PlanReason.LATER_DIAGNOSIS: "A later diagnosis planned something else",
+}
+"""Reasons that people read; the others read well enough by their names."""
 
 MODES = {
     Mode.OBSERVE: "observe",
@@ -177,7 +213,9 @@ def decider(decided_by: str) -> tuple[str, str]:
 
 
 def reason(text: str) -> str:
-    """A reason from a closed list in words; any other text unchanged."""
+    """A reason from a closed list in words, or a row of the policy table; any other text unchanged."""
+    if text in REASONS:
+        return REASONS[text]
     return name(text) if text.replace("_", "").isalnum() and text.islower() else text
 
 
@@ -231,6 +269,12 @@ def stamp(seconds: float) -> str:
 
 def time_of_day(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S")
+
+
+def day_time(seconds: float) -> str:
+    """``Nov 3, 14:05``."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return f"{moment:%b} {moment.day}, {moment:%H:%M}"
 
 
 def iso(seconds: float) -> str:
@@ -290,6 +334,7 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "number": number,
     "stamp": stamp,
     "time_of_day": time_of_day,
+    "day_time": day_time,
     "iso": iso,
     "lasting": lasting,
     "ago": ago,

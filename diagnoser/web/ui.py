@@ -1,4 +1,4 @@
-"""The pages: the list of diagnoses, one job, the API's description."""
+"""The pages: the list of diagnoses, the API's description."""
 
 from typing import Annotated, TypeVar
 from urllib.parse import urlencode
@@ -8,12 +8,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError
 
-from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.ports import Facets
 from diagnoser.web.api.diagnoses import DiagnosisQuery, page
-from diagnoser.web.api.jobs import latest
-from diagnoser.web.api.params import JobPath
 from diagnoser.web.authentication import Caller, Provided, may_read
 from diagnoser.web.pages import Pages
 
@@ -72,16 +69,6 @@ async def index(request: Request, services: Provided, pages: Drawn) -> Response:
         within=list(WITHIN),
         base_url=services.config.base_url or str(request.base_url).rstrip("/"),
     )
-
-
-@router.get("/jobs/{id}")
-async def job(id: JobPath, services: Provided, pages: Drawn) -> Response:
-    record = await services.store.job(id)
-    if record is None:
-        raise NotFound(f"no job is called {id!r}")
-    attempts = await services.store.attempts(id)
-    records = await latest(services.store, id)
-    return pages.draw("job.html", job=record, attempts=attempts[::-1], records=records)
 
 
 @router.get("/docs")

@@ -71,6 +71,28 @@ async def test_from_the_diagnosis_to_a_correction(tmp_path: Path) -> None:
     assert complaints == []
 
 
+async def test_from_a_rank_of_the_time_axis_to_a_confirmed_line(tmp_path: Path) -> None:
+    """A rank of the strip, by arrow key, leads to its log; a line chosen there is stored with its stream."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        made = await fill(web)
+        page = await chromium.new_page()
+        complaints = await watched(page, address)
+        await page.goto(f"{address}/diagnoses/{made}")
+        assert await page.locator(".timeaxis .mark.root").count() == 1
+        await page.locator(".ranks a").first.focus()
+        for _ in range(5):
+            await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url(f"{address}{LOG}?ranks=5")
+        await page.locator("#rows > li[id]").nth(3).locator("a.no").click()
+        number = str(await page.locator("#rows > li[aria-current]").get_attribute("data-line"))
+        await page.get_by_role("link", name="This is the root cause").click()
+        await page.get_by_role("button", name="Correct").click()
+        await page.wait_for_url(f"{address}/diagnoses/{made}#feedback")
+        assert f"line {number} of stdout, rank 5 on gpu-0" in str(await page.locator("#feedback").text_content())
+    assert complaints == []
+
+
 async def test_a_search_by_keyboard(tmp_path: Path) -> None:
     """A slash goes to the field, Enter searches, n and N step through the matches, also over the ends of a window."""
     async with served(tmp_path) as (web, address), browser() as chromium:

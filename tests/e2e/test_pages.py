@@ -22,6 +22,7 @@ from tests.unit.test_web_hangs import large
 from tests.unit.test_web_jobs_list import prints
 
 HANG = "/jobs/llm-70b-pretrain/attempts/1/hang"
+CHANGES = "/jobs/llm-70b-pretrain/attempts/2/changes"
 CHROMIUM = Path("/usr/bin/chromium")
 
 pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium")
@@ -101,6 +102,7 @@ async def test_all_pages_are_quiet_and_stay_on_this_host(tmp_path: Path) -> None
             "/accuracy",
             "/jobs/llm-70b-pretrain",
             "/unplaced",
+            CHANGES,
             HANG,
             *incidents,
             *diagnoses,
@@ -169,6 +171,7 @@ async def test_no_page_is_wider_than_its_window(tmp_path: Path, width: int) -> N
             "/docs",
             "/accuracy",
             "/jobs/llm-70b-pretrain",
+            CHANGES,
             HANG,
             of_one,
             f"/incidents/{incident.id}",

@@ -217,7 +217,7 @@ def test_lines_are_named_by_number_and_source_as_well() -> None:
         log.window(ALL, LogCursor(Direction.AROUND, "the third"), 10)
     assert log.id_of("stderr", 301, "ValueError: <b>odd</b> seam") == line_id(last, 301)
     assert log.id_of("dmesg", 301, "") == ""
-    assert (log.has_line(301), log.has_line(302), log.last_number) == (True, False, 301)
+    assert (bool(log.streams_with(301)), log.streams_with(302), log.last_number) == (True, (), 301)
 
 
 def test_levels_tell_errors_from_the_rest() -> None:

@@ -99,10 +99,10 @@ def stands(found: Plan) -> tuple[str, str, str]:
 def test_a_first_failure_is_settled_by_its_mode(
     policy: Policy, mode: Mode, state: PlanState, reason: PlanReason
 ) -> None:
-    """Without a past no rail speaks, and the history begins with the row."""
+    """Without a past no rail speaks, and the history begins with what the policy says, in words."""
     found = settle(policy, plan(mode=mode))
     assert stands(found) == ("cordon_and_resubmit", state, reason)
-    assert "broken_node_named" in found.history[0].why
+    assert "_" not in found.history[0].why and "policy" in found.history[0].why
 
 
 @pytest.mark.parametrize("action", [Action.NOTIFY_USER])
@@ -287,7 +287,7 @@ def test_evictions_have_a_cap_for_each_tenant(policy: Policy, fleet: int, allowe
     history = ClusterHistory(past=tuple(recent[:allowed]), fleet={"east": fleet})
     ruling = guardrails.apply_guardrails(policy, plan(tenant="eve"), history, NOW)
     assert ruling.plan is not None and stands(ruling.plan)[1:] == (S.WAITING, R.TENANT_CAP)
-    assert f"{allowed} are allowed" in ruling.plan.history[-1].why and ruling.trips == ()
+    assert f"the limit is {allowed}" in ruling.plan.history[-1].why and ruling.trips == ()
     history = replace(history, past=history.past[1:])
     assert settle(policy, plan(tenant="eve"), *history.past, fleet=history.fleet).reason == R.ACT
     theirs = guardrails.apply_guardrails(policy, plan(tenant="ida"), history, NOW)
@@ -297,7 +297,7 @@ def test_evictions_have_a_cap_for_each_tenant(policy: Policy, fleet: int, allowe
 def test_a_site_that_lets_no_node_go_asks_the_tenant_first() -> None:
     """A tenant's share is never more than the breaker allows."""
     limits = BreakerLimits(least=0, most=0)
-    assert "0 are allowed" in breaker.over_tenant_share(limits, plan(), ("n1",), ClusterHistory(), NOW)
+    assert "the limit is 0" in breaker.over_tenant_share(limits, plan(), ("n1",), ClusterHistory(), NOW)
 
 
 def test_suspicions_of_another_tenant_count_where_something_proves_them(policy: Policy) -> None:

@@ -63,6 +63,7 @@ READING = (
     "GET /incidents/{id}",
     "GET /jobs",
     "GET /jobs/{id}",
+    "GET /jobs/{id}/attempts/{attempt}/changes",
     "GET /jobs/{id}/attempts/{attempt}/hang",
     "GET /jobs/{id}/attempts/{attempt}/log",
     "GET /jobs/{id}/attempts/{number}/search",

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
 
+import httpx
 import pytest
 
-from diagnoser.compress.log_columns import line_id
+from diagnoser.compress.log_columns import line_id, stream_key
 from diagnoser.model import AttemptKey, EvidenceLine, Job, LineBlock, Mode, RootCause, Stream, Symptom
 from diagnoser.model.taxonomy import FailureType
 from tests.serving import HOSTILE, NOW, UNSURE, Web, save, serving, store_log, verdict
@@ -163,3 +164,69 @@ async def test_hostile_lines_stay_text_at_the_end_of_a_log(web: Web) -> None:
     page = await page_of(web, (await save(web.store, "rlhf", replace(UNSURE, root_cause=None))).id)
     assert "&lt;script&gt;fetch" in section(page, "Last lines")
     assert "<script>fetch" not in page and "\u202e" not in page
+
+
+async def two_ranks(web: Web) -> tuple[str, list[Stream]]:
+    """A failure in whose log two streams have a line 2; its diagnosis, which cites neither."""
+    key, streams = AttemptKey("pair"), [Stream("stdout", "gpu-0", 0), Stream("stdout", "gpu-1", 1)]
+    for stream in streams:
+        text = f"2026-09-21 14:00:01 begin\n2026-09-21 14:00:02 the seam of rank {stream.rank}\n"
+        await store_log(web.store, key, LineBlock(stream, text.encode(), received=NOW))
+    return (await save(web.store, "pair", verdict(FailureType.UNKNOWN), created=NOW + 9)).id, streams
+
+
+async def corrected(web: Web, id: str, **fields: str) -> httpx.Response:
+    return await web.client.post(f"/diagnoses/{id}/feedback", content=urlencode(fields), headers=SAME)
+
+
+async def test_a_confirmed_line_keeps_its_stream(web: Web) -> None:
+    """The line of rank 1 that was chosen in the log is stored as rank 1's, and the page says so."""
+    made, (_, second) = await two_ranks(web)
+    form = {"verdict": "corrected", "type": "value_error", "root_line": "2", "stream": stream_key(second)}
+    assert (await corrected(web, made, **form)).status_code == 303
+    (said,) = (await web.client.get(f"/api/v1/diagnoses/{made}")).json()["feedback"]
+    assert said["root_line"] == 2
+    assert said["root_stream"] == {"source": "stdout", "node": "gpu-1", "rank": 1, "provenance": "job"}
+    assert "line 2 of stdout, rank 1 on gpu-1" in await page_of(web, made)
+
+
+async def test_a_number_that_several_streams_have_is_asked_for(web: Web) -> None:
+    """Nothing is stored, the streams are offered, and what was typed stands."""
+    made, streams = await two_ranks(web)
+    answer = await corrected(web, made, verdict="corrected", root_line="2", comment="a new seam")
+    assert answer.status_code == 400
+    assert "2 streams have a line 2: choose whose it is." in answer.text and "a new seam" in answer.text
+    assert all(f'<option value="{stream_key(stream)}">' in answer.text for stream in streams)
+    assert (await web.client.get(f"/api/v1/diagnoses/{made}")).json()["feedback"] == []
+
+
+async def test_the_api_takes_the_row_of_a_line(web: Web) -> None:
+    """Its id names stream and number; one that contradicts the number, or that no row has, is refused."""
+    made, (first, _) = await two_ranks(web)
+    row = line_id(first, 2)
+    url, body = f"/api/v1/diagnoses/{made}/feedback", {"verdict": "corrected", "type": "value_error"}
+    for wrong in ({"root_id": row, "root_line": 1}, {"root_id": "0123456789-2"}, {"root_id": "x"}):
+        assert (await web.client.post(url, json=body | wrong)).status_code == 400
+    answer = await web.client.post(url, json=body | {"root_id": row})
+    assert (answer.json()["correction"]["root_line"], answer.json()["correction"]["root_stream"]["rank"]) == (2, 0)
+
+
+async def test_an_unknown_failure_shows_what_else_failed(web: Web) -> None:
+    """Incidents of the same cluster within the hour; not those of yesterday, nor its own."""
+    await save(web.store, "before", verdict(FailureType.IMPORT_ERROR), created=NOW - 86_400)
+    await save(web.store, "now", verdict(FailureType.ECC_ERROR, nodes=()), created=NOW)
+    page = await page_of(web, (await save(web.store, "odd", verdict(FailureType.UNKNOWN), created=NOW + 60)).id)
+    shown = section(page, "Other failures within the hour")
+    assert "ECC error" in shown and "Import error" not in shown and "Unknown" not in shown
+
+
+async def test_the_time_axis_is_there_without_script(web: Web) -> None:
+    """Marks and ranks are links into the log, the same stands in a table, and log text stays text."""
+    cited = EvidenceLine(5, "step 5 was slow", HOSTILE, 1)
+    record = await save(web.store, KEY.job, replace(FAILED, evidence=(*FAILED.evidence, cited)))
+    shown = section(await page_of(web, record.id), "Time axis")
+    line = line_id(Stream("stdout", "gpu-1", 1), 40)
+    assert f'<a href="{LOG}?at={line}#L{line}" class="mark root">' in shown
+    assert re.search(rf'<a href="{re.escape(LOG)}\?ranks=1"[^>]*><title>rank 1 on gpu-1', shown)
+    assert shown.count("<table") == 2 and "root cause (raised first)" in shown
+    assert "<script>" not in shown and "&lt;script&gt;" in shown

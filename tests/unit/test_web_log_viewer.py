@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.compress.log_columns import line_id
+from diagnoser.compress.log_columns import line_id, stream_key
 from diagnoser.diagnosis import log_indexes
 from diagnoser.model import AttemptKey, LineBlock, RootCause, Stream
 from diagnoser.model.access import ANONYMOUS
@@ -86,7 +86,8 @@ async def test_the_root_is_marked_and_one_click_away(tmp_path: Path) -> None:
     root = line_id(Stream("stderr", "gpu-2", 4), 21)
     assert address.endswith(f"#L{root}")
     assert f'<li id="L{root}" class="error root" data-line="21" data-node="gpu-2" aria-current="true">' in page
-    assert f'href="/diagnoses/{record}?root_line=21&amp;node=gpu-2#feedback">This is the root cause<' in page
+    said = f"root_line=21&amp;stream={stream_key(Stream('stderr', 'gpu-2', 4))}&amp;node=gpu-2"
+    assert f'href="/diagnoses/{record}?{said}#feedback">This is the root cause<' in page
     assert page.count("This is the root cause") == 1
 
 

@@ -5,12 +5,14 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from diagnoser.model import AttemptKey, Feedback, FeedbackVerdict, Similar
+from diagnoser.compress.log_index import LogIndex
+from diagnoser.model import AttemptKey, Feedback, FeedbackVerdict, RootCause, Similar, Stream
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.ports import DiagnosisRecord
 from diagnoser.retrieval.search import SearchResult
+from diagnoser.web.api.attempt_log import LineName
 from diagnoser.web.api.diagnoses import DiagnosisId, find
 from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobPath, Node
 from diagnoser.web.api.plans import Comment, Ignored
@@ -35,6 +37,7 @@ class NewFeedback(BaseModel):
     root_line: Annotated[int, Field(ge=1, le=LARGEST), IS_NUMBER] | None = Field(
         None, description="1-based, as in the diagnosis"
     )
+    root_id: LineName = Field("", description="The row of that line in the log, which also tells its stream")
     node: Node | None = None
     comment: Comment = ""
     by: Ignored = None
@@ -133,16 +136,50 @@ async def store_feedback(services: AppDependencies, caller: Credential, id: str,
     record, now = await find(services.store, id), services.clock()
     await services.job_access.check_diagnosis(caller, record)
     _check(body, record)
+    number, stream = await _root_of(services, record, body)
     feedback = Feedback(
         id=services.make_id(now),
         diagnosis=id,
         created=now,
         by=caller.name,
         comment=body.comment.replace("\0", ""),
-        **body.model_dump(exclude={"by", "comment"}),
+        root_line=number,
+        root_stream=stream,
+        **body.model_dump(include={"verdict", "type", "node"}),
     )
     await services.confirmed_failures.learn(record, feedback)
     return await find(services.store, id)
+
+
+async def _root_of(
+    services: AppDependencies, record: DiagnosisRecord, body: NewFeedback
+) -> tuple[int | None, Stream | None]:
+    """The chosen line: its number, and the stream where that is known. Raises BadInput."""
+    if not body.root_line and not body.root_id:
+        return None, None
+    try:
+        index = (await services.log_indexes.load(record.attempt)).index
+    except NotFound:  # the log is not stored any more
+        return body.root_line, None
+    if body.root_id:
+        key, _, number = body.root_id.rpartition("-")
+        stream = index.stream_named(key)
+        if stream is None or not number.isdecimal() or body.root_line not in (None, int(number[:20])):
+            raise BadInput(f"root_id {body.root_id!r} names no line of this log, or another one than root_line")
+        return int(number[:20]), stream
+    assert body.root_line, "checked above"
+    return body.root_line, likely_stream(index, record.diagnosis.root_cause, body.root_line)
+
+
+def likely_stream(index: LogIndex, root: RootCause | None, number: int) -> Stream | None:
+    """The only stream with a line of that number, else the one that the verdict's root line is of; None where neither
+    tells."""
+    streams = index.streams_with(number)
+    if len(streams) == 1:
+        return streams[0]
+    position = index.position(root.source, root.line, root.text) if root else -1
+    of_root = index.row(position).stream if position >= 0 else None
+    return of_root if of_root in streams else None
 
 
 async def find_lines(services: AppDependencies, attempt: AttemptKey, words: str, limit: int) -> list[SearchResult]:
@@ -178,7 +215,7 @@ def of_found(match: SearchResult) -> FoundShape:
 
 def _check(body: NewFeedback, record: DiagnosisRecord) -> None:
     """Raises BadInput where the parts contradict each other."""
-    correction = body.type or body.root_line or body.node
+    correction = body.type or body.root_line or body.root_id or body.node
     if body.verdict is FeedbackVerdict.CORRECTED and not correction:
         raise BadInput("a correction needs at least one of type, root_line and node")
     if body.verdict is FeedbackVerdict.CONFIRMED and body.type not in (None, record.diagnosis.type):

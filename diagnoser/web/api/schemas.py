@@ -38,6 +38,7 @@ from diagnoser.model import (
     RootCause,
     RunStatus,
     Stage,
+    Stream,
     Suspect,
     Symptom,
 )
@@ -146,7 +147,8 @@ class BreakerShape(BaseModel):
 
 
 class FeedbackShape(BaseModel):
-    """Feedback of a person on a diagnosis; null: the original value stands."""
+    """Feedback of a person on a diagnosis; null: the original value stands. ``root_stream``: the stream that the line
+    is of, null where only its number was given and several streams have it."""
 
     id: str
     time: datetime
@@ -154,6 +156,7 @@ class FeedbackShape(BaseModel):
     verdict: FeedbackVerdict
     type: FailureType | None
     root_line: int | None
+    root_stream: Stream | None
     node: str | None
     comment: str
 
@@ -190,12 +193,14 @@ class DiagnosisShape(BaseModel):
     left_out: LeftOut
     compression: Compression
     ruleset: str
+    policy: str
     model: ModelUse | None
     grounds: DecisionBasis
     step: int | None
     rollback: RollbackShape | None
     proofs: list[ProofShape]
     new_lines: tuple[EvidenceLine, ...]
+    clean_runs: int
     doubts: tuple[AskReason, ...]
     needs_review: str
     hang: HangFindings | None
@@ -356,7 +361,7 @@ def of_diagnosis(record: DiagnosisRecord, base_url: str) -> DiagnosisShape:
 
 
 def of_feedback(feedback: Feedback) -> FeedbackShape:
-    names = ("id", "by", "verdict", "type", "root_line", "node", "comment")
+    names = ("id", "by", "verdict", "type", "root_line", "root_stream", "node", "comment")
     return FeedbackShape(time=utc(feedback.created), **{name: getattr(feedback, name) for name in names})
 
 

@@ -29,7 +29,7 @@ function pick(row) {
   history.replaceState(null, "", `${url.pathname}${url.search}#${row.id}`);
   if (!rows.dataset.correct || row.classList.contains("routine")) return;
   const action = document.createElement("a");
-  const values = new URLSearchParams({ root_line: row.dataset.line });
+  const values = new URLSearchParams({ root_line: row.dataset.line, stream: lineOf(row).replace(/-\d+$/, "") });
   if (row.dataset.node) values.set("node", row.dataset.node);
   action.className = "act";
   action.textContent = "This is the root cause";

@@ -76,3 +76,13 @@ for (const all of document.querySelectorAll("input[data-all]")) {
 offerCopies(document);
 if (list && "live" in list.dataset) follow();
 if (list && "refresh" in list.dataset) setInterval(() => document.hidden || refresh().catch(() => {}), 10000);
+
+// Times of day are those of the reader; UTC stands in the title. Without this file they are in UTC.
+const CLOCKS = {
+  time: new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }),
+  day: new Intl.DateTimeFormat([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" }),
+};
+for (const node of document.querySelectorAll("[data-clock]")) {
+  const seconds = node.dataset.time ? Number(node.dataset.time) : Date.parse(node.getAttribute("datetime")) / 1000;
+  node.textContent = CLOCKS[node.dataset.clock].format(new Date(1000 * seconds));
+}

@@ -15,9 +15,10 @@ class FeedbackVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What a person says about a diagnosis. type, root_line, node: the correct value, None where it was right.
+    """What a person says about a diagnosis. type, root_line, node, rank: the correct value, None where it was right.
 
-    The newest one counts; the others stay as history.
+    root_source, root_rank: of the stream in which the root line stands, where the number alone does not tell. The
+    newest one counts; the others stay as history.
     """
 
     id: str
@@ -29,6 +30,9 @@ class Feedback:
     root_line: int | None = None
     node: str | None = None
     comment: str = ""
+    rank: int | None = None
+    root_source: str | None = None
+    root_rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

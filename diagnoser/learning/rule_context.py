@@ -79,10 +79,8 @@ def root_of(case: LabelledCase) -> Line | None:
     feedback, root = feedback_on(case.record), case.record.diagnosis.root_cause
     lines = case.evidence.lines
     if feedback and feedback.root_line:
-        place = feedback.root_line, feedback.root_source or (root.source if root else "stdout")
-        named = [line for line in lines if (line.number, line.stream.source) == place]
-        of_rank = [line for line in named if feedback.root_rank in (line.rank, line.stream.rank)]
-        return next(iter(of_rank or named), None)
+        place = feedback.root_line, root.source if root else "stdout"
+        return next((line for line in lines if (line.number, line.stream.source) == place), None)
     if root is None:
         return _only_complaint(case.evidence)
     place = root.line, root.source

@@ -17,8 +17,7 @@ class FeedbackVerdict(StrEnum):
 class Feedback:
     """What a person says about a diagnosis. type, root_line, node, rank: the correct value, None where it was right.
 
-    root_source, root_rank: of the stream in which the root line stands, where the number alone does not tell. The
-    newest one counts; the others stay as history.
+    The newest one counts; the others stay as history.
     """
 
     id: str
@@ -31,8 +30,6 @@ class Feedback:
     node: str | None = None
     comment: str = ""
     rank: int | None = None
-    root_source: str | None = None
-    root_rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,22 +21,18 @@ FIELDS_LIMIT = 10
 
 
 class Form:
-    """The fields of a form that was sent, and who sent it."""
+    """The fields of a form that was sent, and who sent it. fields: as they were sent, see ``line_of``, ``lines_of``."""
 
     def __init__(self, fields: Mapping[str, str], caller: Credential) -> None:
-        self._fields = fields
+        self.fields = fields
         self.caller = caller
 
     def text(self, name: str) -> str:
-        return line_of(self._fields.get(name, ""))
-
-    def lines(self, name: str) -> tuple[str, ...]:
-        """The lines of a field that are not blank."""
-        return lines_of(self._fields.get(name, ""))
+        return line_of(self.fields.get(name, ""))
 
 
 def lines_of(text: str) -> tuple[str, ...]:
-    """The lines of a field, as they were typed; what cannot be printed becomes a blank."""
+    """The lines of a field that are not blank; what cannot be printed becomes a blank."""
     return tuple(line for part in text[:TEXT_LENGTH].splitlines() if (line := line_of(part)))
 
 

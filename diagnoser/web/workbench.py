@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from diagnoser.learning import rule_registry
 from diagnoser.learning.template_rules import RuleDraft
 from diagnoser.learning.workbench import LineHit, RuleProposal, Trial
-from diagnoser.model import LearnedRule, LearnedState, ValidationResult
+from diagnoser.model import LearnedRule
 from diagnoser.model.errors import BadInput, NotFound, Overloaded, RuleFaults
-from diagnoser.ports import DiagnosisRecord, LearnedRuleQuery
+from diagnoser.ports import LearnedRuleQuery
 from diagnoser.rules.line_match import LineConditions
 from diagnoser.rules.schema import Rule
 from diagnoser.web.api.workbench import ProposalBody, faults, proposed
@@ -86,7 +86,7 @@ async def workbench(request: Request, services: Provided, pages: Drawn) -> Respo
     """What is typed decides; else the rule that is named; else what the named case suggests."""
     given = dict(request.query_params)
     draft = draft_of(given)
-    if not draft.patterns:
+    if "patterns" not in given:
         draft = await _loaded(services, draft) if draft.rule else await _suggested(services, draft)
     return await _draw(services, pages, draft, line_of(given.get("q", "")))
 
@@ -94,10 +94,7 @@ async def workbench(request: Request, services: Provided, pages: Drawn) -> Respo
 @router.post(PATH)
 async def save(form: Pressed, services: Provided, pages: Drawn) -> Response:
     """Stores the rule, then redirects to it. What is wrong is told on the page, with all that was typed."""
-    names = ("title", "mitigation", "case", "rule")
-    draft = Draft(
-        form.lines("patterns"), form.lines("anchors"), form.lines("unless"), **{name: form.text(name) for name in names}
-    )
+    draft = draft_of(form.fields)
     try:
         rule, checks = await proposed(services, form.caller, await _proposal(services, draft))
     except RequestValidationError as error:
@@ -143,9 +140,9 @@ async def _draw(
 
 def draft_of(given: Mapping[str, str]) -> Draft:
     """What an address or a form says."""
-    texts = {name: line_of(given.get(name, "")) for name in ("title", "mitigation", "case", "rule")}
-    lists = {name: lines_of(given.get(name, "")) for name in ("patterns", "anchors", "unless")}
-    return Draft(**lists, **texts)
+    patterns, anchors, unless = (lines_of(given.get(name, "")) for name in ("patterns", "anchors", "unless"))
+    title, mitigation, case, rule = (line_of(given.get(name, "")) for name in ("title", "mitigation", "case", "rule"))
+    return Draft(patterns, anchors, unless, title, mitigation, case, rule)
 
 
 def drafted(rule: Rule, draft: Draft) -> Draft:

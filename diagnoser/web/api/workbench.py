@@ -46,7 +46,8 @@ class ProposalBody(TrialBody):
     title: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_PRINTED)]
     mitigation: Prose = ""
     replaces: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{0,200}$")] = Field(
-        "", description="Id of the learned rule that this one is an edition of; it is retired when this one is in shadow"
+        "",
+        description="Id of the learned rule that this one is an edition of; it is retired when this one is in shadow",
     )
 
 
@@ -177,7 +178,9 @@ def _line(hit: LineHit) -> MatchedLine:
 
 def _attempt(hit: AttemptHit) -> MatchedAttempt:
     return MatchedAttempt(
-        job=hit.attempt.job, attempt=hit.attempt.number, line=_line(hit.line),
+        job=hit.attempt.job,
+        attempt=hit.attempt.number,
+        line=_line(hit.line),
         **{name: getattr(hit, name) for name in ("diagnosis", "type", "is_root", "lines")},
     )
 

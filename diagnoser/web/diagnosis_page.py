@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse, Response
 from pydantic import ValidationError
 
-from diagnoser.compress.log_index import LogFilter, LogIndex
+from diagnoser.compress.log_index import LogFacets, LogFilter, LogIndex
 from diagnoser.learning.rule_context import known_type
 from diagnoser.model import Diagnosis, Job, LearnedRule, LearnedState, Line, Provenance, Symptom
 from diagnoser.model.errors import BadInput, NotFound
@@ -131,6 +131,7 @@ async def _draw(
     context = await services.logs.node_lines(record)
     sections = await asyncio.to_thread(_excerpts, verdict, index, context)
     after, before = await asyncio.to_thread(_in_time, verdict, index)
+    facets = await asyncio.to_thread(index.facets, LogFilter()) if index else LogFacets()
     is_unknown = verdict.category is Category.UNKNOWN
     return pages.draw(
         "diagnosis.html",
@@ -148,10 +149,10 @@ async def _draw(
         not_seen=_not_seen(verdict, job),
         similar=await services.confirmed_failures.similar(record),
         incident=await services.store.incident_of(record.id),
-        lesson=await _lesson(services, record) if record.feedback else None,
+        lesson=await _lesson(services, record),
         types=TYPES,
-        nodes=_nodes(verdict, job, index),
-        ranks=_ranks(job, index),
+        nodes=_nodes(verdict, job, facets),
+        ranks=_ranks(job, facets),
         correction=correction,
         policy=services.plans.commands.policy.hash,
     )
@@ -229,18 +230,17 @@ async def _lesson(services: AppDependencies, record: DiagnosisRecord) -> Lesson:
     return Lesson(known_type(record), await services.store.case_number(record.id), tuple(rules))
 
 
-def _nodes(verdict: Diagnosis, job: Job | None, index: LogIndex | None) -> list[str]:
+def _nodes(verdict: Diagnosis, job: Job | None, facets: LogFacets) -> list[str]:
     """Nodes to choose from: suspects first. A name that would hide what it holds is not offered."""
     known = [*job.nodes, *job.rank_nodes.values()] if job else []
-    known += [node for node, _ in index.facets(LogFilter()).nodes] if index else []
-    nodes = dict.fromkeys([*(suspect.node for suspect in verdict.nodes), *known])
+    of_log = (node for node, _ in facets.nodes)
+    nodes = dict.fromkeys([*(suspect.node for suspect in verdict.nodes), *known, *of_log])
     return [node for node in nodes if node == visible(node)][:NODES_OFFERED]
 
 
-def _ranks(job: Job | None, index: LogIndex | None) -> list[int]:
+def _ranks(job: Job | None, facets: LogFacets) -> list[int]:
     """Ranks to choose from: those of the registration and of the log."""
-    known = {*job.rank_nodes} if job else set()
-    known |= {rank for rank, _ in index.facets(LogFilter()).ranks if rank >= 0} if index else set()
+    known = {*(job.rank_nodes if job else ()), *(rank for rank, _ in facets.ranks if rank >= 0)}
     return sorted(known)[:RANKS_OFFERED]
 
 

@@ -128,7 +128,7 @@ async def test_the_form_begins_with_the_line_that_was_chosen(web: Web) -> None:
         ({"verdict": "corrected"}, "a correction needs at least one of"),
         ({"verdict": "confirmed", "type": "gpu_lost"}, "to name another type"),
         ({"verdict": "corrected", "node": "no such\u00a0name"}, "has no spaces"),
-        ({"verdict": "corrected", "type": "gremlins"}, "Choose one of the listed types"),
+        ({"verdict": "corrected", "type": "gremlins"}, "Choose one of the listed causes"),
         ({"root_line": "3"}, "Choose Confirm or Correct"),
     ],
 )

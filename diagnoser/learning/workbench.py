@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from diagnoser.learning import rule_context, template_rules
 from diagnoser.learning.replay_history import ReplayHistory
@@ -31,6 +32,8 @@ SEARCH_SECONDS, READ_SECONDS = 2.0, 1.5
 """Longest search, and longest reading of logs that are not held yet: a later trial goes on with it."""
 FRESH_SECONDS = 60.0
 """Age up to which the list of attempts counts, while nobody judges another diagnosis."""
+LINES_COUNTED = 10
+"""Lines that are looked for in one attempt: a pattern that matches everything costs little more than others."""
 WAITING_MAX = 8
 SHOWN = 20
 """Hits of each kind that a trial lists; all are counted."""
@@ -58,7 +61,7 @@ class LineHit:
 @dataclass(frozen=True, slots=True)
 class AttemptHit:
     """The root line of an attempt where that matches, else the first line that does. lines: how many different ones
-    do."""
+    do, ``LINES_COUNTED`` for so many or more."""
 
     attempt: AttemptKey
     diagnosis: str
@@ -281,7 +284,7 @@ class _Findings:
     def attempts(self, attempts: Iterable[AttemptLines]) -> list[AttemptHit]:
         hits = []
         for lines in attempts:
-            if matched := self._in(lines.texts):
+            if matched := self._in(lines.texts, LINES_COUNTED):
                 first, count = matched[0], len(matched)
                 is_root = first.text == lines.root[:LINE_LENGTH]
                 hits.append(AttemptHit(lines.attempt, lines.diagnosis, lines.type, first, is_root, count))
@@ -294,12 +297,12 @@ class _Findings:
             for example in lines.owners[hit.text]
         ]
 
-    def _in(self, texts: LineTexts) -> list[LineHit]:
+    def _in(self, texts: LineTexts, most: int | None = None) -> list[LineHit]:
         hits: list[LineHit] = []
         if self.is_cut:
             return hits
         try:
-            for text, spans in self._matcher.search(texts, self._is_over):
+            for text, spans in islice(self._matcher.search(texts, self._is_over), most):
                 hits.append(LineHit(text, spans))
         except TimeoutError:
             self.is_cut = True

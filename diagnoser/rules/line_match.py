@@ -4,6 +4,7 @@ Lines are searched as ``Engine`` does: an anchor, then a pattern, and no veto. W
 not looked at here.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,39 +76,56 @@ class LineMatcher:
     def search(self, texts: LineTexts, is_over: Callable[[], bool]) -> Iterator[tuple[str, tuple[Span, ...]]]:
         """The lines that match. is_over: whether there is no time left, asked between two searches; raises
         TimeoutError then."""
-        for chunk, lines in texts.chunks:
-            if not self._may_match(chunk, is_over):
+        for chunk in texts.chunks:
+            if self._anchors and not any(anchor in chunk.text for anchor in self._anchors):
                 continue
-            for line in lines:
+            for line in self._candidates(chunk, is_over):
                 if is_over():
                     raise TimeoutError
-                spans = self.spans(line)
-                if spans is not None:
+                if (spans := self.spans(line)) is not None:
                     yield line, spans
 
-    def _may_match(self, chunk: str, is_over: Callable[[], bool]) -> bool:
-        """Whether some line of a chunk can match: what matches one line matches there as well."""
-        if self._anchors and not any(anchor in chunk for anchor in self._anchors):
-            return False
-        for pattern in self._across:
+    def _candidates(self, chunk: "_Chunk", is_over: Callable[[], bool]) -> Iterator[str]:
+        """The lines of a chunk that can match: what matches a line alone also matches in it, where lines are joined."""
+        if not self._across:
+            yield from chunk.lines
+            return
+        at = 0
+        while at < len(chunk.lines):
             if is_over():
                 raise TimeoutError
-            if pattern.search(chunk):
-                return True
-        return not self._across
+            start = chunk.starts[at]
+            matches = (match for pattern in self._across if (match := pattern.search(chunk.text, start)))
+            first = min((match.start() for match in matches), default=-1)
+            if first < 0:
+                return
+            at = bisect_right(chunk.starts, first) - 1
+            yield chunk.lines[at]
+            at += 1
 
 
-def _chunks(lines: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Lines, joined by line feeds. starts: where each begins."""
+
+    lines: tuple[str, ...]
+    text: str
+    starts: tuple[int, ...]
+
+
+def _chunks(lines: Iterable[str]) -> Iterator[_Chunk]:
     gathered: list[str] = []
+    starts: list[int] = []
     size = 0
     for line in lines:
         if gathered and size + len(line) > _CHUNK:
-            yield "\n".join(gathered), tuple(gathered)
-            gathered, size = [], 0
+            yield _Chunk(tuple(gathered), "\n".join(gathered), tuple(starts))
+            gathered, starts, size = [], [], 0
         gathered.append(line)
+        starts.append(size)
         size += len(line) + 1
     if gathered:
-        yield "\n".join(gathered), tuple(gathered)
+        yield _Chunk(tuple(gathered), "\n".join(gathered), tuple(starts))
 
 
 def _bounded(patterns: Sequence[str], what: str) -> Sequence[str]:

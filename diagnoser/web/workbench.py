@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from diagnoser.learning import rule_registry
 from diagnoser.learning.template_rules import RuleDraft
-from diagnoser.learning.workbench import LineHit, RuleProposal, Trial
+from diagnoser.learning.workbench import LINES_COUNTED, LineHit, RuleProposal, Trial
 from diagnoser.model import LearnedRule
 from diagnoser.model.errors import BadInput, NotFound, Overloaded, RuleFaults
 from diagnoser.ports import LearnedRuleQuery
@@ -135,6 +135,7 @@ async def _draw(
         listed=listed[:LISTED],
         found=len(listed),
         pieces=pieces,
+        lines_counted=LINES_COUNTED,
     )
 
 

@@ -1,6 +1,7 @@
 """Which lines a pattern matches, and that no pattern takes longer than it may."""
 
 import itertools
+import random
 
 import pytest
 
@@ -30,6 +31,18 @@ def test_lines_that_are_searched_together_match_as_each_does_alone(pattern: str)
     """Begin and end of a line are those of the line, wherever it stands among others."""
     lines = ("a", "b", "c")
     assert set(found(LineConditions((pattern,)), *lines)) == {"b"}
+
+
+def test_every_line_that_matches_alone_is_found_among_others() -> None:
+    """Also where a match over two lines begins before it, and whichever of several patterns it is."""
+    rng = random.Random(4)
+    lines = {"".join(rng.choice("ab .") for _ in range(rng.randint(1, 12))) for _ in range(3000)}
+    for patterns in ((r"a\s+b",), (r"^a", r"b$"), (r"[^b]{3}",), (r"a.*b", r"\.\."), (r"b*",), (r"\Ba\B",)):
+        matcher = LineMatcher(LineConditions(patterns))
+        texts = LineTexts(lines)
+        assert len(texts.chunks) > 1
+        alone = {line for line in texts.lines if matcher.spans(line) is not None}
+        assert {line for line, _ in matcher.search(texts, lambda: False)} == alone, patterns
 
 
 def test_a_match_does_not_reach_into_the_next_line() -> None:

@@ -59,7 +59,8 @@ class MatchedLine(BaseModel):
 
 
 class MatchedAttempt(BaseModel):
-    """The root line of an attempt where it matches, else the first line that does. lines: how many different ones."""
+    """The root line of an attempt where it matches, else the first line that does. lines: how many different ones,
+    10 for so many or more."""
 
     job: str
     attempt: int

@@ -16,7 +16,7 @@ class FeedbackVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What a person says about a diagnosis. type, root_line, node: the correct value, None where it was right.
+    """What a person says about a diagnosis. type, root_line, node, rank: the correct value, None where it was right.
 
     root_stream: the stream that the root line is of, None where the person named no line, or its number alone.
     The newest one counts; the others stay as history.
@@ -32,6 +32,7 @@ class Feedback:
     node: str | None = None
     comment: str = ""
     root_stream: Stream | None = None
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

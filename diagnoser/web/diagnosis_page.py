@@ -10,10 +10,11 @@ from fastapi.responses import RedirectResponse, Response
 from pydantic import ValidationError
 
 from diagnoser.compress.log_columns import stream_key
-from diagnoser.compress.log_index import LogIndex
-from diagnoser.model import Diagnosis, Incident, Job, Line, Provenance, Stream, Symptom
+from diagnoser.compress.log_index import LogFacets, LogFilter, LogIndex
+from diagnoser.learning.rule_context import known_type
+from diagnoser.model import Diagnosis, Incident, Job, LearnedRule, LearnedState, Line, Provenance, Stream, Symptom
 from diagnoser.model.errors import BadInput, NotFound
-from diagnoser.model.taxonomy import Category, FailureType
+from diagnoser.model.taxonomy import DEFINITIONS, Category, FailureType, category_of
 from diagnoser.ports import DiagnosisRecord, IncidentFilter, LearnedRuleQuery
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.diagnoses import DiagnosisId, find
@@ -36,18 +37,56 @@ LEARNED = 5
 ENDINGS = 8
 NODES_OFFERED = 200
 STREAMS_OFFERED = 600
+RANKS_OFFERED = 2_000
 HOUR = 3600.0
 INCIDENTS_LOOKED_AT, INCIDENTS_SHOWN = 100, 5
 SUSPECTS, NODE_EVENTS = 4, 10
 """Suspected nodes whose events stand on the time axis, and how many of each."""
-FIELDS = ("verdict", "type", "root_line", "stream", "node", "comment")
+FIELDS = ("verdict", "type", "root_line", "stream", "node", "rank", "comment")
 WHAT_IS_WRONG = {
     "root_line": "Give the line by its number, as it stands beside it in the log.",
     "root_id": "Choose one of the listed streams.",
     "node": "A node's name has no spaces and at most 253 characters.",
-    "type": "Choose one of the listed types.",
+    "rank": "Give the rank by its number.",
+    "type": "Choose one of the listed causes.",
 }
 """Of each field of the form, where its value cannot be used at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeChoice:
+    """A failure type to choose. name: as people read it, which is also taken."""
+
+    type: FailureType
+    name: str
+    definition: str
+    category: Category
+
+
+TYPES = tuple(
+    TypeChoice(kind, name(kind), DEFINITIONS[kind], category_of(kind))
+    for kind in FailureType
+    if kind is not FailureType.UNKNOWN
+)
+_TYPE_OF = {choice.name.casefold(): str(choice.type) for choice in TYPES}
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What became of what a person said. number: of the case; the first one that anybody judged is 1."""
+
+    known: FailureType
+    number: int | None
+    rules: tuple[LearnedRule, ...]
+
+    @property
+    def is_case(self) -> bool:
+        return self.number is not None and category_of(self.known) is not Category.UNKNOWN
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a rule is being written or tested at this moment."""
+        return any(rule.state is LearnedState.PROPOSED for rule in self.rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +107,19 @@ class StreamChoice:
 
 @router.get("/diagnoses/{id}", dependencies=[Depends(may_read)])
 async def diagnosis(
-    id: DiagnosisId, services: Provided, pages: Drawn, root_line: Search = "", stream: Search = "", node: Search = ""
+    id: DiagnosisId,
+    services: Provided,
+    pages: Drawn,
+    root_line: Search = "",
+    stream: Search = "",
+    node: Search = "",
+    rank: Search = "",
 ) -> Response:
-    """root_line, stream, node: what the form begins with, for somebody who comes from the log."""
+    """root_line, stream, node, rank: what the form begins with, for somebody who comes from the log."""
     record = await find(services.store, id)
-    given = {"root_line": visible(root_line), "stream": visible(stream), "node": visible(node)}
-    return await _draw(services, pages, record, Correction(dict.fromkeys(FIELDS, "") | given))
+    given = {"root_line": root_line, "stream": stream, "node": node, "rank": rank}
+    shown = {name: visible(text) for name, text in given.items()}
+    return await _draw(services, pages, record, Correction(dict.fromkeys(FIELDS, "") | shown))
 
 
 @router.post("/diagnoses/{id}/feedback")
@@ -113,6 +159,7 @@ async def _draw(
     facts = await _axis_facts(services, record, job, index, context) if index and len(index) else None
     sections = await asyncio.to_thread(_excerpts, verdict, index, context)
     after, before = await asyncio.to_thread(_in_time, verdict, index)
+    facets = await asyncio.to_thread(index.facets, LogFilter()) if index else LogFacets()
     is_unknown = verdict.category is Category.UNKNOWN
     incident = await services.store.incident_of(record.id)
     return pages.draw(
@@ -133,9 +180,10 @@ async def _draw(
         similar=await services.confirmed_failures.similar(record),
         incident=incident,
         nearby=await _nearby(services, record, job, incident) if is_unknown else [],
-        learned=await services.store.learned(LearnedRuleQuery(source=record.id), "", LEARNED),
-        types=[kind for kind in FailureType if kind is not FailureType.UNKNOWN],
-        nodes=_nodes(verdict, job),
+        lesson=await _lesson(services, record),
+        types=TYPES,
+        nodes=_nodes(verdict, job, facets),
+        ranks=_ranks(job, facets),
         streams=_streams(index, verdict, correction.values),
         correction=correction,
         policy=services.plans.commands.policy.hash,
@@ -268,11 +316,23 @@ def _not_seen(verdict: Diagnosis, job: Job | None) -> list[str]:
     return missing
 
 
-def _nodes(verdict: Diagnosis, job: Job | None) -> list[str]:
+async def _lesson(services: AppDependencies, record: DiagnosisRecord) -> Lesson:
+    rules = await services.store.learned(LearnedRuleQuery(source=record.id), "", LEARNED)
+    return Lesson(known_type(record), await services.store.case_number(record.id), tuple(rules))
+
+
+def _nodes(verdict: Diagnosis, job: Job | None, facets: LogFacets) -> list[str]:
     """Nodes to choose from: suspects first. A name that would hide what it holds is not offered."""
-    known = (*job.nodes, *job.rank_nodes.values()) if job else ()
-    nodes = dict.fromkeys([*(suspect.node for suspect in verdict.nodes), *known])
+    known = [*job.nodes, *job.rank_nodes.values()] if job else []
+    of_log = (node for node, _ in facets.nodes)
+    nodes = dict.fromkeys([*(suspect.node for suspect in verdict.nodes), *known, *of_log])
     return [node for node in nodes if node == visible(node)][:NODES_OFFERED]
+
+
+def _ranks(job: Job | None, facets: LogFacets) -> list[int]:
+    """Ranks to choose from: those of the registration and of the log."""
+    known = {*(job.rank_nodes if job else ()), *(rank for rank, _ in facets.ranks if rank >= 0)}
+    return sorted(known)[:RANKS_OFFERED]
 
 
 def _streams(index: LogIndex | None, verdict: Diagnosis, typed: Mapping[str, str]) -> list[StreamChoice]:
@@ -292,9 +352,13 @@ def _read(form: Form) -> NewFeedback:
     try:
         given: dict[str, str | int] = {field: form.text(field) for field in FIELDS if form.text(field)}
         stream = str(given.pop("stream", ""))
-        if form.text("root_line").isdecimal():  # a form knows texts only
-            given["root_line"] = int(form.text("root_line")[:20])
-            given |= {"root_id": f"{stream}-{given['root_line']}"} if stream else {}
+        if "type" in given:
+            given["type"] = _TYPE_OF.get(form.text("type").casefold(), form.text("type"))
+        for field in ("root_line", "rank"):
+            if form.text(field).isdecimal():  # a form knows texts only
+                given[field] = int(form.text(field)[:20])
+        if stream and isinstance(given.get("root_line"), int):
+            given["root_id"] = f"{stream}-{given['root_line']}"
         return NewFeedback.model_validate(given)
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from None

@@ -5,6 +5,7 @@ accepted only when the browser states that it comes from a page of this service:
 not sent (plain HTTP on a name that is not localhost) by Origin.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,7 +15,8 @@ from diagnoser.model.access import Credential, Scope
 from diagnoser.model.errors import BadInput, OutOfScope
 from diagnoser.web.authentication import Caller, check_scope
 
-FIELD_LENGTH = 2000
+FIELD_LENGTH, TEXT_LENGTH = 2000, 16_000
+"""Characters of a line, and of all lines of a field."""
 FIELDS_LIMIT = 64
 """A page of plans can be decided about at once."""
 
@@ -22,16 +24,26 @@ FIELDS_LIMIT = 64
 class Form:
     """The fields of a form that was sent, and who sent it."""
 
-    def __init__(self, fields: dict[str, list[str]], caller: Credential) -> None:
+    def __init__(self, fields: Mapping[str, Sequence[str]], caller: Credential) -> None:
         self._fields = fields
         self.caller = caller
 
     def text(self, name: str) -> str:
-        return self.texts(name)[0] if self.texts(name) else ""
+        """Of one line; "" where it was not sent."""
+        return line_of(next(iter(self._fields.get(name, ())), ""))
+
+    def unread(self) -> dict[str, str]:
+        """The first text of each field as it was sent: see ``line_of`` and ``lines_of``."""
+        return {name: values[0] for name, values in self._fields.items()}
 
     def texts(self, name: str) -> list[str]:
         """Of a field that may be there several times."""
-        return self._fields.get(name, [])
+        return [line_of(value) for value in self._fields.get(name, ())]
+
+
+def lines_of(text: str) -> tuple[str, ...]:
+    """The lines of a field that are not blank; what cannot be printed becomes a blank."""
+    return tuple(line for part in text[:TEXT_LENGTH].splitlines() if (line := line_of(part)))
 
 
 async def pressed(request: Request, caller: Caller) -> Form:
@@ -58,8 +70,9 @@ def _fields(body: bytes) -> dict[str, list[str]]:
         fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_LIMIT)
     except (ValueError, UnicodeDecodeError):
         raise BadInput("the form cannot be read") from None
-    return {name: [_clean(value) for value in values] for name, values in fields.items()}
+    return fields
 
 
-def _clean(text: str) -> str:
+def line_of(text: str) -> str:
+    """A field of one line; what cannot be printed becomes a blank."""
     return "".join(char if char.isprintable() else " " for char in text).strip()[:FIELD_LENGTH]

@@ -74,8 +74,10 @@ READING = (
     "GET /nodes/{node}",
     "GET /recovery",
     "GET /rules",
+    "GET /rules/workbench",
     "GET /unplaced",
     "POST /logs",
+    "POST /api/v1/rules/try",
 )
 SHIPPING = (
     "POST /api/v1/jobs/{id}/attempts/{attempt}/evidence",
@@ -123,6 +125,7 @@ DECIDING = (
     "POST /api/v1/nodes/{node}/uncordon",
     "POST /api/v1/plans/{id}/refuse",
     "POST /api/v1/plans/{id}/take-back",
+    "POST /api/v1/rules",
     "POST /api/v1/rules/{id}/promote",
     "POST /api/v1/rules/{id}/restore",
     "POST /api/v1/rules/{id}/retire",
@@ -137,6 +140,7 @@ PRESSING = (
     "POST /recovery/breakers/{scope}/reset",
     "POST /recovery/decide",
     "POST /recovery/effects/{key}/retry",
+    "POST /rules/workbench",
     "POST /rules/{id}/decide",
 )
 NEEDS: dict[str, Scope | None] = {

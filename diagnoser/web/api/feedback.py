@@ -28,7 +28,7 @@ router = APIRouter(tags=["feedback"])
 
 
 class NewFeedback(BaseModel):
-    """``confirmed``: the verdict is right. ``corrected``: at least one of type, root_line, node is given."""
+    """``confirmed``: the verdict is right. ``corrected``: at least one of type, root_line, node, rank is given."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -39,6 +39,7 @@ class NewFeedback(BaseModel):
     )
     root_id: LineName = Field("", description="The row of that line in the log, which also tells its stream")
     node: Node | None = None
+    rank: Annotated[int, Field(ge=0, lt=1 << 31), IS_NUMBER] | None = Field(None, description="That failed first")
     comment: Comment = ""
     by: Ignored = None
 
@@ -145,7 +146,7 @@ async def store_feedback(services: AppDependencies, caller: Credential, id: str,
         comment=body.comment.replace("\0", ""),
         root_line=number,
         root_stream=stream,
-        **body.model_dump(include={"verdict", "type", "node"}),
+        **body.model_dump(include={"verdict", "type", "node", "rank"}),
     )
     await services.confirmed_failures.learn(record, feedback)
     return await find(services.store, id)
@@ -215,8 +216,8 @@ def of_found(match: SearchResult) -> FoundShape:
 
 def _check(body: NewFeedback, record: DiagnosisRecord) -> None:
     """Raises BadInput where the parts contradict each other."""
-    correction = body.type or body.root_line or body.root_id or body.node
+    correction = body.type or body.root_line or body.root_id or body.node or body.rank is not None
     if body.verdict is FeedbackVerdict.CORRECTED and not correction:
-        raise BadInput("a correction needs at least one of type, root_line and node")
+        raise BadInput("a correction needs at least one of type, root_line, node and rank")
     if body.verdict is FeedbackVerdict.CONFIRMED and body.type not in (None, record.diagnosis.type):
         raise BadInput(f"the verdict is {record.diagnosis.type}: to name another type, send verdict 'corrected'")

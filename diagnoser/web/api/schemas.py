@@ -158,6 +158,7 @@ class FeedbackShape(BaseModel):
     root_line: int | None
     root_stream: Stream | None
     node: str | None
+    rank: int | None
     comment: str
 
 
@@ -361,7 +362,7 @@ def of_diagnosis(record: DiagnosisRecord, base_url: str) -> DiagnosisShape:
 
 
 def of_feedback(feedback: Feedback) -> FeedbackShape:
-    names = ("id", "by", "verdict", "type", "root_line", "root_stream", "node", "comment")
+    names = ("id", "by", "verdict", "type", "root_line", "root_stream", "node", "rank", "comment")
     return FeedbackShape(time=utc(feedback.created), **{name: getattr(feedback, name) for name in names})
 
 

@@ -53,6 +53,7 @@ from diagnoser.learning.case_replay import CaseReplayConfig, CaseReplayer
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.shadow_evaluation import ShadowEvaluator
+from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import Diagnosis, Facts, MessageKind, Mode, ids
 from diagnoser.model.errors import BadInput, DiagnoserError, Unavailable
 from diagnoser.observability import logging
@@ -293,6 +294,7 @@ async def _compose(
         run_statuses=RunStatuses(store, registry.compressor, clock),
         log_indexes=LogIndexes(store, logs, clock),
         lines=OriginalLines(store, archive),
+        workbench=RuleWorkbench(history, registry, lifecycle, time.monotonic),
         metrics=metrics,
         clock=clock,
         make_id=make_id,

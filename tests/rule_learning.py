@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser import compress
 from diagnoser.adapters.memory import LocalWakeSignal
-from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.compress import Compressor
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
@@ -117,14 +117,11 @@ class Site:
 
 @asynccontextmanager
 async def site(
-    folder: Path, pen: LLMRuleWriter | None = None, promote_after: int = 3, now: float = NOW
+    folder: Path, pen: LLMRuleWriter | None = None, promote_after: int = 3, now: float = NOW, url: str = ""
 ) -> AsyncIterator[Site]:
-    """Everything that learns, over a database in ``folder``."""
-    store, base, metrics = (
-        await sqlite_store(folder / "learning.db"),
-        accuracy_bars.load(),
-        Metrics(CollectorRegistry()),
-    )
+    """Everything that learns, over the database at ``url``, by default one in ``folder``."""
+    store = await (open_store(url) if url else sqlite_store(folder / "learning.db"))
+    base, metrics = accuracy_bars.load(), Metrics(CollectorRegistry())
     logs = AttemptLogs(store, Compressor)
     registry = RuleRegistry(base, store, lambda: NOW)
     confirmed_failures = ConfirmedFailures(store, logs, base.knowledge.policy, metrics)

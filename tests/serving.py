@@ -27,6 +27,11 @@ from diagnoser.ingest import Batch, RecordDefaults
 from diagnoser.ingest.bulk import BulkBatch, parse_bulk
 from diagnoser.ingest.mapping import DEFAULT
 from diagnoser.ingest.service import IngestReceipt, RefusedJobs
+from diagnoser.learning.replay_history import ReplayHistory
+from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
+from diagnoser.learning.rule_registry import RuleRegistry
+from diagnoser.learning.workbench import RuleWorkbench
+from diagnoser.llm.redact import redact
 from diagnoser.model import (
     Advice,
     AttemptKey,
@@ -67,6 +72,7 @@ from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.dependencies import AppDependencies, HealthChecks, WebConfig
 from diagnoser.web.news import NewsFeed
 from diagnoser.web.server import create
+from tests import accuracy_bars
 from tests.databases import sqlite_store
 
 NOW = 1_790_000_000.0
@@ -177,6 +183,7 @@ def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDepen
         "run_statuses": RunStatuses(store, Compressor, clock),
         "log_indexes": LogIndexes(store, AttemptLogs(store, Compressor), time.monotonic),
         "lines": OriginalLines(store),
+        "workbench": workbench(store, metrics),
         "metrics": metrics,
         "clock": clock,
         "make_id": commands.planner.make_id,
@@ -189,6 +196,14 @@ def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDepen
         "health": HealthChecks(**health),  # type: ignore[arg-type]
     }
     return AppDependencies(**(fields | more))  # type: ignore[arg-type]
+
+
+def workbench(store: SqlStore, metrics: Metrics, registry: RuleRegistry | None = None) -> RuleWorkbench:
+    """Over the shipped rules."""
+    history = ReplayHistory(store, AttemptLogs(store, Compressor))
+    registry = registry or RuleRegistry(accuracy_bars.load(), store, lambda: NOW)
+    lifecycle = RuleLifecycle(history, registry, lambda: NOW, RuleLearningConfig(redact), metrics)
+    return RuleWorkbench(history, registry, lifecycle, time.monotonic)
 
 
 def confirmed_failures(store: SqlStore) -> ConfirmedFailures:

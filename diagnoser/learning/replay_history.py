@@ -62,8 +62,11 @@ class ReplayHistory:
 
     async def completed(self, limit: int) -> list[LabelledCase]:
         """The newest attempts that completed."""
-        where = DiagnosisFilter(outcome=str(Outcome.COMPLETED))
-        return [await self.case_of(record) for record in await self.store.diagnoses(where, "", limit)]
+        return [await self.case_of(record) for record in await self.completed_records(limit)]
+
+    async def completed_records(self, limit: int) -> list[DiagnosisRecord]:
+        """The same without their logs."""
+        return await self.store.diagnoses(DiagnosisFilter(outcome=str(Outcome.COMPLETED)), "", limit)
 
     async def history(self, kind: FailureType, own: AttemptKey) -> AsyncIterator[tuple[ReplayGroup, LabelledCase]]:
         """What a rule for ``kind`` is replayed on, without the attempt that it is learned from."""
@@ -78,7 +81,7 @@ class ReplayHistory:
                 continue
             remaining[group] -= 1
             yield group, await self.case_of(record)
-        async for record in self._confirmed():
+        async for record in self.confirmed(CONFIRMED):
             if record.attempt != own:
                 yield ReplayGroup.CONFIRMED, await self.case_of(record)
 
@@ -109,8 +112,9 @@ class ReplayHistory:
             count += len(page)
             after = page[-1].id
 
-    async def _confirmed(self) -> AsyncIterator[DiagnosisRecord]:
-        for diagnosis in await self.store.confirmed(CONFIRMED):
+    async def confirmed(self, limit: int) -> AsyncIterator[DiagnosisRecord]:
+        """Failures whose cause is confirmed, those that changed last first."""
+        for diagnosis in await self.store.confirmed(limit):
             record = await self.store.diagnosis(diagnosis)
             if record and category_of(known_type(record)) is not Category.UNKNOWN:
                 yield record

@@ -3,6 +3,8 @@ promotes. Each step is one row that changes; a process that dies between two ste
 """
 
 import asyncio
+import hashlib
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import structlog
@@ -12,13 +14,15 @@ from diagnoser.learning.replay_history import ReplayGroup, ReplayHistory
 from diagnoser.learning.rule_context import LabelledCase
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.rule_writer import LLMRuleWriter
+from diagnoser.learning.template_rules import RuleDraft
 from diagnoser.learning.validation import RuleHistory
 from diagnoser.llm.redact import Redactor
-from diagnoser.model import LOADED, Diagnosis, HitVerdict, LearnedRule, LearnedState, Line, ValidationResult
-from diagnoser.model.errors import Conflict, NotFound, Unavailable
+from diagnoser.model import LOADED, Author, Diagnosis, HitVerdict, LearnedRule, LearnedState, Line, ValidationResult
+from diagnoser.model.errors import BadInput, Conflict, NotFound, Unavailable
 from diagnoser.model.taxonomy import FailureType, category_of
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Clock, LearnedRuleQuery
+from diagnoser.rules.calibration import LEARNED_PREFIX
 from diagnoser.rules.schema import Role, Rule, RuleSet
 
 US = "diagnoser"
@@ -90,13 +94,73 @@ class RuleLifecycle:
             self._log.error("rule_failed", rule=rule.id, error_class=type(error).__name__, exc_info=error)
             return False
         self._announce(rule, after)
+        if after.state is LearnedState.SHADOW and after.replaces:
+            await self._retire_replaced(after)
         return True
+
+    async def _retire_replaced(self, by: LearnedRule) -> None:
+        """Where the rule that a person edited is in force, or changes at this moment, it stays as it is."""
+        old = await self._store.learned_rule(by.replaces)
+        if old is None or old.state not in (LearnedState.PROPOSED, LearnedState.SHADOW):
+            return
+        why = f"replaced by {by.id}"
+        retired = old.with_state(LearnedState.RETIRED, by=by.by, why=why, now=self._clock())
+        with suppress(Conflict, NotFound):
+            self._announce(old, await self._store.change_rule(old, retired))
 
     def _announce(self, before: LearnedRule, after: LearnedRule) -> None:
         why = after.history[-1].why if after.state is not before.state else "written"
         self._log.info("rule_handled", rule=after.id, state=str(after.state), why=why)
         if after.state is not before.state:
             self._metrics.learned.labels(after.state).inc()
+
+    async def suggestion(self, source: str) -> RuleDraft | None:
+        """What a rule for a diagnosis could say, from the shape of the line that shows its cause; None where nothing
+        does."""
+        record = await self._store.diagnosis(source)
+        case = await self._cases.case_of(record) if record else None
+        root = rule_context.root_of(case) if case else None
+        return template_rules.from_shape(await self._rule_context(case, root)) if case and root else None
+
+    async def propose(
+        self, source: str, draft: RuleDraft, by: str, replaces: str
+    ) -> tuple[LearnedRule, tuple[ValidationResult, ...]]:
+        """Store the rule that a person wrote for the confirmed failure ``source``, to be tested like any other.
+
+        Returns it with the checks that need no history; where one failed, nothing is stored. The id follows from what
+        the rule says, so that saving it twice stores one rule. replaces: as in ``LearnedRule``. Raises NotFound,
+        BadInput where nobody judged the failure or no line shows it.
+        """
+        record = await self._store.diagnosis(source)
+        if record is None:
+            raise NotFound(f"there is no diagnosis {source!r}")
+        if not record.feedback:
+            raise BadInput("confirm or correct the diagnosis first: a rule is written for a cause that a person named")
+        case = await self._cases.case_of(record)
+        root = rule_context.root_of(case)
+        if root is None:
+            raise BadInput("no kept line is known to show the cause: say its number on the page of the diagnosis")
+        context = await self._rule_context(case, root)
+        # The id is part of the text: what it is made from is the text without it.
+        digest = hashlib.sha256(f"{source}\0{template_rules.rule_text('', context, draft)}".encode()).hexdigest()
+        now, rule_id = self._clock(), f"{LEARNED_PREFIX}{case.known_type}_{digest[:8]}"
+        if stored := await self._store.learned_rule(rule_id):
+            return stored, stored.gates
+        text = template_rules.rule_text(rule_id, context, draft)
+        rule = LearnedRule(
+            rule_id,
+            source,
+            now,
+            type=str(case.known_type),
+            text=text,
+            by=by,
+            author=Author(rule_writer.PERSON),
+            replaces=replaces,
+        ).with_state(LearnedState.PROPOSED, by=by, why="written in the rule workbench", now=now)
+        results, _ = await asyncio.to_thread(self._quick_checks, rule, text, case, root)
+        if validation.passed(results):
+            await self._store.propose(rule)
+        return rule, validation.masked(results, self._config.mask)
 
     async def _next(self, rule: LearnedRule) -> LearnedRule:
         """The rule one step further: written, or tested."""
@@ -156,7 +220,8 @@ class RuleLifecycle:
         """A gate refused a model's rule: try one made from the shape of the line."""
         why = next(f"{gate.name}: {gate.reason}" for gate in rule.gates if not gate.passed)
         context = await self._rule_context(case, root)
-        draft = template_rules.from_shape(context) if rule.author.name != rule_writer.TEMPLATE else None
+        is_of_model = rule.author.name.startswith(rule_writer.MODEL)
+        draft = template_rules.from_shape(context) if is_of_model else None
         if draft is None:
             return self._refused(rule, why)
         author = replace(rule.author, name=rule_writer.TEMPLATE, failure=f"the model's rule was refused: {why}"[:300])

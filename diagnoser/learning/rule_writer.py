@@ -21,7 +21,9 @@ from diagnoser.model import Author
 from diagnoser.model.errors import ModelFailed
 from diagnoser.ports import LanguageModel
 
-TEMPLATE = "template"
+TEMPLATE, PERSON = "template", "person"
+MODEL = "llm:"
+"""What the name of a model begins with, where it is the author."""
 CALLS_MAX = 10
 """Requests for one rule: an answer and its repair, each in every format that a server may want to be asked in."""
 

@@ -39,7 +39,7 @@ class ValidationResult:
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who wrote a rule: ``template`` (made from the line's shape) or ``llm:<model>``.
+    """Who wrote a rule: ``template`` (made from the line's shape), ``llm:<model>``, or ``person``.
 
     failure: a ``ModelFailure`` value, or why the model's rule was not taken, where the template stepped in.
     """
@@ -77,7 +77,8 @@ class Counts:
 @dataclass(frozen=True, slots=True)
 class LearnedRule:
     """text: a rule file; "" until it is written. source: the diagnosis that it is learned from. type: the failure type
-    that it names. by: who confirmed the source. version: grows with every change.
+    that it names. by: who confirmed the source, or wrote the rule. version: grows with every change. replaces:
+    id of the rule that a person made this one from, which is retired when this one is in shadow.
     """
 
     id: str
@@ -93,6 +94,7 @@ class LearnedRule:
     changed: float = 0.0
     version: int = 0
     counts: Counts = Counts()
+    replaces: str = ""
 
     def with_state(self, state: LearnedState, *, by: str, why: str, now: float) -> "LearnedRule":
         """The same rule in another state, with the reason."""

@@ -12,6 +12,7 @@ from diagnoser.ingest import Batch, RecordDefaults
 from diagnoser.ingest.bulk import BulkBatch
 from diagnoser.ingest.service import IngestReceipt, RefusedJobs
 from diagnoser.integrations.ft_launcher import LogAttribution
+from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import AttemptKey, Line, Progress, RunStatus
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
@@ -115,6 +116,7 @@ class AppDependencies:
     run_statuses: RunStatusQueries
     log_indexes: LogIndexes
     lines: OriginalLines
+    workbench: RuleWorkbench
     metrics: Metrics
     clock: Clock
     make_id: Callable[[float], str]

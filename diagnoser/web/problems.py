@@ -17,7 +17,7 @@ from diagnoser.model.errors import Denied, DiagnoserError, OutOfScope, Overloade
 
 RETRY_AFTER_SECONDS = 2
 MEDIA_TYPE = "application/problem+json"
-PAGE_PREFIXES = ("/diagnoses", "/jobs", "/docs", "/recovery", "/plans")
+PAGE_PREFIXES = ("/diagnoses", "/jobs", "/docs", "/recovery", "/plans", "/rules", "/accuracy")
 
 ErrorAnswer = Callable[[Request, "Problem"], Response]
 

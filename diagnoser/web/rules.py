@@ -39,9 +39,10 @@ async def rules_page(services: Provided, pages: Drawn) -> Response:
 
 @router.post("/rules/{id}/decide")
 async def decide(id: RuleId, form: Pressed, services: Provided) -> Response:
-    """Decides, then redirects to the list, so that a reload does not repeat it."""
+    """Decides, then redirects to the list or the workbench, so that a reload does not repeat it."""
     move = MOVES.get(form.text("decision"))
     if move is None:
         raise BadInput("the decision must be promote, retire or restore")
     await changed(services, form.caller, id, move, form.text("comment"))
-    return RedirectResponse(f"/rules#{id}", status_code=303)
+    page = f"/rules/workbench?rule={id}#rule" if form.text("page") == "workbench" else f"/rules#{id}"
+    return RedirectResponse(page, status_code=303)

@@ -28,6 +28,7 @@ from diagnoser.web import (
     sse,
     ui,
     unplaced,
+    workbench,
 )
 from diagnoser.web import jobs as jobs_page
 from diagnoser.web import nodes as nodes_page
@@ -52,6 +53,7 @@ from diagnoser.web.api import (
 )
 from diagnoser.web.api import rules as rules_api
 from diagnoser.web.api import unplaced as unplaced_api
+from diagnoser.web.api import workbench as workbench_api
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.pages import STATIC, Pages
@@ -100,6 +102,7 @@ def create(services: AppDependencies) -> FastAPI:
     app.include_router(evidence.router, prefix=API)
     app.include_router(attempt_log.router, prefix=API)
     app.include_router(lines.router, prefix=API)
+    app.include_router(workbench_api.router, prefix=API)
     app.include_router(rules_api.router, prefix=API)
     app.include_router(unplaced_api.router, prefix=API)
     app.include_router(attribution.router)
@@ -114,6 +117,7 @@ def create(services: AppDependencies) -> FastAPI:
     app.include_router(recovery.router)
     app.include_router(slack_actions.router)
     app.include_router(log_search.router)
+    app.include_router(workbench.router)
     app.include_router(rules.router)
     app.include_router(accuracy.router)
     app.include_router(unplaced.router)

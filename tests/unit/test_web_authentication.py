@@ -69,8 +69,10 @@ READING = (
     "GET /nodes/{node}",
     "GET /recovery",
     "GET /rules",
+    "GET /rules/workbench",
     "GET /unplaced",
     "POST /logs",
+    "POST /api/v1/rules/try",
 )
 SHIPPING = (
     "POST /api/v1/jobs/{id}/attempts/{attempt}/evidence",
@@ -111,6 +113,7 @@ DECIDING = (
     "POST /api/v1/incidents/{id}/resolve",
     "POST /api/v1/plans/{id}/approve",
     "POST /api/v1/plans/{id}/refuse",
+    "POST /api/v1/rules",
     "POST /api/v1/rules/{id}/promote",
     "POST /api/v1/rules/{id}/restore",
     "POST /api/v1/rules/{id}/retire",
@@ -121,6 +124,7 @@ PRESSING = (
     "POST /plans/{id}/decide",
     "POST /recovery/breakers/{scope}/reset",
     "POST /recovery/effects/{key}/retry",
+    "POST /rules/workbench",
     "POST /rules/{id}/decide",
 )
 NEEDS: dict[str, Scope | None] = {

@@ -44,7 +44,7 @@ class GateShape(BaseModel):
 
 
 class AuthorShape(BaseModel):
-    """name: `template` (made from the shape of the line) or `llm:<model>`. failure: why not the model."""
+    """name: `template` (made from the shape of the line), `llm:<model>` or `person`. failure: why not the model."""
 
     name: str
     model: str
@@ -88,7 +88,7 @@ class HitShape(BaseModel):
 class LearnedShape(BaseModel):
     """A learned rule. path, text: the file that `diagnoser rules export` writes; text is empty until it is written.
 
-    source: the diagnosis that it is learned from.
+    source: the diagnosis that it is learned from. replaces: the rule that a person made it from, empty for none.
     """
 
     id: str
@@ -96,6 +96,7 @@ class LearnedShape(BaseModel):
     type: str
     source: str
     by: str
+    replaces: str
     created: datetime
     changed: datetime
     path: str
@@ -174,7 +175,7 @@ async def find(services: AppDependencies, id: str) -> LearnedRule:
 
 
 def of_learned(rule: LearnedRule) -> LearnedShape:
-    names = ("id", "state", "type", "source", "by", "text")
+    names = ("id", "state", "type", "source", "by", "replaces", "text")
     return LearnedShape(
         created=utc(rule.created),
         changed=utc(rule.changed or rule.created),

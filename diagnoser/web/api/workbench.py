@@ -1,0 +1,192 @@
+"""Routes of the rule workbench: try a pattern, and propose the rule that becomes of it."""
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from diagnoser.learning.template_rules import RuleDraft
+from diagnoser.learning.workbench import AttemptHit, ExampleHit, LineHit, RuleProposal, Trial
+from diagnoser.model import LearnedRule, ValidationResult
+from diagnoser.model.access import Credential
+from diagnoser.model.errors import BadInput
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.rules.line_match import PATTERN_LENGTH, PATTERNS_MAX, LineConditions
+from diagnoser.web.access import check_whole_service
+from diagnoser.web.api.rules import LearnedShape, of_learned
+from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
+from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.problems import answers
+
+router = APIRouter(tags=["learned rules"])
+
+_PRINTED = r"^[^\x00-\x1f\x7f]*$"
+Pattern = Annotated[str, StringConstraints(min_length=1, max_length=PATTERN_LENGTH, pattern=_PRINTED)]
+Literal = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_PRINTED)]
+Prose = Annotated[str, StringConstraints(max_length=2000, pattern=_PRINTED)]
+
+
+class TrialBody(BaseModel):
+    """What a rule asks of one line: one of the anchors (if there are any), one of the patterns, and none of ``unless``.
+    Patterns are RE2 and are searched in the line without terminal codes and launcher prefixes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    patterns: list[Pattern] = Field(min_length=1, max_length=PATTERNS_MAX)
+    anchors: list[Literal] = Field(default_factory=list, max_length=PATTERNS_MAX)
+    unless: list[Pattern] = Field(default_factory=list, max_length=PATTERNS_MAX)
+
+
+class ProposalBody(TrialBody):
+    """A rule for the failure of a diagnosis whose cause a person named. Type, role and examples follow from that
+    failure."""
+
+    anchors: list[Literal] = Field(min_length=1, max_length=PATTERNS_MAX)
+    source: Annotated[str, StringConstraints(min_length=1, max_length=200)] = Field(description="Id of the diagnosis")
+    title: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_PRINTED)]
+    mitigation: Prose = ""
+    replaces: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{0,200}$")] = Field(
+        "",
+        description="Id of the learned rule that this one is an edition of; it is retired when this one is in shadow",
+    )
+
+
+class MatchedLine(BaseModel):
+    """spans: what matches, as offsets of characters: from, to."""
+
+    text: str
+    spans: list[tuple[int, int]]
+
+
+class MatchedAttempt(BaseModel):
+    """The root line of an attempt where it matches, else the first line that does. lines: how many different ones,
+    10 for so many or more."""
+
+    job: str
+    attempt: int
+    diagnosis: str
+    type: FailureType
+    is_root: bool
+    lines: int
+    line: MatchedLine
+
+
+class MatchedExample(BaseModel):
+    """owner: a rule, or ``<family>/<id>`` of a filter of routine lines. is_counter: must not match."""
+
+    owner: str
+    type: FailureType | None
+    is_counter: bool
+    line: MatchedLine
+
+
+class AttemptMatches(BaseModel):
+    """known: attempts that there are; searched: those that were looked at; items: the first of those that match."""
+
+    matched: int
+    searched: int
+    known: int
+    items: list[MatchedAttempt]
+
+
+class ExampleMatches(BaseModel):
+    matched: int
+    searched: int
+    items: list[MatchedExample]
+
+
+class TrialShape(BaseModel):
+    """cases: failures whose cause is confirmed. types: those that match, by cause. healthy: completed runs.
+
+    is_complete is false where logs are still being read or the time was over: the same request searches more.
+    """
+
+    cases: AttemptMatches
+    types: dict[FailureType, int]
+    examples: ExampleMatches
+    healthy: AttemptMatches
+    is_complete: bool
+
+
+@router.post(
+    "/rules/try",
+    dependencies=READ,
+    responses=answers(400, 401, 403, 413, 429, 503),
+    summary="Try a pattern",
+)
+async def try_pattern(body: TrialBody, services: Provided) -> TrialShape:
+    """What it matches in confirmed failures, in the examples of rules and filters, and in completed runs."""
+    conditions = LineConditions(tuple(body.patterns), tuple(body.anchors), tuple(body.unless))
+    return of_trial(await services.workbench.trial(conditions))
+
+
+@router.post(
+    "/rules",
+    dependencies=OPERATE,
+    responses=answers(400, 401, 403, 404, 413, 503),
+    summary="Propose a rule",
+)
+async def propose(body: ProposalBody, services: Provided, caller: Caller) -> LearnedShape:
+    """It is held against stored attempts and then runs in shadow: it is counted, and decides nothing until somebody
+    promotes it. The same rule again is the rule that is there."""
+    draft = RuleDraft(body.title, tuple(body.anchors), tuple(body.patterns), tuple(body.unless), body.mitigation)
+    rule, checks = await proposed(services, caller, RuleProposal(body.source, draft, body.replaces))
+    if wrong := faults(checks):
+        raise BadInput("; ".join(wrong))
+    return of_learned(rule)
+
+
+async def proposed(
+    services: AppDependencies, caller: Credential, proposal: RuleProposal
+) -> tuple[LearnedRule, tuple[ValidationResult, ...]]:
+    """As ``RuleWorkbench.propose``. Raises OutOfScope for a credential of one cluster or tenant."""
+    check_whole_service(caller)
+    return await services.workbench.propose(proposal, caller.name)
+
+
+def faults(checks: tuple[ValidationResult, ...]) -> list[str]:
+    """What the checks that failed say."""
+    return [f"{check.name.replace('_', ' ')}: {check.reason}" for check in checks if not check.passed]
+
+
+def of_trial(trial: Trial) -> TrialShape:
+    return TrialShape(
+        cases=AttemptMatches(
+            matched=trial.cases_matched,
+            searched=trial.cases_searched,
+            known=trial.cases_known,
+            items=[_attempt(hit) for hit in trial.cases],
+        ),
+        types=dict(trial.types),
+        examples=ExampleMatches(
+            matched=trial.examples_matched,
+            searched=trial.examples_searched,
+            items=[_example(hit) for hit in trial.examples],
+        ),
+        healthy=AttemptMatches(
+            matched=trial.healthy_matched,
+            searched=trial.healthy_searched,
+            known=trial.healthy_known,
+            items=[_attempt(hit) for hit in trial.healthy],
+        ),
+        is_complete=trial.is_complete,
+    )
+
+
+def _line(hit: LineHit) -> MatchedLine:
+    return MatchedLine(text=hit.text, spans=list(hit.spans))
+
+
+def _attempt(hit: AttemptHit) -> MatchedAttempt:
+    return MatchedAttempt(
+        job=hit.attempt.job,
+        attempt=hit.attempt.number,
+        line=_line(hit.line),
+        **{name: getattr(hit, name) for name in ("diagnosis", "type", "is_root", "lines")},
+    )
+
+
+def _example(hit: ExampleHit) -> MatchedExample:
+    return MatchedExample(
+        line=_line(hit.line), **{name: getattr(hit, name) for name in ("owner", "type", "is_counter")}
+    )

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from diagnoser.agent.cli import agent_cli
-from diagnoser.commands import client, consume, hang, learned_rules, lines, logs, mapping, scoring
+from diagnoser.commands import client, consume, hang, learned_rules, lines, logs, mapping, rule_trial, scoring
 from diagnoser.commands.alerts import alerts_cli
 from diagnoser.commands.database import db_cli
 from diagnoser.commands.policy import policy_cli
@@ -90,6 +90,7 @@ cli.command()(scoring.score)
 cli.command()(mapping.check_mapping)
 client.add_to(cli)
 rules_cli.command(name="export")(learned_rules.rules_export)
+rules_cli.command(name="try")(rule_trial.rules_try)
 cli.add_typer(rules_cli, name="rules")
 cli.add_typer(policy_cli, name="policy")
 cli.add_typer(prompts_cli, name="prompts")

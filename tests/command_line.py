@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from typer.testing import CliRunner, Result
 
 from diagnoser.cli import cli
-from diagnoser.commands import logs, prompts, rules, scoring
+from diagnoser.commands import logs, prompts, rule_trial, rules, scoring
 from diagnoser.config import loader
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
@@ -24,7 +24,7 @@ def invoke(*words: str | Path, **settings: str) -> Result:
     environment = {f"DIAGNOSER_{name}": value for name, value in settings.items()}
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        for module in (logs, prompts, rules, scoring):
+        for module in (logs, prompts, rule_trial, rules, scoring):
             patch.setattr(module, "load_analyzer", _analyzer)
         patch.setattr(logging, "set_up", lambda **given: None)  # it would hold for the tests that follow
         stack.enter_context(capture_logs())

@@ -5,13 +5,17 @@ from typing import Any
 from diagnoser.model.errors import BadInput
 
 
-def fetched(address: str, token: str) -> dict[str, Any]:
-    """The JSON object at an address of the API. Raises BadInput with the error of the service."""
+def fetched(address: str, token: str, sent: object = None) -> dict[str, Any]:
+    """The JSON object at an address of the API; where there is something to send, its answer to that.
+
+    Raises BadInput with the error of the service.
+    """
     import httpx  # the other commands start without it
 
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        response = httpx.get(address, headers=headers, timeout=10.0)
+        method = "GET" if sent is None else "POST"
+        response = httpx.request(method, address, headers=headers, json=sent, timeout=10.0)
         body: dict[str, Any] = response.json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise BadInput(f"{address}: no answer from a diagnoser service ({type(error).__name__})") from None

@@ -15,7 +15,7 @@ class FeedbackVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What a person says about a diagnosis. type, root_line, node: the correct value, None where it was right.
+    """What a person says about a diagnosis. type, root_line, node, rank: the correct value, None where it was right.
 
     The newest one counts; the others stay as history.
     """
@@ -29,6 +29,7 @@ class Feedback:
     root_line: int | None = None
     node: str | None = None
     comment: str = ""
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

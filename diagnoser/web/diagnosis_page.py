@@ -9,10 +9,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse, Response
 from pydantic import ValidationError
 
-from diagnoser.compress.log_index import LogIndex
-from diagnoser.model import Diagnosis, Job, Line, Provenance, Symptom
+from diagnoser.compress.log_index import LogFacets, LogFilter, LogIndex
+from diagnoser.learning.rule_context import known_type
+from diagnoser.model import Diagnosis, Job, LearnedRule, LearnedState, Line, Provenance, Symptom
 from diagnoser.model.errors import BadInput, NotFound
-from diagnoser.model.taxonomy import Category, FailureType
+from diagnoser.model.taxonomy import DEFINITIONS, Category, FailureType, category_of
 from diagnoser.ports import DiagnosisRecord, LearnedRuleQuery
 from diagnoser.web.api.diagnoses import DiagnosisId, find
 from diagnoser.web.api.feedback import NewFeedback, store_feedback
@@ -24,7 +25,7 @@ from diagnoser.web.forms import Form, Pressed
 from diagnoser.web.groups import grouped, not_it
 from diagnoser.web.log_viewer import log_path
 from diagnoser.web.pages import Pages
-from diagnoser.web.template_filters import visible
+from diagnoser.web.template_filters import name, visible
 from diagnoser.web.ui import Drawn
 
 router = APIRouter(include_in_schema=False)
@@ -32,13 +33,51 @@ router = APIRouter(include_in_schema=False)
 LEARNED = 5
 ENDINGS = 8
 NODES_OFFERED = 200
-FIELDS = ("verdict", "type", "root_line", "node", "comment")
+RANKS_OFFERED = 2_000
+FIELDS = ("verdict", "type", "root_line", "node", "rank", "comment")
 WHAT_IS_WRONG = {
     "root_line": "Give the line by its number, as it stands beside it in the log.",
     "node": "A node's name has no spaces and at most 253 characters.",
-    "type": "Choose one of the listed types.",
+    "rank": "Give the rank by its number.",
+    "type": "Choose one of the listed causes.",
 }
 """Of each field of the form, where its value cannot be used at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeChoice:
+    """A failure type to choose. name: as people read it, which is also taken."""
+
+    type: FailureType
+    name: str
+    definition: str
+    category: Category
+
+
+TYPES = tuple(
+    TypeChoice(kind, name(kind), DEFINITIONS[kind], category_of(kind))
+    for kind in FailureType
+    if kind is not FailureType.UNKNOWN
+)
+_TYPE_OF = {choice.name.casefold(): str(choice.type) for choice in TYPES}
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What became of what a person said. number: of the case; the first one that anybody judged is 1."""
+
+    known: FailureType
+    number: int | None
+    rules: tuple[LearnedRule, ...]
+
+    @property
+    def is_case(self) -> bool:
+        return self.number is not None and category_of(self.known) is not Category.UNKNOWN
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a rule is being written or tested at this moment."""
+        return any(rule.state is LearnedState.PROPOSED for rule in self.rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +91,12 @@ class Correction:
 
 @router.get("/diagnoses/{id}", dependencies=[Depends(may_read)])
 async def diagnosis(
-    id: DiagnosisId, services: Provided, pages: Drawn, root_line: Search = "", node: Search = ""
+    id: DiagnosisId, services: Provided, pages: Drawn, root_line: Search = "", node: Search = "", rank: Search = ""
 ) -> Response:
-    """root_line, node: what the form begins with, for somebody who comes from the log."""
+    """root_line, node, rank: what the form begins with, for somebody who comes from the log."""
     record = await find(services.store, id)
-    return await _draw(
-        services,
-        pages,
-        record,
-        Correction(dict.fromkeys(FIELDS, "") | {"root_line": visible(root_line), "node": visible(node)}),
-    )
+    given = {"root_line": visible(root_line), "node": visible(node), "rank": visible(rank)}
+    return await _draw(services, pages, record, Correction(dict.fromkeys(FIELDS, "") | given))
 
 
 @router.post("/diagnoses/{id}/feedback")
@@ -69,7 +104,7 @@ async def say(id: DiagnosisId, form: Pressed, services: Provided, pages: Drawn) 
     """Stores the feedback, then redirects to the diagnosis, so that a reload does not repeat it. What is wrong is told
     on the page, beside what was typed."""
     record = await find(services.store, id)
-    values = {name: form.text(name) for name in FIELDS}
+    values = {field: form.text(field) for field in FIELDS}
     try:
         feedback = _read(form)
         await _check_line(services, record, feedback)
@@ -96,6 +131,7 @@ async def _draw(
     context = await services.logs.node_lines(record)
     sections = await asyncio.to_thread(_excerpts, verdict, index, context)
     after, before = await asyncio.to_thread(_in_time, verdict, index)
+    facets = await asyncio.to_thread(index.facets, LogFilter()) if index else LogFacets()
     is_unknown = verdict.category is Category.UNKNOWN
     return pages.draw(
         "diagnosis.html",
@@ -113,9 +149,10 @@ async def _draw(
         not_seen=_not_seen(verdict, job),
         similar=await services.confirmed_failures.similar(record),
         incident=await services.store.incident_of(record.id),
-        learned=await services.store.learned(LearnedRuleQuery(source=record.id), "", LEARNED),
-        types=[kind for kind in FailureType if kind is not FailureType.UNKNOWN],
-        nodes=_nodes(verdict, job),
+        lesson=await _lesson(services, record),
+        types=TYPES,
+        nodes=_nodes(verdict, job, facets),
+        ranks=_ranks(job, facets),
         correction=correction,
         policy=services.plans.commands.policy.hash,
     )
@@ -188,19 +225,34 @@ def _not_seen(verdict: Diagnosis, job: Job | None) -> list[str]:
     return missing
 
 
-def _nodes(verdict: Diagnosis, job: Job | None) -> list[str]:
+async def _lesson(services: AppDependencies, record: DiagnosisRecord) -> Lesson:
+    rules = await services.store.learned(LearnedRuleQuery(source=record.id), "", LEARNED)
+    return Lesson(known_type(record), await services.store.case_number(record.id), tuple(rules))
+
+
+def _nodes(verdict: Diagnosis, job: Job | None, facets: LogFacets) -> list[str]:
     """Nodes to choose from: suspects first. A name that would hide what it holds is not offered."""
-    known = (*job.nodes, *job.rank_nodes.values()) if job else ()
-    names = dict.fromkeys([*(suspect.node for suspect in verdict.nodes), *known])
-    return [name for name in names if name == visible(name)][:NODES_OFFERED]
+    known = [*job.nodes, *job.rank_nodes.values()] if job else []
+    of_log = (node for node, _ in facets.nodes)
+    nodes = dict.fromkeys([*(suspect.node for suspect in verdict.nodes), *known, *of_log])
+    return [node for node in nodes if node == visible(node)][:NODES_OFFERED]
+
+
+def _ranks(job: Job | None, facets: LogFacets) -> list[int]:
+    """Ranks to choose from: those of the registration and of the log."""
+    known = {*(job.rank_nodes if job else ()), *(rank for rank, _ in facets.ranks if rank >= 0)}
+    return sorted(known)[:RANKS_OFFERED]
 
 
 def _read(form: Form) -> NewFeedback:
     """Empty fields count as absent. Raises RequestValidationError."""
     try:
-        given: dict[str, str | int] = {name: form.text(name) for name in FIELDS if form.text(name)}
-        if form.text("root_line").isdecimal():  # a form knows texts only
-            given["root_line"] = int(form.text("root_line")[:20])
+        given: dict[str, str | int] = {field: form.text(field) for field in FIELDS if form.text(field)}
+        if "type" in given:
+            given["type"] = _TYPE_OF.get(form.text("type").casefold(), form.text("type"))
+        for field in ("root_line", "rank"):
+            if form.text(field).isdecimal():  # a form knows texts only
+                given[field] = int(form.text(field)[:20])
         return NewFeedback.model_validate(given)
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from None

@@ -3,14 +3,17 @@
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
 from diagnoser.compress.log_columns import line_id
-from diagnoser.model import AttemptKey, EvidenceLine, Job, LineBlock, Mode, RootCause, Stream, Symptom
-from diagnoser.model.taxonomy import FailureType
+from diagnoser.model import AttemptKey, EvidenceLine, Job, LearnedState, LineBlock, Mode, RootCause, Stream, Symptom
+from diagnoser.model.taxonomy import DEFINITIONS, FailureType
+from diagnoser.ports import LearnedRuleQuery
+from diagnoser.web.template_filters import name
 from tests.serving import HOSTILE, NOW, UNSURE, Web, save, serving, store_log, verdict
 from tests.unit.test_web_plans import planned
 
@@ -128,8 +131,9 @@ async def test_the_form_begins_with_the_line_that_was_chosen(web: Web) -> None:
         ({"verdict": "corrected"}, "a correction needs at least one of"),
         ({"verdict": "confirmed", "type": "gpu_lost"}, "to name another type"),
         ({"verdict": "corrected", "node": "no such\u00a0name"}, "has no spaces"),
-        ({"verdict": "corrected", "type": "gremlins"}, "Choose one of the listed types"),
+        ({"verdict": "corrected", "type": "gremlins"}, "Choose one of the listed causes"),
         ({"root_line": "3"}, "Choose Confirm or Correct"),
+        ({"verdict": "corrected", "rank": "first"}, "Give the rank by its number"),
     ],
 )
 async def test_what_cannot_be_stored_is_told_in_place(web: Web, fields: dict[str, str], told: str) -> None:
@@ -154,6 +158,45 @@ async def test_a_line_of_the_log_can_be_named_as_the_root(web: Web) -> None:
     assert (answer.status_code, answer.headers["location"]) == (303, f"/diagnoses/{made}#feedback")
     (said,) = (await web.client.get(f"/api/v1/diagnoses/{made}")).json()["feedback"]
     assert said["root_line"] == 5
+
+
+async def test_causes_ranks_and_nodes_are_chosen_from_lists(web: Web) -> None:
+    """Every cause with its definition; the ranks and nodes of the registration and of the log."""
+    await web.store.register(Job(KEY.job, nodes=("gpu-1", "gpu-7"), rank_nodes={0: "gpu-0"}, created=NOW))
+    page = await page_of(web, (await save(web.store, KEY.job, FAILED)).id)
+    for kind, definition in DEFINITIONS.items():
+        offered = f'<option value="{name(kind)}" label="{escape(definition)}">' in page
+        assert offered == (kind is not FailureType.UNKNOWN), kind
+    assert page.count("<dt>ECC error</dt>") == 1
+    ranks, nodes = (re.search(rf'<datalist id="{of}">(.*?)</datalist>', page) for of in ("ranks", "nodes"))
+    assert ranks and re.findall(r'value="(\d+)"', ranks[1]) == ["0", "1"]
+    assert nodes and re.findall(r'value="(.*?)"', nodes[1]) == ["gpu-1", "gpu-7", "gpu-0"]
+
+
+async def test_a_cause_is_taken_by_its_name_and_the_effect_is_told(web: Web) -> None:
+    """Which case it became, and what becomes of the rule; the rank is stored as well."""
+    made = (await save(web.store, KEY.job, FAILED)).id
+    form = urlencode({"verdict": "corrected", "type": "gpu Lost", "rank": "1", "root_line": "40"})
+    assert (await web.client.post(f"/diagnoses/{made}/feedback", content=form, headers=SAME)).status_code == 303
+    (said,) = (await web.client.get(f"/api/v1/diagnoses/{made}")).json()["feedback"]
+    assert (said["type"], said["rank"]) == ("gpu_lost", 1)
+    page = await page_of(web, made)
+    assert "<b>case 1</b>" in page and "A rule is being written from it" in page and "data-refresh" in page
+    assert f'href="/rules/workbench?case={made}"' in page and ", rank 1" in page
+    (rule,) = await web.store.learned(LearnedRuleQuery(source=made), "", 2)
+    await web.store.change_rule(rule, rule.with_state(LearnedState.REFUSED, by="diagnoser", why=HOSTILE, now=NOW))
+    page = await page_of(web, made)
+    assert "was refused" in page and "data-refresh" not in page and "<script>fetch" not in page
+
+
+async def test_a_confirmed_verdict_is_a_case_without_a_new_rule(web: Web) -> None:
+    """A rule named the cause already, and the page says so; a cause that stays unknown is no case."""
+    made = (await save(web.store, KEY.job, FAILED)).id
+    await web.client.post(f"/diagnoses/{made}/feedback", content=b"verdict=confirmed", headers=SAME)
+    assert "<b>case 1</b>" in (page := await page_of(web, made)) and "No rule is written from it" in page
+    odd = (await save(web.store, "odd", verdict(FailureType.UNKNOWN), created=NOW + 9)).id
+    await web.client.post(f"/diagnoses/{odd}/feedback", content=b"verdict=confirmed", headers=SAME)
+    assert "It becomes no case" in await page_of(web, odd)
 
 
 async def test_hostile_lines_stay_text_at_the_end_of_a_log(web: Web) -> None:

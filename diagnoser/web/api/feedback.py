@@ -26,7 +26,7 @@ router = APIRouter(tags=["feedback"])
 
 
 class NewFeedback(BaseModel):
-    """``confirmed``: the verdict is right. ``corrected``: at least one of type, root_line, node is given."""
+    """``confirmed``: the verdict is right. ``corrected``: at least one of type, root_line, node, rank is given."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -36,6 +36,7 @@ class NewFeedback(BaseModel):
         None, description="1-based, as in the diagnosis"
     )
     node: Node | None = None
+    rank: Annotated[int, Field(ge=0, lt=1 << 31), IS_NUMBER] | None = Field(None, description="That failed first")
     comment: Comment = ""
     by: Ignored = None
 
@@ -178,8 +179,8 @@ def of_found(match: SearchResult) -> FoundShape:
 
 def _check(body: NewFeedback, record: DiagnosisRecord) -> None:
     """Raises BadInput where the parts contradict each other."""
-    correction = body.type or body.root_line or body.node
+    correction = body.type or body.root_line or body.node or body.rank is not None
     if body.verdict is FeedbackVerdict.CORRECTED and not correction:
-        raise BadInput("a correction needs at least one of type, root_line and node")
+        raise BadInput("a correction needs at least one of type, root_line, node and rank")
     if body.verdict is FeedbackVerdict.CONFIRMED and body.type not in (None, record.diagnosis.type):
         raise BadInput(f"the verdict is {record.diagnosis.type}: to name another type, send verdict 'corrected'")

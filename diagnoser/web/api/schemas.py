@@ -155,6 +155,7 @@ class FeedbackShape(BaseModel):
     type: FailureType | None
     root_line: int | None
     node: str | None
+    rank: int | None
     comment: str
 
 
@@ -356,7 +357,7 @@ def of_diagnosis(record: DiagnosisRecord, base_url: str) -> DiagnosisShape:
 
 
 def of_feedback(feedback: Feedback) -> FeedbackShape:
-    names = ("id", "by", "verdict", "type", "root_line", "node", "comment")
+    names = ("id", "by", "verdict", "type", "root_line", "node", "rank", "comment")
     return FeedbackShape(time=utc(feedback.created), **{name: getattr(feedback, name) for name in names})
 
 

@@ -6,7 +6,7 @@ policy turns that into a ``Plan``; what leaves the service is an ``OutboxMessage
 """
 
 from diagnoser.model.baseline import NO_DIFF, Baseline, CleanRun, Diff, LearnedFilter, NewLine
-from diagnoser.model.case_replays import CaseMark, CaseOutcome, CaseReplay
+from diagnoser.model.case_replays import CaseMark, CaseOutcome, CaseReplay, Judgement
 from diagnoser.model.diagnosis import (
     ASK_REASONS,
     Advice,
@@ -154,6 +154,7 @@ __all__ = [
     "IncidentChange",
     "IncidentState",
     "Job",
+    "Judgement",
     "LearnedFilter",
     "LearnedRule",
     "LearnedState",

@@ -15,6 +15,21 @@ class CaseMark:
 
 
 @dataclass(frozen=True, slots=True)
+class Judgement:
+    """What people say about a verdict, and what it said. time: of the verdict. known: the cause by people."""
+
+    diagnosis: str
+    time: float
+    said: FailureType
+    known: FailureType
+    decided_by: str
+
+    @property
+    def was_right(self) -> bool:
+        return self.said is self.known
+
+
+@dataclass(frozen=True, slots=True)
 class CaseOutcome:
     """One case. known: the cause that a person named. said: the verdict that the person judged. says: the verdict of a
     replay. root: whether the replay found the line that the person named, None where nobody named one."""

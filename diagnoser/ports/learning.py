@@ -10,6 +10,7 @@ from diagnoser.model import (
     CaseReplay,
     ConfirmedFailure,
     Feedback,
+    Judgement,
     LearnedRule,
     LearnedState,
     RuleHit,
@@ -84,6 +85,12 @@ class CaseStore(Protocol):
 
     async def judged(self, after: str, limit: int) -> list[str]:
         """Diagnoses that a person confirmed or corrected, oldest first; ``after``: the last one of the page before."""
+
+    async def case_number(self, diagnosis: str) -> int | None:
+        """How many diagnoses people had judged when they first judged this one, with it; None where nobody did."""
+
+    async def judgements(self, since: float, limit: int) -> list[Judgement]:
+        """Verdicts made at or after ``since`` that people judged, those judged last first."""
 
     async def add_replay(self, replay: CaseReplay) -> bool:
         """False, and nothing is stored, when the same rules were replayed on the same cases already."""

@@ -5,6 +5,7 @@ from itertools import accumulate
 
 from fastapi import APIRouter, Depends, Response
 
+from diagnoser.accuracy import judged
 from diagnoser.model import CaseReplay
 from diagnoser.web import charts
 from diagnoser.web.authentication import Provided, may_read
@@ -13,6 +14,10 @@ from diagnoser.web.ui import Drawn
 
 REPLAYS, WRONG = 200, 100
 """Replays that the chart shows, and wrong cases that are listed."""
+WEEKS, JUDGEMENTS = 26, 10_000
+"""Weeks that are shown, and most verdicts of them that are counted, those judged last."""
+CORRECTED = 10
+"""Confusions, and deciders, that are listed."""
 _RECENT = 20
 """Verdicts over which the share that people called right is taken."""
 _PERCENT = (0.0, 100.0)
@@ -24,6 +29,10 @@ router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
 async def accuracy_page(services: Provided, pages: Drawn) -> Response:
     replays = await services.store.replays(REPLAYS)
     latest = replays[0] if replays else None
+    now = services.clock()
+    since = judged.week_of(now) - (WEEKS - 1) * judged.WEEK
+    judgements = await services.store.judgements(since, JUDGEMENTS)
+    weeks = judged.by_week(judgements, now, WEEKS)
     wrong = [outcome for outcome in reversed(latest.outcomes) if not outcome.is_right] if latest else []
     return pages.draw(
         "accuracy.html",
@@ -33,6 +42,13 @@ async def accuracy_page(services: Provided, pages: Drawn) -> Response:
         wrong=wrong[:WRONG],
         spoiled=sum(outcome.was_right for outcome in wrong),
         drawable=bool(_curves(replays)),
+        judgements=judgements,
+        is_cut=len(judgements) == JUDGEMENTS,
+        weeks=weeks,
+        most_judged=max(week.judged for week in weeks),
+        kinds=judged.by_kind(judgements),
+        corrected=judged.most_corrected(judgements, CORRECTED),
+        confusions=judged.confusions(judgements, CORRECTED),
     )
 
 

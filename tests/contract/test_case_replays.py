@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from diagnoser.model import AttemptKey, CaseMark, CaseOutcome, CaseReplay
+from diagnoser.model import AttemptKey, CaseMark, CaseOutcome, CaseReplay, Judgement
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import Store
 from tests.contract.test_feedback import LEARNED, SAID
@@ -29,6 +29,33 @@ async def test_cases_are_what_people_judged(store: Store, second: Store) -> None
     again = replace(SAID, id="f9", diagnosis="01")
     await store.add_feedback(again, replace(LEARNED, diagnosis="01", changed=400.0))
     assert await second.case_mark() == CaseMark(3, 400.0)
+
+
+async def test_cases_are_numbered_in_the_order_of_their_first_judgement(store: Store, second: Store) -> None:
+    """A number stays, whatever is said later; a diagnosis that nobody judged has none."""
+    for number in range(1, 4):
+        await put(store, f"0{number}")
+    for number, diagnosis in enumerate(("03", "01", "03"), 1):
+        said = replace(SAID, id=f"f{number}", diagnosis=diagnosis)
+        await store.add_feedback(said, replace(LEARNED, diagnosis=diagnosis))
+    assert [await second.case_number(diagnosis) for diagnosis in ("03", "01", "02", "none")] == [1, 2, None, None]
+
+
+async def test_judgements_tell_what_was_said_and_what_is_known(store: Store, second: Store) -> None:
+    """Of verdicts made since a time, those judged last first; what only a recovery confirmed is none of them."""
+    for number in range(1, 5):
+        await put(store, f"0{number}", created=100.0 * number)
+    await store.add_confirmed_failure(replace(LEARNED, diagnosis="02", changed=900.0, by="recovery: plan p"))
+    for diagnosis, changed in (("01", 500.0), ("03", 700.0), ("04", 600.0)):
+        learned = replace(LEARNED, diagnosis=diagnosis, changed=changed)
+        await store.add_feedback(replace(SAID, id=f"f{diagnosis}", diagnosis=diagnosis), learned)
+    found = await second.judgements(200.0, 9)
+    assert [(judgement.diagnosis, judgement.time) for judgement in found] == [("03", 300.0), ("04", 400.0)]
+    record = await second.diagnosis("03")
+    assert record is not None
+    verdict = record.diagnosis
+    assert found[0] == Judgement("03", 300.0, verdict.type, LEARNED.type, verdict.decided_by)
+    assert await second.judgements(200.0, 1) == found[:1]
 
 
 async def test_a_replay_is_kept_once(store: Store, second: Store) -> None:

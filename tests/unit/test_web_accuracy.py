@@ -9,7 +9,7 @@ import pytest
 from diagnoser.model import AttemptKey, CaseMark, CaseOutcome, CaseReplay
 from diagnoser.model.access import Scope, Token
 from diagnoser.model.taxonomy import FailureType
-from tests.serving import HOSTILE, NOW, Web, serving
+from tests.serving import HOSTILE, NOW, Web, save, serving, verdict
 
 RIGHT = CaseOutcome(
     "01", AttemptKey("fine"), NOW - 900, FailureType.GPU_LOST, FailureType.GPU_LOST, FailureType.GPU_LOST, True
@@ -45,6 +45,23 @@ async def test_the_page_shows_then_and_now_and_what_got_worse(web: Web) -> None:
     assert "<script>fetch" not in page
     drawn = (await web.client.get("/accuracy/series.svg")).text
     assert drawn.count("<polyline") == 3 and "%" in drawn
+
+
+async def test_weeks_deciders_and_confusions_are_those_of_peoples_words(web: Web) -> None:
+    """Judged verdicts by week and by who decided, and what was corrected to what, before any replay."""
+    assert "by week" not in (await web.client.get("/accuracy")).text
+    for number, (kind, known) in enumerate((("ecc_error", ""), ("ecc_error", "gpu_lost"), ("unknown", "gpu_lost"))):
+        made = await save(web.store, f"j{number}", verdict(FailureType(kind)), created=NOW - 8 * 86_400 * number)
+        said = {"verdict": "corrected", "type": known} if known else {"verdict": "confirmed"}
+        assert (await web.client.post(f"/api/v1/diagnoses/{made.id}/feedback", json=said)).status_code == 200
+    page = (await web.client.get("/accuracy")).text
+    assert "1 of 3 (33 %) named the right cause in the last 26 weeks" in page
+    assert page.count('<rect class="right"') == 4, "three weeks and the legend"
+    assert "at most 1 in a week" in page and page.count("<title>Week of") == 3
+    assert '<td class="kind">rule</td><td>1 of 3 (33 %)</td>' in page
+    assert 'href="/rules/workbench?rule=ecc_error_seen"' in page and "1 of 2 (50 %)" in page
+    assert "<td>ECC error</td><td>GPU lost</td><td>1</td>" in page
+    assert "<td>Unknown cause</td><td>GPU lost</td><td>1</td>" in page
 
 
 async def test_one_replay_draws_only_what_was_judged(web: Web) -> None:

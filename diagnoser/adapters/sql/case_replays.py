@@ -1,11 +1,13 @@
 """Cases that people judged, and how their replays came out."""
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy import ColumnElement, Text, cast, distinct, exists, func, select
+from sqlalchemy.dialects import postgresql
 
 from diagnoser.adapters.sql.database import Database
-from diagnoser.adapters.sql.tables import case_replays, confirmed_failures, feedback
-from diagnoser.model import CaseMark, CaseReplay
+from diagnoser.adapters.sql.tables import case_replays, confirmed_failures, diagnoses, feedback
+from diagnoser.model import CaseMark, CaseReplay, Judgement
+from diagnoser.model.taxonomy import FailureType
 
 _REPLAY = TypeAdapter(CaseReplay)
 
@@ -28,6 +30,44 @@ class CaseReplayRows(Database):
         async with self.reading() as connection:
             rows = await connection.execute(query.order_by(confirmed_failures.c.diagnosis).limit(limit))
             return [str(diagnosis) for diagnosis in rows.scalars()]
+
+    async def case_number(self, diagnosis: str) -> int | None:
+        """Ids of feedback sort by time."""
+        first = select(func.min(feedback.c.id)).where(feedback.c.diagnosis == diagnosis).scalar_subquery()
+        earlier = select(func.count(distinct(feedback.c.diagnosis))).where(feedback.c.id <= first)
+        async with self.reading() as connection:
+            return (await connection.execute(earlier)).scalar_one() or None
+
+    async def judgements(self, since: float, limit: int) -> list[Judgement]:
+        """Who judged a verdict did so after it was made."""
+        confirmed = confirmed_failures.c
+        query = (
+            select(confirmed.diagnosis, diagnoses.c.created, diagnoses.c.type, diagnoses.c.decided_by)
+            .add_columns(self._type_in(confirmed.body).label("known"))
+            .join(diagnoses, diagnoses.c.id == confirmed.diagnosis)
+            .where(_judged(), confirmed.changed >= since, diagnoses.c.created >= since)
+            .order_by(confirmed.changed.desc(), confirmed.diagnosis)
+            .limit(limit)
+        )
+        async with self.reading() as connection:
+            rows = (await connection.execute(query)).mappings()
+            return [
+                Judgement(
+                    row["diagnosis"],
+                    row["created"],
+                    FailureType(row["type"]),
+                    FailureType(row["known"]),
+                    row["decided_by"],
+                )
+                for row in rows
+            ]
+
+    def _type_in(self, body: ColumnElement[str]) -> ColumnElement[str]:
+        """The field of a confirmed failure's JSON."""
+        if self.dialect == "sqlite":
+            return func.json_extract(body, "$.type", type_=Text)
+        kind: ColumnElement[str] = cast(body, postgresql.JSONB)["type"].astext
+        return kind
 
     async def add_replay(self, replay: CaseReplay) -> bool:
         key = f"{replay.version} {replay.ruleset} {replay.mark.count} {replay.mark.changed!r}"

@@ -19,7 +19,7 @@ RECOUNT_SECONDS = 3600.0
 """How long spans that are over keep their counts: a later verdict of an old failure is rare."""
 NODES = 5
 NO_FAILURES = RecoveryFigures()
-RUNS = 1_000
+RUNS = 500
 """Failures whose recovery is looked at, the newest."""
 CATEGORIES = (Category.INFRASTRUCTURE, Category.FRAMEWORK, Category.SCRIPT, Category.UNKNOWN)
 """From the bottom of a bar to its top."""

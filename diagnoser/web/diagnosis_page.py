@@ -377,6 +377,6 @@ async def _check_line(services: AppDependencies, record: DiagnosisRecord, feedba
         )
     chosen = feedback.root_id.rpartition("-")[0]
     if chosen and chosen not in map(stream_key, streams):
-        raise UnusableLine(f"That stream has no line {number}.", "stream")
+        raise UnusableLine(f"That stream has no line {number}.", "root_id")
     if not chosen and likely_stream(index, record.diagnosis.root_cause, number) is None:
-        raise UnusableLine(f"{len(streams)} streams have a line {number}: choose whose it is.", "stream")
+        raise UnusableLine(f"{len(streams)} streams have a line {number}: choose whose it is.", "root_id")

@@ -315,6 +315,7 @@ async def _compose(
             },
         ),
         attribution=_attribution(settings, registry, stack),
+        shipped_rules=lambda: analyzer.knowledge.engine.ruleset.rules,
     )
     if acts and settings.role != "worker" and await authenticator.is_open():
         structlog.get_logger().warning("no_tokens", why=NO_TOKENS)

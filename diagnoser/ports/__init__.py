@@ -25,10 +25,12 @@ from diagnoser.ports.outbox import DueMessage, OutboxRecord, OutboxStore
 from diagnoser.ports.queries import FAILURES, AttemptState, AttemptSummary, DiagnosisFilter, Facets, News, ReadStore
 from diagnoser.ports.recovery import ClaimTransition, PlanFilter, PlanTransition, RecoveryStore
 from diagnoser.ports.retention import Dropped, RetentionStore
+from diagnoser.ports.search import FoundNode, SearchStore
 from diagnoser.ports.services import Clock, Embedder, LanguageModel, ModelAnswer, ModelRequest, Sender, WakeSignal
 from diagnoser.ports.store import Store
 from diagnoser.ports.tokens import TokenStore
 from diagnoser.ports.unplaced import UnplacedRecord, UnplacedSink, UnplacedStore
+from diagnoser.ports.views import ListName, SavedView, ViewStore
 from diagnoser.ports.work import Claim, DiagnosisRecord, JobStore, Timing, WorkStore
 
 __all__ = [
@@ -61,12 +63,14 @@ __all__ = [
     "EvidenceStore",
     "Facets",
     "FeedbackStore",
+    "FoundNode",
     "IncidentFilter",
     "IncidentStore",
     "IncidentTransition",
     "JobStore",
     "LanguageModel",
     "LearnedRuleQuery",
+    "ListName",
     "LogStore",
     "Message",
     "MessageSource",
@@ -83,6 +87,8 @@ __all__ = [
     "RecoveryStore",
     "RetentionStore",
     "RuleStore",
+    "SavedView",
+    "SearchStore",
     "Sender",
     "Store",
     "StoredFile",
@@ -92,6 +98,7 @@ __all__ = [
     "UnplacedRecord",
     "UnplacedSink",
     "UnplacedStore",
+    "ViewStore",
     "WakeSignal",
     "WorkStore",
     "position_of",

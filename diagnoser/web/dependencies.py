@@ -17,6 +17,7 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Clock, DiagnosisRecord, Store, WakeSignal
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
+from diagnoser.rules.schema import Rule
 from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.news import NewsFeed
@@ -104,7 +105,8 @@ class HealthChecks:
 @dataclass(frozen=True, slots=True)
 class AppDependencies:
     """attempts_due: notified when an event has arrived. stopping: set when the process begins to stop, which ends live
-    streams. attribution: analysis of log files on request. make_id: time -> an id that sorts by time.
+    streams. attribution: analysis of log files on request. make_id: time -> an id that sorts by time. shipped_rules:
+    those of this site's files.
     """
 
     store: Store
@@ -126,3 +128,4 @@ class AppDependencies:
     config: WebConfig = WebConfig()
     health: HealthChecks = HealthChecks()
     attribution: LogAttribution | None = None
+    shipped_rules: Callable[[], Sequence[Rule]] = tuple

@@ -15,18 +15,23 @@ from diagnoser.model.errors import BadInput, OutOfScope
 from diagnoser.web.authentication import Caller, check_scope
 
 FIELD_LENGTH = 2000
-FIELDS_LIMIT = 10
+FIELDS_LIMIT = 64
+"""A page of plans can be decided about at once."""
 
 
 class Form:
     """The fields of a form that was sent, and who sent it."""
 
-    def __init__(self, fields: dict[str, str], caller: Credential) -> None:
+    def __init__(self, fields: dict[str, list[str]], caller: Credential) -> None:
         self._fields = fields
         self.caller = caller
 
     def text(self, name: str) -> str:
-        return self._fields.get(name, "")
+        return self.texts(name)[0] if self.texts(name) else ""
+
+    def texts(self, name: str) -> list[str]:
+        """Of a field that may be there several times."""
+        return self._fields.get(name, [])
 
 
 async def pressed(request: Request, caller: Caller) -> Form:
@@ -47,12 +52,12 @@ def _check_origin(request: Request) -> None:
         raise OutOfScope("This can only be pressed on a page of this service.")
 
 
-def _fields(body: bytes) -> dict[str, str]:
+def _fields(body: bytes) -> dict[str, list[str]]:
     try:
         fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_LIMIT)
     except (ValueError, UnicodeDecodeError):
         raise BadInput("the form cannot be read") from None
-    return {name: _clean(values[0]) for name, values in fields.items()}
+    return {name: [_clean(value) for value in values] for name, values in fields.items()}
 
 
 def _clean(text: str) -> str:

@@ -23,6 +23,7 @@ from diagnoser.web import (
     problems,
     recovery,
     rules,
+    search,
     series,
     slack_actions,
     sse,
@@ -51,6 +52,7 @@ from diagnoser.web.api import (
     plans,
 )
 from diagnoser.web.api import rules as rules_api
+from diagnoser.web.api import search as search_api
 from diagnoser.web.api import unplaced as unplaced_api
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.dependencies import AppDependencies
@@ -102,6 +104,7 @@ def create(services: AppDependencies) -> FastAPI:
     app.include_router(lines.router, prefix=API)
     app.include_router(rules_api.router, prefix=API)
     app.include_router(unplaced_api.router, prefix=API)
+    app.include_router(search_api.router, prefix=API)
     app.include_router(attribution.router)
     app.include_router(now.router)
     app.include_router(ui.router)
@@ -117,6 +120,7 @@ def create(services: AppDependencies) -> FastAPI:
     app.include_router(rules.router)
     app.include_router(accuracy.router)
     app.include_router(unplaced.router)
+    app.include_router(search.router)
     app.add_api_route("/openapi.json", _description, dependencies=READ, include_in_schema=False)
     app.include_router(client_archive.router)
     app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), dependencies=READ, include_in_schema=False)

@@ -52,6 +52,7 @@ READING = (
     "GET /api/v1/plans/{id}",
     "GET /api/v1/rules",
     "GET /api/v1/rules/{id}",
+    "GET /api/v1/search",
     "GET /api/v1/unplaced",
     "GET /diagnoses",
     "GET /diagnoses/{id}",
@@ -69,6 +70,7 @@ READING = (
     "GET /nodes/{node}",
     "GET /recovery",
     "GET /rules",
+    "GET /search",
     "GET /unplaced",
     "POST /logs",
 )

@@ -7,7 +7,6 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
-from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -55,6 +54,7 @@ from diagnoser.web.api import rules as rules_api
 from diagnoser.web.api import search as search_api
 from diagnoser.web.api import unplaced as unplaced_api
 from diagnoser.web.authentication import READ, Provided
+from diagnoser.web.compression import CompressedFiles, ReadCompression
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.pages import STATIC, Pages
 from diagnoser.web.problems import Problem
@@ -156,9 +156,10 @@ def create_health(services: AppDependencies) -> FastAPI:
     app.add_middleware(BodyBound, unbounded=(f"{API}/logs", loki.PATH, otlp.PATH, "/_bulk"))
     app.add_middleware(AllowedHosts, names=services.config.allowed_hosts)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(ReadCompression)
     problems.install(app, pages.error, {loki.PATH: loki.problem_text, otlp.PATH: otlp.problem_status})
     app.include_router(health.router)
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.mount("/static", CompressedFiles(STATIC), name="static")
     return app
 
 

@@ -21,6 +21,7 @@ function follow() {
   const sign = document.getElementById("live");
   let news = null;
   let waiting = 0;
+  let isFirst = true;
 
   const soon = () => {
     clearTimeout(waiting);
@@ -32,11 +33,12 @@ function follow() {
   };
   const start = () => {
     if (news) return;
-    news = new EventSource("/api/v1/live");
+    news = new EventSource(`/api/v1/live?since=${list.dataset.live}`);
     news.onopen = () => {
       sign.hidden = false;
       sign.classList.remove("off");
-      soon(); // something may have come while nobody listened
+      if (!isFirst) soon(); // something may have come while nobody listened; at first the server tells what did
+      isFirst = false;
     };
     news.onerror = () => sign.classList.add("off");
     news.addEventListener("diagnosis", soon);

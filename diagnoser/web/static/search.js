@@ -35,7 +35,7 @@
     dialog.append(results, status);
     document.body.append(dialog);
     close.onclick = () => dialog.close();
-    dialog.onclick = (event) => event.target === dialog && dialog.close();
+    dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
     dialog.onclose = () => {
       if (asking) asking.abort();
       opener.focus();

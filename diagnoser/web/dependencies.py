@@ -21,6 +21,7 @@ from diagnoser.rules.schema import Rule
 from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.news import NewsFeed
+from diagnoser.web.trends import FailureTrends
 
 HealthCheck = Callable[[], Awaitable[str]]
 """Checks one part of the service: returns a short detail, raises DiagnoserError when it does not work."""
@@ -124,6 +125,7 @@ class AppDependencies:
     job_access: JobAccess
     attempts_due: WakeSignal
     news: NewsFeed
+    trends: FailureTrends
     stopping: asyncio.Event
     config: WebConfig = WebConfig()
     health: HealthChecks = HealthChecks()

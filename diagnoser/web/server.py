@@ -59,7 +59,6 @@ from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.pages import STATIC, Pages
 from diagnoser.web.problems import Problem
 from diagnoser.web.request_bodies import Bodies
-from diagnoser.web.trends import FailureTrends
 from diagnoser.web.unplaced_count import UnplacedCount
 
 API = "/api/v1"
@@ -86,7 +85,6 @@ def create(services: AppDependencies) -> FastAPI:
     app = create_health(services)
     app.state.bodies = Bodies(services.config.limits)
     app.state.unplaced_count = UnplacedCount(services.store, services.clock)
-    app.state.trends = FailureTrends(services.store, services.clock)
     # Plain routes before the twins that describe them, for the framework's resolving of dependencies costs as much as
     # taking in ten lines; that of logs first of all, for each route that is tried costs as well.
     app.router.routes.insert(0, Route(f"{API}/logs", logs.send_logs, methods=["POST"]))

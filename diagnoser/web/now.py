@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse, Response
 from diagnoser.model import BreakerState, IncidentState, PlanState
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Category
-from diagnoser.ports import DiagnosisFilter, PlanFilter
+from diagnoser.ports import DiagnosisFilter, ListName, PlanFilter
 from diagnoser.recovery import incidents as rules
 from diagnoser.web.api.health import PartHealth, Readiness, check_health
 from diagnoser.web.api.incidents import Act, IncidentId, IncidentQuery, change, find, list_incidents
@@ -20,6 +20,7 @@ from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.forms import Pressed
 from diagnoser.web.ui import FILTERS as DIAGNOSIS_FILTERS
 from diagnoser.web.ui import Drawn, page_query
+from diagnoser.web.views import list_url, views_of
 
 COUNTED = 100
 """Waiting plans that are counted; more are shown as so many or more."""
@@ -77,6 +78,7 @@ async def now_page(request: Request, services: Provided, pages: Drawn) -> Respon
         first_url="/?" + urlencode(chosen) if chosen else "/",
         next_url="/?" + urlencode(chosen | {"cursor": after}) if after else "",
         base_url=services.config.base_url or str(request.base_url).rstrip("/"),
+        saved=await views_of(services, ListName.INCIDENTS, chosen, query),
     )
 
 
@@ -87,6 +89,17 @@ async def incident_page(id: IncidentId, services: Provided, pages: Drawn, after:
     shown = records[:FAILURES]
     next_url = f"/incidents/{id}?" + urlencode({"after": shown[-1].id}) if len(records) > FAILURES else ""
     return pages.draw("incident.html", incident=incident, records=shown, next_url=next_url, is_first=not after)
+
+
+@router.post("/incidents/decide")
+async def decide_on_several(form: Pressed, services: Provided) -> Response:
+    """Acknowledge or resolve those that are selected, then show the list as it was."""
+    act = ACTS.get(form.text("decision"))
+    if act is None:
+        raise BadInput("the decision must be acknowledge, resolve or reopen")
+    for chosen in dict.fromkeys(form.texts("incident")):
+        await change(services, form.caller, chosen, act, form.text("comment"))
+    return RedirectResponse(list_url(ListName.INCIDENTS, form), status_code=303)
 
 
 @router.post("/incidents/{id}/decide")

@@ -28,6 +28,7 @@ from diagnoser.web import (
     sse,
     ui,
     unplaced,
+    views,
 )
 from diagnoser.web import jobs as jobs_page
 from diagnoser.web import nodes as nodes_page
@@ -38,6 +39,7 @@ from diagnoser.web.api import (
     diagnoses,
     elasticsearch,
     evidence,
+    exports,
     feedback,
     health,
     incidents,
@@ -53,6 +55,7 @@ from diagnoser.web.api import (
 from diagnoser.web.api import rules as rules_api
 from diagnoser.web.api import search as search_api
 from diagnoser.web.api import unplaced as unplaced_api
+from diagnoser.web.api import views as views_api
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.compression import CompressedFiles, ReadCompression
 from diagnoser.web.dependencies import AppDependencies
@@ -103,6 +106,8 @@ def create(services: AppDependencies) -> FastAPI:
     app.include_router(rules_api.router, prefix=API)
     app.include_router(unplaced_api.router, prefix=API)
     app.include_router(search_api.router, prefix=API)
+    app.include_router(exports.router, prefix=API)
+    app.include_router(views_api.router, prefix=API)
     app.include_router(attribution.router)
     app.include_router(now.router)
     app.include_router(ui.router)
@@ -119,6 +124,7 @@ def create(services: AppDependencies) -> FastAPI:
     app.include_router(accuracy.router)
     app.include_router(unplaced.router)
     app.include_router(search.router)
+    app.include_router(views.router)
     app.add_api_route("/openapi.json", _description, dependencies=READ, include_in_schema=False)
     app.include_router(client_archive.router)
     app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), dependencies=READ, include_in_schema=False)

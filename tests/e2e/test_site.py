@@ -4,11 +4,12 @@ import importlib.util
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import pytest
-from playwright.async_api import Browser, Page, Response
+from playwright.async_api import Browser, Page, Request, Response
 
 from diagnoser.web.server import create
 from tests.e2e.site import ERRORS, PAGES, addresses, fill_site, page_routes
@@ -17,6 +18,7 @@ from tests.serving import Web, serving
 
 PAGE_BYTES = 200_000
 Scheme = Literal["light", "dark"]
+T = TypeVar("T")
 _AXE = importlib.util.find_spec("axe_playwright_python")
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
@@ -31,6 +33,10 @@ async def site(folder: Path) -> AsyncIterator[tuple[Web, str, list[str], Browser
         names = await fill_site(web)
         await web.store.record_unplaced([UNPLACED])
         yield web, address, addresses(names), chromium
+
+
+def note(seen: list[T], one: T) -> None:
+    seen.append(one)
 
 
 async def findings(page: Page) -> list[str]:
@@ -63,7 +69,7 @@ async def test_every_page_is_quiet_stays_on_this_host_and_is_light(tmp_path: Pat
             page = await context.new_page()
             complaints = await watched(page, address)
             answers: list[Response] = []
-            page.on("response", lambda one, answers=answers: answers.append(one))  # type: ignore[misc]
+            page.on("response", partial(note, answers))
             answer = await page.goto(address + path)
             assert answer is not None and answer.status == 200, path
             await page.wait_for_load_state("load")
@@ -82,12 +88,12 @@ async def test_a_list_is_loaded_once(tmp_path: Path) -> None:
     async with site(tmp_path) as (_, address, _, chromium):
         for path in ("/", "/diagnoses"):
             page = await chromium.new_page()
-            asked: list[str] = []
-            page.on("request", lambda request, asked=asked: asked.append(request.url))  # type: ignore[misc]
+            asked: list[Request] = []
+            page.on("request", partial(note, asked))
             await page.goto(address + path)
             await page.locator("#live").wait_for(state="visible")
             await page.wait_for_timeout(600)  # a list is asked for 300 ms after the news
-            assert asked.count(address + path) == 1
+            assert [request.url for request in asked].count(address + path) == 1
 
 
 @needs_browser

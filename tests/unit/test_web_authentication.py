@@ -34,6 +34,9 @@ READING = (
     "GET /api/v1/diagnoses/{id}/policy",
     "GET /api/v1/diagnoses/{id}/similar",
     "GET /api/v1/effects",
+    "GET /api/v1/exports/diagnoses.{format}",
+    "GET /api/v1/exports/incidents.{format}",
+    "GET /api/v1/exports/jobs.{format}",
     "GET /api/v1/incidents",
     "GET /api/v1/incidents/{id}",
     "GET /api/v1/jobs",
@@ -54,6 +57,7 @@ READING = (
     "GET /api/v1/rules/{id}",
     "GET /api/v1/search",
     "GET /api/v1/unplaced",
+    "GET /api/v1/views",
     "GET /diagnoses",
     "GET /diagnoses/{id}",
     "GET /docs",
@@ -104,6 +108,7 @@ CARRYING_OUT = (
     "POST /api/v1/plans/{id}/report",
 )
 DECIDING = (
+    "DELETE /api/v1/views",
     "POST /api/v1/breakers/{cluster}/reset",
     "POST /api/v1/diagnoses/{id}/feedback",
     "POST /api/v1/effects/{key}/retry",
@@ -116,14 +121,18 @@ DECIDING = (
     "POST /api/v1/rules/{id}/promote",
     "POST /api/v1/rules/{id}/restore",
     "POST /api/v1/rules/{id}/retire",
+    "POST /api/v1/views",
 )
 PRESSING = (
+    "POST /diagnoses/confirm",
     "POST /diagnoses/{id}/feedback",
+    "POST /incidents/decide",
     "POST /incidents/{id}/decide",
     "POST /plans/{id}/decide",
     "POST /recovery/breakers/{scope}/reset",
     "POST /recovery/effects/{key}/retry",
     "POST /rules/{id}/decide",
+    "POST /views",
 )
 NEEDS: dict[str, Scope | None] = {
     **dict.fromkeys(OPEN),

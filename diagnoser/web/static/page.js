@@ -9,12 +9,14 @@ async function refresh() {
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const fresh = page.getElementById("list");
   if (list.contains(document.activeElement)) return; // somebody is about to press something there
+  if (list.querySelector(".pick:checked")) return;
   const known = new Set([...list.querySelectorAll("tr[id]")].map((row) => row.id));
   list.replaceChildren(...fresh.childNodes);
   for (const row of list.querySelectorAll("tr[id]")) {
     row.classList.toggle("new", !known.has(row.id));
   }
   offerCopies(list);
+  offerPicks();
 }
 
 function follow() {
@@ -52,6 +54,15 @@ function follow() {
   setInterval(() => document.hidden || soon(), 60000); // keeps "3 min ago" true
 }
 
+function offerPicks() {
+  const all = document.getElementById("pick-all");
+  if (!all) return;
+  all.closest("label").hidden = false;
+  all.onchange = () => {
+    for (const pick of list.querySelectorAll("input.pick")) pick.checked = all.checked;
+  };
+}
+
 function offerCopies(where) {
   if (!navigator.clipboard) return;
   for (const button of where.querySelectorAll("button.copy")) {
@@ -68,5 +79,6 @@ for (const choice of document.querySelectorAll("form.filters select")) {
   choice.onchange = () => choice.form.requestSubmit();
 }
 offerCopies(document);
+offerPicks();
 if (list && "live" in list.dataset) follow();
 if (list && "refresh" in list.dataset) setInterval(() => document.hidden || refresh().catch(() => {}), 10000);

@@ -75,13 +75,21 @@ _RUNS: Columns = {
     "category": lambda row: row.verdict.category if row.verdict else "",
     "url": lambda row: row.url,
 }
-_FILE: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The file", "content": {"text/csv": {}, "application/json": {}}}
-}
-_ANSWERS = {**_FILE, **answers(400, 401, 503)}
 
 
-@router.get("/exports/diagnoses.{format}", responses=_ANSWERS, summary="Download diagnoses")
+def _answers(page: str) -> dict[int | str, dict[str, Any]]:
+    """page: the schema of a page of the list, which the JSON file is one of."""
+    json_file = {"schema": {"$ref": f"#/components/schemas/{page}"}}
+    content = {"text/csv": {"schema": {"type": "string"}}, "application/json": json_file}
+    return {200: {"description": "The file", "content": content}, **answers(400, 401, 503)}
+
+
+@router.get(
+    "/exports/diagnoses.{format}",
+    response_class=StreamingResponse,
+    responses=_answers("DiagnosisPage"),
+    summary="Download diagnoses",
+)
 async def diagnoses(
     format: ExportFormat, query: Annotated[DiagnosisExport, Query()], services: Provided
 ) -> StreamingResponse:
@@ -96,7 +104,12 @@ async def diagnoses(
     return await _file("diagnoses", format, _DIAGNOSES, read, query.cursor, query.limit)
 
 
-@router.get("/exports/incidents.{format}", responses=_ANSWERS, summary="Download incidents")
+@router.get(
+    "/exports/incidents.{format}",
+    response_class=StreamingResponse,
+    responses=_answers("IncidentPage"),
+    summary="Download incidents",
+)
 async def incidents(
     format: ExportFormat, query: Annotated[IncidentExport, Query()], services: Provided
 ) -> StreamingResponse:
@@ -110,7 +123,12 @@ async def incidents(
     return await _file("incidents", format, _INCIDENTS, read, query.cursor, query.limit)
 
 
-@router.get("/exports/jobs.{format}", responses=_ANSWERS, summary="Download jobs, attempt by attempt")
+@router.get(
+    "/exports/jobs.{format}",
+    response_class=StreamingResponse,
+    responses=_answers("RunPage"),
+    summary="Download jobs, attempt by attempt",
+)
 async def jobs(format: ExportFormat, query: Annotated[RunExport, Query()], services: Provided) -> StreamingResponse:
     """What the list of jobs shows with the same state."""
 

@@ -70,6 +70,7 @@ from diagnoser.web.dependencies import AppDependencies, HealthCheck, HealthCheck
 from diagnoser.web.http_protocol import ConnectionLimits, bounded
 from diagnoser.web.news import NewsFeed
 from diagnoser.web.server import create, create_health
+from diagnoser.web.trends import FailureTrends
 from diagnoser.worker.alerts import AlertSender
 from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
@@ -283,7 +284,7 @@ async def _compose(
     )
     jitter = Random()  # noqa: S311 - not a secret
     outbox = Outbox(store, senders, clock, wakes.outbox, jitter, metrics, _outbox_config(settings, poll))
-    authenticator = _authenticator(settings, store, clock)
+    authenticator, trends = _authenticator(settings, store, clock), FailureTrends(store, clock)
     acts = settings.recovery_mode == "act" or (settings.recovery_mode == "policy" and policy.acts)
     access = {"access": partial(_check_access, authenticator)} if acts else {}
     dependencies = AppDependencies(
@@ -303,6 +304,7 @@ async def _compose(
         job_access=JobAccess(store, clock),
         attempts_due=wakes.attempts,
         news=NewsFeed(store, clock),
+        trends=trends,
         stopping=stopping,
         config=_web_config(settings),
         health=HealthChecks(
@@ -319,13 +321,14 @@ async def _compose(
         ),
         attribution=_attribution(settings, registry, stack),
         mapping=mapping,
+        shipped_rules=lambda: analyzer.knowledge.engine.ruleset.rules,
     )
     if acts and settings.role != "worker" and await authenticator.is_open():
         structlog.get_logger().warning("no_tokens", why=NO_TOKENS)
     compaction = Compaction(store, registry.compressor, clock, metrics, archive)
     loops = list(wakes.loops)
     if settings.role != "worker":
-        loops += [ingest.run(), unplaced.run()]
+        loops += [ingest.run(), unplaced.run(), trends.run()]
     if settings.role == "api":
         loops.append(registry.follow())
     else:  # the worker keeps up with the rules by itself

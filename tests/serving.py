@@ -73,6 +73,7 @@ from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.dependencies import AppDependencies, HealthChecks, WebConfig
 from diagnoser.web.news import NewsFeed
 from diagnoser.web.server import create
+from diagnoser.web.trends import FailureTrends
 from tests import accuracy_bars
 from tests.databases import sqlite_store
 
@@ -195,6 +196,7 @@ def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDepen
         "authenticator": Authenticator(store, tokens, clock),
         "attempts_due": LocalWakeSignal(),
         "news": NewsFeed(store, clock),
+        "trends": FailureTrends(store, clock),
         "stopping": asyncio.Event(),
         "config": WebConfig(**config),  # type: ignore[arg-type]
         "health": HealthChecks(**health),  # type: ignore[arg-type]

@@ -35,10 +35,12 @@ from diagnoser.ports.queries import (
 )
 from diagnoser.ports.recovery import ClaimTransition, PlanFilter, PlanTransition, RecoveryStore
 from diagnoser.ports.retention import Dropped, RetentionStore
+from diagnoser.ports.search import FoundNode, SearchStore
 from diagnoser.ports.services import Clock, Embedder, LanguageModel, ModelAnswer, ModelRequest, Sender, WakeSignal
 from diagnoser.ports.store import Store
 from diagnoser.ports.tokens import TokenStore
 from diagnoser.ports.unplaced import UnplacedRecord, UnplacedSink, UnplacedStore
+from diagnoser.ports.views import ListName, SavedView, ViewStore
 from diagnoser.ports.work import Claim, DiagnosisRecord, JobStore, Timing, WorkStore
 
 __all__ = [
@@ -72,12 +74,14 @@ __all__ = [
     "EvidenceStore",
     "Facets",
     "FeedbackStore",
+    "FoundNode",
     "IncidentFilter",
     "IncidentStore",
     "IncidentTransition",
     "JobStore",
     "LanguageModel",
     "LearnedRuleQuery",
+    "ListName",
     "LogStore",
     "Message",
     "MessageSource",
@@ -95,6 +99,8 @@ __all__ = [
     "RecoveryStore",
     "RetentionStore",
     "RuleStore",
+    "SavedView",
+    "SearchStore",
     "Sender",
     "Store",
     "StoredFile",
@@ -104,6 +110,7 @@ __all__ = [
     "UnplacedRecord",
     "UnplacedSink",
     "UnplacedStore",
+    "ViewStore",
     "WakeSignal",
     "WorkStore",
     "position_of",

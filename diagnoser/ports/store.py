@@ -13,8 +13,10 @@ from diagnoser.ports.outbox import OutboxStore
 from diagnoser.ports.queries import ReadStore
 from diagnoser.ports.recovery import RecoveryStore
 from diagnoser.ports.retention import RetentionStore
+from diagnoser.ports.search import SearchStore
 from diagnoser.ports.tokens import TokenStore
 from diagnoser.ports.unplaced import UnplacedStore
+from diagnoser.ports.views import ViewStore
 from diagnoser.ports.work import JobStore, WorkStore
 
 
@@ -36,6 +38,8 @@ class Store(
     RetentionStore,
     AlertThreadStore,
     UnplacedStore,
+    SearchStore,
+    ViewStore,
     Protocol,
 ):
     """All of it; one adapter over one database, so that what belongs together commits together."""

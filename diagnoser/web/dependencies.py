@@ -20,9 +20,11 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Clock, DiagnosisRecord, Store, WakeSignal
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
+from diagnoser.rules.schema import Rule
 from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.news import NewsFeed
+from diagnoser.web.trends import FailureTrends
 
 HealthCheck = Callable[[], Awaitable[str]]
 """Checks one part of the service: returns a short detail, raises DiagnoserError when it does not work."""
@@ -111,7 +113,7 @@ class HealthChecks:
 class AppDependencies:
     """attempts_due: notified when an event has arrived. stopping: set when the process begins to stop, which ends live
     streams. attribution: analysis of log files on request. make_id: time -> an id that sorts by time. mapping: which
-    labels name a node.
+    labels name a node. shipped_rules: those of this site's files.
     """
 
     store: Store
@@ -130,8 +132,10 @@ class AppDependencies:
     job_access: JobAccess
     attempts_due: WakeSignal
     news: NewsFeed
+    trends: FailureTrends
     stopping: asyncio.Event
     config: WebConfig = WebConfig()
     health: HealthChecks = HealthChecks()
     attribution: LogAttribution | None = None
     mapping: FieldMapping = DEFAULT
+    shipped_rules: Callable[[], Sequence[Rule]] = tuple

@@ -5,10 +5,11 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from diagnoser.ports import AttemptState
+from diagnoser.ports import AttemptState, ListName
 from diagnoser.web.api.jobs import RunQuery, list_runs
 from diagnoser.web.authentication import Provided, may_read
 from diagnoser.web.ui import Drawn, page_query
+from diagnoser.web.views import views_of
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
 
@@ -27,4 +28,5 @@ async def jobs_page(request: Request, services: Provided, pages: Drawn) -> Respo
         is_first=not query.cursor,
         first_url="/jobs?" + urlencode(chosen) if chosen else "/jobs",
         next_url="/jobs?" + urlencode(chosen | {"cursor": runs.next}) if runs.next else "",
+        saved=await views_of(services, ListName.JOBS, chosen, query),
     )

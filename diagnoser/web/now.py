@@ -11,16 +11,16 @@ from fastapi.responses import RedirectResponse, Response
 from diagnoser.model import BreakerState, IncidentState, PlanState
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Category
-from diagnoser.ports import DiagnosisFilter, PlanFilter
+from diagnoser.ports import DiagnosisFilter, ListName, PlanFilter
 from diagnoser.recovery import incidents as rules
 from diagnoser.web.api.health import PartHealth, Readiness, check_health
 from diagnoser.web.api.incidents import Act, IncidentId, IncidentQuery, change, find, list_incidents
 from diagnoser.web.authentication import Provided, may_read
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.forms import Pressed
-from diagnoser.web.trends import FailureTrends
 from diagnoser.web.ui import FILTERS as DIAGNOSIS_FILTERS
 from diagnoser.web.ui import Drawn, page_query
+from diagnoser.web.views import list_url, views_of
 
 COUNTED = 100
 """Waiting plans that are counted; more are shown as so many or more."""
@@ -65,7 +65,6 @@ async def now_page(request: Request, services: Provided, pages: Drawn) -> Respon
         return RedirectResponse(f"/diagnoses?{request.query_params}", status_code=308)
     query = page_query(IncidentQuery, request)
     (incidents, after), now = await list_incidents(services.store, query), await _situation(services)
-    trends: FailureTrends = request.app.state.trends
     chosen = {
         name: value for name, value in query.model_dump(mode="json", exclude={"cursor", "limit"}).items() if value
     }
@@ -73,12 +72,13 @@ async def now_page(request: Request, services: Provided, pages: Drawn) -> Respon
         "now.html",
         incidents=incidents,
         situation=now,
-        trend=await trends.current(),
+        trend=await services.trends.current(),
         query=query,
         is_first=not query.cursor,
         first_url="/?" + urlencode(chosen) if chosen else "/",
         next_url="/?" + urlencode(chosen | {"cursor": after}) if after else "",
         base_url=services.config.base_url or str(request.base_url).rstrip("/"),
+        saved=await views_of(services, ListName.INCIDENTS, chosen, query),
     )
 
 
@@ -89,6 +89,17 @@ async def incident_page(id: IncidentId, services: Provided, pages: Drawn, after:
     shown = records[:FAILURES]
     next_url = f"/incidents/{id}?" + urlencode({"after": shown[-1].id}) if len(records) > FAILURES else ""
     return pages.draw("incident.html", incident=incident, records=shown, next_url=next_url, is_first=not after)
+
+
+@router.post("/incidents/decide")
+async def decide_on_several(form: Pressed, services: Provided) -> Response:
+    """Acknowledge or resolve those that are selected, then show the list as it was."""
+    act = ACTS.get(form.text("decision"))
+    if act is None:
+        raise BadInput("the decision must be acknowledge, resolve or reopen")
+    for chosen in dict.fromkeys(form.texts("incident")):
+        await change(services, form.caller, chosen, act, form.text("comment"))
+    return RedirectResponse(list_url(ListName.INCIDENTS, form), status_code=303)
 
 
 @router.post("/incidents/{id}/decide")

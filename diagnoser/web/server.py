@@ -7,7 +7,6 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
-from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,11 +23,13 @@ from diagnoser.web import (
     problems,
     recovery,
     rules,
+    search,
     series,
     slack_actions,
     sse,
     ui,
     unplaced,
+    views,
     workbench,
 )
 from diagnoser.web import jobs as jobs_page
@@ -41,6 +42,7 @@ from diagnoser.web.api import (
     diagnoses,
     elasticsearch,
     evidence,
+    exports,
     feedback,
     health,
     incidents,
@@ -56,15 +58,17 @@ from diagnoser.web.api import (
     uncordon,
 )
 from diagnoser.web.api import rules as rules_api
+from diagnoser.web.api import search as search_api
 from diagnoser.web.api import unplaced as unplaced_api
+from diagnoser.web.api import views as views_api
 from diagnoser.web.api import workbench as workbench_api
 from diagnoser.web.attention import AttentionCount
 from diagnoser.web.authentication import READ, Provided
+from diagnoser.web.compression import CompressedFiles, ReadCompression
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.pages import STATIC, Pages
 from diagnoser.web.problems import Problem
 from diagnoser.web.request_bodies import Bodies
-from diagnoser.web.trends import FailureTrends
 from diagnoser.web.unplaced_count import UnplacedCount
 
 API = "/api/v1"
@@ -92,7 +96,6 @@ def create(services: AppDependencies) -> FastAPI:
     app.state.bodies = Bodies(services.config.limits)
     app.state.unplaced_count = UnplacedCount(services.store, services.clock)
     app.state.attention = AttentionCount(services.store, services.clock)
-    app.state.trends = FailureTrends(services.store, services.clock)
     # Plain routes before the twins that describe them, for the framework's resolving of dependencies costs as much as
     # taking in ten lines; that of logs first of all, for each route that is tried costs as well.
     app.router.routes.insert(0, Route(f"{API}/logs", logs.send_logs, methods=["POST"]))
@@ -113,6 +116,9 @@ def create(services: AppDependencies) -> FastAPI:
     app.include_router(workbench_api.router, prefix=API)
     app.include_router(rules_api.router, prefix=API)
     app.include_router(unplaced_api.router, prefix=API)
+    app.include_router(search_api.router, prefix=API)
+    app.include_router(exports.router, prefix=API)
+    app.include_router(views_api.router, prefix=API)
     app.include_router(attribution.router)
     app.include_router(now.router)
     app.include_router(ui.router)
@@ -130,6 +136,8 @@ def create(services: AppDependencies) -> FastAPI:
     app.include_router(rules.router)
     app.include_router(accuracy.router)
     app.include_router(unplaced.router)
+    app.include_router(search.router)
+    app.include_router(views.router)
     app.add_api_route("/openapi.json", _description, dependencies=READ, include_in_schema=False)
     app.include_router(client_archive.router)
     app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), dependencies=READ, include_in_schema=False)
@@ -165,9 +173,10 @@ def create_health(services: AppDependencies) -> FastAPI:
     app.add_middleware(BodyBound, unbounded=(f"{API}/logs", loki.PATH, otlp.PATH, "/_bulk"))
     app.add_middleware(AllowedHosts, names=services.config.allowed_hosts)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(ReadCompression)
     problems.install(app, pages.error, {loki.PATH: loki.problem_text, otlp.PATH: otlp.problem_status})
     app.include_router(health.router)
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.mount("/static", CompressedFiles(STATIC), name="static")
     return app
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel
 
@@ -16,6 +16,7 @@ from diagnoser.web.problems import answers
 
 POLL_SECONDS = 2.0
 RETRY_MILLISECONDS = 3000
+_ID = r"^[A-Za-z0-9_.-]{0,64}$"
 
 router = APIRouter(tags=["diagnoses"], dependencies=READ)
 
@@ -41,14 +42,17 @@ class NewDiagnosis(BaseModel):
 async def live(
     services: Provided,
     caller: Caller,
-    last_event_id: Annotated[str, Header(pattern=r"^[A-Za-z0-9_.-]{0,64}$")] = "",
+    last_event_id: Annotated[str, Header(pattern=_ID)] = "",
+    since: Annotated[str, Query(pattern=_ID, description="Id: begin with the diagnoses made after that one")] = "",
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events, one `diagnosis` each, from now on until the token ends. Earlier ones are in the list. A
-    reader that was cut off sends the id of its last event as `Last-Event-ID` and gets what came since."""
+    reader that was cut off sends the id of its last event as `Last-Event-ID` and gets what came since; `since` does the
+    same for a reader that begins."""
     yield ServerSentEvent(comment="listening", retry=RETRY_MILLISECONDS)
     feed, base_url = services.news, services.config.base_url
     position = await feed.position()
-    missed = await services.store.news(last_event_id, NEWS_LIMIT) if last_event_id else []
+    told = last_event_id or since
+    missed = await services.store.news(told, NEWS_LIMIT) if told else []
     for news in missed:
         yield _event(news, base_url)
     sent = {news.id for news in missed}

@@ -18,9 +18,12 @@ from diagnoser.model import (
     Stage,
     changed_by_model,
 )
+from diagnoser.model.ids import first_id
 from diagnoser.model.taxonomy import Action, Category, FailureType
 from diagnoser.web.groups import ranges
 
+COMMIT_SECONDS = 5.0
+"""From the making of a diagnosis until every page shows it."""
 PREFIX_LENGTH = 400
 """Characters of a line that are looked at for what stands in front of it."""
 _SPELLED = {
@@ -263,6 +266,11 @@ def rate(tokens_per_second: float) -> str:
     return f"{number(round(tokens_per_second))} tokens/s" if math.isfinite(tokens_per_second) else ""
 
 
+def news_since(now: float) -> str:
+    """The id from which on news are no part of a page that is drawn now: one made just before may be stored later."""
+    return first_id(now - COMMIT_SECONDS)
+
+
 def stamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
@@ -332,6 +340,7 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "percent": percent,
     "size": size,
     "number": number,
+    "news_since": news_since,
     "stamp": stamp,
     "time_of_day": time_of_day,
     "day_time": day_time,

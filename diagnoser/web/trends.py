@@ -3,10 +3,11 @@
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import takewhile
 
 from diagnoser.model import Incident
+from diagnoser.model.errors import Unavailable
 from diagnoser.model.taxonomy import Category
 from diagnoser.ports import Clock, Store
 from diagnoser.recovery.downtime import RecoveryFigures, recovery_figures
@@ -15,8 +16,12 @@ DAYS = 7
 SPAN = 6 * 3600.0
 """Seconds that one bar stands for."""
 FRESH_SECONDS = 60.0
-RECOUNT_SECONDS = 3600.0
-"""How long spans that are over keep their counts: a later verdict of an old failure is rare."""
+OPEN_SPANS = 2
+"""The last spans, which failures still come into: counted each time."""
+RECOUNT_SECONDS, RECOUNTED = 3600.0, 2
+"""How long spans that are over keep their counts, and how many are counted again at once: a later verdict of an old
+failure is rare."""
+KEEP_SECONDS = 600.0
 NODES = 5
 NO_FAILURES = RecoveryFigures()
 RUNS = 500
@@ -67,15 +72,22 @@ class FailureTrend:
 
 
 class FailureTrends:
-    """One a process."""
+    """One a process. To count a whole week takes a third of a second where a diagnosis is made every three seconds: it
+    is done before anybody looks, and spans that are over are counted again a few at a time."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._turn = asyncio.Lock()
-        self._spans: dict[float, Mapping[Category, int]] = {}
-        self._recounted = -math.inf
+        self._spans: dict[float, tuple[float, Mapping[Category, int]]] = {}  # by their start: when counted, the counts
         self._counted: tuple[float, FailureTrend] | None = None
+
+    async def run(self) -> None:
+        """Keeps the counts at hand, from the start of the service on."""
+        while True:
+            with suppress(Unavailable):
+                await self.current()
+            await asyncio.sleep(KEEP_SECONDS)
 
     async def current(self) -> FailureTrend:
         """At most a minute old. Raises Unavailable."""
@@ -86,17 +98,21 @@ class FailureTrends:
             return self._counted[1]
 
     async def _count(self, now: float) -> FailureTrend:
-        """The last two spans anew, and those before them where they are not known."""
         last = math.floor(now / SPAN)
         times = [(last - DAYS * 86_400.0 / SPAN + 1 + number) * SPAN for number in range(int(DAYS * 86_400 / SPAN) + 1)]
-        if now - self._recounted >= RECOUNT_SECONDS:
-            self._spans, self._recounted = {}, now
-        known = list(takewhile(lambda time: time in self._spans, times[:-3]))
-        counts = [self._spans[time] for time in known] + await self._store.failures_between(times[len(known) :])
-        self._spans = dict(zip(times[:-1], counts, strict=True))
+        self._spans = {start: self._spans[start] for start in times[:-1] if start in self._spans}
+        first_unknown = next((at for at, start in enumerate(times[:-1]) if start not in self._spans), len(times))
+        begin = min(first_unknown, len(times) - 1 - OPEN_SPANS)
+        due = [start for start in times[:begin] if now - self._spans[start][0] >= RECOUNT_SECONDS]
+        for start in sorted(due, key=lambda start: self._spans[start][0])[:RECOUNTED]:
+            (counts,) = await self._store.failures_between([start, start + SPAN])
+            self._spans[start] = now, counts
+        fresh = await self._store.failures_between(times[begin:])
+        self._spans |= {start: (now, counts) for start, counts in zip(times[begin:-1], fresh, strict=True)}
         since = now - DAYS * 86_400.0
         runs = await self._store.failed_runs(since, RUNS)
-        trend = failure_trend(times, counts, await self._store.worst_nodes(since, NODES))
+        nodes = await self._store.worst_nodes(since, NODES)
+        trend = failure_trend(times, [self._spans[start][1] for start in times[:-1]], nodes)
         return replace(trend, recovery=recovery_figures(runs, now), is_sample=len(runs) >= RUNS)
 
 

@@ -5,18 +5,22 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response
+from fastapi.responses import RedirectResponse, Response
 from pydantic import BaseModel, ValidationError
 
+from diagnoser.model import FeedbackVerdict
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import Facets
-from diagnoser.web.api.diagnoses import DiagnosisQuery, page
+from diagnoser.ports import Facets, ListName
+from diagnoser.web.api.diagnoses import DiagnosisQuery, find, page
+from diagnoser.web.api.feedback import NewFeedback, store_feedback
+from diagnoser.web.api.views import WITHIN
 from diagnoser.web.authentication import Caller, Provided, may_read
+from diagnoser.web.forms import Pressed
 from diagnoser.web.pages import Pages
+from diagnoser.web.views import list_url, views_of
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
 
-WITHIN = {"1h": 3600.0, "24h": 86_400.0, "7d": 604_800.0, "30d": 2_592_000.0}
 FILTERS = ("q", "category", "type", "outcome", "job", "node", "within", "cluster", "family", "decided_by")
 WITHOUT_FIELD = ("cluster", "family", "decided_by")
 """Filters that are chosen among the facets only."""
@@ -68,7 +72,19 @@ async def index(request: Request, services: Provided, pages: Drawn) -> Response:
         outcomes=list(Outcome),
         within=list(WITHIN),
         base_url=services.config.base_url or str(request.base_url).rstrip("/"),
+        saved=await views_of(services, ListName.DIAGNOSES, filters, query),
     )
+
+
+@router.post("/diagnoses/confirm")
+async def confirm(form: Pressed, services: Provided) -> Response:
+    """Confirms those that are selected, or none of them where one may not be, then shows the list as it was."""
+    chosen = dict.fromkeys(form.texts("diagnosis"))
+    for made in chosen:
+        await services.job_access.check_diagnosis(form.caller, await find(services.store, made))
+    for made in chosen:
+        await store_feedback(services, form.caller, made, NewFeedback(verdict=FeedbackVerdict.CONFIRMED))
+    return RedirectResponse(list_url(ListName.DIAGNOSES, form), status_code=303)
 
 
 @router.get("/docs")

@@ -23,11 +23,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.store import SqlStore, open_store
-from diagnoser.adapters.sql.tables import diagnoses
+from diagnoser.adapters.sql.tables import diagnoses, incidents
 from diagnoser.model import AttemptKey, Diagnosis, EvidenceLine, Job, RootCause, Suspect
 from diagnoser.model.ids import first_id, id_of
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord
+from diagnoser.recovery.incidents import new_incident
 from tests.contract import postgres
 
 START = 1_700_000_000.0
@@ -77,7 +78,7 @@ def templates(lines: int) -> list[dict[str, object]]:
         record = DiagnosisRecord("", AttemptKey("", 1), 1, 0.0, True, diagnosis)
         row = codec.diagnosis_row(record, None, job)
         words = codec.words_row(record)["words"]
-        rows.append(row | {"words": words, "nodes": codec.diagnosis_nodes(diagnosis)[0]})
+        rows.append(row | {"words": words, "nodes": codec.diagnosis_nodes(diagnosis)[0], "incident": f"{number:016x}"})
     return rows
 
 
@@ -88,19 +89,37 @@ async def fill(store: SqlStore, count: int, lines: int) -> None:
             await connection.execute(text("SET LOCAL session_replication_role = replica"))
             await connection.execute(text("SET LOCAL maintenance_work_mem = '1GB'"))
         await _fill_shapes(connection, lines)
+        await connection.execute(incidents.insert(), _incidents(count))
         indexes = await _drop_indexes(connection, store.dialect)
         for start in range(0, count, BATCH):
             await _insert(connection, store.dialect, range(start, min(count, start + BATCH)))
             if start % (10 * BATCH) == 0:
                 sys.stderr.write(f"{start:,} of {count:,}\n")
         for definition in indexes:
-            await _execute(connection, store.dialect, definition)
+            await execute_slowly(connection, store.dialect, definition)
         await connection.execute(text("DROP TABLE shapes"))
         await connection.execute(text("DROP TABLE numbered"))
 
 
+def _incidents(count: int) -> list[dict[str, object]]:
+    """One of each shape, as if it had failed throughout."""
+    rows = []
+    for number in range(SHAPES):
+        diagnosis, job = shape(number)
+        last = START + (count - SHAPES + number) * SECONDS
+        made = new_incident(id_of(last, number), last, diagnosis, job.cluster, job.labels["family"])
+        found = made or new_incident(
+            id_of(last, number), last, replace(diagnosis, category=Category.UNKNOWN), job.cluster, ""
+        )
+        assert found
+        incident = replace(found, id=f"{number:016x}", first_seen=START)
+        counts = {"failures": max(1, count // SHAPES), "jobs": max(1, count // SHAPES)}
+        rows.append(codec.incident_row(incident) | counts)
+    return rows
+
+
 async def _fill_shapes(connection: AsyncConnection, lines: int) -> None:
-    names = [column.name for column in diagnoses.columns] + ["words", "nodes"]
+    names = [column.name for column in diagnoses.columns] + ["words", "nodes", "incident"]
     await connection.execute(
         text(f"CREATE TEMP TABLE shapes (shape integer primary key, {', '.join(f'{name} text' for name in names)})")
     )
@@ -142,6 +161,8 @@ _FILLS = (
     "INSERT INTO diagnosis_nodes (node, diagnosis) SELECT nodes, made_id FROM numbered JOIN shapes ON which = shape",
     """INSERT INTO diagnosis_nodes (node, diagnosis) SELECT 'gpu-' || (n % 1280), made_id FROM numbered
     WHERE true ON CONFLICT DO NOTHING""",
+    """INSERT INTO incident_attempts (job, attempt, incident, diagnosis)
+    SELECT 'job-' || n, 1, incident, made_id FROM numbered JOIN shapes ON which = shape""",
 )
 
 
@@ -164,10 +185,10 @@ async def _insert(connection: AsyncConnection, dialect: str, numbers: range) -> 
     else:
         await connection.exec_driver_sql("INSERT INTO numbered VALUES (?, ?, ?, ?)", rows)
     for statement in _FILLS:
-        await _execute(connection, dialect, statement)
+        await execute_slowly(connection, dialect, statement)
 
 
-async def _execute(connection: AsyncConnection, dialect: str, statement: str) -> None:
+async def execute_slowly(connection: AsyncConnection, dialect: str, statement: str) -> None:
     """The service's own bound on a statement is too short for these."""
     if dialect == "postgresql":
         driver = (await connection.get_raw_connection()).driver_connection
@@ -238,16 +259,16 @@ async def measure(store: SqlStore, count: int, only: str) -> None:
         chance = random.Random(7)
         walls, cpus = [], []
         for _ in range(ROUNDS):
-            wall, cpu = time.perf_counter(), await _cpu(store)
+            wall, cpu = time.perf_counter(), await spent_cpu(store)
             await ask(chance)
             walls.append(1000 * (time.perf_counter() - wall))
-            cpus.append(1000 * (await _cpu(store) - cpu))
+            cpus.append(1000 * (await spent_cpu(store) - cpu))
         cells = [sorted(times)[int(ROUNDS * share)] for times in (walls, cpus) for share in (0.5, 0.95)]
         sys.stdout.write(f"| {name} | {' | '.join(f'{cell:.1f}' for cell in cells)} |\n")
         sys.stdout.flush()
 
 
-async def _cpu(store: SqlStore) -> float:
+async def spent_cpu(store: SqlStore) -> float:
     """Seconds of this process and of the servers that work for it: on a busy machine steadier than the wall clock."""
     spent = time.process_time()
     if store.dialect == "postgresql":
@@ -270,7 +291,7 @@ async def run(url: str, count: int, lines: int, only: str) -> None:
         start = time.perf_counter()
         await fill(store, count, lines)
         async with store.writing() as connection:
-            await _execute(connection, store.dialect, "ANALYZE")
+            await execute_slowly(connection, store.dialect, "ANALYZE")
         sys.stderr.write(f"{count:,} diagnoses stored in {time.perf_counter() - start:.0f} s\n")
     await measure(store, stored or count, only)
     sizes = {

@@ -19,10 +19,10 @@ REVISIONS = [script.revision for script in ScriptDirectory.from_config(config())
 
 
 def differences(connection: Connection) -> list[object]:
-    """Without the full-text index, which each database has in its own way."""
+    """Without the indexes of texts, which each database has in its own way."""
 
     def is_ours(name: str | None, kind: str, parents: object) -> bool:
-        return not (name or "").startswith("diagnosis_words_index")
+        return not (name or "").startswith(("diagnosis_words_index", "jobs_by_beginning"))
 
     opts = {"compare_server_default": True, "include_name": is_ours}
     return list(compare_metadata(MigrationContext.configure(connection, opts=opts), metadata))

@@ -28,8 +28,8 @@ async def waiting(web: Web) -> None:
     """Three plans wait: one takes a node out, one checks nodes, one only launches again."""
     await planned(web, "llm-7b", mode=Mode.APPROVE)
     nodes = tuple(f"hgx-{number:02d}" for number in range(1, 9))
-    check = {"action": Action.CHECK_AND_RESUBMIT, "suspects": ("hgx-03",), "allocation": nodes, "proofs": ()}
-    await planned(web, "llm-70b", Mode.APPROVE, **check)
+    check = Action.CHECK_AND_RESUBMIT
+    await planned(web, "llm-70b", Mode.APPROVE, check, suspects=("hgx-03",), allocation=nodes, proofs=())
     await planned(web, "sft", Mode.APPROVE, Action.RESUBMIT, allocation=nodes[:2], proofs=())
     await web.store.register(Job("neighbour", cluster="default", nodes=("hgx-03", "hgx-04"), created=NOW - 50), 1)
 
@@ -155,7 +155,7 @@ async def test_what_is_pressed_is_large_enough_and_text_stands_out(tmp_path: Pat
         await post(web, "/plans/plan-sft/refuse", {})
         for width in (390, 1280):
             size = {"width": width, "height": 900}
-            context = await chromium.new_context(color_scheme="dark" if scheme == "dark" else "light", viewport=size)
+            context = await chromium.new_context(color_scheme="dark" if scheme == "dark" else "light", viewport=size)  # type: ignore[arg-type]
             page = await context.new_page()
             for name, path in (
                 ("recovery", "/recovery?done=plan-sft&late=plan-llm-7b"),

@@ -35,6 +35,9 @@ READING = (
     "GET /api/v1/diagnoses/{id}/policy",
     "GET /api/v1/diagnoses/{id}/similar",
     "GET /api/v1/effects",
+    "GET /api/v1/exports/diagnoses.{format}",
+    "GET /api/v1/exports/incidents.{format}",
+    "GET /api/v1/exports/jobs.{format}",
     "GET /api/v1/incidents",
     "GET /api/v1/incidents/{id}",
     "GET /api/v1/jobs",
@@ -56,7 +59,9 @@ READING = (
     "GET /api/v1/plans/{id}",
     "GET /api/v1/rules",
     "GET /api/v1/rules/{id}",
+    "GET /api/v1/search",
     "GET /api/v1/unplaced",
+    "GET /api/v1/views",
     "GET /diagnoses",
     "GET /diagnoses/{id}",
     "GET /docs",
@@ -75,6 +80,7 @@ READING = (
     "GET /recovery",
     "GET /rules",
     "GET /rules/workbench",
+    "GET /search",
     "GET /unplaced",
     "POST /logs",
     "POST /api/v1/rules/try",
@@ -112,6 +118,7 @@ CARRYING_OUT = (
 )
 MONITORING = ("POST /api/v1/alertmanager",)
 DECIDING = (
+    "DELETE /api/v1/views",
     "POST /api/v1/breakers/{cluster}/reset",
     "POST /api/v1/breakers/{cluster}/trip",
     "POST /api/v1/diagnoses/{id}/feedback",
@@ -129,9 +136,12 @@ DECIDING = (
     "POST /api/v1/rules/{id}/promote",
     "POST /api/v1/rules/{id}/restore",
     "POST /api/v1/rules/{id}/retire",
+    "POST /api/v1/views",
 )
 PRESSING = (
+    "POST /diagnoses/confirm",
     "POST /diagnoses/{id}/feedback",
+    "POST /incidents/decide",
     "POST /incidents/{id}/decide",
     "POST /nodes/{node}/note",
     "POST /nodes/{node}/uncordon",
@@ -142,6 +152,7 @@ PRESSING = (
     "POST /recovery/effects/{key}/retry",
     "POST /rules/workbench",
     "POST /rules/{id}/decide",
+    "POST /views",
 )
 NEEDS: dict[str, Scope | None] = {
     **dict.fromkeys(OPEN),

@@ -1,11 +1,14 @@
 """Failures of the last days by category, and nodes that failed more than once."""
 
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 from diagnoser.model.taxonomy import Category
-from diagnoser.web.trends import SPAN, BarPart, FailureTrends, failure_trend
+from diagnoser.web.trends import DAYS, RECOUNTED, SPAN, BarPart, FailureTrends, failure_trend
 from tests.serving import DONE, ECC, NOW, OOM, SCRIPT, save, serving
 
+SPANS = int(DAYS * 86_400 / SPAN)
 TIMES = [0.0, SPAN, 2 * SPAN, 3 * SPAN]
 
 
@@ -52,7 +55,7 @@ async def test_it_is_counted_once_a_minute(tmp_path: Path) -> None:
         assert (await trends.current()).tallest == 1
 
 
-async def test_spans_that_are_over_are_counted_once_an_hour(tmp_path: Path) -> None:
+async def test_spans_that_are_over_are_counted_once_an_hour_a_few_at_a_time(tmp_path: Path) -> None:
     """A week of failures takes long to count; the last hours are counted every time."""
     now = NOW
     async with serving(tmp_path) as web:
@@ -63,6 +66,9 @@ async def test_spans_that_are_over_are_counted_once_an_hour(tmp_path: Path) -> N
         now += 61
         assert [bar.count for bar in (await trends.current()).bars if bar.count] == [1]
         now += 3_600
+        for _ in range(SPANS // RECOUNTED):
+            now += 61
+            await trends.current()
         assert [bar.count for bar in (await trends.current()).bars if bar.count] == [1, 1]
 
 
@@ -82,3 +88,23 @@ async def test_a_node_that_failed_again_is_named(tmp_path: Path) -> None:
     assert ">hgx-04</a>" in section
     assert "in 2 jobs" in section
     assert 'aria-label="Failures in spans of six hours: 2 infrastructure, 0 framework, 1 script' in page
+
+
+async def test_the_counts_are_at_hand_before_anybody_looks(tmp_path: Path) -> None:
+    """The week is counted when the service starts, and a page counts nothing that is known."""
+    async with serving(tmp_path) as web:
+        await save(web.store, "a", ECC)
+        asked, begun = list[int](), asyncio.Event()
+        count = web.store.failures_between
+
+        async def counted(times: Sequence[float]) -> list[dict[Category, int]]:
+            asked.append(len(times) - 1)
+            begun.set()
+            return await count(times)
+
+        web.store.failures_between = counted  # type: ignore[method-assign]
+        running = asyncio.create_task(web.services.trends.run())
+        await begun.wait()
+        assert '<svg class="bars"' in (await web.client.get("/")).text
+        running.cancel()
+    assert asked == [SPANS]

@@ -11,8 +11,10 @@ from diagnoser.adapters.sql.node_logs import NodeLogRows
 from diagnoser.adapters.sql.outbox import OutboxRows
 from diagnoser.adapters.sql.queries import QueryRows
 from diagnoser.adapters.sql.retention import RetentionRows
+from diagnoser.adapters.sql.search import SearchRows
 from diagnoser.adapters.sql.tokens import TokenRows
 from diagnoser.adapters.sql.unplaced import UnplacedRows
+from diagnoser.adapters.sql.views import ViewRows
 from diagnoser.adapters.sql.work import WorkRows
 
 
@@ -29,6 +31,8 @@ class SqlStore(
     RetentionRows,
     AlertRows,
     UnplacedRows,
+    SearchRows,
+    ViewRows,
 ):
     """Made from an engine; ``open_store`` also brings the schema up to date. ``close`` it when done.
 

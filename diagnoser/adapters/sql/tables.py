@@ -38,6 +38,14 @@ def _of_attempt() -> ForeignKeyConstraint:
 
 jobs = Table("jobs", metadata, Column("id", Text, primary_key=True), Column("body", Text, nullable=False))
 
+_BY_BEGINNING = "CREATE INDEX jobs_by_beginning ON jobs (id text_pattern_ops)"
+"""Finds jobs by how their ids begin, whatever the language of the database; SQLite's own index does."""
+event.listen(
+    jobs,
+    "after_create",
+    DDL(_BY_BEGINNING).execute_if(dialect="postgresql"),  # type: ignore[no-untyped-call]
+)
+
 attempts = Table(
     "attempts",
     metadata,
@@ -385,6 +393,16 @@ feedback = Table(
     Column("created", Double, nullable=False),
     Column("body", Text, nullable=False),
     Index("feedback_diagnosis", "diagnosis", "id"),
+)
+
+saved_views = Table(
+    "saved_views",
+    metadata,
+    Column("listed", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("query", Text, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("created", Double, nullable=False),
 )
 
 confirmed_failures = Table(

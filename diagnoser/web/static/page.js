@@ -9,6 +9,7 @@ async function refresh() {
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const fresh = page.getElementById("list");
   if (list.contains(document.activeElement)) return; // somebody is about to press something there
+  if (list.querySelector(".pick:checked")) return;
   const known = new Set([...list.querySelectorAll("tr[id]")].map((row) => row.id));
   list.replaceChildren(...fresh.childNodes);
   for (const row of list.querySelectorAll("tr[id]")) {
@@ -18,12 +19,14 @@ async function refresh() {
   const nav = document.querySelector("header.top nav");
   const badges = page.querySelector("header.top nav");
   if (badges && !nav.contains(document.activeElement)) nav.replaceWith(badges);
+  offerPicks();
 }
 
 function follow() {
   const sign = document.getElementById("live");
   let news = null;
   let waiting = 0;
+  let isFirst = true;
 
   const soon = () => {
     clearTimeout(waiting);
@@ -35,11 +38,12 @@ function follow() {
   };
   const start = () => {
     if (news) return;
-    news = new EventSource("/api/v1/live");
+    news = new EventSource(`/api/v1/live?since=${list.dataset.live}`);
     news.onopen = () => {
       sign.hidden = false;
       sign.classList.remove("off");
-      soon(); // something may have come while nobody listened
+      if (!isFirst) soon(); // something may have come while nobody listened; at first the server tells what did
+      isFirst = false;
     };
     news.onerror = () => sign.classList.add("off");
     news.addEventListener("diagnosis", soon);
@@ -51,6 +55,15 @@ function follow() {
   addEventListener("pagehide", stop);
   addEventListener("pageshow", (event) => event.persisted && start());
   setInterval(() => document.hidden || soon(), 60000); // keeps "3 min ago" true
+}
+
+function offerPicks() {
+  const all = document.getElementById("pick-all");
+  if (!all) return;
+  all.closest("label").hidden = false;
+  all.onchange = () => {
+    for (const pick of list.querySelectorAll("input.pick")) pick.checked = all.checked;
+  };
 }
 
 function offerCopies(where) {
@@ -74,6 +87,7 @@ for (const all of document.querySelectorAll("input[data-all]")) {
   all.onchange = () => ticks().forEach((tick) => (tick.checked = all.checked));
 }
 offerCopies(document);
+offerPicks();
 if (list && "live" in list.dataset) follow();
 if (list && "refresh" in list.dataset) setInterval(() => document.hidden || refresh().catch(() => {}), 10000);
 

@@ -1,0 +1,103 @@
+"""Look-ups by a part of a name. Where no index can answer, the newest rows are looked at and no more."""
+
+from collections.abc import Sequence
+
+from pydantic import TypeAdapter
+from sqlalchemy import Column, ColumnElement, and_, func, select, text
+
+from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import (
+    IS_UNENDED,
+    attempts,
+    diagnosis_nodes,
+    incidents,
+    jobs,
+    learned_rules,
+    nodes,
+)
+from diagnoser.adapters.sql.words import asked_words
+from diagnoser.model import Incident, LearnedRule
+from diagnoser.ports.search import FoundNode
+
+_LOOKED_AT = 2_000
+"""Newest rows that are read where no index finds a part of a text."""
+_SPARE = 4
+"""Times as many candidates as are wanted: the body of a record also has words that nobody sees."""
+_LAST = chr(0x10FFFF)
+_RULE = TypeAdapter(LearnedRule)
+
+
+class SearchRows(Database):
+    """``ports.SearchStore``."""
+
+    async def jobs_like(self, text: str, limit: int) -> list[str]:
+        row = attempts.c
+        newest = select(row.job, row.last_line).where(IS_UNENDED).order_by(row.last_line.desc()).limit(_LOOKED_AT)
+        recent = newest.cte("recent")
+        unended = select(recent.c.job).where(_has(recent.c.job, text)).order_by(recent.c.last_line.desc()).limit(limit)
+        named = select(jobs.c.id).where(*self._begins_with(jobs.c.id, text), jobs.c.id.not_like("~%"))
+        async with self.reading() as connection:
+            found = list((await connection.execute(unended)).scalars())
+            found += (await connection.execute(named.order_by(self._in_bytes(jobs.c.id)).limit(limit))).scalars()
+        return list(dict.fromkeys(found))[:limit]
+
+    async def nodes_containing(self, text: str, limit: int) -> list[FoundNode]:
+        """As many rows are read as the clusters have nodes."""
+        known = select(nodes.c.node, nodes.c.cluster).where(_has(nodes.c.node, text))
+        named = select(diagnosis_nodes.c.node).where(diagnosis_nodes.c.node == text).limit(1)
+        async with self.reading() as connection:
+            rows = await connection.execute(known.order_by(nodes.c.node, nodes.c.cluster).limit(limit))
+            found = [FoundNode(row.node, row.cluster) for row in rows]
+            if not any(one.node == text for one in found):
+                found[:0] = [FoundNode(node) for node in (await connection.execute(named)).scalars()]
+        return found[:limit]
+
+    async def incidents_like(self, text: str, limit: int) -> list[Incident]:
+        asked = asked_words(text)
+        if not asked:
+            return []
+        order = incidents.c.last_seen.desc(), incidents.c.id.desc()
+        newest = select(incidents).order_by(*order).limit(_LOOKED_AT).cte("newest")
+        query = select(newest).where(_has_all(newest.c.body, asked)).order_by(newest.c.last_seen.desc())
+        async with self.reading() as connection:
+            rows = (await connection.execute(query.limit(_SPARE * limit))).mappings()
+            found = [codec.incident_of(row) for row in rows]
+        return [one for one in found if all(word in _words_of(one) for word in asked)][:limit]
+
+    async def learned_rules_like(self, text: str, limit: int) -> list[LearnedRule]:
+        asked = asked_words(text)
+        if not asked:
+            return []
+        order = learned_rules.c.created.desc(), learned_rules.c.id.desc()
+        newest = select(learned_rules.c.body, learned_rules.c.created).order_by(*order).limit(_LOOKED_AT).cte("newest")
+        query = select(newest.c.body).where(_has_all(newest.c.body, asked)).order_by(newest.c.created.desc())
+        async with self.reading() as connection:
+            bodies = (await connection.execute(query.limit(_SPARE * limit))).scalars()
+            found = [_RULE.validate_json(body) for body in bodies]
+        texts = {rule.id: f"{rule.id}\n{rule.type}\n{rule.text}".lower() for rule in found}
+        return [rule for rule in found if all(word in texts[rule.id] for word in asked)][:limit]
+
+    def _begins_with(self, column: Column[str], prefix: str) -> tuple[ColumnElement[bool], ...]:
+        """A range of an index. PostgreSQL needs the operators that its index is made for: in most languages names that
+        begin alike do not stand together."""
+        if self.dialect == "sqlite":
+            return column >= prefix, column < prefix + _LAST
+        return column.bool_op("~>=~")(prefix), column.bool_op("~<~")(prefix + _LAST)
+
+    def _in_bytes(self, column: Column[str]) -> ColumnElement[str]:
+        """The order of the same index: else all that begin so would be sorted."""
+        return column if self.dialect == "sqlite" else text(f"{column} USING ~<~")  # type: ignore[return-value]
+
+
+def _has(column: ColumnElement[str], part: str) -> ColumnElement[bool]:
+    return func.lower(column).contains(part.lower(), autoescape=True)
+
+
+def _has_all(column: ColumnElement[str], asked: Sequence[str]) -> ColumnElement[bool]:
+    return and_(*(_has(column, word) for word in asked))
+
+
+def _words_of(incident: Incident) -> str:
+    parts = incident.id, incident.node, incident.type, incident.category, incident.line, incident.cluster
+    return "\n".join((*parts, incident.assignee)).lower()

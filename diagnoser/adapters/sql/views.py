@@ -1,0 +1,37 @@
+"""Saved views of lists."""
+
+from dataclasses import asdict
+
+from sqlalchemy import and_, delete, func, select
+
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import saved_views
+from diagnoser.model.errors import BadInput
+from diagnoser.ports.views import ListName, SavedView
+
+
+class ViewRows(Database):
+    """``ports.ViewStore``."""
+
+    async def views(self, listed: ListName) -> list[SavedView]:
+        row = saved_views.c
+        query = select(saved_views).where(row.listed == listed.value).order_by(row.name)
+        async with self.reading() as connection:
+            rows = (await connection.execute(query)).mappings()
+            return [SavedView(**(dict(found) | {"listed": ListName(found["listed"])})) for found in rows]
+
+    async def save_view(self, view: SavedView, limit: int) -> None:
+        row = saved_views.c
+        others = select(func.count()).where(row.listed == view.listed.value, row.name != view.name)
+        values = asdict(view) | {"listed": view.listed.value}
+        new = self.insert(saved_views).values(values)
+        changes = {name: new.excluded[name] for name in ("query", "by", "created")}
+        async with self.writing() as connection:
+            if (await connection.execute(others)).scalar_one() >= limit:
+                raise BadInput(f"there are {limit} saved views of this list already: delete one first")
+            await connection.execute(new.on_conflict_do_update(index_elements=["listed", "name"], set_=changes))
+
+    async def delete_view(self, listed: ListName, name: str) -> bool:
+        mine = and_(saved_views.c.listed == listed.value, saved_views.c.name == name)
+        async with self.writing() as connection:
+            return bool((await connection.execute(delete(saved_views).where(mine))).rowcount)

@@ -1,0 +1,201 @@
+"""What a list shows, as a file: CSV for a spreadsheet, JSON for a program."""
+
+import csv
+import io
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from operator import attrgetter
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+
+from diagnoser.web.api.diagnoses import DiagnosisQuery
+from diagnoser.web.api.diagnoses import page as diagnosis_page
+from diagnoser.web.api.incidents import IncidentQuery, list_incidents
+from diagnoser.web.api.jobs import RunQuery, list_runs
+from diagnoser.web.api.schemas import of_diagnosis, of_incident, of_run
+from diagnoser.web.authentication import READ, Provided
+from diagnoser.web.problems import answers
+
+ROWS_LIMIT = 10_000
+_PAGE = 200
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""With one of these in front a spreadsheet takes a text for a formula; the last four are the wide forms."""
+
+router = APIRouter(tags=["exports"], dependencies=READ)
+
+Row = BaseModel
+Columns = Mapping[str, Callable[[Any], object]]
+Read = Callable[[str, int], Awaitable[tuple[Sequence[Row], str | None]]]
+"""Cursor, rows -> a page, and the cursor of the next one, None on the last."""
+
+
+class ExportFormat(StrEnum):
+    CSV = "csv"
+    JSON = "json"
+
+
+class DiagnosisExport(DiagnosisQuery):
+    limit: int = Field(ROWS_LIMIT, ge=1, le=ROWS_LIMIT, description="Rows of the file")
+
+
+class IncidentExport(IncidentQuery):
+    limit: int = Field(ROWS_LIMIT, ge=1, le=ROWS_LIMIT, description="Rows of the file")
+
+
+class RunExport(RunQuery):
+    limit: int = Field(ROWS_LIMIT, ge=1, le=ROWS_LIMIT, description="Rows of the file")
+
+
+def _fields(*names: str) -> Columns:
+    return {name: attrgetter(name) for name in names}
+
+
+_DIAGNOSES: Columns = {
+    **_fields("created", "id", "job", "attempt", "outcome", "category", "type", "confidence", "decided_by"),
+    "node": lambda row: row.root_cause.node if row.root_cause else "",
+    "rank": lambda row: row.root_cause.rank if row.root_cause else None,
+    "line": lambda row: row.root_cause.text if row.root_cause else "",
+    "suspects": lambda row: " ".join(suspect.node for suspect in row.nodes),
+    "action": lambda row: row.recovery.action,
+    "said": lambda row: row.feedback[0].verdict if row.feedback else "",
+    "url": lambda row: row.url,
+}
+_INCIDENTS = _fields(
+    *("last_seen", "first_seen", "id", "state", "assignee", "cluster", "node", "category", "type"),
+    *("failures", "jobs", "line", "url"),
+)
+_RUNS: Columns = {
+    **_fields("job", "attempt", "state", "opened", "heard", "ended", "stage", "step", "total_steps", "loss"),
+    "verdict": lambda row: row.verdict.type if row.verdict else "",
+    "category": lambda row: row.verdict.category if row.verdict else "",
+    "url": lambda row: row.url,
+}
+
+
+def _answers(page: str) -> dict[int | str, dict[str, Any]]:
+    """page: the schema of a page of the list, which the JSON file is one of."""
+    json_file = {"schema": {"$ref": f"#/components/schemas/{page}"}}
+    content = {"text/csv": {"schema": {"type": "string"}}, "application/json": json_file}
+    return {200: {"description": "The file", "content": content}, **answers(400, 401, 503)}
+
+
+@router.get(
+    "/exports/diagnoses.{format}",
+    response_class=StreamingResponse,
+    responses=_answers("DiagnosisPage"),
+    summary="Download diagnoses",
+)
+async def diagnoses(
+    format: ExportFormat, query: Annotated[DiagnosisExport, Query()], services: Provided
+) -> StreamingResponse:
+    """What the list of diagnoses shows with the same filters, the newest first."""
+    now, base_url = services.clock(), services.config.base_url
+
+    async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
+        narrowed = query.model_copy(update={"cursor": cursor, "limit": rows})
+        records, after = await diagnosis_page(services.store, narrowed, now)
+        return [of_diagnosis(record, base_url) for record in records], after
+
+    return await _file("diagnoses", format, _DIAGNOSES, read, query.cursor, query.limit)
+
+
+@router.get(
+    "/exports/incidents.{format}",
+    response_class=StreamingResponse,
+    responses=_answers("IncidentPage"),
+    summary="Download incidents",
+)
+async def incidents(
+    format: ExportFormat, query: Annotated[IncidentExport, Query()], services: Provided
+) -> StreamingResponse:
+    """What the list of incidents shows with the same filters, the one with the newest failure first."""
+
+    async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
+        narrowed = query.model_copy(update={"cursor": cursor, "limit": rows})
+        found, after = await list_incidents(services.store, narrowed)
+        return [of_incident(incident, services.config.base_url) for incident in found], after
+
+    return await _file("incidents", format, _INCIDENTS, read, query.cursor, query.limit)
+
+
+@router.get(
+    "/exports/jobs.{format}",
+    response_class=StreamingResponse,
+    responses=_answers("RunPage"),
+    summary="Download jobs, attempt by attempt",
+)
+async def jobs(format: ExportFormat, query: Annotated[RunExport, Query()], services: Provided) -> StreamingResponse:
+    """What the list of jobs shows with the same state."""
+
+    async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
+        runs = await list_runs(services, query.model_copy(update={"cursor": cursor, "limit": rows}))
+        base_url = services.config.base_url
+        return [of_run(attempt, status, runs.silent_since, base_url) for attempt, status in runs.attempts], runs.next
+
+    return await _file("jobs", format, _RUNS, read, query.cursor, query.limit)
+
+
+async def _file(
+    name: str, format: ExportFormat, columns: Columns, read: Read, cursor: str, limit: int
+) -> StreamingResponse:
+    """The first page is read before the answer begins, so that an error is told as one."""
+    pages = _pages(await read(cursor, min(limit, _PAGE)), read, limit)
+    is_csv = format is ExportFormat.CSV
+    return StreamingResponse(
+        _csv(columns, pages) if is_csv else _json(pages),
+        media_type="text/csv; charset=utf-8" if is_csv else "application/json",
+        headers={"Content-Disposition": f'attachment; filename="{name}.{format}"', "Cache-Control": "no-store"},
+    )
+
+
+async def _pages(
+    first: tuple[Sequence[Row], str | None], read: Read, limit: int
+) -> AsyncIterator[tuple[Sequence[Row], str | None]]:
+    rows, after = first
+    yield rows, after
+    left = limit - len(rows)
+    while after and left > 0:
+        rows, after = await read(after, min(left, _PAGE))
+        left -= len(rows)
+        yield rows, after
+
+
+async def _csv(columns: Columns, pages: AsyncIterator[tuple[Sequence[Row], str | None]]) -> AsyncIterator[str]:
+    yield csv_lines([columns])
+    async for rows, _ in pages:
+        yield csv_lines([column(row) for column in columns.values()] for row in rows)
+
+
+async def _json(pages: AsyncIterator[tuple[Sequence[Row], str | None]]) -> AsyncIterator[str]:
+    """As the list answers: ``items``, and ``next`` where there are more."""
+    yield '{"items":['
+    separator, following = "", None
+    async for rows, after in pages:
+        following = after
+        if rows:
+            yield separator + ",".join(row.model_dump_json() for row in rows)
+            separator = ","
+    yield f'],"next":{json.dumps(following)}}}'
+
+
+def csv_lines(rows: Iterable[Iterable[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text).writerows([csv_cell(value) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def csv_cell(value: object) -> str | int | float:
+    """A text that a spreadsheet would compute gets an apostrophe in front: log text and names are written by others."""
+    if value is None:
+        return ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    text = str(value).replace("\0", "")
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text

@@ -1,0 +1,167 @@
+"""One search over jobs, nodes, incidents, lines of diagnoses and rules."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from diagnoser.model import Incident, LearnedRule
+from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, FoundNode
+from diagnoser.rules.schema import Rule
+from diagnoser.web.api.params import Search, utc
+from diagnoser.web.authentication import READ, Provided
+from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.problems import answers
+from diagnoser.web.template_filters import cause, name, visible
+
+SHOWN, MOST = 5, 20
+_EXCERPT = 200
+_LEAD = 40
+"""Characters of a long line that are shown before its first match."""
+
+router = APIRouter(tags=["search"], dependencies=READ)
+
+
+class HitKind(StrEnum):
+    """What can be found, in the order in which it is shown. line: of a diagnosis: its root line or evidence."""
+
+    JOB = "job"
+    NODE = "node"
+    INCIDENT = "incident"
+    LINE = "line"
+    RULE = "rule"
+
+
+class SearchQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    q: Search = Field(description="Part of a name, or words of a line: all of them, in any order and case")
+    limit: int = Field(SHOWN, ge=1, le=MOST, description="Hits of each kind")
+
+
+class SearchHit(BaseModel):
+    """title, detail: for people, with control characters written out. url: its page. time: when it last happened."""
+
+    title: str
+    detail: str
+    url: str
+    time: datetime | None = None
+
+
+class HitGroup(BaseModel):
+    """The hits of one kind. more: a page that lists all of them, where there is one; else empty."""
+
+    kind: HitKind
+    hits: list[SearchHit]
+    more: str
+
+
+class SearchResult(BaseModel):
+    """Kinds without a hit are left out."""
+
+    q: str
+    groups: list[HitGroup]
+
+
+@router.get("/search", responses=answers(400, 401, 503), summary="Search everything")
+async def index(query: Annotated[SearchQuery, Query()], services: Provided) -> SearchResult:
+    """Jobs by their id, nodes by their name, incidents by their node, cause, line and assignee, lines of current
+    diagnoses by their words, rules by their id and title. The newest come first; each kind is bounded."""
+    return await search(services, query.q, query.limit)
+
+
+async def search(services: AppDependencies, q: str, limit: int) -> SearchResult:
+    """Nothing for blanks."""
+    asked, base = q.strip(), services.config.base_url
+    if not asked:
+        return SearchResult(q=q, groups=[])
+    store = services.store
+    jobs, nodes, incidents, records, learned = await asyncio.gather(
+        store.jobs_like(asked, limit),
+        store.nodes_containing(asked, limit),
+        store.incidents_like(asked, limit),
+        store.diagnoses(DiagnosisFilter(text=asked), "", limit),
+        store.learned_rules_like(asked, limit),
+    )
+    words = asked.casefold().split()
+    diagnosed = [record.attempt.job for record in records if _has_all(record.attempt.job, words)]
+    shipped = [rule for rule in services.shipped_rules() if _has_all(f"{rule.id} {rule.title} {rule.type}", words)]
+    hits = {
+        HitKind.JOB: [_of_job(job, base) for job in list(dict.fromkeys([*jobs, *diagnosed]))[:limit]],
+        HitKind.NODE: [_of_node(node, base) for node in nodes],
+        HitKind.INCIDENT: [_of_incident(incident, base) for incident in incidents],
+        HitKind.LINE: [_of_record(record, words, base) for record in records],
+        HitKind.RULE: _of_rules(learned, shipped, base)[:limit],
+    }
+    all_lines = f"{base}/diagnoses?{urlencode({'q': asked})}"
+    groups = [
+        HitGroup(kind=kind, hits=found, more=all_lines if kind is HitKind.LINE and len(found) == limit else "")
+        for kind, found in hits.items()
+        if found
+    ]
+    return SearchResult(q=q, groups=groups)
+
+
+def _has_all(text: str, words: Iterable[str]) -> bool:
+    folded = text.casefold()
+    return all(word in folded for word in words)
+
+
+def _of_job(job: str, base: str) -> SearchHit:
+    return SearchHit(title=visible(job), detail="", url=f"{base}/jobs/{quote(job, safe='')}")
+
+
+def _of_node(found: FoundNode, base: str) -> SearchHit:
+    cluster = f"?{urlencode({'cluster': found.cluster})}" if found.cluster else ""
+    url = f"{base}/nodes/{quote(found.node, safe='')}{cluster}"
+    return SearchHit(title=visible(found.node), detail=visible(found.cluster), url=url)
+
+
+def _of_incident(incident: Incident, base: str) -> SearchHit:
+    title = f"{incident.node}: {cause(incident.type)}" if incident.node else cause(incident.type)
+    count = f"{incident.failures} {'failure' if incident.failures == 1 else 'failures'}"
+    return SearchHit(
+        title=visible(title),
+        detail=visible(f"{incident.state}, {count}. {incident.line[:_EXCERPT]}".strip()),
+        url=f"{base}/incidents/{incident.id}",
+        time=utc(incident.last_seen),
+    )
+
+
+def _of_record(record: DiagnosisRecord, words: Sequence[str], base: str) -> SearchHit:
+    verdict, root = record.diagnosis, record.diagnosis.root_cause
+    lines = [*([root.text] if root else []), *(line.text for line in verdict.evidence)]
+    best = max(lines, key=lambda line: sum(word in line.casefold() for word in words), default=verdict.mitigation)
+    return SearchHit(
+        title=visible(f"{cause(verdict.type)}, {record.attempt.job}"),
+        detail=visible(excerpt(best, words)),
+        url=f"{base}/diagnoses/{record.id}",
+        time=utc(record.created),
+    )
+
+
+def excerpt(line: str, words: Sequence[str]) -> str:
+    """The part of a line that begins shortly before the first of the words."""
+    folded = line.casefold()
+    places = [place for word in words if (place := folded.find(word)) >= 0]
+    start = max(0, min(places, default=0) - _LEAD)
+    start = 0 if len(line) <= _EXCERPT else start
+    return ("\u2026" if start else "") + line[start : start + _EXCERPT]
+
+
+def _of_rules(learned: Iterable[LearnedRule], shipped: Iterable[Rule], base: str) -> list[SearchHit]:
+    """A shipped rule leads to the diagnoses that it decided."""
+    own = [
+        SearchHit(title=rule.id, detail=f"learned, {rule.state}; {name(rule.type)}", url=f"{base}/rules#{rule.id}")
+        for rule in learned
+    ]
+    decided = (f"{base}/diagnoses?{urlencode({'decided_by': f'rule:{rule.id}'})}" for rule in shipped)
+    return own + [
+        SearchHit(title=rule.id, detail=f"{rule.title}; {name(rule.type)}", url=url)
+        for rule, url in zip(shipped, decided, strict=True)
+    ]

@@ -1,0 +1,138 @@
+"""Saved views: the filters of a list under a name, shared by everybody."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated
+from urllib.parse import parse_qsl, urlencode
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+
+from diagnoser.model.errors import BadInput, NotFound
+from diagnoser.ports import ListName, SavedView
+from diagnoser.web.api.diagnoses import DiagnosisQuery
+from diagnoser.web.api.incidents import IncidentQuery
+from diagnoser.web.api.jobs import RunQuery
+from diagnoser.web.api.params import utc
+from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
+from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.problems import answers
+
+VIEWS_LIMIT = 100
+"""Of one list: they stand on its page."""
+QUERY_LENGTH = 2_000
+WITHIN = {"1h": 3600.0, "24h": 86_400.0, "7d": 604_800.0, "30d": 2_592_000.0}
+"""What the filter by age is called, in seconds."""
+PATHS: Mapping[ListName, str] = {ListName.DIAGNOSES: "/diagnoses", ListName.INCIDENTS: "/", ListName.JOBS: "/jobs"}
+_MODELS: Mapping[ListName, type[BaseModel]] = {
+    ListName.DIAGNOSES: DiagnosisQuery,
+    ListName.INCIDENTS: IncidentQuery,
+    ListName.JOBS: RunQuery,
+}
+_PLACES = frozenset({"cursor", "limit", "since", "since_id"})
+"""Where in a list somebody was is no part of a view."""
+
+router = APIRouter(tags=["views"])
+
+ViewName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=r"^[^\x00-\x1f\x7f]{1,80}$")]
+
+Listed = Annotated[ListName, Query(alias="list", description="Of which list")]
+
+
+class NewView(BaseModel):
+    """query: the filters, as they stand in the address of the list: `category=script&within=7d`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    list: ListName
+    name: ViewName
+    query: Annotated[str, StringConstraints(max_length=QUERY_LENGTH)]
+
+
+class ViewShape(BaseModel):
+    """by: whoever saved it last. url: the page that shows it."""
+
+    list: ListName
+    name: str
+    query: str
+    by: str
+    created: datetime
+    url: str
+
+
+class ViewList(BaseModel):
+    """By name."""
+
+    items: list[ViewShape]
+
+
+@router.get("/views", dependencies=READ, responses=answers(400, 401, 503), summary="List saved views")
+async def index(listed: Listed, services: Provided) -> ViewList:
+    views = await services.store.views(listed)
+    return ViewList(items=[of_view(view, services.config.base_url) for view in views])
+
+
+@router.post("/views", dependencies=OPERATE, responses=answers(400, 401, 403, 413, 503), summary="Save a view")
+async def create(body: NewView, services: Provided, caller: Caller) -> ViewShape:
+    """One of the same name is replaced."""
+    return of_view(await save_view(services, caller.name, body), services.config.base_url)
+
+
+@router.delete(
+    "/views",
+    dependencies=OPERATE,
+    status_code=204,
+    responses=answers(400, 401, 403, 404, 503),
+    summary="Delete a saved view",
+)
+async def delete(listed: Listed, name: Annotated[ViewName, Query()], services: Provided) -> Response:
+    await delete_view(services, listed, name)
+    return Response(status_code=204)
+
+
+async def save_view(services: AppDependencies, by: str, new: NewView) -> SavedView:
+    """Raises BadInput."""
+    view = SavedView(new.list, new.name, checked_query(new.list, new.query), by, services.clock())
+    await services.store.save_view(view, VIEWS_LIMIT)
+    return view
+
+
+async def delete_view(services: AppDependencies, listed: ListName, name: str) -> None:
+    """Raises NotFound."""
+    if not await services.store.delete_view(listed, name):
+        raise NotFound(f"there is no view {name!r} of the list of {listed}")
+
+
+def checked_query(listed: ListName, query: str) -> str:
+    """The filters in order, without where in the list somebody was. Raises BadInput for what is no filter."""
+    try:
+        given = dict(parse_qsl(query.removeprefix("?"), max_num_fields=40))
+    except ValueError:
+        raise BadInput("query: it cannot be read") from None
+    filters = {name: value for name, value in sorted(given.items()) if value and name not in _PLACES}
+    within = filters.pop("within", "")
+    if within and (within not in WITHIN or listed is not ListName.DIAGNOSES):
+        raise BadInput(f"query: within must be one of {', '.join(WITHIN)}, of diagnoses only")
+    try:
+        _MODELS[listed].model_validate(filters)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        raise BadInput(f"query: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+    if not filters and not within:
+        raise BadInput("query: a view needs a filter")
+    return urlencode(sorted((filters | ({"within": within} if within else {})).items()))
+
+
+def view_url(view: SavedView) -> str:
+    return f"{PATHS[view.listed]}?{view.query}"
+
+
+def of_view(view: SavedView, base_url: str) -> ViewShape:
+    return ViewShape(
+        list=view.listed,
+        name=view.name,
+        query=view.query,
+        by=view.by,
+        created=utc(view.created),
+        url=base_url + view_url(view),
+    )

@@ -1,0 +1,124 @@
+"""Every page of the service over one set of data: what the tests of all pages and the screenshots share.
+
+The data is what a bad night leaves: failures of all kinds, a hang, a job that runs and one that fell silent, plans that
+wait, a tripped breaker, rules on trial, long names and hostile text.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
+
+from diagnoser.model import AttemptKey, BreakerState, Job, LineBlock, Mode, NodeEventKind, RootCause, Stream
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.ports import UNRESOLVED, IncidentFilter
+from diagnoser.recovery import incidents as rules
+from tests.serving import ECC, HOSTILE, NOW, Web, fill, save, store_log, verdict
+from tests.unit.test_web_accuracy import REPLAY
+from tests.unit.test_web_incidents import trip
+from tests.unit.test_web_jobs_list import TRAINING, prints
+from tests.unit.test_web_nodes import happens
+from tests.unit.test_web_plans import planned
+from tests.unit.test_web_rules import OTHER, RULE
+
+KEY = AttemptKey("llm-70b-pretrain", 2)
+LONG = "a-job-with-quite-a-long-name-as-schedulers-make-them-" + "0123456789" * 6
+PAGES: Mapping[str, Sequence[str]] = {
+    "/": ("/", "/?state=acknowledged", "/?state=resolved"),
+    "/accuracy": ("/accuracy",),
+    "/diagnoses": ("/diagnoses", "/diagnoses?q=error&node=hgx-04", "/diagnoses?q=zzyzx"),
+    "/diagnoses/{id}": ("/diagnoses/{ecc}", "/diagnoses/{unsure}", "/diagnoses/{done}", "/diagnoses/{long}"),
+    "/docs": ("/docs",),
+    "/incidents/{id}": ("/incidents/{incident}",),
+    "/jobs": ("/jobs", "/jobs?state=silent"),
+    "/jobs/{id}": ("/jobs/llm-70b-pretrain", "/jobs/trains", "/jobs/" + LONG),
+    "/jobs/{id}/attempts/{attempt}/hang": ("/jobs/llm-70b-pretrain/attempts/1/hang",),
+    "/jobs/{id}/attempts/{attempt}/log": (
+        "/jobs/llm-70b-pretrain/attempts/2/log",
+        "/jobs/llm-70b-pretrain/attempts/2/log?q=step&level=error",
+    ),
+    "/jobs/{id}/attempts/{number}/search": ("/jobs/llm-70b-pretrain/attempts/2/search?q=seam",),
+    "/nodes": ("/nodes",),
+    "/nodes/{node}": ("/nodes/hgx-04",),
+    "/recovery": ("/recovery",),
+    "/rules": ("/rules",),
+    "/search": ("/search", "/search?q=hgx"),
+    "/unplaced": ("/unplaced",),
+}
+"""Route -> addresses that show it; names in braces are those that ``fill_site`` returns."""
+ERRORS = {"/jobs/no-such-job": 404, "/diagnoses?since=yesterday": 400}
+NO_PAGES = frozenset(
+    {
+        "/accuracy/series.svg",
+        "/client.pyz",
+        "/elasticsearch",
+        "/elasticsearch/",
+        "/elasticsearch/_license",
+        "/healthz",
+        "/jobs/{id}/attempts/{number}/series.svg",
+        "/livez",
+        "/logs",
+        "/metrics",
+        "/openapi.json",
+        "/readyz",
+    }
+)
+"""What a browser can get and a person does not look at by itself."""
+
+
+def page_routes(app: FastAPI) -> set[str]:
+    """Paths of the routes that draw a page."""
+    got = {route.path for route in iter_route_contexts(app.routes) if route.methods and "GET" in route.methods}
+    return {path for path in got if path and not path.startswith("/api/")} - NO_PAGES
+
+
+def addresses(names: Mapping[str, str]) -> list[str]:
+    return [address.format(**names) for shown in PAGES.values() for address in shown]
+
+
+async def fill_site(web: Web) -> dict[str, str]:
+    """Ids by the names that ``PAGES`` uses."""
+    store = web.store
+    records = await fill(store)
+    seam = "ValueError: " + "seam" * 500
+    long = await save(
+        store,
+        LONG,
+        verdict(FailureType.VALUE_ERROR, root_cause=RootCause(14, seam, rank=5, node="n" * 200)),
+        created=NOW - 30,
+    )
+    for number in range(60):
+        await save(store, f"sweep-{number:03d}", ECC, created=NOW - 40_000 - 600 * number)
+    await _print_logs(web)
+    await store.register(Job("trains", cluster="east", nodes=("hgx-20", "hgx-21"), framework="megatron"))
+    for number, node in enumerate(("hgx-04", "hgx-11", "gpu-" + "x" * 80)):
+        await happens(web, node, NodeEventKind.CORDONED, NOW - 3_000 * (number + 1), HOSTILE)
+    await happens(web, "hgx-12", NodeEventKind.RESUMED, NOW - 90, "memory replaced")
+    for number, job in enumerate(("waits", "waits-too")):
+        await planned(web, job, Mode.APPROVE, created=NOW - 300 * (number + 1))
+    why = "3 of 16 nodes were taken out within one hour; the limit is 2"
+    await trip(web, BreakerState("east", tripped=True, reason=why, time=NOW - 300))
+    for rule in (RULE, OTHER):
+        await store.propose(rule)
+    await store.add_replay(REPLAY)
+    await store.add_replay(replace(REPLAY, time=NOW - 60, ruleset="cd34"))
+    incident, *_ = await store.incidents(IncidentFilter(UNRESOLVED.states, node="hgx-04"), "", 9)
+    for act, one in zip((rules.acknowledged, rules.resolved), await store.incidents(UNRESOLVED, "", 2), strict=True):
+        await store.change_incident(one.id, partial(act, by="ida", comment="seen <b>twice</b>", now=NOW - 20))
+    answer = await web.client.post(f"/api/v1/diagnoses/{records['oom'].id}/feedback", json={"verdict": "confirmed"})
+    assert answer.status_code == 200, answer.text
+    ids = {name: record.id for name, record in records.items()}
+    return ids | {"long": long.id, "incident": incident.id}
+
+
+async def _print_logs(web: Web) -> None:
+    for rank in range(16):
+        stream = Stream("stdout", f"hgx-{rank // 8 + 4:02d}", rank)
+        steps = [f"2026-09-21 14:{n // 60:02d}:{n % 60:02d} step {n} of rank {rank}" for n in range(200)]
+        last = [HOSTILE, "ValueError: seam " + "x" * 900] if rank == 3 else ["waiting for the others"]
+        data = "".join(line + "\n" for line in (*steps, *last)).encode()
+        await store_log(web.store, KEY, LineBlock(stream, data, received=NOW - 100))
+    await prints(web, "trains", TRAINING)
+    await prints(web, "quiet", TRAINING, NOW - 3_600)

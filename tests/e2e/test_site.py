@@ -1,0 +1,181 @@
+"""Every page in a real browser: quiet, on this host, within its window, light, and usable by everybody."""
+
+import importlib.util
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import pytest
+from playwright.async_api import Browser, Page, Request, Response
+
+from diagnoser.web.server import create
+from tests.e2e.site import ERRORS, PAGES, addresses, fill_site, page_routes
+from tests.e2e.test_pages import CHROMIUM, UNPLACED, browser, served, watched
+from tests.serving import Web, serving
+
+PAGE_BYTES = 200_000
+Scheme = Literal["light", "dark"]
+T = TypeVar("T")
+_AXE = importlib.util.find_spec("axe_playwright_python")
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+needs_browser = pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium")
+needs_axe = pytest.mark.skipif(_AXE is None, reason="no axe-core: pip install axe-playwright-python, or make setup")
+
+
+@asynccontextmanager
+async def site(folder: Path) -> AsyncIterator[tuple[Web, str, list[str], Browser]]:
+    """The pages with their data, where they are, their addresses, and a browser."""
+    async with served(folder) as (web, address), browser() as chromium:
+        names = await fill_site(web)
+        await web.store.record_unplaced([UNPLACED])
+        yield web, address, addresses(names), chromium
+
+
+def note(seen: list[T], one: T) -> None:
+    seen.append(one)
+
+
+async def findings(page: Page) -> list[str]:
+    """What axe-core finds serious or critical, each with the part of the page."""
+    assert _AXE is not None and _AXE.submodule_search_locations
+    source = (Path(_AXE.submodule_search_locations[0]) / "axe.min.js").read_text("utf-8")
+    await page.evaluate(source)
+    options = {"runOnly": {"type": "tag", "values": RULES}, "resultTypes": ["violations"]}
+    result = await page.evaluate(f"axe.run(document, {json.dumps(options)})")
+    return [
+        f"{violation['id']}: {node['html'][:200]} {node['failureSummary'][:300]}"
+        for violation in result["violations"]
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]
+
+
+async def test_every_page_is_among_those_that_are_looked_at(tmp_path: Path) -> None:
+    """A route that draws a page has an address in ``PAGES``; whoever adds one adds it there."""
+    async with serving(tmp_path) as web:
+        assert page_routes(create(web.services)) == set(PAGES)
+
+
+@needs_browser
+async def test_every_page_is_quiet_stays_on_this_host_and_is_light(tmp_path: Path) -> None:
+    """No console message, no error, no request elsewhere, each resource once, and at most 200 kB come over the wire."""
+    async with site(tmp_path) as (_, address, paths, chromium):
+        for path in paths:
+            context = await chromium.new_context()  # with nothing kept
+            page = await context.new_page()
+            complaints = await watched(page, address)
+            answers: list[Response] = []
+            page.on("response", partial(note, answers))
+            answer = await page.goto(address + path)
+            assert answer is not None and answer.status == 200, path
+            await page.wait_for_load_state("load")
+            taken = [one for one in answers if "event-stream" not in one.headers.get("content-type", "")]
+            urls = [one.url for one in taken]
+            assert len(urls) == len(set(urls)), path
+            sizes = [await one.request.sizes() for one in taken]
+            assert sum(size["responseBodySize"] + size["responseHeadersSize"] for size in sizes) <= PAGE_BYTES, path
+            assert complaints == [], path
+            await context.close()
+
+
+@needs_browser
+async def test_a_list_is_loaded_once(tmp_path: Path) -> None:
+    """The live stream of a page that was just drawn has nothing to tell, and the page does not ask for itself again."""
+    async with site(tmp_path) as (_, address, _, chromium):
+        for path in ("/", "/diagnoses"):
+            page = await chromium.new_page()
+            asked: list[Request] = []
+            page.on("request", partial(note, asked))
+            await page.goto(address + path)
+            await page.locator("#live").wait_for(state="visible")
+            await page.wait_for_timeout(600)  # a list is asked for 300 ms after the news
+            assert [request.url for request in asked].count(address + path) == 1
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [390, 1280])
+async def test_no_page_is_wider_than_its_window(tmp_path: Path, width: int) -> None:
+    """Nothing runs out at the side of a phone or of a laptop: neither the page nor what cannot be scrolled to."""
+    async with site(tmp_path) as (_, address, paths, chromium):
+        page = await chromium.new_page(viewport={"width": width, "height": 900})
+        wide = []
+        for path in (*paths, *ERRORS):
+            await page.goto(address + path)
+            if await page.evaluate("document.documentElement.scrollWidth") > width:
+                wide.append(path)
+        assert wide == []
+
+
+@needs_browser
+@needs_axe
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_every_page_is_accessible(tmp_path: Path, scheme: Scheme, width: int) -> None:
+    """axe-core finds nothing serious on any page, of WCAG 2.2 AA and of its own best practice."""
+    async with site(tmp_path) as (_, address, paths, chromium):
+        context = await chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+        page = await context.new_page()
+        found = {}
+        for path in (*paths, *ERRORS):
+            await page.goto(address + path)
+            if faults := await findings(page):
+                found[path] = faults
+        await page.goto(address + "/search?q=hgx")
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("hgx")
+        await page.locator("#search [role=option]").first.wait_for()
+        found |= {"the search": faults} if (faults := await findings(page)) else {}
+        assert found == {}
+
+
+@needs_browser
+async def test_everything_is_searched_from_the_keyboard(tmp_path: Path) -> None:
+    """A slash or Ctrl-K opens the search on any page, arrows choose, Enter opens, Escape gives the focus back; the log
+    keeps its own slash."""
+    async with site(tmp_path) as (_, address, _, chromium):
+        page = await chromium.new_page()
+        complaints = await watched(page, address)
+        await page.goto(address + "/recovery")
+        await page.keyboard.press("/")
+        field = page.get_by_role("combobox", name="Search everything")
+        await field.wait_for()
+        await page.keyboard.type("hgx-04")
+        options = page.locator("#search [role=option]")
+        await options.nth(1).wait_for()
+        assert await options.nth(0).get_attribute("aria-selected") == "true"
+        await page.keyboard.press("ArrowDown")
+        assert await field.get_attribute("aria-activedescendant") == await options.nth(1).get_attribute("id")
+        await page.keyboard.press("ArrowUp")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/nodes/hgx-04?cluster=default")
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("xid contained")
+        await options.filter(has_text="Contained ECC").last.click()
+        await page.wait_for_url("**/diagnoses/*")
+        await page.keyboard.press("Control+k")
+        await field.wait_for()
+        await page.keyboard.press("Escape")
+        await field.wait_for(state="hidden")
+        assert await page.evaluate("document.activeElement.id") == "open-search"
+        await page.goto(address + "/jobs/llm-70b-pretrain/attempts/2/log")
+        await page.keyboard.press("/")
+        assert await page.evaluate("document.activeElement.id") == "q"
+    assert complaints == []
+
+
+@needs_browser
+async def test_the_search_works_without_script(tmp_path: Path) -> None:
+    """The link in the head leads to a form, and that to the hits."""
+    async with site(tmp_path) as (_, address, _, chromium):
+        context = await chromium.new_context(java_script_enabled=False)
+        page = await context.new_page()
+        await page.goto(address + "/")
+        await page.get_by_role("link", name="Search").click()
+        await page.get_by_role("searchbox").fill("hgx-04")
+        await page.get_by_role("button", name="Search").click()
+        await page.get_by_role("link", name="hgx-04: ECC error").first.click()
+        assert "ECC error" in str(await page.locator("h1").text_content())

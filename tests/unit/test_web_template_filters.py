@@ -2,7 +2,9 @@
 
 import pytest
 
+from diagnoser.adapters.files import bundled, text
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
+from diagnoser.recovery.policy import load
 from diagnoser.web import template_filters
 from diagnoser.web.summaries import summary
 from tests.serving import verdict
@@ -136,3 +138,10 @@ def test_who_decided(by: str, reads: tuple[str, str]) -> None:
 def test_reasons_in_words(given: str, reads: str) -> None:
     """The reasons of closed lists read as sentences; free text stays as it is."""
     assert template_filters.reason(given) == reads
+
+
+def test_every_row_of_the_shipped_policy_has_words() -> None:
+    """No page shows the id of a row that we ship; a site's own row is shown by its name."""
+    policy = load("policy.yaml", text(bundled("rules") / "policy.yaml"))
+    assert {row.id for row in policy.table.rows} <= template_filters.REASONS.keys()
+    assert template_filters.reason("our_own_row") == "Our own row"

@@ -55,7 +55,6 @@ class AlertShape(BaseModel):
 
 @router.post(
     "/nodes/{node}/notes",
-    status_code=201,
     dependencies=OPERATE,
     responses=answers(400, 401, 403, 503),
     summary="Write a note about a node",

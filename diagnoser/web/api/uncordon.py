@@ -69,7 +69,6 @@ class ResultBody(BaseModel):
 
 @router.post(
     "/nodes/{node}/uncordon",
-    status_code=202,
     dependencies=OPERATE,
     responses=answers(400, 401, 403, 409, 503),
     summary="Ask for a node to be given back",

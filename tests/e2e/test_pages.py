@@ -189,7 +189,7 @@ async def test_an_incident_is_dealt_with_from_the_first_page(tmp_path: Path, *, 
         await save(web.store, "llm-13b", ECC)
         page = await (await chromium.new_context(java_script_enabled=script)).new_page()
         await page.goto(address + "/")
-        await page.get_by_role("button", name="Acknowledge").click()
+        await page.get_by_role("button", name="Acknowledge", exact=True).click()
         row = page.locator("table.incidents tbody tr")
         await row.get_by_text("acknowledged", exact=True).wait_for()
         assert await row.get_by_text("anonymous").is_visible()

@@ -96,3 +96,13 @@ async def test_the_stream_ends_with_the_service(tmp_path: Path) -> None:
         answer = await request
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.text.startswith(": listening")
+
+
+async def test_a_page_that_was_just_drawn_gets_what_came_since(tmp_path: Path) -> None:
+    """It says from which id on; what it shows already is not told again."""
+    async with serving(tmp_path) as web:
+        first = await save(web.store, "first", ECC, created=NOW - 50)
+        second = await save(web.store, "second", ECC, created=NOW - 40)
+        stream = sse.live(web.services, ANONYMOUS, since=first.id)
+        assert (await anext(stream)).comment == "listening"
+        assert (await anext(stream)).id == second.id

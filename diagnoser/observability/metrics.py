@@ -26,7 +26,18 @@ from diagnoser.model import (
 from diagnoser.model.errors import ModelFailure
 from diagnoser.model.taxonomy import FailureType, Outcome
 
-DROPPED = ("attempts", "jobs", "diagnoses", "plans", "dumps", "messages", "node_events", "archived")
+DROPPED = (
+    "attempts",
+    "jobs",
+    "diagnoses",
+    "plans",
+    "dumps",
+    "messages",
+    "node_events",
+    "archived",
+    "sessions",
+    "audit",
+)
 REFUSED = ("401", "403", "429")
 DELIVERY_RESULTS = ("sent", "retried", "dead", "expired", "withheld", "deferred")
 

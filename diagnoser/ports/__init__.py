@@ -7,6 +7,7 @@ Times are seconds since the epoch. Every method that waits may raise ``Unavailab
 
 from diagnoser.ports.alerts import AlertChannel, AlertSilence, AlertThread, AlertThreadStore
 from diagnoser.ports.archive import Archive, ArchivedObject, ArchivedSegment, ArchiveStore
+from diagnoser.ports.audit import AuditedCall, AuditFilter, AuditStore, auditing, current_call
 from diagnoser.ports.evidence import EvidenceLimits, EvidenceStore, StoredFile
 from diagnoser.ports.incidents import UNRESOLVED, IncidentFilter, IncidentStore, IncidentTransition, position_of
 from diagnoser.ports.learning import CaseStore, FeedbackStore, LearnedRuleQuery, RuleStore
@@ -22,6 +23,7 @@ from diagnoser.ports.logs import (
 )
 from diagnoser.ports.messages import Message, MessageSource
 from diagnoser.ports.outbox import DueMessage, OutboxRecord, OutboxStore
+from diagnoser.ports.people import IdentityProvider, PasswordHasher, UserChange, UserStore
 from diagnoser.ports.queries import FAILURES, AttemptState, AttemptSummary, DiagnosisFilter, Facets, News, ReadStore
 from diagnoser.ports.recovery import ClaimTransition, PlanFilter, PlanTransition, RecoveryStore
 from diagnoser.ports.retention import Dropped, RetentionStore
@@ -45,6 +47,9 @@ __all__ = [
     "ArchivedSegment",
     "AttemptState",
     "AttemptSummary",
+    "AuditFilter",
+    "AuditStore",
+    "AuditedCall",
     "CaseStore",
     "Claim",
     "ClaimTransition",
@@ -61,6 +66,7 @@ __all__ = [
     "EvidenceStore",
     "Facets",
     "FeedbackStore",
+    "IdentityProvider",
     "IncidentFilter",
     "IncidentStore",
     "IncidentTransition",
@@ -77,6 +83,7 @@ __all__ = [
     "OutboxRecord",
     "OutboxStore",
     "Partition",
+    "PasswordHasher",
     "PlanFilter",
     "PlanTransition",
     "ReadStore",
@@ -92,7 +99,11 @@ __all__ = [
     "UnplacedRecord",
     "UnplacedSink",
     "UnplacedStore",
+    "UserChange",
+    "UserStore",
     "WakeSignal",
     "WorkStore",
+    "auditing",
+    "current_call",
     "position_of",
 ]

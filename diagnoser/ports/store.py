@@ -4,11 +4,13 @@ from typing import Protocol
 
 from diagnoser.ports.alerts import AlertThreadStore
 from diagnoser.ports.archive import ArchiveStore
+from diagnoser.ports.audit import AuditStore
 from diagnoser.ports.evidence import EvidenceStore
 from diagnoser.ports.incidents import IncidentStore
 from diagnoser.ports.learning import CaseStore, FeedbackStore, RuleStore
 from diagnoser.ports.logs import LogStore
 from diagnoser.ports.outbox import OutboxStore
+from diagnoser.ports.people import UserStore
 from diagnoser.ports.queries import ReadStore
 from diagnoser.ports.recovery import RecoveryStore
 from diagnoser.ports.retention import RetentionStore
@@ -34,6 +36,8 @@ class Store(
     RetentionStore,
     AlertThreadStore,
     UnplacedStore,
+    UserStore,
+    AuditStore,
     Protocol,
 ):
     """All of it; one adapter over one database, so that what belongs together commits together."""

@@ -15,11 +15,13 @@ from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.model import AttemptKey, Line, Progress, RunStatus
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
-from diagnoser.ports import Clock, DiagnosisRecord, Store, WakeSignal
+from diagnoser.ports import Clock, DiagnosisRecord, IdentityProvider, Store, WakeSignal
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.news import NewsFeed
+from diagnoser.web.sessions import CookieRules, Sessions
+from diagnoser.web.sign_in import PasswordSignIn
 
 HealthCheck = Callable[[], Awaitable[str]]
 """Checks one part of the service: returns a short detail, raises DiagnoserError when it does not work."""
@@ -104,7 +106,8 @@ class HealthChecks:
 @dataclass(frozen=True, slots=True)
 class AppDependencies:
     """attempts_due: notified when an event has arrived. stopping: set when the process begins to stop, which ends live
-    streams. attribution: analysis of log files on request. make_id: time -> an id that sorts by time.
+    streams. attribution: analysis of log files on request. make_id: time -> an id that sorts by time. sign_in,
+    sessions: of people. provider: where else they sign in.
     """
 
     store: Store
@@ -119,6 +122,8 @@ class AppDependencies:
     clock: Clock
     make_id: Callable[[float], str]
     authenticator: Authenticator
+    sessions: Sessions
+    sign_in: PasswordSignIn
     job_access: JobAccess
     attempts_due: WakeSignal
     news: NewsFeed
@@ -126,3 +131,5 @@ class AppDependencies:
     config: WebConfig = WebConfig()
     health: HealthChecks = HealthChecks()
     attribution: LogAttribution | None = None
+    provider: IdentityProvider | None = None
+    cookies: CookieRules = field(default_factory=CookieRules)

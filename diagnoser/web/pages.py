@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from diagnoser.model.access import Credential, Scope
+from diagnoser.model.people import Person
 from diagnoser.ports import Clock
 from diagnoser.web import template_filters
 from diagnoser.web.problems import Problem
@@ -48,7 +49,12 @@ class Pages:
         caller = self._caller
         decides = caller is not None and caller.scope.covers(Scope.OPERATE)
         text = self._templates.get_template(template).render(
-            now=self._clock(), caller=caller, decides=decides, unplaced=self._unplaced, **values
+            now=self._clock(),
+            caller=caller,
+            is_person=isinstance(caller, Person),
+            decides=decides,
+            unplaced=self._unplaced,
+            **values,
         )
         return HTMLResponse(text, status, headers={"Cache-Control": "no-store"})
 

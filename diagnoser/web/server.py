@@ -14,11 +14,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnoser.web import (
     accuracy,
+    audit,
     client_archive,
     diagnosis_page,
     hangs,
     log_search,
     log_viewer,
+    login,
     now,
     problems,
     recovery,
@@ -50,8 +52,10 @@ from diagnoser.web.api import (
     outbox,
     plans,
 )
+from diagnoser.web.api import audit as audit_api
 from diagnoser.web.api import rules as rules_api
 from diagnoser.web.api import unplaced as unplaced_api
+from diagnoser.web.auditing import AuditedCalls
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.pages import STATIC, Pages
@@ -102,6 +106,7 @@ def create(services: AppDependencies) -> FastAPI:
     app.include_router(lines.router, prefix=API)
     app.include_router(rules_api.router, prefix=API)
     app.include_router(unplaced_api.router, prefix=API)
+    app.include_router(audit_api.router, prefix=API)
     app.include_router(attribution.router)
     app.include_router(now.router)
     app.include_router(ui.router)
@@ -117,6 +122,8 @@ def create(services: AppDependencies) -> FastAPI:
     app.include_router(rules.router)
     app.include_router(accuracy.router)
     app.include_router(unplaced.router)
+    app.include_router(audit.router)
+    app.include_router(login.router)
     app.add_api_route("/openapi.json", _description, dependencies=READ, include_in_schema=False)
     app.include_router(client_archive.router)
     app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), dependencies=READ, include_in_schema=False)
@@ -149,6 +156,7 @@ def create_health(services: AppDependencies) -> FastAPI:
     app.state.services = services
     app.state.pages = pages = Pages(services.clock)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
+    app.add_middleware(AuditedCalls, services=services)
     app.add_middleware(BodyBound, unbounded=(f"{API}/logs", loki.PATH, otlp.PATH, "/_bulk"))
     app.add_middleware(AllowedHosts, names=services.config.allowed_hosts)
     app.add_middleware(SecurityHeaders)

@@ -27,12 +27,13 @@ from diagnoser.adapters.clock import SteadyClock
 from diagnoser.adapters.http import create_client
 from diagnoser.adapters.log_root import log_root
 from diagnoser.adapters.memory import LocalWakeSignal
+from diagnoser.adapters.passwords import Argon2Passwords
 from diagnoser.adapters.slack import SlackAnswers
 from diagnoser.adapters.sql.migrations import upgrade
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.wake_pipe import PipeWakeSignal
 from diagnoser.adapters.webhook import RecoveryWebhook
-from diagnoser.config import alerting, authentication, llm_factory
+from diagnoser.config import alerting, authentication, identity, llm_factory, tls
 from diagnoser.config.allowed_hosts import allowed_hosts
 from diagnoser.config.archive import open_archive
 from diagnoser.config.field_mapping import load_mapping
@@ -62,7 +63,7 @@ from diagnoser.observability.metrics import Metrics, share
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import AlertThreadStore, Archive, Clock, Sender, Timing, TokenStore, WakeSignal
+from diagnoser.ports import AlertThreadStore, Archive, Clock, Sender, Timing, WakeSignal
 from diagnoser.supervisor import STOP, Part, Supervisor
 from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
@@ -70,6 +71,8 @@ from diagnoser.web.dependencies import AppDependencies, HealthCheck, HealthCheck
 from diagnoser.web.http_protocol import ConnectionLimits, bounded
 from diagnoser.web.news import NewsFeed
 from diagnoser.web.server import create, create_health
+from diagnoser.web.sessions import CookieRules, Sessions
+from diagnoser.web.sign_in import PasswordSignIn
 from diagnoser.web.trends import FailureTrends
 from diagnoser.worker.alerts import AlertSender
 from diagnoser.worker.compaction import Compaction
@@ -85,8 +88,8 @@ POLL_SECONDS = 0.5
 WATCHED_POLL_SECONDS = 2.0
 """Of a database that tells cheaply whether it changed: what is due by time alone may be so much late."""
 NO_TOKENS = (
-    "plans may act, and there are no tokens: everybody who can connect is believed to be an agent and an operator, "
-    "also any user of this machine; create tokens (diagnoser token create, or DIAGNOSER_TOKENS)"
+    "plans may act, and there are neither tokens nor users: everybody who can connect is believed to be an agent and "
+    "an operator, also any user of this machine; create tokens (diagnoser token create, or DIAGNOSER_TOKENS)"
 )
 
 
@@ -104,6 +107,7 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. A part that fails is started again; one that cannot work as it is set up ends all
     of it: then this raises BadInput."""
     logging.set_up(as_json=settings.log_format == "json", level=settings.log_level)
+    tls.check_certificate(settings)
     analyzer = load_analyzer(settings)
     asyncio.run(upgrade(settings.database_url))  # before any part uses it
     _log_startup(settings, analyzer)
@@ -191,6 +195,9 @@ async def _serve(
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=STOP_SECONDS,
+            ssl_certfile=settings.tls_certificate,
+            ssl_keyfile=settings.tls_key,
+            forwarded_allow_ips=[proxy.strip() for proxy in settings.trusted_proxies.split(",") if proxy.strip()],
         )
         server = _UvicornServer(config)
         _stop_on_signals(server, stopping, stop_signals)
@@ -224,7 +231,7 @@ async def _compose(
     # the world
     store = await open_store(settings.database_url)
     stack.push_async_callback(store.close)
-    authentication.check_bind_address(settings, stored=bool(await store.tokens()))
+    authentication.check_bind_address(settings, stored=bool(await store.tokens()) or await store.has_users())
     archive = open_archive(settings)
     if archive:
         stack.push_async_callback(archive.close)
@@ -284,7 +291,9 @@ async def _compose(
     )
     jitter = Random()  # noqa: S311 - not a secret
     outbox = Outbox(store, senders, clock, wakes.outbox, jitter, metrics, _outbox_config(settings, poll))
-    authenticator, trends = _authenticator(settings, store, clock), FailureTrends(store, clock)
+    sessions, provider = Sessions(store, clock, identity.session_limits(settings)), identity.open_provider(settings)
+    authenticator = _authenticator(settings, store, clock, sessions, provider is not None)
+    trends = FailureTrends(store, clock)
     acts = settings.recovery_mode == "act" or (settings.recovery_mode == "policy" and policy.acts)
     access = {"access": partial(_check_access, authenticator)} if acts else {}
     dependencies = AppDependencies(
@@ -301,6 +310,10 @@ async def _compose(
         clock=clock,
         make_id=make_id,
         authenticator=authenticator,
+        sessions=sessions,
+        sign_in=PasswordSignIn(store, Argon2Passwords(), clock),
+        provider=provider,
+        cookies=CookieRules(is_secure=settings.base_url.startswith("https:")),
         job_access=JobAccess(store, clock),
         attempts_due=wakes.attempts,
         news=NewsFeed(store, clock),
@@ -386,7 +399,7 @@ def _planner(settings: Settings, analyzer: LogAnalyzer, senders: dict[MessageKin
         mode=None if settings.recovery_mode == "policy" else Mode(settings.recovery_mode),
         webhook=MessageKind.RECOVERY in senders,
         alerts=alerting.load_routing(settings),
-        base_url=settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}",
+        base_url=settings.base_url.rstrip("/") or tls.address(settings),
         redact=llm_factory.load_outbound_redactor(settings),
     )
 
@@ -468,9 +481,11 @@ def _web_config(settings: Settings) -> WebConfig:
     )
 
 
-def _authenticator(settings: Settings, store: TokenStore, clock: Clock) -> Authenticator:
-    required = not authentication.is_loopback(settings.host)
-    return Authenticator(store, authentication.tokens(settings), clock, required=required)
+def _authenticator(
+    settings: Settings, store: SqlStore, clock: Clock, sessions: Sessions, provider: bool
+) -> Authenticator:
+    required, tokens = not authentication.is_loopback(settings.host), authentication.tokens(settings)
+    return Authenticator(store, tokens, clock, required=required, sessions=sessions, provider=provider)
 
 
 async def _check_access(authenticator: Authenticator) -> str:
@@ -521,7 +536,7 @@ def _attribution(settings: Settings, registry: RuleRegistry, stack: AsyncExitSta
 def _log_startup(settings: Settings, analyzer: LogAnalyzer) -> None:
     structlog.get_logger().info(
         "serving",
-        url=f"http://{settings.host}:{settings.port}",
+        url=tls.address(settings),
         database=settings.database_url.partition(":")[0],
         rules=len(analyzer.knowledge.engine.ruleset.rules),
         model=settings.llm_model if settings.llm_url else "none",

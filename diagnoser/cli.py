@@ -4,12 +4,13 @@ import gc
 import os
 import sys
 from importlib.metadata import version as installed
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from diagnoser.agent.cli import agent_cli
-from diagnoser.commands import client, consume, hang, learned_rules, lines, logs, mapping, rule_trial, scoring
+from diagnoser.commands import audit, client, consume, hang, learned_rules, lines, logs, mapping, rule_trial, scoring
 from diagnoser.commands.alerts import alerts_cli
 from diagnoser.commands.database import db_cli
 from diagnoser.commands.policy import policy_cli
@@ -17,6 +18,7 @@ from diagnoser.commands.prompts import prompts_cli
 from diagnoser.commands.rules import rules_cli
 from diagnoser.commands.terminal import complain, out
 from diagnoser.commands.tokens import token_cli
+from diagnoser.commands.users import users_cli
 from diagnoser.config import settings
 from diagnoser.model.errors import DiagnoserError, RuleFaults
 
@@ -49,9 +51,14 @@ def serve(
         str | None, typer.Option(help="all, api or worker: which parts of the service to run [env: DIAGNOSER_ROLE].")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that take requests [env: DIAGNOSER_WORKERS].")] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="Certificate with its chain, to serve https [env: DIAGNOSER_TLS_CERTIFICATE].")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key [env: DIAGNOSER_TLS_KEY].")] = None,
 ) -> None:
     """Run the service: HTTP API with web pages, and the worker, each in a process of its own, or one of them."""
-    named = {"host": host, "port": port, "role": role, "workers": workers}
+    named: dict[str, object] = {"host": host, "port": port, "role": role, "workers": workers}
+    named |= {"tls_certificate": tls_certificate, "tls_key": tls_key}
     flags = {name: value for name, value in named.items() if value is not None}
     gc.disable()  # until the service is made: what loads now stays
     from diagnoser import app  # here, because what a server needs takes a second to load
@@ -88,6 +95,7 @@ cli.command()(lines.logs)
 cli.command()(hang.hang)
 cli.command()(scoring.score)
 cli.command()(mapping.check_mapping)
+cli.command(name="audit")(audit.audit_)
 client.add_to(cli)
 rules_cli.command(name="export")(learned_rules.rules_export)
 rules_cli.command(name="try")(rule_trial.rules_try)
@@ -95,6 +103,7 @@ cli.add_typer(rules_cli, name="rules")
 cli.add_typer(policy_cli, name="policy")
 cli.add_typer(prompts_cli, name="prompts")
 cli.add_typer(token_cli, name="token")
+cli.add_typer(users_cli, name="users")
 cli.add_typer(alerts_cli, name="alerts")
 cli.add_typer(db_cli, name="db")
 cli.add_typer(agent_cli, name="agent")

@@ -68,6 +68,7 @@ TORCH = Environment(
     "Python is used.",
 )
 MOTO = Environment(_TOOLS / "moto", _PINS / "moto.txt")
+OIDC = Environment(_TOOLS / "oidc", _PINS / "oidc.txt")
 SCHEMATHESIS = Environment(_TOOLS / "schemathesis", _PINS / "schemathesis.txt")
 TANSU = Environment(_TOOLS / "tansu", _PINS / "tansu.txt")
 SHIPPERS = Environment(
@@ -75,7 +76,14 @@ SHIPPERS = Environment(
     _PINS / "shippers.txt",
     "shippers",
 )
-ENVIRONMENTS = {"torch": TORCH, "shippers": SHIPPERS, "moto": MOTO, "schemathesis": SCHEMATHESIS, "tansu": TANSU}
+ENVIRONMENTS = {
+    "torch": TORCH,
+    "shippers": SHIPPERS,
+    "moto": MOTO,
+    "oidc": OIDC,
+    "schemathesis": SCHEMATHESIS,
+    "tansu": TANSU,
+}
 
 
 def main(names: Sequence[str]) -> None:

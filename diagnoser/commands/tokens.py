@@ -1,10 +1,8 @@
 """`token`: make, list, rotate and revoke the tokens that the service accepts, in its database."""
 
-import asyncio
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
@@ -12,14 +10,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from diagnoser.commands.terminal import AsJson, err, out, print_json, site
-from diagnoser.model.access import ANONYMOUS, TOKEN_PREFIX, Credential, Scope, StoredToken, hash_of
+from diagnoser.commands.stored import with_store
+from diagnoser.commands.terminal import AsJson, err, out, print_json
+from diagnoser.model.access import TOKEN_PREFIX, Credential, Scope, StoredToken, hash_of
 from diagnoser.model.errors import BadInput, NotFound
+from diagnoser.model.people import RESERVED_NAMES
 from diagnoser.ports import TokenStore
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
-RESERVED = frozenset({ANONYMOUS.name, "diagnoser", "recovery"})
-"""Names by which history means somebody else."""
 UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 token_cli = typer.Typer(no_args_is_help=True, help="Manage the tokens that the service accepts.")
@@ -40,7 +38,7 @@ def create(
     expires: Annotated[str, typer.Option(help="How long it is valid, such as 90d or 12h. Default: for ever.")] = "",
 ) -> None:
     """Make a token and print its secret, which is stored nowhere: only its hash is."""
-    if not NAME.fullmatch(name) or name in RESERVED:
+    if not NAME.fullmatch(name) or name in RESERVED_NAMES:
         raise BadInput(f"{name[:60]!r} cannot be the name of a token: letters, digits and . _ @ -, at most 100")
     if tenant and scope is not Scope.OPERATE:
         raise BadInput("--tenant bounds what a person decides: it goes with --scope operate")
@@ -53,7 +51,7 @@ def create(
         await store.add_token(StoredToken(credential, hash_of(secret)))
         return is_first
 
-    if _with_store(add):
+    if with_store(add, "token create"):
         err.print("This is the first token: from now on the service asks everybody for one.", highlight=False)
     _print_secret(secret)
 
@@ -77,7 +75,7 @@ def rotate(
         until = now + seconds(expires) if expires else now + life if life is not None else None
         return await store.rotate_token(name, hash_of(secret), until, now, still)
 
-    _with_store(change)
+    with_store(change, "token rotate")
     _print_secret(secret)
 
 
@@ -85,7 +83,7 @@ def rotate(
 def list_(as_json: AsJson = False) -> None:
     """Show all tokens: what each may do, when it was last used, when it ends. Secrets are not shown."""
     now = time.time()
-    tokens = _with_store(lambda store: store.tokens())
+    tokens = with_store(lambda store: store.tokens(), "token list")
     if as_json:
         for token in tokens:
             print_json(_fields(token, now))
@@ -102,7 +100,7 @@ def list_(as_json: AsJson = False) -> None:
 def revoke(name: _Name) -> None:
     """Make a token and its old secret stop working, within five seconds on every replica."""
     now = time.time()
-    _with_store(lambda store: store.revoke_token(name, now))
+    with_store(lambda store: store.revoke_token(name, now), "token revoke")
     out.print(f"{name} is revoked", highlight=False, markup=False)
 
 
@@ -115,19 +113,6 @@ def seconds(span: str) -> float:
     if not re.fullmatch(r"[0-9]{1,6}[mhd]", span):
         raise BadInput(f"{span[:20]!r} is no span of time: write 30m, 12h or 90d")
     return int(span[:-1]) * UNITS[span[-1]]
-
-
-def _with_store(act: Callable[[TokenStore], Awaitable[Answer]]) -> Answer:
-    async def run() -> Answer:
-        from diagnoser.adapters.sql.store import open_store  # the other commands start without it
-
-        store = await open_store(site().database_url)
-        try:
-            return await act(store)
-        finally:
-            await store.close()
-
-    return asyncio.run(run())
 
 
 def _print_secret(secret: str) -> None:
@@ -144,12 +129,12 @@ def _fields(token: StoredToken, now: float) -> dict[str, Any]:
         "scope": credential.scope.value,
         "cluster": credential.cluster,
         "tenant": credential.tenant,
-        "created": _iso(credential.created),
-        "last_used": _iso(credential.last_used),
-        "expires": _iso(credential.expires),
-        "revoked": _iso(credential.revoked),
-        "old_secret_valid_until": _iso(token.old_until) if is_rotated else None,
-        "old_secret_last_used": _iso(token.old_used) if is_rotated else None,
+        "created": iso(credential.created),
+        "last_used": iso(credential.last_used),
+        "expires": iso(credential.expires),
+        "revoked": iso(credential.revoked),
+        "old_secret_valid_until": iso(token.old_until) if is_rotated else None,
+        "old_secret_last_used": iso(token.old_used) if is_rotated else None,
         "state": _state(token, now),
     }
 
@@ -159,7 +144,7 @@ def _row(token: StoredToken, now: float) -> tuple[str, ...]:
     bounds = [
         f"{kind} {name}" for kind, name in (("cluster", credential.cluster), ("tenant", credential.tenant)) if name
     ]
-    times = [_iso(moment) for moment in (credential.last_used, credential.expires)]
+    times = [iso(moment) for moment in (credential.last_used, credential.expires)]
     last_used, expires = (moment[:16].replace("T", " ") if moment else "never" for moment in times)
     return credential.name, credential.scope, ", ".join(bounds), last_used, expires, _state(token, now)
 
@@ -176,5 +161,5 @@ def _short(moment: float | None) -> str:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M") if moment is not None else "never"
 
 
-def _iso(moment: float | None) -> str | None:
+def iso(moment: float | None) -> str | None:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if moment is not None else None

@@ -25,6 +25,6 @@ def allowed_hosts(settings: Settings) -> frozenset[str]:
     own = frozenset(name for name in (settings.host.lower(), urlsplit(settings.base_url).hostname) if name)
     if given:
         return given | own
-    if settings.tokens.get_secret_value().strip(" ,") or not is_loopback(settings.host):
+    if settings.tokens.get_secret_value().strip(" ,") or settings.oidc_issuer or not is_loopback(settings.host):
         return frozenset({"*"})
     return own

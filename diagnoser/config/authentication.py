@@ -41,10 +41,10 @@ def is_loopback(host: str) -> bool:
 
 
 def check_bind_address(settings: Settings, *, stored: bool) -> None:
-    """stored: whether the database holds tokens. Raises BadInput when the service would listen beyond loopback without
-    tokens."""
-    if not (is_loopback(settings.host) or stored or tokens(settings)):
+    """stored: whether the database holds tokens or users. Raises BadInput when the service would listen beyond loopback
+    without either."""
+    if not (is_loopback(settings.host) or stored or tokens(settings) or settings.oidc_issuer):
         raise BadInput(
-            f"listening on {settings.host} needs tokens (diagnoser token create, or DIAGNOSER_TOKENS): without them "
-            "anybody could send and read logs"
+            f"listening on {settings.host} needs tokens (diagnoser token create, or DIAGNOSER_TOKENS) or users "
+            "(diagnoser users add): without them anybody could send and read logs"
         )

@@ -12,4 +12,5 @@ def ages(settings: Settings) -> RetentionAges:
         settings.max_stored_bytes,
         settings.archive_retention_days,
         settings.max_archived_bytes,
+        settings.audit_retention_days,
     )

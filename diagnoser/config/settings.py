@@ -26,7 +26,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid")
 
-    host: str = Field("127.0.0.1", description="Address to listen on. Anything but loopback needs tokens.")
+    host: str = Field("127.0.0.1", description="Address to listen on. Anything but loopback needs tokens or users.")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8321, description="Port to listen on. 0: any free port.")
     role: Literal["all", "api", "worker"] = Field(
         "all",
@@ -50,8 +50,50 @@ class Settings(BaseSettings):
     tokens: SecretStr = Field(
         SecretStr(""),
         description="Bearer tokens, comma separated, each `<scope>:<secret>`, beside those of `diagnoser token`. "
-        "Scopes: `ingest`, `agent`, `read`, `operate`, `admin`. Without any token: no authentication, on loopback "
-        "only.",
+        "Scopes: `ingest`, `agent`, `read`, `operate`, `admin`. Without any token or user: no authentication, on "
+        "loopback only.",
+    )
+    tls_certificate: Path | None = Field(
+        None,
+        description="Certificate of the service with its chain (PEM), to serve https without a proxy. A renewed one is "
+        "read with the next start.",
+    )
+    tls_key: Path | None = Field(None, description="Private key of that certificate (PEM), without a password.")
+    trusted_proxies: str = Field(
+        "127.0.0.1, ::1",
+        description="Addresses and networks of proxies, comma separated, whose `X-Forwarded-For` and "
+        "`X-Forwarded-Proto` are believed; `*` for any. Without it, all people behind a proxy share its address, "
+        "and the bounds on wrong passwords with it.",
+    )
+    session_idle_hours: Annotated[float, Field(gt=0)] = Field(
+        12.0, description="Hours without use after which a person has to sign in again."
+    )
+    session_days: Annotated[float, Field(gt=0)] = Field(
+        7.0, description="Days after which a person has to sign in again in any case."
+    )
+    oidc_issuer: str = Field(
+        "",
+        description="Address of the identity provider (OpenID Connect), as its tokens name it. Needs "
+        "`DIAGNOSER_BASE_URL`; register `/login/oidc/callback` below it. Empty: none.",
+    )
+    oidc_client_id: str = Field("", description="Id of this service there.")
+    oidc_client_secret: SecretStr = Field(
+        SecretStr(""), description="Secret of this service there. Empty: a public client, which PKCE protects."
+    )
+    oidc_scopes: str = Field("openid profile email", description="Scopes to ask for, separated by blanks.")
+    oidc_name_claim: str = Field(
+        "preferred_username", description="Claim that names a person here. The first name stays with the account."
+    )
+    oidc_role_claim: str = Field(
+        "groups", description="Claim that the role follows from, in the ID token; dots lead into objects."
+    )
+    oidc_roles: str = Field(
+        "",
+        description="Values of that claim and the roles they give, comma separated: `ml-platform=admin, "
+        "oncall=operator`. The highest one counts.",
+    )
+    oidc_default_role: Literal["none", "viewer"] = Field(
+        "none", description="Role of people whom none of the values gives one. `none`: they may not come in."
     )
     rules_dir: Path | None = Field(None, description="Folder of rules, filters and policy. Empty: the bundled ones.")
     prompts_dir: Path | None = Field(None, description="Folder of prompts. Empty: the bundled ones.")
@@ -127,6 +169,9 @@ class Settings(BaseSettings):
     )
     outbox_retention_days: Annotated[int, Field(ge=0)] = Field(
         90, description="Days that messages are kept once they are sent or given up; at least 8. 0: for ever."
+    )
+    audit_retention_days: Annotated[int, Field(ge=0)] = Field(
+        400, description="Days that entries of the audit log are kept; at least 8. 0: for ever."
     )
     max_stored_bytes: Annotated[int, Field(ge=0)] = Field(
         0,

@@ -37,6 +37,8 @@ DROPPED = (
     "node_facts",
     "incidents",
     "archived",
+    "sessions",
+    "audit",
 )
 REFUSED = ("401", "403", "429")
 DELIVERY_RESULTS = ("sent", "retried", "dead", "expired", "withheld", "deferred")

@@ -7,6 +7,7 @@ Times are seconds since the epoch. Every method that waits may raise ``Unavailab
 
 from diagnoser.ports.alerts import AlertChannel, AlertSilence, AlertThread, AlertThreadStore
 from diagnoser.ports.archive import Archive, ArchivedObject, ArchivedSegment, ArchiveStore
+from diagnoser.ports.audit import AuditedCall, AuditFilter, AuditStore, auditing, current_call
 from diagnoser.ports.evidence import EvidenceLimits, EvidenceStore, StoredFile
 from diagnoser.ports.incidents import UNRESOLVED, IncidentFilter, IncidentStore, IncidentTransition, position_of
 from diagnoser.ports.learning import CaseStore, FeedbackStore, LearnedRuleQuery, RuleStore
@@ -23,6 +24,7 @@ from diagnoser.ports.logs import (
 from diagnoser.ports.messages import Message, MessageSource
 from diagnoser.ports.nodes import NodeStore
 from diagnoser.ports.outbox import DueMessage, OutboxRecord, OutboxStore
+from diagnoser.ports.people import IdentityProvider, PasswordHasher, UserChange, UserStore
 from diagnoser.ports.queries import (
     FAILURES,
     AttemptState,
@@ -58,6 +60,9 @@ __all__ = [
     "AttemptState",
     "AttemptSummary",
     "Attention",
+    "AuditFilter",
+    "AuditStore",
+    "AuditedCall",
     "CaseStore",
     "Claim",
     "ClaimTransition",
@@ -75,6 +80,7 @@ __all__ = [
     "Facets",
     "FeedbackStore",
     "FoundNode",
+    "IdentityProvider",
     "IncidentFilter",
     "IncidentStore",
     "IncidentTransition",
@@ -93,6 +99,7 @@ __all__ = [
     "OutboxRecord",
     "OutboxStore",
     "Partition",
+    "PasswordHasher",
     "PlanFilter",
     "PlanTransition",
     "ReadStore",
@@ -110,8 +117,12 @@ __all__ = [
     "UnplacedRecord",
     "UnplacedSink",
     "UnplacedStore",
+    "UserChange",
+    "UserStore",
     "ViewStore",
     "WakeSignal",
     "WorkStore",
+    "auditing",
+    "current_call",
     "position_of",
 ]

@@ -4,12 +4,14 @@ from typing import Protocol
 
 from diagnoser.ports.alerts import AlertThreadStore
 from diagnoser.ports.archive import ArchiveStore
+from diagnoser.ports.audit import AuditStore
 from diagnoser.ports.evidence import EvidenceStore
 from diagnoser.ports.incidents import IncidentStore
 from diagnoser.ports.learning import CaseStore, FeedbackStore, RuleStore
 from diagnoser.ports.logs import LogStore
 from diagnoser.ports.nodes import NodeStore
 from diagnoser.ports.outbox import OutboxStore
+from diagnoser.ports.people import UserStore
 from diagnoser.ports.queries import ReadStore
 from diagnoser.ports.recovery import RecoveryStore
 from diagnoser.ports.retention import RetentionStore
@@ -40,6 +42,8 @@ class Store(
     UnplacedStore,
     SearchStore,
     ViewStore,
+    UserStore,
+    AuditStore,
     Protocol,
 ):
     """All of it; one adapter over one database, so that what belongs together commits together."""

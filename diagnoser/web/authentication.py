@@ -1,7 +1,9 @@
-"""Bearer tokens, each with a scope. Where there are no tokens at all, everybody who can connect may do everything.
+"""Who a request is from: a bearer token, each with a scope, or a session of somebody who has signed in. Where there
+are neither tokens nor users, everybody who can connect may do everything.
 
-Browsers send a token as the password of Basic authentication. They add it to every request, including those that a
-foreign page triggers, so it is good for reading and for the buttons of our own pages only (see ``forms``).
+Browsers send the cookie of a session, or a token as the password of Basic authentication, with every request, also with
+some that a foreign page triggers. So both are good for reading and for the buttons of our own pages only (see
+``forms``).
 """
 
 import base64
@@ -12,7 +14,11 @@ from fastapi import Depends, Request, Security
 from fastapi.security import HTTPBearer
 
 from diagnoser.model.access import ANONYMOUS, Credential, Scope
+from diagnoser.model.audit import actor_of
 from diagnoser.model.errors import OutOfScope
+from diagnoser.ports import current_call
+from diagnoser.web.access import check_whole_service
+from diagnoser.web.callers import action_of, client_address
 from diagnoser.web.dependencies import AppDependencies
 
 FOREIGN = frozenset({"cross-site", "same-site"})
@@ -29,9 +35,19 @@ Provided = Annotated[AppDependencies, Depends(services_of)]
 
 
 async def identified(request: Request, services: Provided) -> Credential:
-    """Whose token the Authorization header holds, as bearer or as password. Raises Denied."""
-    address = request.client.host if request.client else ""
-    return await services.authenticator.identify(_secret(request.headers.get("authorization", "")), address)
+    """Whose token the Authorization header holds as bearer; else whose session it is; else whose token it holds as
+    password. Raises Denied."""
+    header = request.headers.get("authorization", "")
+    caller: Credential | None = None
+    if not header.lower().startswith("bearer ") and (cookie := request.cookies.get(services.cookies.name(request))):
+        # What a script of the page asks for by itself keeps nobody signed in.
+        is_background = request.headers.get("sec-fetch-dest") == "empty"
+        caller = await services.authenticator.resume(cookie, is_background=is_background)
+    if caller is None:
+        caller = await services.authenticator.identify(_secret(header), client_address(request))
+    if call := current_call():
+        call.actor, call.action = actor_of(caller, call.address), action_of(request)
+    return caller
 
 
 Caller = Annotated[Credential, Depends(identified)]
@@ -41,6 +57,12 @@ Caller = Annotated[Credential, Depends(identified)]
 async def may_read(caller: Caller) -> None:
     """Raises Denied or OutOfScope."""
     check_scope(caller, Scope.READ)
+
+
+async def may_audit(caller: Caller) -> None:
+    """Raises Denied or OutOfScope: the audit log is of all clusters and tenants, and for who decides something."""
+    check_scope(caller, Scope.OPERATE)
+    check_whole_service(caller)
 
 
 class Changes:
@@ -67,6 +89,7 @@ class Changes:
 may_ingest = Changes(Scope.INGEST)
 may_push = Changes(Scope.INGEST, passwords=True)
 READ = [Security(bearer), Depends(may_read)]
+AUDIT = [Security(bearer), Depends(may_audit)]
 INGEST = [Security(bearer), Depends(may_ingest)]
 AGENT = [Security(bearer), Depends(Changes(Scope.AGENT))]
 OPERATE = [Security(bearer), Depends(Changes(Scope.OPERATE))]

@@ -4,11 +4,14 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from ipaddress import ip_address, ip_network
+from typing import Protocol
 
 from diagnoser.model.access import ANONYMOUS, Credential, StoredToken, Token, hash_of
 from diagnoser.model.errors import Denied, Throttled, Unavailable
+from diagnoser.model.people import Person
 from diagnoser.ports import Clock, TokenStore
+from diagnoser.web.login_throttle import network_of
+from diagnoser.web.sessions import Sessions
 
 FRESH_SECONDS = 5.0
 """Age up to which a replica uses what it has read of the stored tokens: how long a revoked token may still pass."""
@@ -30,8 +33,8 @@ class FailureThrottle:
 
     def failed(self, address: str, now: float) -> None:
         """Counts a wrong token. Raises Throttled, which counts nothing, so that the wait ends."""
-        failures = self._failures.setdefault(_network(address), deque(maxlen=FAILURES))
-        self._failures.move_to_end(_network(address))
+        failures = self._failures.setdefault(network_of(address), deque(maxlen=FAILURES))
+        self._failures.move_to_end(network_of(address))
         if len(self._failures) > ADDRESSES:
             self._failures.popitem(last=False)
         if len(failures) == FAILURES and (wait := failures[0] + FAILURE_SECONDS - now) > 0:
@@ -39,17 +42,36 @@ class FailureThrottle:
         failures.append(now)
 
 
+class AccessStore(TokenStore, Protocol):
+    """Tokens, and whether there are users."""
+
+    async def has_users(self) -> bool: ...
+
+
 class Authenticator:
     """Keeps the stored tokens in memory for ``FRESH_SECONDS``, so that neither a request nor a wrong token costs a read
     of the database.
 
-    configured: tokens of the settings. required: refuse whoever has no token, even while there are none.
+    configured: tokens of the settings. required: refuse whoever has no token, even while there are none. sessions:
+    those of people who have signed in. provider: whether people sign in at an identity provider.
     """
 
-    def __init__(self, store: TokenStore, configured: Sequence[Token], clock: Clock, *, required: bool = False) -> None:
+    def __init__(
+        self,
+        store: AccessStore,
+        configured: Sequence[Token],
+        clock: Clock,
+        *,
+        required: bool = False,
+        sessions: Sessions | None = None,
+        provider: bool = False,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._required = required
+        self._sessions = sessions
+        self._provider = provider
+        self._has_users = False
         self._configured = {hash_of(token.secret): token.credential for token in configured}
         self._stored: dict[str, StoredToken] | None = None
         self._read_at = 0.0
@@ -67,7 +89,7 @@ class Authenticator:
         if credential := self._configured.get(digest):
             return credential
         stored, now = await self._tokens(), self._clock()
-        if not (stored or self._configured or self._required):
+        if not (stored or self._configured or self._required or self._knows_people):
             return ANONYMOUS
         if not secret:
             raise Denied("This needs a token: send it as 'Authorization: Bearer <token>'.")
@@ -80,17 +102,28 @@ class Authenticator:
         await self._note_use(digest, now)
         return token.credential
 
+    async def resume(self, cookie: str, *, is_background: bool = False) -> Person | None:
+        """Who has signed in with the browser that sends this cookie; None when nobody has, or not any more."""
+        return await self._sessions.find(cookie, is_background=is_background) if self._sessions and cookie else None
+
+    async def has_people(self) -> bool:
+        """Whether anybody can sign in."""
+        await self._tokens()
+        return self._knows_people
+
     async def is_open(self) -> bool:
-        """Whether there are no tokens at all, so that everybody who can connect may do everything."""
-        return not (self._configured or self._required or await self._tokens())
+        """Whether there are neither tokens nor people, so that everybody who can connect may do everything."""
+        return not (self._configured or self._required or await self._tokens() or self._knows_people)
 
     async def is_valid(self, caller: Credential) -> bool:
         """Whether a request that goes on for long still has a right to."""
+        if isinstance(caller, Person):
+            return self._sessions is not None and await self._sessions.is_valid(caller)
         if caller in self._configured.values():
             return True
         stored, now = await self._tokens(), self._clock()
         if caller is ANONYMOUS:
-            return not stored
+            return not (stored or self._knows_people)
         mine = (token for token in stored.values() if token.credential.name == caller.name)
         return any(not token.fault(token.hash, now) for token in mine)
 
@@ -103,11 +136,16 @@ class Authenticator:
             if self._stored is None or self._clock() - self._read_at >= FRESH_SECONDS:
                 try:
                     self._stored = _by_hash(await self._store.tokens())
+                    self._has_users = await self._store.has_users()
                 except Unavailable:
                     if self._stored is None:
                         raise
                 self._read_at = self._clock()
             return self._stored
+
+    @property
+    def _knows_people(self) -> bool:
+        return self._has_users or self._provider
 
     async def _note_use(self, hash: str, now: float) -> None:
         if now - self._use_noted.get(hash, 0.0) < USE_SECONDS:
@@ -119,11 +157,3 @@ class Authenticator:
 
 def _by_hash(tokens: Iterable[StoredToken]) -> dict[str, StoredToken]:
     return {digest: token for token in tokens for digest in (token.hash, token.old_hash) if digest}
-
-
-def _network(address: str) -> str:
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return address
-    return address if parsed.version == 4 else str(ip_network((int(parsed), 64), strict=False))

@@ -18,12 +18,14 @@ from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import AttemptKey, Line, Progress, RunStatus
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
-from diagnoser.ports import Clock, DiagnosisRecord, Store, WakeSignal
+from diagnoser.ports import Clock, DiagnosisRecord, IdentityProvider, Store, WakeSignal
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.rules.schema import Rule
 from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.news import NewsFeed
+from diagnoser.web.sessions import CookieRules, Sessions
+from diagnoser.web.sign_in import PasswordSignIn
 from diagnoser.web.trends import FailureTrends
 
 HealthCheck = Callable[[], Awaitable[str]]
@@ -112,8 +114,9 @@ class HealthChecks:
 @dataclass(frozen=True, slots=True)
 class AppDependencies:
     """attempts_due: notified when an event has arrived. stopping: set when the process begins to stop, which ends live
-    streams. attribution: analysis of log files on request. make_id: time -> an id that sorts by time. mapping: which
-    labels name a node. shipped_rules: those of this site's files.
+    streams. attribution: analysis of log files on request. make_id: time -> an id that sorts by time. sign_in,
+    sessions: of people. provider: where else they sign in. mapping: which labels name a node. shipped_rules: those of
+    this site's files.
     """
 
     store: Store
@@ -129,6 +132,8 @@ class AppDependencies:
     clock: Clock
     make_id: Callable[[float], str]
     authenticator: Authenticator
+    sessions: Sessions
+    sign_in: PasswordSignIn
     job_access: JobAccess
     attempts_due: WakeSignal
     news: NewsFeed
@@ -137,5 +142,7 @@ class AppDependencies:
     config: WebConfig = WebConfig()
     health: HealthChecks = HealthChecks()
     attribution: LogAttribution | None = None
+    provider: IdentityProvider | None = None
+    cookies: CookieRules = field(default_factory=CookieRules)
     mapping: FieldMapping = DEFAULT
     shipped_rules: Callable[[], Sequence[Rule]] = tuple

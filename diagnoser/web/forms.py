@@ -1,8 +1,8 @@
 """Plain HTML forms behind the buttons of pages, protected against requests from other sites.
 
-A browser adds the password (Basic authentication) to requests that a foreign page triggers as well. So a form is
-accepted only when the browser states that it comes from a page of this service: by Sec-Fetch-Site, or where that is
-not sent (plain HTTP on a name that is not localhost) by Origin.
+A browser adds the password (Basic authentication), and now and then the cookie of a session, to requests that a foreign
+page triggers as well. So a form is accepted only when the browser states that it comes from a page of this service: by
+Sec-Fetch-Site, or where that is not sent (plain HTTP on a name that is not localhost) by Origin.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ def lines_of(text: str) -> tuple[str, ...]:
 
 async def pressed(request: Request, caller: Caller) -> Form:
     """Raises OutOfScope for a form of another site or a read-only token, Denied without a token, BadInput."""
-    _check_origin(request)
+    check_origin(request)
     check_scope(caller, Scope.OPERATE)
     request.app.state.attention.forget()
     return Form(_fields(await request.body()), caller)
@@ -57,7 +57,18 @@ async def pressed(request: Request, caller: Caller) -> Form:
 Pressed = Annotated[Form, Depends(pressed)]
 
 
-def _check_origin(request: Request) -> None:
+async def filled_in(request: Request) -> dict[str, str]:
+    """The fields of a form of our own that anybody may send, as they were typed: one may be a password. Raises
+    OutOfScope for one of another site, BadInput."""
+    check_origin(request)
+    return {name: values[0] for name, values in _fields(await request.body()).items()}
+
+
+FilledIn = Annotated[dict[str, str], Depends(filled_in)]
+
+
+def check_origin(request: Request) -> None:
+    """Raises OutOfScope for what does not come from a page of this service."""
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin", "")
     ours = site == "same-origin" if site else urlsplit(origin).netloc == request.headers.get("host", "")

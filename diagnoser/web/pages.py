@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from diagnoser.model.access import Credential, Scope
+from diagnoser.model.people import Person
 from diagnoser.ports import Attention, Clock
 from diagnoser.web import template_filters
 from diagnoser.web.problems import Problem
@@ -52,7 +53,12 @@ class Pages:
         decides = caller is not None and caller.scope.covers(Scope.OPERATE)
         frame = {"unplaced": self._unplaced, "attention": self._attention}
         text = self._templates.get_template(template).render(
-            now=self._clock(), caller=caller, decides=decides, **frame, **values
+            now=self._clock(),
+            caller=caller,
+            is_person=isinstance(caller, Person),
+            decides=decides,
+            **frame,
+            **values,
         )
         return HTMLResponse(text, status, headers={"Cache-Control": "no-store"})
 

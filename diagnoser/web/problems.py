@@ -3,21 +3,42 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
+from urllib.parse import urlencode
 
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from diagnoser.model.errors import Denied, DiagnoserError, OutOfScope, Overloaded, Throttled, Unavailable
+from diagnoser.ports import current_call
 
 RETRY_AFTER_SECONDS = 2
 MEDIA_TYPE = "application/problem+json"
-PAGE_PREFIXES = ("/diagnoses", "/jobs", "/docs", "/recovery", "/plans", "/rules", "/accuracy")
+PAGE_PREFIXES = (
+    "/account",
+    "/accuracy",
+    "/audit",
+    "/diagnoses",
+    "/docs",
+    "/incidents",
+    "/jobs",
+    "/login",
+    "/logout",
+    "/nodes",
+    "/plans",
+    "/recovery",
+    "/rules",
+    "/search",
+    "/unplaced",
+)
+
+TOKEN_PAGE = "/login/token"  # noqa: S105 - an address
+"""Where a browser is asked for a token although people can sign in."""
 
 ErrorAnswer = Callable[[Request, "Problem"], Response]
 
@@ -65,8 +86,15 @@ def install(app: FastAPI, page: ErrorAnswer, protocols: Mapping[str, ErrorAnswer
 
     async def on_own(request: Request, error: Exception) -> Response:
         assert isinstance(error, DiagnoserError)
+        if call := current_call():
+            call.fault = str(error)
         if isinstance(error, Denied):
             app.state.services.metrics.refused_requests.labels(str(error.status)).inc()
+        is_visit = request.method == "GET" and _is_page(request) and request.url.path != TOKEN_PAGE
+        is_unknown = error.status == HTTPStatus.UNAUTHORIZED
+        if is_unknown and is_visit and await app.state.services.authenticator.has_people():
+            page = urlencode({"next": request.url.path + (f"?{request.url.query}" if request.url.query else "")})
+            return RedirectResponse(f"/login?{page}", HTTPStatus.SEE_OTHER)
         problem = Problem(title=error.title, status=error.status, detail=str(error))
         return answer(request, problem, _headers(request, error))
 

@@ -13,12 +13,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnoser.web import (
     accuracy,
+    audit,
     client_archive,
     diagnosis_page,
     hangs,
     job_page,
     log_search,
     log_viewer,
+    login,
     now,
     problems,
     recovery,
@@ -57,12 +59,14 @@ from diagnoser.web.api import (
     plans,
     uncordon,
 )
+from diagnoser.web.api import audit as audit_api
 from diagnoser.web.api import rules as rules_api
 from diagnoser.web.api import search as search_api
 from diagnoser.web.api import unplaced as unplaced_api
 from diagnoser.web.api import views as views_api
 from diagnoser.web.api import workbench as workbench_api
 from diagnoser.web.attention import AttentionCount
+from diagnoser.web.auditing import AuditedCalls
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.compression import CompressedFiles, ReadCompression
 from diagnoser.web.dependencies import AppDependencies
@@ -119,6 +123,7 @@ def create(services: AppDependencies) -> FastAPI:
     app.include_router(search_api.router, prefix=API)
     app.include_router(exports.router, prefix=API)
     app.include_router(views_api.router, prefix=API)
+    app.include_router(audit_api.router, prefix=API)
     app.include_router(attribution.router)
     app.include_router(now.router)
     app.include_router(ui.router)
@@ -138,6 +143,8 @@ def create(services: AppDependencies) -> FastAPI:
     app.include_router(unplaced.router)
     app.include_router(search.router)
     app.include_router(views.router)
+    app.include_router(audit.router)
+    app.include_router(login.router)
     app.add_api_route("/openapi.json", _description, dependencies=READ, include_in_schema=False)
     app.include_router(client_archive.router)
     app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), dependencies=READ, include_in_schema=False)
@@ -170,6 +177,7 @@ def create_health(services: AppDependencies) -> FastAPI:
     app.state.services = services
     app.state.pages = pages = Pages(services.clock)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
+    app.add_middleware(AuditedCalls, services=services)
     app.add_middleware(BodyBound, unbounded=(f"{API}/logs", loki.PATH, otlp.PATH, "/_bulk"))
     app.add_middleware(AllowedHosts, names=services.config.allowed_hosts)
     app.add_middleware(SecurityHeaders)

@@ -16,9 +16,10 @@ from slack_sdk.signature import SignatureVerifier
 
 from diagnoser.model import FeedbackVerdict, MessageKind, OutboxMessage
 from diagnoser.model.access import Credential, Scope
+from diagnoser.model.audit import actor_of
 from diagnoser.model.errors import BadInput, Denied, DiagnoserError, NotFound
 from diagnoser.notifications.slack import APPROVE, CONFIRM, REFUSE, SILENCE, escape
-from diagnoser.ports import AlertSilence
+from diagnoser.ports import AlertSilence, current_call
 from diagnoser.web.api.feedback import NewFeedback, store_feedback
 from diagnoser.web.api.plans import approve_plan, refuse_plan
 from diagnoser.web.authentication import Provided
@@ -71,6 +72,8 @@ async def _decide(services: AppDependencies, interaction: _Interaction) -> str:
     if user.id not in services.config.slack.operators:
         return f"You may not decide here. Whoever runs diagnoser can add {user.id} to DIAGNOSER_SLACK_OPERATORS."
     by = Credential(f"slack:{user.username or user.id}", Scope.OPERATE)
+    if call := current_call():
+        call.actor = actor_of(by, call.address)
     try:
         return " ".join([await _act(services, by, press) for press in interaction.actions])
     except DiagnoserError as error:

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Archive, ArchiveStore, Clock, RetentionStore
+from diagnoser.ports import Archive, ArchiveStore, AuditStore, Clock, RetentionStore, UserStore
 
 DAY = 86_400.0
 DAYS_LEAST = 8
 """Decisions about plans look back seven days."""
+SESSION_DAYS = 30
+"""Days that a session is kept after it expired: it tells from where a person has signed in before."""
 PAUSE = 600.0
 """Seconds between two looks when there is nothing to drop."""
 ATTEMPTS, ROWS = 20, 500
@@ -28,7 +30,7 @@ class RetentionAges:
     nodes. 0: kept for ever.
 
     stored_bytes: of logs and dumps; beyond it the oldest attempts go, but none with news in the last ``DAYS_LEAST``
-    days. 0: no bound. archive_days, archived_bytes: the same of archived lines.
+    days. 0: no bound. archive_days, archived_bytes: the same of archived lines. audit_days: entries of the audit log.
     """
 
     attempts_days: int = 0
@@ -37,10 +39,11 @@ class RetentionAges:
     stored_bytes: int = 0
     archive_days: int = 0
     archived_bytes: int = 0
+    audit_days: int = 0
 
 
-class _Store(RetentionStore, ArchiveStore, Protocol):
-    """Both of them."""
+class _Store(RetentionStore, ArchiveStore, UserStore, AuditStore, Protocol):
+    """All of them."""
 
 
 class Retention:
@@ -92,6 +95,8 @@ class Retention:
             ("node_events", ages.attempts_days, store.drop_node_events),
             ("node_facts", ages.attempts_days, store.drop_node_facts),
             ("incidents", ages.attempts_days or bool(ages.stored_bytes), store.drop_incidents),
+            ("sessions", SESSION_DAYS, store.drop_sessions),
+            ("audit", ages.audit_days, store.drop_audit),
         )
         for kind, days, drop in rows:
             if days and (count := await drop(self._before(days), ROWS)):

@@ -22,12 +22,24 @@ MAY: dict[Scope | None, frozenset[Scope]] = {
     Scope.OPERATE: frozenset({Scope.OPERATE, Scope.ADMIN}),
 }
 """What a route needs -> the scopes that may use it. None: it asks nobody."""
-OPEN = ("GET /client.pyz", "GET /livez", "GET /readyz", "GET /healthz", "POST /slack/actions")
-"""The last asks for Slack's signature."""
+SIGNING_IN = ("POST /login", "POST /logout")
+OPEN = (
+    "GET /client.pyz",
+    "GET /livez",
+    "GET /readyz",
+    "GET /healthz",
+    "GET /login",
+    "GET /login/oidc",
+    "GET /login/oidc/callback",
+    "POST /slack/actions",
+    *SIGNING_IN,
+)
+"""Slack's asks for its signature."""
 READING = (
     "GET /",
     "GET /accuracy",
     "GET /accuracy/series.svg",
+    "GET /account",
     "GET /api/v1/breakers",
     "GET /api/v1/diagnoses",
     "GET /api/v1/diagnoses/facets",
@@ -73,6 +85,7 @@ READING = (
     "GET /jobs/{id}/attempts/{attempt}/log",
     "GET /jobs/{id}/attempts/{number}/search",
     "GET /jobs/{id}/attempts/{number}/series.svg",
+    "GET /login/token",
     "GET /logs",
     "GET /metrics",
     "GET /nodes",
@@ -85,6 +98,8 @@ READING = (
     "POST /logs",
     "POST /api/v1/rules/try",
 )
+ACCOUNT = ("POST /logout/everywhere",)
+AUDITING = ("GET /api/v1/audit", "GET /audit")
 SHIPPING = (
     "POST /api/v1/jobs/{id}/attempts/{attempt}/evidence",
     "POST /api/v1/jobs/{id}/events",
@@ -156,11 +171,11 @@ PRESSING = (
 )
 NEEDS: dict[str, Scope | None] = {
     **dict.fromkeys(OPEN),
-    **dict.fromkeys(READING, Scope.READ),
+    **dict.fromkeys((*READING, *ACCOUNT), Scope.READ),
     **dict.fromkeys((*SHIPPING, *PUSHING), Scope.INGEST),
     **dict.fromkeys(CARRYING_OUT, Scope.AGENT),
     **dict.fromkeys(MONITORING, Scope.ALERTS),
-    **dict.fromkeys((*DECIDING, *PRESSING), Scope.OPERATE),
+    **dict.fromkeys((*DECIDING, *PRESSING, *AUDITING), Scope.OPERATE),
 }
 FORM = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}
 
@@ -187,7 +202,7 @@ async def status(web: Web, route: str, authorization: str | None) -> int:
     for name in ("{id}", "{attempt}", "{request_id}", "{number}", "{node}", "{cluster}", "{key}", "{scope}", "{index}"):
         path = path.replace(name, "1")
     headers = {"authorization": authorization} if authorization is not None else {}
-    if route in PRESSING:
+    if route in (*PRESSING, *ACCOUNT, *SIGNING_IN):
         answer = await web.client.request(method, path, content=b"", headers=headers | FORM)
     else:
         answer = await web.client.request(method, path, json={} if method in ("POST", "PUT") else None, headers=headers)

@@ -35,6 +35,9 @@ class Tokens:
         self._check()
         return self.stored
 
+    async def has_users(self) -> bool:
+        return False
+
     async def note_token_use(self, hash: str, now: float) -> None:
         self._check()
         self.uses.append((hash, now))

@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 from sqlalchemy import select
 
+from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import alert_silences, alert_threads
 from diagnoser.ports.alerts import AlertSilence, AlertThread
@@ -28,4 +29,11 @@ class AlertRows(Database):
         return AlertSilence(**row) if row else None
 
     async def silence_alerts(self, silence: AlertSilence) -> None:
-        await self.upsert(alert_silences, asdict(silence))
+        row = asdict(silence)
+        mine = select(alert_silences).where(alert_silences.c.incident == silence.incident)
+        new = self.insert(alert_silences).values(row)
+        upsert = new.on_conflict_do_update(index_elements=["incident"], set_={"until": row["until"], "by": row["by"]})
+        async with self.writing() as connection:
+            stored = (await connection.execute(mine)).mappings().first()
+            await connection.execute(upsert)
+            await note_change(connection, "silence", silence.incident, dict(stored) if stored else None, row)

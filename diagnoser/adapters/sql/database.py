@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy
-from sqlalchemy import URL, Engine, Select, Table, event, make_url
+from sqlalchemy import URL, Engine, Select, Table, delete, event, make_url, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -240,6 +240,15 @@ class Database:
             await connection.execute(statement, list(rows))
             return len(rows)
         return (await connection.execute(statement, rows[0])).rowcount
+
+    async def drop_rows(self, query: Select[Any], limit: int, *key: Any) -> int:
+        """Delete at most ``limit`` rows that the query finds by their key, in one short commit; how many."""
+        async with self.reading() as connection:
+            rows = [tuple(row) for row in await connection.execute(query.limit(limit))]
+        if not rows:
+            return 0
+        async with self.writing() as connection:
+            return (await connection.execute(delete(key[0].table).where(tuple_(*key).in_(rows)))).rowcount
 
     async def close(self) -> None:
         await self._engine.dispose()

@@ -7,6 +7,7 @@ import zstandard
 from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, RowMapping, and_, case, func, select, update
 
+from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import attempts, evidence_requests, runtime_files
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RuntimeFile
@@ -48,6 +49,9 @@ class EvidenceRows(Database):
                     f"attempt {attempt.number} of {attempt.job} would hold {count} dumps of {size} bytes: "
                     f"at most {limits.files} of {limits.bytes} are kept"
                 )
+            for row in rows:
+                told = {name: row[name] for name in ("kind", "rank", "node", "provenance", "size")}
+                await note_change(connection, "attempt", f"{attempt.job}/{attempt.number}", None, {"dump": told})
 
     async def runtime_files(self, attempt: AttemptKey) -> list[RuntimeFile]:
         row = runtime_files.c
@@ -93,13 +97,18 @@ class EvidenceRows(Database):
             rows = (await connection.execute(query.with_for_update(skip_locked=True))).all()
             mine = update(evidence_requests).where(row.id.in_([claimed.id for claimed in rows]))
             await connection.execute(mine.values(lease=now + lease))
+            for claimed in rows:
+                await note_change(connection, "evidence request", claimed.id, None, {"lease": now + lease})
             return [_REQUEST.validate_json(claimed.body) for claimed in rows]
 
     async def finish_evidence_request(self, id: str, cluster: str, now: float, result: str) -> bool:
         row = evidence_requests.c
         mine = update(evidence_requests).where(row.id == id, row.cluster == cluster)
         async with self.writing() as connection:
-            return bool((await connection.execute(mine.values(result=result, lease=now))).rowcount)
+            is_known = bool((await connection.execute(mine.values(result=result, lease=now))).rowcount)
+            if is_known:
+                await note_change(connection, "evidence request", id, None, {"result": result})
+            return is_known
 
     async def evidence_requests(self, attempt: AttemptKey) -> list[tuple[EvidenceRequest, str]]:
         row = evidence_requests.c

@@ -7,6 +7,7 @@ from sqlalchemy import select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.learned import LearnedRuleRows
 from diagnoser.adapters.sql.tables import confirmed_failures, diagnoses, feedback
 from diagnoser.model import ConfirmedFailure, Feedback, FeedbackVerdict, LearnedRule
@@ -30,6 +31,7 @@ class FeedbackRows(LearnedRuleRows):
                 raise NotFound(f"there is no diagnosis {given.diagnosis!r}")
             await connection.execute(feedback.insert(), codec.feedback_row(given))
             await connection.execute(new.on_conflict_do_update(index_elements=["diagnosis"], set_=changed))
+            await note_change(connection, "diagnosis", given.diagnosis, None, given)
             await self.withdraw_in(connection, confirmed)
             await self._learn_from(connection, confirmed, wanted)
 

@@ -6,6 +6,7 @@ from sqlalchemy import ColumnElement, and_, delete, exists, func, literal, null,
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.jobs import find_job
 from diagnoser.adapters.sql.tables import IS_UNRESOLVED, diagnoses, incident_attempts, incidents, plans, revisions
@@ -80,6 +81,7 @@ class IncidentRows(Database):
                 raise NotFound(f"there is no incident {id!r}")
             changed = transition(incident)
             await connection.execute(update(incidents).where(incidents.c.id == id).values(codec.incident_row(changed)))
+            await note_change(connection, "incident", id, incident, changed)
         return changed
 
     async def group_earlier(self, now: float, limit: int) -> int:

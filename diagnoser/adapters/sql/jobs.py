@@ -8,6 +8,7 @@ from sqlalchemy import Select, func, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.logs import LogRows
 from diagnoser.adapters.sql.tables import allocations, attempts, events, jobs, nodes
 from diagnoser.model import ENDS, Attempt, AttemptKey, Event, EventKind, Job
@@ -24,10 +25,12 @@ class JobRows(LogRows):
         async with self.writing() as connection:
             await connection.run_sync(self.create_jobs, {job.id: job.created})
             mine = select(jobs.c.body).where(jobs.c.id == job.id).with_for_update(key_share=True)
-            merged = completed(codec.job_of((await connection.execute(mine)).scalar_one()), job)
+            stored = codec.job_of((await connection.execute(mine)).scalar_one())
+            merged = completed(stored, job)
             await connection.execute(update(jobs).where(jobs.c.id == job.id).values(body=codec.job_text(merged)))
             await self._know_nodes(connection, job, merged)
             await self._allocate(connection, job, attempt)
+            await note_change(connection, "job", job.id, stored, merged)
         return merged
 
     async def assign_cluster(self, ids: Collection[str], cluster: str, now: float) -> dict[str, str]:
@@ -54,6 +57,7 @@ class JobRows(LogRows):
             new = await self.insert_new(connection, events, [codec.event_row(attempt, event)])
             if new and event.kind is not EventKind.HEARTBEAT:
                 await connection.run_sync(self.touch, [_attempt_row(attempt, event)])
+            await note_change(connection, "attempt", f"{attempt.job}/{attempt.number}", None, event)
 
     async def job(self, id: str) -> Job | None:
         async with self.reading() as connection:

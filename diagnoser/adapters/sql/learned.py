@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, RowMapping, Select, and_, case, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import learned_rules, revisions, rule_hits
 from diagnoser.model import (
@@ -72,6 +73,7 @@ class LearnedRuleRows(Database):
                 if await _find(connection, before.id) is None:
                     raise NotFound(f"there is no rule {before.id!r}")
                 raise Conflict(f"rule {before.id!r} was changed in the meantime")
+            await note_change(connection, "rule", before.id, before, stored)
         return stored
 
     async def claim_rules(self, now: float, lease: float, limit: int) -> list[LearnedRule]:

@@ -4,6 +4,7 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.jobs import JobRows
 from diagnoser.adapters.sql.tables import breakers, node_events, nodes
 from diagnoser.model import BreakerState, NodeEvent
@@ -40,10 +41,12 @@ class NodeRows(JobRows):
     async def reset_breaker(self, state: BreakerState) -> BreakerState:
         mine = breakers.c.scope == state.scope
         async with self.writing() as connection:
-            cluster = (await connection.execute(select(breakers.c.cluster).where(mine))).scalar()
-            if cluster is None:
+            columns = select(breakers.c.cluster, breakers.c.body).where(mine)
+            stored = (await connection.execute(columns.with_for_update())).first()
+            if stored is None:
                 raise NotFound(f"there is no breaker {state.scope!r}")
-            await connection.execute(update(breakers).where(mine).values(codec.breaker_row(state, cluster)))
+            await connection.execute(update(breakers).where(mine).values(codec.breaker_row(state, stored.cluster)))
+            await note_change(connection, "breaker", state.scope, codec.breaker_of(stored.body), state)
         return state
 
     async def mark(self, connection: AsyncConnection, mark: NodeEvent) -> NodeEvent:
@@ -57,6 +60,7 @@ class NodeRows(JobRows):
         await self.insert_new(connection, node_events, [row])
         if previous is None or previous.time <= event.time:
             await connection.execute(update(nodes).where(mine).values(body=row["body"]))
+        await note_change(connection, "node", f"{mark.cluster}/{mark.node}", previous, event)
         return event
 
     async def marks(self, connection: AsyncConnection, cluster: str) -> list[NodeEvent]:

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import select, update
 
 from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import effects
 from diagnoser.model import OutboxMessage
@@ -71,4 +72,6 @@ class OutboxRows(Database):
                 raise Conflict(f"effect {key} is {row['state']}: only a dead or expired one can be retried")
             values = {"state": "pending", "due": now, "expires": max(row["expires"], expires), "error": ""}
             await connection.execute(update(effects).where(effects.c.key == key).values(values))
+            was = {name: row[name] for name in values}
+            await note_change(connection, "message", key, was, was | values)
             return codec.effect_record_of((await connection.execute(mine)).mappings().one())

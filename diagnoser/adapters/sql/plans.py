@@ -7,6 +7,7 @@ from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.jobs import find_allocation
 from diagnoser.adapters.sql.nodes import NodeRows
 from diagnoser.adapters.sql.tables import breakers, effects, nodes, plans
@@ -68,6 +69,7 @@ class PlanRows(NodeRows):
             result = transition(plan, await find_allocation(connection, AttemptKey(plan.job, plan.attempt)))
             assert result.plan is not None, "a transition of a stored plan keeps it"
             await _write(connection, result.plan)
+            await note_change(connection, "plan", plan.id, plan, result.plan)
             await self.send(connection, result.messages)
         return replace(result, before=plan)
 
@@ -90,9 +92,12 @@ class PlanRows(NodeRows):
     async def _apply(
         self, connection: AsyncConnection, plan: Plan, now: float, transition: PlanTransition, alone: bool = False
     ) -> TransitionResult:
-        result = transition(plan, ClusterHistory() if alone else await self._history(connection, plan, now))
+        history = ClusterHistory() if alone else await self._history(connection, plan, now)
+        result = transition(plan, history)
+        known = {stored.id: stored for stored in (*history.past, plan)}
         for changed in (*result.others, *((result.plan,) if result.plan else ())):
             await self._put(connection, changed)
+            await note_change(connection, "plan", changed.id, known.get(changed.id), changed)
         await self._trip(connection, plan.cluster, result.trips)
         for event in sorted(result.node_events, key=lambda event: event.node):  # rows are locked in one order
             await self.mark(connection, event)
@@ -152,6 +157,7 @@ class PlanRows(NodeRows):
             changes = {"tripped": row["tripped"], "body": row["body"]}
             upsert = self.insert(breakers).values(row).on_conflict_do_update(index_elements=["scope"], set_=changes)
             await connection.execute(upsert)
+            await note_change(connection, "breaker", state.scope, None, state)
 
 
 def _is_claimable(cluster: str, now: float) -> ColumnElement[bool]:

@@ -6,7 +6,6 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Double,
-    Select,
     and_,
     cast,
     delete,
@@ -114,7 +113,9 @@ class RetentionRows(Database):
 
     async def drop_messages(self, before: float, limit: int) -> int:
         over = and_(effects.c.state.in_(("sent", "withheld", *sorted(GIVEN_UP))), effects.c.created < before)
-        dropped = await self._drop(select(effects.c.key).where(over).order_by(effects.c.created), limit, effects.c.key)
+        dropped = await self.drop_rows(
+            select(effects.c.key).where(over).order_by(effects.c.created), limit, effects.c.key
+        )
         if dropped < limit:  # what was told about them, last
             async with self.writing() as connection:
                 await connection.execute(delete(alert_threads).where(alert_threads.c.told < before))
@@ -124,7 +125,7 @@ class RetentionRows(Database):
     async def drop_node_events(self, before: float, limit: int) -> int:
         row = node_events.c
         query = select(row.cluster, row.node, row.digest).where(row.time < before).order_by(row.time)
-        return await self._drop(query, limit, row.cluster, row.node, row.digest)
+        return await self.drop_rows(query, limit, row.cluster, row.node, row.digest)
 
     async def drop_incidents(self, before: float, limit: int) -> int:
         row = incidents.c
@@ -144,7 +145,7 @@ class RetentionRows(Database):
         key = (row.cluster, row.node, row.fingerprint, row.started)
         ended = select(*key).where(row.received < before, row.ended.is_not(None)).order_by(row.received)
         asked = select(node_requests.c.id).where(node_requests.c.created < before).order_by(node_requests.c.created)
-        return await self._drop(ended, limit, *key) + await self._drop(asked, limit, node_requests.c.id)
+        return await self.drop_rows(ended, limit, *key) + await self.drop_rows(asked, limit, node_requests.c.id)
 
     async def drop_dumps(self, before: float, limit: int) -> int:
         row = runtime_files.c
@@ -152,7 +153,7 @@ class RetentionRows(Database):
         of_attempt = and_(attempts.c.job == row.job, attempts.c.number == row.attempt)
         is_free = exists().where(of_attempt, not_(_is_kept())).correlate(runtime_files)
         query = select(*key).where(row.received < before, is_free).order_by(row.received)
-        return await self._drop(query, limit, *key)
+        return await self.drop_rows(query, limit, *key)
 
     async def stored_bytes(self) -> int:
         """Sizes stand beside what they are of: nothing is read of the logs themselves."""
@@ -160,14 +161,6 @@ class RetentionRows(Database):
             logs = await connection.execute(select(func.sum(func.length(deltas.c.data))))
             dumps = await connection.execute(select(func.sum(runtime_files.c.stored)))
             return int(logs.scalar() or 0) + int(dumps.scalar() or 0)
-
-    async def _drop(self, query: Select[Any], limit: int, *key: Any) -> int:
-        async with self.reading() as connection:
-            rows = [tuple(row) for row in await connection.execute(query.limit(limit))]
-        if not rows:
-            return 0
-        async with self.writing() as connection:
-            return (await connection.execute(delete(key[0].table).where(tuple_(*key).in_(rows)))).rowcount
 
 
 def _is_over(before: float) -> ColumnElement[bool]:

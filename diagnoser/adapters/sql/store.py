@@ -1,6 +1,7 @@
 """The whole ``ports.Store`` over one database."""
 
 from diagnoser.adapters.sql.alerts import AlertRows
+from diagnoser.adapters.sql.audit import AuditRows
 from diagnoser.adapters.sql.case_replays import CaseReplayRows
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.evidence import EvidenceRows
@@ -9,6 +10,7 @@ from diagnoser.adapters.sql.migrations import upgrade_engine
 from diagnoser.adapters.sql.node_facts import NodeFactRows
 from diagnoser.adapters.sql.node_logs import NodeLogRows
 from diagnoser.adapters.sql.outbox import OutboxRows
+from diagnoser.adapters.sql.people import UserRows
 from diagnoser.adapters.sql.queries import QueryRows
 from diagnoser.adapters.sql.retention import RetentionRows
 from diagnoser.adapters.sql.search import SearchRows
@@ -33,6 +35,8 @@ class SqlStore(
     UnplacedRows,
     SearchRows,
     ViewRows,
+    UserRows,
+    AuditRows,
 ):
     """Made from an engine; ``open_store`` also brings the schema up to date. ``close`` it when done.
 

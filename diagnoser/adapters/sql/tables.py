@@ -583,3 +583,82 @@ tokens = Table(
     Index("tokens_hash", "hash", unique=True),
     Index("tokens_old_hash", "old_hash", unique=True),
 )
+
+users = Table(
+    "users",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("role", Text, nullable=False),
+    Column("password", Text, nullable=False),  # argon2id, "" for people of the identity provider
+    Column("issuer", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("disabled", Double),
+    Column("last_sign_in", Double),
+)
+
+IS_OF_PROVIDER = users.c.issuer != ""
+
+Index(
+    "users_identity",
+    users.c.issuer,
+    users.c.subject,
+    unique=True,
+    postgresql_where=IS_OF_PROVIDER,
+    sqlite_where=IS_OF_PROVIDER,
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("hash", Text, primary_key=True),  # SHA-256 of the cookie, in hexadecimal
+    Column("user", Text, ForeignKey("users.name", ondelete="CASCADE"), nullable=False),
+    Column("created", Double, nullable=False),
+    Column("last_used", Double, nullable=False),
+    Column("expires", Double, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("browser", Text, nullable=False),
+    Column("ended", Double),
+    Index("sessions_user", "user", "address"),
+    Index("sessions_expires", "expires"),
+)
+"""Ended ones stay for a while: they tell from where a person has signed in before."""
+
+audit_log = Table(
+    "audit_log",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("time", Double, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("actor_kind", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("object_kind", Text, nullable=False),
+    Column("object_id", Text, nullable=False),
+    Column("result", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("before", Text),  # JSON, of the fields that differ
+    Column("after", Text),
+    Index("audit_log_time", "time"),
+    Index("audit_log_actor", "actor", "id"),
+    Index("audit_log_object", "object_kind", "object_id", "id"),
+    sqlite_autoincrement=True,
+)
+"""Nothing changes a row: the database itself refuses to."""
+
+_APPEND_ONLY = {
+    "sqlite": (
+        "CREATE TRIGGER audit_log_append_only BEFORE UPDATE ON audit_log BEGIN "
+        "SELECT RAISE(ABORT, 'the audit log is append-only'); END",
+    ),
+    "postgresql": (
+        "CREATE FUNCTION audit_log_refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'the audit log is append-only'; END $$",
+        "CREATE TRIGGER audit_log_append_only BEFORE UPDATE ON audit_log FOR EACH ROW "
+        "EXECUTE FUNCTION audit_log_refuse()",
+    ),
+}
+for _dialect, _statements in _APPEND_ONLY.items():
+    for _statement in _statements:
+        _ddl = DDL(_statement).execute_if(dialect=_dialect)  # type: ignore[no-untyped-call]
+        event.listen(audit_log, "after_create", _ddl)

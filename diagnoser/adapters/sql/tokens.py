@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import RowMapping, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import tokens
 from diagnoser.model.access import Credential, Scope, StoredToken
@@ -24,6 +25,7 @@ class TokenRows(Database):
         async with self.writing() as connection:
             if not await self.insert_new(connection, tokens, [row]):
                 raise Conflict(f"there is, or was, a token {credential.name!r}: choose another name")
+            await note_change(connection, "token", credential.name, None, credential)
 
     async def tokens(self) -> list[StoredToken]:
         async with self.reading() as connection:
@@ -46,13 +48,18 @@ class TokenRows(Database):
                 "old_used": token.credential.last_used,
             }
             await connection.execute(update(tokens).where(tokens.c.name == name).values(changed))
-            return (await _find(connection, name)).credential
+            rotated = (await _find(connection, name)).credential
+            await note_change(connection, "token", name, token.credential, rotated)
+            return rotated
 
     async def revoke_token(self, name: str, now: float) -> Credential:
         live = tokens.c.revoked.is_(None)
         async with self.writing() as connection:
+            before = (await _find(connection, name)).credential
             await connection.execute(update(tokens).where(tokens.c.name == name, live).values(revoked=now))
-            return (await _find(connection, name)).credential
+            revoked = (await _find(connection, name)).credential
+            await note_change(connection, "token", name, before, revoked)
+            return revoked
 
     async def note_token_use(self, hash: str, now: float) -> None:
         async with self.writing() as connection:

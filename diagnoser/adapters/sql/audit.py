@@ -1,0 +1,117 @@
+"""The audit log: each entry is written in the transaction of what it tells."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from pydantic_core import to_jsonable_python
+from sqlalchemy import RowMapping, Select, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import audit_log
+from diagnoser.model.audit import Actor, ActorKind, AuditEntry, AuditResult, changed_fields
+from diagnoser.ports.audit import AuditFilter, current_call
+
+UNKNOWN = Actor("", ActorKind.ANONYMOUS)
+
+
+class AuditRows(Database):
+    """``ports.AuditStore``."""
+
+    async def add_audit(self, entry: AuditEntry) -> None:
+        async with self.writing() as connection:
+            await connection.execute(audit_log.insert(), _row(entry))
+
+    async def audit(self, where: AuditFilter, before: int, limit: int) -> list[AuditEntry]:
+        query = _matching(where).order_by(audit_log.c.id.desc()).limit(limit)
+        if before:
+            query = query.where(audit_log.c.id < before)
+        async with self.reading() as connection:
+            return [_entry(row) for row in (await connection.execute(query)).mappings()]
+
+    async def drop_audit(self, before: float, limit: int) -> int:
+        row = audit_log.c
+        return await self.drop_rows(select(row.id).where(row.time < before).order_by(row.time), limit, row.id)
+
+
+async def note_change(
+    connection: AsyncConnection, object_kind: str, object_id: str, before: object | None, after: object | None
+) -> None:
+    """Write down, within this transaction, what the current call does to an object; nothing where nobody calls.
+
+    before, after: the object as a dataclass or mapping, None where it is not there. No secrets, and no hash of one.
+    """
+    call = current_call()
+    if call is None:
+        return
+    was, becomes = changed_fields(_fields(before), _fields(after))
+    entry = AuditEntry(call.time, call.actor or UNKNOWN, call.action, object_kind, object_id, before=was, after=becomes)
+    await connection.execute(audit_log.insert(), _row(entry))
+    call.entries += 1
+
+
+def _fields(value: object | None) -> dict[str, object] | None:
+    if value is None:
+        return None
+    fields = to_jsonable_python(value, serialize_unknown=True)
+    return fields if isinstance(fields, dict) else {"value": fields}
+
+
+def _matching(where: AuditFilter) -> Select[Any]:
+    row = audit_log.c
+    exact = {
+        row.actor: where.actor,
+        row.actor_kind: where.kind,
+        row.object_kind: where.object_kind,
+        row.result: where.result,
+    }
+    query = select(audit_log).where(*(column == str(value) for column, value in exact.items() if value))
+    for column, part in ((row.action, where.action), (row.object_id, where.object_id)):
+        if part:
+            query = query.where(column.contains(part, autoescape=True))
+    if where.since is not None:
+        query = query.where(row.time >= where.since)
+    if where.until is not None:
+        query = query.where(row.time < where.until)
+    return query
+
+
+def _row(entry: AuditEntry) -> dict[str, Any]:
+    return {
+        "time": entry.time,
+        "actor": _stored(entry.actor.name),
+        "actor_kind": entry.actor.kind.value,
+        "address": _stored(entry.actor.address),
+        "action": _stored(entry.action),
+        "object_kind": entry.object_kind,
+        "object_id": _stored(entry.object_id),
+        "result": entry.result.value,
+        "detail": _stored(entry.detail),
+        "before": _text(entry.before),
+        "after": _text(entry.after),
+    }
+
+
+def _stored(text: str) -> str:
+    """PostgreSQL holds no NUL and no lone surrogate."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()[:1000]
+
+
+def _text(fields: Mapping[str, object] | None) -> str | None:
+    return None if fields is None else orjson.dumps(fields).decode()
+
+
+def _entry(row: RowMapping) -> AuditEntry:
+    sides = {name: orjson.loads(row[name]) if row[name] is not None else None for name in ("before", "after")}
+    return AuditEntry(
+        time=row["time"],
+        actor=Actor(row["actor"], ActorKind(row["actor_kind"]), row["address"]),
+        action=row["action"],
+        object_kind=row["object_kind"],
+        object_id=row["object_id"],
+        result=AuditResult(row["result"]),
+        detail=row["detail"],
+        id=row["id"],
+        **sides,
+    )

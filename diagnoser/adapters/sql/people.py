@@ -1,0 +1,151 @@
+"""Accounts of people, and the sessions of their browsers by the hash of their cookies."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, RowMapping, and_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from diagnoser.adapters.sql.audit import note_change
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import sessions, users
+from diagnoser.model.errors import Conflict, Denied, NotFound
+from diagnoser.model.people import MOST_FIRST, Identity, Role, Session, User
+from diagnoser.ports.people import UserChange
+
+_USER = tuple(field.name for field in fields(User))
+_SESSION = tuple(field.name for field in fields(Session))
+
+
+class UserRows(Database):
+    """``ports.UserStore``."""
+
+    async def add_user(self, user: User, password: str) -> None:
+        async with self.writing() as connection:
+            if not await self.insert_new(connection, users, [_row(user, password)]):
+                raise Conflict(f"there is, or was, a user {user.name!r}: choose another name")
+            await note_change(connection, "user", user.name, None, user)
+
+    async def users(self) -> list[User]:
+        async with self.reading() as connection:
+            return [_user(row) for row in (await connection.execute(select(users).order_by(users.c.name))).mappings()]
+
+    async def has_users(self) -> bool:
+        return await self.any(select(users.c.name).limit(1))
+
+    async def user_password(self, name: str) -> tuple[User, str] | None:
+        async with self.reading() as connection:
+            row = await _find(connection, users.c.name == name)
+        return (_user(row), row["password"]) if row else None
+
+    async def change_user(self, name: str, change: UserChange, now: float) -> User:
+        async with self.writing() as connection:
+            row = await _find(connection, users.c.name == name, lock=True)
+            if row is None:
+                raise NotFound(f"there is no user {name!r}")
+            user = _user(row)
+            if change.password is not None and not user.is_local:
+                raise Conflict(f"{name!r} signs in at {user.issuer}: there is no password here")
+            changed = replace(user, role=change.role or user.role)
+            if change.disabled is not None:
+                changed = replace(changed, disabled=(user.disabled or now) if change.disabled else None)
+            mine = update(users).where(users.c.name == name)
+            await connection.execute(mine.values(_row(changed, change.password or row["password"])))
+            is_less = MOST_FIRST.index(changed.role) > MOST_FIRST.index(user.role)
+            if change.password is not None or changed.disabled is not None or is_less:
+                await _end(connection, sessions.c.user == name, now)
+            said = {"has_new_password": True} if change.password is not None else {}
+            await note_change(connection, "user", name, asdict(user), asdict(changed) | said)
+        return changed
+
+    async def renew_password(self, name: str, old: str, new: str) -> None:
+        mine = update(users).where(users.c.name == name, users.c.password == old)
+        async with self.writing() as connection:
+            await connection.execute(mine.values(password=new))
+
+    async def sign_in_identity(self, identity: Identity, now: float) -> User:
+        mine = and_(users.c.issuer == identity.issuer, users.c.subject == identity.subject)
+        async with self.writing() as connection:
+            row = await _find(connection, mine, lock=True)
+            if row is None:
+                user = User(identity.name, identity.role, now, identity.issuer, identity.subject)
+                if not await self.insert_new(connection, users, [_row(user, "")]):
+                    raise Conflict(
+                        f"another account is called {identity.name!r} here: ask whoever runs diagnoser for its name"
+                    )
+                await note_change(connection, "user", user.name, None, user)
+                return user
+            user = _user(row)
+            if user.disabled is not None:
+                raise Denied(f"The account {user.name!r} is disabled.")
+            if user.role is not identity.role:
+                changed = replace(user, role=identity.role)
+                await connection.execute(update(users).where(mine).values(role=changed.role.value))
+                await note_change(connection, "user", user.name, user, changed)
+                return changed
+            return user
+
+    async def add_session(self, session: Session) -> None:
+        async with self.writing() as connection:
+            signed_in = update(users).where(users.c.name == session.user).values(last_sign_in=session.created)
+            if not (await connection.execute(signed_in)).rowcount:
+                raise NotFound(f"there is no user {session.user!r}")
+            await connection.execute(sessions.insert(), asdict(session))
+            await note_change(connection, "session", session.user, None, _told(session))
+
+    async def session(self, hash: str) -> tuple[Session, User] | None:
+        query = select(users, *(sessions.c[name].label(f"session_{name}") for name in _SESSION))
+        query = query.join(sessions, sessions.c.user == users.c.name).where(sessions.c.hash == hash)
+        async with self.reading() as connection:
+            row = (await connection.execute(query)).mappings().first()
+        return (Session(**{name: row[f"session_{name}"] for name in _SESSION}), _user(row)) if row else None
+
+    async def user_sessions(self, name: str) -> list[Session]:
+        row = sessions.c
+        query = select(sessions).where(row.user == name, row.ended.is_(None)).order_by(row.created.desc(), row.hash)
+        async with self.reading() as connection:
+            return [Session(**found) for found in (await connection.execute(query)).mappings()]
+
+    async def note_session_use(self, hash: str, now: float) -> None:
+        async with self.writing() as connection:
+            await connection.execute(update(sessions).where(sessions.c.hash == hash).values(last_used=now))
+
+    async def end_sessions(self, name: str, now: float, hash: str = "") -> int:
+        which = and_(sessions.c.user == name, sessions.c.hash == hash) if hash else sessions.c.user == name
+        async with self.writing() as connection:
+            count = await _end(connection, which, now)
+            await note_change(connection, "session", name, {"signed_in": count}, {"signed_in": 0})
+        return count
+
+    async def has_signed_in(self, name: str, address: str, since: float) -> bool:
+        row = sessions.c
+        where = and_(row.user == name, row.address == address, row.created >= since)
+        return await self.any(select(row.hash).where(where).limit(1))
+
+    async def drop_sessions(self, before: float, limit: int) -> int:
+        row = sessions.c
+        return await self.drop_rows(select(row.hash).where(row.expires < before).order_by(row.expires), limit, row.hash)
+
+
+async def _find(connection: AsyncConnection, which: ColumnElement[bool], *, lock: bool = False) -> RowMapping | None:
+    query = select(users).where(which)
+    return (await connection.execute(query.with_for_update() if lock else query)).mappings().first()
+
+
+async def _end(connection: AsyncConnection, which: ColumnElement[bool], now: float) -> int:
+    ending = update(sessions).where(which, sessions.c.ended.is_(None)).values(ended=now)
+    return (await connection.execute(ending)).rowcount
+
+
+def _row(user: User, password: str) -> dict[str, Any]:
+    return asdict(user) | {"role": user.role.value, "password": password}
+
+
+def _user(row: Mapping[str, Any] | RowMapping) -> User:
+    return User(**{name: row[name] for name in _USER} | {"role": Role(row["role"])})
+
+
+def _told(session: Session) -> dict[str, Any]:
+    """Without the hash: whoever reads the audit log is to learn nothing of a cookie."""
+    return {"address": session.address, "browser": session.browser, "expires": session.expires}

@@ -1,0 +1,92 @@
+"""`audit`: who did what, from where, and what was before and after."""
+
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from diagnoser.commands.stored import with_store
+from diagnoser.commands.terminal import AsJson, out, print_json
+from diagnoser.commands.tokens import iso, seconds
+from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
+from diagnoser.ports import AuditFilter
+
+PAGE = 500
+WIDTH = 200
+"""Characters of a change that the table shows."""
+
+
+def audit_(
+    actor: Annotated[str, typer.Option(help="Only of this person or token.")] = "",
+    kind: Annotated[ActorKind | None, typer.Option(help="Only of this kind of caller.")] = None,
+    object_kind: Annotated[str, typer.Option("--object", help="Only about this kind of object, such as plan.")] = "",
+    object_id: Annotated[str, typer.Option("--id", help="Only about objects with this in their id.")] = "",
+    result: Annotated[AuditResult | None, typer.Option(help="Only what was done, refused or failed.")] = None,
+    within: Annotated[str, typer.Option(help="Only of the last span, such as 24h or 30d.")] = "",
+    limit: Annotated[int, typer.Option(help="Entries to print, the newest first.", min=1)] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Show what people, agents, tokens and commands did. The service keeps it for DIAGNOSER_AUDIT_RETENTION_DAYS."""
+    since = time.time() - seconds(within) if within else None
+    where = AuditFilter(
+        actor=actor, kind=kind, object_kind=object_kind, object_id=object_id, result=result, since=since
+    )
+    entries = with_store(lambda store: _read(store, where, limit), "audit")
+    if as_json:
+        for entry in entries:
+            print_json(_fields(entry))
+        return
+    table = Table(box=None, header_style="bold")
+    for column in ("when", "who", "what", "object", "before and after"):
+        table.add_column(column, overflow="fold")
+    for entry in entries:
+        table.add_row(*map(Text, _row(entry)))
+    out.print(table)
+
+
+async def _read(store: Any, where: AuditFilter, limit: int) -> list[AuditEntry]:
+    entries: list[AuditEntry] = []
+    while len(entries) < limit:
+        page = await store.audit(where, entries[-1].id if entries else 0, min(PAGE, limit - len(entries)))
+        entries += page
+        if not page:
+            break
+    return entries
+
+
+def _row(entry: AuditEntry) -> tuple[str, ...]:
+    actor, result = entry.actor, "" if entry.result is AuditResult.DONE else f" {entry.result}"
+    before, after = entry.before or {}, entry.after or {}
+    changes = [f"{name}: {before.get(name, '')} -> {after.get(name, '')}" for name in sorted({*before, *after})]
+    return (
+        datetime.fromtimestamp(entry.time, UTC).strftime("%Y-%m-%d %H:%M:%S"),
+        f"{actor.name} ({actor.kind}, {actor.address})",
+        f"{entry.action}{result}{f': {entry.detail}' if entry.detail else ''}",
+        f"{entry.object_kind} {entry.object_id}".strip(),
+        _printable("; ".join(changes))[:WIDTH],
+    )
+
+
+def _fields(entry: AuditEntry) -> dict[str, Any]:
+    return {
+        "id": entry.id,
+        "time": iso(entry.time),
+        "actor": entry.actor.name,
+        "actor_kind": entry.actor.kind.value,
+        "address": entry.actor.address,
+        "action": entry.action,
+        "object_kind": entry.object_kind,
+        "object_id": entry.object_id,
+        "result": entry.result.value,
+        "detail": entry.detail,
+        "before": entry.before,
+        "after": entry.after,
+    }
+
+
+def _printable(text: str) -> str:
+    """What is shown was partly written by jobs: no terminal control."""
+    return "".join(char if char.isprintable() else " " for char in text)

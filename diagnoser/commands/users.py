@@ -1,0 +1,118 @@
+"""`users`: the people who may sign in at the pages with a password."""
+
+import asyncio
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from diagnoser.commands.stored import read_password, with_store
+from diagnoser.commands.terminal import AsJson, err, out, print_json
+from diagnoser.commands.tokens import NAME, iso
+from diagnoser.model.errors import BadInput
+from diagnoser.model.people import RESERVED_NAMES, Role, User, password_fault, prepared_password
+from diagnoser.ports import UserChange
+
+users_cli = typer.Typer(no_args_is_help=True, help="Manage the people who may sign in at the pages.")
+
+_Name = Annotated[str, typer.Argument(help="Name of the user: history shows it for whatever the person does.")]
+_Role = Annotated[
+    Role, typer.Option(help="viewer looks; operator also approves, resets and corrects; admin does everything.")
+]
+
+
+@users_cli.command()
+def add(name: _Name, role: _Role) -> None:
+    """Make a user. The password is asked for, or is the first line of standard input."""
+    if not NAME.fullmatch(name) or name in RESERVED_NAMES:
+        raise BadInput(f"{name[:60]!r} cannot be the name of a user: letters, digits and . _ @ -, at most 100")
+    hashed = _hashed(name)
+    user = User(name, role, time.time())
+
+    async def act(store: Any) -> bool:
+        is_first = not (await store.has_users() or await store.tokens())
+        await store.add_user(user, hashed)
+        return is_first
+
+    if with_store(act, "users add"):
+        err.print("This is the first user: from now on the service asks everybody to sign in.", highlight=False)
+    out.print(f"{name} is {_article(role)}", highlight=False, markup=False)
+
+
+@users_cli.command(name="list")
+def list_(as_json: AsJson = False) -> None:
+    """Show all users, those of the identity provider included."""
+    users = with_store(lambda store: store.users(), "users list")
+    if as_json:
+        for user in users:
+            print_json(_fields(user))
+        return
+    table = Table(box=None, header_style="bold")
+    for column in ("name", "role", "signs in", "last sign-in", "state"):
+        table.add_column(column, overflow="fold")
+    for user in users:
+        last = iso(user.last_sign_in)
+        shown = last[:16].replace("T", " ") if last else "never"
+        state = "disabled" if user.disabled is not None else "good"
+        table.add_row(*map(Text, (user.name, user.role, user.issuer or "with a password", shown, state)))
+    out.print(table)
+
+
+@users_cli.command()
+def disable(name: _Name) -> None:
+    """Sign a user out everywhere, at once, and let the user sign in no more. The name stays taken: history names it."""
+    _change(name, UserChange(disabled=True), "disable")
+    out.print(f"{name} is disabled", highlight=False, markup=False)
+
+
+@users_cli.command()
+def enable(name: _Name) -> None:
+    """Let a disabled user sign in again."""
+    _change(name, UserChange(disabled=False), "enable")
+    out.print(f"{name} may sign in", highlight=False, markup=False)
+
+
+@users_cli.command()
+def role(name: _Name, role: Annotated[Role, typer.Argument(help="viewer, operator or admin.")]) -> None:
+    """Give a user another role. That of people of the identity provider is set anew with each sign-in."""
+    _change(name, UserChange(role=role), "role")
+    out.print(f"{name} is {_article(role)}", highlight=False, markup=False)
+
+
+@users_cli.command()
+def password(name: _Name) -> None:
+    """Give a user another password, asked for or read from standard input, and sign the user out everywhere."""
+    _change(name, UserChange(password=_hashed(name)), "password")
+    out.print(f"{name} has a new password, and is signed out everywhere", highlight=False, markup=False)
+
+
+def _change(name: str, change: UserChange, command: str) -> User:
+    now = time.time()
+    return with_store(lambda store: store.change_user(name, change, now), f"users {command}")
+
+
+def _hashed(name: str) -> str:
+    """Raises BadInput for a password that is easy to guess."""
+    from diagnoser.adapters.passwords import Argon2Passwords
+
+    given = read_password(name)
+    if fault := password_fault(given, name):
+        raise BadInput(fault)
+    return asyncio.run(Argon2Passwords().hash(prepared_password(given)))
+
+
+def _article(role: Role) -> str:
+    return f"{'a' if role is Role.VIEWER else 'an'} {role}"
+
+
+def _fields(user: User) -> dict[str, Any]:
+    return {
+        "name": user.name,
+        "role": user.role.value,
+        "issuer": user.issuer,
+        "created": iso(user.created),
+        "last_sign_in": iso(user.last_sign_in),
+        "disabled": iso(user.disabled),
+    }

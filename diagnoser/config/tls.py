@@ -1,0 +1,33 @@
+"""The certificate that the service itself speaks https with."""
+
+import ssl
+
+from diagnoser.config.settings import Settings
+from diagnoser.model.errors import BadInput
+
+
+def check_certificate(settings: Settings) -> None:
+    """Raises BadInput for a certificate that cannot be used: better at the start than with the first request."""
+    certificate, key = settings.tls_certificate, settings.tls_key
+    if certificate is None and key is None:
+        return
+    if certificate is None or key is None:
+        missing = "DIAGNOSER_TLS_KEY" if key is None else "DIAGNOSER_TLS_CERTIFICATE"
+        raise BadInput(f"https needs both a certificate and its key: {missing} is missing")
+    for file in (certificate, key):
+        try:
+            file.open("rb").close()
+        except OSError as error:
+            raise BadInput(f"{file} cannot be read: {error.strerror or error}") from None
+    try:
+        # An empty password, so that a key that needs one is a fault and no question at the terminal.
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, ValueError) as error:
+        raise BadInput(f"{certificate} and {key} are no certificate with its key: {error}") from None
+
+
+def address(settings: Settings) -> str:
+    """How the service is reached where nobody says otherwise."""
+    scheme = "https" if settings.tls_certificate else "http"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{scheme}://{host}:{settings.port}"

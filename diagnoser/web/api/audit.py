@@ -1,0 +1,94 @@
+"""The route of the audit log: who did what, from where, and what was before and after."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
+from diagnoser.ports import AuditFilter, AuditStore
+from diagnoser.web.api.params import LARGEST, Name, Search, TimeField, seconds_of, utc
+from diagnoser.web.authentication import AUDIT, Provided
+from diagnoser.web.problems import answers
+
+PAGE, PAGE_LIMIT = 100, 500
+
+router = APIRouter(tags=["audit"])
+
+
+class AuditQuery(BaseModel):
+    """Filters; all that are given must match."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    actor: Name = Field("", description="Name of a person or token")
+    kind: ActorKind | None = None
+    action: Search = Field("", description="A part of the method and route, or of the command")
+    object_kind: Search = Field("", description="`plan`, `incident`, `rule`, `token`, `user`, ...")
+    object_id: Name = Field("", description="A part of the object's id")
+    result: AuditResult | None = None
+    since: TimeField | None = Field(None, description="Seconds since the epoch or ISO 8601")
+    until: TimeField | None = None
+    before: int = Field(0, ge=0, le=LARGEST, description="`next` of the page before")
+    limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
+
+    def where(self) -> AuditFilter:
+        since = None if self.since is None else seconds_of(self.since)
+        until = None if self.until is None else seconds_of(self.until)
+        return AuditFilter(
+            self.actor, self.kind, self.action, self.object_kind, self.object_id, self.result, since, until
+        )
+
+
+class AuditShape(BaseModel):
+    """actor_kind: whether a person, an agent's or another token, a command of the service, or a button in Slack.
+    action: method and route, or the command. before, after: the fields that differ."""
+
+    id: int
+    time: datetime
+    actor: str
+    actor_kind: ActorKind
+    address: str
+    action: str
+    object_kind: str
+    object_id: str
+    result: AuditResult
+    detail: str
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+class AuditPage(BaseModel):
+    """Newest first. ``next`` is what ``before`` must be for the following page, null on the last one."""
+
+    items: list[AuditShape]
+    next: int | None
+
+
+@router.get(
+    "/audit", dependencies=AUDIT, responses=answers(400, 401, 403, 503), summary="List what people and tokens did"
+)
+async def index(query: Annotated[AuditQuery, Query()], services: Provided) -> AuditPage:
+    """Every call that may change something, refused ones included. Lines of logs are not in it."""
+    entries, after = await list_entries(services.store, query)
+    return AuditPage(items=list(map(of_entry, entries)), next=after)
+
+
+async def list_entries(store: AuditStore, query: AuditQuery) -> tuple[list[AuditEntry], int | None]:
+    """One page, and where the next one begins, None on the last one."""
+    entries = await store.audit(query.where(), query.before, query.limit + 1)
+    shown = entries[: query.limit]
+    return shown, shown[-1].id if len(entries) > query.limit else None
+
+
+def of_entry(entry: AuditEntry) -> AuditShape:
+    names = ("id", "action", "object_kind", "object_id", "result", "detail", "before", "after")
+    return AuditShape(
+        time=utc(entry.time),
+        actor=entry.actor.name,
+        actor_kind=entry.actor.kind,
+        address=entry.actor.address,
+        **{name: getattr(entry, name) for name in names},
+    )

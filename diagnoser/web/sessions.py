@@ -1,0 +1,105 @@
+"""Sessions of browsers: a cookie with 256 random bits, of which the database holds the hash."""
+
+import secrets
+from collections import OrderedDict
+from contextlib import suppress
+from dataclasses import dataclass
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from diagnoser.model.access import hash_of
+from diagnoser.model.errors import Unavailable
+from diagnoser.model.people import Person, Session, SessionLimits, User
+from diagnoser.ports import Clock, UserStore
+
+USE_SECONDS = 60.0
+"""Seconds between two writes of the last use of a session, by each replica."""
+REMEMBERED = 10_000
+BROWSER_LENGTH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class CookieRules:
+    """is_secure: people reach the service over https only. Such a cookie has a name that browsers let no other site and
+    no http page set."""
+
+    is_secure: bool = False
+
+    def name(self, request: Request, base: str = "session") -> str:
+        return f"__Host-diagnoser_{base}" if self._is_secure(request) else f"diagnoser_{base}"
+
+    def set(self, response: Response, request: Request, value: str, seconds: float, base: str = "session") -> None:
+        """Never readable by a script, and not sent with what another site's page sends here."""
+        response.set_cookie(
+            self.name(request, base),
+            value,
+            max_age=int(seconds),
+            httponly=True,
+            samesite="lax",
+            secure=self._is_secure(request),
+            path="/",
+        )
+
+    def clear(self, response: Response, request: Request, base: str = "session") -> None:
+        response.delete_cookie(
+            self.name(request, base), path="/", httponly=True, samesite="lax", secure=self._is_secure(request)
+        )
+
+    def _is_secure(self, request: Request) -> bool:
+        return self.is_secure or request.url.scheme == "https"
+
+
+class Sessions:
+    """Begins, finds and ends them. What is read comes from the database each time: who is signed out is out."""
+
+    def __init__(self, store: UserStore, clock: Clock, limits: SessionLimits) -> None:
+        self._store = store
+        self._clock = clock
+        self.limits = limits
+        self._use_noted: OrderedDict[str, float] = OrderedDict()
+
+    async def begin(self, user: User, address: str, browser: str) -> str:
+        """The value of the cookie: new with every sign-in, so that none that somebody else has set is ever one."""
+        secret, now = secrets.token_urlsafe(32), self._clock()
+        session = Session(
+            hash_of(secret), user.name, now, now, now + self.limits.life, address, _printable(browser)[:BROWSER_LENGTH]
+        )
+        await self._store.add_session(session)
+        return secret
+
+    async def find(self, cookie: str, *, is_background: bool = False) -> Person | None:
+        """Whose session it is; None for one that has ended or is not known. is_background: a page asks by itself, which
+        does not count as use."""
+        person = await self._valid(hash_of(cookie)) if cookie else None
+        if person and not is_background:
+            await self._note_use(person.session)
+        return person
+
+    async def is_valid(self, person: Person) -> bool:
+        """Whether it still is what it was when the request began: signed in, with the same role."""
+        return await self._valid(person.session) == person
+
+    async def _valid(self, hash: str) -> Person | None:
+        found = await self._store.session(hash)
+        if found is None:
+            return None
+        session, user = found
+        if self.limits.has_ended(session, self._clock()) or user.disabled is not None:
+            return None
+        return Person(user.name, user.role.scope, session=hash)
+
+    async def _note_use(self, hash: str) -> None:
+        now = self._clock()
+        if now - self._use_noted.get(hash, float("-inf")) < USE_SECONDS:
+            return
+        self._use_noted[hash] = now
+        self._use_noted.move_to_end(hash)
+        if len(self._use_noted) > REMEMBERED:
+            self._use_noted.popitem(last=False)
+        with suppress(Unavailable):  # no request fails for it
+            await self._store.note_session_use(hash, now)
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)

@@ -232,7 +232,7 @@ async def _compose(
     wakes = _wake_signals(settings, shared, stack)
 
     # reading logs
-    registry = RuleRegistry(analyzer, store, clock)
+    registry = RuleRegistry(analyzer, store, clock, shared=settings.tenants_learn_together)
     await registry.refresh()
     logs = AttemptLogs(store, registry.compressor)
     unplaced = UnplacedStreams(store, llm_factory.load_redactor(settings), metrics)

@@ -136,6 +136,9 @@ class StoredLogs:
     async def hang_report(self, key: AttemptKey) -> HangReport | None:
         return self.hang
 
+    def over(self, store: object) -> "StoredLogs":
+        return self
+
 
 @dataclass(frozen=True)
 class Web:

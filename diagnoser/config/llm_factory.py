@@ -104,7 +104,7 @@ def confirmed_failures(
         key, redactor = settings.llm_api_key.get_secret_value(), load_outbound_redactor(settings)
         embedder = OpenAIEmbedder(settings.embedding_url, settings.embedding_model, key, EMBED_SECONDS, redactor)
         stack.push_async_callback(embedder.close)
-    return ConfirmedFailures(store, logs, policy, metrics, embedder)
+    return ConfirmedFailures(store, logs, policy, metrics, embedder, shared=settings.tenants_learn_together)
 
 
 def guarded(settings: Settings, model: LanguageModel) -> GuardedModel:

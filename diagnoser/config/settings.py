@@ -152,6 +152,12 @@ class Settings(BaseSettings):
         description="Bytes in the archive, compressed. Beyond that, the oldest lines go before their time, but none of "
         "the last 8 days. 0: no limit.",
     )
+    tenants_learn_together: bool = Field(
+        False,
+        description="Use what failures of one tenant taught for the jobs of all: confirmed failures are recognised, "
+        "shown and told to the model, and learned rules decide, whoever's job it is. No: only for jobs of the same "
+        "tenant, and for jobs of no known tenant.",
+    )
     claim_lease_seconds: Seconds = Field(
         60.0, description="Seconds that a replica may hold work before another replica takes it over."
     )

@@ -77,7 +77,8 @@ class Counts:
 @dataclass(frozen=True, slots=True)
 class LearnedRule:
     """text: a rule file; "" until it is written. source: the diagnosis that it is learned from. type: the failure type
-    that it names. by: who confirmed the source. version: grows with every change.
+    that it names. by: who confirmed the source. version: grows with every change. tenant: whose job it is learned
+    from, "" where that is not known.
     """
 
     id: str
@@ -93,6 +94,7 @@ class LearnedRule:
     changed: float = 0.0
     version: int = 0
     counts: Counts = Counts()
+    tenant: str = ""
 
     def with_state(self, state: LearnedState, *, by: str, why: str, now: float) -> "LearnedRule":
         """The same rule in another state, with the reason."""

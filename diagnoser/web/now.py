@@ -18,7 +18,6 @@ from diagnoser.web.api.incidents import Act, IncidentId, IncidentQuery, change, 
 from diagnoser.web.authentication import Provided, may_read
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.forms import Pressed
-from diagnoser.web.trends import FailureTrends
 from diagnoser.web.ui import FILTERS as DIAGNOSIS_FILTERS
 from diagnoser.web.ui import Drawn, page_query
 
@@ -65,7 +64,6 @@ async def now_page(request: Request, services: Provided, pages: Drawn) -> Respon
         return RedirectResponse(f"/diagnoses?{request.query_params}", status_code=308)
     query = page_query(IncidentQuery, request)
     (incidents, after), now = await list_incidents(services.store, query), await _situation(services)
-    trends: FailureTrends = request.app.state.trends
     chosen = {
         name: value for name, value in query.model_dump(mode="json", exclude={"cursor", "limit"}).items() if value
     }
@@ -73,7 +71,7 @@ async def now_page(request: Request, services: Provided, pages: Drawn) -> Respon
         "now.html",
         incidents=incidents,
         situation=now,
-        trend=await trends.current(),
+        trend=await services.trends.current(),
         query=query,
         is_first=not query.cursor,
         first_url="/?" + urlencode(chosen) if chosen else "/",

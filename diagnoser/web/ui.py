@@ -25,9 +25,9 @@ WITHOUT_FIELD = ("cluster", "family", "decided_by")
 """Filters that are chosen among the facets only."""
 
 
-async def pages_of(request: Request, caller: Caller) -> Pages:
+async def pages_of(request: Request, caller: Caller, services: Provided) -> Pages:
     pages: Pages = request.app.state.pages
-    return pages.signed_in(caller, await request.app.state.unplaced_count())
+    return pages.signed_in(caller, await services.unplaced_count())
 
 
 Drawn = Annotated[Pages, Depends(pages_of)]

@@ -4,9 +4,10 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import sqlalchemy
 from sqlalchemy import URL, Engine, Select, Table, event, make_url
@@ -21,6 +22,8 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 from diagnoser.adapters.sql.sqlite_connection import OneVisitConnection
 from diagnoser.adapters.sql.tables import revisions
+from diagnoser.adapters.sql.visibility import narrowed
+from diagnoser.model.access import EVERYTHING, Viewer
 from diagnoser.model.errors import BadInput, Conflict, DiagnoserError, Unavailable
 
 BUSY_SECONDS = 10.0
@@ -142,6 +145,9 @@ def _reason(error: BaseException) -> str:
 class Database:
     """Transactions over one engine. Within a process, SQLite's writers queue here, in order, instead of polling."""
 
+    viewer = EVERYTHING
+    """Whose rows ``reading`` finds."""
+
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         self._writer = engine.execution_options(write=True)
@@ -151,6 +157,15 @@ class Database:
         if engine.dialect.name == "sqlite":
             self._blocking = sqlalchemy.create_engine(engine.url.set(drivername="sqlite"))
             _configure_engine(self._blocking)
+
+    def seen_by(self, viewer: Viewer) -> Self:
+        """The same database, of which queries find only what the viewer may see. What is written is not narrowed: who
+        changes something has looked for it first. Close the database that this comes from."""
+        if viewer.sees_all:
+            return self
+        other = copy(self)
+        other.viewer, other._engine = viewer, narrowed(self._engine, viewer)
+        return other
 
     @property
     def dialect(self) -> str:
@@ -173,7 +188,7 @@ class Database:
         def work(connection: Connection) -> bool:
             return connection.execute(query).first() is not None
 
-        if self._blocking is None:
+        if self._blocking is None or not self.viewer.sees_all:
             async with self.reading() as connection:
                 return await connection.run_sync(work)
         async with our_errors():

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, RowMapping, Select, and_, case, func, or_,
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.database import Database
-from diagnoser.adapters.sql.tables import learned_rules, revisions, rule_hits
+from diagnoser.adapters.sql.tables import diagnoses, jobs, learned_rules, revisions, rule_hits
 from diagnoser.model import (
     LOADED,
     AttemptKey,
@@ -155,7 +155,9 @@ def _with_counts() -> Select[Any]:
         func.count(hit.rule).label("hits"),
         *(func.count(case((hit.verdict == verdict.value, 1))).label(verdict.value) for verdict in HitVerdict),
     ]
-    return select(row.body, row.version, *counts).outerjoin(rule_hits, hit.rule == row.id).group_by(row.id)
+    of_source = select(jobs.c.tenant).join(diagnoses, diagnoses.c.job == jobs.c.id).where(diagnoses.c.id == row.source)
+    tenant = of_source.scalar_subquery().label("tenant")
+    return select(row.body, row.version, tenant, *counts).outerjoin(rule_hits, hit.rule == row.id).group_by(row.id)
 
 
 async def _find(connection: AsyncConnection, id: str) -> LearnedRule | None:
@@ -170,7 +172,8 @@ def _row(rule: LearnedRule) -> dict[str, Any]:
 
 def _rule_of(row: RowMapping) -> LearnedRule:
     counts = Counts(row["hits"], row["confirmed"], row["wrong"])
-    return replace(_RULE.validate_json(row["body"]), version=row["version"], counts=counts)
+    tenant = row["tenant"] or ""
+    return replace(_RULE.validate_json(row["body"]), version=row["version"], counts=counts, tenant=tenant)
 
 
 def _hit_row(hit: RuleHit) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from diagnoser.adapters.http import create_client
 from diagnoser.adapters.log_root import log_root
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.slack import SlackAnswers
+from diagnoser.adapters.sql.administration import check_place
 from diagnoser.adapters.sql.migrations import upgrade
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.wake_pipe import PipeWakeSignal
@@ -76,7 +77,8 @@ from diagnoser.worker.outbox import Outbox, OutboxConfig
 from diagnoser.worker.retention import Retention
 from diagnoser.worker.worker import Worker, WorkerConfig
 
-STOP_SECONDS = 10
+STOP_SECONDS = 3
+"""For requests that are under way when the service stops. The supervisor ends what is left soon after."""
 BACKLOG = 2048
 """Connections that wait to be accepted: as many as uvicorn lets wait."""
 POLL_SECONDS = 0.5
@@ -103,6 +105,8 @@ def serve(settings: Settings) -> None:
     of it: then this raises BadInput."""
     logging.set_up(as_json=settings.log_format == "json", level=settings.log_level)
     analyzer = load_analyzer(settings)
+    if check_place(settings.database_url, Settings.model_fields["database_url"].default):
+        structlog.get_logger().warning("new_database", url=settings.database_url)
     asyncio.run(upgrade(settings.database_url))  # before any part uses it
     _log_startup(settings, analyzer)
     gc.freeze()  # rules and code live as long as the process: no collection has to look at them again

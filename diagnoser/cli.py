@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from diagnoser.agent.cli import agent_cli
-from diagnoser.commands import client, consume, hang, learned_rules, lines, logs, mapping, scoring
+from diagnoser.commands import check_config, client, consume, hang, learned_rules, lines, logs, mapping, scoring
 from diagnoser.commands.alerts import alerts_cli
 from diagnoser.commands.database import db_cli
 from diagnoser.commands.policy import policy_cli
@@ -88,6 +88,7 @@ cli.command()(lines.logs)
 cli.command()(hang.hang)
 cli.command()(scoring.score)
 cli.command()(mapping.check_mapping)
+cli.command()(check_config.check_config)
 client.add_to(cli)
 rules_cli.command(name="export")(learned_rules.rules_export)
 cli.add_typer(rules_cli, name="rules")

@@ -161,9 +161,7 @@ def rule_lifecycle(
 ) -> RuleLifecycle:
     """Learns rules; without a model they are made from the shape of a line. Raises RuleFaults, BadInput."""
     llm_writer = LLMRuleWriter(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS) if model else None
-    config = RuleLearningConfig(
-        load_redactor(settings), settings.rule_promotion_min_hits, 5 * settings.claim_lease_seconds
-    )
+    config = RuleLearningConfig(load_redactor(settings), settings.rule_promotion_min_hits)
     return RuleLifecycle(history, registry, time.time, config, metrics, llm_writer)
 
 

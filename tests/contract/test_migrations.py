@@ -1,7 +1,9 @@
 """The schema: its history leads to the tables of the code, from anywhere, with several replicas at once."""
 
 import asyncio
+import multiprocessing
 import warnings
+from multiprocessing.synchronize import Event
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -149,3 +151,27 @@ async def test_the_owner_of_a_job_is_what_its_row_says_whoever_wrote_it(url: str
         await connection.execute(text("UPDATE jobs SET body = '{\"tenant\": \"c\"}' WHERE id = 'new'"))
         assert (await connection.execute(text("SELECT tenant FROM jobs WHERE id = 'new'"))).scalar() == "c"
     await engine.dispose()
+
+
+@pytest.mark.parametrize("before", ["base", "0001", "0021"])
+async def test_processes_that_start_at_once_do_not_break_each_other(url: str, before: str) -> None:
+    """Real ones, as on a machine that has just booted: none fails with a lock, on a new file and on an old schema."""
+    if before != "base":
+        await upgrade(url, before)
+    context = multiprocessing.get_context("fork")
+    start = context.Event()
+    processes = [context.Process(target=_upgrade_at, args=(url, start)) for _ in range(5)]
+    for process in processes:
+        process.start()
+    start.set()
+    for process in processes:
+        await asyncio.to_thread(process.join)
+    assert [process.exitcode for process in processes] == [0] * len(processes)
+    store = await open_store(url)
+    await store.ping()
+    await store.close()
+
+
+def _upgrade_at(url: str, start: Event) -> None:
+    start.wait()
+    asyncio.run(upgrade(url))

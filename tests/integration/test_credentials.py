@@ -14,7 +14,7 @@ from diagnoser.ingest import Batch, RecordDefaults
 from diagnoser.ingest.bulk import BulkBatch
 from diagnoser.ingest.service import IngestReceipt, IngestService, RefusedJobs
 from diagnoser.model import AttemptKey, BreakerState, Job, Mode, PlanState, TransitionResult
-from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
+from diagnoser.model.access import Credential, Owner, Scope, StoredToken, hash_of
 from diagnoser.observability.metrics import Metrics
 from diagnoser.web.authenticator import FAILURES, FRESH_SECONDS
 from tests.rule_files import ANALYZER
@@ -321,13 +321,13 @@ async def test_guessing_is_throttled_for_the_address_alone(web: Web, clock: Cloc
 async def test_the_cluster_of_a_job_is_not_asked_for_with_each_batch(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines cost no read of the job; after a minute its cluster is looked up again."""
     asked = []
-    assign = web.store.assign_cluster
+    assign = web.store.assign_owner
 
-    async def counted(ids: Any, cluster: str, now: float) -> dict[str, str]:
+    async def counted(ids: Any, owner: Owner, now: float) -> dict[str, Owner]:
         asked.append(list(ids))
-        return await assign(ids, cluster, now)
+        return await assign(ids, owner, now)
 
-    monkeypatch.setattr(web.store, "assign_cluster", counted)
+    monkeypatch.setattr(web.store, "assign_owner", counted)
     for _ in range(5):
         assert (await lines(web, "shipper-east", job="j"))[0] == 204
     assert asked == [["j"]]

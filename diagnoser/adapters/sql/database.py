@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
@@ -13,7 +14,7 @@ import sqlalchemy
 from sqlalchemy import URL, Engine, Select, Table, event, make_url
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.exc import IntegrityError as BrokenConstraint
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -29,6 +30,7 @@ from diagnoser.model.errors import BadInput, Conflict, DiagnoserError, Unavailab
 BUSY_SECONDS = 10.0
 """Seconds that a statement waits for another process's lock."""
 
+_RETRY_SECONDS = 0.02
 _WRITE_CHECK = "~write-check"
 T = TypeVar("T")
 Insert = postgresql.Insert | sqlite.Insert
@@ -102,12 +104,25 @@ def _configure_sqlite(connection: DBAPIConnection, entry: ConnectionPoolEntry) -
     cursor = connection.cursor()
     for pragma in (
         f"busy_timeout = {int(BUSY_SECONDS * 1000)}",
-        "journal_mode = WAL",
         "synchronous = FULL",
         "foreign_keys = ON",
     ):
         cursor.execute(f"PRAGMA {pragma}")
+    _use_write_ahead_log(cursor)
     cursor.close()
+
+
+def _use_write_ahead_log(cursor: DBAPICursor) -> None:
+    """Changing the mode of a new file needs it alone, and does not wait for who else has just opened it."""
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() >= until:
+                raise
+        time.sleep(_RETRY_SECONDS)
 
 
 def _begin_sqlite(connection: Connection) -> None:

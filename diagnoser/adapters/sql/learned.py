@@ -26,6 +26,8 @@ from diagnoser.ports import LearnedRuleQuery
 
 _RULE = TypeAdapter(LearnedRule)
 _NAME = "learned_rules"
+_READ = [learned_rules.c[name] for name in ("id", "body", "version", "source", "created")]
+"""By name: PostgreSQL derives them from the key only where it reads the table itself, which a narrowed query does not."""
 _COLUMNS = ("id", "state", "source", "created", "version")
 
 
@@ -157,7 +159,7 @@ def _with_counts() -> Select[Any]:
     ]
     of_source = select(jobs.c.tenant).join(diagnoses, diagnoses.c.job == jobs.c.id).where(diagnoses.c.id == row.source)
     tenant = of_source.scalar_subquery().label("tenant")
-    return select(row.body, row.version, tenant, *counts).outerjoin(rule_hits, hit.rule == row.id).group_by(row.id)
+    return select(row.body, row.version, tenant, *counts).outerjoin(rule_hits, hit.rule == row.id).group_by(*_READ)
 
 
 async def _find(connection: AsyncConnection, id: str) -> LearnedRule | None:

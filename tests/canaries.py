@@ -32,6 +32,7 @@ from diagnoser.model import (
     RootCause,
     RuleHit,
     RuntimeFile,
+    Signature,
     Stream,
     Suspect,
     TransitionResult,
@@ -97,8 +98,8 @@ def _value(hint: Any, word: str, name: str) -> Any:
 
 
 def _simple(hint: Any, word: str, name: str) -> Any:
-    if dataclasses.is_dataclass(hint):
-        return filled(hint, word)  # type: ignore[type-var]
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return filled(hint, word)
     if issubclass(hint, enum.Enum):
         return next(iter(hint))
     if hint is str:
@@ -126,8 +127,8 @@ async def store_everything(store: SqlStore, word: str, number: int) -> Stored:
     request = filled(EvidenceRequest, word, id=id_of(NOW, number), attempt=key, cluster=CLUSTER)
     await store.request_evidence(request)
     ids: dict[str, list[str]] = {"job": [job], "node": [node], "request": [request.id]}
-    for index, (category, kind) in enumerate(FRAME):
-        record = await _diagnosed(store, word, number * 10 + index, category, kind, SHARED_NODE if index else node)
+    for index, (category, failure) in enumerate(FRAME):
+        record = await _diagnosed(store, word, number * 10 + index, category, failure, SHARED_NODE if index else node)
         incident = await store.incident_of(record.id)
         assert incident is not None and record.plan is not None
         await store.change_incident(incident.id, lambda found: acknowledged(found, f"{word}-person", word, NOW))
@@ -185,7 +186,7 @@ async def _diagnosed(
 async def _learned(store: SqlStore, word: str, record: DiagnosisRecord) -> None:
     """What a person said, and what became of it."""
     said = filled(Feedback, word, id=f"{record.id}-said", diagnosis=record.id, root_line=None)
-    sign = signature.Signature(f"{word} {COMMON}", "", "")
+    sign = Signature(f"{word} {COMMON}", "", "")
     known = filled(
         ConfirmedFailure, word, diagnosis=record.id, attempt=record.attempt, type=record.diagnosis.type,
         signature=sign, vectors={hashing.NAME: hashing.packed(signature.vector(sign))},

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from diagnoser.adapters.http import create_client, poster
 from diagnoser.adapters.sql import administration, migrations
-from diagnoser.adapters.sql.store import SqlStore, create_engine
+from diagnoser.adapters.sql.database import create_engine
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.config import alerting, authentication, llm_factory
 from diagnoser.config import settings as reading

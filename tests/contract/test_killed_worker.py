@@ -35,7 +35,7 @@ def _work_for_ever(url: str, ready: Connection) -> None:
             ready.send(until)
 
         bystander = Bystander()
-        bystander.analyze = stuck  # type: ignore[attr-defined]
+        bystander.analyze = stuck  # type: ignore[method-assign]
         store.extend = told  # type: ignore[method-assign]
         config = WorkerConfig(TIMING, lease=Settings().claim_lease_seconds, hang_check_idle=1e6)
         metrics = Metrics(CollectorRegistry())

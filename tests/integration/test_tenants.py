@@ -192,7 +192,7 @@ async def change(web: Web, method: str, path: str, secret: str, job: str) -> int
     if path == "/api/v1/logs":
         text = {"content-type": "text/plain"}
         return (await web.client.post(path, headers=headers | text, params={"job": job}, content=b"x\n")).status_code
-    body = next((body for end, body in BODIES.items() if path.endswith(end)), {})
+    body: dict[str, Any] = next((body for end, body in BODIES.items() if path.endswith(end)), {})
     body = {name: value.replace("{job}", job) if isinstance(value, str) else value for name, value in body.items()}
     return (await web.client.request(method, path, headers=headers, json=body)).status_code
 

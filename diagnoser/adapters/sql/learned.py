@@ -27,7 +27,8 @@ from diagnoser.ports import LearnedRuleQuery
 _RULE = TypeAdapter(LearnedRule)
 _NAME = "learned_rules"
 _READ = [learned_rules.c[name] for name in ("id", "body", "version", "source", "created")]
-"""By name: PostgreSQL derives them from the key only where it reads the table itself, which a narrowed query does not."""
+"""Each by its name: PostgreSQL derives them from the key only where it reads the table itself, and a narrowed query
+does not."""
 _COLUMNS = ("id", "state", "source", "created", "version")
 
 

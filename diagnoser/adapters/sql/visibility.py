@@ -7,7 +7,7 @@ need not think of tenants, and cannot forget them; a table that nobody has descr
 
 from typing import Any
 
-from sqlalchemy import Connection, Dialect, String, event
+from sqlalchemy import Connection, Dialect, String, event, literal
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from diagnoser.adapters.sql.tables import metadata
@@ -117,6 +117,4 @@ def _conditions(viewer: Viewer, dialect: Dialect, main: str) -> dict[str, str]:
 
 
 def _literal(text: str, dialect: Dialect) -> str:
-    quoted = String().literal_processor(dialect)
-    assert quoted is not None
-    return quoted(text)
+    return str(literal(text, String()).compile(dialect=dialect, compile_kwargs={"literal_binds": True}))

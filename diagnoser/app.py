@@ -2,10 +2,12 @@
 
 import asyncio
 import gc
+import os
 import secrets
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
@@ -64,6 +66,7 @@ from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
 from diagnoser.ports import AlertThreadStore, Archive, Clock, Sender, Timing, TokenStore, WakeSignal
 from diagnoser.supervisor import STOP, Part, Supervisor
+from diagnoser.supervisor import STOP_SECONDS as LAST_SECONDS
 from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.dependencies import AppDependencies, HealthCheck, HealthChecks, RequestLimits, SlackAccess, WebConfig
@@ -344,9 +347,13 @@ class _UvicornServer(uvicorn.Server):
 
 
 def _stop_on_signals(server: uvicorn.Server, stopping: asyncio.Event, numbers: Sequence[signal.Signals]) -> None:
-    """The first signal ends live streams and waits for requests, the second does not wait."""
+    """The first signal ends live streams and waits for requests, the second does not wait. What still runs after the
+    last second, such as the reading of a huge log, is handed over already, and ends with the process."""
 
     def stop() -> None:
+        last = threading.Timer(LAST_SECONDS, os._exit, (os.EX_OK,))
+        last.daemon = True
+        last.start()
         server.force_exit = server.should_exit
         server.should_exit = True
         stopping.set()

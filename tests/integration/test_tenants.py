@@ -163,9 +163,12 @@ async def test_who_sees_all_sees_both(web: Web, tenants: tuple[Stored, Stored]) 
     """Else the tests above prove nothing: the words of both are on most routes."""
     both = set()
     for _, template, _ in routes(web, {"GET"}):
-        for path in {*paths(template, tenants[0]), *paths(template, tenants[1])}:
-            answer = await get(web, path, "admin", headers={"last-event-id": "0"})
-            both |= {(template, stored.word) for stored in tenants if stored.word in answer.text}
+        for stored in tenants:
+            for path in paths(template, stored):
+                answer = await get(web, path, "admin", headers={"last-event-id": "0"})
+                both |= {(template, stored.word)} if stored.word in answer.text else set()
+                if answer.status_code == 200:
+                    break
     for stored in tenants:
         assert len([template for template, word in both if word == stored.word]) >= 25
 

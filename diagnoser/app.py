@@ -2,10 +2,12 @@
 
 import asyncio
 import gc
+import os
 import secrets
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
@@ -29,6 +31,7 @@ from diagnoser.adapters.log_root import log_root
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.passwords import Argon2Passwords
 from diagnoser.adapters.slack import SlackAnswers
+from diagnoser.adapters.sql.administration import check_place
 from diagnoser.adapters.sql.migrations import upgrade
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.wake_pipe import PipeWakeSignal
@@ -65,6 +68,7 @@ from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
 from diagnoser.ports import AlertThreadStore, Archive, Clock, Sender, Timing, WakeSignal
 from diagnoser.supervisor import STOP, Part, Supervisor
+from diagnoser.supervisor import STOP_SECONDS as LAST_SECONDS
 from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.dependencies import AppDependencies, HealthCheck, HealthChecks, RequestLimits, SlackAccess, WebConfig
@@ -73,7 +77,6 @@ from diagnoser.web.news import NewsFeed
 from diagnoser.web.server import create, create_health
 from diagnoser.web.sessions import CookieRules, Sessions
 from diagnoser.web.sign_in import PasswordSignIn
-from diagnoser.web.trends import FailureTrends
 from diagnoser.worker.alerts import AlertSender
 from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
@@ -81,7 +84,8 @@ from diagnoser.worker.outbox import Outbox, OutboxConfig
 from diagnoser.worker.retention import Retention
 from diagnoser.worker.worker import Worker, WorkerConfig
 
-STOP_SECONDS = 10
+STOP_SECONDS = 3
+"""For requests that are under way when the service stops. The supervisor ends what is left soon after."""
 BACKLOG = 2048
 """Connections that wait to be accepted: as many as uvicorn lets wait."""
 POLL_SECONDS = 0.5
@@ -109,6 +113,8 @@ def serve(settings: Settings) -> None:
     logging.set_up(as_json=settings.log_format == "json", level=settings.log_level)
     tls.check_certificate(settings)
     analyzer = load_analyzer(settings)
+    if check_place(settings.database_url, Settings.model_fields["database_url"].default):
+        structlog.get_logger().warning("new_database", url=settings.database_url)
     asyncio.run(upgrade(settings.database_url))  # before any part uses it
     _log_startup(settings, analyzer)
     gc.freeze()  # rules and code live as long as the process: no collection has to look at them again
@@ -241,7 +247,7 @@ async def _compose(
     wakes = _wake_signals(settings, shared, stack)
 
     # reading logs
-    registry = RuleRegistry(analyzer, store, clock)
+    registry = RuleRegistry(analyzer, store, clock, shared=settings.tenants_learn_together)
     await registry.refresh()
     logs = AttemptLogs(store, registry.compressor)
     mapping = load_mapping(settings)
@@ -293,7 +299,6 @@ async def _compose(
     outbox = Outbox(store, senders, clock, wakes.outbox, jitter, metrics, _outbox_config(settings, poll))
     sessions, provider = Sessions(store, clock, identity.session_limits(settings)), identity.open_provider(settings)
     authenticator = _authenticator(settings, store, clock, sessions, provider is not None)
-    trends = FailureTrends(store, clock)
     acts = settings.recovery_mode == "act" or (settings.recovery_mode == "policy" and policy.acts)
     access = {"access": partial(_check_access, authenticator)} if acts else {}
     dependencies = AppDependencies(
@@ -317,7 +322,6 @@ async def _compose(
         job_access=JobAccess(store, clock),
         attempts_due=wakes.attempts,
         news=NewsFeed(store, clock),
-        trends=trends,
         stopping=stopping,
         config=_web_config(settings),
         health=HealthChecks(
@@ -341,7 +345,7 @@ async def _compose(
     compaction = Compaction(store, registry.compressor, clock, metrics, archive)
     loops = list(wakes.loops)
     if settings.role != "worker":
-        loops += [ingest.run(), unplaced.run(), trends.run()]
+        loops += [ingest.run(), unplaced.run(), dependencies.trends.run()]
     if settings.role == "api":
         loops.append(registry.follow())
     else:  # the worker keeps up with the rules by itself
@@ -360,9 +364,13 @@ class _UvicornServer(uvicorn.Server):
 
 
 def _stop_on_signals(server: uvicorn.Server, stopping: asyncio.Event, numbers: Sequence[signal.Signals]) -> None:
-    """The first signal ends live streams and waits for requests, the second does not wait."""
+    """The first signal ends live streams and waits for requests, the second does not wait. What still runs after the
+    last second, such as the reading of a huge log, is handed over already, and ends with the process."""
 
     def stop() -> None:
+        last = threading.Timer(LAST_SECONDS, os._exit, (os.EX_OK,))
+        last.daemon = True
+        last.start()
         server.force_exit = server.should_exit
         server.should_exit = True
         stopping.set()

@@ -10,7 +10,19 @@ from typing import Annotated
 import typer
 
 from diagnoser.agent.cli import agent_cli
-from diagnoser.commands import audit, client, consume, hang, learned_rules, lines, logs, mapping, rule_trial, scoring
+from diagnoser.commands import (
+    audit,
+    check_config,
+    client,
+    consume,
+    hang,
+    learned_rules,
+    lines,
+    logs,
+    mapping,
+    rule_trial,
+    scoring,
+)
 from diagnoser.commands.alerts import alerts_cli
 from diagnoser.commands.database import db_cli
 from diagnoser.commands.policy import policy_cli
@@ -96,6 +108,7 @@ cli.command()(hang.hang)
 cli.command()(scoring.score)
 cli.command()(mapping.check_mapping)
 cli.command(name="audit")(audit.audit_)
+cli.command()(check_config.check_config)
 client.add_to(cli)
 rules_cli.command(name="export")(learned_rules.rules_export)
 rules_cli.command(name="try")(rule_trial.rules_try)

@@ -26,6 +26,8 @@ SIGINT: a terminal sends these to all processes, and so does systemd, while the 
 
 _WAITED = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+STOP_SECONDS = 4.5
+"""Parts that have not ended by then are killed. Nothing is lost: what they held is taken over when its lease ends."""
 _SOUND_SECONDS = 60.0
 """A part that lived for so long is started again without a longer pause."""
 
@@ -57,6 +59,7 @@ class Supervisor:
         self._running = mmap.mmap(-1, len(self._names))  # shared by all processes
         self._processes: list[_Process] = []
         self._stopping = False
+        self._stop_by = 0.0
         self._failed = False
 
     def is_running(self, name: str) -> bool:
@@ -74,6 +77,7 @@ class Supervisor:
                     self._start(process, lifeline, held, before)
                 received = signal.sigtimedwait(_WAITED, self._pause())
                 self._reap()
+                self._end_late_ones()
                 if received and received.si_signo != signal.SIGCHLD:
                     self._stop()
         finally:
@@ -87,8 +91,10 @@ class Supervisor:
         return [process for process in self._processes if not (process.pid or self._stopping) and process.due <= now]
 
     def _pause(self) -> float:
+        if self._stopping:
+            return max(0.01, self._stop_by - time.monotonic())
         waiting = [process.due for process in self._processes if not process.pid]
-        if self._stopping or not waiting:
+        if not waiting:
             return _LONGEST_PAUSE
         return max(0.0, min(waiting) - time.monotonic())
 
@@ -130,7 +136,18 @@ class Supervisor:
         process.due = now + pause
         structlog.get_logger().error("process_died", process=process.part.name, exit_code=code, again_in=pause)
 
+    def _end_late_ones(self) -> None:
+        if not self._stopping or time.monotonic() < self._stop_by:
+            return
+        for process in self._processes:
+            if process.pid:
+                structlog.get_logger().warning("process_killed", process=process.part.name, after=STOP_SECONDS)
+                os.kill(process.pid, signal.SIGKILL)
+        self._stop_by = time.monotonic() + STOP_SECONDS
+
     def _stop(self) -> None:
+        if not self._stopping:
+            self._stop_by = time.monotonic() + STOP_SECONDS
         self._stopping = True
         for process in self._processes:
             if process.pid:

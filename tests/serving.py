@@ -77,7 +77,6 @@ from diagnoser.web.news import NewsFeed
 from diagnoser.web.server import create
 from diagnoser.web.sessions import Sessions
 from diagnoser.web.sign_in import PasswordSignIn
-from diagnoser.web.trends import FailureTrends
 from tests import accuracy_bars
 from tests.databases import sqlite_store
 
@@ -154,6 +153,9 @@ class StoredLogs:
     async def hang_report(self, key: AttemptKey) -> HangReport | None:
         return self.hang
 
+    def over(self, store: object) -> "StoredLogs":
+        return self
+
 
 @dataclass(frozen=True)
 class Web:
@@ -206,7 +208,6 @@ def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDepen
         "sign_in": PasswordSignIn(store, WEAK_PASSWORDS, clock),
         "attempts_due": LocalWakeSignal(),
         "news": NewsFeed(store, clock),
-        "trends": FailureTrends(store, clock),
         "stopping": asyncio.Event(),
         "config": WebConfig(**config),  # type: ignore[arg-type]
         "health": HealthChecks(**health),  # type: ignore[arg-type]

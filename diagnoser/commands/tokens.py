@@ -31,17 +31,17 @@ _Name = Annotated[str, typer.Argument(help="Name of the token: history shows it 
 def create(
     name: _Name,
     scope: Annotated[Scope, typer.Option(help="What it may do.")],
-    cluster: Annotated[str, typer.Option(help="The only cluster that it may change anything of.")] = "",
+    cluster: Annotated[str, typer.Option(help="The only cluster that it may see or change anything of.")] = "",
     tenant: Annotated[
-        str, typer.Option(help="The only tenant whose plans and diagnoses it may decide about (scope operate).")
+        str, typer.Option(help="The only tenant whose jobs it may see (scopes ingest, read, operate).")
     ] = "",
     expires: Annotated[str, typer.Option(help="How long it is valid, such as 90d or 12h. Default: for ever.")] = "",
 ) -> None:
     """Make a token and print its secret, which is stored nowhere: only its hash is."""
     if not NAME.fullmatch(name) or name in RESERVED_NAMES:
         raise BadInput(f"{name[:60]!r} cannot be the name of a token: letters, digits and . _ @ -, at most 100")
-    if tenant and scope is not Scope.OPERATE:
-        raise BadInput("--tenant bounds what a person decides: it goes with --scope operate")
+    if tenant and scope not in (Scope.INGEST, Scope.READ, Scope.OPERATE):
+        raise BadInput("--tenant goes with --scope ingest, read or operate: what agents do concerns the nodes of all")
     now, secret = time.time(), new_secret()
     until = now + seconds(expires) if expires else None
     credential = Credential(name, scope, cluster, tenant, expires=until, created=now)

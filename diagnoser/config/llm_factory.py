@@ -104,7 +104,7 @@ def confirmed_failures(
         key, redactor = settings.llm_api_key.get_secret_value(), load_outbound_redactor(settings)
         embedder = OpenAIEmbedder(settings.embedding_url, settings.embedding_model, key, EMBED_SECONDS, redactor)
         stack.push_async_callback(embedder.close)
-    return ConfirmedFailures(store, logs, policy, metrics, embedder)
+    return ConfirmedFailures(store, logs, policy, metrics, embedder, shared=settings.tenants_learn_together)
 
 
 def guarded(settings: Settings, model: LanguageModel) -> GuardedModel:
@@ -161,9 +161,7 @@ def rule_lifecycle(
 ) -> RuleLifecycle:
     """Learns rules; without a model they are made from the shape of a line. Raises RuleFaults, BadInput."""
     llm_writer = LLMRuleWriter(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS) if model else None
-    config = RuleLearningConfig(
-        load_redactor(settings), settings.rule_promotion_min_hits, 5 * settings.claim_lease_seconds
-    )
+    config = RuleLearningConfig(load_redactor(settings), settings.rule_promotion_min_hits)
     return RuleLifecycle(history, registry, time.time, config, metrics, llm_writer)
 
 

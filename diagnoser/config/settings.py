@@ -197,8 +197,16 @@ class Settings(BaseSettings):
         description="Bytes in the archive, compressed. Beyond that, the oldest lines go before their time, but none of "
         "the last 8 days. 0: no limit.",
     )
+    tenants_learn_together: bool = Field(
+        False,
+        description="Use what failures of one tenant taught for the jobs of all: confirmed failures are recognised, "
+        "shown and told to the model, and learned rules decide, whoever's job it is. No: only for jobs of the same "
+        "tenant, and for jobs of no known tenant.",
+    )
     claim_lease_seconds: Seconds = Field(
-        60.0, description="Seconds that a replica may hold work before another replica takes it over."
+        6.0,
+        description="Seconds after which the work of a replica that died is taken over. One that lives renews its "
+        "leases three times as often, however long its work takes.",
     )
 
     llm_url: str = Field(
@@ -351,6 +359,14 @@ SECRETS = frozenset(name for name, field in Settings.model_fields.items() if fie
 
 def load(environment: Mapping[str, str], **overrides: object) -> Settings:
     """Settings from environment variables; overrides win. Raises BadInput, which lists every fault."""
+    settings, faults = read(environment, **overrides)
+    if faults:
+        raise BadInput("settings: " + "; ".join(faults))
+    return settings
+
+
+def read(environment: Mapping[str, str], **overrides: object) -> tuple[Settings, list[str]]:
+    """The settings, and what is wrong with them: a setting that cannot be as it is given has its default."""
     values: dict[str, object] = {}
     faults: list[str] = []
     for name, value in sorted(environment.items()):
@@ -366,13 +382,14 @@ def load(environment: Mapping[str, str], **overrides: object) -> Settings:
             values[field] = value
         else:
             faults.append(f"{name}: no such setting" + _nearest(field))
+    values |= overrides
     try:
-        settings = Settings(**{**values, **overrides})  # type: ignore[arg-type]
+        return Settings(**values), faults  # type: ignore[arg-type]
     except ValidationError as error:
-        faults += [f"{PREFIX}{str(entry['loc'][0]).upper()}: {entry['msg']}" for entry in error.errors()]
-    if faults:
-        raise BadInput("settings: " + "; ".join(faults))
-    return settings
+        wrong = {str(entry["loc"][0]): entry["msg"] for entry in error.errors()}
+    faults += [f"{PREFIX}{name.upper()}: {why}" for name, why in wrong.items()]
+    sound = {name: value for name, value in values.items() if name not in wrong}
+    return Settings(**sound), faults  # type: ignore[arg-type]
 
 
 def _nearest(field: str) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnoser.compress import AttemptLog, Compressor, read_pieces
 from diagnoser.model import AttemptKey
@@ -13,6 +13,9 @@ from diagnoser.ports import LogStore
 class AttemptLogs:
     store: LogStore
     compressor: Callable[[], Compressor]
+
+    def over(self, store: LogStore) -> "AttemptLogs":
+        return replace(self, store=store)
 
     async def load(self, key: AttemptKey) -> AttemptLog:
         """Raises Unavailable."""

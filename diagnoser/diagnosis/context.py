@@ -50,6 +50,10 @@ class DiagnosisContext:
     baseline_days: int = 0
     recorded: Callable[[Job], None] = lambda _: None
 
+    def over(self, store: Store) -> "DiagnosisContext":
+        """The same, for who sees only what this store finds."""
+        return replace(self, store=store, logs=self.logs.over(store))
+
     async def facts(self, claim: Claim) -> Facts:
         """Registration, events, and the logs of the nodes that the attempt ran on, from about its failure."""
         attempt, job = claim.attempt, claim.job
@@ -149,5 +153,6 @@ def clean_runs_id(job: Job, version: int = _RUNS_VERSION) -> str:
 
 
 def family_of(job: Job) -> str:
-    """Names jobs that print alike: ``<framework>/<launcher>/<family>``."""
-    return f"{job.framework}/{job.labels.get('launcher', '')}/{family(job)}"
+    """Names jobs that print alike, of one tenant: ``<framework>/<launcher>/<family>``, behind ``@<tenant>/``."""
+    whose = f"@{job.tenant}/" if job.tenant else ""
+    return f"{whose}{job.framework}/{job.labels.get('launcher', '')}/{family(job)}"

@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -40,6 +41,12 @@ class LogIndexes:
         self._kept: OrderedDict[AttemptKey, IndexedLog] = OrderedDict()
         self._building: WeakValueDictionary[AttemptKey, asyncio.Lock] = WeakValueDictionary()
         self._revisions: OrderedDict[AttemptKey, tuple[float, int]] = OrderedDict()
+
+    def over(self, store: JobStore) -> "LogIndexes":
+        """The same indexes, of which those are found whose attempts the store finds: each call looks there first."""
+        other = copy(self)
+        other._store, other._revisions = store, OrderedDict()
+        return other
 
     async def load(self, key: AttemptKey) -> IndexedLog:
         """The index of an attempt's log; of readers that come together one makes it. Raises NotFound, Unavailable."""

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
+from typing import Protocol, Self
 
 from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
@@ -13,6 +13,7 @@ from diagnoser.diagnosis.baseline import RUNS_NEEDED
 from diagnoser.diagnosis.context import clean_runs_id
 from diagnoser.learning.rule_context import LabelledCase, known_type
 from diagnoser.model import AttemptKey, Facts, Job, Line
+from diagnoser.model.access import Viewer
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
 from diagnoser.ports import (
     CaseStore,
@@ -35,6 +36,8 @@ _PAGE = 200
 
 class ReplayStore(RuleStore, FeedbackStore, CaseStore, ReadStore, JobStore, LogStore, Protocol):
     """The part of the store that learning uses."""
+
+    def seen_by(self, viewer: Viewer) -> Self: ...
 
 
 class ReplayGroup(Enum):
@@ -60,13 +63,14 @@ class ReplayHistory:
         evidence, printed = await asyncio.to_thread(lambda: (log.evidence, log.messages))
         return LabelledCase(record, facts, evidence, printed)
 
-    async def completed(self, limit: int) -> list[LabelledCase]:
-        """The newest attempts that completed."""
-        return [await self.case_of(record) for record in await self.completed_records(limit)]
+    async def completed(self, limit: int, tenant: str) -> list[LabelledCase]:
+        """The newest attempts that completed, of a tenant's jobs, "" for all: a model may read them."""
+        return [await self.case_of(record) for record in await self.completed_records(limit, tenant)]
 
-    async def completed_records(self, limit: int) -> list[DiagnosisRecord]:
+    async def completed_records(self, limit: int, tenant: str = "") -> list[DiagnosisRecord]:
         """The same without their logs."""
-        return await self.store.diagnoses(DiagnosisFilter(outcome=str(Outcome.COMPLETED)), "", limit)
+        own = self.store.seen_by(Viewer(tenant=tenant))
+        return await own.diagnoses(DiagnosisFilter(outcome=str(Outcome.COMPLETED)), "", limit)
 
     async def history(self, kind: FailureType, own: AttemptKey) -> AsyncIterator[tuple[ReplayGroup, LabelledCase]]:
         """What a rule for ``kind`` is replayed on, without the attempt that it is learned from."""

@@ -191,7 +191,7 @@ class RuleLifecycle:
 
     async def _rule_context(self, case: LabelledCase, root: Line) -> rule_context.RuleContext:
         mask = self._config.mask
-        completed = await self._cases.completed(_COMPLETED_READ)
+        completed = await self._cases.completed(_COMPLETED_READ, case.facts.job.tenant)
         healthy = [text for healthy_case in completed for text in rule_context.routine(healthy_case, mask)]
         return rule_context.from_case(case, root, healthy, mask, self._overruled(case))
 

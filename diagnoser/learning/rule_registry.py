@@ -5,9 +5,11 @@ the reader it began with.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Lock
 
 import structlog
 
@@ -16,6 +18,7 @@ from diagnoser.diagnosis import pipeline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.localize.hang_detection import Patience
 from diagnoser.model import LOADED, Baseline, Diagnosis, Facts, LearnedRule, LearnedState, yaml_loader
+from diagnoser.model.access import may_learn
 from diagnoser.model.errors import RuleFaults, Unavailable
 from diagnoser.ports import Clock, LearnedRuleQuery, RuleStore
 from diagnoser.rules import schema
@@ -25,6 +28,8 @@ from diagnoser.rules.schema import Rule, RuleSet
 
 _PAGE = 500
 _FOLLOW_SECONDS = 1.0
+TENANTS_KEPT = 16
+"""Analyzers with the rules of single tenants that are kept, those used last."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,10 @@ class RuleSnapshot:
 
     def of(self, state: LearnedState) -> tuple[LearnedRule, ...]:
         return tuple(rule for rule in self.rules if rule.state is state)
+
+    def in_force(self, tenant: str) -> tuple[LearnedRule, ...]:
+        """For a job of this tenant: what it did not teach itself is no business of it."""
+        return tuple(rule for rule in self.of(LearnedState.ACTIVE) if may_learn(tenant, rule.tenant))
 
 
 BuildSnapshot = Callable[[LogAnalyzer, int, Sequence[LearnedRule]], RuleSnapshot]
@@ -82,18 +91,46 @@ class RuleRegistry:
     """One a process. ``analyzer`` changes when rules do: read it once per piece of work and do not keep it."""
 
     def __init__(
-        self, base: LogAnalyzer, store: RuleStore, clock: Clock, build: BuildSnapshot = build_snapshot
+        self,
+        base: LogAnalyzer,
+        store: RuleStore,
+        clock: Clock,
+        build: BuildSnapshot = build_snapshot,
+        *,
+        shared: bool = False,
     ) -> None:
+        """shared: a learned rule is used for the jobs of all tenants; else only for those of the one it is learned
+        from, and for jobs of no known tenant."""
         self.base = base
         self._clock = clock
         self._store = store
         self._build = build
         self._turn = asyncio.Lock()
+        self._shared = shared
+        self._keeping = Lock()  # several threads diagnose
+        self._of_tenants: OrderedDict[tuple[int, tuple[str, ...]], LogAnalyzer] = OrderedDict()
         self.snapshot = build(base, 0, ())
 
     @property
     def analyzer(self) -> LogAnalyzer:
         return self.snapshot.analyzer
+
+    def analyzer_of(self, tenant: str) -> LogAnalyzer:
+        """With the learned rules that count for its jobs. May take as long as reading the rules anew."""
+        snapshot = self.snapshot
+        rules = snapshot.in_force("" if self._shared else tenant)
+        if len(rules) == len(snapshot.of(LearnedState.ACTIVE)):
+            return snapshot.analyzer
+        if not rules:
+            return self.base
+        key = snapshot.revision, tuple(rule.id for rule in rules)
+        known = self._of_tenants.get(key) or self.base.with_rules(read(rules))
+        with self._keeping:
+            self._of_tenants[key] = known
+            self._of_tenants.move_to_end(key)
+            if len(self._of_tenants) > TENANTS_KEPT:
+                self._of_tenants.popitem(last=False)
+        return known
 
     async def refresh(self) -> bool:
         """Load the rules if they changed; returns whether they did. Raises Unavailable."""
@@ -120,7 +157,8 @@ class RuleRegistry:
 
     async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis:
         """Uses the rules that are in force when the diagnosis begins."""
-        return await asyncio.to_thread(self.analyzer.analyze, log, facts, self._clock())
+        now = self._clock()
+        return await asyncio.to_thread(lambda: self.analyzer_of(facts.job.tenant).analyze(log, facts, now))
 
     async def patience(self, log: AttemptLog, known: Baseline) -> Patience | None:
         """How long the run may be silent now; None where its log does not tell. known: clean runs of its family."""

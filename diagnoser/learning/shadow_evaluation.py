@@ -19,7 +19,6 @@ from diagnoser.model import (
     Diagnosis,
     Facts,
     HitVerdict,
-    LearnedState,
     Plan,
     PlanState,
     ProofKind,
@@ -109,12 +108,12 @@ def proves(plan: Plan, claim: Claim, record: DiagnosisRecord) -> bool:
 
 def learned_rule_hits(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> list[RuleHit]:
     """Learned rules that decided this attempt, or would have."""
-    return [*_decided(snapshot, record, log), *_would_decide(snapshot, record, log, facts)]
+    return [*_decided(snapshot, record, log, facts.job.tenant), *_would_decide(snapshot, record, log, facts)]
 
 
-def _decided(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog) -> Iterator[RuleHit]:
+def _decided(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog, tenant: str) -> Iterator[RuleHit]:
     """Those in force that named the cause; where no failure was named, those too that took a line for none."""
-    learned = {rule.id for rule in snapshot.of(LearnedState.ACTIVE)}
+    learned = {rule.id for rule in snapshot.in_force(tenant)}
     rules = [rule for rule in snapshot.analyzer.knowledge.engine.ruleset.rules if rule.id in learned]
     benign = RuleSet(tuple(rule for rule in rules if rule.role is Role.BENIGN), "")
     silent = benign.rules and category_of(record.diagnosis.type) in _ENDED

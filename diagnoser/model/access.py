@@ -38,11 +38,40 @@ _COVERED = {
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a job is: of which cluster and tenant, "" where nobody has said."""
+
+    cluster: str = ""
+    tenant: str = ""
+
+
+def may_learn(tenant: str, source: str) -> bool:
+    """Whether what the jobs of ``source`` taught may be used, shown or sent to a model for a job of ``tenant``. A job
+    of no known tenant is read only by who sees all."""
+    return not tenant or tenant == source
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Whose rows somebody may see: those of jobs of one cluster, of one tenant, of both; "" for any."""
+
+    cluster: str = ""
+    tenant: str = ""
+
+    @property
+    def sees_all(self) -> bool:
+        return not (self.cluster or self.tenant)
+
+
+EVERYTHING = Viewer()
+
+
+@dataclass(frozen=True, slots=True)
 class Credential:
     """Who a request is from. Times are seconds since the epoch.
 
-    name: what history says for whatever it does. cluster, tenant: the only one that it may change anything of, "" for
-    any. expires: None for never. created: when its secret was made. revoked: when, None if it is not.
+    name: what history says for whatever it does. cluster, tenant: the only one that it may see or change anything of,
+    "" for any. expires: None for never. created: when its secret was made. revoked: when, None if it is not.
     """
 
     name: str
@@ -53,6 +82,10 @@ class Credential:
     created: float = 0.0
     last_used: float | None = None
     revoked: float | None = None
+
+    @property
+    def viewer(self) -> "Viewer":
+        return Viewer(self.cluster, self.tenant)
 
     @property
     def vouches(self) -> bool:

@@ -55,7 +55,8 @@ class Signature:
 class ConfirmedFailure:
     """A failure whose cause a person confirmed. type ``unknown``: nothing can be learned from it (any more).
 
-    done: what was done about it, in words. vectors: name of what made it -> little-endian float32.
+    done: what was done about it, in words. vectors: name of what made it -> little-endian float32. tenant: whose job
+    failed, "" where that is not known.
     """
 
     diagnosis: str
@@ -70,6 +71,7 @@ class ConfirmedFailure:
     done: str = ""
     comment: str = ""
     vectors: Mapping[str, bytes] = field(default_factory=dict)
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)

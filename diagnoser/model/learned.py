@@ -78,7 +78,8 @@ class Counts:
 class LearnedRule:
     """text: a rule file; "" until it is written. source: the diagnosis that it is learned from. type: the failure type
     that it names. by: who confirmed the source, or wrote the rule. version: grows with every change. replaces:
-    id of the rule that a person made this one from, which is retired when this one is in shadow.
+    id of the rule that a person made this one from, which is retired when this one is in shadow. tenant: whose job it
+    is learned from, "" where that is not known.
     """
 
     id: str
@@ -95,6 +96,7 @@ class LearnedRule:
     version: int = 0
     counts: Counts = Counts()
     replaces: str = ""
+    tenant: str = ""
 
     def with_state(self, state: LearnedState, *, by: str, why: str, now: float) -> "LearnedRule":
         """The same rule in another state, with the reason."""

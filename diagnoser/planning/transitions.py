@@ -295,8 +295,9 @@ class PlanCommands:
         reason, why = PlanReason.UNPROVEN, f"nothing proves that {listed} is at fault, {beside}"
         again = retry_history.suspected_by_others(replace(plan, suspects=nodes), history.past, now)
         if again:
-            jobs = ", ".join(sorted({past.job for past in again})[:5])
-            reason, why = PlanReason.SUSPECTED_AGAIN, f"urgent: {why}, but {jobs} of another tenant suspected it, too"
+            others = len({past.job for past in again})  # not by name: the plan is the tenant's to read
+            whose = "a job of another tenant" if others == 1 else f"{others} jobs of other tenants"
+            reason, why = PlanReason.SUSPECTED_AGAIN, f"urgent: {why}, but {whose} suspected it, too"
         waits = plan_states.with_state(
             replace(plan, nodes=nodes, lease=None),
             PlanState.WAITING,

@@ -31,6 +31,9 @@ class FeedbackStore(Protocol):
     async def add_confirmed_failure(self, confirmed: ConfirmedFailure, wanted: LearnedRule | None = None) -> bool:
         """The same without feedback of a person; False, and nothing is stored, when the diagnosis has one."""
 
+    async def tenant_of(self, job: str) -> str:
+        """Whose job it is, "" where that is not known."""
+
     async def confirmed_failures(self, since: float, after: str, limit: int) -> list[ConfirmedFailure]:
         """Those that changed at or after ``since``, by diagnosis; ``after``: the last one of the page before."""
 

@@ -1,7 +1,8 @@
 """The store as a whole."""
 
-from typing import Protocol
+from typing import Protocol, Self
 
+from diagnoser.model.access import Viewer
 from diagnoser.ports.alerts import AlertThreadStore
 from diagnoser.ports.archive import ArchiveStore
 from diagnoser.ports.audit import AuditStore
@@ -47,3 +48,7 @@ class Store(
     Protocol,
 ):
     """All of it; one adapter over one database, so that what belongs together commits together."""
+
+    def seen_by(self, viewer: Viewer) -> Self:
+        """The same store, of which reading finds only what the viewer may see; itself for who may see all. Nothing
+        that is written is narrowed: look first. Close the one that this comes from, not this."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from diagnoser.model import Attempt, AttemptKey, Diagnosis, Event, Feedback, Job, OutboxMessage, Plan, TransitionResult
+from diagnoser.model.access import Owner
 from diagnoser.ports.recovery import PlanTransition
 
 
@@ -15,8 +16,10 @@ class JobStore(Protocol):
         Its nodes become those of the attempt (the latest one by default).
         """
 
-    async def assign_cluster(self, ids: Collection[str], cluster: str, now: float) -> dict[str, str]:
-        """Job -> the cluster that it belongs to. A job that belongs to none, or is not known, becomes one of this."""
+    async def assign_owner(self, ids: Collection[str], owner: Owner, now: float) -> dict[str, Owner]:
+        """Job -> whose it is. One that is not known is made, and is this owner's. One that belongs to no cluster
+        becomes one of this one's; the tenant of a known job stays, also none: what others have sent is not given
+        away."""
 
     async def add_event(self, attempt: AttemptKey, event: Event) -> None:
         """Idempotent for an equal event. Creates job and attempt when needed."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -23,7 +24,7 @@ from diagnoser.model import (
 from diagnoser.model.errors import DiagnoserError, ModelFailed, ModelFailure
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import DiagnosisRecord, Embedder, FeedbackStore
+from diagnoser.ports import DiagnosisRecord, Embedder, FeedbackStore, LogStore
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.retrieval import hashing, rule_requests, search, signature
 from diagnoser.retrieval.index import Index
@@ -54,6 +55,8 @@ class LogLoader(Protocol):
 
     async def load(self, key: AttemptKey) -> AttemptLog: ...
 
+    def over(self, store: LogStore) -> "LogLoader": ...
+
 
 @dataclass(frozen=True, slots=True)
 class SimilarFailures:
@@ -82,14 +85,24 @@ class ConfirmedFailures:
         policy: Policy,
         metrics: Metrics,
         embedder: Embedder | None = None,
+        *,
+        shared: bool = False,
     ) -> None:
+        """shared: failures of all tenants are looked for, whoever's job it is; else only those of the job's own."""
         self._store = store
         self._logs = logs
         self._policy = policy
         self._metrics = metrics
         self._embedder = embedder
+        self._shared = shared
         self._memory = _Memory(Index(), Index())
         self._turn = asyncio.Lock()
+
+    def over(self, store: LogStore) -> "ConfirmedFailures":
+        """The same, for who sees only the logs that this store finds."""
+        other = copy(self)
+        other._logs = self._logs.over(store)
+        return other
 
     async def learn(self, record: DiagnosisRecord, feedback: Feedback) -> None:
         """Store a person's feedback on a diagnosis, and a request for a rule where one would help. Raises NotFound."""
@@ -122,15 +135,16 @@ class ConfirmedFailures:
         if not len(self._memory.index):
             return [], None
         sign = signature.signature_of(await self.evidence(record.attempt), record.diagnosis)
-        count = limit + RIVALS
+        tenant, count = await self._tenant_of(record.attempt), limit + RIVALS
         by_id: dict[str, Similar] = {}
         failure = None
         if len(self._memory.embedded):
             embedding = await self._embedded(sign)
             failure = embedding if isinstance(embedding, ModelFailure) else None
             if embedding is not None and not isinstance(embedding, ModelFailure):
-                by_id = {near.confirmed.diagnosis: near for near in self._memory.embedded.nearest(embedding, count)}
-        for near in await self._nearest(sign, count):
+                alike = self._memory.embedded.nearest(embedding, count, tenant)
+                by_id = {near.confirmed.diagnosis: near for near in alike}
+        for near in await self._nearest(sign, count, tenant):
             by_id.setdefault(near.confirmed.diagnosis, near)
         others = [near for near in by_id.values() if near.confirmed.attempt != record.attempt and near.score >= ALIKE]
         return sorted(others, key=lambda near: (-near.score, near.confirmed.diagnosis))[:limit], failure
@@ -154,7 +168,8 @@ class ConfirmedFailures:
             if not len(self._memory.index):
                 return diagnosis
             sign = signature.signature_of(await asyncio.to_thread(lambda: log.evidence), diagnosis)
-            return adopt_confirmed_failure(diagnosis, attempt, sign, await self._nearest(sign, RIVALS), self._policy)
+            nearest = await self._nearest(sign, RIVALS, await self._tenant_of(attempt))
+            return adopt_confirmed_failure(diagnosis, attempt, sign, nearest, self._policy)
         except DiagnoserError as error:
             structlog.get_logger().warning("confirmed_failures_away", error=str(error))
             return diagnosis
@@ -167,9 +182,13 @@ class ConfirmedFailures:
         log = await self._logs.load(attempt)
         return await asyncio.to_thread(lambda: log.evidence)
 
-    async def _nearest(self, sign: Signature, limit: int) -> list[Similar]:
+    async def _tenant_of(self, attempt: AttemptKey) -> str:
+        """Whose failures may be told of this attempt; "" for everybody's."""
+        return "" if self._shared else await self._store.tenant_of(attempt.job)
+
+    async def _nearest(self, sign: Signature, limit: int, tenant: str) -> list[Similar]:
         async with self._turn:
-            return await asyncio.to_thread(self._memory.index.nearest, signature.vector(sign), limit)
+            return await asyncio.to_thread(self._memory.index.nearest, signature.vector(sign), limit, tenant)
 
     async def _refresh(self) -> None:
         memory = self._memory

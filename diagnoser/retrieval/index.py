@@ -3,6 +3,7 @@
 import numpy as np
 
 from diagnoser.model import ConfirmedFailure, Similar
+from diagnoser.model.access import may_learn
 from diagnoser.retrieval.hashing import Vector, unit
 
 _FIRST = 64
@@ -43,12 +44,17 @@ class Index:
             self._confirmed_failures[row], self._rows[last.diagnosis] = last, row
             self._matrix[row] = self._matrix[len(self._confirmed_failures)]
 
-    def nearest(self, vector: Vector, limit: int) -> list[Similar]:
-        """The nearest first; equally near ones by their ids, so that every replica says the same."""
-        count = len(self._confirmed_failures)
+    def nearest(self, vector: Vector, limit: int, tenant: str = "") -> list[Similar]:
+        """The nearest first; equally near ones by their ids, so that every replica says the same. tenant: only what
+        its own jobs taught; "" for all."""
+        rows = np.arange(len(self._confirmed_failures))
+        if tenant:
+            own = [may_learn(tenant, confirmed.tenant) for confirmed in self._confirmed_failures]
+            rows = rows[np.array(own, bool)]
+        count = len(rows)
         if not count or len(vector) != self._matrix.shape[1] or not vector.any():
             return []
-        scores = self._matrix[:count] @ unit(vector)
+        scores = self._matrix[rows if tenant else slice(count)] @ unit(vector)
         best = np.argpartition(-scores, min(limit, count) - 1)[:limit] if limit < count else np.arange(count)
-        similar = [Similar(self._confirmed_failures[row], round(min(1.0, float(scores[row])), 4)) for row in best]
+        similar = [Similar(self._confirmed_failures[rows[at]], round(min(1.0, float(scores[at])), 4)) for at in best]
         return sorted(similar, key=lambda confirmed: (-confirmed.score, confirmed.confirmed.diagnosis))

@@ -1,68 +1,61 @@
-"""What a credential of one cluster or tenant may change: only what belongs to it."""
+"""What a credential of one cluster or tenant may change: only what belongs to it. What it may see, the store knows."""
 
 from collections import OrderedDict
 from collections.abc import Collection
 
-from diagnoser.model import NODE_LOG, Plan
-from diagnoser.model.access import Credential
-from diagnoser.model.errors import OutOfScope
-from diagnoser.ports import Clock, DiagnosisRecord, JobStore
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.model import NODE_LOG
+from diagnoser.model.access import Credential, Owner
+from diagnoser.model.errors import NotFound, OutOfScope
+from diagnoser.ports import Clock, JobStore
 
 REMEMBERED = 50_000
 REMEMBERED_SECONDS = 60.0
 
 
 class JobAccess:
-    """Which cluster a job belongs to. Remembered for a while, so that lines cost no read of the database.
+    """Whose a job is. Remembered for a while, so that lines cost no read of the database.
 
-    A job that belongs to none yet, because nobody registered it, becomes one of the cluster whose credential speaks of
-    it first.
+    A job that nobody knows yet becomes one of the credential that speaks of it first, and so does, within its cluster,
+    one that belongs to no cluster.
     """
 
     def __init__(self, store: JobStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._clusters: OrderedDict[str, tuple[str, float]] = OrderedDict()  # job -> cluster, and until when
+        self._owners: OrderedDict[str, tuple[Owner, float]] = OrderedDict()  # job -> whose it is, and until when
 
     async def check(self, caller: Credential, job: str) -> None:
-        """Raises OutOfScope for a job of another cluster than the caller's."""
+        """Raises OutOfScope for a job of another cluster than the caller's, NotFound for one of another tenant."""
+        if caller.tenant and not job.startswith(NODE_LOG):
+            owners = await self._owners_of([job], Owner(caller.cluster, caller.tenant))
+            if owners[job].tenant != caller.tenant:
+                raise NotFound(f"no job is called {job!r}")
         for reason in (await self.refused(caller, [job])).values():
             raise OutOfScope(reason)
 
     async def refused(self, caller: Credential, jobs: Collection[str]) -> dict[str, str]:
         """Those of the jobs, or names of node logs, that the caller may send nothing of, each with the reason."""
-        if caller.vouches and not caller.cluster:
+        if caller.vouches and caller.viewer.sees_all:
             return {}
         nodes = [job for job in jobs if job.startswith(NODE_LOG)]
         reasons = {node: _node_reason(caller, node) for node in nodes}
-        if caller.cluster:
-            clusters = await self._clusters_of([job for job in jobs if job not in reasons], caller.cluster)
-            reasons |= {job: foreign(caller, f"the job {job!r}", cluster) for job, cluster in clusters.items()}
+        if not caller.viewer.sees_all:
+            own = Owner(caller.cluster, caller.tenant)
+            owners = await self._owners_of([job for job in jobs if job not in reasons], own)
+            reasons |= {job: _foreign_job(caller, job, owner) for job, owner in owners.items()}
         return {job: reason for job, reason in reasons.items() if reason}
 
-    async def check_diagnosis(self, caller: Credential, record: DiagnosisRecord) -> None:
-        """Raises OutOfScope for a diagnosis of another cluster or tenant than the caller's."""
-        if not (caller.cluster or caller.tenant):
-            return
-        job = await self._store.job(record.attempt.job)
-        cluster = (job.cluster if job else "") or DEFAULT_CLUSTER
-        if caller.cluster and cluster != caller.cluster:
-            raise OutOfScope(foreign(caller, f"the job {record.attempt.job!r}", cluster))
-        if caller.tenant and (record.plan is None or record.plan.tenant != caller.tenant):
-            raise OutOfScope(f"the token {caller.name!r} is of the tenant {caller.tenant!r}, and this diagnosis is not")
-
-    async def _clusters_of(self, jobs: Collection[str], cluster: str) -> dict[str, str]:
+    async def _owners_of(self, jobs: Collection[str], own: Owner) -> dict[str, Owner]:
         now = self._clock()
-        known = {job: entry[0] for job in jobs if (entry := self._clusters.get(job)) and entry[1] > now}
+        known = {job: entry[0] for job in jobs if (entry := self._owners.get(job)) and entry[1] > now}
         if asked := [job for job in jobs if job not in known]:
-            answer = await self._store.assign_cluster(asked, cluster, now)
-            for job, name in answer.items():
-                self._clusters[job] = (name, now + REMEMBERED_SECONDS)
-                self._clusters.move_to_end(job)
+            answer = await self._store.assign_owner(asked, own, now)
+            for job, owner in answer.items():
+                self._owners[job] = (owner, now + REMEMBERED_SECONDS)
+                self._owners.move_to_end(job)
             known |= answer
-        while len(self._clusters) > REMEMBERED:
-            self._clusters.popitem(last=False)
+        while len(self._owners) > REMEMBERED:
+            self._owners.popitem(last=False)
         return known
 
 
@@ -76,21 +69,17 @@ def own_cluster(caller: Credential, named: str) -> str:
     return named or caller.cluster
 
 
-def check_plan(caller: Credential, plan: Plan) -> None:
-    """Raises OutOfScope for a plan of another cluster or tenant than the caller's."""
-    cluster = plan.cluster or DEFAULT_CLUSTER
-    if caller.cluster and cluster != caller.cluster:
-        raise OutOfScope(foreign(caller, f"plan {plan.id}", cluster))
-    if caller.tenant and plan.tenant != caller.tenant:
-        raise OutOfScope(f"the token {caller.name!r} is of the tenant {caller.tenant!r}, and plan {plan.id} is not")
-
-
 def check_breaker(caller: Credential, scope: str) -> None:
     """scope: a cluster, or ``cluster:partition``. Raises OutOfScope for another cluster than the caller's, and always
     for a credential of one tenant: a breaker protects the nodes of all."""
-    if caller.tenant:
-        check_whole_service(caller)
+    check_every_tenant(caller)
     own_cluster(caller, scope.partition(":")[0])
+
+
+def check_every_tenant(caller: Credential) -> None:
+    """Raises OutOfScope for a credential of one tenant: what it asks for is of all of them together."""
+    if caller.tenant:
+        raise OutOfScope(f"this concerns all tenants, and the token {caller.name!r} is of the tenant {caller.tenant!r}")
 
 
 def check_whole_service(caller: Credential) -> None:
@@ -105,6 +94,12 @@ def foreign(caller: Credential, what: str, cluster: str) -> str:
     if cluster == caller.cluster:
         return ""
     return f"{what} belongs to the cluster {cluster!r}, and the token {caller.name!r} to {caller.cluster!r}"
+
+
+def _foreign_job(caller: Credential, job: str, owner: Owner) -> str:
+    if caller.tenant and owner.tenant != caller.tenant:
+        return f"the job {job!r} is not one of the tenant {caller.tenant!r}"
+    return foreign(caller, f"the job {job!r}", owner.cluster) if caller.cluster else ""
 
 
 def _node_reason(caller: Credential, log: str) -> str:

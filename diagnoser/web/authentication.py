@@ -17,24 +17,25 @@ from diagnoser.model.access import ANONYMOUS, Credential, Scope
 from diagnoser.model.audit import actor_of
 from diagnoser.model.errors import OutOfScope
 from diagnoser.ports import current_call
-from diagnoser.web.access import check_whole_service
+from diagnoser.web.access import check_every_tenant, check_whole_service
 from diagnoser.web.callers import action_of, client_address
-from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.dependencies import AppDependencies, Views
 
 FOREIGN = frozenset({"cross-site", "same-site"})
 
 bearer = HTTPBearer(auto_error=False, description="A token; not needed where there are none")
 
 
-async def services_of(request: Request) -> AppDependencies:
+async def whole_service(request: Request) -> AppDependencies:
     services: AppDependencies = request.app.state.services
     return services
 
 
-Provided = Annotated[AppDependencies, Depends(services_of)]
+Whole = Annotated[AppDependencies, Depends(whole_service)]
+"""Everything there is, for the few routes that nobody has to sign in for. All others take ``Provided``."""
 
 
-async def identified(request: Request, services: Provided) -> Credential:
+async def identified(request: Request, services: Whole) -> Credential:
     """Whose token the Authorization header holds as bearer; else whose session it is; else whose token it holds as
     password. Raises Denied."""
     header = request.headers.get("authorization", "")
@@ -52,6 +53,15 @@ async def identified(request: Request, services: Provided) -> Credential:
 
 Caller = Annotated[Credential, Depends(identified)]
 """Who the request is from, for handlers that act in somebody's name."""
+
+
+async def services_of(request: Request, caller: Caller) -> AppDependencies:
+    views: Views = request.app.state.views
+    return views(caller.viewer)
+
+
+Provided = Annotated[AppDependencies, Depends(services_of)]
+"""The service as the caller may see it: nothing that it reads is another tenant's."""
 
 
 async def may_read(caller: Caller) -> None:
@@ -81,6 +91,8 @@ class Changes:
         if request.headers.get("sec-fetch-site", "none") in FOREIGN:
             raise OutOfScope("Another site's page may not write here.")
         check_scope(caller, self._needed)
+        if self._needed in (Scope.AGENT, Scope.ADMIN):  # nodes are shared by all tenants
+            check_every_tenant(caller)
         is_bearer = request.headers.get("authorization", "").lower().startswith("bearer ")
         if not (is_bearer or self._passwords or caller is ANONYMOUS):
             raise OutOfScope(f"This needs a bearer token with the scope '{self._needed}'.")

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from diagnoser import client
-from diagnoser.web.authentication import Provided
+from diagnoser.web.authentication import Whole
 
 router = APIRouter(tags=["client"])
 
@@ -37,7 +37,7 @@ class ClientArchive:
 
 @router.head("/client.pyz", include_in_schema=False)
 @router.get("/client.pyz", response_class=Response, summary="The client, a file that Python runs")
-async def download(request: Request, services: Provided) -> Response:
+async def download(request: Request, services: Whole) -> Response:
     """The copy knows the address that it was fetched from, so that nobody has to name it again."""
     origin = services.config.base_url or str(request.base_url).rstrip("/")
     archive = built(origin if ADDRESS.fullmatch(origin) else "")

@@ -1,8 +1,9 @@
 """What the web package needs from the rest of the service, passed in as one value."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from diagnoser.diagnosis.log_indexes import LogIndexes
@@ -16,17 +17,22 @@ from diagnoser.ingest.service import IngestReceipt, RefusedJobs
 from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import AttemptKey, Line, Progress, RunStatus
+from diagnoser.model.access import Viewer
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Clock, DiagnosisRecord, IdentityProvider, Store, WakeSignal
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.rules.schema import Rule
 from diagnoser.web.access import JobAccess
+from diagnoser.web.attention import AttentionCount
 from diagnoser.web.authenticator import Authenticator
 from diagnoser.web.news import NewsFeed
 from diagnoser.web.sessions import CookieRules, Sessions
 from diagnoser.web.sign_in import PasswordSignIn
 from diagnoser.web.trends import FailureTrends
+from diagnoser.web.unplaced_count import UnplacedCount
+
+VIEWS_KEPT = 200
 
 HealthCheck = Callable[[], Awaitable[str]]
 """Checks one part of the service: returns a short detail, raises DiagnoserError when it does not work."""
@@ -73,12 +79,18 @@ class LogQueries(Protocol):
     async def hang_report(self, key: AttemptKey) -> HangReport | None:
         """Who waits for whom, by the dumps of an attempt; None where there are none."""
 
+    def over(self, store: Store) -> "LogQueries":
+        """For who sees only what this store finds."""
+
 
 class RunStatusQueries(Protocol):
     """``diagnosis.run_status.RunStatuses``."""
 
     async def of(self, revisions: dict[AttemptKey, int]) -> dict[AttemptKey, RunStatus]:
         """Where runs stand, by the end of their logs. revisions: those of the logs."""
+
+    def over(self, store: Store) -> "RunStatusQueries":
+        """Of the logs that this store finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +149,6 @@ class AppDependencies:
     job_access: JobAccess
     attempts_due: WakeSignal
     news: NewsFeed
-    trends: FailureTrends
     stopping: asyncio.Event
     config: WebConfig = WebConfig()
     health: HealthChecks = HealthChecks()
@@ -146,3 +157,47 @@ class AppDependencies:
     cookies: CookieRules = field(default_factory=CookieRules)
     mapping: FieldMapping = DEFAULT
     shipped_rules: Callable[[], Sequence[Rule]] = tuple
+    attention: AttentionCount = field(init=False)
+    trends: FailureTrends = field(init=False)
+    unplaced_count: UnplacedCount = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attention", AttentionCount(self.store, self.clock))
+        object.__setattr__(self, "trends", FailureTrends(self.store, self.clock))
+        object.__setattr__(self, "unplaced_count", UnplacedCount(self.store, self.clock))
+
+    def seen_by(self, viewer: Viewer) -> "AppDependencies":
+        """The same service, of which whatever reads finds only what the viewer may see. What changes something is not
+        narrowed: who calls it has looked first. Keeps what it has read: one for each viewer."""
+        if viewer.sees_all:
+            return self
+        store = self.store.seen_by(viewer)
+        return replace(
+            self,
+            store=store,
+            logs=self.logs.over(store),
+            run_statuses=self.run_statuses.over(store),
+            log_indexes=self.log_indexes.over(store),
+            lines=self.lines.over(store),
+            confirmed_failures=self.confirmed_failures.over(store),
+            news=self.news.over(store),
+            attribution=None,  # it reads whatever file it is told
+        )
+
+
+class Views:
+    """The service as each viewer sees it, kept for those who came last."""
+
+    def __init__(self, whole: AppDependencies) -> None:
+        self._whole = whole
+        self._kept: OrderedDict[Viewer, AppDependencies] = OrderedDict()
+
+    def __call__(self, viewer: Viewer) -> AppDependencies:
+        if viewer.sees_all:
+            return self._whole
+        view = self._kept.get(viewer) or self._whole.seen_by(viewer)
+        self._kept[viewer] = view
+        self._kept.move_to_end(viewer)
+        if len(self._kept) > VIEWS_KEPT:
+            self._kept.popitem(last=False)
+        return view

@@ -13,7 +13,7 @@ from fastapi import Depends, Request
 
 from diagnoser.model.access import Credential, Scope
 from diagnoser.model.errors import BadInput, OutOfScope
-from diagnoser.web.authentication import Caller, check_scope
+from diagnoser.web.authentication import Caller, Provided, check_scope
 
 FIELD_LENGTH, TEXT_LENGTH = 2000, 16_000
 """Characters of a line, and of all lines of a field."""
@@ -46,11 +46,11 @@ def lines_of(text: str) -> tuple[str, ...]:
     return tuple(line for part in text[:TEXT_LENGTH].splitlines() if (line := line_of(part)))
 
 
-async def pressed(request: Request, caller: Caller) -> Form:
+async def pressed(request: Request, caller: Caller, services: Provided) -> Form:
     """Raises OutOfScope for a form of another site or a read-only token, Denied without a token, BadInput."""
     check_origin(request)
     check_scope(caller, Scope.OPERATE)
-    request.app.state.attention.forget()
+    services.attention.forget()
     return Form(_fields(await request.body()), caller)
 
 

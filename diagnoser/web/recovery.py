@@ -17,11 +17,10 @@ from diagnoser.ports import DiagnosisRecord, PlanFilter
 from diagnoser.recovery import plan_states, trust
 from diagnoser.recovery.blast_radius import BlastRadius, blast_radius, touched
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
-from diagnoser.web.access import check_plan
 from diagnoser.web.api.nodes import ClusterPath, reset_breaker, trip_breaker
 from diagnoser.web.api.outbox import MessageKey, retry_message
 from diagnoser.web.api.plans import PlanId, approve_plan, refuse_plan, take_plan_back
-from diagnoser.web.authentication import Caller, Provided, may_read
+from diagnoser.web.authentication import Provided, may_read
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.forms import Pressed
 from diagnoser.web.ui import Drawn
@@ -64,7 +63,6 @@ class Outcome:
 async def recovery_page(
     services: Provided,
     pages: Drawn,
-    caller: Caller,
     done: Ids = [],  # noqa: B006 - the framework copies it
     late: Ids = [],  # noqa: B006
     after: Annotated[str, Query(max_length=250)] = "",
@@ -81,7 +79,7 @@ async def recovery_page(
         waiting=await _queue(services, waiting[:QUEUE], now),
         next_url="/recovery?" + urlencode({"after": waiting[QUEUE - 1].id}) if len(waiting) > QUEUE else "",
         is_first=not after,
-        outcomes=[*await _outcomes(services, caller, done, now), *await _outcomes(services, caller, late, now, True)],
+        outcomes=[*await _outcomes(services, done, now), *await _outcomes(services, late, now, is_late=True)],
         breakers=sorted(breakers, key=lambda state: (not state.tripped, state.scope)),
         scopes=_scopes(breakers, marks),
         plans=plans,
@@ -173,18 +171,14 @@ def _why(plan: Plan) -> str:
 
 
 async def _outcomes(
-    services: AppDependencies, caller: Credential, ids: Iterable[str], now: float, is_late: bool = False
+    services: AppDependencies, ids: Iterable[str], now: float, *, is_late: bool = False
 ) -> list[Outcome]:
     plans = [plan for wanted in ids if (plan := await services.store.plan(wanted))]
-    return [Outcome(plan, _objection(plan, caller, now) if is_late else "") for plan in plans]
+    return [Outcome(plan, _objection(plan, now) if is_late else "") for plan in plans]
 
 
-def _objection(plan: Plan, caller: Credential, now: float) -> str:
+def _objection(plan: Plan, now: float) -> str:
     """Why a press changed nothing."""
-    try:
-        check_plan(caller, plan)
-    except OutOfScope as error:
-        return str(error)
     foreign = trust.objection(plan, plan.allocation)
     if foreign and foreign[0] is not PlanReason.UNPROVEN and plan.state is PlanState.WAITING:
         return foreign[1]

@@ -65,15 +65,13 @@ from diagnoser.web.api import search as search_api
 from diagnoser.web.api import unplaced as unplaced_api
 from diagnoser.web.api import views as views_api
 from diagnoser.web.api import workbench as workbench_api
-from diagnoser.web.attention import AttentionCount
 from diagnoser.web.auditing import AuditedCalls
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.compression import CompressedFiles, ReadCompression
-from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.dependencies import AppDependencies, Views
 from diagnoser.web.pages import STATIC, Pages
 from diagnoser.web.problems import Problem
 from diagnoser.web.request_bodies import Bodies
-from diagnoser.web.unplaced_count import UnplacedCount
 
 API = "/api/v1"
 BODY_LIMIT_BYTES = 4 << 20
@@ -98,8 +96,6 @@ def create(services: AppDependencies) -> FastAPI:
     """The whole application: API under /api/v1, health and metrics at the root, pages for people."""
     app = create_health(services)
     app.state.bodies = Bodies(services.config.limits)
-    app.state.unplaced_count = UnplacedCount(services.store, services.clock)
-    app.state.attention = AttentionCount(services.store, services.clock)
     # Plain routes before the twins that describe them, for the framework's resolving of dependencies costs as much as
     # taking in ten lines; that of logs first of all, for each route that is tried costs as well.
     app.router.routes.insert(0, Route(f"{API}/logs", logs.send_logs, methods=["POST"]))
@@ -175,6 +171,7 @@ def create_health(services: AppDependencies) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.services = services
+    app.state.views = Views(services)
     app.state.pages = pages = Pages(services.clock)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.add_middleware(AuditedCalls, services=services)

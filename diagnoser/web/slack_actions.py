@@ -22,7 +22,7 @@ from diagnoser.notifications.slack import APPROVE, CONFIRM, REFUSE, SILENCE, esc
 from diagnoser.ports import AlertSilence, current_call
 from diagnoser.web.api.feedback import NewFeedback, store_feedback
 from diagnoser.web.api.plans import approve_plan, refuse_plan
-from diagnoser.web.authentication import Provided
+from diagnoser.web.authentication import Whole
 from diagnoser.web.dependencies import AppDependencies
 
 SILENCE_SECONDS = 24 * 3600.0
@@ -53,7 +53,7 @@ class _Interaction(BaseModel):
 
 
 @router.post("/slack/actions")
-async def press(request: Request, services: Provided) -> Response:
+async def press(request: Request, services: Whole) -> Response:
     """Does what the button says. Slack shows no answer of ours: the person is told through the outbox.
 
     Raises Denied for what Slack did not sign, BadInput.

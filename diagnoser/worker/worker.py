@@ -25,6 +25,8 @@ from diagnoser.ports import Claim, Clock, DiagnosisRecord, Timing, WakeSignal, W
 
 SLEEP_MIN = 0.02
 """Seconds of the shortest sleep: another replica may hold what is due."""
+RENEWALS = 3
+"""Times a lease is renewed before it would end: one or two may be late, or fail."""
 _PATIENCE_GROWTH = 1.1
 
 
@@ -106,6 +108,7 @@ class ClaimResult(StrEnum):
     SOUND = "sound"  # the run goes on and its log shows no cause
     SUSPECTED = "suspected"  # it is silent for longer than usual: evidence is asked for
     OVERTAKEN = "overtaken"  # the lease ran out and somebody else took it
+    HANDED_OVER = "handed_over"  # the process stops
     DIAGNOSIS_FAILED = "diagnosis_failed"  # a fault of our own: put off
     STORE_AWAY = "store_away"
     LLM_NOT_ASKED = "llm_not_asked"
@@ -119,14 +122,16 @@ class ClaimResult(StrEnum):
 class WorkerConfig:
     """In seconds, except claims_max and llm_stages_max: attempts at one time. timing: when an attempt is due.
 
-    lease: how long a claim holds; renewed while the work lasts. A claim that failed waits ``lease * 2**tries``, at
-    most ``backoff_max``. llm_deadline: of one run of the model's stage. poll: the longest sleep. hang_check_idle: from
-    this silence on a run is compared with its own rhythm; hang_diagnosis_idle: from this one on it is diagnosed as
-    well, and again each time the silence has doubled. hang_check_interval: time between two searches for silent runs.
+    lease: how long a claim holds; renewed three times as often while the work lasts, so that it is short without a slow
+    worker losing it. A claim that failed waits ``backoff * 2**tries``, at most ``backoff_max``. llm_deadline: of one
+    run of the model's stage. poll: the longest sleep. hang_check_idle: from this silence on a run is compared with its
+    own rhythm; hang_diagnosis_idle: from this one on it is diagnosed as well, and again each time the silence has
+    doubled. hang_check_interval: time between two searches for silent runs.
     """
 
     timing: Timing
-    lease: float = 60.0
+    lease: float = 6.0
+    backoff: float = 60.0
     backoff_max: float = 3600.0
     llm_deadline: float = 30.0
     poll: float = 1.0
@@ -230,6 +235,9 @@ class Worker:
             async with self._renewed_lease(claim):
                 result = await process(claim)
             self._log_result(key, result)
+        except asyncio.CancelledError:
+            await self._hand_over(claim)
+            raise
         except Conflict:
             self._log_result(key, ClaimResult.OVERTAKEN)
         except Unavailable as error:
@@ -287,9 +295,15 @@ class Worker:
         """For a run without a rhythm: a little more each time, until it is beyond what the run takes for a line."""
         return _PATIENCE_GROWTH * max(claim.patience, self._config.hang_check_idle)
 
+    async def _hand_over(self, claim: Claim) -> None:
+        """This process stops: another one, or this one's next start, begins anew at once."""
+        self._log_result(claim.attempt.key, ClaimResult.HANDED_OVER)
+        with suppress(Conflict, Unavailable):
+            await self._store.extend(claim, self._clock())
+
     async def _put_off(self, claim: Claim) -> None:
         """Wait longer after each failure. When even this fails, the lease itself is the wait."""
-        wait = min(self._config.backoff_max, self._config.lease * 2.0 ** min(claim.tries, 30))
+        wait = min(self._config.backoff_max, self._config.backoff * 2.0 ** min(claim.tries, 30))
         with suppress(Conflict, Unavailable):
             await self._store.extend(claim, self._clock() + wait)
 
@@ -305,16 +319,19 @@ class Worker:
             await renewal
 
     async def _renew(self, claim: Claim, done: asyncio.Event) -> None:
-        """Ends with ``done``, or when the lease cannot be renewed: the save will find out."""
+        """Ends with ``done``, or when the lease is somebody else's: the save will find out. While the database is away
+        nobody else can take it either."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._config.lease / 3):
+                async with asyncio.timeout(self._config.lease / RENEWALS):
                     await done.wait()
                     return
             try:
                 await self._store.extend(claim, self._clock() + self._config.lease)
-            except (Conflict, Unavailable):
+            except Conflict:
                 return
+            except Unavailable as error:
+                self._log.warning("lease_not_renewed", job=claim.attempt.key.job, error=str(error))
 
     def _start_llm_stage(self, claim: Claim, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> None:
         if self._llm_stage is None:

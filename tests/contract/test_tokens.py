@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from diagnoser.model.access import Credential, Scope, StoredToken
+from diagnoser.model.access import Credential, Owner, Scope, StoredToken
 from diagnoser.model.errors import Conflict, NotFound
 from diagnoser.ports import Store
 
@@ -74,9 +74,9 @@ async def test_a_token_that_is_not_there_can_neither_be_rotated_nor_revoked(stor
 async def test_a_job_belongs_to_the_cluster_that_speaks_of_it_first(store: Store, second: Store) -> None:
     """Known or not; what is registered says otherwise, and one who comes second changes nothing."""
     first, other = await asyncio.gather(
-        store.assign_cluster(["a", "b"], "east", 1.0), second.assign_cluster(["b", "a"], "west", 1.0)
+        store.assign_owner(["a", "b"], Owner("east"), 1.0), second.assign_owner(["b", "a"], Owner("west"), 1.0)
     )
-    assert first == other and first in ({"a": "east", "b": "east"}, {"a": "west", "b": "west"})
-    assert await second.assign_cluster(["a", "c"], "north", 2.0) == {"a": first["a"], "c": "north"}
+    assert first == other and first in (dict.fromkeys("ab", Owner("east")), dict.fromkeys("ab", Owner("west")))
+    assert await second.assign_owner(["a", "c"], Owner("north"), 2.0) == {"a": first["a"], "c": Owner("north")}
     job = await store.job("c")
     assert job is not None and (job.cluster, job.created) == ("north", 2.0)

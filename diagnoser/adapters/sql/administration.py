@@ -47,6 +47,34 @@ def require_existing(url: str) -> None:
         raise BadInput(f"there is no database at {file}")
 
 
+def check_place(url: str, usual: str) -> bool:
+    """Whether the service may open the database of this URL: raises BadInput where that would silently make a new
+    SQLite file in the wrong place. True where a new file is made. usual: the URL that nobody has to set.
+
+    A new file is right where its folder is there and holds no other database; else the path is probably mistyped.
+    """
+    file = _sqlite_file(url)
+    if file is None or file.exists():
+        return False
+    if url == usual:
+        return True
+    how = "diagnoser db upgrade --create makes a new one"
+    if not file.parent.is_dir():
+        raise BadInput(f"there is no folder {file.parent} for the database: make it, or mend DIAGNOSER_DATABASE_URL")
+    others = sorted(other.name for other in file.parent.glob("*.db") if _is_sqlite(other))
+    if others:
+        raise BadInput(f"there is no database {file}, but {', '.join(others[:3])} beside it: {how}")
+    return True
+
+
+def _is_sqlite(file: Path) -> bool:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(15) == b"SQLite format 3"
+    except OSError:
+        return False
+
+
 async def schema(url: str) -> str:
     """The revision of an existing database, "" where it has no tables of ours. Raises Unavailable, BadInput."""
     require_existing(url)

@@ -237,7 +237,8 @@ def confirmed_failure_row(confirmed: ConfirmedFailure) -> dict[str, Any]:
 
 
 def confirmed_failure_of(row: RowMapping) -> ConfirmedFailure:
-    return replace(_CONFIRMED_FAILURE.validate_json(row["body"]), vectors=_vectors(bytes(row["vectors"])))
+    stored = _CONFIRMED_FAILURE.validate_json(row["body"])
+    return replace(stored, vectors=_vectors(bytes(row["vectors"])), tenant=row["tenant"] or "")
 
 
 def incident_row(incident: Incident) -> dict[str, Any]:

@@ -2,17 +2,19 @@
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import sqlalchemy
 from sqlalchemy import URL, Engine, Select, Table, delete, event, make_url, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.exc import IntegrityError as BrokenConstraint
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -21,11 +23,14 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 from diagnoser.adapters.sql.sqlite_connection import OneVisitConnection
 from diagnoser.adapters.sql.tables import revisions
+from diagnoser.adapters.sql.visibility import narrowed
+from diagnoser.model.access import EVERYTHING, Viewer
 from diagnoser.model.errors import BadInput, Conflict, DiagnoserError, Unavailable
 
 BUSY_SECONDS = 10.0
 """Seconds that a statement waits for another process's lock."""
 
+_RETRY_SECONDS = 0.02
 _WRITE_CHECK = "~write-check"
 T = TypeVar("T")
 Insert = postgresql.Insert | sqlite.Insert
@@ -99,12 +104,25 @@ def _configure_sqlite(connection: DBAPIConnection, entry: ConnectionPoolEntry) -
     cursor = connection.cursor()
     for pragma in (
         f"busy_timeout = {int(BUSY_SECONDS * 1000)}",
-        "journal_mode = WAL",
         "synchronous = FULL",
         "foreign_keys = ON",
     ):
         cursor.execute(f"PRAGMA {pragma}")
+    _use_write_ahead_log(cursor)
     cursor.close()
+
+
+def _use_write_ahead_log(cursor: DBAPICursor) -> None:
+    """Changing the mode of a new file needs it alone, and does not wait for who else has just opened it."""
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() >= until:
+                raise
+        time.sleep(_RETRY_SECONDS)
 
 
 def _begin_sqlite(connection: Connection) -> None:
@@ -142,6 +160,9 @@ def _reason(error: BaseException) -> str:
 class Database:
     """Transactions over one engine. Within a process, SQLite's writers queue here, in order, instead of polling."""
 
+    viewer = EVERYTHING
+    """Whose rows ``reading`` finds."""
+
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         self._writer = engine.execution_options(write=True)
@@ -151,6 +172,15 @@ class Database:
         if engine.dialect.name == "sqlite":
             self._blocking = sqlalchemy.create_engine(engine.url.set(drivername="sqlite"))
             _configure_engine(self._blocking)
+
+    def seen_by(self, viewer: Viewer) -> Self:
+        """The same database, of which queries find only what the viewer may see. What is written is not narrowed: who
+        changes something has looked for it first. Close the database that this comes from."""
+        if viewer.sees_all:
+            return self
+        other = copy(self)
+        other.viewer, other._engine = viewer, narrowed(self._engine, viewer)
+        return other
 
     @property
     def dialect(self) -> str:
@@ -173,7 +203,7 @@ class Database:
         def work(connection: Connection) -> bool:
             return connection.execute(query).first() is not None
 
-        if self._blocking is None:
+        if self._blocking is None or not self.viewer.sees_all:
             async with self.reading() as connection:
                 return await connection.run_sync(work)
         async with our_errors():

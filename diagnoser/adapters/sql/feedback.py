@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.learned import LearnedRuleRows
-from diagnoser.adapters.sql.tables import confirmed_failures, diagnoses, feedback
+from diagnoser.adapters.sql.tables import confirmed_failures, diagnoses, feedback, jobs
 from diagnoser.model import ConfirmedFailure, Feedback, FeedbackVerdict, LearnedRule
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import FailureType
@@ -60,8 +60,14 @@ class FeedbackRows(LearnedRuleRows):
         if proposal and not right:
             await self.propose_in(connection, proposal)
 
+    async def tenant_of(self, job: str) -> str:
+        async with self.reading() as connection:
+            return (await connection.execute(select(jobs.c.tenant).where(jobs.c.id == job))).scalar() or ""
+
     async def confirmed_failures(self, since: float, after: str, limit: int) -> list[ConfirmedFailure]:
-        query = select(confirmed_failures).where(
+        of_job = select(jobs.c.tenant).join(diagnoses, diagnoses.c.job == jobs.c.id)
+        tenant = of_job.where(diagnoses.c.id == confirmed_failures.c.diagnosis).scalar_subquery().label("tenant")
+        query = select(confirmed_failures, tenant).where(
             confirmed_failures.c.changed >= since, confirmed_failures.c.diagnosis > after
         )
         async with self.reading() as connection:

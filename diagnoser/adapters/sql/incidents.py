@@ -1,8 +1,22 @@
 """Incidents: each failure joins one in the transaction that stores its diagnosis."""
 
 from dataclasses import replace
+from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, exists, func, literal, null, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    RowMapping,
+    Select,
+    and_,
+    delete,
+    exists,
+    func,
+    literal,
+    null,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
@@ -37,20 +51,18 @@ class IncidentRows(Database):
                 query = query.where(row[name] == getattr(where, name))
         if after:
             query = query.where(tuple_(row.last_seen, row.id) < tuple_(*map(literal, _place(after))))
-        async with self.reading() as connection:
-            return [codec.incident_of(found) for found in (await connection.execute(query)).mappings()]
+        return await self._shown(query)
 
     async def incident(self, id: str) -> Incident | None:
-        async with self.reading() as connection:
-            return await _find(connection, incidents.c.id == id)
+        return next(iter(await self._shown(select(incidents).where(incidents.c.id == id))), None)
 
     async def incident_of(self, diagnosis: str) -> Incident | None:
         of_attempt = and_(
             incident_attempts.c.job == diagnoses.c.job, incident_attempts.c.attempt == diagnoses.c.attempt
         )
         mine = select(incident_attempts.c.incident).join(diagnoses, of_attempt).where(diagnoses.c.id == diagnosis)
-        async with self.reading() as connection:
-            return await _find(connection, incidents.c.id == mine.scalar_subquery())
+        of_mine = select(incidents).where(incidents.c.id == mine.scalar_subquery())
+        return next(iter(await self._shown(of_mine)), None)
 
     async def incident_failures(self, id: str, after: str, limit: int) -> list[DiagnosisRecord]:
         row = incident_attempts.c
@@ -64,9 +76,7 @@ class IncidentRows(Database):
     async def worst_nodes(self, since: float, limit: int) -> list[Incident]:
         row = incidents.c
         again = and_(row.node != "", row.last_seen > since, row.failures > 1)
-        query = select(incidents).where(again).order_by(row.failures.desc(), row.id).limit(limit)
-        async with self.reading() as connection:
-            return [codec.incident_of(found) for found in (await connection.execute(query)).mappings()]
+        return await self._shown(select(incidents).where(again).order_by(row.failures.desc(), row.id).limit(limit))
 
     async def count_incidents(self) -> dict[IncidentState, int]:
         query = select(incidents.c.state, func.count()).where(IS_UNRESOLVED).group_by(incidents.c.state)
@@ -123,6 +133,24 @@ class IncidentRows(Database):
             values = codec.incident_row(closed)
             await connection.execute(update(incidents).where(incidents.c.id == failure.id).values(values))
 
+    async def _shown(self, query: Select[Any]) -> list[Incident]:
+        """As the viewer may see them: each as its own failures tell it (see ``visibility``)."""
+        async with self.reading() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+            if self.viewer.sees_all:
+                return [codec.incident_of(row) for row in rows]
+            newest = select(diagnoses, literal(None).label("plan_body"))
+            newest = newest.where(diagnoses.c.id.in_([row["body"] for row in rows]))
+            found = (await connection.execute(newest)).mappings().all()
+            first = select(incident_attempts.c.incident, func.min(diagnoses.c.created)).join(
+                diagnoses, diagnoses.c.id == incident_attempts.c.diagnosis
+            )
+            ids = [row["id"] for row in rows]
+            first = first.where(incident_attempts.c.incident.in_(ids)).group_by(incident_attempts.c.incident)
+            began = {incident: float(time) for incident, time in await connection.execute(first)}
+        by_id = {row["id"]: row for row in found}
+        return [_own_part(row, by_id[row["body"]], began[row["id"]]) for row in rows]
+
     async def join_incident(self, connection: AsyncConnection, record: DiagnosisRecord, job: Job | None) -> None:
         """Put the attempt into the incident of its new verdict, and take it out of that of an earlier one."""
         facets = codec.facets_of(record.diagnosis, job)
@@ -151,6 +179,17 @@ class IncidentRows(Database):
             await connection.execute(update(incidents).where(incidents.c.id == failure.id).values(values))
             if is_new:
                 await _count_one_more(connection, failure.id, record.attempt)
+
+
+def _own_part(row: RowMapping, newest: RowMapping, began: float) -> Incident:
+    """What an incident is for a viewer of some of its failures. Who works on it, and what people noted, is for those
+    who see all of it. newest: its newest diagnosis. began: when the first one was made."""
+    record = codec.record_of(newest)
+    part = new_incident(record.id, record.created, record.diagnosis, newest["cluster"], newest["family"])
+    if part is None:
+        raise ValueError(f"diagnosis {record.id} is of an incident without a fault")
+    counts = {"failures": row["failures"], "jobs": row["jobs"], "first_seen": began, "last_seen": row["last_seen"]}
+    return replace(part, id=row["id"], node=row["node"], state=IncidentState(row["state"]), **counts)
 
 
 async def _find(connection: AsyncConnection, which: ColumnElement[bool], *, lock: bool = False) -> Incident | None:

@@ -12,10 +12,14 @@ from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.logs import LogRows
 from diagnoser.adapters.sql.tables import allocations, attempts, events, jobs, nodes
 from diagnoser.model import ENDS, Attempt, AttemptKey, Event, EventKind, Job
+from diagnoser.model.access import Owner
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
 _CHUNK = 10_000
 """Rows of one call of the driver; other requests have their turn in between."""
+
+
+_OWNED = select(jobs.c.id, jobs.c.cluster, jobs.c.tenant)
 
 
 class JobRows(LogRows):
@@ -33,20 +37,23 @@ class JobRows(LogRows):
             await note_change(connection, "job", job.id, stored, merged)
         return merged
 
-    async def assign_cluster(self, ids: Collection[str], cluster: str, now: float) -> dict[str, str]:
+    async def assign_owner(self, ids: Collection[str], owner: Owner, now: float) -> dict[str, Owner]:
         async with self.reading() as connection:
-            clusters = await _clusters(connection, select(jobs.c.body), ids)
-        if missing := [job for job in ids if not clusters.get(job)]:
+            owners = await _owners(connection, _OWNED, ids)
+        if missing := [job for job in ids if _is_incomplete(owners.get(job), owner)]:
+            made = [Job(job, owner.cluster, created=now, tenant=owner.tenant) for job in sorted(missing)]
+            new = [{"id": job.id, "body": codec.job_text(job)} for job in made]
             async with self.writing() as connection:
-                await connection.run_sync(self.create_jobs, dict.fromkeys(missing, now))
-                locked = select(jobs.c.body).order_by(jobs.c.id).with_for_update(key_share=True)
-                clusters |= await _clusters(connection, locked, missing)  # another may have been faster
-                for job in (job for job in missing if not clusters[job]):
-                    body = (await connection.execute(select(jobs.c.body).where(jobs.c.id == job))).scalar_one()
-                    text = codec.job_text(replace(codec.job_of(body), cluster=cluster))
-                    await connection.execute(update(jobs).where(jobs.c.id == job).values(body=text))
-                    clusters[job] = cluster
-        return clusters
+                await connection.execute(self.insert(jobs).on_conflict_do_nothing(), new)
+                locked = _OWNED.order_by(jobs.c.id).with_for_update(key_share=True)
+                owners |= await _owners(connection, locked, missing)  # another may have been faster
+                for job in (job for job in missing if _is_incomplete(owners[job], owner)):
+                    mine = jobs.c.id == job
+                    known = codec.job_of((await connection.execute(select(jobs.c.body).where(mine))).scalar_one())
+                    text = codec.job_text(replace(known, cluster=owner.cluster))
+                    await connection.execute(update(jobs).where(mine).values(body=text))
+                    owners[job] = Owner(owner.cluster, known.tenant)
+        return owners
 
     async def add_event(self, attempt: AttemptKey, event: Event) -> None:
         """A heartbeat is stored but is no news for a diagnosis: the revision stays."""
@@ -114,13 +121,18 @@ async def find_job(connection: AsyncConnection, id: str) -> Job | None:
     return codec.job_of(body) if body is not None else None
 
 
-async def _clusters(connection: AsyncConnection, query: Select[Any], ids: Collection[str]) -> dict[str, str]:
-    """Job -> its cluster, "" for none. The locks of ``query`` are taken in the order of the names."""
-    names, clusters = sorted(ids), dict[str, str]()
+def _is_incomplete(known: Owner | None, owner: Owner) -> bool:
+    """Whether the job is not known, or belongs to no cluster where the owner has one."""
+    return known is None or bool(owner.cluster and not known.cluster)
+
+
+async def _owners(connection: AsyncConnection, query: Select[Any], ids: Collection[str]) -> dict[str, Owner]:
+    """The locks of ``query`` are taken in the order of the names."""
+    names, owners = sorted(ids), dict[str, Owner]()
     for start in range(0, len(names), _CHUNK):
-        bodies = (await connection.execute(query.where(jobs.c.id.in_(names[start : start + _CHUNK])))).scalars()
-        clusters |= {job.id: job.cluster for job in map(codec.job_of, bodies)}
-    return clusters
+        mine = query.where(jobs.c.id.in_(names[start : start + _CHUNK]))
+        owners |= {row.id: Owner(row.cluster, row.tenant) for row in await connection.execute(mine)}
+    return owners
 
 
 async def find_events(connection: AsyncConnection, keys: Sequence[AttemptKey]) -> dict[AttemptKey, tuple[Event, ...]]:

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Database
-from diagnoser.adapters.sql.tables import learned_rules, revisions, rule_hits
+from diagnoser.adapters.sql.tables import diagnoses, jobs, learned_rules, revisions, rule_hits
 from diagnoser.model import (
     LOADED,
     AttemptKey,
@@ -27,6 +27,9 @@ from diagnoser.ports import LearnedRuleQuery
 
 _RULE = TypeAdapter(LearnedRule)
 _NAME = "learned_rules"
+_READ = [learned_rules.c[name] for name in ("id", "body", "version", "source", "created")]
+"""Each by its name: PostgreSQL derives them from the key only where it reads the table itself, and a narrowed query
+does not."""
 _COLUMNS = ("id", "state", "source", "created", "version")
 
 
@@ -157,7 +160,9 @@ def _with_counts() -> Select[Any]:
         func.count(hit.rule).label("hits"),
         *(func.count(case((hit.verdict == verdict.value, 1))).label(verdict.value) for verdict in HitVerdict),
     ]
-    return select(row.body, row.version, *counts).outerjoin(rule_hits, hit.rule == row.id).group_by(row.id)
+    of_source = select(jobs.c.tenant).join(diagnoses, diagnoses.c.job == jobs.c.id).where(diagnoses.c.id == row.source)
+    tenant = of_source.scalar_subquery().label("tenant")
+    return select(row.body, row.version, tenant, *counts).outerjoin(rule_hits, hit.rule == row.id).group_by(*_READ)
 
 
 async def _find(connection: AsyncConnection, id: str) -> LearnedRule | None:
@@ -172,7 +177,8 @@ def _row(rule: LearnedRule) -> dict[str, Any]:
 
 def _rule_of(row: RowMapping) -> LearnedRule:
     counts = Counts(row["hits"], row["confirmed"], row["wrong"])
-    return replace(_RULE.validate_json(row["body"]), version=row["version"], counts=counts)
+    tenant = row["tenant"] or ""
+    return replace(_RULE.validate_json(row["body"]), version=row["version"], counts=counts, tenant=tenant)
 
 
 def _hit_row(hit: RuleHit) -> dict[str, Any]:

@@ -3,11 +3,15 @@
 Times are seconds since the epoch. Migrations are written by hand; a test compares their result with this file.
 """
 
+from typing import Any
+
 from sqlalchemy import (
     DDL,
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
+    Computed,
     Double,
     ForeignKey,
     ForeignKeyConstraint,
@@ -22,6 +26,8 @@ from sqlalchemy import (
     or_,
     text,
 )
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import DDLCompiler, SQLCompiler
 
 metadata = MetaData()
 
@@ -32,11 +38,49 @@ def _attempt_columns() -> tuple[Column[str], Column[int]]:
     return Column("job", Text, nullable=False), Column("attempt", BigInteger, nullable=False)
 
 
+class _OfBody(ColumnElement[str]):
+    """A text of the JSON in ``body``, "" where it is not there."""
+
+    inherit_cache = False
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
+@compiles(_OfBody, "sqlite")
+def _sqlite_of_body(element: _OfBody, compiler: SQLCompiler, **more: Any) -> str:
+    return f"coalesce(json_extract(body, '$.{element.key}'), '')"
+
+
+@compiles(_OfBody, "postgresql")
+def _postgresql_of_body(element: _OfBody, compiler: SQLCompiler, **more: Any) -> str:
+    return f"COALESCE(((body)::json ->> '{element.key}'::text), ''::text)"  # as PostgreSQL shows it
+
+
+class _Computed(Computed):
+    """The database computes the column, so that it is right whoever writes the row, a replica of the version before as
+    well. SQLite can add such a column only where it is not stored, PostgreSQL only where it is."""
+
+
+@compiles(_Computed)
+def _computed(element: _Computed, compiler: DDLCompiler, **more: Any) -> str:
+    value = compiler.sql_compiler.process(element.sqltext)
+    return f"GENERATED ALWAYS AS ({value}) {'VIRTUAL' if compiler.dialect.name == 'sqlite' else 'STORED'}"
+
+
 def _of_attempt() -> ForeignKeyConstraint:
     return ForeignKeyConstraint(["job", "attempt"], ["attempts.job", "attempts.number"], ondelete="CASCADE")
 
 
-jobs = Table("jobs", metadata, Column("id", Text, primary_key=True), Column("body", Text, nullable=False))
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("body", Text, nullable=False),
+    *(Column(name, Text, _Computed(_OfBody(name))) for name in ("cluster", "tenant")),
+    Index("jobs_owner", "tenant", "cluster", "id"),
+)
+"""Whatever belongs to a job belongs to its cluster and its tenant: see ``visibility``."""
 
 _BY_BEGINNING = "CREATE INDEX jobs_by_beginning ON jobs (id text_pattern_ops)"
 """Finds jobs by how their ids begin, whatever the language of the database; SQLite's own index does."""

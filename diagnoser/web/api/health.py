@@ -8,7 +8,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
 from diagnoser.model.errors import DiagnoserError
-from diagnoser.web.authentication import READ, Provided
+from diagnoser.web.access import check_every_tenant
+from diagnoser.web.authentication import READ, Caller, Whole
 from diagnoser.web.dependencies import AppDependencies, HealthCheck
 from diagnoser.web.problems import answers
 
@@ -39,7 +40,7 @@ async def livez() -> Alive:
 @router.get(
     "/readyz", summary="Do all parts work", responses={503: {"model": Readiness, "description": "A part does not work"}}
 )
-async def readyz(services: Provided, response: Response) -> Readiness:
+async def readyz(services: Whole, response: Response) -> Readiness:
     """Checks the database and all other parts. 503 when a required part fails, or during shutdown."""
     readiness = await check_health(services)
     response.status_code = 200 if readiness.ready else 503
@@ -53,7 +54,8 @@ async def readyz(services: Provided, response: Response) -> Readiness:
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}}, **answers(401, 403)},
 )
-async def metrics(services: Provided) -> Response:
+async def metrics(services: Whole, caller: Caller) -> Response:
+    check_every_tenant(caller)
     return Response(services.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
 

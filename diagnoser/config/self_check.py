@@ -1,0 +1,200 @@
+"""Everything that the service is set up with, tried without serving: all faults at once."""
+
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from diagnoser.adapters.http import create_client, poster
+from diagnoser.adapters.sql import administration, migrations
+from diagnoser.adapters.sql.database import create_engine
+from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.webhook import RecoveryWebhook
+from diagnoser.config import alerting, authentication, llm_factory
+from diagnoser.config import settings as reading
+from diagnoser.config.allowed_hosts import allowed_hosts
+from diagnoser.config.archive import open_archive
+from diagnoser.config.field_mapping import load_mapping
+from diagnoser.config.loader import load_analyzer, site_node_queries
+from diagnoser.config.settings import Settings
+from diagnoser.model.errors import BadInput, DiagnoserError, RuleFaults
+
+Check = Callable[[Settings], Awaitable[str]]
+"""What it says of a part that works; raises DiagnoserError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is known of one part: faults, or none and a word about it."""
+
+    part: str
+    detail: str = ""
+    faults: tuple[str, ...] = ()
+
+
+async def findings(environment: Mapping[str, str], *, reach: bool) -> list[Finding]:
+    """Of every part. reach: also ask the database and the servers that are set."""
+    settings, faults = reading.read(environment)
+    found = [Finding("settings", "can be read", tuple(faults))]
+    for part, check in {**_FILES, **(_SERVERS if reach else {})}.items():
+        found.append(await _finding(part, check, settings))
+    return found
+
+
+async def _finding(part: str, check: Check, settings: Settings) -> Finding:
+    try:
+        return Finding(part, await check(settings))
+    except RuleFaults as error:
+        return Finding(part, faults=tuple(map(str, error.faults)))
+    except (DiagnoserError, OSError) as error:
+        return Finding(part, faults=(str(error) or type(error).__name__,))
+
+
+async def _rules(settings: Settings) -> str:
+    """Rules, filters, calibration and the tables beside them, with the policy."""
+    analyzer = load_analyzer(settings)
+    mode = settings.recovery_mode
+    return f"{len(analyzer.knowledge.engine.ruleset.rules)} rules, policy {analyzer.knowledge.policy.hash}, mode {mode}"
+
+
+async def _node_queries(settings: Settings) -> str:
+    site_node_queries(settings)
+    return "can be read"
+
+
+async def _mapping(settings: Settings) -> str:
+    load_mapping(settings)
+    return str(settings.mapping or "the presets")
+
+
+async def _prompts(settings: Settings) -> str:
+    """Also without a model: they are there for when one is set."""
+    for name in (llm_factory.FAILURE_AGENT, llm_factory.RULE_WRITER, llm_factory.BASELINE_GENERALIZER):
+        llm_factory.load_prompt(settings, name)
+    llm_factory.load_outbound_redactor(settings)
+    return "prompts and redaction can be read"
+
+
+async def _tokens(settings: Settings) -> str:
+    return f"{len(authentication.tokens(settings))} in the settings, beside those of the database"
+
+
+async def _hosts(settings: Settings) -> str:
+    names = allowed_hosts(settings)
+    return "any name" if "*" in names else ", ".join(sorted(names))
+
+
+async def _listening(settings: Settings) -> str:
+    try:
+        socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise BadInput(f"DIAGNOSER_HOST: {settings.host!r} is no address of this machine: {error}") from None
+    return f"{settings.host}:{settings.port}"
+
+
+async def _alerts(settings: Settings) -> str:
+    async with create_client() as client:
+        receivers = alerting.channels(settings, client)
+    alerting.load_routing(settings)
+    return ", ".join(sorted(receivers)) or "no receiver"
+
+
+async def _webhook(settings: Settings) -> str:
+    if not settings.webhook_url:
+        return "none"
+    async with create_client() as client:
+        poster(settings.webhook_url, client, time.time, 1.0, settings.allow_private_targets)
+        RecoveryWebhook(settings.webhook_url, settings.webhook_secret.get_secret_value(), client, time.time)
+    return "set"
+
+
+async def _archive(settings: Settings) -> str:
+    archive = open_archive(settings)
+    if archive is None:
+        return "none"
+    await archive.close()
+    return "set"
+
+
+async def _database(settings: Settings) -> str:
+    """Makes none, and changes none."""
+    url = settings.database_url
+    if administration.check_place(url, Settings.model_fields["database_url"].default):
+        authentication.check_bind_address(settings, stored=False)
+        return "a new one is made at the start"
+    found, needed = await administration.schema(url), migrations.head()
+    if found > needed:
+        engine = create_engine(url)
+        try:
+            async with engine.connect() as connection:
+                await connection.run_sync(migrations.check_known)
+        finally:
+            await engine.dispose()
+    if found and found >= _WITH_TOKENS:
+        store = SqlStore(create_engine(url))
+        try:
+            authentication.check_bind_address(settings, stored=bool(await store.tokens()))
+        finally:
+            await store.close()
+    return f"schema {found or 'none'}" + (f", the start brings it to {needed}" if found < needed else "")
+
+
+async def _redis(settings: Settings) -> str:
+    if not (url := settings.redis_url.get_secret_value()):
+        return "none"
+    from diagnoser.adapters.redis import RedisWakeSignals  # loads for a while, and most sites have one replica
+
+    redis = RedisWakeSignals(url, {})
+    try:
+        await redis.ping()
+    finally:
+        await redis.close()
+    return "answers"
+
+
+async def _model(settings: Settings) -> str:
+    async with AsyncExitStack() as stack:
+        model = llm_factory.connected(settings, stack)
+        return await model.ping() if model else "none"
+
+
+async def _archive_answers(settings: Settings) -> str:
+    try:
+        archive = open_archive(settings)
+    except BadInput:
+        return "not asked"  # told already
+    if archive is None:
+        return "none"
+    try:
+        await archive.objects("", 1)
+    finally:
+        await archive.close()
+    return "answers"
+
+
+_WITH_TOKENS = "0008"
+_FILES: Mapping[str, Check] = {
+    "rules and policy": _rules,
+    "node queries": _node_queries,
+    "mapping": _mapping,
+    "prompts": _prompts,
+    "tokens": _tokens,
+    "allowed hosts": _hosts,
+    "address": _listening,
+    "alerts": _alerts,
+    "webhook": _webhook,
+    "archive": _archive,
+}
+_SERVERS: Mapping[str, Check] = {
+    "database": _database,
+    "redis": _redis,
+    "model": _model,
+    "archive, asked": _archive_answers,
+}
+
+
+def faults_of(found: list[Finding]) -> Iterator[str]:
+    """In words, each with its part."""
+    for finding in found:
+        yield from (f"{finding.part}: {fault}" for fault in finding.faults)

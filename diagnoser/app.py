@@ -58,6 +58,7 @@ from diagnoser.model.errors import BadInput, DiagnoserError, Unavailable
 from diagnoser.observability import logging
 from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics, share
+from diagnoser.observability.vitals import VitalsReader
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
@@ -70,6 +71,7 @@ from diagnoser.web.http_protocol import ConnectionLimits, bounded
 from diagnoser.web.news import NewsFeed
 from diagnoser.web.server import create, create_health
 from diagnoser.worker.alerts import AlertSender
+from diagnoser.worker.blind_spots import BlindSpotWatch
 from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
 from diagnoser.worker.outbox import Outbox, OutboxConfig
@@ -326,6 +328,7 @@ async def _compose(
         loops.append(registry.follow())
     else:  # the worker keeps up with the rules by itself
         loops += [compaction.run(), worker.run(), outbox.run(), lifecycle.run(), replayer.run()]
+        loops.append(BlindSpotWatch(store, VitalsReader(store, clock), planner, clock, wakes.outbox).run())
         loops += [generalizer.run()] if generalizer else []
         loops += [_watch(store, wakes.attempts)] if is_watched else []
     return dependencies, loops

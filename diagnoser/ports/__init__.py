@@ -29,11 +29,14 @@ from diagnoser.ports.services import Clock, Embedder, LanguageModel, ModelAnswer
 from diagnoser.ports.store import Store
 from diagnoser.ports.tokens import TokenStore
 from diagnoser.ports.unplaced import UnplacedRecord, UnplacedSink, UnplacedStore
+from diagnoser.ports.vitals import HEARD_SECONDS, AgentSeen, Vitals, VitalsStore, Waiting
 from diagnoser.ports.work import Claim, DiagnosisRecord, JobStore, Timing, WorkStore
 
 __all__ = [
     "FAILURES",
+    "HEARD_SECONDS",
     "UNRESOLVED",
+    "AgentSeen",
     "AlertChannel",
     "AlertSilence",
     "AlertThread",
@@ -92,6 +95,9 @@ __all__ = [
     "UnplacedRecord",
     "UnplacedSink",
     "UnplacedStore",
+    "Vitals",
+    "VitalsStore",
+    "Waiting",
     "WakeSignal",
     "WorkStore",
     "position_of",

@@ -14,6 +14,7 @@ from diagnoser.ports.recovery import RecoveryStore
 from diagnoser.ports.retention import RetentionStore
 from diagnoser.ports.tokens import TokenStore
 from diagnoser.ports.unplaced import UnplacedStore
+from diagnoser.ports.vitals import VitalsStore
 from diagnoser.ports.work import JobStore, WorkStore
 
 
@@ -34,6 +35,7 @@ class Store(
     RetentionStore,
     AlertThreadStore,
     UnplacedStore,
+    VitalsStore,
     Protocol,
 ):
     """All of it; one adapter over one database, so that what belongs together commits together."""

@@ -74,6 +74,7 @@ async def now_page(request: Request, services: Provided, pages: Drawn) -> Respon
         incidents=incidents,
         situation=now,
         trend=await trends.current(),
+        blind_spots=await request.app.state.vitals.blind_spots(),
         query=query,
         is_first=not query.cursor,
         first_url="/?" + urlencode(chosen) if chosen else "/",

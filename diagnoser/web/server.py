@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from diagnoser.observability.vitals import VitalsReader
 from diagnoser.web import (
     accuracy,
     client_archive,
@@ -31,6 +32,7 @@ from diagnoser.web import (
 )
 from diagnoser.web import jobs as jobs_page
 from diagnoser.web import nodes as nodes_page
+from diagnoser.web.agents_seen import AgentsSeen
 from diagnoser.web.allowed_hosts import AllowedHosts
 from diagnoser.web.api import (
     attempt_log,
@@ -85,6 +87,7 @@ def create(services: AppDependencies) -> FastAPI:
     app.state.bodies = Bodies(services.config.limits)
     app.state.unplaced_count = UnplacedCount(services.store, services.clock)
     app.state.trends = FailureTrends(services.store, services.clock)
+    app.state.agents_seen = AgentsSeen(services.store, services.clock)
     # Plain routes before the twins that describe them, for the framework's resolving of dependencies costs as much as
     # taking in ten lines; that of logs first of all, for each route that is tried costs as well.
     app.router.routes.insert(0, Route(f"{API}/logs", logs.send_logs, methods=["POST"]))
@@ -148,6 +151,7 @@ def create_health(services: AppDependencies) -> FastAPI:
     )
     app.state.services = services
     app.state.pages = pages = Pages(services.clock)
+    app.state.vitals = VitalsReader(services.store, services.clock)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.add_middleware(BodyBound, unbounded=(f"{API}/logs", loki.PATH, otlp.PATH, "/_bulk"))
     app.add_middleware(AllowedHosts, names=services.config.allowed_hosts)

@@ -12,6 +12,7 @@ from diagnoser.adapters.sql.queries import QueryRows
 from diagnoser.adapters.sql.retention import RetentionRows
 from diagnoser.adapters.sql.tokens import TokenRows
 from diagnoser.adapters.sql.unplaced import UnplacedRows
+from diagnoser.adapters.sql.vitals import VitalRows
 from diagnoser.adapters.sql.work import WorkRows
 
 
@@ -27,6 +28,7 @@ class SqlStore(
     RetentionRows,
     AlertRows,
     UnplacedRows,
+    VitalRows,
 ):
     """Made from an engine; ``open_store`` also brings the schema up to date. ``close`` it when done.
 

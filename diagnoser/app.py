@@ -230,7 +230,7 @@ async def _compose(
         stack.push_async_callback(archive.close)
     senders = _senders(settings, store, clock, await stack.enter_async_context(create_client()))
     endpoint = llm_factory.connected(settings, stack)
-    model = llm_factory.guarded(settings, endpoint) if endpoint else None
+    model = llm_factory.guarded(settings, endpoint, metrics) if endpoint else None
     wakes = _wake_signals(settings, shared, stack)
 
     # reading logs

@@ -29,7 +29,7 @@ from diagnoser.ports.services import Clock, Embedder, LanguageModel, ModelAnswer
 from diagnoser.ports.store import Store
 from diagnoser.ports.tokens import TokenStore
 from diagnoser.ports.unplaced import UnplacedRecord, UnplacedSink, UnplacedStore
-from diagnoser.ports.vitals import HEARD_SECONDS, AgentSeen, Vitals, VitalsStore, Waiting
+from diagnoser.ports.vitals import HEARD_SECONDS, AgentSeen, PoolUse, Vitals, VitalsStore, Waiting
 from diagnoser.ports.work import Claim, DiagnosisRecord, JobStore, Timing, WorkStore
 
 __all__ = [
@@ -82,6 +82,7 @@ __all__ = [
     "Partition",
     "PlanFilter",
     "PlanTransition",
+    "PoolUse",
     "ReadStore",
     "RecoveryStore",
     "RetentionStore",

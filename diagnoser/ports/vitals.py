@@ -28,6 +28,13 @@ class AgentSeen(NamedTuple):
     last_seen: float
 
 
+class PoolUse(NamedTuple):
+    """Connections to the database that this process holds."""
+
+    used: int
+    idle: int
+
+
 @dataclass(frozen=True, slots=True)
 class Vitals:
     """newest_line: when the last line of any job came in, 0.0 when none did within ``HEARD_SECONDS``. together:
@@ -61,6 +68,8 @@ class Vitals:
 
 
 class VitalsStore(Protocol):
+    def pool_use(self) -> PoolUse: ...
+
     async def vitals(self, now: float, silent_seconds: float, begin_seconds: float) -> Vitals:
         """begin_seconds: how long an attempt that began may go without a line before it counts as mute."""
 

@@ -59,6 +59,7 @@ from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.pages import STATIC, Pages
 from diagnoser.web.problems import Problem
 from diagnoser.web.request_bodies import Bodies
+from diagnoser.web.request_metrics import RequestMetrics
 from diagnoser.web.trends import FailureTrends
 from diagnoser.web.unplaced_count import UnplacedCount
 
@@ -156,6 +157,7 @@ def create_health(services: AppDependencies) -> FastAPI:
     app.add_middleware(BodyBound, unbounded=(f"{API}/logs", loki.PATH, otlp.PATH, "/_bulk"))
     app.add_middleware(AllowedHosts, names=services.config.allowed_hosts)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(RequestMetrics, metrics=services.metrics)
     problems.install(app, pages.error, {loki.PATH: loki.problem_text, otlp.PATH: otlp.problem_status})
     app.include_router(health.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, RowMapping, Select, and_, case, delete, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.pool import QueuePool
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Database
@@ -25,7 +26,7 @@ from diagnoser.adapters.sql.tables import (
 )
 from diagnoser.model import NODE_LOG, OutboxMessage, node_log_id
 from diagnoser.model.blind_spots import BlindSpot, BlindSpotKind
-from diagnoser.ports import HEARD_SECONDS, AgentSeen, Vitals, Waiting
+from diagnoser.ports import HEARD_SECONDS, AgentSeen, PoolUse, Vitals, Waiting
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
 NAMES = 20
@@ -90,6 +91,10 @@ class VitalRows(Database):
                     await _scalar(connection, select(func.count()).select_from(breakers).where(breakers.c.tripped))
                 ),
             )
+
+    def pool_use(self) -> PoolUse:
+        pool = self._engine.pool
+        return PoolUse(pool.checkedout(), pool.checkedin()) if isinstance(pool, QueuePool) else PoolUse(0, 0)
 
     async def note_agent(self, cluster: str, executor: str, now: float) -> None:
         await self.upsert(agents, {"cluster": cluster, "executor": executor, "last_seen": now})

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from diagnoser.agent.cli import agent_cli
-from diagnoser.commands import client, consume, hang, learned_rules, lines, logs, mapping, scoring
+from diagnoser.commands import client, consume, hang, learned_rules, lines, logs, mapping, mcp, scoring
 from diagnoser.commands.alerts import alerts_cli
 from diagnoser.commands.database import db_cli
 from diagnoser.commands.policy import policy_cli
@@ -81,6 +81,7 @@ def version() -> None:
 
 
 cli.command()(consume.consume)
+cli.command()(mcp.mcp)
 cli.command()(logs.diagnose)
 cli.command(name="explain")(logs.explain_)
 cli.command()(logs.compress)

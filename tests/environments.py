@@ -70,12 +70,20 @@ TORCH = Environment(
 MOTO = Environment(_TOOLS / "moto", _PINS / "moto.txt")
 SCHEMATHESIS = Environment(_TOOLS / "schemathesis", _PINS / "schemathesis.txt")
 TANSU = Environment(_TOOLS / "tansu", _PINS / "tansu.txt")
+MCP = Environment(_TOOLS / "mcp", _PINS / "mcp.txt")
 SHIPPERS = Environment(
     Path(os.environ.get("SHIPPERS_FOLDER", Path.home() / ".cache/diagnoser-test-shippers")) / "python",
     _PINS / "shippers.txt",
     "shippers",
 )
-ENVIRONMENTS = {"torch": TORCH, "shippers": SHIPPERS, "moto": MOTO, "schemathesis": SCHEMATHESIS, "tansu": TANSU}
+ENVIRONMENTS = {
+    "torch": TORCH,
+    "shippers": SHIPPERS,
+    "moto": MOTO,
+    "schemathesis": SCHEMATHESIS,
+    "tansu": TANSU,
+    "mcp": MCP,
+}
 
 
 def main(names: Sequence[str]) -> None:

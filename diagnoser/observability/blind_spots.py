@@ -102,7 +102,7 @@ def _jobs(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
             vitals.mute.since,
             f"{_count(vitals.mute.count, 'job')} began and never sent a line, the first at "
             f"{_clock(vitals.mute.since)}{_named(vitals.mute)}.",
-            "Nothing can be said about a job without lines. Look at whether its output is sent here, under the same job id.",
+            "Nothing can be said about a job without lines. Is its output sent here, and under the same job id?",
         )
 
 

@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -74,8 +75,8 @@ def _rules(client: httpx.Client) -> dict[str, int]:
     return found
 
 
-def _alerts(client: httpx.Client) -> list[dict[str, dict[str, str]]]:
-    alerts: list[dict[str, dict[str, str]]] = client.get("/api/v1/alerts").json()["data"]["alerts"]
+def _alerts(client: httpx.Client) -> list[dict[str, Any]]:
+    alerts: list[dict[str, Any]] = client.get("/api/v1/alerts").json()["data"]["alerts"]
     return alerts
 
 

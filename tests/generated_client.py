@@ -3,6 +3,7 @@
 import ast
 import asyncio
 import keyword
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from tests.serving import serving
 TARGET = Path(__file__).resolve().parents[1] / "diagnoser" / "integrations" / "api_types.py"
 HEAD = '''"""What the API answers, drawn from its description: `python -m tests.generated_client` writes it again."""
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import {names}
 '''
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 
@@ -50,7 +51,9 @@ def render(document: Mapping[str, Any], wanted: set[str]) -> str:
 
     for name in sorted(wanted):
         need(name)
-    return HEAD + "".join(_definition(name, schemas[name]) for name in needed)
+    body = "".join(_definition(name, schemas[name]) for name in needed)
+    names = [name for name in ("Any", "Literal", "NotRequired", "TypedDict") if re.search(rf"\b{name}\b", body)]
+    return HEAD.format(names=", ".join(names)) + body
 
 
 def _references(schema: Any) -> Iterator[str]:

@@ -27,7 +27,7 @@ def mcp(
     try:
         from diagnoser.integrations import mcp_server
     except ModuleNotFoundError as error:
-        if error.name not in ("mcp", "mcp_types"):
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
             raise
         raise BadInput("this needs the extra mcp: pip install 'diagnoser[mcp]'") from None
     from diagnoser.config.llm_factory import load_redactor

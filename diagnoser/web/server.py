@@ -16,6 +16,7 @@ from diagnoser.observability.vitals import VitalsReader
 from diagnoser.web import (
     accuracy,
     client_archive,
+    description,
     diagnosis_page,
     hangs,
     log_search,
@@ -57,8 +58,8 @@ from diagnoser.web.api import unplaced as unplaced_api
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.pages import STATIC, Pages
-from diagnoser.web.problems import Problem
 from diagnoser.web.request_bodies import Bodies
+from diagnoser.web.request_ids import RequestIds
 from diagnoser.web.request_metrics import RequestMetrics
 from diagnoser.web.trends import FailureTrends
 from diagnoser.web.unplaced_count import UnplacedCount
@@ -158,6 +159,7 @@ def create_health(services: AppDependencies) -> FastAPI:
     app.add_middleware(AllowedHosts, names=services.config.allowed_hosts)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(RequestMetrics, metrics=services.metrics)
+    app.add_middleware(RequestIds)
     problems.install(app, pages.error, {loki.PATH: loki.problem_text, otlp.PATH: otlp.problem_status})
     app.include_router(health.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
@@ -211,14 +213,7 @@ def _describe(app: FastAPI) -> dict[str, Any]:
         document = get_openapi(
             title=app.title, version=app.version, summary=app.summary, description=app.description, routes=app.routes
         )
-        schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        for name in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(name, None)
-        schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas |= {**schema.pop("$defs"), "Problem": schema}
-        for path in document["paths"].values():
-            for operation in path.values():
-                operation["responses"].pop("422", None)
+        description.complete(document)
         app.openapi_schema = document
     return app.openapi_schema
 

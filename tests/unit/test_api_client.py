@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 import httpx
 import pytest
 
-from diagnoser.integrations import api_client
+from diagnoser.integrations import api_client, http_api
 from diagnoser.integrations.api_client import DiagnoserClient
 from diagnoser.model.errors import BadInput, Denied, NotFound
 from tests import generated_client
@@ -103,4 +103,4 @@ async def test_a_wrong_token_is_denied(tmp_path: Path) -> None:
 def test_an_unusable_address_is_told() -> None:
     """Before anything is asked."""
     with pytest.raises(BadInput, match="http://"):
-        api_client.http_api.connect("diagnoser:8321", "")
+        http_api.connect("diagnoser:8321", "")

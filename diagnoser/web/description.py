@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from http import HTTPStatus
 from typing import Any
 
@@ -53,7 +54,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
 }
 """A body of each operation that takes JSON, by its name."""
 
-_BULK = {
+_BULK: dict[str, Any] = {
     "tags": ["logs"],
     "summary": "Send lines as to Elasticsearch",
     "description": "A bulk request: an action and a document, line by line. Where an item says 201, its document is "
@@ -96,7 +97,10 @@ def complete(document: dict[str, Any]) -> None:
         schemas.pop(name, None)
     schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas |= {**schema.pop("$defs"), "Problem": schema}
-    document["paths"]["/_bulk"] = {"post": {**_BULK, "responses": {**_BULK["responses"]}}}  # type: ignore[dict-item]
+    document["paths"]["/_bulk"] = {
+        "post": deepcopy(_BULK),
+        "put": deepcopy(_BULK) | {"summary": "Send lines as to Elasticsearch by PUT"},
+    }
     for path, methods in document["paths"].items():
         for operation in methods.values():
             operation["operationId"] = operation_id(operation["summary"])

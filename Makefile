@@ -45,8 +45,8 @@ torch: $(STAMP)  ## torch's CPU build in an environment of its own (0.9 GB once,
 shippers: $(STAMP)  ## a real OpenTelemetry Collector and clients of the protocols (0.1 GB once, in SHIPPERS_FOLDER), for tests
 	@$(BIN)/python -m tests.environments shippers
 
-tools: $(STAMP)  ## an S3 server, a Kafka broker, an identity provider and a fuzzer of APIs, each in an environment of its own (in TOOLS_FOLDER), for tests
-	@$(BIN)/python -m tests.environments moto oidc schemathesis tansu
+tools: $(STAMP)  ## an S3 server, a Kafka broker, an identity provider, a fuzzer of APIs and the SDK of MCP, each in an environment of its own (in TOOLS_FOLDER), for tests
+	@$(BIN)/python -m tests.environments moto oidc schemathesis tansu mcp
 
 hangs: $(STAMP) system torch  ## 30 real hangs over ten kinds, made and scored (half an hour; in HANGS, build/hangs)
 	$(BIN)/python -m tests.real_hangs --slurm $(or $(HANGS),build/hangs)

@@ -63,6 +63,7 @@ from diagnoser.model.errors import BadInput, DiagnoserError, Unavailable
 from diagnoser.observability import logging
 from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics, share
+from diagnoser.observability.vitals import VitalsReader
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
@@ -78,6 +79,7 @@ from diagnoser.web.server import create, create_health
 from diagnoser.web.sessions import CookieRules, Sessions
 from diagnoser.web.sign_in import PasswordSignIn
 from diagnoser.worker.alerts import AlertSender
+from diagnoser.worker.blind_spots import BlindSpotWatch
 from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
 from diagnoser.worker.outbox import Outbox, OutboxConfig
@@ -243,7 +245,7 @@ async def _compose(
         stack.push_async_callback(archive.close)
     senders = _senders(settings, store, clock, await stack.enter_async_context(create_client()))
     endpoint = llm_factory.connected(settings, stack)
-    model = llm_factory.guarded(settings, endpoint) if endpoint else None
+    model = llm_factory.guarded(settings, endpoint, metrics) if endpoint else None
     wakes = _wake_signals(settings, shared, stack)
 
     # reading logs
@@ -350,6 +352,7 @@ async def _compose(
         loops.append(registry.follow())
     else:  # the worker keeps up with the rules by itself
         loops += [compaction.run(), worker.run(), outbox.run(), lifecycle.run(), replayer.run()]
+        loops.append(BlindSpotWatch(store, VitalsReader(store, clock), planner, clock, wakes.outbox).run())
         loops += [generalizer.run()] if generalizer else []
         loops += [_watch(store, wakes.attempts)] if is_watched else []
     return dependencies, loops

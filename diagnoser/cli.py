@@ -20,6 +20,7 @@ from diagnoser.commands import (
     lines,
     logs,
     mapping,
+    mcp,
     rule_trial,
     scoring,
 )
@@ -100,6 +101,7 @@ def version() -> None:
 
 
 cli.command()(consume.consume)
+cli.command()(mcp.mcp)
 cli.command()(logs.diagnose)
 cli.command(name="explain")(logs.explain_)
 cli.command()(logs.compress)

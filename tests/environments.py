@@ -71,6 +71,7 @@ MOTO = Environment(_TOOLS / "moto", _PINS / "moto.txt")
 OIDC = Environment(_TOOLS / "oidc", _PINS / "oidc.txt")
 SCHEMATHESIS = Environment(_TOOLS / "schemathesis", _PINS / "schemathesis.txt")
 TANSU = Environment(_TOOLS / "tansu", _PINS / "tansu.txt")
+MCP = Environment(_TOOLS / "mcp", _PINS / "mcp.txt")
 SHIPPERS = Environment(
     Path(os.environ.get("SHIPPERS_FOLDER", Path.home() / ".cache/diagnoser-test-shippers")) / "python",
     _PINS / "shippers.txt",
@@ -83,6 +84,7 @@ ENVIRONMENTS = {
     "oidc": OIDC,
     "schemathesis": SCHEMATHESIS,
     "tansu": TANSU,
+    "mcp": MCP,
 }
 
 

@@ -21,6 +21,9 @@ from diagnoser.commands import client
 from diagnoser.config.settings import PREFIX, SECRETS, Settings
 from diagnoser.model.access import Scope, Token
 from diagnoser.observability.metrics import Metrics
+from diagnoser.observability.processes import ProcessFigures
+from diagnoser.observability.vitals_metrics import VitalsCollector
+from diagnoser.ports import PoolUse, Vitals
 from tests import architecture_map
 from tests.serving import serving
 
@@ -46,10 +49,13 @@ def metrics() -> str:
     """Every metric family with its type and its labels, by name."""
     registry = CollectorRegistry()
     Metrics(registry)
+    registry.register(VitalsCollector(Vitals(0.0, leased={"attempt": 0}), PoolUse(0, 0), ""))
+    registry.register(ProcessFigures(None))
     rows = ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
     for family in sorted(registry.collect(), key=lambda one: one.name):
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
+        own = getattr(registry._names_to_collectors.get(family.name), "_labelnames", ())
+        labels = sorted({*own, *(label for sample in family.samples for label in sample.labels)} - {"le"})
         rows.append(
             f"| `{name}` | {family.type} | {', '.join(f'`{one}`' for one in labels)} | {family.documentation} |"
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from diagnoser.agent import api_client, state_file, webhook_listener
+from diagnoser.agent import state_file, webhook_listener
 from diagnoser.agent.api_client import ApiClient, ClaimedPlan
 from diagnoser.agent.cluster import Cluster, J, JobSource, S
 from diagnoser.agent.evidence import EvidenceCollector, EvidenceOptions
@@ -22,6 +22,7 @@ from diagnoser.agent.node_query import Commands
 from diagnoser.agent.observer import Observer
 from diagnoser.agent.state_file import AgentState
 from diagnoser.agent.uncordon import Uncordoner
+from diagnoser.integrations import http_api
 from diagnoser.model.errors import BadInput, Conflict, NotFound, Unavailable
 
 CLAIM_SECONDS = 20.0
@@ -68,7 +69,7 @@ async def run_agent(
     """Until SIGTERM or SIGINT. duties: the scheduler's own, which never end. Raises Denied, Unavailable, BadInput."""
     path = options.state / f"{options.cluster}.json"
     state = state_file.load(path, time.time())
-    async with api_client.connect(options.server, options.token) as http:
+    async with http_api.connect(options.server, options.token) as http:
         client = ApiClient(http)
         cluster, source = build(client, state)
         observer = Observer(client, source, options.cluster, path, state)

@@ -34,8 +34,9 @@ def consulted(settings: Settings, knowledge: RuleKnowledge) -> Iterator[Consult]
     logging.set_up(as_json=False, level="error")
     with asyncio.Runner() as runner:
         endpoint = llm_factory.endpoint(settings)
-        model = llm_factory.guarded(settings, endpoint)
-        agent = llm_factory.failure_agent(settings, model, knowledge.policy, Metrics(CollectorRegistry()))
+        metrics = Metrics(CollectorRegistry())
+        model = llm_factory.guarded(settings, endpoint, metrics)
+        agent = llm_factory.failure_agent(settings, model, knowledge.policy, metrics)
 
         def consult(verdict: Diagnosis, log: AttemptLog, facts: Facts) -> Diagnosis:
             asked = agent.reasons_to_ask(verdict)

@@ -107,10 +107,13 @@ def confirmed_failures(
     return ConfirmedFailures(store, logs, policy, metrics, embedder, shared=settings.tenants_learn_together)
 
 
-def guarded(settings: Settings, model: LanguageModel) -> GuardedModel:
+def guarded(settings: Settings, model: LanguageModel, metrics: Metrics) -> GuardedModel:
     """All callers of the server must share this one: it holds their budget and breaker."""
     breaker = LLMCircuitBreaker(settings.llm_breaker_failures, settings.llm_breaker_seconds)
-    return GuardedModel(model, TokenBudget(_limits(settings)), breaker, time.monotonic)
+    limits = _limits(settings)
+    metrics.model_limits.labels("tokens").set(limits.tokens)
+    metrics.model_limits.labels("cost").set(limits.cost)
+    return GuardedModel(model, TokenBudget(limits), breaker, time.monotonic, metrics.observe_model)
 
 
 def _limits(settings: Settings) -> SpendingLimits:

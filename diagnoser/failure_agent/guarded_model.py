@@ -1,6 +1,7 @@
 """A language model behind its budget and its circuit breaker; itself a language model."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 from diagnoser.llm.guard import LLMCircuitBreaker, TokenBudget
 from diagnoser.llm.prompt import tokens_of
@@ -19,17 +20,29 @@ _SERVER_FAILURES = frozenset(
 )
 
 
+class RequestObserver(Protocol):
+    def __call__(self, seconds: float, cost: float, *, rests: bool) -> None:
+        """rests: whether the server gets a rest now."""
+
+
 class GuardedModel:
-    """clock: monotonic seconds. Everybody who asks the same server shares one of these."""
+    """clock: monotonic seconds. observe: told of each request that was sent. Everybody who asks the same server shares
+    one of these."""
 
     def __init__(
-        self, model: LanguageModel, budget: TokenBudget, breaker: LLMCircuitBreaker, clock: Callable[[], float]
+        self,
+        model: LanguageModel,
+        budget: TokenBudget,
+        breaker: LLMCircuitBreaker,
+        clock: Callable[[], float],
+        observe: RequestObserver | None = None,
     ) -> None:
         self.name = model.name
         self._model = model
         self._budget = budget
         self._breaker = breaker
         self._clock = clock
+        self._observe = observe
 
     async def context(self) -> int | None:
         return None if self._breaker.rests(self._clock()) else await self._model.context()
@@ -43,18 +56,27 @@ class GuardedModel:
         if not self._breaker.admits(self._clock()):
             self._budget.settle(entry, 0, 0)
             raise ModelFailed(ModelFailure.BREAKER_OPEN, "the server failed repeatedly and gets a rest")
+        began = self._clock()
         try:
             answer = await self._model.ask(request)
         except ModelFailed as failure:
             self._budget.settle(entry, size if failure.reason is ModelFailure.MALFORMED else 0, 0)
             self._record(failure)
+            self._report(began, 0.0)
             raise
         except BaseException:  # cancelled: the server may have done the work, so the reservation stays
             self._breaker.failed(self._clock())
+            self._report(began, 0.0)
             raise
         self._breaker.succeeded()
         self._budget.settle(entry, answer.tokens_in or size, answer.tokens_out or tokens_of(answer.text))
+        self._report(began, entry.cost)
         return answer
+
+    def _report(self, began: float, cost: float) -> None:
+        now = self._clock()
+        if self._observe:
+            self._observe(now - began, cost, rests=self._breaker.rests(now))
 
     def _record(self, failure: ModelFailed) -> None:
         if failure.reason in _SERVER_FAILURES:

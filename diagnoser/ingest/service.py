@@ -211,10 +211,14 @@ class IngestService:
         self, turn: str, batch: Batch, received: float, advances: Sequence[OffsetAdvance] = ()
     ) -> IngestReceipt:
         """turn: whose turn it is when many wait."""
-        pending = _Pending(batch, received, asyncio.get_running_loop().create_future(), batch.size, advances)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        pending = _Pending(batch, received, loop.create_future(), batch.size, advances)
         self._pending.put(turn, pending.size, pending)
         self._arrived.set()
-        return await pending.done
+        receipt = await pending.done
+        self._metrics.commit_seconds.observe(loop.time() - began)
+        return receipt
 
     def check_commits(self, now: float) -> None:
         """Raises Unavailable when the store did not take the newest commit, a moment ago: senders should try another

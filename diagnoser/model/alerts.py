@@ -12,7 +12,8 @@ from diagnoser.model.errors import BadInput
 class AlertKind(StrEnum):
     FAILURE = "failure"  # a verdict
     DECISION = "decision"  # a plan that a person has to look at
-    RECOVERED = "recovered"  # a plan that was carried out
+    RECOVERED = "recovered"  # a plan that was carried out, or a blind spot that is gone
+    BLIND_SPOT = "blind_spot"  # what the service cannot see
 
 
 class Severity(StrEnum):

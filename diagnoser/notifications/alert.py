@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from diagnoser.model import Diagnosis, Job, Plan, PlanState, cited_place
 from diagnoser.model.alerts import Alert, AlertKind
+from diagnoser.model.blind_spots import BlindSpot
 from diagnoser.model.taxonomy import Category
 
 LINE_LENGTH = 1_500
@@ -85,6 +86,21 @@ def plan_alert(plan: Plan, *, link: str = "", redact: Redact = str) -> Alert:
         labels={"partition": plan.partition} if plan.partition else {},
         diagnosis=plan.diagnosis,
         plan=plan.id if plan.state is PlanState.WAITING else "",
+    )
+
+
+def blind_spot_alert(spot: BlindSpot, *, ended: bool = False, link: str = "") -> Alert:
+    """What the service cannot see, or that it can again. link: of the page that shows it."""
+    return Alert(
+        kind=AlertKind.RECOVERED if ended else AlertKind.BLIND_SPOT,
+        incident=f"{spot.kind}:{spot.subject}" if spot.subject else spot.kind.value,
+        title=_one_line(f"Over: {spot.what}" if ended else spot.what),
+        job="",
+        attempt=0,
+        mitigation="" if ended else spot.lost,
+        link=link,
+        cluster=spot.subject,
+        type=spot.kind.value,
     )
 
 

@@ -11,7 +11,11 @@ from diagnoser.notifications.text import body
 
 FIRING_SECONDS = 24 * 3600.0
 """An alert that nobody resolves ends by itself."""
-_NAMES = {AlertKind.FAILURE: "TrainingFailure", AlertKind.DECISION: "RecoveryNeedsDecision"}
+_NAMES = {
+    AlertKind.FAILURE: "TrainingFailure",
+    AlertKind.DECISION: "RecoveryNeedsDecision",
+    AlertKind.BLIND_SPOT: "DiagnoserBlindSpot",
+}
 
 Labels = Mapping[str, str]
 

@@ -7,8 +7,17 @@ from pathlib import Path
 from typing import Protocol
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+    values,
+)
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 from diagnoser.compress import CompressorLimits, Losses, template_cache
 from diagnoser.model import (
@@ -24,7 +33,8 @@ from diagnoser.model import (
     UnplacedReason,
 )
 from diagnoser.model.errors import ModelFailure
-from diagnoser.model.taxonomy import FailureType, Outcome
+from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
+from diagnoser.observability import processes
 
 DROPPED = (
     "attempts",
@@ -41,6 +51,11 @@ DROPPED = (
     "audit",
 )
 REFUSED = ("401", "403", "429")
+REQUEST_SECONDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0)
+"""Buckets by which a request is quick, slow, or a fault. Few: each route that is called has its own."""
+COMMIT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+MODEL_SECONDS = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0)
+VERDICT_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 DELIVERY_RESULTS = ("sent", "retried", "dead", "expired", "withheld", "deferred")
 
 
@@ -51,6 +66,7 @@ def share(folder: Path, process: str) -> None:
     """Before the first ``Metrics`` of a process: what it counts goes to ``folder``, and is shown as the sum of all
     processes that share it. process: its name there; one that is started again goes on counting where it ended."""
     os.environ[_FOLDER] = str(folder)
+    processes.note(folder, process)
     values.ValueClass = values.MultiProcessValue(lambda: process)  # type: ignore[no-untyped-call]
 
 
@@ -68,10 +84,28 @@ class RequestCounts(Protocol):
 
 
 class Metrics:
-    """Everything that the service shows at /metrics. Every series exists at zero from the start."""
+    """What the service counts, of all its processes. Every series exists at zero from the start, but for those of
+    requests and of embeddings, which are there once there was one."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, that nothing asks for
         self.registry = registry
+        self.requests = Counter(
+            "diagnoser_http_requests", "Requests answered", ["method", "route", "status"], registry=registry
+        )
+        self.request_seconds = Histogram(
+            "diagnoser_http_request_duration_seconds",
+            "Seconds from a request to the begin of its answer, without those that wait for news (long poll, streams)",
+            ["method", "route"],
+            buckets=REQUEST_SECONDS,
+            registry=registry,
+        )
+        self.commit_seconds = Histogram(
+            "diagnoser_ingest_commit_duration_seconds",
+            "Seconds from a parsed request with log lines to its commit, which is when it is acknowledged",
+            buckets=COMMIT_SECONDS,
+            registry=registry,
+        )
         self.bytes = Counter("diagnoser_ingested_bytes", "Bytes of log text committed", registry=registry)
         self.lines = Counter("diagnoser_ingested_lines", "Log lines by result", ["result"], registry=registry)
         self.unplaced_lines = Counter(
@@ -86,10 +120,14 @@ class Metrics:
             registry=registry,
         )
         self.commits_failed = Counter("diagnoser_commits_failed", "Group commits that failed", registry=registry)
-        self.diagnoses = Counter("diagnoser_diagnoses", "Diagnoses stored", ["outcome", "type"], registry=registry)
+        self.diagnoses = Counter("diagnoser_diagnoses", "Diagnoses stored", ["outcome"], registry=registry)
+        self.failures = Counter(
+            "diagnoser_failures", "Diagnoses stored that say failed or hung", ["category", "type"], registry=registry
+        )
         self.diagnosis_seconds = Histogram(
             "diagnoser_diagnosis_duration_seconds",
             "Seconds from claiming an attempt to its stored verdict",
+            buckets=VERDICT_SECONDS,
             registry=registry,
         )
         self.outbox_deliveries = Counter(
@@ -105,6 +143,30 @@ class Metrics:
         self.model_tokens = Counter(
             "diagnoser_llm_tokens", "Tokens read and written by the model", ["direction"], registry=registry
         )
+        self.model_seconds = Histogram(
+            "diagnoser_llm_request_duration_seconds",
+            "Seconds until the model answered, or failed to",
+            buckets=MODEL_SECONDS,
+            registry=registry,
+        )
+        self.model_cost = Counter(
+            "diagnoser_llm_cost",
+            "Cost of the model's answers, in the currency of the configured prices",
+            registry=registry,
+        )
+        self.model_limits = Gauge(
+            "diagnoser_llm_hourly_limit",
+            "Most that the model may read and write, or cost, in an hour; 0 for no limit",
+            ["of"],
+            registry=registry,
+            multiprocess_mode="max",
+        )
+        self.model_rests = Gauge(
+            "diagnoser_llm_breaker_open",
+            "1 after the model's server failed repeatedly, until it has answered again",
+            registry=registry,
+            multiprocess_mode="mostrecent",
+        )
         self.embedding_failures = Counter(
             "diagnoser_embedding_failures",
             "Requests to the embedding server that gave no vectors",
@@ -113,8 +175,8 @@ class Metrics:
         )
         self.feedback = Counter(
             "diagnoser_feedback",
-            "Feedback by people, by the type of the original verdict",
-            ["verdict", "type"],
+            "Feedback by people, by the category of the original verdict",
+            ["verdict", "category"],
             registry=registry,
         )
         self.plan_transitions = Counter(
@@ -192,29 +254,36 @@ class Metrics:
         families: tuple[tuple[Counter, tuple[Iterable[str], ...]], ...] = (
             (self.lines, (("accepted", "duplicate", "rejected", "cut"),)),
             (self.refused_requests, (REFUSED,)),
-            (self.diagnoses, (Outcome, FailureType)),
-            (self.feedback, (FeedbackVerdict, FailureType)),
+            (self.diagnoses, (Outcome,)),
+            (self.feedback, (FeedbackVerdict, Category)),
             (self.outbox_deliveries, (MessageKind, DELIVERY_RESULTS)),
             (self.dropped, (DROPPED,)),
             (self.cut_bytes, (("line_too_long", "carriage_return"),)),
             (self.caps, (Cap, ("commit", "verdict"))),
             (self.plan_transitions, (PlanReason,)),
             (self.model_failures, (ModelFailure,)),
-            (self.embedding_failures, (ModelFailure,)),
             (self.model_tokens, (("in", "out"),)),
             (self.learned, (LearnedState,)),
         )
         for counter, labels in families:
             for combination in product(*labels):
                 counter.labels(*combination)
+        for kind in FailureType:
+            self.failures.labels(category_of(kind), kind)
+        for limit in ("tokens", "cost"):
+            self.model_limits.labels(limit)
 
-    def exposition(self) -> bytes:
-        """In Prometheus' format; of all processes, where they ``share``."""
-        registry = self.registry
-        if folder := os.environ.get(_FOLDER):
+    def exposition(self, *now: Collector) -> bytes:
+        """In Prometheus' format; what was counted is of all processes, where they ``share``. now: what is measured at
+        this moment."""
+        registry, folder = self.registry, os.environ.get(_FOLDER)
+        if folder:
             registry = CollectorRegistry()
             MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
-        return generate_latest(registry)
+        measured = CollectorRegistry()
+        for collector in (processes.ProcessFigures(Path(folder) if folder else None), *now):
+            measured.register(collector)
+        return generate_latest(registry) + generate_latest(measured)
 
     def observe_ingest(self, receipt: RequestCounts, size: int) -> None:
         self.bytes.inc(size)
@@ -241,7 +310,9 @@ class Metrics:
         structlog.get_logger().error("commit_failed", error=str(error), error_class=type(error).__name__)
 
     def observe_diagnosis(self, diagnosis: Diagnosis, seconds: float) -> None:
-        self.diagnoses.labels(diagnosis.outcome, diagnosis.type).inc()
+        self.diagnoses.labels(diagnosis.outcome).inc()
+        if diagnosis.outcome in (Outcome.FAILED, Outcome.HUNG):
+            self.failures.labels(category_of(diagnosis.type), diagnosis.type).inc()
         self.diagnosis_seconds.observe(seconds)
         for cap in diagnosis.left_out.caps:
             self.caps.labels(cap, "verdict").inc()
@@ -253,13 +324,19 @@ class Metrics:
 
     def observe_feedback(self, kind: FailureType, verdict: FeedbackVerdict) -> None:
         """Count a person's feedback on a verdict of this type."""
-        self.feedback.labels(verdict, kind).inc()
+        self.feedback.labels(verdict, category_of(kind)).inc()
 
     def observe_rule_writing(self, calls: int, author: Author) -> None:
         """Count what it cost to have a model write a rule."""
         self.model_calls.inc(calls)
         self.model_tokens.labels("in").inc(author.tokens_in)
         self.model_tokens.labels("out").inc(author.tokens_out)
+
+    def observe_model(self, seconds: float, cost: float, *, rests: bool) -> None:
+        """Count one request to the model, answered or not. rests: whether its server gets a rest now."""
+        self.model_seconds.observe(seconds)
+        self.model_cost.inc(cost)
+        self.model_rests.set(rests)
 
     def observe_embedding_failure(self, reason: ModelFailure) -> None:
         self.embedding_failures.labels(reason).inc()

@@ -21,7 +21,8 @@ from diagnoser.model import (
     TransitionResult,
 )
 from diagnoser.model.alerts import Alert, encode
-from diagnoser.notifications.alert import failure_alert, plan_alert
+from diagnoser.model.blind_spots import NOT_ALERTED, BlindSpot
+from diagnoser.notifications.alert import blind_spot_alert, failure_alert, plan_alert
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.ports import Claim, DiagnosisRecord, PlanTransition
 from diagnoser.recovery import guardrails, retry_history, trust
@@ -93,6 +94,13 @@ class DecisionPlanner:
         """Alert people to the state of a plan, once for each state."""
         alert = plan_alert(plan, link=self._link(plan.diagnosis), redact=self.redact)
         return self._messages(alert, f"{plan.id}-{plan.state}-{len(plan.history)}", now)
+
+    def alert_blind_spot(self, spot: BlindSpot, now: float, *, ended: bool = False) -> tuple[OutboxMessage, ...]:
+        """Tell people what the service cannot see, or that it can again. The caller stores it once."""
+        if spot.kind in NOT_ALERTED:
+            return ()
+        alert = blind_spot_alert(spot, ended=ended, link=f"{self.base_url}/" if self.base_url else "")
+        return self._messages(alert, self.make_id(now), now)
 
     def _messages(self, alert: Alert, key: str, now: float) -> tuple[OutboxMessage, ...]:
         """One for each receiver. key: the same for what need not be told twice."""

@@ -43,11 +43,14 @@ from diagnoser.ports.store import Store
 from diagnoser.ports.tokens import TokenStore
 from diagnoser.ports.unplaced import UnplacedRecord, UnplacedSink, UnplacedStore
 from diagnoser.ports.views import ListName, SavedView, ViewStore
+from diagnoser.ports.vitals import HEARD_SECONDS, AgentSeen, PoolUse, Vitals, VitalsStore, Waiting
 from diagnoser.ports.work import Claim, DiagnosisRecord, JobStore, Timing, WorkStore
 
 __all__ = [
     "FAILURES",
+    "HEARD_SECONDS",
     "UNRESOLVED",
+    "AgentSeen",
     "AlertChannel",
     "AlertSilence",
     "AlertThread",
@@ -102,6 +105,7 @@ __all__ = [
     "PasswordHasher",
     "PlanFilter",
     "PlanTransition",
+    "PoolUse",
     "ReadStore",
     "RecoveryStore",
     "RetentionStore",
@@ -120,6 +124,9 @@ __all__ = [
     "UserChange",
     "UserStore",
     "ViewStore",
+    "Vitals",
+    "VitalsStore",
+    "Waiting",
     "WakeSignal",
     "WorkStore",
     "auditing",

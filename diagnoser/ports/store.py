@@ -20,6 +20,7 @@ from diagnoser.ports.search import SearchStore
 from diagnoser.ports.tokens import TokenStore
 from diagnoser.ports.unplaced import UnplacedStore
 from diagnoser.ports.views import ViewStore
+from diagnoser.ports.vitals import VitalsStore
 from diagnoser.ports.work import JobStore, WorkStore
 
 
@@ -45,6 +46,7 @@ class Store(
     ViewStore,
     UserStore,
     AuditStore,
+    VitalsStore,
     Protocol,
 ):
     """All of it; one adapter over one database, so that what belongs together commits together."""

@@ -15,7 +15,7 @@ from diagnoser.ports import DiagnosisFilter, ListName, PlanFilter
 from diagnoser.recovery import incidents as rules
 from diagnoser.web.api.health import PartHealth, Readiness, check_health
 from diagnoser.web.api.incidents import Act, IncidentId, IncidentQuery, change, find, list_incidents
-from diagnoser.web.authentication import Provided, may_read
+from diagnoser.web.authentication import Caller, Provided, may_read
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.forms import Pressed
 from diagnoser.web.ui import FILTERS as DIAGNOSIS_FILTERS
@@ -58,7 +58,7 @@ class Situation:
 
 
 @router.get("/", dependencies=[Depends(may_read)])
-async def now_page(request: Request, services: Provided, pages: Drawn) -> Response:
+async def now_page(request: Request, services: Provided, pages: Drawn, caller: Caller) -> Response:
     """Tiles, and the incidents; resolved ones when asked for. Addresses of the list of diagnoses, which was here once,
     lead to where it is."""
     if request.query_params.keys() & set(DIAGNOSIS_FILTERS) - IncidentQuery.model_fields.keys():
@@ -73,6 +73,7 @@ async def now_page(request: Request, services: Provided, pages: Drawn) -> Respon
         incidents=incidents,
         situation=now,
         trend=await services.trends.current(),
+        blind_spots=await request.app.state.vitals.blind_spots() if caller.viewer.sees_all else (),
         query=query,
         is_first=not query.cursor,
         first_url="/?" + urlencode(chosen) if chosen else "/",

@@ -108,8 +108,10 @@ def install(app: FastAPI, page: ErrorAnswer, protocols: Mapping[str, ErrorAnswer
         return answer(request, _from_http(request, error), headers)
 
     async def on_bug(request: Request, error: Exception) -> Response:
-        structlog.get_logger().error("request_failed", path=request.url.path, exc_info=error)
-        return answer(request, Problem(title="Internal error", status=500, detail="The fault is in the service's log."))
+        own = getattr(request.state, "request_id", "")
+        structlog.get_logger().error("request_failed", request=own, path=request.url.path, exc_info=error)
+        problem = Problem(title="Internal error", status=500, detail="The fault is in the service's log.")
+        return answer(request, problem, {"X-Request-ID": own})
 
     app.add_exception_handler(DiagnoserError, on_own)
     app.add_exception_handler(RequestValidationError, on_invalid)

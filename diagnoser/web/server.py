@@ -11,10 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from diagnoser.observability.vitals import VitalsReader
 from diagnoser.web import (
     accuracy,
     audit,
     client_archive,
+    description,
     diagnosis_page,
     hangs,
     job_page,
@@ -36,6 +38,7 @@ from diagnoser.web import (
 )
 from diagnoser.web import jobs as jobs_page
 from diagnoser.web import nodes as nodes_page
+from diagnoser.web.agents_seen import AgentsSeen
 from diagnoser.web.allowed_hosts import AllowedHosts
 from diagnoser.web.api import (
     alertmanager,
@@ -70,8 +73,9 @@ from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.compression import CompressedFiles, ReadCompression
 from diagnoser.web.dependencies import AppDependencies, Views
 from diagnoser.web.pages import STATIC, Pages
-from diagnoser.web.problems import Problem
 from diagnoser.web.request_bodies import Bodies
+from diagnoser.web.request_ids import RequestIds
+from diagnoser.web.request_metrics import RequestMetrics
 
 API = "/api/v1"
 BODY_LIMIT_BYTES = 4 << 20
@@ -96,6 +100,7 @@ def create(services: AppDependencies) -> FastAPI:
     """The whole application: API under /api/v1, health and metrics at the root, pages for people."""
     app = create_health(services)
     app.state.bodies = Bodies(services.config.limits)
+    app.state.agents_seen = AgentsSeen(services.store, services.clock)
     # Plain routes before the twins that describe them, for the framework's resolving of dependencies costs as much as
     # taking in ten lines; that of logs first of all, for each route that is tried costs as well.
     app.router.routes.insert(0, Route(f"{API}/logs", logs.send_logs, methods=["POST"]))
@@ -173,12 +178,15 @@ def create_health(services: AppDependencies) -> FastAPI:
     app.state.services = services
     app.state.views = Views(services)
     app.state.pages = pages = Pages(services.clock)
+    app.state.vitals = VitalsReader(services.store, services.clock)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.add_middleware(AuditedCalls, services=services)
     app.add_middleware(BodyBound, unbounded=(f"{API}/logs", loki.PATH, otlp.PATH, "/_bulk"))
     app.add_middleware(AllowedHosts, names=services.config.allowed_hosts)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(ReadCompression)
+    app.add_middleware(RequestMetrics, metrics=services.metrics)
+    app.add_middleware(RequestIds)
     problems.install(app, pages.error, {loki.PATH: loki.problem_text, otlp.PATH: otlp.problem_status})
     app.include_router(health.router)
     app.mount("/static", CompressedFiles(STATIC), name="static")
@@ -232,14 +240,7 @@ def _describe(app: FastAPI) -> dict[str, Any]:
         document = get_openapi(
             title=app.title, version=app.version, summary=app.summary, description=app.description, routes=app.routes
         )
-        schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        for name in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(name, None)
-        schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas |= {**schema.pop("$defs"), "Problem": schema}
-        for path in document["paths"].values():
-            for operation in path.values():
-                operation["responses"].pop("422", None)
+        description.complete(document)
         app.openapi_schema = document
     return app.openapi_schema
 

@@ -12,6 +12,7 @@ from math import inf
 from typing import Protocol
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from diagnoser.compress import AttemptLog
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
@@ -232,8 +233,9 @@ class Worker:
     async def _handle(self, claim: Claim, process: Callable[[Claim], Awaitable[ClaimResult]]) -> None:
         key = claim.attempt.key
         try:
-            async with self._renewed_lease(claim):
-                result = await process(claim)
+            with bound_contextvars(job=key.job, attempt=key.number):  # of all that is logged meanwhile
+                async with self._renewed_lease(claim):
+                    result = await process(claim)
             self._log_result(key, result)
         except asyncio.CancelledError:
             await self._hand_over(claim)

@@ -49,6 +49,6 @@ def test_a_confirmed_failure_decides_the_same_failure_and_no_other(tmp_path: Pat
 
         (near, *_) = client.get(f"/api/v1/diagnoses/{again['id']}/similar").json()["items"]
         assert (near["job"], near["type"], near["by"]) == ("quilt-1", "dataloader_killed", "anonymous")
-        assert 'diagnoser_feedback_total{type="unknown",verdict="corrected"} 1.0' in client.get("/metrics").text
+        assert 'diagnoser_feedback_total{category="unknown",verdict="corrected"} 1.0' in client.get("/metrics").text
         found = client.get("/api/v1/jobs/quilt-2/attempts/1/search", params={"q": "quilt manifests"}).json()["items"]
         assert "quilt manifest of gpu-201" in found[0]["text"]

@@ -77,7 +77,7 @@ class Site:
         settings = Settings(**{"llm_url": self.server.url, "llm_model": "scripted", **self.changes})
         self.model = llm_factory.endpoint(settings)
         table = policy.load("policy.yaml", text(bundled("rules") / "policy.yaml"))
-        guarded = llm_factory.guarded(settings, self.model)
+        guarded = llm_factory.guarded(settings, self.model, self.metrics)
         guarded._clock = lambda: time.monotonic() + self.ahead
         self.agent: FailureAgent = llm_factory.failure_agent(settings, guarded, table, self.metrics)
         return self

@@ -96,7 +96,7 @@ async def family(folder: Path, server: ModelServer) -> AsyncIterator[Family]:
     registry, metrics = RuleRegistry(ANALYZER, store, time.time), Metrics(CollectorRegistry())
     model = llm_factory.endpoint(settings)
     context = DiagnosisContext(store, AttemptLogs(store, Compressor), lambda: made.now, baseline_days=30)
-    guarded = llm_factory.guarded(settings, model)
+    guarded = llm_factory.guarded(settings, model, metrics)
     generalizer = llm_factory.baseline_generalizer(settings, store, context, registry, guarded, metrics)
     generalizer._clock = lambda: made.now
     made = Family(store, context, registry, generalizer, metrics)

@@ -8,10 +8,11 @@ import httpx
 import pytest
 
 from diagnoser.agent import state_file
-from diagnoser.agent.api_client import TRIES, ApiClient
+from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.nodes import NodeRecord, NodeStatus, node_events
 from diagnoser.agent.observer import Observer
 from diagnoser.agent.state_file import AgentState, JobCheckpoint, LogOffset
+from diagnoser.integrations.http_api import TRIES
 from diagnoser.model.errors import Unavailable
 from tests.unit.memory_cluster import MemoryJob, MemoryScheduler, MemorySource
 

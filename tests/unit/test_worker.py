@@ -134,8 +134,9 @@ async def test_a_due_attempt_is_diagnosed_and_saved_with_what_follows(store: Sql
     assert (record.diagnosis, record.plan, record.revision) == (diagnosis(), plan(), 3)
     assert len(await store.messages()) == 1
     await asyncio.wait_for(bench.outbox.wait(3600.0), 60.0)
-    labels = {"outcome": "failed", "type": "gpu_lost"}
-    assert bench.metrics.registry.get_sample_value("diagnoser_diagnoses_total", labels) == 1
+    labels = {"category": "infrastructure", "type": "gpu_lost"}
+    assert bench.metrics.registry.get_sample_value("diagnoser_diagnoses_total", {"outcome": "failed"}) == 1
+    assert bench.metrics.registry.get_sample_value("diagnoser_failures_total", labels) == 1
 
 
 async def test_a_sound_attempt_that_runs_on_is_released(store: SqlStore) -> None:

@@ -17,6 +17,7 @@ from diagnoser.adapters.sql.search import SearchRows
 from diagnoser.adapters.sql.tokens import TokenRows
 from diagnoser.adapters.sql.unplaced import UnplacedRows
 from diagnoser.adapters.sql.views import ViewRows
+from diagnoser.adapters.sql.vitals import VitalRows
 from diagnoser.adapters.sql.work import WorkRows
 
 
@@ -37,6 +38,7 @@ class SqlStore(
     ViewRows,
     UserRows,
     AuditRows,
+    VitalRows,
 ):
     """Made from an engine; ``open_store`` also brings the schema up to date. ``close`` it when done.
 

@@ -609,6 +609,26 @@ unplaced_streams = Table(
     Index("unplaced_streams_last_seen", "last_seen"),
 )
 
+agents = Table(
+    "agents",
+    metadata,
+    Column("cluster", Text, primary_key=True),
+    Column("executor", Text, nullable=False),
+    Column("last_seen", Double, nullable=False),
+)
+"""When the agent of each cluster last asked for a plan."""
+
+blind_spots = Table(
+    "blind_spots",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("since", Double, nullable=False),
+    Column("what", Text, nullable=False),
+    Column("lost", Text, nullable=False),
+)
+"""What people were told that the service cannot see, and not yet that it can again."""
+
 tokens = Table(
     "tokens",
     metadata,

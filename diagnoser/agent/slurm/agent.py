@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
-from diagnoser.agent import api_client
 from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.give_back import give_back
 from diagnoser.agent.runtime import AgentOptions, run_agent
@@ -14,6 +13,7 @@ from diagnoser.agent.slurm.commands import Slurm
 from diagnoser.agent.slurm.evidence import SlurmEvidence
 from diagnoser.agent.slurm.source import SlurmSource
 from diagnoser.agent.state_file import AgentState
+from diagnoser.integrations import http_api
 
 
 async def run(
@@ -27,7 +27,7 @@ async def run(
     async with AsyncExitStack() as stack:
         slurm = Slurm()
         if slurmrestd and headers:
-            daemon = await stack.enter_async_context(api_client.connect(slurmrestd, ""))
+            daemon = await stack.enter_async_context(http_api.connect(slurmrestd, ""))
             slurm = rest.over_rest(await rest.connect(daemon, headers))
 
         def build(client: ApiClient, state: AgentState) -> tuple[SlurmCluster, SlurmSource]:

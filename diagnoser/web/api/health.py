@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Mapping
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
-from diagnoser.model.errors import DiagnoserError
+from diagnoser.model.errors import DiagnoserError, Unavailable
+from diagnoser.observability.vitals_metrics import VitalsCollector
 from diagnoser.web.access import check_every_tenant
 from diagnoser.web.authentication import READ, Caller, Whole
 from diagnoser.web.dependencies import AppDependencies, HealthCheck
@@ -54,9 +55,15 @@ async def readyz(services: Whole, response: Response) -> Readiness:
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}}, **answers(401, 403)},
 )
-async def metrics(services: Whole, caller: Caller) -> Response:
+async def metrics(request: Request, services: Whole, caller: Caller) -> Response:
+    """What was counted is of all processes of this service; what waits is that of the database, for all replicas."""
     check_every_tenant(caller)
-    return Response(services.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+    try:
+        vitals = await request.app.state.vitals.vitals()
+    except Unavailable:
+        vitals = None
+    collector = VitalsCollector(vitals, services.store.pool_use(), request.app.version)
+    return Response(services.metrics.exposition(collector), media_type=CONTENT_TYPE_LATEST)
 
 
 async def check_health(services: AppDependencies) -> Readiness:

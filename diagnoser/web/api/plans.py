@@ -242,6 +242,7 @@ async def claim(body: ClaimRequest, request: Request, services: Provided, caller
     """One executor at a time holds a plan. When its lease expires it is handed out again, with its steps so far."""
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
     lease = services.plans.commands.lease
+    await request.app.state.agents_seen.note(cluster, body.executor)
 
     async def look() -> Plan | None:
         return await services.plans.claim(body.executor, cluster, services.clock())

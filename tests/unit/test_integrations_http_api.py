@@ -1,9 +1,9 @@
-"""The agent's connection to the service."""
+"""A connection to the service, of agents and clients."""
 
 import pytest
 from structlog.testing import capture_logs
 
-from diagnoser.agent.api_client import connect
+from diagnoser.integrations.http_api import connect
 
 
 @pytest.mark.parametrize(

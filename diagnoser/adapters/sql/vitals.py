@@ -1,0 +1,190 @@
+"""What was last heard and what waits, each by an index: asked for every few seconds, however much is stored."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import ColumnElement, RowMapping, Select, and_, case, delete, exists, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.pool import QueuePool
+
+from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import (
+    HAS_ENDED,
+    HAS_RAW,
+    IS_OPEN,
+    IS_RUNNING,
+    IS_UNENDED,
+    agents,
+    allocations,
+    attempts,
+    blind_spots,
+    breakers,
+    effects,
+    events,
+)
+from diagnoser.model import NODE_LOG, OutboxMessage, node_log_id
+from diagnoser.model.blind_spots import BlindSpot, BlindSpotKind
+from diagnoser.ports import HEARD_SECONDS, AgentSeen, PoolUse, Vitals, Waiting
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+
+NAMES = 20
+"""Jobs that are named, of those that wait."""
+BUSY_SECONDS = 3600.0
+"""A run that printed within this time is busy on its nodes."""
+TOGETHER_SECONDS = 120.0
+AGENTS_KEPT_SECONDS = 7 * 86_400.0
+"""An agent that is silent for longer is gone."""
+
+
+class VitalRows(Database):
+    """``ports.VitalsStore``."""
+
+    async def vitals(self, now: float, silent_seconds: float, begin_seconds: float) -> Vitals:
+        row = attempts.c
+        heard = and_(IS_UNENDED, row.last_line > now - HEARD_SECONDS)
+        runs = and_(heard, IS_RUNNING, _was_announced())
+        mute = and_(
+            IS_UNENDED,
+            row.last_line == 0.0,
+            row.opened > now - HEARD_SECONDS,
+            row.opened <= now - begin_seconds,
+            _was_announced(),
+        )
+        silent = and_(runs, row.last_line <= now - silent_seconds)
+        is_pending, was_tried = effects.c.state == "pending", effects.c.tries > 0
+        async with self.reading() as connection:
+            newest = await _newest_line(connection, now)
+            return Vitals(
+                time=now,
+                newest_line=newest,
+                together=await _count(connection, and_(heard, row.last_line > newest - TOGETHER_SECONDS)),
+                running=await _count(connection, runs),
+                silent=await _waiting(connection, silent, row.last_line, row.job),
+                mute=await _waiting(connection, mute, row.opened, row.job),
+                agents=await _agents(connection, now),
+                node_logs=await _node_logs(connection, now),
+                busy=await _busy_nodes(connection, now),
+                due=await _waiting(connection, IS_OPEN, _waits_since(), row.job),
+                messages=await _waiting(
+                    connection,
+                    and_(is_pending, effects.c.due <= now, effects.c.lease <= now),
+                    effects.c.due,
+                    effects.c.target,
+                ),
+                undelivered=await _waiting(
+                    connection, and_(is_pending, was_tried), effects.c.created, effects.c.target
+                ),
+                raw_bytes=int(await _scalar(connection, select(func.sum(row.raw_bytes)).where(HAS_RAW)) or 0),
+                leased={
+                    "attempt": await _count(connection, and_(IS_OPEN, row.lease > now, row.token != "")),
+                    "compaction": await _count(connection, and_(HAS_RAW, row.compacting > now)),
+                    "message": int(
+                        await _scalar(
+                            connection,
+                            select(func.count()).select_from(effects).where(is_pending, effects.c.lease > now),
+                        )
+                    ),
+                },
+                tripped=int(
+                    await _scalar(connection, select(func.count()).select_from(breakers).where(breakers.c.tripped))
+                ),
+            )
+
+    def pool_use(self) -> PoolUse:
+        pool = self._engine.pool
+        return PoolUse(pool.checkedout(), pool.checkedin()) if isinstance(pool, QueuePool) else PoolUse(0, 0)
+
+    async def note_agent(self, cluster: str, executor: str, now: float) -> None:
+        await self.upsert(agents, {"cluster": cluster, "executor": executor, "last_seen": now})
+
+    async def blind_spots(self) -> list[BlindSpot]:
+        query = select(blind_spots).order_by(blind_spots.c.since, blind_spots.c.kind, blind_spots.c.subject)
+        async with self.reading() as connection:
+            return [_spot(row) for row in (await connection.execute(query)).mappings()]
+
+    async def begin_blind_spot(self, spot: BlindSpot, messages: Sequence[OutboxMessage]) -> bool:
+        async with self.writing() as connection:
+            if not await self.insert_new(connection, blind_spots, [asdict(spot) | {"kind": spot.kind.value}]):
+                return False
+            await self.insert_new(connection, effects, [codec.effect_row(message) for message in messages])
+            return True
+
+    async def end_blind_spot(self, spot: BlindSpot, messages: Sequence[OutboxMessage]) -> bool:
+        mine = and_(blind_spots.c.kind == spot.kind.value, blind_spots.c.subject == spot.subject)
+        async with self.writing() as connection:
+            if not (await connection.execute(delete(blind_spots).where(mine))).rowcount:
+                return False
+            await self.insert_new(connection, effects, [codec.effect_row(message) for message in messages])
+            return True
+
+
+def _was_announced() -> ColumnElement[bool]:
+    """A scheduler or launcher said that it begins: without that nobody will say that it has ended."""
+    of_events = and_(events.c.job == attempts.c.job, events.c.attempt == attempts.c.number)
+    of_allocations = and_(allocations.c.job == attempts.c.job, allocations.c.attempt == attempts.c.number)
+    return or_(exists().where(of_events), exists().where(of_allocations))
+
+
+def _waits_since() -> ColumnElement[float]:
+    """What was diagnosed and has news waits since the news."""
+    row = attempts.c
+    begun = func.coalesce(row.ended, row.fatal)
+    return case((row.dirty > begun, row.dirty), else_=begun)
+
+
+async def _scalar(connection: AsyncConnection, query: Select[Any]) -> Any:
+    return (await connection.execute(query)).scalar()
+
+
+async def _count(connection: AsyncConnection, which: ColumnElement[bool]) -> int:
+    return int(await _scalar(connection, select(func.count()).select_from(attempts).where(which)))
+
+
+async def _waiting(
+    connection: AsyncConnection, which: ColumnElement[bool], since: ColumnElement[float], name: ColumnElement[str]
+) -> Waiting:
+    count, first = (await connection.execute(select(func.count(), func.min(since)).where(which))).one()
+    if not count:
+        return Waiting()
+    names = await connection.execute(select(name).where(which).order_by(since).limit(NAMES))
+    return Waiting(count, first, tuple(names.scalars()))
+
+
+async def _newest_line(connection: AsyncConnection, now: float) -> float:
+    """Of running and of ended attempts, as far as these ended lately."""
+    row = attempts.c
+    heard, newest = row.last_line > now - HEARD_SECONDS, select(func.max(row.last_line))
+    unended = await _scalar(connection, newest.where(IS_UNENDED, heard))
+    ended = await _scalar(connection, newest.where(HAS_ENDED, row.ended > now - HEARD_SECONDS, heard))
+    return max(unended or 0.0, ended or 0.0)
+
+
+async def _agents(connection: AsyncConnection, now: float) -> tuple[AgentSeen, ...]:
+    query = select(agents).where(agents.c.last_seen > now - AGENTS_KEPT_SECONDS).order_by(agents.c.cluster)
+    return tuple(AgentSeen(**row) for row in (await connection.execute(query)).mappings())
+
+
+async def _node_logs(connection: AsyncConnection, now: float) -> dict[str, dict[str, float]]:
+    """A node's log has no verdict, so that its parts stay among the running attempts."""
+    row = attempts.c
+    newest = select(row.job, func.max(row.last_line)).group_by(row.job)
+    newest = newest.where(IS_RUNNING, row.last_line > now - HEARD_SECONDS, row.job.like(f"{NODE_LOG}%"))
+    logs: dict[str, dict[str, float]] = {}
+    for log, last in await connection.execute(newest):
+        cluster, _, node = log.removeprefix(NODE_LOG).partition("/")
+        logs.setdefault(cluster or DEFAULT_CLUSTER, {})[node] = last
+    return logs
+
+
+async def _busy_nodes(connection: AsyncConnection, now: float) -> frozenset[str]:
+    of_attempt = and_(allocations.c.job == attempts.c.job, allocations.c.attempt == attempts.c.number)
+    printing = and_(IS_UNENDED, attempts.c.last_line > now - BUSY_SECONDS)
+    query = select(allocations.c.nodes).join(attempts, of_attempt).where(printing)
+    lists = (await connection.execute(query)).scalars()
+    return frozenset(node_log_id("", node).removeprefix(f"{NODE_LOG}/") for names in lists for node in names.split())
+
+
+def _spot(row: RowMapping) -> BlindSpot:
+    return BlindSpot(BlindSpotKind(row["kind"]), row["subject"], row["since"], row["what"], row["lost"])

@@ -1,0 +1,108 @@
+"""Reads diagnoser from Python:
+
+    async with connect("http://diagnoser:8321", token) as api:
+        for incident in (await api.incidents())["items"]:
+            print(incident["type"], incident["failures"])
+
+Results are the API's own JSON; their types are drawn from its description (``api_types``), and a test holds paths,
+parameters and types against that. Needs a token of the scope read where there are tokens.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+from urllib.parse import quote
+
+import httpx
+
+from diagnoser.integrations import http_api
+from diagnoser.integrations.api_types import (
+    DiagnosisPage,
+    DiagnosisShape,
+    FoundList,
+    IncidentPage,
+    IncidentShape,
+    JobPage,
+    LogPage,
+    NodeShape,
+    PlanPage,
+    PlanShape,
+    SimilarList,
+)
+from diagnoser.integrations.http_api import Pause
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnoserClient:
+    """pause: how to sleep between tries. query: further parameters, as the API describes them.
+
+    Every call raises Unavailable when the service did not answer after some tries, NotFound, Denied and OutOfScope for
+    a wrong token, and BadInput for parameters that it does not take.
+    """
+
+    http: httpx.AsyncClient
+    pause: Pause = asyncio.sleep
+
+    async def incidents(self, **query: object) -> IncidentPage:
+        """Those that are not resolved, the newest first."""
+        return await self._get(IncidentPage, "/incidents", query)
+
+    async def incident(self, id: str) -> IncidentShape:
+        return await self._get(IncidentShape, f"/incidents/{_segment(id)}")
+
+    async def diagnoses(self, **query: object) -> DiagnosisPage:
+        """Current ones, the newest first."""
+        return await self._get(DiagnosisPage, "/diagnoses", query)
+
+    async def diagnosis(self, id: str) -> DiagnosisShape:
+        return await self._get(DiagnosisShape, f"/diagnoses/{_segment(id)}")
+
+    async def similar(self, id: str, **query: object) -> SimilarList:
+        """Confirmed failures that resemble a diagnosis, the most similar first."""
+        return await self._get(SimilarList, f"/diagnoses/{_segment(id)}/similar", query)
+
+    async def job(self, id: str) -> JobPage:
+        return await self._get(JobPage, f"/jobs/{_segment(id)}")
+
+    async def search(self, job: str, attempt: int, q: str, **query: object) -> FoundList:
+        """Lines of the log of an attempt that match the words of ``q``, the best match first."""
+        return await self._get(FoundList, f"/jobs/{_segment(job)}/attempts/{attempt}/search", {"q": q, **query})
+
+    async def log(self, job: str, attempt: int, **query: object) -> LogPage:
+        """A window of the log of an attempt."""
+        return await self._get(LogPage, f"/jobs/{_segment(job)}/attempts/{attempt}/log", query)
+
+    async def nodes(self, **query: object) -> list[NodeShape]:
+        """Each with its last event."""
+        return await self._get(list[NodeShape], "/nodes", query)
+
+    async def node_events(self, node: str, **query: object) -> list[NodeShape]:
+        """What happened to a node, the newest first."""
+        return await self._get(list[NodeShape], f"/nodes/{_segment(node)}/events", query)
+
+    async def plans(self, **query: object) -> PlanPage:
+        return await self._get(PlanPage, "/plans", query)
+
+    async def plan(self, id: str) -> PlanShape:
+        return await self._get(PlanShape, f"/plans/{_segment(id)}")
+
+    async def _get(self, kind: type[T], path: str, query: Mapping[str, Any] | None = None) -> T:
+        """kind: what the answer is, as the API promises."""
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        return cast(T, (await http_api.call(self.http, self.pause, "GET", path, params=given)).json())
+
+
+@asynccontextmanager
+async def connect(url: str, token: str = "") -> AsyncIterator[DiagnoserClient]:
+    """Raises BadInput for an unusable address."""
+    async with http_api.connect(url, token) as http:
+        yield DiagnoserClient(http)
+
+
+def _segment(name: str) -> str:
+    """One segment of a path, whatever is in it."""
+    return quote(name, safe="")

@@ -1,0 +1,188 @@
+"""Finds what the service cannot see: a service that hears nothing must not look healthy. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from diagnoser.model.blind_spots import BlindSpot, BlindSpotKind
+from diagnoser.ports import Vitals, Waiting
+
+NAMED = 5
+"""Jobs or nodes that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """In seconds: how long something may be missing before it is told.
+
+    line: any line, while jobs are known to run. line_unannounced: the same where nobody says which jobs run, and
+    several fell silent together. job: a line of a job that runs; first_line: its first one. agent: its next request
+    for a plan, which it makes at least once a minute. node_logs: a line of any node of a cluster; node_log: of a node
+    that runs a job. verdict, delivery: of what waits.
+    """
+
+    line: float = 300.0
+    line_unannounced: float = 900.0
+    job: float = 600.0
+    first_line: float = 600.0
+    agent: float = 180.0
+    node_logs: float = 900.0
+    node_log: float = 3600.0
+    verdict: float = 300.0
+    delivery: float = 900.0
+
+
+PATIENCE = Patience()
+TOGETHER = 3
+"""So many jobs do not fall silent within two minutes by chance."""
+
+
+def find_blind_spots(vitals: Vitals, patience: Patience = PATIENCE) -> list[BlindSpot]:
+    """The most serious first."""
+    return [
+        *_intake(vitals, patience),
+        *_agents(vitals, patience),
+        *_jobs(vitals, patience),
+        *_node_logs(vitals, patience),
+        *_waiting(vitals, patience),
+    ]
+
+
+def _intake(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
+    if not _has_stopped(vitals, patience):
+        return
+    jobs = max(vitals.running, vitals.together)
+    yield BlindSpot(
+        BlindSpotKind.INTAKE_STOPPED,
+        "",
+        vitals.newest_line,
+        f"No line from any job since {_clock(vitals.newest_line)}, although {_count(jobs, 'job')} should be printing.",
+        "Failures and hangs since then are not seen. Look at the shippers, and at the network between them and here.",
+    )
+
+
+def _has_stopped(vitals: Vitals, patience: Patience) -> bool:
+    """One job alone may hang: that is told as a job that is silent."""
+    if not vitals.newest_line:
+        return False
+    quiet = vitals.time - vitals.newest_line
+    return (quiet > patience.line and vitals.running >= 2) or (
+        quiet > patience.line_unannounced and vitals.together >= TOGETHER
+    )
+
+
+def _agents(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
+    for agent in vitals.agents:
+        if vitals.time - agent.last_seen > patience.agent:
+            yield BlindSpot(
+                BlindSpotKind.AGENT_SILENT,
+                agent.cluster,
+                agent.last_seen,
+                f"The agent of cluster {agent.cluster} ({agent.executor}) has not asked for work since "
+                f"{_clock(agent.last_seen)}.",
+                "Plans are not carried out there, and ends of jobs and states of nodes are not known. Look at the "
+                "agent's own log.",
+            )
+
+
+def _jobs(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
+    if vitals.silent.count and not _has_stopped(vitals, patience):
+        yield BlindSpot(
+            BlindSpotKind.JOB_SILENT,
+            "",
+            vitals.silent.since,
+            f"{_count(vitals.silent.count, 'job')} should be running and went silent, the first at "
+            f"{_clock(vitals.silent.since)}{_named(vitals.silent)}. The logs do not say why.",
+            "It may hang, or its log is not sent any more. Look at the job on its node, and at its shipper.",
+        )
+    if vitals.mute.count:
+        yield BlindSpot(
+            BlindSpotKind.JOB_WITHOUT_LINES,
+            "",
+            vitals.mute.since,
+            f"{_count(vitals.mute.count, 'job')} began and never sent a line, the first at "
+            f"{_clock(vitals.mute.since)}{_named(vitals.mute)}.",
+            "Nothing can be said about a job without lines. Is its output sent here, and under the same job id?",
+        )
+
+
+def _node_logs(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
+    missing: list[tuple[float, str]] = []
+    heard: dict[str, float] = {}
+    for cluster, nodes in sorted(vitals.node_logs.items()):
+        newest = max(nodes.values())
+        if vitals.time - newest > patience.node_logs:
+            yield BlindSpot(
+                BlindSpotKind.NODE_LOGS_STOPPED,
+                cluster,
+                newest,
+                f"No node of cluster {cluster or '(unnamed)'} has sent a line of its own log since {_clock(newest)}.",
+                "Faults of hardware cannot be proven, so no node is taken out by itself. Look at what ships the "
+                "nodes' logs.",
+            )
+        else:
+            heard |= nodes
+    if heard:
+        last = {node: heard.get(node, 0.0) for node in vitals.busy}
+        missing = sorted((time, node) for node, time in last.items() if vitals.time - time > patience.node_log)
+    if missing:
+        since = next((time for time, _ in missing if time), vitals.time - patience.node_log)
+        names = tuple(node for _, node in missing)
+        yield BlindSpot(
+            BlindSpotKind.NODE_LOGS_MISSING,
+            "",
+            since,
+            f"{_count(len(names), 'node')} with a job sent no line of its own log for more than an hour"
+            f"{_named(Waiting(len(names), since, names))}.",
+            "Faults of their hardware cannot be proven. Look at what ships their logs.",
+        )
+    for agent in vitals.agents:
+        is_there = vitals.time - agent.last_seen <= patience.agent
+        if is_there and vitals.busy and agent.cluster not in vitals.node_logs:
+            yield BlindSpot(
+                BlindSpotKind.NODE_LOGS_NEVER_SENT,
+                agent.cluster,
+                0.0,
+                f"Nodes of cluster {agent.cluster} send no logs of their own.",
+                "Faults of hardware are known only from what jobs print, which proves nothing: a person has to "
+                "approve before a node is taken out.",
+            )
+
+
+def _waiting(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
+    if vitals.due.count and vitals.time - vitals.due.since > patience.verdict:
+        yield BlindSpot(
+            BlindSpotKind.DIAGNOSIS_LATE,
+            "",
+            vitals.due.since,
+            f"{_count(vitals.due.count, 'attempt')} failed or ended and has no verdict yet, the first since "
+            f"{_clock(vitals.due.since)}{_named(vitals.due)}.",
+            "Incidents are missing from this page. Look at whether the worker runs, and at its log.",
+        )
+    if vitals.undelivered.count and vitals.time - vitals.undelivered.since > patience.delivery:
+        yield BlindSpot(
+            BlindSpotKind.MESSAGES_UNDELIVERED,
+            "",
+            vitals.undelivered.since,
+            f"{_count(vitals.undelivered.count, 'message')} could not be delivered, the first since "
+            f"{_clock(vitals.undelivered.since)}{_named(vitals.undelivered)}.",
+            "People or agents are not told. Look at the outbox for the receiver's answer.",
+        )
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def _named(waiting: Waiting) -> str:
+    shown = _distinct(waiting.names)[:NAMED]
+    more = waiting.count - len(shown)
+    return f" ({', '.join(shown)}{f' and {more:,} more' if more > 0 else ''})" if shown else ""
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))
+
+
+def _clock(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,30 @@
+"""Reads the vitals, and remembers them for some seconds: pages and scrapes may ask as often as they like."""
+
+import asyncio
+
+from diagnoser.model.blind_spots import BlindSpot
+from diagnoser.observability.blind_spots import PATIENCE, find_blind_spots
+from diagnoser.ports import Clock, Vitals, VitalsStore
+
+FRESH_SECONDS = 5.0
+
+
+class VitalsReader:
+    def __init__(self, store: VitalsStore, clock: Clock, fresh: float = FRESH_SECONDS) -> None:
+        self._store = store
+        self._clock = clock
+        self._fresh = fresh
+        self._vitals: Vitals | None = None
+        self._reading = asyncio.Lock()
+
+    async def vitals(self) -> Vitals:
+        """Raises Unavailable: nothing old is given out for what is there now."""
+        async with self._reading:
+            if self._vitals is None or self._clock() - self._vitals.time >= self._fresh:
+                self._vitals = None
+                self._vitals = await self._store.vitals(self._clock(), PATIENCE.job, PATIENCE.first_line)
+            return self._vitals
+
+    async def blind_spots(self) -> list[BlindSpot]:
+        """The most serious first. Raises Unavailable."""
+        return find_blind_spots(await self.vitals())

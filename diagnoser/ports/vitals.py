@@ -1,0 +1,86 @@
+"""What the service last heard, and what waits in it: what its metrics and its blind spots are made of."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from diagnoser.model import OutboxMessage
+from diagnoser.model.blind_spots import BlindSpot
+
+HEARD_SECONDS = 86_400.0
+"""What was last heard longer ago counts as gone, rather than as missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How many of something wait, and since when the first of them does (0.0 where there is none). names: some."""
+
+    count: int = 0
+    since: float = 0.0
+    names: tuple[str, ...] = ()
+
+
+class AgentSeen(NamedTuple):
+    """When the agent of a cluster last asked for a plan."""
+
+    cluster: str
+    executor: str
+    last_seen: float
+
+
+class PoolUse(NamedTuple):
+    """Connections to the database that this process holds."""
+
+    used: int
+    idle: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """newest_line: when the last line of any job came in, 0.0 when none did within ``HEARD_SECONDS``. together:
+    attempts without an end whose last line came within two minutes before it. running: attempts that somebody said
+    have begun and nobody said have ended, that have printed and have no verdict. silent: those of them without a line
+    for ``silent_seconds``. mute: attempts that have begun in the same sense and have never printed.
+
+    node_logs: cluster -> node (short name) -> when its own log last came. busy: short names of the nodes that running
+    attempts were given. due: attempts that wait for a verdict. undelivered: messages that were tried in vain.
+    messages: those that are due and that nobody is sending.
+
+    raw_bytes: log text that waits to be compressed. leased: how much workers have claimed, by what it is. tripped:
+    scopes whose breaker is.
+    """
+
+    time: float
+    newest_line: float = 0.0
+    together: int = 0
+    running: int = 0
+    silent: Waiting = Waiting()
+    mute: Waiting = Waiting()
+    agents: tuple[AgentSeen, ...] = ()
+    node_logs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    busy: frozenset[str] = frozenset()
+    due: Waiting = Waiting()
+    messages: Waiting = Waiting()
+    undelivered: Waiting = Waiting()
+    raw_bytes: int = 0
+    leased: Mapping[str, int] = field(default_factory=dict)
+    tripped: int = 0
+
+
+class VitalsStore(Protocol):
+    def pool_use(self) -> PoolUse: ...
+
+    async def vitals(self, now: float, silent_seconds: float, begin_seconds: float) -> Vitals:
+        """begin_seconds: how long an attempt that began may go without a line before it counts as mute."""
+
+    async def note_agent(self, cluster: str, executor: str, now: float) -> None:
+        """The agent of this cluster asked for a plan."""
+
+    async def blind_spots(self) -> list[BlindSpot]:
+        """Those that were told, and whose end was not."""
+
+    async def begin_blind_spot(self, spot: BlindSpot, messages: Sequence[OutboxMessage]) -> bool:
+        """Store it with what tells of it, in one transaction. False, and nothing is stored, where it is there."""
+
+    async def end_blind_spot(self, spot: BlindSpot, messages: Sequence[OutboxMessage]) -> bool:
+        """Forget it and store what tells of that. False, and nothing is stored, where it is not there any more."""

@@ -1,0 +1,62 @@
+"""Tells people what the service cannot see, once when it begins and once when it is over.
+
+Each replica does it: whoever stores the change first sends what tells of it, in the same transaction.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from diagnoser.model import OutboxMessage
+from diagnoser.model.blind_spots import BlindSpot
+from diagnoser.model.errors import Unavailable
+from diagnoser.observability.vitals import VitalsReader
+from diagnoser.ports import Clock, VitalsStore, WakeSignal
+
+PERIOD = 15.0
+
+
+class AlertPlanner(Protocol):
+    """``planning.planner.DecisionPlanner``."""
+
+    def alert_blind_spot(self, spot: BlindSpot, now: float, *, ended: bool = False) -> tuple[OutboxMessage, ...]: ...
+
+
+@dataclass(frozen=True)
+class BlindSpotWatch:
+    """Run it as a task, or ``step`` it in a test. outbox: notified when there is something to send."""
+
+    store: VitalsStore
+    reader: VitalsReader
+    planner: AlertPlanner
+    clock: Clock
+    outbox: WakeSignal
+
+    async def run(self) -> None:
+        """Until it is cancelled. Waits while the database is down."""
+        while True:
+            await asyncio.sleep(PERIOD)  # what was away with the service has a moment to come back
+            try:
+                await self.step()
+            except Unavailable as error:
+                structlog.get_logger().warning("blind_spots_not_checked", error=str(error))
+
+    async def step(self) -> None:
+        """Compare what is there with what was told. Raises Unavailable."""
+        current = {(spot.kind, spot.subject): spot for spot in await self.reader.blind_spots()}
+        told = {(spot.kind, spot.subject): spot for spot in await self.store.blind_spots()}
+        now = self.clock()
+        for key, spot in current.items():
+            if key not in told and await self.store.begin_blind_spot(spot, self.planner.alert_blind_spot(spot, now)):
+                self._report(spot, "begun")
+        for key, spot in told.items():
+            messages = self.planner.alert_blind_spot(spot, now, ended=True)
+            if key not in current and await self.store.end_blind_spot(spot, messages):
+                self._report(spot, "ended")
+
+    def _report(self, spot: BlindSpot, change: str) -> None:
+        self.outbox.notify()
+        level = structlog.get_logger().warning if change == "begun" else structlog.get_logger().info
+        level("blind_spot", change=change, kind=spot.kind.value, subject=spot.subject, what=spot.what)

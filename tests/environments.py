@@ -70,12 +70,22 @@ TORCH = Environment(
 MOTO = Environment(_TOOLS / "moto", _PINS / "moto.txt")
 SCHEMATHESIS = Environment(_TOOLS / "schemathesis", _PINS / "schemathesis.txt")
 TANSU = Environment(_TOOLS / "tansu", _PINS / "tansu.txt")
+MANIFESTS = Environment(_TOOLS / "manifests", _PINS / "manifests.txt")
+SBOM = Environment(_TOOLS / "sbom", _PINS / "sbom.txt", "sbom")
 SHIPPERS = Environment(
     Path(os.environ.get("SHIPPERS_FOLDER", Path.home() / ".cache/diagnoser-test-shippers")) / "python",
     _PINS / "shippers.txt",
     "shippers",
 )
-ENVIRONMENTS = {"torch": TORCH, "shippers": SHIPPERS, "moto": MOTO, "schemathesis": SCHEMATHESIS, "tansu": TANSU}
+ENVIRONMENTS = {
+    "torch": TORCH,
+    "shippers": SHIPPERS,
+    "moto": MOTO,
+    "schemathesis": SCHEMATHESIS,
+    "tansu": TANSU,
+    "manifests": MANIFESTS,
+    "sbom": SBOM,
+}
 
 
 def main(names: Sequence[str]) -> None:

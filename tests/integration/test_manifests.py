@@ -1,7 +1,6 @@
 """The manifests of Kubernetes as kustomize and Helm make them: valid, the same, and with no more rights than needed."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -17,18 +16,13 @@ from tests.environments import MANIFESTS
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 KUBERNETES, CHART = DEPLOY / "kubernetes", DEPLOY / "helm" / "diagnoser"
-GO = Path(os.environ.get("TOOLS_FOLDER", Path.home() / ".cache/diagnoser-test-tools")) / "go/bin"
-WHERE = f"{os.environ.get('PATH', '')}:{GO}"
-HELM, KUSTOMIZE, KUBECTL = (shutil.which(name, path=WHERE) for name in ("helm", "kustomize", "kubectl"))
+KUSTOMIZE, KUBECTL = shutil.which("kustomize"), shutil.which("kubectl")
 RENDER = [KUSTOMIZE, "build"] if KUSTOMIZE else [KUBECTL, "kustomize"]
 VERSIONS = ("1.31.0", "1.37.0")
 Object = dict[str, Any]
 
-needs_kustomize = pytest.mark.skipif(
-    not (KUSTOMIZE or KUBECTL), reason="no kustomize and no kubectl: see `make charts`"
-)
-needs_helm = pytest.mark.skipif(not HELM, reason="no helm: see `make charts`")
-needs_validator = pytest.mark.skipif(bool(MANIFESTS.missing), reason=MANIFESTS.missing)
+needs_kustomize = pytest.mark.skipif(not (KUSTOMIZE or KUBECTL), reason="neither kustomize nor kubectl is installed")
+needs_tools = pytest.mark.skipif(bool(MANIFESTS.missing), reason=MANIFESTS.missing)
 
 
 @cache
@@ -46,27 +40,23 @@ def kustomized(folder: Path) -> list[Object]:
 
 
 @cache
-def _templated(*values: str) -> str:
-    assert HELM
-    options = [word for value in values for word in ("--set", value)]
-    command = [
-        HELM,
-        "template",
-        "diagnoser",
-        str(CHART),
-        "--namespace",
-        "diagnoser",
-        "--kube-version",
-        "1.31",
-        *options,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def _chart(values: str) -> Object:
+    """What ``tests/helm_chart.py`` says of the chart with these values, which are JSON."""
+    given = f'{{"chart": {json.dumps(str(CHART))}, "values": {values}}}'
+    found: Object = json.loads(_program("helm_chart.py", given))
+    return found
+
+
+def templated(**values: Any) -> list[Object]:
+    """The objects of a release in which ``values`` take the place of the chart's own, level by level."""
+    return [item for item in yaml.safe_load_all(_chart(json.dumps(values))["documents"]) if item]
+
+
+def _program(name: str, given: str) -> str:
+    command = [MANIFESTS.python, Path(__file__).parents[1] / name]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def templated(*values: str) -> list[Object]:
-    return [item for item in yaml.safe_load_all(_templated(*values)) if item]
 
 
 def with_component(folder: Path, base: str, component: str) -> Path:
@@ -115,31 +105,69 @@ def _plain(meta: Object) -> None:
     meta["notes"] = {name: value for name, value in notes.items() if "helm.sh" not in name and "checksum" not in name}
 
 
-POSTGRES = ("service.database=postgresql",)
-AGENT = ("agent.enabled=true",)
-PAIRS = {
-    "sqlite": (["overlays/sqlite"], ()),
+POSTGRES = {"service": {"database": "postgresql"}}
+AGENT = {"agent": {"enabled": True}}
+ALONE = {"service": {"enabled": False}}
+PAIRS: dict[str, tuple[list[str], Object]] = {
+    "sqlite": (["overlays/sqlite"], {}),
     "postgres": (["overlays/postgres"], POSTGRES),
-    "agent": (["agent"], ("service.enabled=false", *AGENT)),
-    "all": (["overlays/postgres", "agent"], (*POSTGRES, *AGENT)),
+    "agent": (["agent"], ALONE | AGENT),
+    "all": (["overlays/postgres", "agent"], POSTGRES | AGENT),
 }
+VARIANTS: dict[str, Object] = {
+    "defaults": {},
+    "all": POSTGRES | AGENT,
+    "without Redis": {
+        "service": {"database": "postgresql", "redis": False},
+        "secretSettings": ["llm-api-key"],
+        "networkPolicy": {"enabled": False},
+    },
+    "ingress": {
+        "ingress": {"enabled": True},
+        "service": {"storage": {"storageClass": "fast"}},
+        "imagePullSecrets": [{"name": "registry"}],
+    },
+    "agent alone": {
+        **ALONE,
+        "agent": {
+            "enabled": True,
+            "server": "https://diagnoser.example",
+            "namespaces": ["training", "research"],
+            "collectEvidence": True,
+            "checkImage": "torch:1",
+            "nodeQueryImage": "tools:1",
+            "extraArgs": ["--dumps=/dumps/{job}/*"],
+            "nodePolicy": {"nodeLabels": {"pool": "gpu"}},
+        },
+    },
+}
+MEANINGLESS: list[Object] = [
+    {"sevice": {"enabled": True}},
+    {"settings": {"DIAGNOSER_TOKENS": "admin:x"}},
+    {"settings": {"DIAGNOSER_DATABASE_URL": "x"}},
+    {"settings": {"DIAGNOSER_PORT": 8321}},
+    {"image": {"tag": "latest"}},
+    {"service": {"database": "mysql"}},
+    {"agent": {"namespaces": []}},
+    {"secretSettings": ["llm_api_key"]},
+]
 
 
 @needs_kustomize
-@needs_helm
+@needs_tools
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_chart_and_the_overlays_are_the_same(name: str) -> None:
     """Every object of the one is in the other, with the same fields; only labels of the tools differ."""
     folders, values = PAIRS[name]
     ours = essence([item for folder in folders for item in kustomized(KUBERNETES / folder)])
-    charts = essence(templated(*values))
+    charts = essence(templated(**values))
     assert sorted(ours) == sorted(charts)
     for key, item in ours.items():
         assert item == charts[key], key
 
 
 @needs_kustomize
-@needs_validator
+@needs_tools
 @pytest.mark.parametrize("folder", ["overlays/sqlite", "overlays/postgres", "agent"])
 def test_the_api_knows_every_field_of_the_overlays(folder: str, tmp_path: Path) -> None:
     """In the oldest version that is still maintained and in the newest one."""
@@ -147,7 +175,7 @@ def test_the_api_knows_every_field_of_the_overlays(folder: str, tmp_path: Path) 
 
 
 @needs_kustomize
-@needs_validator
+@needs_tools
 @pytest.mark.parametrize(
     ("base", "component", "kind"),
     [
@@ -166,59 +194,41 @@ def test_components_go_beside_an_overlay(base: str, component: str, kind: str, t
         assert settings["DIAGNOSER_BASE_URL"].startswith("https://")
 
 
-@needs_helm
-@needs_validator
-@pytest.mark.parametrize(
-    "values",
-    [
-        (),
-        (*POSTGRES, *AGENT),
-        (*POSTGRES, "service.redis=false", "secretSettings={llm-api-key}", "networkPolicy.enabled=false"),
-        ("ingress.enabled=true", "service.storage.storageClass=fast", "imagePullSecrets[0].name=registry"),
-        ("service.enabled=false", *AGENT, "agent.server=https://diagnoser.example", "agent.collectEvidence=true",
-         "agent.checkImage=torch:1", "agent.nodeQueryImage=tools:1", "agent.nodePolicy.nodeLabels.pool=gpu"),
-    ],
-    ids=["defaults", "all", "without redis", "ingress", "agent alone"],
-)  # fmt: skip
-def test_the_api_knows_every_field_of_the_chart(values: tuple[str, ...], tmp_path: Path) -> None:
-    """With the options that change what is rendered."""
-    check_schema(templated(*values), tmp_path)
+@needs_tools
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_chart_renders_what_the_api_knows(name: str, tmp_path: Path) -> None:
+    """With the options that change what is rendered; and `helm lint --strict` finds no fault."""
+    found = _chart(json.dumps(VARIANTS[name]))
+    assert found["lint"] == []
+    check_schema([item for item in yaml.safe_load_all(found["documents"]) if item], tmp_path)
 
 
-@needs_helm
-def test_the_chart_has_no_fault_that_helm_finds() -> None:
-    """`helm lint --strict`, also with everything on."""
-    assert HELM
-    everything = "service.database=postgresql,agent.enabled=true,ingress.enabled=true"
-    for options in ([], ["--set", everything]):
-        subprocess.run([HELM, "lint", "--strict", str(CHART), *options], check=True, capture_output=True)
-
-
-@needs_helm
-@pytest.mark.parametrize(
-    "value",
-    ["sevice.enabled=true", "settings.DIAGNOSER_TOKENS=admin:x", "settings.DIAGNOSER_DATABASE_URL=x",
-     "image.tag=latest", "service.database=mysql", "agent.namespaces={}"],
-)  # fmt: skip
-def test_the_chart_refuses_values_that_mean_nothing_or_give_a_secret_away(value: str) -> None:
+@needs_tools
+@pytest.mark.parametrize("values", MEANINGLESS, ids=json.dumps)
+def test_the_chart_refuses_values_that_mean_nothing_or_give_a_secret_away(values: Object) -> None:
     """Before anything is installed."""
-    assert HELM
-    command = [HELM, "template", "diagnoser", str(CHART), "--set", value]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert "schema" in done.stderr
+    assert "refused" in _chart(json.dumps(values))
 
 
-@needs_helm
+@needs_tools
 def test_secrets_of_the_chart_are_files_from_the_one_secret() -> None:
     """A key more is a file and the setting that names it; nothing of it is in the ConfigMap but the path."""
-    items = essence(templated("secretSettings={llm-api-key,slack-token}"))
+    items = essence(templated(secretSettings=["llm-api-key", "slack-token"]))
     settings = items["ConfigMap", "diagnoser", "diagnoser"]["data"]
     assert settings["DIAGNOSER_LLM_API_KEY_FILE"] == "/etc/diagnoser/llm-api-key"
     pod = items["Deployment", "diagnoser", "diagnoser"]["spec"]["template"]["spec"]
     [files] = [one["secret"]["items"] for one in pod["volumes"] if "secret" in one]
     assert [one["key"] for one in files] == ["tokens", "llm-api-key", "slack-token"]
     assert "Secret" not in [kind for kind, _, _ in items]
+
+
+@needs_tools
+def test_the_notes_say_how_to_make_the_secret_that_the_pods_wait_for() -> None:
+    """With each key that these values need."""
+    keys = {"tokens", "agent-token", "database-url", "redis-url"}
+    notes = _chart(json.dumps(POSTGRES))["notes"]
+    assert set(re.findall(r"--from-literal=([\w-]+)", notes)) == keys
+    assert set(re.findall(r"--from-literal=([\w-]+)", _chart("{}")["notes"])) == {"tokens", "agent-token"}
 
 
 @needs_kustomize
@@ -273,14 +283,11 @@ CHANGES: dict[str, tuple[Object, Object, str]] = {
 def _refusals(policy: Object, user: str = AGENT_USER) -> dict[str, list[str]]:
     """Name of each change -> messages."""
     requests = [{"user": user, "before": before, "after": after} for before, after, _ in CHANGES.values()]
-    given = json.dumps({"policy": policy, "requests": requests})
-    program = Path(__file__).parents[1] / "node_policy.py"
-    done = subprocess.run([MANIFESTS.python, program], input=given, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return dict(zip(CHANGES, json.loads(done.stdout), strict=True))
+    told = _program("node_policy.py", json.dumps({"policy": policy, "requests": requests}))
+    return dict(zip(CHANGES, json.loads(told), strict=True))
 
 
-@needs_validator
+@needs_tools
 def test_the_agent_may_cordon_and_change_nothing_else_of_a_node() -> None:
     """By the policy's own expressions; other users are none of its business."""
     policy = next(iter(yaml.safe_load_all((KUBERNETES / "agent" / "node-policy.yaml").read_text())))
@@ -290,11 +297,10 @@ def test_the_agent_may_cordon_and_change_nothing_else_of_a_node() -> None:
     assert all(messages == [] for messages in _refusals(policy, "system:node:gpu-01").values())
 
 
-@needs_helm
-@needs_validator
+@needs_tools
 def test_the_chart_can_keep_the_agent_to_a_pool_of_nodes() -> None:
     """By labels of the nodes, which it cannot change itself."""
-    items = templated(*AGENT, "agent.nodePolicy.nodeLabels.pool=gpu")
+    items = templated(agent={"enabled": True, "nodePolicy": {"nodeLabels": {"pool": "gpu"}}})
     [policy] = [item for item in items if item["kind"] == "ValidatingAdmissionPolicy"]
     messages = _refusals(policy)
     assert messages["cordon"] == []

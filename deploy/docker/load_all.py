@@ -22,7 +22,7 @@ LATER = (
 """Loaded only where they are needed."""
 
 for module in pkgutil.walk_packages(diagnoser.__path__, "diagnoser."):
-    if not module.name.endswith("__main__") and ".versions." not in module.name:
+    if not module.name.endswith("__main__") and ".migrations." not in module.name:  # those are Alembic's to run
         importlib.import_module(module.name)
 for name in LATER:
     importlib.import_module(name)

@@ -1,7 +1,7 @@
 """What the service is made of, and what is known against it: by cyclonedx-py, pip-licenses and pip-audit.
 
 ``python -m tests.supply_chain sbom FOLDER`` writes FOLDER/sbom.cdx.json (CycloneDX 1.6) and FOLDER/licences.md;
-``... audit`` asks the advisory databases of PyPI and OSV about every pin. The programs have an environment of their own.
+``... audit`` asks the advisory databases of PyPI and OSV about every pin. The programs have their own environment.
 """
 
 import re
@@ -25,7 +25,7 @@ def names() -> list[str]:
 
 
 def sbom(folder: Path) -> None:
-    """Components with versions, hashes and addresses from the lock; licences from what this environment has installed."""
+    """Versions, hashes and addresses as the lock has them; licences as the installed packages have them."""
     folder.mkdir(parents=True, exist_ok=True)
     options = ("--output-reproducible", "--of", "JSON", "--pyproject", str(ROOT / "pyproject.toml"))
     _run("cyclonedx_py", "requirements", str(PINS), *options, "-o", str(folder / "sbom.cdx.json"))

@@ -16,18 +16,22 @@ if ! command -v buildah podman crun mmdebstrap >/dev/null; then
 fi
 mkdir -p "$folder"
 
-if [ ! -s "$folder/base.tar" ]; then
-    sources=()
-    for file in /etc/apt/sources.list /etc/apt/sources.list.d/*debian*; do
-        [ -f "$file" ] && sources+=("$file")
-    done
-    # As slim images are: without manuals and translations, with the licences.
-    mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,ca-certificates \
-        --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
-        --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
-        bookworm "$folder/base.tar.new" "${sources[@]}" || cannot "no base by mmdebstrap"
-    mv "$folder/base.tar.new" "$folder/base.tar"
-fi
+sources=()
+for file in /etc/apt/sources.list /etc/apt/sources.list.d/*debian*; do
+    [ -f "$file" ] && sources+=("$file")
+done
+# As slim images are: without manuals, translations and bytecode, with the licences.
+slim=(--customize-hook='find "$1/usr/lib" -name __pycache__ -prune -exec rm -rf {} +'
+    --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*'
+    --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright')
+base() {
+    local tar=$folder/$1.tar
+    [ -s "$tar" ] && return
+    mmdebstrap --quiet "${slim[@]}" "${@:2}" bookworm "$tar.new" "${sources[@]}" || cannot "no base by mmdebstrap"
+    mv "$tar.new" "$tar"
+}
+base base --variant=essential --include=python3,ca-certificates,usr-is-merged   # else usrmerge, with all of Perl
+base build-base --variant=minbase --include=python3,python3-venv,ca-certificates,binutils,usr-is-merged
 
 wanted=$(sha256sum <"$here/requirements/runtime.txt")
 if [ "$(cat "$folder/wheels/.complete" 2>/dev/null)" != "$wanted" ]; then

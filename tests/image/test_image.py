@@ -19,8 +19,13 @@ pytestmark = [pytest.mark.image, pytest.mark.xdist_group("image")]
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("IMAGE_FOLDER", Path.home() / ".cache/diagnoser-test-image"))
 PROGRAMS = ("buildah", "podman", "crun")
-BASE, IMAGE = "localhost/diagnoser-base:test", "localhost/diagnoser:test"
+BASE, BUILD_BASE, IMAGE = (f"localhost/diagnoser{name}:test" for name in ("-base", "-build-base", ""))
 STORE = ("--root", str(FOLDER / "store"), "--runroot", str(FOLDER / "run"), "--storage-driver", "vfs")
+RUN = (
+    "run", "--rm", "--runtime=crun", "--cgroups=disabled", "--pull=never", "--no-healthcheck", "--ulimit=host",
+    "--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--security-opt=no-new-privileges",
+)  # fmt: skip
+"""Without what a machine may lack inside a container of its own: control groups, and a systemd for health checks."""
 BYTES_MAX = 300_000_000
 TOKEN = "0123456789abcdef"
 PIP = "[global]\nno-index = true\nfind-links = /wheels\ndisable-pip-version-check = true\n"
@@ -31,7 +36,7 @@ def missing() -> str:
     absent = [name for name in PROGRAMS if not shutil.which(name)]
     if os.geteuid() != 0 or absent:
         return f"no {', '.join(absent) or 'root'}: see `make test-image`"
-    if not (FOLDER / "base.tar").exists() or not (FOLDER / "wheels" / ".complete").exists():
+    if not all((FOLDER / name).exists() for name in ("base.tar", "build-base.tar", "wheels/.complete")):
         return f"no base in {FOLDER}: `make test-image` makes it"
     return ""
 
@@ -51,15 +56,17 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Built without a network: the packages are mounted."""
     if why := missing():
         pytest.skip(why)
-    if subprocess.run(["buildah", *STORE, "inspect", "--type", "image", BASE], capture_output=True).returncode:
-        container = _buildah("from", "scratch")
-        _buildah("add", "--quiet", container, str(FOLDER / "base.tar"), "/")
-        _buildah("commit", "--quiet", "--rm", container, BASE)
+    for name, archive in ((BASE, "base.tar"), (BUILD_BASE, "build-base.tar")):
+        if subprocess.run(["buildah", *STORE, "inspect", "--type", "image", name], capture_output=True).returncode:
+            container = _buildah("from", "scratch")
+            _buildah("add", "--quiet", container, str(FOLDER / archive), "/")
+            _buildah("commit", "--quiet", "--rm", container, name)
     pip = tmp_path_factory.mktemp("pip") / "pip.conf"
     pip.write_text(PIP)
     mounts = ("--volume", f"{FOLDER / 'wheels'}:/wheels:ro", "--volume", f"{pip}:/etc/pip.conf:ro")
     _buildah(
-        "build", "--isolation", "chroot", "--pull=never", "--format", "docker", "--build-arg", f"BASE={BASE}", *mounts,
+        "build", "--isolation", "chroot", "--pull=never", "--format", "docker", "--build-arg", f"BASE={BASE}",
+        "--build-arg", f"BUILD_BASE={BUILD_BASE}", *mounts,
         "--file", str(ROOT / "deploy" / "docker" / "Dockerfile"), "--tag", IMAGE, str(ROOT),
     )  # fmt: skip
     return IMAGE
@@ -76,9 +83,8 @@ def running(folder: Path, image: str, *words: str, port: int) -> Iterator[httpx.
     (folder / "tokens").chmod(0o444)
     settings = {"HOST": "127.0.0.1", "PORT": str(port), "TOKENS_FILE": "/run/tokens", "EXIT_GRACE_SECONDS": "0.2"}
     command = _podman(
-        "run", "--rm", "--name", name, "--runtime=crun", "--cgroups=disabled", "--network=host", "--pull=never",
-        "--read-only", "--read-only-tmpfs=false", "--tmpfs=/tmp:rw,mode=1777", "--cap-drop=all",
-        "--security-opt=no-new-privileges", f"--volume={data}:/var/lib/diagnoser", f"--volume={folder}/tokens:/run/tokens:ro",
+        *RUN, "--name", name, "--network=host", "--tmpfs=/tmp:rw,mode=1777",
+        f"--volume={data}:/var/lib/diagnoser", f"--volume={folder}/tokens:/run/tokens:ro",
         *(f"--env=DIAGNOSER_{key}={value}" for key, value in settings.items()), image, *words,
     )  # fmt: skip
     with (folder / "log").open("wb") as log:

@@ -111,7 +111,8 @@ def test_the_image_has_a_base_of_one_version_and_no_root() -> None:
     """Two stages of the same base, so that the environment of the first one runs in the second."""
     text = DOCKERFILE.read_text()
     assert re.search(r"^ARG BASE=python:3\.11\.\d+-slim-\w+$", text, re.M)
-    assert re.findall(r"^FROM (\S+)", text, re.M) == ["${BASE}", "${BASE}"]
+    assert re.findall(r"^FROM (\S+)", text, re.M) == ["${BUILD_BASE}", "${BASE}"]
+    assert "ARG BUILD_BASE=${BASE}" in text
     assert re.findall(r"^USER (\S+)", text, re.M) == ["10001:10001"]
 
 

@@ -48,7 +48,7 @@ def audit() -> int:
             "--progress-spinner",
             "off",
         )
-        command = [SBOM.python, "-m", "pip_audit", *options, "--vulnerability-service", service]
+        command = [str(SBOM.python), "-m", "pip_audit", *options, "--vulnerability-service", service]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0 or "known vulnerabilit" in done.stdout + done.stderr:
             sys.stdout.write(done.stdout + done.stderr)
@@ -59,7 +59,7 @@ def audit() -> int:
 
 
 def _run(module: str, *options: str) -> None:
-    subprocess.run([SBOM.python, "-W", "ignore", "-m", module, *options], check=True)
+    subprocess.run([str(SBOM.python), "-W", "ignore", "-m", module, *options], check=True)
 
 
 def main(words: Sequence[str]) -> int:

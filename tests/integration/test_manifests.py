@@ -53,7 +53,7 @@ def templated(**values: Any) -> list[Object]:
 
 
 def _program(name: str, given: str) -> str:
-    command = [MANIFESTS.python, Path(__file__).parents[1] / name]
+    command = [str(MANIFESTS.python), str(Path(__file__).parents[1] / name)]
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -74,7 +74,7 @@ def check_schema(items: list[Object], folder: Path) -> None:
     path = folder / "objects.yaml"
     path.write_text(yaml.safe_dump_all(items))
     for version in VERSIONS:
-        command = [MANIFESTS.python, "-m", "kubernetes_validate", "--strict", "-k", version, str(path)]
+        command = [str(MANIFESTS.python), "-m", "kubernetes_validate", "--strict", "-k", version, str(path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -244,11 +244,11 @@ def test_no_object_has_a_secret_in_it() -> None:
 
 
 AGENT_USER = "system:serviceaccount:diagnoser:diagnoser-agent"
-NODE = {
+NODE: Object = {
     "metadata": {"name": "gpu-01", "labels": {"pool": "gpu"}, "annotations": {"site/rack": "7"}},
     "spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}]},
 }
-CORDONED = {
+CORDONED: Object = {
     "metadata": {**NODE["metadata"], "annotations": {"site/rack": "7", "diagnoser.io/plan": "p"}},
     "spec": {**NODE["spec"], "unschedulable": True},
 }

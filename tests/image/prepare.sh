@@ -30,7 +30,10 @@ base() {
     mmdebstrap --quiet "${slim[@]}" "${@:2}" bookworm "$tar.new" "${sources[@]}" || cannot "no base by mmdebstrap"
     mv "$tar.new" "$tar"
 }
-base base --variant=essential --include=python3,ca-certificates,usr-is-merged   # else usrmerge, with all of Perl
+# What merged /usr is of no more use, and brings all of Perl, which no slim image has.
+merged="usrmerge libfile-find-rule-perl libnumber-compare-perl libtext-glob-perl perl perl-modules-5.36 libperl5.36"
+base base --variant=essential --include=python3,ca-certificates,usr-is-merged \
+    --customize-hook="chroot \"\$1\" dpkg --purge --force-depends $merged >/dev/null 2>&1"
 base build-base --variant=minbase --include=python3,python3-venv,ca-certificates,binutils,usr-is-merged
 
 wanted=$(sha256sum <"$here/requirements/runtime.txt")

@@ -22,9 +22,11 @@ def test_the_lists_name_every_pin(tmp_path: Path) -> None:
     for one in found["components"]:
         assert one["purl"].startswith(f"pkg:pypi/{one['name']}@{one['version']}")
         assert one["externalReferences"][0]["hashes"]
-    licences = (tmp_path / "licences.md").read_text()
-    assert [line for line in licences.splitlines() if "UNKNOWN" in line] == []
-    assert [name for name in FORBIDDEN if name in licences] == []
+    rows = [line.split("|")[1:4] for line in (tmp_path / "licences.md").read_text().splitlines()[2:]]
+    assert len(rows) > len(supply_chain.names()) * 0.9  # some are for other systems
+    for name, _, licence in rows:
+        assert licence.strip() not in ("", "UNKNOWN"), name
+        assert [word for word in FORBIDDEN if word in licence] == [], name
 
 
 def test_an_audit_without_a_database_does_not_pass(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,11 +8,11 @@ here=$(cd "$(dirname "$0")/../.." && pwd)
 folder=${IMAGE_FOLDER:-$HOME/.cache/diagnoser-test-image}
 cannot() { echo "test-image cannot build here: $1" >&2; exit 0; }
 
-[ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || cannot "it takes root on Debian 12 (packages buildah, podman, crun, mmdebstrap)"
-if ! command -v buildah podman crun mmdebstrap >/dev/null; then
+[ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || cannot "it takes root on Debian 12 (packages buildah, podman, mmdebstrap)"
+if ! command -v buildah podman mmdebstrap >/dev/null; then
     apt-get update -qq >/dev/null 2>&1 || true
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=600 buildah podman crun mmdebstrap >/dev/null 2>&1 ||
-        cannot "no buildah, podman, crun or mmdebstrap"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=600 buildah podman mmdebstrap >/dev/null 2>&1 ||
+        cannot "no buildah, podman or mmdebstrap"
 fi
 mkdir -p "$folder"
 

@@ -32,7 +32,7 @@ base() {
 }
 # What merged /usr is of no more use, and brings all of Perl, which no slim image has.
 merged="usrmerge libfile-find-rule-perl libnumber-compare-perl libtext-glob-perl perl perl-modules-5.36 libperl5.36"
-base base --variant=essential --include=python3,ca-certificates,usr-is-merged \
+base base --variant=essential --include=python3,ca-certificates,libstdc++6,usr-is-merged \
     --customize-hook="chroot \"\$1\" dpkg --purge --force-depends $merged >/dev/null 2>&1"
 base build-base --variant=minbase --include=python3,python3-venv,ca-certificates,binutils,usr-is-merged
 

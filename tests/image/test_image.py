@@ -90,7 +90,8 @@ def running(folder: Path, image: str, *words: str, port: int) -> Iterator[httpx.
     os.chown(data, 10001, 10001)
     (data / "tokens").write_text(f"admin:{TOKEN}")
     (data / "tokens").chmod(0o444)
-    settings = {"HOST": "127.0.0.1", "PORT": str(port), "TOKENS_FILE": "/var/lib/diagnoser/tokens", "EXIT_GRACE_SECONDS": "0.2"}
+    settings = {"HOST": "127.0.0.1", "PORT": str(port), "EXIT_GRACE_SECONDS": "0.2"}
+    settings |= {"TOKENS_FILE": "/var/lib/diagnoser/tokens"}
     command = _contained(image, data, {f"DIAGNOSER_{key}": value for key, value in settings.items()}, *words)
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)

@@ -5,7 +5,7 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hang demo-llm demo-slurm run test torch shippers tools hangs test-slurm test-kubernetes test-llm system lint types bench bench-ingest chaos fuzz fuzz-api score docs lock clean
+.PHONY: help setup demo demo-hang demo-llm demo-slurm run test torch shippers tools hangs test-slurm test-kubernetes test-llm test-image sbom audit system lint types bench bench-ingest chaos fuzz fuzz-api score docs lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,8 +45,8 @@ torch: $(STAMP)  ## torch's CPU build in an environment of its own (0.9 GB once,
 shippers: $(STAMP)  ## a real OpenTelemetry Collector and clients of the protocols (0.1 GB once, in SHIPPERS_FOLDER), for tests
 	@$(BIN)/python -m tests.environments shippers
 
-tools: $(STAMP)  ## an S3 server, a Kafka broker, an identity provider, a fuzzer of APIs and the SDK of MCP, each in an environment of its own (in TOOLS_FOLDER), for tests
-	@$(BIN)/python -m tests.environments moto oidc schemathesis tansu mcp
+tools: $(STAMP)  ## an S3 server, a Kafka broker, an identity provider, MCP's SDK, checks of APIs and manifests, each in an environment of its own (in TOOLS_FOLDER)
+	@$(BIN)/python -m tests.environments moto oidc schemathesis tansu mcp manifests
 
 hangs: $(STAMP) system torch  ## 30 real hangs over ten kinds, made and scored (half an hour; in HANGS, build/hangs)
 	$(BIN)/python -m tests.real_hangs --slurm $(or $(HANGS),build/hangs)
@@ -64,6 +64,16 @@ test-llm: $(STAMP)  ## the model stage against a real vLLM on CPU and a small mo
 	$(if $(LLAMA),$(LLM_FOLDER)/llama/bin/python tests/llm/tiny_gguf.py $(LLM_FOLDER)/tiny.gguf)
 	PYTHON=$(PYTHON) tests/llm/smollm.sh $(LLM_FOLDER)
 	LLM_FOLDER=$(LLM_FOLDER) $(BIN)/pytest -m llm tests/llm
+
+test-image: $(STAMP)  ## build the container image and run it, read-only and without root (Debian, as root; minutes; in IMAGE_FOLDER)
+	tests/image/prepare.sh $(BIN)/python
+	$(BIN)/pytest -m image tests/image
+
+sbom: $(STAMP)  ## what the service is made of: build/sbom.cdx.json (CycloneDX) and build/licences.md
+	$(BIN)/python -m tests.supply_chain sbom build
+
+audit: $(STAMP)  ## known vulnerabilities of the pinned packages (asks the advisory databases of PyPI and OSV)
+	$(BIN)/python -m tests.supply_chain audit
 
 lint: $(STAMP)  ## ruff and import-linter
 	$(BIN)/ruff check .

@@ -72,6 +72,8 @@ OIDC = Environment(_TOOLS / "oidc", _PINS / "oidc.txt")
 SCHEMATHESIS = Environment(_TOOLS / "schemathesis", _PINS / "schemathesis.txt")
 TANSU = Environment(_TOOLS / "tansu", _PINS / "tansu.txt")
 MCP = Environment(_TOOLS / "mcp", _PINS / "mcp.txt")
+MANIFESTS = Environment(_TOOLS / "manifests", _PINS / "manifests.txt")
+SBOM = Environment(_TOOLS / "sbom", _PINS / "sbom.txt", "sbom")
 SHIPPERS = Environment(
     Path(os.environ.get("SHIPPERS_FOLDER", Path.home() / ".cache/diagnoser-test-shippers")) / "python",
     _PINS / "shippers.txt",
@@ -85,6 +87,8 @@ ENVIRONMENTS = {
     "schemathesis": SCHEMATHESIS,
     "tansu": TANSU,
     "mcp": MCP,
+    "manifests": MANIFESTS,
+    "sbom": SBOM,
 }
 
 

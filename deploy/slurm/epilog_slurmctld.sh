@@ -1,7 +1,7 @@
 #!/bin/sh
 # For sites that run no agent: tells the service how a job ended. slurm.conf: EpilogSlurmctld=/etc/slurm/epilog_slurmctld.sh
 # (restart slurmctld). The token, of scope ingest, is in a file that only SlurmUser may read. It never holds up the controller.
-DIAGNOSER_URL=${DIAGNOSER_URL:-http://diagnoser:8321}
+DIAGNOSER_URL=${DIAGNOSER_URL:-https://diagnoser.example}
 DIAGNOSER_TOKEN_FILE=${DIAGNOSER_TOKEN_FILE:-/etc/diagnoser/token}
 CLUSTER=${SLURM_CLUSTER_NAME:-main}
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the real parts that some tests use: a browser, PostgreSQL, Redis, curl, Slurm, iproute2, nginx, Prometheus, Alertmanager, rsyslog, syslog-ng.
+# Installs the real parts that some tests use: a browser, PostgreSQL, Redis, curl, Slurm, iproute2, nginx, Prometheus, Alertmanager,
+# docker-compose (checks a file), rsyslog, syslog-ng.
 # Where it cannot, those tests skip and say so.
 set -u
 missing=""
@@ -10,6 +11,7 @@ command -v curl >/dev/null 2>&1 || missing="$missing curl"
 command -v nginx >/dev/null 2>&1 || missing="$missing nginx-light"
 command -v prometheus-alertmanager >/dev/null 2>&1 || missing="$missing prometheus-alertmanager"
 (command -v promtool && command -v prometheus) >/dev/null 2>&1 || missing="$missing prometheus"
+command -v docker-compose >/dev/null 2>&1 || missing="$missing docker-compose"
 command -v ip >/dev/null 2>&1 || missing="$missing iproute2"
 (command -v slurmctld && command -v slurmd && command -v munged && command -v sbatch) >/dev/null 2>&1 || missing="$missing slurmctld slurmd slurm-client munge"
 (command -v slurmrestd && ls /usr/lib/*/slurm*/auth_jwt.so) >/dev/null 2>&1 || missing="$missing slurmrestd slurm-wlm-jwt-plugin"

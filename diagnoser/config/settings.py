@@ -1,7 +1,7 @@
 """All settings, in one frozen class. Environment variables are ``DIAGNOSER_`` and the field's name in capitals.
 
-A secret may also come from a file: ``DIAGNOSER_<NAME>_FILE``. An unknown ``DIAGNOSER_`` name stops the start; those of
-the client (`diagnoser run`) are known.
+A secret may also come from a file: ``DIAGNOSER_<NAME>_FILE``, which wins. An unknown ``DIAGNOSER_`` name stops the
+start; those of the client (`diagnoser run`) are known.
 """
 
 from collections.abc import Mapping
@@ -355,6 +355,8 @@ class Settings(BaseSettings):
 
 
 SECRETS = frozenset(name for name, field in Settings.model_fields.items() if field.annotation is SecretStr)
+FROM_FILES = SECRETS | {"database_url"}
+"""Settings that may be read from a file: the URL of a database has its password in it."""
 
 
 def load(environment: Mapping[str, str], **overrides: object) -> Settings:
@@ -373,7 +375,7 @@ def read(environment: Mapping[str, str], **overrides: object) -> tuple[Settings,
         if not name.startswith(PREFIX) or name in CLIENT_VARIABLES:
             continue
         field = name.removeprefix(PREFIX).lower()
-        if field.endswith(FILE.lower()) and field.removesuffix(FILE.lower()) in SECRETS:
+        if field.endswith(FILE.lower()) and field.removesuffix(FILE.lower()) in FROM_FILES:
             try:
                 values[field.removesuffix(FILE.lower())] = Path(value).read_text("utf-8").strip()
             except OSError as error:

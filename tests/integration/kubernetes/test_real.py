@@ -21,8 +21,14 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 MANIFESTS, PROGRAM = DEPLOY / "kubernetes", DEPLOY / "checks" / "allgather.py"
-APPLIED = ("base/namespace.yaml", "base/service.yaml", "base/network.yaml", "overlays/sqlite/volume.yaml")
-APPLIED += ("secret.example.yaml", "agent/agent.yaml")
+APPLIED = (
+    "base/namespace.yaml",
+    "base/service.yaml",
+    "base/network.yaml",
+    "overlays/sqlite/volume.yaml",
+    "secret.example.yaml",
+    "agent/agent.yaml",
+)
 """Without the policy for nodes, the autoscaler and the budgets, which this server is too old for."""
 SPACE = "training"
 FAILURE = ["step 3 loss 2.1", "Traceback (most recent call last):", '  File "pretrain.py", line 91, in step']

@@ -15,7 +15,7 @@ from diagnoser.model.audit import Actor, ActorKind
 from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Overloaded, Throttled
 from diagnoser.model.people import NAME_MOST, Person, User
 from diagnoser.ports import IdentityProvider, current_call
-from diagnoser.web.authentication import Caller, Provided, may_read
+from diagnoser.web.authentication import Caller, Whole, may_read
 from diagnoser.web.callers import client_address
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.forms import FilledIn, check_origin
@@ -44,14 +44,14 @@ class _Attempt(BaseModel):
 
 
 @router.get("/login")
-async def login_page(request: Request, services: Provided, next: Page = "/") -> Response:
+async def login_page(request: Request, services: Whole, next: Page = "/") -> Response:
     if await services.authenticator.resume(request.cookies.get(services.cookies.name(request), "")):
         return _to(safe_page(next))
     return await _draw(request, services, next)
 
 
 @router.post("/login")
-async def sign_in(request: Request, form: FilledIn, services: Provided) -> Response:
+async def sign_in(request: Request, form: FilledIn, services: Whole) -> Response:
     """What is wrong is told on the page, and never which of name and password it was."""
     name, page = form.get("name", "").strip()[:NAME_MOST], form.get("next", "/")
     _act_as(name, request)
@@ -65,7 +65,7 @@ async def sign_in(request: Request, form: FilledIn, services: Provided) -> Respo
 
 
 @router.post("/logout")
-async def sign_out(request: Request, services: Provided) -> Response:
+async def sign_out(request: Request, services: Whole) -> Response:
     """Of this browser. Also where nobody is signed in any more."""
     check_origin(request)
     person = await services.authenticator.resume(request.cookies.get(services.cookies.name(request), ""))
@@ -78,7 +78,7 @@ async def sign_out(request: Request, services: Provided) -> Response:
 
 
 @router.post("/logout/everywhere", dependencies=[Depends(may_read)])
-async def sign_out_everywhere(request: Request, caller: Caller, services: Provided) -> Response:
+async def sign_out_everywhere(request: Request, caller: Caller, services: Whole) -> Response:
     """Of all browsers, this one included."""
     check_origin(request)
     if not isinstance(caller, Person):
@@ -90,7 +90,7 @@ async def sign_out_everywhere(request: Request, caller: Caller, services: Provid
 
 
 @router.get("/account", dependencies=[Depends(may_read)])
-async def account(caller: Caller, services: Provided, pages: Drawn) -> Response:
+async def account(caller: Caller, services: Whole, pages: Drawn) -> Response:
     if not isinstance(caller, Person):
         raise NotFound("this page is of people who have signed in")
     now, limits = services.clock(), services.sessions.limits
@@ -111,7 +111,7 @@ async def with_a_token(next: Page = "/") -> Response:
 
 
 @router.get("/login/oidc")
-async def to_provider(request: Request, services: Provided, next: Page = "/") -> Response:
+async def to_provider(request: Request, services: Whole, next: Page = "/") -> Response:
     attempt = _Attempt(
         state=secrets.token_urlsafe(32),
         nonce=secrets.token_urlsafe(32),
@@ -130,7 +130,7 @@ async def to_provider(request: Request, services: Provided, next: Page = "/") ->
 @router.get("/login/oidc/callback")
 async def from_provider(
     request: Request,
-    services: Provided,
+    services: Whole,
     state: Page = "",
     code: Page = "",
     iss: Page = "",

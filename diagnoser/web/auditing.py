@@ -25,9 +25,9 @@ INGEST = (
 """Ends of paths that take in log lines: thousands of requests a second, whose lines are their own record."""
 ANSWERED = ("/login/oidc/callback",)
 """Paths where GET changes something, because a browser is sent there: a sign-in at the identity provider."""
-ASKING = ("/logs",)
+ASKING = ("/logs", "/api/v1/rules/try")
 """Paths where POST asks for an analysis and changes nothing."""
-POLLING = ("/api/v1/plans/claim", "/api/v1/evidence-requests/claim")
+POLLING = ("/api/v1/plans/claim", "/api/v1/evidence-requests/claim", "/api/v1/uncordons/claim")
 """Paths that agents ask again and again: what is handed out is written down, that nothing was is not."""
 REFUSED_SECONDS = 60.0
 """The same refusal of the same caller is written down once in so many seconds, by each process."""

@@ -26,13 +26,13 @@ async def press(form: Pressed, services: Provided) -> Response:
     except ValueError:
         raise BadInput("the list must be diagnoses, incidents or jobs") from None
     if form.text("decision") == "delete":
-        await delete_view(services, listed, form.text("name"))
+        await delete_view(services, form.caller, listed, form.text("name"))
         return RedirectResponse(list_url(listed, form), status_code=303)
     try:
         new = NewView(list=listed, name=form.text("name"), query=form.text("query"))
     except ValidationError:
         raise BadInput("A view needs a name of at most 80 characters.") from None
-    return RedirectResponse(view_url(await save_view(services, form.caller.name, new)), status_code=303)
+    return RedirectResponse(view_url(await save_view(services, form.caller, new)), status_code=303)
 
 
 def list_url(listed: ListName, form: Form) -> str:

@@ -17,8 +17,9 @@ from diagnoser.model.errors import BadInput, NotFound, Overloaded, RuleFaults
 from diagnoser.ports import LearnedRuleQuery
 from diagnoser.rules.line_match import LineConditions
 from diagnoser.rules.schema import Rule
+from diagnoser.web.access import check_whole_service
 from diagnoser.web.api.workbench import ProposalBody, faults, proposed
-from diagnoser.web.authentication import Provided, may_read
+from diagnoser.web.authentication import Caller, Provided, may_read
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.forms import Pressed, line_of, lines_of
 from diagnoser.web.pages import Pages
@@ -82,8 +83,10 @@ class Fault:
 
 
 @router.get(PATH, dependencies=[Depends(may_read)])
-async def workbench(request: Request, services: Provided, pages: Drawn) -> Response:
-    """What is typed decides; else the rule that is named; else what the named case suggests."""
+async def workbench(request: Request, services: Provided, pages: Drawn, caller: Caller) -> Response:
+    """What is typed decides; else the rule that is named; else what the named case suggests. It reads the cases of
+    all tenants, so it is for none of them."""
+    check_whole_service(caller)
     given = dict(request.query_params)
     draft = draft_of(given)
     if "patterns" not in given:
@@ -94,6 +97,7 @@ async def workbench(request: Request, services: Provided, pages: Drawn) -> Respo
 @router.post(PATH)
 async def save(form: Pressed, services: Provided, pages: Drawn) -> Response:
     """Stores the rule, then redirects to it. What is wrong is told on the page, with all that was typed."""
+    check_whole_service(form.caller)
     draft = draft_of(form.unread())
     try:
         rule, checks = await proposed(services, form.caller, await _proposal(services, draft))

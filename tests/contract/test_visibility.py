@@ -14,8 +14,28 @@ from diagnoser.model.access import EVERYTHING, Owner, Viewer
 from diagnoser.ports import DiagnosisFilter, IncidentFilter, LearnedRuleQuery, PlanFilter
 from tests.canaries import CLUSTER, COMMON, SHARED_NODE, Stored, store_everything
 
-HIDDEN = {"source_offsets", "effects", "alert_threads", "alert_silences", "case_replays", "learned_rules", "rule_hits",
-          "tokens", "nodes", "node_events", "breakers"}  # fmt: skip
+HIDDEN = {
+    "source_offsets",
+    "effects",
+    "alert_threads",
+    "alert_silences",
+    "case_replays",
+    "learned_rules",
+    "rule_hits",
+    "tokens",
+    "users",
+    "sessions",
+    "audit_log",
+    "saved_views",
+    "agents",
+    "blind_spots",
+    "nodes",
+    "node_events",
+    "node_notes",
+    "node_alerts",
+    "node_requests",
+    "breakers",
+}
 """Tables of which a tenant sees nothing."""
 READS: dict[str, Callable[[SqlStore, Stored], Awaitable[Any]]] = {
     "list": lambda store, _: store.diagnoses(DiagnosisFilter(current_only=False), "", 100),

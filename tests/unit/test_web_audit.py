@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -27,10 +28,13 @@ from diagnoser.web.auditing import ASKING, INGEST, MUTATING, is_audited
 from diagnoser.web.dependencies import SlackAccess
 from diagnoser.web.server import create
 from tests.serving import ECC, HOSTILE, NOW, WEAK_PASSWORDS, Web, save, serving
+from tests.unit import test_web_alertmanager as alerts
 from tests.unit import test_web_evidence as dumps
+from tests.unit import test_web_nodes as nodes
 from tests.unit import test_web_plans as plans
 from tests.unit import test_web_rules as rules
 from tests.unit import test_web_slack_actions as slack
+from tests.unit import test_web_workbench as workbench
 
 ADMIN = {"authorization": "Bearer a-secret-for-admins"}
 FORM = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}
@@ -144,6 +148,54 @@ async def sent_dump(web: Web) -> httpx.Response:
     return await web.client.post(path, content=dumps.STACK)
 
 
+def uncordoned(call: Call) -> Call:
+    """On a node that a plan took out of service."""
+    return after(nodes.out_by_plan, call)
+
+
+async def claimed_uncordon(web: Web) -> httpx.Response:
+    await uncordoned(posted("/api/v1/nodes/hgx-04/uncordon"))(web)
+    return await posted("/api/v1/uncordons/claim")(web)
+
+
+async def finished_uncordon(web: Web) -> httpx.Response:
+    (claimed,) = (await claimed_uncordon(web)).json()
+    result = {"state": "refused", "result": "it is not ours"}
+    return await posted(f"/api/v1/uncordons/{claimed['id']}/result", result)(web)
+
+
+async def taken_back(web: Web) -> httpx.Response:
+    await after(waiting, posted("/api/v1/plans/plan-j/refuse"))(web)
+    return await posted("/api/v1/plans/plan-j/take-back")(web)
+
+
+async def decided_incidents(web: Web) -> httpx.Response:
+    await save(web.store, "j", ECC)
+    (incident,) = await web.store.incidents(IncidentFilter(), "", 10)
+    return await pressed("/incidents/decide", f"incident={incident.id}&decision=acknowledge".encode())(web)
+
+
+async def confirmed(web: Web) -> httpx.Response:
+    record = await save(web.store, "j", ECC)
+    return await pressed("/diagnoses/confirm", f"diagnosis={record.id}".encode())(web)
+
+
+async def proposed(web: Web) -> httpx.Response:
+    made, fields = await workbench.judged(web), workbench.FIELDS
+    body = {"patterns": [fields["patterns"]], "anchors": [fields["anchors"]], "title": "Torn", "source": made}
+    return await posted("/api/v1/rules", body)(web)
+
+
+async def proposed_on_the_page(web: Web) -> httpx.Response:
+    fields = urlencode(workbench.FIELDS | {"case": await workbench.judged(web)})
+    return await pressed("/rules/workbench", fields.encode())(web)
+
+
+async def deleted_view(web: Web) -> httpx.Response:
+    await posted("/api/v1/views", VIEW)(web)
+    return await web.client.delete("/api/v1/views?list=incidents&name=Ours")
+
+
 async def signed_out(web: Web) -> httpx.Response:
     del web.client.headers["authorization"]
     await pressed("/login", b"name=maria&password=correct+horse+battery")(web)
@@ -166,7 +218,42 @@ def feedback_form(id: str) -> Call:
 
 RULE = f"/api/v1/rules/{rules.RULE.id}"
 SAFE = {"comment": "the fan is new"}
+VIEW = {"list": "incidents", "name": "Ours", "query": "state=open"}
+
 CALLS: dict[str, tuple[Call, str]] = {
+    "DELETE /api/v1/views": (deleted_view, "view"),
+    "POST /api/v1/alertmanager": (posted("/api/v1/alertmanager", alerts.body(alerts.XID)), "node"),
+    "POST /api/v1/breakers/{cluster}/trip": (
+        posted("/api/v1/breakers/default/trip", {"comment": "new racks"}),
+        "breaker",
+    ),
+    "POST /api/v1/nodes/{node}/notes": (posted("/api/v1/nodes/n1/notes", {"text": "RMA 4711"}), "node"),
+    "POST /api/v1/nodes/{node}/uncordon": (
+        uncordoned(posted("/api/v1/nodes/hgx-04/uncordon")),
+        "uncordon request",
+    ),
+    "POST /api/v1/plans/{id}/take-back": (taken_back, "plan"),
+    "POST /api/v1/rules": (proposed, "rule"),
+    "POST /api/v1/uncordons/claim": (claimed_uncordon, "uncordon request"),
+    "POST /api/v1/uncordons/{request_id}/result": (finished_uncordon, "uncordon request"),
+    "POST /api/v1/views": (posted("/api/v1/views", VIEW), "view"),
+    "POST /diagnoses/confirm": (confirmed, "diagnosis"),
+    "POST /incidents/decide": (decided_incidents, "incident"),
+    "POST /nodes/{node}/note": (pressed("/nodes/n1/note", b"cluster=default&text=RMA"), "node"),
+    "POST /nodes/{node}/uncordon": (
+        uncordoned(pressed("/nodes/hgx-04/uncordon", b"cluster=default")),
+        "uncordon request",
+    ),
+    "POST /recovery/breakers/trip": (
+        pressed("/recovery/breakers/trip", b"scope=default&comment=new+racks"),
+        "breaker",
+    ),
+    "POST /recovery/decide": (
+        after(waiting, pressed("/recovery/decide", b"plan=plan-j&decision=approve")),
+        "plan",
+    ),
+    "POST /rules/workbench": (proposed_on_the_page, "rule"),
+    "POST /views": (pressed("/views", b"list=diagnoses&query=type%3Decc_error&name=ECC"), "view"),
     "POST /api/v1/breakers/{cluster}/reset": (
         after(tripped, posted("/api/v1/breakers/default/reset", SAFE)),
         "breaker",
@@ -237,7 +324,7 @@ def test_every_route_that_changes_something_is_called_here(web: Web) -> None:
     assert {f"{method} {path}" for method, path in routes if is_audited(method, path)} == CALLS.keys()
     left_out = {path for method, path in routes if not is_audited(method, path)}
     assert all(path in ASKING or path.endswith(INGEST) for path in left_out)
-    assert len(left_out) == 8
+    assert len(left_out) == 9
 
 
 @pytest.mark.parametrize("route", CALLS)
@@ -249,11 +336,12 @@ async def test_a_call_that_succeeds_leaves_an_entry(web: Web, route: str) -> Non
     entry = (await entries(web))[0]
     assert (entry.action, entry.object_kind, entry.result) == (route, kind, AuditResult.DONE)
     assert (entry.time, entry.actor.address) == (NOW, "127.0.0.1")
+    method = route.partition(" ")[0]
     expected = {"POST /slack/actions": "slack:ann"} | dict.fromkeys(
         ("POST /login", "POST /logout", "POST /logout/everywhere"), "maria"
     )
     assert entry.actor.name == expected.get(route, "the-admin")
-    assert entry.object_id and entry.after is not None
+    assert entry.object_id and (entry.after if method != "DELETE" else entry.before) is not None
 
 
 async def test_an_entry_tells_what_was_before_and_after(web: Web) -> None:

@@ -100,7 +100,7 @@ async def test_several_diagnoses_are_confirmed_at_once_or_none(tmp_path: Path) -
         await let_in(web)
         records = await fill(web.store)
         body = f"diagnosis={records['oom'].id}&diagnosis={records['script'].id}&query=within%3D7d"
-        assert (await press(web, "/diagnoses/confirm", body, **bearer("west")))[0] == 403
+        assert (await press(web, "/diagnoses/confirm", body, **bearer("west")))[0] == 404
         assert await web.store.confirmed(9) == []
         assert await press(web, "/diagnoses/confirm", body, **bearer("ida")) == (303, "/diagnoses?within=7d")
         assert set(await web.store.confirmed(9)) == {records["oom"].id, records["script"].id}

@@ -56,7 +56,10 @@ class LearnedRuleRows(Database):
 
     async def propose(self, rule: LearnedRule) -> bool:
         async with self.writing() as connection:
-            return await self.propose_in(connection, rule)
+            is_new = await self.propose_in(connection, rule)
+            if is_new:
+                await note_change(connection, "rule", rule.id, None, rule)
+            return is_new
 
     async def propose_in(self, connection: AsyncConnection, rule: LearnedRule) -> bool:
         """As ``propose``, within the transaction that stores what the rule is learned from."""

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select, true, tuple_, update
 
 from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import (
     HAS_ENDED,
@@ -45,6 +46,7 @@ class NodeFactRows(Database):
         row = {name: getattr(note, name) for name in ("id", "cluster", "node", "time", "by", "text")}
         async with self.writing() as connection:
             await self.insert_new(connection, node_notes, [row])
+            await note_change(connection, "node", f"{note.cluster}/{note.node}", None, {"note": note.text})
 
     async def notes(self, cluster: str, node: str, limit: int) -> list[NodeNote]:
         query = select(node_notes).where(_of(node_notes, cluster, node)).order_by(node_notes.c.id.desc()).limit(limit)
@@ -70,6 +72,8 @@ class NodeFactRows(Database):
         async with self.writing() as connection:
             for alert in sorted(alerts, key=_identity):
                 is_new = await self.insert_new(connection, node_alerts, [_alert_row(alert)])
+                if is_new or alert.ended is not None:
+                    await note_change(connection, "node", f"{alert.cluster}/{alert.node}", None, {"alert": alert})
                 if not is_new and alert.ended is not None:
                     mine = and_(*(node_alerts.c[name] == value for name, value in _key(alert).items()))
                     values = {"ended": alert.ended, "body": _alert_row(alert)["body"]}
@@ -107,6 +111,7 @@ class NodeFactRows(Database):
             if (await connection.execute(select(row.id).where(mine, is_open))).first():
                 return False
             await self.insert_new(connection, node_requests, [_request_row(request)])
+            await note_change(connection, "uncordon request", request.id, None, request)
         return True
 
     async def claim_uncordons(
@@ -127,6 +132,8 @@ class NodeFactRows(Database):
             rows = (await connection.execute(query.with_for_update(skip_locked=True))).all()
             mine = update(node_requests).where(row.id.in_([claimed.id for claimed in rows]))
             await connection.execute(mine.values(lease=now + lease))
+            for claimed in rows:
+                await note_change(connection, "uncordon request", claimed.id, None, {"lease": now + lease})
             return [_REQUEST.validate_json(claimed.body) for claimed in rows]
 
     async def finish_uncordon(self, id: str, cluster: str, now: float, state: UncordonState, result: str) -> bool:
@@ -140,6 +147,7 @@ class NodeFactRows(Database):
             if request.state is UncordonState.OPEN:
                 ended = replace(request, state=state, result=result, ended=now)
                 await connection.execute(update(node_requests).where(mine).values(_request_row(ended)))
+                await note_change(connection, "uncordon request", id, request, ended)
         return True
 
     async def uncordons(self, cluster: str, node: str, limit: int) -> list[UncordonRequest]:

@@ -35,7 +35,13 @@ class NodeRows(JobRows):
             return [codec.breaker_of(body) for body in (await connection.execute(query)).scalars()]
 
     async def trip_breaker(self, state: BreakerState) -> BreakerState:
-        await self.upsert(breakers, codec.breaker_row(state, state.scope.partition(":")[0]))
+        row = codec.breaker_row(state, state.scope.partition(":")[0])
+        new = self.insert(breakers).values(row)
+        async with self.writing() as connection:
+            before = select(breakers.c.body).where(breakers.c.scope == state.scope)
+            stored = (await connection.execute(before.with_for_update())).scalar()
+            await connection.execute(new.on_conflict_do_update(index_elements=[breakers.c.scope], set_=row))
+            await note_change(connection, "breaker", state.scope, codec.breaker_of(stored) if stored else None, state)
         return state
 
     async def reset_breaker(self, state: BreakerState) -> BreakerState:

@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 from sqlalchemy import and_, delete, func, select
 
+from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import saved_views
 from diagnoser.model.errors import BadInput
@@ -30,8 +31,12 @@ class ViewRows(Database):
             if (await connection.execute(others)).scalar_one() >= limit:
                 raise BadInput(f"there are {limit} saved views of this list already: delete one first")
             await connection.execute(new.on_conflict_do_update(index_elements=["listed", "name"], set_=changes))
+            await note_change(connection, "view", f"{view.listed}/{view.name}", None, view)
 
     async def delete_view(self, listed: ListName, name: str) -> bool:
         mine = and_(saved_views.c.listed == listed.value, saved_views.c.name == name)
         async with self.writing() as connection:
-            return bool((await connection.execute(delete(saved_views).where(mine))).rowcount)
+            is_gone = bool((await connection.execute(delete(saved_views).where(mine))).rowcount)
+            if is_gone:
+                await note_change(connection, "view", f"{listed}/{name}", {"name": name}, None)
+            return is_gone

@@ -43,7 +43,7 @@ _CONDITIONS = {
 }
 """Table -> which of its rows belong to a viewer, by those before it."""
 
-_OF_CLUSTER = ("nodes", "node_events", "breakers")
+_OF_CLUSTER = ("nodes", "node_events", "node_notes", "node_alerts", "node_requests", "breakers")
 """They belong to a cluster and to no tenant: nodes are shared."""
 
 _FIRST = ("unplaced_streams", "jobs", "diagnoses")

@@ -8,8 +8,10 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
+from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.ports import ListName, SavedView
+from diagnoser.web.access import check_every_tenant
 from diagnoser.web.api.diagnoses import DiagnosisQuery
 from diagnoser.web.api.incidents import IncidentQuery
 from diagnoser.web.api.jobs import RunQuery
@@ -74,8 +76,8 @@ async def index(listed: Listed, services: Provided) -> ViewList:
 
 @router.post("/views", dependencies=OPERATE, responses=answers(400, 401, 403, 413, 503), summary="Save a view")
 async def create(body: NewView, services: Provided, caller: Caller) -> ViewShape:
-    """One of the same name is replaced."""
-    return of_view(await save_view(services, caller.name, body), services.config.base_url)
+    """One of the same name is replaced. Views are everybody's, so no credential of one tenant makes them."""
+    return of_view(await save_view(services, caller, body), services.config.base_url)
 
 
 @router.delete(
@@ -85,20 +87,22 @@ async def create(body: NewView, services: Provided, caller: Caller) -> ViewShape
     responses=answers(400, 401, 403, 404, 503),
     summary="Delete a saved view",
 )
-async def delete(listed: Listed, name: Annotated[ViewName, Query()], services: Provided) -> Response:
-    await delete_view(services, listed, name)
+async def delete(listed: Listed, name: Annotated[ViewName, Query()], services: Provided, caller: Caller) -> Response:
+    await delete_view(services, caller, listed, name)
     return Response(status_code=204)
 
 
-async def save_view(services: AppDependencies, by: str, new: NewView) -> SavedView:
-    """Raises BadInput."""
-    view = SavedView(new.list, new.name, checked_query(new.list, new.query), by, services.clock())
+async def save_view(services: AppDependencies, caller: Credential, new: NewView) -> SavedView:
+    """Raises BadInput, OutOfScope."""
+    check_every_tenant(caller)
+    view = SavedView(new.list, new.name, checked_query(new.list, new.query), caller.name, services.clock())
     await services.store.save_view(view, VIEWS_LIMIT)
     return view
 
 
-async def delete_view(services: AppDependencies, listed: ListName, name: str) -> None:
-    """Raises NotFound."""
+async def delete_view(services: AppDependencies, caller: Credential, listed: ListName, name: str) -> None:
+    """Raises NotFound, OutOfScope."""
+    check_every_tenant(caller)
     if not await services.store.delete_view(listed, name):
         raise NotFound(f"there is no view {name!r} of the list of {listed}")
 

@@ -114,9 +114,11 @@ class TrialShape(BaseModel):
     responses=answers(400, 401, 403, 413, 429, 503),
     summary="Try a pattern",
 )
-async def try_pattern(body: TrialBody, services: Provided) -> TrialShape:
-    """What it matches in confirmed failures, in the examples of rules and filters, and in completed runs."""
+async def try_pattern(body: TrialBody, services: Provided, caller: Caller) -> TrialShape:
+    """What it matches in confirmed failures, in the examples of rules and filters, and in completed runs: those of all
+    tenants, so it is for none of them."""
     conditions = LineConditions(tuple(body.patterns), tuple(body.anchors), tuple(body.unless))
+    check_whole_service(caller)
     return of_trial(await services.workbench.trial(conditions))
 
 

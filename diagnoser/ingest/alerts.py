@@ -7,8 +7,9 @@ none, the host in ``instance``. Alerts about nothing of ours, and those that thi
 import ipaddress
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from diagnoser.ingest.batch import Batch, RecordDefaults, Target
 from diagnoser.ingest.mapping import FieldMapping
@@ -25,6 +26,16 @@ were made from."""
 SHOWN_APART = frozenset({"alertname", "severity"})
 
 
+def _text(value: object) -> object:
+    if isinstance(value, str):
+        return value
+    raise ValueError("a time is text")
+
+
+Written = Annotated[datetime, BeforeValidator(_text)]
+"""A time as RFC 3339 writes it; a number is none."""
+
+
 class WebhookAlert(BaseModel):
     """One alert. endsAt: of one that fires, when it will count as resolved."""
 
@@ -33,8 +44,8 @@ class WebhookAlert(BaseModel):
     status: str = Field(pattern="^(?:firing|resolved)$")
     labels: dict[str, str] = Field(max_length=1_000)
     annotations: dict[str, str] = Field(default_factory=dict, max_length=1_000)
-    startsAt: datetime  # noqa: N815 - as Alertmanager spells it
-    endsAt: datetime | None = None  # noqa: N815
+    startsAt: Written  # noqa: N815 - as Alertmanager spells it
+    endsAt: Written | None = None  # noqa: N815
     fingerprint: str = Field("", max_length=NAME_LENGTH)
 
 

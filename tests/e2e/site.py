@@ -28,22 +28,26 @@ LONG = "a-job-with-quite-a-long-name-as-schedulers-make-them-" + "0123456789" * 
 PAGES: Mapping[str, Sequence[str]] = {
     "/": ("/", "/?state=acknowledged", "/?state=resolved"),
     "/accuracy": ("/accuracy",),
+    "/audit": ("/audit", "/audit?within=7d"),
     "/diagnoses": ("/diagnoses", "/diagnoses?q=error&node=hgx-04", "/diagnoses?q=zzyzx"),
     "/diagnoses/{id}": ("/diagnoses/{ecc}", "/diagnoses/{unsure}", "/diagnoses/{done}", "/diagnoses/{long}"),
     "/docs": ("/docs",),
     "/incidents/{id}": ("/incidents/{incident}",),
     "/jobs": ("/jobs", "/jobs?state=silent"),
     "/jobs/{id}": ("/jobs/llm-70b-pretrain", "/jobs/trains", "/jobs/" + LONG),
+    "/jobs/{id}/attempts/{attempt}/changes": ("/jobs/llm-70b-pretrain/attempts/2/changes",),
     "/jobs/{id}/attempts/{attempt}/hang": ("/jobs/llm-70b-pretrain/attempts/1/hang",),
     "/jobs/{id}/attempts/{attempt}/log": (
         "/jobs/llm-70b-pretrain/attempts/2/log",
         "/jobs/llm-70b-pretrain/attempts/2/log?q=step&level=error",
     ),
     "/jobs/{id}/attempts/{number}/search": ("/jobs/llm-70b-pretrain/attempts/2/search?q=seam",),
+    "/login": ("/login",),
     "/nodes": ("/nodes",),
     "/nodes/{node}": ("/nodes/hgx-04",),
     "/recovery": ("/recovery",),
     "/rules": ("/rules",),
+    "/rules/workbench": ("/rules/workbench", "/rules/workbench?patterns=seam"),
     "/search": ("/search", "/search?q=hgx"),
     "/unplaced": ("/unplaced",),
 }
@@ -51,6 +55,7 @@ PAGES: Mapping[str, Sequence[str]] = {
 ERRORS = {"/jobs/no-such-job": 404, "/diagnoses?since=yesterday": 400}
 NO_PAGES = frozenset(
     {
+        "/account",  # of somebody who signed in
         "/accuracy/series.svg",
         "/client.pyz",
         "/elasticsearch",
@@ -59,6 +64,9 @@ NO_PAGES = frozenset(
         "/healthz",
         "/jobs/{id}/attempts/{number}/series.svg",
         "/livez",
+        "/login/oidc",
+        "/login/oidc/callback",
+        "/login/token",
         "/logs",
         "/metrics",
         "/openapi.json",

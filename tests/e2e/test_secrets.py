@@ -36,6 +36,7 @@ SECRET = {
     "slack_token": f"xoxb-{canary('slack_token')}",
     "slack_signing_secret": canary("slack_signing_secret"),
     "apprise_urls": f"pager=json://user:{canary('apprise_urls')}@{SERVER}",
+    "oidc_client_secret": canary("oidc_client_secret"),
     "kafka_sasl_password": canary("kafka_sasl_password"),
 }
 """Of each secret setting but the database's, for which there is a test of its own."""
@@ -55,6 +56,10 @@ ORDINARY = {
     "allow_private_targets": "true",
     "log_level": "debug",
     "llm_deadline_seconds": "5",
+    "oidc_issuer": NOWHERE,
+    "oidc_client_id": "diagnoser",
+    "oidc_default_role": "viewer",
+    "base_url": "http://127.0.0.1:8321",
 }
 HEADERS = {
     "authorization": f"Bearer {canary('bearer')}",

@@ -164,7 +164,8 @@ def rule_lifecycle(
 ) -> RuleLifecycle:
     """Learns rules; without a model they are made from the shape of a line. Raises RuleFaults, BadInput."""
     llm_writer = LLMRuleWriter(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS) if model else None
-    config = RuleLearningConfig(load_redactor(settings), settings.rule_promotion_min_hits)
+    lease = 50 * settings.claim_lease_seconds  # not renewed: a step takes as long as a model writes
+    config = RuleLearningConfig(load_redactor(settings), settings.rule_promotion_min_hits, lease)
     return RuleLifecycle(history, registry, time.time, config, metrics, llm_writer)
 
 

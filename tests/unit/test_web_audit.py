@@ -28,6 +28,7 @@ from diagnoser.web.auditing import ASKING, INGEST, MUTATING, is_audited
 from diagnoser.web.dependencies import SlackAccess
 from diagnoser.web.server import create
 from tests.serving import ECC, HOSTILE, NOW, WEAK_PASSWORDS, Web, save, serving
+from tests.unit import test_ingest_alerts as firing
 from tests.unit import test_web_alertmanager as alerts
 from tests.unit import test_web_evidence as dumps
 from tests.unit import test_web_nodes as nodes
@@ -222,7 +223,7 @@ VIEW = {"list": "incidents", "name": "Ours", "query": "state=open"}
 
 CALLS: dict[str, tuple[Call, str]] = {
     "DELETE /api/v1/views": (deleted_view, "view"),
-    "POST /api/v1/alertmanager": (posted("/api/v1/alertmanager", alerts.body(alerts.XID)), "node"),
+    "POST /api/v1/alertmanager": (posted("/api/v1/alertmanager", alerts.body(firing.XID)), "node"),
     "POST /api/v1/breakers/{cluster}/trip": (
         posted("/api/v1/breakers/default/trip", {"comment": "new racks"}),
         "breaker",

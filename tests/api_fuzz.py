@@ -26,6 +26,7 @@ TOKEN = "dgn_for-this-test-alone"
 EXAMPLES = 5
 PHASES = "examples,coverage,fuzzing,stateful"
 SEED = 20_261_122
+PATIENCE = 120  # seconds for an answer and between two on one connection: a busy machine is no fault of the service
 
 
 @asynccontextmanager
@@ -42,7 +43,11 @@ async def serving(folder: Path, tokens: str) -> AsyncIterator[str]:
     throttled_later = mock.patch.object(authenticator, "FAILURES", 1_000_000)  # all wrong tokens are of one address
     with throttled_later:
         async with running(settings.load(environment), stopping) as app:
-            server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False, lifespan="off"))
+            server = uvicorn.Server(
+                uvicorn.Config(
+                    app, port=0, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=PATIENCE
+                )
+            )
             task = asyncio.create_task(server.serve())
             while not server.started:  # noqa: ASYNC110 - uvicorn tells nobody
                 await asyncio.sleep(0.05)
@@ -57,6 +62,7 @@ async def fuzz(folder: Path, examples: int, seed: int, *, with_token: bool, phas
         command = [str(SCHEMATHESIS.python.with_name("schemathesis")), "--config-file", str(HERE / "api_fuzz.toml")]
         command += ["run", f"{address}/openapi.json"]
         command += ["--checks", "all", "--max-examples", str(examples), "--seed", str(seed), "--no-color"]
+        command += ["--request-timeout", str(PATIENCE)]
         command += ["--phases", phases, "--generation-database", "none", "--continue-on-failure", "--warnings", "off"]
         command += ["--header", f"Authorization: Bearer {TOKEN}"] if with_token else []
         environment = {**os.environ, "SCHEMATHESIS_HOOKS": "api_fuzz_hooks", "PYTHONPATH": str(HERE)}

@@ -112,8 +112,7 @@ async def test_no_page_is_wider_than_its_window(tmp_path: Path, width: int) -> N
 
 @needs_browser
 @needs_axe
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
 async def test_every_page_is_accessible(tmp_path: Path, scheme: Scheme, width: int) -> None:
     """axe-core finds nothing serious on any page, of WCAG 2.2 AA and of its own best practice."""
     async with site(tmp_path) as (_, address, paths, chromium):

@@ -225,7 +225,7 @@ async def test_the_queue_says_what_a_plan_touches(web: Web) -> None:
     page = (await web.client.get("/recovery")).text
     queue = page[page.index('class="queue"') : page.index("<h2>Plans</h2>")]
     for shown in (
-        'takes <a href="/nodes/hgx-04?cluster=default">hgx-04</a> out of service',
+        'takes <a class="target" href="/nodes/hgx-04?cluster=default">hgx-04</a> out of service',
         '<a href="/jobs/neighbour">neighbour</a> also runs there now',
         '<span class="badge plain">node log</span>',
         "the job is not launched again, and hgx-04 stays in service",

@@ -61,7 +61,7 @@ class EvidenceShape(BaseModel):
     bytes: int
 
 
-class ClaimBody(BaseModel):
+class EvidenceClaimBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     cluster: ClusterField = ""
@@ -89,7 +89,7 @@ class EvidenceRequestShape(BaseModel):
     lease_seconds: float = LEASE_SECONDS
 
 
-class ResultBody(BaseModel):
+class EvidenceResultBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     cluster: ClusterField = ""
@@ -169,7 +169,9 @@ async def hang(id: JobPath, attempt: AttemptPath, services: Provided) -> dict[st
     responses=answers(400, 401, 403, 503),
     summary="Claim requests for evidence",
 )
-async def claim(body: ClaimBody, request: Request, services: Provided, caller: Caller) -> list[EvidenceRequestShape]:
+async def claim(
+    body: EvidenceClaimBody, request: Request, services: Provided, caller: Caller
+) -> list[EvidenceRequestShape]:
     """Runs of the cluster that may hang. Each is handed to one agent at a time, again when its lease ends."""
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
 
@@ -189,7 +191,10 @@ async def claim(body: ClaimBody, request: Request, services: Provided, caller: C
     summary="Report what was collected",
 )
 async def finish(
-    request_id: Annotated[str, Path(pattern=r"^[0-9A-Z]{26}$")], body: ResultBody, services: Provided, caller: Caller
+    request_id: Annotated[str, Path(pattern=r"^[0-9A-Z]{26}$")],
+    body: EvidenceResultBody,
+    services: Provided,
+    caller: Caller,
 ) -> None:
     """Ends a request. May be repeated."""
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER

@@ -50,7 +50,7 @@ class UncordonShape(BaseModel):
     ended: float
 
 
-class ClaimBody(BaseModel):
+class UncordonClaimBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     cluster: ClusterField = ""
@@ -59,7 +59,7 @@ class ClaimBody(BaseModel):
     )
 
 
-class ResultBody(BaseModel):
+class UncordonResultBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     cluster: ClusterField = ""
@@ -96,7 +96,7 @@ async def index(node: NodePath, services: Provided, cluster: ClusterField = "") 
     responses=answers(400, 401, 403, 503),
     summary="Claim requests to give nodes back",
 )
-async def claim(body: ClaimBody, request: Request, services: Provided, caller: Caller) -> list[UncordonShape]:
+async def claim(body: UncordonClaimBody, request: Request, services: Provided, caller: Caller) -> list[UncordonShape]:
     """Each is handed to one agent at a time, again when its lease of a minute ends."""
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
 
@@ -115,7 +115,10 @@ async def claim(body: ClaimBody, request: Request, services: Provided, caller: C
     summary="Report how giving a node back went",
 )
 async def finish(
-    request_id: Annotated[str, Path(pattern=r"^[0-9A-Z]{26}$")], body: ResultBody, services: Provided, caller: Caller
+    request_id: Annotated[str, Path(pattern=r"^[0-9A-Z]{26}$")],
+    body: UncordonResultBody,
+    services: Provided,
+    caller: Caller,
 ) -> None:
     """May be repeated: the first result stands. The change of the node itself is reported as any other."""
     cluster, state = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER, UncordonState(body.state)

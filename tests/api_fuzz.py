@@ -62,7 +62,7 @@ async def fuzz(folder: Path, examples: int, seed: int, *, with_token: bool, phas
         command = [str(SCHEMATHESIS.python.with_name("schemathesis")), "--config-file", str(HERE / "api_fuzz.toml")]
         command += ["run", f"{address}/openapi.json"]
         command += ["--checks", "all", "--max-examples", str(examples), "--seed", str(seed), "--no-color"]
-        command += ["--request-timeout", str(PATIENCE)]
+        command += ["--request-timeout", str(PATIENCE), "--max-response-time", str(PATIENCE)]
         command += ["--phases", phases, "--generation-database", "none", "--continue-on-failure", "--warnings", "off"]
         command += ["--header", f"Authorization: Bearer {TOKEN}"] if with_token else []
         environment = {**os.environ, "SCHEMATHESIS_HOOKS": "api_fuzz_hooks", "PYTHONPATH": str(HERE)}

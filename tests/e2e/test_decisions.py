@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 
 from diagnoser.model import Job, Mode, NodeActor, NodeAlert, NodeEvent, NodeEventKind, PlanState
 from diagnoser.model.taxonomy import Action
@@ -49,25 +49,25 @@ async def test_two_plans_are_approved_and_one_is_undone(tmp_path: Path, *, scrip
         page = await context.new_page()
         found = await watched(page, address)
         await page.goto(address + "/recovery")
-        assert await page.locator("nav [aria-current=page] .attention").inner_text() == "3"
-        assert await page.get_by_text("neighbour", exact=True).first.is_visible()
+        await expect(page.locator("nav [aria-current=page] .attention")).to_have_text("3", use_inner_text=True)
+        await expect(page.get_by_text("neighbour", exact=True).first).to_be_visible()
         assert await page.get_by_label("All on this page").is_visible() == script
         await page.get_by_role("checkbox", name="Cordon, resubmit").check()
         await page.get_by_role("checkbox", name="Resubmit", exact=True).check()
         await page.get_by_label("Comment", exact=True).fill("checked with Ida")
         await page.get_by_role("button", name="Approve selected").click()
-        assert await page.locator(".notice > div").count() == 2
+        await expect(page.locator(".notice > div")).to_have_count(2)
         assert [await state(web, job) for job in ("llm-7b", "llm-70b", "sft")] == ["sent", "waiting", "sent"]
-        assert await page.locator("nav [aria-current=page] .attention").inner_text() == "1"
+        await expect(page.locator("nav [aria-current=page] .attention")).to_have_text("1", use_inner_text=True)
         elsewhere = await context.new_page()
         await elsewhere.goto(page.url)
         taken = (await claim(web))["plan"]["job"]
         other = "sft" if taken == "llm-7b" else "llm-7b"
         await page.locator(".notice > div", has_text=other).get_by_role("button", name="Undo").click()
-        assert await page.get_by_text("waits for a decision again").is_visible()
+        await expect(page.get_by_text("waits for a decision again")).to_be_visible()
         assert [await state(web, job) for job in (taken, other)] == ["sent", "waiting"]
         await elsewhere.locator(".notice > div", has_text=taken).get_by_role("button", name="Undo").click()
-        assert await elsewhere.get_by_text("slurm-1 holds it").is_visible()
+        await expect(elsewhere.get_by_text("slurm-1 holds it")).to_be_visible()
         assert await state(web, taken) is PlanState.SENT
     assert found == []
 
@@ -79,10 +79,10 @@ async def test_all_on_the_page_are_refused_at_once(tmp_path: Path) -> None:
         page = await chromium.new_page()
         await page.goto(address + "/recovery")
         await page.get_by_label("All on this page").check()
-        assert await page.locator("article input:checked").count() == 3
+        await expect(page.locator("article input:checked")).to_have_count(3)
         await post(web, "/plans/plan-sft/approve", {})
         await page.get_by_role("button", name="Refuse selected").click()
-        assert await page.locator(".notice .good").count() == 2
+        await expect(page.locator(".notice .good")).to_have_count(2)
         assert await page.locator(".notice .bad").inner_text() == (
             "Resubmit for sft: not changed, it has been sent already Undo"
         )
@@ -97,15 +97,15 @@ async def test_the_breaker_is_tripped_and_reset(tmp_path: Path) -> None:
         await page.get_by_text("Trip it by hand").click()
         await page.get_by_label("Why the breaker is tripped").fill("cooling fails in row 3")
         await page.get_by_role("button", name="Trip", exact=True).click()
-        assert await page.get_by_text("cooling fails in row 3").is_visible()
+        await expect(page.get_by_text("cooling fails in row 3")).to_be_visible()
         await page.get_by_role("link", name="Nodes").click()
-        assert await page.locator("nav .attention").inner_text() == "breaker"
+        await expect(page.locator("nav .attention")).to_have_text("breaker", use_inner_text=True)
         await page.get_by_role("link", name="Recovery").click()
         await page.get_by_label("Why it is safe to reset the breaker of default").fill("cooling is back")
         await page.get_by_role("button", name="Reset").click()
-        assert await page.get_by_text("Closed: plans may take nodes out of service").is_visible()
-        assert await page.get_by_text("by anonymous: cooling is back").is_visible()
-        assert await page.locator("nav .attention").count() == 0
+        await expect(page.get_by_text("Closed: plans may take nodes out of service")).to_be_visible()
+        await expect(page.get_by_text("by anonymous: cooling is back")).to_be_visible()
+        await expect(page.locator("nav .attention")).to_have_count(0)
 
 
 async def a_node(web: Web) -> None:
@@ -133,15 +133,17 @@ async def test_a_node_gets_a_note_and_is_given_back(tmp_path: Path, *, script: b
         await page.get_by_role("link", name="hgx-04").click()
         await page.get_by_label("Note about hgx-04").fill("GPU 3 reseated, RMA 4711")
         await page.get_by_role("button", name="Add note").click()
-        assert await page.locator(".notes li").inner_text() == "just now anonymous GPU 3 reseated, RMA 4711"
+        await expect(page.locator(".notes li")).to_have_text(
+            "just now anonymous GPU 3 reseated, RMA 4711", use_inner_text=True
+        )
         await page.get_by_label("What was repaired").fill("GPU 3 replaced")
         await page.get_by_role("button", name="Give it back").click()
-        assert await page.get_by_text("waits for the agent").is_visible()
-        assert await page.get_by_role("button", name="Give it back").count() == 0
+        await expect(page.get_by_text("waits for the agent")).to_be_visible()
+        await expect(page.get_by_role("button", name="Give it back")).to_have_count(0)
         (asked,) = (await post(web, "/uncordons/claim", {})).json()
         await post(web, f"/uncordons/{asked['id']}/result", {"state": "done", "result": "hgx-04: back in service"})
         await page.reload()
-        assert await page.get_by_text("given back").is_visible()
+        await expect(page.get_by_text("given back")).to_be_visible()
     assert found == []
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 
 from diagnoser.diagnosis import log_indexes
 from diagnoser.model import AttemptKey, LineBlock, RootCause, Stream
@@ -48,7 +48,7 @@ async def test_from_the_diagnosis_to_a_correction(tmp_path: Path) -> None:
         row = page.locator("#rows > li[aria-current]")
         assert "ValueError: seam" in str(await row.text_content())
         assert await row.is_visible() and await row.evaluate("row => row.getBoundingClientRect().top > 60")
-        assert await page.locator("img[src='x']").count() == 0
+        await expect(page.locator("img[src='x']")).to_have_count(0)
         other = page.locator("#rows > li", has_text="step 199 of rank 3")
         await other.locator("a.no").click()
         assert await picked(page) == await other.get_attribute("id")
@@ -78,7 +78,7 @@ async def test_from_a_rank_of_the_time_axis_to_a_confirmed_line(tmp_path: Path) 
         page = await chromium.new_page()
         complaints = await watched(page, address)
         await page.goto(f"{address}/diagnoses/{made}")
-        assert await page.locator(".timeaxis .mark.root").count() == 1
+        await expect(page.locator(".timeaxis .mark.root")).to_have_count(1)
         await page.locator(".ranks a").first.focus()
         for _ in range(5):
             await page.keyboard.press("ArrowDown")
@@ -126,14 +126,14 @@ async def test_chips_and_scrolling(tmp_path: Path) -> None:
         complaints = await watched(page, address)
         await page.goto(address + LOG)
         await page.get_by_role("group", name="Rank").get_by_role("link", name="3", exact=False).first.wait_for()
-        assert await page.locator("#rows > li[id]").count() == 200
+        await expect(page.locator("#rows > li[id]")).to_have_count(200)
         await page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
         await page.locator("#rows > li[id]").nth(200).wait_for(state="attached")
         ids = await page.locator("#rows > li[id]").evaluate_all("rows => rows.map(row => row.id)")
         assert len(set(ids)) == len(ids)
         await page.goto(f"{address}{LOG}?at=end")
         await page.get_by_role("link", name="error 1").click()
-        assert await page.locator("#rows > li[id]").count() == 1
+        await expect(page.locator("#rows > li[id]")).to_have_count(1)
         await page.locator("summary", has_text="more characters").click()
         assert "x" * 400 in str(await page.locator("#rows .rest").text_content())
     assert complaints == []
@@ -156,7 +156,7 @@ async def test_new_lines_appear_until_paused(tmp_path: Path, monkeypatch: pytest
         await page.get_by_role("button", name="Pause").click()
         await store_log(web.store, KEY, block(STREAMS[0], "2026-09-21 14:09:00 the second new line"))
         await page.get_by_text("Paused. Newer lines have come.").wait_for()
-        assert await page.get_by_text("the second new line").count() == 0
+        await expect(page.get_by_text("the second new line")).to_have_count(0)
         await page.get_by_role("button", name="Go on").click()
         await page.get_by_text("the second new line").wait_for()
         ids = await page.locator("#rows > li[id]").evaluate_all("rows => rows.map(row => row.id)")
@@ -173,7 +173,7 @@ async def test_the_log_works_without_script(tmp_path: Path) -> None:
         await page.goto(address + LOG)
         await page.get_by_role("searchbox").fill("seam")
         await page.get_by_role("button", name="Search").click()
-        assert await page.locator("mark").count() == 1
+        await expect(page.locator("mark")).to_have_count(1)
         await page.locator("summary", has_text="more characters").click()
         await page.get_by_role("link", name="This is the root cause").click()
         assert await page.get_by_label("Line of the cause").input_value() == "202"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from playwright.async_api import Browser, Page, Route, async_playwright
+from playwright.async_api import Browser, Page, Route, async_playwright, expect
 
 from diagnoser.model import UnplacedReason, UnplacedStream
 from diagnoser.ports import IncidentFilter
@@ -58,6 +58,7 @@ async def served(folder: Path) -> AsyncIterator[tuple[Web, str]]:
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         flags = ["--no-sandbox", f"--proxy-server={NOWHERE}"]  # loopback is reached without the proxy
+        expect.set_options(timeout=60_000)  # a busy machine
         chromium = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=flags)
         try:
             yield chromium
@@ -110,11 +111,11 @@ async def test_all_pages_are_quiet_and_stay_on_this_host(tmp_path: Path) -> None
             answer = await page.goto(address + path)
             assert answer is not None
             assert answer.status == 200, path
-            assert await page.locator("h1, table.list").first.is_visible()
+            await expect(page.locator("h1, table.list").first).to_be_visible()
         await page.goto(f"{address}/diagnoses/{records['unsure'].id}")
         shown = await page.locator("#root").text_content()
         assert shown == HOSTILE.replace("\x1b", "\u20391B\u203a").replace("\u202e", "\u2039U+202E\u203a")
-        assert await page.locator("img[src='x']").count() == 0
+        await expect(page.locator("img[src='x']")).to_have_count(0)
     assert found == []
 
 
@@ -127,7 +128,7 @@ async def test_the_list_follows_new_diagnoses(tmp_path: Path, monkeypatch: pytes
         found = await watched(page, address)
         await page.goto(address + "/diagnoses")
         looks = Looks(web.store)
-        assert await page.get_by_text("No diagnosis yet").is_visible()
+        await expect(page.get_by_text("No diagnosis yet")).to_be_visible()
         await page.locator("#live").wait_for(state="visible")
         await looks.two()
         first = await save(web.store, "first", ECC, created=NOW - 60)
@@ -148,10 +149,10 @@ async def test_the_pages_work_without_script(tmp_path: Path) -> None:
         await page.goto(address + "/diagnoses")
         await page.locator("select[name=category]").select_option("script")
         await page.get_by_role("button", name="Filter").click()
-        assert await page.locator("table.list tbody tr").count() == 1
+        await expect(page.locator("table.list tbody tr")).to_have_count(1)
         await page.locator("a.type").click()
         assert await page.locator("h1").text_content() == "Import error"
-        assert await page.locator("button.copy:visible").count() == 0
+        await expect(page.locator("button.copy:visible")).to_have_count(0)
 
 
 @pytest.mark.parametrize("width", [360, 390, 800, 1600])
@@ -192,16 +193,16 @@ async def test_an_incident_is_dealt_with_from_the_first_page(tmp_path: Path, *, 
         await page.get_by_role("button", name="Acknowledge", exact=True).click()
         row = page.locator("table.incidents tbody tr")
         await row.get_by_text("acknowledged", exact=True).wait_for()
-        assert await row.get_by_text("anonymous").is_visible()
+        await expect(row.get_by_text("anonymous")).to_be_visible()
         await page.get_by_role("link", name="hgx-04: ECC error").click()
-        assert await page.get_by_text("2 failures in 2 jobs").is_visible()
+        await expect(page.get_by_text("2 failures in 2 jobs")).to_be_visible()
         await page.get_by_label("Comment").fill("GPU replaced <b>today</b>")
         await page.get_by_role("button", name="Resolve").click()
-        assert await page.get_by_text("GPU replaced <b>today</b>").is_visible()
+        await expect(page.get_by_text("GPU replaced <b>today</b>")).to_be_visible()
         await page.get_by_role("link", name="Now", exact=True).first.click()
-        assert await row.count() == 0
+        await expect(row).to_have_count(0)
         await page.get_by_role("link", name="Resolved", exact=True).click()
-        assert await row.count() == 1
+        await expect(row).to_have_count(1)
 
 
 async def test_a_running_job_is_two_clicks_away(tmp_path: Path) -> None:
@@ -211,7 +212,7 @@ async def test_a_running_job_is_two_clicks_away(tmp_path: Path) -> None:
         page = await chromium.new_page()
         await page.goto(address + "/")
         await page.locator("a.tile", has_text="Running").click()
-        assert await page.get_by_text("step 300 of").is_visible()
+        await expect(page.get_by_text("step 300 of")).to_be_visible()
         await page.get_by_role("link", name="trains").click()
         assert await page.locator("h1").text_content() == "trains"
         assert await page.locator("nav [aria-current=page]").text_content() == "Jobs"

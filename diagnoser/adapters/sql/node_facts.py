@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -66,19 +67,24 @@ class NodeFactRows(Database):
         return [alert for identity, alert in by_identity.items() if identity not in known]
 
     async def record_alerts(self, alerts: Sequence[NodeAlert]) -> None:
-        """In one order, so that replicas never wait for each other's rows."""
-        if not alerts:
+        """In one order, so that replicas never wait for each other's rows. What is known already costs no write."""
+        new = {_identity(alert) for alert in await self.unknown_alerts(alerts)}
+        changing = {_identity(alert): alert for alert in alerts if alert.ended is not None or _identity(alert) in new}
+        if not changing:
             return
         async with self.writing() as connection:
-            for alert in sorted(alerts, key=_identity):
-                is_new = await self.insert_new(connection, node_alerts, [_alert_row(alert)])
-                if is_new or alert.ended is not None:
-                    await note_change(connection, "node", f"{alert.cluster}/{alert.node}", None, {"alert": alert})
-                if not is_new and alert.ended is not None:
+            for identity, alert in sorted(changing.items(), key=itemgetter(0)):
+                stored = _alert_row(alert)
+                changed = identity in new and await self.insert_new(connection, node_alerts, [stored])
+                if not changed and alert.ended is not None:
                     mine = and_(*(node_alerts.c[name] == value for name, value in _key(alert).items()))
-                    values = {"ended": alert.ended, "body": _alert_row(alert)["body"]}
-                    await connection.execute(update(node_alerts).where(mine).values(values))
-            for cluster, node in sorted({(alert.cluster, alert.node) for alert in alerts}):
+                    is_other = node_alerts.c.ended.is_distinct_from(alert.ended)
+                    end = update(node_alerts).where(mine, is_other)
+                    end = end.values(ended=alert.ended, body=stored["body"])
+                    changed = (await connection.execute(end)).rowcount
+                if changed:
+                    await note_change(connection, "node", f"{alert.cluster}/{alert.node}", None, {"alert": alert})
+            for cluster, node in sorted({(alert.cluster, alert.node) for alert in changing.values()}):
                 row, mine = node_alerts.c, _of(node_alerts, cluster, node)
                 oldest = select(row.started).where(mine).order_by(row.started.desc()).offset(ALERTS_OF_A_NODE).limit(1)
                 await connection.execute(delete(node_alerts).where(mine, row.started <= oldest.scalar_subquery()))

@@ -74,10 +74,12 @@ async def _as_known(services: AppDependencies, alerts: list[NodeAlert]) -> list[
     by_cluster: dict[str, set[str]] = defaultdict(set)
     for alert in alerts:
         by_cluster[alert.cluster or DEFAULT_CLUSTER].add(alert.node)
-    names = {name: await services.store.nodes_like(name, nodes) for name, nodes in by_cluster.items()}
-    known = []
-    for alert in alerts:
-        cluster = alert.cluster or DEFAULT_CLUSTER
-        (node,) = as_allocated((alert.node,), names[cluster])
-        known.append(replace(alert, cluster=cluster, node=node))
-    return known
+    names: dict[tuple[str, str], str] = {}
+    for cluster, nodes in by_cluster.items():
+        allocated = await services.store.nodes_like(cluster, nodes)
+        names |= {(cluster, node): as_allocated((node,), allocated)[0] for node in nodes}
+    clusters = [alert.cluster or DEFAULT_CLUSTER for alert in alerts]
+    return [
+        replace(alert, cluster=cluster, node=names[cluster, alert.node])
+        for cluster, alert in zip(clusters, alerts, strict=True)
+    ]

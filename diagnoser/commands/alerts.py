@@ -1,4 +1,4 @@
-"""`alerts`: who would be told of a diagnosis and why, and whether the receivers work."""
+"""`alerts`: who would be notified of a diagnosis and why, and whether the receivers work."""
 
 import asyncio
 from typing import Annotated
@@ -15,7 +15,7 @@ from diagnoser.notifications import text
 from diagnoser.planning.planner import alert_key, verdict_alert, verdict_key
 from diagnoser.ports import OutboxRecord
 
-alerts_cli = typer.Typer(no_args_is_help=True, help="Show who is told of what, and try the receivers.")
+alerts_cli = typer.Typer(no_args_is_help=True, help="Show who is notified of what, and try the receivers.")
 
 SAMPLE = Alert(
     AlertKind.FAILURE,
@@ -34,7 +34,7 @@ def preview(
     id: Annotated[str, typer.Argument(help="Id of a diagnosis: the end of its page's address.")],
     json: AsJson = False,
 ) -> None:
-    """Show what would be told of a diagnosis now, to whom, which row of alerts.yaml decides, and what was sent."""
+    """Show what would be sent about a diagnosis now, to whom, which row of alerts.yaml decides, and what was sent."""
     settings = site()
     alert, sent = asyncio.run(_stored(settings, id))
     routing = alerting.load_routing(settings)
@@ -72,7 +72,7 @@ def preview(
 def try_receivers(
     receivers: Annotated[list[str] | None, typer.Argument(help="Names of receivers. Default: all of them.")] = None,
 ) -> None:
-    """Send a test alert to the configured receivers. Ends with 1 where one of them cannot be told."""
+    """Send a test alert to the configured receivers. Ends with 1 where one of them cannot be reached."""
     settings = site()
     names = receivers or list(alerting.receiver_names(settings))
     if not names:
@@ -82,10 +82,10 @@ def try_receivers(
 
 
 async def _try(settings: Settings, names: list[str]) -> bool:
-    """Whether each of them was told."""
+    """Whether the test reached each of them."""
     from diagnoser.adapters.http import create_client  # the other commands start without it
 
-    told = True
+    reached = True
     async with create_client() as client:
         channels = alerting.channels(settings, client)
         for receiver in names:
@@ -94,11 +94,11 @@ async def _try(settings: Settings, names: list[str]) -> bool:
                 raise NotFound(f"no receiver {name!r} is configured: there are {', '.join(channels) or 'none'}")
             try:
                 await channels[name].post(SAMPLE, None, place)
-                out.print(f"{receiver}: told", markup=False, highlight=False)
+                out.print(f"{receiver}: sent", markup=False, highlight=False)
             except DeliveryError as error:
-                told = False
+                reached = False
                 err.print(f"{receiver}: {error}", style="red", markup=False, highlight=False)
-    return told
+    return reached
 
 
 async def _stored(settings: Settings, id: str) -> tuple[Alert, list[OutboxRecord]]:

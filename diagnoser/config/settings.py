@@ -200,7 +200,7 @@ class Settings(BaseSettings):
     tenants_learn_together: bool = Field(
         False,
         description="Use what failures of one tenant taught for the jobs of all: confirmed failures are recognised, "
-        "shown and told to the model, and learned rules decide, whoever's job it is. No: only for jobs of the same "
+        "shown and given to the model, and learned rules decide, whoever's job it is. No: only for jobs of the same "
         "tenant, and for jobs of no known tenant.",
     )
     claim_lease_seconds: Seconds = Field(
@@ -331,7 +331,7 @@ class Settings(BaseSettings):
         None, description="Certificates that the brokers' are signed by (PEM). Empty: those of the system."
     )
     kafka_sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
-        "", description="How the brokers are told who reads. Others, such as `OAUTHBEARER`: in the file."
+        "", description="How this service proves to the brokers who it is. Others, such as `OAUTHBEARER`: in the file."
     )
     kafka_sasl_username: str = Field("", description="Name that the brokers know the reader by.")
     kafka_sasl_password: SecretStr = Field(SecretStr(""), description="Password of that name.")

@@ -110,7 +110,7 @@ def _without_nodes(alone: Diagnosis, failure: Failure, facts: Facts, knowledge: 
     """A job known to the service, whose nodes nobody told: said only where their logs could have told more."""
     if not facts.job.id or not knowledge.node_faults.can_explain(failure):
         return alone
-    why = "no node's own log was read: no agent told which nodes the attempt ran on"
+    why = "no node's own log was read: no agent reported which nodes the attempt ran on"
     return replace(alone, notes=(*alone.notes, why))
 
 

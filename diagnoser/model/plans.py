@@ -44,7 +44,7 @@ class PlanReason(StrEnum):
     BREAKER = "breaker_open"
     PERSON_HANDLES_NODE = "person_handles_node"
     FOREIGN_NODE = "foreign_node"  # the scheduler did not give this node to the attempt
-    ALLOCATION_UNKNOWN = "allocation_unknown"  # no agent told which nodes the scheduler gave the attempt
+    ALLOCATION_UNKNOWN = "allocation_unknown"  # no agent reported which nodes the scheduler gave the attempt
     UNPROVEN = "unproven"  # only the job's own text, or a check in its own image, speaks against the node
     SUSPECTED_AGAIN = "suspected_again"  # unproven, but another tenant's job suspected the same node
     TENANT_CAP = "tenant_cap"  # the tenant's share of launches or evictions is spent

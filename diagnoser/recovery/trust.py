@@ -21,7 +21,7 @@ def objection(plan: Plan, allocation: Collection[str]) -> Objection | None:
     if not plan.nodes:
         return None
     if not allocation:
-        return PlanReason.ALLOCATION_UNKNOWN, f"no agent told which nodes launch {plan.attempt} ran on"
+        return PlanReason.ALLOCATION_UNKNOWN, f"no agent reported which nodes launch {plan.attempt} ran on"
     foreign = [node for node in plan.nodes if node not in allocation]
     if foreign:
         listed = ", ".join(foreign)

@@ -252,7 +252,7 @@ def test_logs_of_nodes_that_the_scheduler_did_not_give_are_not_read() -> None:
 def test_it_is_said_that_no_agent_told_the_nodes() -> None:
     """A known job without nodes, and a failure that a node could explain: the missing logs are named; not for a
     failure that no node could explain, and not for a file."""
-    why = "no node's own log was read: no agent told which nodes the attempt ran on"
+    why = "no node's own log was read: no agent reported which nodes the attempt ran on"
     assert why in diagnose(TIMEOUT, facts({}, nodes=(), job="j")).notes
     assert why not in diagnose(MISMATCH, facts({}, nodes=(), job="j")).notes
     assert why not in diagnose(TIMEOUT, facts({}, nodes=())).notes

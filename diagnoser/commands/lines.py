@@ -27,8 +27,8 @@ def logs(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Print the lines of one stream of a job as they came. What is left of others is printed on standard error: without an
-    archive (DIAGNOSER_ARCHIVE), lines last until they are compressed."""
+    """Print the lines of one stream of a job as they came. What is left of others is printed on standard error: without
+    an archive (DIAGNOSER_ARCHIVE), lines last until they are compressed."""
     settings = site()
     place = f"{url.rstrip('/') or f'http://{settings.host}:{settings.port}'}/api/v1/jobs/{quote(job, safe='')}"
     if attempt is None:

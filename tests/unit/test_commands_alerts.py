@@ -64,6 +64,6 @@ def test_a_test_alert_reaches_each_receiver(url: str, monkeypatch: pytest.Monkey
         monkeypatch.setenv("DIAGNOSER_APPRISE_URLS", f"away=json://127.0.0.1:1 hook={here}")
         result = run("test")
         assert result.exit_code == 1
-        assert "hook: told" in result.stdout
+        assert "hook: sent" in result.stdout
         assert len(receiver.requests) == 1
         assert run("test", "hook").exit_code == 0

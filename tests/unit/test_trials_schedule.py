@@ -157,8 +157,7 @@ def test_no_other_schedule_beats_the_lower_bound(problem: tuple[Suite, Prior, li
     """Whatever the cuts, the slots and the order: schedules made at random all end after the bound."""
     suite, prior, nodes = problem
     bound, random = schedule(suite, prior, nodes).lower_bound, Random(seed)
-    slots = [[0.0, ""] for node in nodes for _ in range(node.gpus // suite.gpus)]
-    slots = slots[: random.randint(1, len(slots))]
+    slots = [(0.0, "")] * random.randint(1, sum(node.gpus // suite.gpus for node in nodes))
     pieces = []
     for checkpoint in suite.checkpoints:
         for task in suite.tasks:
@@ -171,13 +170,12 @@ def test_no_other_schedule_beats_the_lower_bound(problem: tuple[Suite, Prior, li
     key = random.choice([lambda piece: -prior.scores[piece.task], lambda piece: random.random()])
     ready: dict[tuple[str, str], float] = defaultdict(float)
     for piece in sorted(pieces, key=key):
-        slot = random.choice([min(slots), random.choice(slots)])
-        load = 0.0 if slot[1] == piece.checkpoint else prior.load
-        slot[:] = [
-            slot[0] + load + prior.start + (piece.last - piece.first) * prior.samples[piece.task],
-            piece.checkpoint,
-        ]
-        ready[piece.checkpoint, piece.task] = max(ready[piece.checkpoint, piece.task], slot[0])
+        number = random.choice([slots.index(min(slots)), random.randrange(len(slots))])
+        at, loaded = slots[number]
+        at += prior.start + (0.0 if loaded == piece.checkpoint else prior.load)
+        at += (piece.last - piece.first) * prior.samples[piece.task]
+        slots[number] = at, piece.checkpoint
+        ready[piece.checkpoint, piece.task] = max(ready[piece.checkpoint, piece.task], at)
     free = [0.0] * (suite.scorers or len(ready))
     for trial, at in sorted(ready.items(), key=lambda one: one[1]):
         free.sort()

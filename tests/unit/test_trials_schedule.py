@@ -104,8 +104,8 @@ def check(
                 ready[piece.checkpoint, piece.task] = max(ready[piece.checkpoint, piece.task], end)
     check_cover(suite, done, pieces)
     check_scorings(made, suite, prior, done, ready, slack)
-    ends = [*(placement.end for placement in [*running, *made.placements]), *(one.end for one in made.scorings), now]
-    assert made.makespan == pytest.approx(max(ends), abs=slack)
+    last = [*(placement.end for placement in [*running, *made.placements]), *(one.end for one in made.scorings), now]
+    assert made.makespan == pytest.approx(max(last), abs=slack)
     assert made.lower_bound <= made.makespan + slack
 
 

@@ -122,7 +122,7 @@ def test_everything_is_on_one_scale() -> None:
             plan=plan,
         )
     )
-    marks = [*axis.events.marks, *axis.plan.marks, *axis.cited.marks]
+    marks = [*axis.checkpoints.marks, *axis.events.marks, *axis.plan.marks, *axis.cited.marks]
     assert len(marks) == 6
     assert {round(mark.x, 6) for mark in marks} == {round(axis.root or 0, 6)}
     assert {mark.time for mark in marks} == {NOON + 60}
@@ -227,7 +227,7 @@ def test_an_empty_log_has_no_axis() -> None:
 
 def test_a_thousand_events_leave_those_near_the_failure() -> None:
     """A lane stays readable, and says how much it leaves out."""
-    events = tuple(Event(EventKind.CHECKPOINT, NOON + second / 10, step=second) for second in range(1000))
+    events = tuple(Event(EventKind.STARTED, NOON + second / 10, step=second) for second in range(1000))
     lane = drawn(facts(index(*ranks(2)), attempt=attempt(events=events))).events
     assert len(lane.marks) == 60 and lane.left_out == 940
-    assert lane.marks[-1].text == "checkpoint: step 999"
+    assert lane.marks[-1].text == "started: step 999"

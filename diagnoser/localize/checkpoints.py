@@ -14,7 +14,7 @@ EVENTS_MAX = 600
 """Checkpoint events of an attempt from which on the oldest are dropped."""
 KEPT = 100
 """Checkpoints of an attempt that are kept then, each with all its events. The newest verified one always is."""
-_ORDER = {None: 0, **{phase: index for index, phase in enumerate(CheckpointPhase, 1)}}
+_ORDER: dict[CheckpointPhase | None, int] = {phase: index for index, phase in enumerate((None, *CheckpointPhase))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def on_the_way(
     earlier: events of the attempts before, the oldest first. first_step: the first step of the attempt.
     """
     attempts = [*map(reported, earlier), reported(events)]
-    newest = {}
+    newest: dict[str, Checkpoint] = {}
     for saved in attempts:
         newest |= {one.path: one for one in sorted(saved, key=lambda one: one.saved) if one.path}
     found, ceiling = list(attempts[-1]), first_step

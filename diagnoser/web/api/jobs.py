@@ -113,10 +113,12 @@ class NewEvent(BaseModel):
         return self
 
     def event(self, now: float, provenance: Provenance) -> Event:
-        """A time in the future becomes now: an end in the future would delay the diagnosis."""
+        """A time in the future becomes now: an end in the future would delay the diagnosis. What is said of a
+        checkpoint is the job's word, whoever sends it: it proves nothing about a node."""
         fields = self.model_dump(exclude={"attempt", "time", "node", "why", "just_in_time"})
         fields |= {"reason": self.why or self.reason, "just_in_time": bool(self.just_in_time)}
-        return Event(time=moment(self.time, now), node=self.node or "", provenance=provenance, **fields)
+        whose = Provenance.JOB if self.kind is EventKind.CHECKPOINT else provenance
+        return Event(time=moment(self.time, now), node=self.node or "", provenance=whose, **fields)
 
 
 class RunQuery(BaseModel):

@@ -51,7 +51,7 @@ def blocked_curve(events: Iterable[Event]) -> Curve | None:
     points = sorted(
         (one.step, one.blocked_ms / 1000) for one in saved if one.step is not None and one.blocked_ms is not None
     )
-    return Curve("seconds that a checkpoint held training up", "step", tuple(points)) if len(points) > 1 else None
+    return Curve("seconds that training stood still to save", "step", tuple(points)) if len(points) > 1 else None
 
 
 def svg(series: Sequence[Curve]) -> str:

@@ -172,7 +172,7 @@ async def fill_diverged(web: Web) -> DiagnosisRecord:
                 phase=phase,
                 blocked_ms=2_400.0 if step == 450 else 1_000.0,
                 bytes=68 << 30,
-                finite=step < 500,
+                finite=None if step == 600 else step < 500,
                 just_in_time=step == 450,
                 reason="step_300/model.pt: checksum" if phase is bad else "",
             )

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from diagnoser.adapters.sql import codec
 from diagnoser.localize.checkpoints import EVENTS_MAX, KEPT
 from diagnoser.model import AttemptKey, CheckpointPhase, Event, EventKind, Job
 from diagnoser.ports import Store
@@ -150,3 +151,10 @@ async def test_the_checkpoints_of_the_attempts_before_are_found(store: Store) ->
     found = await store.checkpoint_events(AttemptKey(KEY.job, 3))
     assert found == [(saved(10, None),), (saved(20, CheckpointPhase.VERIFIED),)]
     assert await store.checkpoint_events(AttemptKey(KEY.job, 1)) == []
+
+
+def test_an_event_that_an_earlier_version_stored_is_the_same_today() -> None:
+    """A launcher that repeats its report after an upgrade is not heard twice."""
+    row = codec.event_row(KEY, EXIT)
+    assert "phase" not in row["body"] and "just_in_time" not in row["body"]
+    assert row["digest"] == "00984680c1f05807527afbb36f7d95c5471519f05bc12e6a7d0034963b02694a"

@@ -43,7 +43,8 @@ _RANGES = TypeAdapter(tuple[tuple[int, int], ...])
 
 CHECKPOINT = "checkpoint-"
 """How the identity of a checkpoint event begins. Versions without phases stored them like any other event."""
-_OF_CHECKPOINTS = ("phase", "blocked_ms", "bytes", "finite", "just_in_time")
+_OF_CHECKPOINTS = {"phase": None, "blocked_ms": None, "bytes": None, "finite": None, "just_in_time": False}
+"""Fields that later versions added, with what they are where nothing is known."""
 SEARCHED = 16_384
 """Characters of a diagnosis that the text filter looks at."""
 
@@ -67,7 +68,7 @@ def cursor_of(row: RowMapping) -> tuple[Stream, Cursor]:
 
 def event_row(key: AttemptKey, event: Event) -> dict[str, Any]:
     """``digest`` is the identity of an event: equal events are one row. So are reports of one phase of a checkpoint."""
-    unset = {name for name in _OF_CHECKPOINTS if not getattr(event, name) and getattr(event, name) != 0}
+    unset = {name for name, default in _OF_CHECKPOINTS.items() if getattr(event, name) is default}
     body = _EVENT.dump_json(event, exclude=unset)  # what other events do not have is no part of their identity
     digest = hashlib.sha256(body).hexdigest()
     if event.kind is EventKind.CHECKPOINT:

@@ -14,6 +14,7 @@ EVENTS_MAX = 600
 """Checkpoint events of an attempt from which on the oldest are dropped."""
 KEPT = 100
 """Checkpoints of an attempt that are kept then, each with all its events. The newest verified one always is."""
+_CHECKS = frozenset({CheckpointPhase.VERIFIED, CheckpointPhase.BAD})
 _ORDER: dict[CheckpointPhase | None, int] = {phase: index for index, phase in enumerate((None, *CheckpointPhase))}
 
 
@@ -84,7 +85,7 @@ def on_the_way(
 
     earlier: events of the attempts before, the oldest first. first_step: the first step of the attempt.
     """
-    attempts = [*map(reported, earlier), reported(events)]
+    attempts = [reported(told) for told in _where_saved([*earlier, events])]
     newest: dict[str, Checkpoint] = {}
     for saved in attempts:
         newest |= {one.path: one for one in sorted(saved, key=lambda one: one.saved) if one.path}
@@ -93,6 +94,20 @@ def on_the_way(
         found += [one for one in saved if one.step is not None and one.step <= ceiling]
         ceiling = min([ceiling, *(one.step for one in saved if one.step is not None)])
     return [one for one in found if not one.path or newest[one.path] is one]
+
+
+def _where_saved(attempts: Sequence[Iterable[Event]]) -> list[list[Event]]:
+    """The checkpoint events by the attempt that saved: a late check is reported with the attempt that runs then."""
+    saved_in: dict[tuple[int | None, str], int] = {}
+    found: list[list[Event]] = [[] for _ in attempts]
+    for number, events in enumerate(attempts):
+        own = (event for event in events if event.kind is EventKind.CHECKPOINT)
+        for event in sorted(own, key=lambda event: event.time):
+            identity = event.step, event.path
+            if event.phase not in _CHECKS or identity not in saved_in:
+                saved_in[identity] = number
+            found[saved_in[identity]].append(event)
+    return found
 
 
 def to_resume(

@@ -116,6 +116,14 @@ def test_a_launch_that_diverges_before_its_first_save_goes_back_to_one_of_the_la
     assert chosen([], earlier, middle, first=50).step == 20
 
 
+def test_a_check_that_comes_late_is_of_the_launch_that_saved() -> None:
+    """What the launch before saved on another course, and a check during this one verified, is not on the way."""
+    earlier = [*told(40, DURABLE), *told(120, DURABLE)]
+    late = [*told(40, VERIFIED, time=500.0), *told(120, VERIFIED, time=501.0)]
+    assert chosen(late, earlier, first=50) == Rollback("/ckpt/40", 40, 191, 220, verified=True)
+    assert chosen([*told(120, DURABLE, time=400.0), *late], earlier, first=50).step == 120
+
+
 def test_what_an_earlier_launch_saved_counts_only_where_the_log_shows_the_first_step() -> None:
     """Without steps nobody knows where the launch went on."""
     points = [Progress(line, 0, float(line), loss=2.0 if line < 20 else math.nan) for line in range(24)]

@@ -286,6 +286,7 @@ def _plan(key: AttemptKey, diagnosis: Diagnosis, created: float) -> Plan:
         reason="the mode of this action is observe",
         created=created,
         expires=created + 3600,
+        rollback=diagnosis.rollback,
     )
 
 

@@ -184,10 +184,11 @@ def _aside(verdict: Diagnosis) -> Iterable[Text]:
     if verdict.step is not None:
         yield Text(f"  last training step in the log: {verdict.step}")
     if rollback := verdict.rollback:
-        yield Text(
-            f"  go back to {_plain(rollback.checkpoint) or 'the last checkpoint before the break'}, "
-            f"skip the batches of steps {rollback.skip_from}..{rollback.skip_to}"
-        )
+        proof = f" ({'verified' if rollback.verified else 'not verified'})" if rollback.checkpoint else ""
+        where = f"{_plain(rollback.checkpoint) or 'the last checkpoint before the break'}{proof}"
+        known = rollback.skip_from is not None and rollback.skip_to is not None
+        skip = f", skip the batches of steps {rollback.skip_from}..{rollback.skip_to}" if known else ""
+        yield Text(f"  go back to {where}{skip}")
     figures = verdict.compression
     yield Text(f"  read {figures.lines_in:,} lines, kept {figures.lines_out:,}")
     if verdict.left_out.lines:

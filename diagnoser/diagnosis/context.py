@@ -63,7 +63,8 @@ class DiagnosisContext:
         logs = await self._node_logs(job, nodes[:_NODES], failed[0])
         runtime, known = tuple(await self.store.runtime_files(attempt.key)), await self.baseline(job)
         number, events, last_line = attempt.key.number, attempt.events, attempt.last_line
-        return Facts(job, number, events, logs, failed, known, nodes, runtime, last_line)
+        earlier = await self.store.checkpoint_events(attempt.key) if number > 1 else ()
+        return Facts(job, number, events, logs, failed, known, nodes, runtime, last_line, tuple(earlier))
 
     async def progress(self, key: AttemptKey) -> Sequence[Progress]:
         """The training progress in an attempt's log, step by step."""

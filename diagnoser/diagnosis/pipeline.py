@@ -6,7 +6,17 @@ from dataclasses import dataclass, field, replace
 
 from diagnoser.diagnosis import hang_evidence, verdict
 from diagnoser.diagnosis.doubts import doubts
-from diagnoser.localize import ANCHORS, clock_skew, collectives, launches, progress, ranks, rollback, suspect_nodes
+from diagnoser.localize import (
+    ANCHORS,
+    checkpoints,
+    clock_skew,
+    collectives,
+    launches,
+    progress,
+    ranks,
+    rollback,
+    suspect_nodes,
+)
 from diagnoser.localize.exit_reports import ExitTable
 from diagnoser.localize.hang_detection import Patience, Silence, patience
 from diagnoser.localize.stragglers import stragglers
@@ -20,8 +30,9 @@ from diagnoser.model import (
     Evidence,
     ExitReport,
     Facts,
+    Rollback,
 )
-from diagnoser.model.taxonomy import Category, FailureType, category_of
+from diagnoser.model.taxonomy import Action, Category, FailureType, category_of
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.rules import candidates, causality, clean_end, precursors, run_end, statements, xid
 from diagnoser.rules.calibration import Calibration
@@ -89,11 +100,20 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     diagnosis = verdict.build_diagnosis(evidence, facts, causal, location, knowledge.calibration, silence)
     diagnosis = replace(diagnosis, ruleset=knowledge.engine.ruleset.hash, step=rollback.last_step(evidence))
     if diagnosis.type is _T.LOSS_DIVERGENCE:
-        diagnosis = replace(diagnosis, rollback=rollback.find(series, facts.events))
+        diagnosis = replace(diagnosis, rollback=rollback.find(series, facts.events, facts.earlier_checkpoints))
     diagnosis = replace(diagnosis, doubts=doubts(diagnosis, causal, {**facts.job.rank_nodes, **evidence.rank_nodes}))
     if hang:
         diagnosis = hang_evidence.apply(diagnosis, hang, dumps, running=quiet is not None)
-    return with_advice(diagnosis, causal, facts, knowledge.policy)
+    return _with_checkpoint(with_advice(diagnosis, causal, facts, knowledge.policy), facts)
+
+
+def _with_checkpoint(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
+    """A run that could not read its checkpoint goes back to the newest verified one that its lines do not name."""
+    if diagnosis.recovery.action is not Action.ROLLBACK_AND_RESUBMIT or diagnosis.rollback is not None:
+        return diagnosis
+    cited = [entry.text for entry in (diagnosis.root_cause, *diagnosis.evidence) if entry]
+    saved = checkpoints.to_resume(facts.events, facts.earlier_checkpoints, cited)
+    return replace(diagnosis, rollback=Rollback(saved.path, saved.step, verified=True)) if saved else diagnosis
 
 
 def patience_with(evidence: Evidence, known: Baseline) -> Patience | None:

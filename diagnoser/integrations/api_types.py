@@ -139,6 +139,7 @@ class RollbackShape(TypedDict):
     step: int | None
     skip_from: int | None
     skip_to: int | None
+    verified: bool
 
 
 class ChangeShape(TypedDict):
@@ -373,6 +374,8 @@ class IncidentPage(TypedDict):
 
 EventKind = Literal["started", "heartbeat", "checkpoint", "exit", "cancelled", "preempted"]
 
+CheckpointPhase = Literal["staged", "durable", "verified", "bad"]
+
 
 class EventShape(TypedDict):
     kind: EventKind
@@ -384,6 +387,11 @@ class EventShape(TypedDict):
     node: str
     rank: int | None
     reason: str
+    phase: CheckpointPhase | None
+    blocked_ms: float | None
+    bytes: int | None
+    finite: bool | None
+    just_in_time: bool
 
 
 class AttemptShape(TypedDict):

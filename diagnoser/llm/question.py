@@ -109,7 +109,8 @@ def ranks_of(log: Evidence, facts: Facts) -> frozenset[int]:
 def _facts(facts: Facts) -> str:
     nodes = len(facts.job.nodes) or "an unknown number of"
     summary = f"framework {facts.job.framework[:_NAME_CHARS] or 'unknown'}, {nodes} nodes, attempt {facts.attempt}"
-    ends = [f"{event.kind} {event.code if event.code is not None else ''}".strip() for event in facts.events]
+    told = (event for event in facts.events if event.phase is None)
+    ends = [f"{event.kind} {event.code if event.code is not None else ''}".strip() for event in told]
     return f"{summary}; the launcher reported: {', '.join(ends[-3:])}" if ends else summary
 
 

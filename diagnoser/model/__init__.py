@@ -56,7 +56,7 @@ from diagnoser.model.hangs import (
     cited_place,
 )
 from diagnoser.model.incidents import Incident, IncidentChange, IncidentState
-from diagnoser.model.jobs import ENDS, Attempt, AttemptKey, Event, EventKind, Facts, Job
+from diagnoser.model.jobs import ENDS, Attempt, AttemptKey, CheckpointPhase, Event, EventKind, Facts, Job
 from diagnoser.model.learned import (
     LOADED,
     Author,
@@ -133,6 +133,7 @@ __all__ = [
     "CaseOutcome",
     "CaseReplay",
     "CheckVerdict",
+    "CheckpointPhase",
     "CleanRun",
     "ClusterHistory",
     "Compression",

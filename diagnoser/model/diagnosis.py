@@ -84,13 +84,15 @@ class DecisionBasis:
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """Where a diverged run should go on. checkpoint: path or name of the last one before the spike, "" when unknown;
-    step: the step it was saved at. skip_from, skip_to: steps whose data batches are left out, both included."""
+    """Where a run should go on. checkpoint: path or name of the one to load, "" when unknown; step: at which it was
+    saved. skip_from, skip_to: steps whose data batches are left out, both included; None where no loss broke.
+    verified: whether the job reported that it read the checkpoint back and its checksums held."""
 
     checkpoint: str = ""
     step: int | None = None
     skip_from: int | None = None
     skip_to: int | None = None
+    verified: bool = False
 
 
 class AskReason(StrEnum):
@@ -186,7 +188,7 @@ class Diagnosis:
     model: ModelUse | None = None
     grounds: DecisionBasis = DecisionBasis()
     step: int | None = None  # the last training step that the log shows
-    rollback: Rollback | None = None  # only when the loss diverged
+    rollback: Rollback | None = None  # only when the run should go back to an earlier checkpoint
     proofs: tuple[NodeProof, ...] = ()  # what nodes and scheduler themselves say against nodes, about this failure
     new_lines: tuple[EvidenceLine, ...] = ()  # those that no clean run of the job family printed, in log order
     clean_runs: int = 0  # of the job family that the log was compared with

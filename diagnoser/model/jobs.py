@@ -18,9 +18,24 @@ class EventKind(StrEnum):
     PREEMPTED = "preempted"
 
 
+class CheckpointPhase(StrEnum):
+    """How far a checkpoint came, as the job reports it. Each outweighs those before it."""
+
+    STAGED = "staged"  # copied, while training goes on; not written out yet
+    DURABLE = "durable"  # written out completely
+    VERIFIED = "verified"  # read back, and its checksums hold
+    BAD = "bad"  # incomplete, or its checksums do not hold
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something the launcher or scheduler reports about an attempt. ``code`` and ``signal`` only with EXIT."""
+    """Something the launcher, the scheduler or the job itself reports about an attempt. ``code`` and ``signal`` only
+    with EXIT; ``step``, ``path`` and the last five only with CHECKPOINT.
+
+    phase: None where the job names none, which means that the checkpoint is saved. blocked_ms: for how long training
+    stood still for it. finite: whether loss and weights were when it was saved. just_in_time: saved because the job was
+    about to end.
+    """
 
     kind: EventKind
     time: float
@@ -32,6 +47,11 @@ class Event:
     rank: int | None = None
     reason: str = ""
     provenance: Provenance = Provenance.JOB
+    phase: CheckpointPhase | None = None
+    blocked_ms: float | None = None
+    bytes: int | None = None
+    finite: bool | None = None
+    just_in_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +106,8 @@ class Facts:
     node_logs: node -> compressed parts of that node's own log, of about the time. failed: when the service first saw
     that it failed, and when it ended; zeros when not known. baseline: of the job's family, empty where no clean run is
     known. nodes: those that the scheduler gave the attempt, empty when not known. runtime: dumps of its ranks.
-    last_line: when the newest line came in, 0.0 when not known.
+    last_line: when the newest line came in, 0.0 when not known. earlier_checkpoints: checkpoint events of the attempts
+    before this one, an entry each, the oldest first.
     """
 
     job: Job = Job(id="")
@@ -98,6 +119,7 @@ class Facts:
     nodes: tuple[str, ...] = ()
     runtime: tuple[RuntimeFile, ...] = ()
     last_line: float = 0.0
+    earlier_checkpoints: tuple[tuple[Event, ...], ...] = ()
 
 
 ENDS = frozenset({EventKind.EXIT, EventKind.CANCELLED, EventKind.PREEMPTED})

@@ -23,7 +23,10 @@ from diagnoser.compress import CompressorLimits, Losses, template_cache
 from diagnoser.model import (
     Author,
     Cap,
+    CheckpointPhase,
     Diagnosis,
+    Event,
+    EventKind,
     FeedbackVerdict,
     LearnedState,
     MessageKind,
@@ -236,6 +239,14 @@ class Metrics:
             "Batches thrown away because another member of the group had stored them",
             registry=registry,
         )
+        self.checkpoints = Counter(
+            "diagnoser_checkpoints", "Reports of checkpoints by jobs, by what they say", ["phase"], registry=registry
+        )
+        self.checkpoint_blocked = Counter(
+            "diagnoser_checkpoint_blocked_seconds",
+            "Seconds for which training stood still to save checkpoints, as jobs report them",
+            registry=registry,
+        )
         self.dropped = Counter(
             "diagnoser_retention_dropped", "What was dropped because of its age or size", ["kind"], registry=registry
         )
@@ -264,6 +275,7 @@ class Metrics:
             (self.model_failures, (ModelFailure,)),
             (self.model_tokens, (("in", "out"),)),
             (self.learned, (LearnedState,)),
+            (self.checkpoints, (CheckpointPhase,)),
         )
         for counter, labels in families:
             for combination in product(*labels):
@@ -316,6 +328,12 @@ class Metrics:
         self.diagnosis_seconds.observe(seconds)
         for cap in diagnosis.left_out.caps:
             self.caps.labels(cap, "verdict").inc()
+
+    def observe_event(self, event: Event) -> None:
+        """Count a new event of an attempt: so far those of checkpoints are."""
+        if event.kind is EventKind.CHECKPOINT:
+            self.checkpoints.labels(event.phase or CheckpointPhase.DURABLE).inc()
+            self.checkpoint_blocked.inc((event.blocked_ms or 0.0) / 1000.0)
 
     def observe_transition(self, result: TransitionResult) -> None:
         """Count a stored decision about a plan."""

@@ -120,7 +120,7 @@ class DecisionPlanner:
         nodes, suspects = (trust.as_allocated(names, allocation) for names in (plan.nodes, plan.suspects))
         plan = replace(
             plan,
-            key=plan_key(claim.attempt.key, plan.action, nodes),
+            key=plan_key(claim.attempt.key, plan.action, nodes, plan.rollback),
             nodes=nodes,
             suspects=suspects,
             allocation=allocation,

@@ -21,8 +21,12 @@ class JobStore(Protocol):
         becomes one of this one's; the tenant of a known job stays, also none: what others have sent is not given
         away."""
 
-    async def add_event(self, attempt: AttemptKey, event: Event) -> None:
-        """Idempotent for an equal event. Creates job and attempt when needed."""
+    async def add_event(self, attempt: AttemptKey, event: Event) -> bool:
+        """Whether it is new: idempotent for an equal event, and for a phase of a checkpoint that is known. Creates job
+        and attempt when needed. Of an attempt with very many checkpoints, the oldest are dropped."""
+
+    async def checkpoint_events(self, before: AttemptKey) -> list[tuple[Event, ...]]:
+        """The checkpoint events of the job's attempts before this one, the oldest attempt first."""
 
     async def job(self, id: str) -> Job | None: ...
 

@@ -7,7 +7,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from diagnoser.model import WAITING_RANKS, Advice, AttemptKey, Diagnosis, Mode, Plan, PlanReason, PlanState, yaml_loader
+from diagnoser.model import (
+    WAITING_RANKS,
+    Advice,
+    AttemptKey,
+    Diagnosis,
+    Mode,
+    Plan,
+    PlanReason,
+    PlanState,
+    Rollback,
+    yaml_loader,
+)
 from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.taxonomy import Action, Category, FailureType
 from diagnoser.model.yaml_loader import StrictModel
@@ -267,7 +278,8 @@ def _why_not(when: PolicyCondition, case: PolicyCase) -> str:
     return next((why for holds, why in checks if not holds), "")
 
 
-def plan_key(attempt: AttemptKey, action: Action, nodes: tuple[str, ...]) -> str:
-    """The same for the same attempt, action and nodes."""
-    text = "\0".join((attempt.job, str(attempt.number), action, *nodes))
+def plan_key(attempt: AttemptKey, action: Action, nodes: tuple[str, ...], rollback: Rollback | None = None) -> str:
+    """The same for the same attempt, action, nodes and checkpoint: an open plan gives way where another is chosen."""
+    back = (rollback.checkpoint,) if rollback and rollback.checkpoint else ()
+    text = "\0".join((attempt.job, str(attempt.number), action, *nodes, *back))
     return "plan-" + hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -9,13 +9,14 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 
-from diagnoser.model import Attempt, Diagnosis, EventKind, Job, Plan, PlanState
+from diagnoser.model import Attempt, CheckpointPhase, Diagnosis, EventKind, Job, Plan, PlanState
 from diagnoser.recovery.plan_states import ACTING
 
 HOUR = 3600.0
 SUSPICION_SECONDS = 7 * 24 * HOUR
 """How long the suspicion of one tenant's job counts for those of others."""
 STEP, CHECKPOINT, SECONDS, LINES = "step", "checkpoint", "seconds", "lines"
+_NOT_SAVED = frozenset({CheckpointPhase.STAGED, CheckpointPhase.BAD})
 EXACT = frozenset({STEP, CHECKPOINT})
 FURTHER = 1.5
 """Elapsed time and log volume vary between launches: only this many times as much counts as progress."""
@@ -40,7 +41,8 @@ def progress(diagnosis: Diagnosis, attempt: Attempt) -> tuple[str, float]:
     """(measure, how far the attempt came): training steps, else checkpoint events, else elapsed seconds, else lines."""
     if diagnosis.step is not None:
         return STEP, float(diagnosis.step)
-    steps = [event.step for event in attempt.events if event.kind is EventKind.CHECKPOINT and event.step is not None]
+    saved = [event for event in attempt.events if event.kind is EventKind.CHECKPOINT and event.phase not in _NOT_SAVED]
+    steps = [event.step for event in saved if event.step is not None]
     if steps:
         return CHECKPOINT, float(max(steps))
     elapsed = (attempt.ended or attempt.last_line) - attempt.opened

@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from diagnoser.model import Progress, Stage
+from diagnoser.localize.checkpoints import reported
+from diagnoser.model import Event, Progress, Stage
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 110, 64, 18, 20
 _INK, _LINE, _BAD = "#807b74", "#2f7fd0", "#d9480f"
@@ -42,6 +43,15 @@ def curves(progress: Iterable[Progress]) -> list[Curve]:
         if len(points) > 1:
             series.append(Curve(name, over, tuple(sorted(points, key=lambda pair: pair[0]))))
     return series
+
+
+def blocked_curve(events: Iterable[Event]) -> Curve | None:
+    """For how long training stood still at each checkpoint, by step; None where jobs reported it less than twice."""
+    saved = reported(events)
+    points = sorted(
+        (one.step, one.blocked_ms / 1000) for one in saved if one.step is not None and one.blocked_ms is not None
+    )
+    return Curve("seconds that training stood still to save", "step", tuple(points)) if len(points) > 1 else None
 
 
 def svg(series: Sequence[Curve]) -> str:

@@ -7,7 +7,8 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 
 from diagnoser.diagnosis.context import nodes_of
-from diagnoser.model import AttemptKey, Job
+from diagnoser.localize.checkpoints import Checkpoint, reported
+from diagnoser.model import Attempt, AttemptKey, Job
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Store
@@ -16,12 +17,15 @@ from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.jobs import latest
 from diagnoser.web.api.params import JobPath
 from diagnoser.web.authentication import Provided, may_read
+from diagnoser.web.time_axis import TimeAxis, checkpoint_axis
 from diagnoser.web.ui import Drawn
 
 RUNS = 8
 """Runs of a family beside each other."""
 LOOKED_AT = 50
 """Runs among which the last one before a failure is looked for."""
+DRAWN = 3
+"""Attempts whose checkpoints are drawn: the newest."""
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
 
@@ -44,6 +48,34 @@ class Run:
         return sorted({*self.nodes} - {*other.nodes}), sorted({*other.nodes} - {*self.nodes})
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """What the job reported of the checkpoints of one attempt. saved: the newest first. blocked: for how many seconds
+    training stood still for each that says so."""
+
+    saved: tuple[Checkpoint, ...]
+    axis: TimeAxis
+
+    @property
+    def verified(self) -> Checkpoint | None:
+        """The newest that a launch may safely go on from."""
+        return next((one for one in self.saved if one.is_verified), None)
+
+    @property
+    def bad(self) -> int:
+        return sum(one.is_bad for one in self.saved)
+
+    @property
+    def blocked(self) -> list[float]:
+        return [one.blocked_ms / 1000 for one in self.saved if one.blocked_ms is not None]
+
+
+def _checkpoints(attempt: Attempt, now: float) -> Checkpoints | None:
+    axis = checkpoint_axis(attempt, now)
+    saved = sorted(reported(attempt.events), key=lambda one: (one.step or 0, one.saved), reverse=True)
+    return Checkpoints(tuple(saved), axis) if axis else None
+
+
 @router.get("/jobs/{id}")
 async def job_page(id: JobPath, services: Provided, pages: Drawn) -> Response:
     """With the runs of its family, of whatever job, beside each other."""
@@ -59,6 +91,7 @@ async def job_page(id: JobPath, services: Provided, pages: Drawn) -> Response:
         records=await latest(store, id),
         family=family(job),
         runs=list(zip_longest(runs, runs[1:]))[:RUNS],
+        checkpoints={attempt.key.number: _checkpoints(attempt, services.clock()) for attempt in attempts[-DRAWN:]},
     )
 
 

@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from diagnoser.dialects.prefixes import split_prefix
+from diagnoser.localize.checkpoints import Checkpoint
 from diagnoser.model import (
     ASK_REASONS,
     RUNTIME_SOURCES,
     AskReason,
+    CheckpointPhase,
     Mode,
     ModelEffect,
     NodeActor,
@@ -114,6 +116,14 @@ MODEL_EFFECTS = {
     ModelEffect.LOCATED: "the model agrees, and names the place",
     ModelEffect.DECIDED: "the model's verdict stands",
     ModelEffect.CONTRADICTED: "the model names another cause; the verdict of the rules stands",
+}
+
+CHECKPOINT_STATES = {
+    None: "saved, not verified",
+    CheckpointPhase.STAGED: "not written out yet",
+    CheckpointPhase.DURABLE: "written out, not verified",
+    CheckpointPhase.VERIFIED: "verified",
+    CheckpointPhase.BAD: "bad",
 }
 
 STAGES = {
@@ -227,6 +237,16 @@ def lower_first(text: str) -> str:
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
+def checkpoint_state(saved: Checkpoint) -> str:
+    """What an on-call engineer needs to know of a checkpoint before loading it."""
+    return "bad: not finite" if saved.finite is False else CHECKPOINT_STATES[saved.phase]
+
+
+def checkpoint_shape(saved: Checkpoint) -> str:
+    """How it is drawn: one of staged, durable, verified, bad."""
+    return CheckpointPhase.BAD if saved.is_bad else saved.phase or CheckpointPhase.DURABLE
+
+
 def percent(share: float) -> str:
     """A share as a percentage; only 1.0 reads as 100 %."""
     return f"{round(share * 100) if share >= 1 else min(round(share * 100), 99)}\u2009%"
@@ -331,6 +351,8 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "stage": stage,
     "node_state": node_state,
     "node_actor": node_actor,
+    "checkpoint_state": checkpoint_state,
+    "checkpoint_shape": checkpoint_shape,
     "measure": measure,
     "pace": pace,
     "rate": rate,

@@ -9,9 +9,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from diagnoser.compress.log_timeline import LogTimeline
+from diagnoser.localize.checkpoints import Checkpoint, reported
 from diagnoser.model import Attempt, Event, EventKind, Line, Mark, NodeEvent, Plan, PlanChange, Progress, Stage
 from diagnoser.web.rank_strip import RankStrip, rank_strip
-from diagnoser.web.template_filters import NODE_ACTORS, NODE_STATES, PLAN_STATES, STAGES, measure, number
+from diagnoser.web.template_filters import (
+    NODE_ACTORS,
+    NODE_STATES,
+    PLAN_STATES,
+    STAGES,
+    checkpoint_shape,
+    checkpoint_state,
+    measure,
+    number,
+    size,
+)
 from diagnoser.web.time_scale import ScalePart, TimeScale, time_scale
 
 MARKS_MAX = 60
@@ -32,6 +43,15 @@ _MEASURES: tuple[tuple[str, Callable[[Progress], float | None]], ...] = (
     ("Gradient norm", lambda point: point.grad_norm),
     ("Seconds a step", lambda point: point.step_seconds),
 )
+_NO_EVENTS = frozenset({EventKind.HEARTBEAT, EventKind.CHECKPOINT})
+"""Of which the first say nothing, and the second have a lane of their own."""
+_CHECKPOINT_KINDS = {
+    "verified": "verified checkpoint",
+    "durable": "written out, not verified",
+    "staged": "not written out yet",
+    "bad": "bad checkpoint",
+    "chosen": "the plan goes back to it",
+}
 _WIDE = 50.0
 """Ratio of the largest to the smallest value from which a curve is logarithmic."""
 
@@ -133,6 +153,7 @@ class TimeAxis:
     stages: AxisLane
     curve: AxisCurve | None
     ranks: RankStrip | None
+    checkpoints: AxisLane
     cited: AxisLane
     events: AxisLane
     plan: AxisLane
@@ -149,7 +170,14 @@ class TimeAxis:
     @property
     def lanes(self) -> tuple[AxisLane, ...]:
         """Those that are not empty, without curve and ranks."""
-        return tuple(lane for lane in (self.stages, self.cited, self.events, self.plan) if lane.spans or lane.marks)
+        lanes = (self.stages, self.checkpoints, self.cited, self.events, self.plan)
+        return tuple(lane for lane in lanes if lane.spans or lane.marks)
+
+    @property
+    def checkpoint_kinds(self) -> list[tuple[str, str]]:
+        """What the signs in the lane of checkpoints mean, as far as they are there."""
+        kinds = {word for mark in self.checkpoints.marks for word in mark.kind.split()}
+        return [(f"checkpoint {kind}", name) for kind, name in _CHECKPOINT_KINDS.items() if kind in kinds]
 
     @property
     def entries(self) -> list[tuple[str, AxisMark]]:
@@ -202,9 +230,10 @@ def time_axis(facts: AxisFacts) -> TimeAxis | None:
         return None
     clock = clock_shift(log, facts.attempt) if log.is_timed else ClockShift(0.0, 0.0)
     events, plan = (_events(facts, clock), _plan(facts.plan, clock)) if log.is_timed else ([], [])
+    saved = _checkpoints(facts.attempt, facts.plan, clock) if log.is_timed else []
     cited = [line if not line.is_of_node else replace(line, time=clock.to_log(line.time)) for line in facts.cited]
     root = next((line.time for line in cited if line.role == "root"), None)
-    times = [mark.time for mark in (*events, *plan)]
+    times = [mark.time for mark in (*saved, *events, *plan)]
     failed = _failed(log, root, [line.time for line in cited]) if facts.has_failed else None
     end = max([log.end, *times])
     scale = time_scale(min([log.begin, *times]), failed, end)
@@ -216,6 +245,7 @@ def time_axis(facts: AxisFacts) -> TimeAxis | None:
         stages=_stages(log, drawn),
         curve=_curve(log, drawn),
         ranks=rank_strip(log, scale, facts.rank_nodes, facts.log_path),
+        checkpoints=drawn.lane("Checkpoints", saved, around),
         cited=drawn.lane("Cited lines", list(map(_cited, cited)), around),
         events=drawn.lane("Events", events, around),
         plan=drawn.lane("Recovery plan", plan, around),
@@ -223,6 +253,34 @@ def time_axis(facts: AxisFacts) -> TimeAxis | None:
         is_timed=log.is_timed,
         is_late=clock.own is not None,
         shown=clock.shown,
+    )
+
+
+def checkpoint_axis(attempt: Attempt, now: float) -> TimeAxis | None:
+    """Checkpoints and events of an attempt from its beginning to its end, or to now, without its log. None where no
+    checkpoint was reported."""
+    clock = ClockShift(0.0, 0.0)
+    saved = _checkpoints(attempt, None, clock)
+    if not saved:
+        return None
+    events = [mark for mark in _events_of(attempt, clock) if attempt.opened <= mark.time]
+    times = [mark.time for mark in (*saved, *events)]
+    scale = time_scale(min([attempt.opened, *times]), None, max([attempt.ended or now, *times]))
+    drawn = _Drawn(scale, 0.0)
+    return TimeAxis(
+        parts=scale.parts,
+        ticks=tuple(_ticks(scale, 0.0)),
+        stages=AxisLane("Stages"),
+        curve=None,
+        ranks=None,
+        checkpoints=drawn.lane("Checkpoints", saved, max(times)),
+        cited=AxisLane("Cited lines"),
+        events=drawn.lane("Events", events, max(times)),
+        plan=AxisLane("Recovery plan"),
+        root=None,
+        is_timed=True,
+        is_late=False,
+        shown=0.0,
     )
 
 
@@ -260,9 +318,7 @@ def _cited(line: CitedLine) -> AxisMark:
 
 def _events(facts: AxisFacts, clock: ClockShift) -> list[AxisMark]:
     """What scheduler, launcher and nodes told, in times of the log."""
-    log = facts.timeline
-    events = [event for event in facts.attempt.events if event.kind is not EventKind.HEARTBEAT]
-    marks = [AxisMark(0.0, clock.to_log(event.time), f"event {event.kind}", _event(event)) for event in events]
+    log, marks = facts.timeline, _events_of(facts.attempt, clock)
     low, high = log.begin - _AROUND, log.end + _AROUND
     for line in facts.node_lines:
         time = clock.to_log(line.time)
@@ -274,6 +330,34 @@ def _events(facts: AxisFacts, clock: ClockShift) -> list[AxisMark]:
         text = f"{event.node} {NODE_STATES[event.kind]} by {NODE_ACTORS[event.by]}{why}"
         marks.append(AxisMark(0.0, clock.to_log(event.time), "node", text))
     return marks
+
+
+def _events_of(attempt: Attempt, clock: ClockShift) -> list[AxisMark]:
+    events = (event for event in attempt.events if event.kind not in _NO_EVENTS)
+    return [AxisMark(0.0, clock.to_log(event.time), f"event {event.kind}", _event(event)) for event in events]
+
+
+def _checkpoints(attempt: Attempt, plan: Plan | None, clock: ClockShift) -> list[AxisMark]:
+    """Each stands where it was saved, and looks as what is known of it now."""
+    back, marks = plan.rollback if plan else None, []
+    for saved in reported(attempt.events):
+        is_chosen = back is not None and saved.path != "" and (back.checkpoint, back.step) == (saved.path, saved.step)
+        kind = f"checkpoint {checkpoint_shape(saved)}{' chosen' if is_chosen else ''}"
+        marks.append(AxisMark(0.0, clock.to_log(saved.saved), kind, _checkpoint(saved, is_chosen=is_chosen)))
+    return marks
+
+
+def _checkpoint(saved: Checkpoint, *, is_chosen: bool) -> str:
+    parts = [
+        f"{'step ' + number(saved.step) if saved.step is not None else 'checkpoint'}: {checkpoint_state(saved)}",
+        saved.why[:TEXT],
+        "the plan goes back to it" if is_chosen else "",
+        "saved because the job was about to end" if saved.just_in_time else "",
+        f"training stood still for {measure(saved.blocked_ms / 1000)} s" if saved.blocked_ms is not None else "",
+        size(saved.bytes) if saved.bytes is not None else "",
+        saved.path,
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def _event(event: Event) -> str:

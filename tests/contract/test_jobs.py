@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from diagnoser.model import AttemptKey, Event, EventKind, Job
+from diagnoser.adapters.sql import codec
+from diagnoser.localize.checkpoints import EVENTS_MAX, KEPT
+from diagnoser.model import AttemptKey, CheckpointPhase, Event, EventKind, Job
 from diagnoser.ports import Store
 from tests.contract.records import KEY, append
 
@@ -99,3 +101,60 @@ async def test_attempts_of_a_job_come_in_order(store: Store) -> None:
     await store.append([append(AttemptKey("llama-70b", 1))])
     found = await store.attempts("llama-70b")
     assert [(attempt.key.number, len(attempt.events)) for attempt in found] == [(1, 0), (2, 1)]
+
+
+def saved(step: int, phase: CheckpointPhase | None, time: float = 200.0, path: str = "") -> Event:
+    return Event(EventKind.CHECKPOINT, time, step=step, path=path or f"/ckpt/{step}", phase=phase, finite=True)
+
+
+async def test_a_phase_of_a_checkpoint_counts_once(store: Store, second: Store) -> None:
+    """Whenever it is reported again, from both sides at once too; another phase, step or path is another event."""
+    first = saved(100, CheckpointPhase.DURABLE)
+    await asyncio.gather(store.add_event(KEY, first), second.add_event(KEY, first))
+    assert not await store.add_event(KEY, saved(100, CheckpointPhase.DURABLE, 250.0))
+    others = [
+        saved(100, CheckpointPhase.VERIFIED, 210.0),
+        saved(101, CheckpointPhase.DURABLE, 220.0),
+        saved(100, CheckpointPhase.DURABLE, 230.0, path="/other\0path"),
+    ]
+    assert [await store.add_event(KEY, event) for event in others] == [True, True, True]
+    (attempt,) = await store.attempts(KEY.job)
+    assert attempt.events == (first, *others)
+    assert attempt.revision == 4
+
+
+async def test_a_checkpoint_that_is_only_staged_is_no_news(store: Store) -> None:
+    """It is no checkpoint yet that a diagnosis could choose."""
+    await store.add_event(KEY, saved(100, CheckpointPhase.STAGED))
+    (attempt,) = await store.attempts(KEY.job)
+    assert (len(attempt.events), attempt.revision) == (1, 0)
+
+
+async def test_the_checkpoints_of_an_attempt_are_bounded(store: Store) -> None:
+    """The oldest go, other events and the newest verified checkpoint stay, however old it is."""
+    await store.add_event(KEY, EXIT)
+    await store.add_event(KEY, saved(0, CheckpointPhase.VERIFIED, 1.0))
+    for step in range(1, EVENTS_MAX + 1):
+        await store.add_event(KEY, saved(step, CheckpointPhase.DURABLE, 300.0 + step))
+    (attempt,) = await store.attempts(KEY.job)
+    steps = [event.step for event in attempt.events if event.kind is EventKind.CHECKPOINT]
+    assert steps == [0, *range(EVENTS_MAX + 1 - KEPT, EVENTS_MAX + 1)]
+    assert EXIT in attempt.events
+
+
+async def test_the_checkpoints_of_the_attempts_before_are_found(store: Store) -> None:
+    """Those of this attempt and of other jobs are not, nor other events."""
+    for number, event in ((1, saved(10, None)), (2, saved(20, CheckpointPhase.VERIFIED)), (3, saved(30, None))):
+        await store.add_event(AttemptKey(KEY.job, number), event)
+        await store.add_event(AttemptKey(KEY.job, number), EXIT)
+        await store.add_event(AttemptKey(f"{KEY.job}-2", number), event)
+    found = await store.checkpoint_events(AttemptKey(KEY.job, 3))
+    assert found == [(saved(10, None),), (saved(20, CheckpointPhase.VERIFIED),)]
+    assert await store.checkpoint_events(AttemptKey(KEY.job, 1)) == []
+
+
+def test_an_event_that_an_earlier_version_stored_is_the_same_today() -> None:
+    """A launcher that repeats its report after an upgrade is not heard twice."""
+    row = codec.event_row(KEY, EXIT)
+    assert "phase" not in row["body"] and "just_in_time" not in row["body"]
+    assert row["digest"] == "00984680c1f05807527afbb36f7d95c5471519f05bc12e6a7d0034963b02694a"

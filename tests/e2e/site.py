@@ -11,9 +11,23 @@ from functools import partial
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
-from diagnoser.model import AttemptKey, BreakerState, Job, LineBlock, Mode, NodeEventKind, RootCause, Stream
-from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import UNRESOLVED, IncidentFilter
+from diagnoser.model import (
+    Advice,
+    AttemptKey,
+    BreakerState,
+    CheckpointPhase,
+    Event,
+    EventKind,
+    Job,
+    LineBlock,
+    Mode,
+    NodeEventKind,
+    Rollback,
+    RootCause,
+    Stream,
+)
+from diagnoser.model.taxonomy import Action, FailureType
+from diagnoser.ports import UNRESOLVED, DiagnosisRecord, IncidentFilter
 from diagnoser.recovery import incidents as rules
 from tests.serving import ECC, HOSTILE, NOW, Web, fill, save, store_log, verdict
 from tests.unit.test_web_accuracy import REPLAY
@@ -25,16 +39,23 @@ from tests.unit.test_web_rules import OTHER, RULE
 
 KEY = AttemptKey("llm-70b-pretrain", 2)
 LONG = "a-job-with-quite-a-long-name-as-schedulers-make-them-" + "0123456789" * 6
+DIVERGED = "llm-13b-diverged"
 PAGES: Mapping[str, Sequence[str]] = {
     "/": ("/", "/?state=acknowledged", "/?state=resolved"),
     "/accuracy": ("/accuracy",),
     "/audit": ("/audit", "/audit?within=7d"),
     "/diagnoses": ("/diagnoses", "/diagnoses?q=error&node=hgx-04", "/diagnoses?q=zzyzx"),
-    "/diagnoses/{id}": ("/diagnoses/{ecc}", "/diagnoses/{unsure}", "/diagnoses/{done}", "/diagnoses/{long}"),
+    "/diagnoses/{id}": (
+        "/diagnoses/{ecc}",
+        "/diagnoses/{unsure}",
+        "/diagnoses/{done}",
+        "/diagnoses/{long}",
+        "/diagnoses/{diverged}",
+    ),
     "/docs": ("/docs",),
     "/incidents/{id}": ("/incidents/{incident}",),
     "/jobs": ("/jobs", "/jobs?state=silent"),
-    "/jobs/{id}": ("/jobs/llm-70b-pretrain", "/jobs/trains", "/jobs/" + LONG),
+    "/jobs/{id}": ("/jobs/llm-70b-pretrain", "/jobs/trains", "/jobs/" + LONG, "/jobs/" + DIVERGED),
     "/jobs/{id}/attempts/{attempt}/changes": ("/jobs/llm-70b-pretrain/attempts/2/changes",),
     "/jobs/{id}/attempts/{attempt}/hang": ("/jobs/llm-70b-pretrain/attempts/1/hang",),
     "/jobs/{id}/attempts/{attempt}/log": (
@@ -118,7 +139,49 @@ async def fill_site(web: Web) -> dict[str, str]:
     answer = await web.client.post(f"/api/v1/diagnoses/{records['oom'].id}/feedback", json={"verdict": "confirmed"})
     assert answer.status_code == 200, answer.text
     ids = {name: record.id for name, record in records.items()}
-    return ids | {"long": long.id, "incident": incident.id}
+    diverged = await fill_diverged(web)
+    return ids | {"long": long.id, "incident": incident.id, "diverged": diverged.id}
+
+
+async def fill_diverged(web: Web) -> DiagnosisRecord:
+    """A run of ten minutes whose loss broke at step 500, with checkpoints of every state."""
+    key, begin = AttemptKey(DIVERGED), NOW - 800
+    await web.store.register(Job(DIVERGED, nodes=("hgx-30",), framework="megatron", created=begin), 1)
+    losses = ("nan" if step >= 500 else f"{5 - step / 200:.4f}" for step in range(601))
+    lines = [
+        f"2026-09-21 14:{step // 60:02d}:{step % 60:02d} step {step}/1000 loss: {loss}"
+        for step, loss in enumerate(losses)
+    ]
+    await prints(web, DIVERGED, "".join(line + "\n" for line in lines), NOW - 200)
+    staged, durable, verified, bad = CheckpointPhase
+    for step, phases in {
+        100: (staged, durable, verified),
+        200: (staged, durable, verified),
+        300: (staged, durable, bad),
+        400: (staged, durable, verified),
+        450: (durable,),
+        520: (staged, durable),
+        600: (staged,),
+    }.items():
+        for number, phase in enumerate(phases):
+            event = Event(
+                EventKind.CHECKPOINT,
+                begin + step + 12 * number,
+                step=step,
+                path=f"/ckpt/step_{step}",
+                phase=phase,
+                blocked_ms=2_400.0 if step == 450 else 1_000.0,
+                bytes=68 << 30,
+                finite=None if step == 600 else step < 500,
+                just_in_time=step == 450,
+                reason="step_300/model.pt: checksum" if phase is bad else "",
+            )
+            await web.store.add_event(key, event)
+    back = Rollback("/ckpt/step_400", 400, 500, 600, verified=True)
+    advice = Advice(Action.ROLLBACK_AND_RESUBMIT, "go_back_to_a_healthy_checkpoint")
+    root = RootCause(501, lines[500])
+    found = verdict(FailureType.LOSS_DIVERGENCE, rollback=back, recovery=advice, root_cause=root)
+    return await save(web.store, DIVERGED, found, created=NOW - 150, plan=True)
 
 
 async def _print_logs(web: Web) -> None:

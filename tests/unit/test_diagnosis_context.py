@@ -15,6 +15,7 @@ from diagnoser.diagnosis.node_logs import hour_of
 from diagnoser.model import (
     Attempt,
     AttemptKey,
+    CheckpointPhase,
     CleanRun,
     Diagnosis,
     Event,
@@ -84,3 +85,13 @@ async def test_clean_runs_that_an_older_version_stored_are_still_known(store: Sq
         ("run-1/1", {7: 4}, {"train": 9.0}),
     ]
     assert baseline.load([]).runs == ()
+
+
+async def test_the_facts_hold_the_checkpoints_of_the_attempts_before(store: SqlStore) -> None:
+    """A launch that fails before its own first save goes back to one of them."""
+    saved = Event(EventKind.CHECKPOINT, NOW, step=40, path="/ckpt/40", phase=CheckpointPhase.VERIFIED)
+    await store.add_event(AttemptKey("run-1", 1), saved)
+    context = DiagnosisContext(store, AttemptLogs(store, Compressor), lambda: NOW)
+    for number, earlier in ((1, ()), (2, ((saved,),))):
+        claim = Claim(Attempt(AttemptKey("run-1", number), NOW), JOB, "t")
+        assert (await context.facts(claim)).earlier_checkpoints == earlier

@@ -7,7 +7,17 @@ import pytest
 from diagnoser import compress
 from diagnoser.diagnosis import pipeline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
-from diagnoser.model import Diagnosis, Event, EventKind, Facts, Job, LineBlock, Stream
+from diagnoser.model import (
+    CheckpointPhase,
+    Diagnosis,
+    Event,
+    EventKind,
+    Facts,
+    Job,
+    LineBlock,
+    Rollback,
+    Stream,
+)
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.rules import examples
 from tests import accuracy_bars
@@ -239,3 +249,21 @@ def test_the_diagnosis_names_its_rule_set(analyzer: LogAnalyzer) -> None:
 def test_every_shipped_example_holds(analyzer: LogAnalyzer) -> None:
     """All rules hit their matches, spare their counter-examples and are reached through their own anchors."""
     assert [str(fault) for fault in examples.check(analyzer.knowledge.engine, analyzer.evidence_of)] == []
+
+
+def test_a_damaged_checkpoint_leads_back_to_the_newest_verified_one(analyzer: LogAnalyzer) -> None:
+    """One of an earlier launch too, but not the one that the error names; nothing where none is verified."""
+
+    def saved(step: int) -> Event:
+        return Event(EventKind.CHECKPOINT, 1.0, step=step, path=f"/ckpt/step_{step}", phase=CheckpointPhase.VERIFIED)
+
+    log = """Traceback (most recent call last):
+  File "/code/run.py", line 71, in load_checkpoint
+    state = torch.load(path)
+EOFError: Ran out of input in /ckpt/step_300/model.pt
+"""
+    facts = Facts(Job("j"), 2, earlier_checkpoints=((saved(200), saved(300)),))
+    found = pipeline.diagnose(analyzer.evidence_of(log.encode()), facts, analyzer.knowledge)
+    assert (found.type, found.recovery.action) == (T.MODEL_LOADING_ERROR, Action.ROLLBACK_AND_RESUBMIT)
+    assert found.rollback == Rollback("/ckpt/step_200", 200, verified=True)
+    assert diagnose(analyzer, log).rollback is None

@@ -200,4 +200,17 @@ async def test_a_diverged_run_is_told_where_to_go_on(store: SqlStore) -> None:
         "step": 1500,
         "skip_from": 1601,
         "skip_to": 1702,
+        "verified": False,
     }
+
+
+async def test_a_checkpoint_that_turns_out_bad_is_taken_out_of_an_open_plan(store: SqlStore) -> None:
+    """While nobody has approved it, the plan of the new diagnosis replaces the one with the old checkpoint."""
+    site = Site(store, mode=Mode.APPROVE)
+    advice = Advice(Action.ROLLBACK_AND_RESUBMIT, "go_back_to_a_healthy_checkpoint")
+    for back in (Rollback("/ckpt/1500", 1500), Rollback("/ckpt/1000", 1000, verified=True)):
+        site.verdict = verdict(FailureType.LOSS_DIVERGENCE, rollback=back, recovery=advice)
+        await site.fail(reason=back.checkpoint)
+    before, after = await site.plans()
+    assert (before.state, after.state) == (PlanState.SUPERSEDED, PlanState.WAITING)
+    assert after.rollback == Rollback("/ckpt/1000", 1000, verified=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from diagnoser.compress import Delta, to_bytes
-from diagnoser.model import AttemptKey, Progress, Stage
+from diagnoser.model import AttemptKey, CheckpointPhase, Event, EventKind, Progress, Stage
 from diagnoser.ports import Append
 from diagnoser.web import charts
 from tests.serving import NOW, StoredLogs, fill, serving
@@ -68,3 +68,16 @@ def test_an_axis_with_bounds_does_not_follow_the_values() -> None:
     drawn = charts.svg([charts.Curve("right (%)", "replay", ((1, 90.0), (2, 90.0)), (0.0, 100.0))])
     assert ">100</text>" in drawn and ">0</text>" in drawn
     assert "25.2" in drawn.split("points=")[1]
+
+
+def test_the_wait_for_checkpoints_is_a_curve() -> None:
+    """By step, in seconds, from two checkpoints on whose wait is known."""
+    events = [
+        Event(
+            EventKind.CHECKPOINT, float(step), step=step, path=f"/{step}", phase=CheckpointPhase.STAGED, blocked_ms=wait
+        )
+        for step, wait in ((20, 500.0), (10, 2_500.0), (30, None))
+    ]
+    curve = charts.blocked_curve(events)
+    assert curve is not None and curve.points == ((10, 2.5), (20, 0.5))
+    assert charts.blocked_curve(events[:1]) is None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from diagnoser.model import AttemptKey, EventKind
+from diagnoser.model import AttemptKey, CheckpointPhase, EventKind, Provenance
 from diagnoser.ports import DiagnosisFilter
 from tests.serving import ECC, NOW, OOM, save, serving
 
@@ -168,6 +168,13 @@ async def test_times_that_are_no_number_are_refused(tmp_path: Path, time: str) -
         {"kind": "exit", "signal": 0},
         {"kind": "exit", "attempt": 0},
         {"kind": "exit", "exit_code": 1},
+        {"kind": "exit", "phase": "bad", "step": 1, "path": "/c"},
+        {"kind": "heartbeat", "just_in_time": False},
+        {"kind": "checkpoint", "phase": "saved", "step": 1, "path": "/c"},
+        {"kind": "checkpoint", "phase": "bad", "path": "/c"},
+        {"kind": "checkpoint", "phase": "bad", "step": 1},
+        {"kind": "checkpoint", "step": 1, "blocked_ms": -1},
+        {"kind": "checkpoint", "step": 1, "bytes": 1.5},
     ],
 )
 async def test_faulty_events(tmp_path: Path, body: dict[str, Any]) -> None:
@@ -175,6 +182,51 @@ async def test_faulty_events(tmp_path: Path, body: dict[str, Any]) -> None:
     async with serving(tmp_path) as web:
         answer = await web.client.post(f"{JOBS}/j/events", json=body)
     assert answer.status_code == 400
+
+
+SAVED = {"kind": "checkpoint", "step": 1200, "path": "/ckpt/1200"}
+
+
+async def test_the_phases_of_a_checkpoint_are_stored_and_counted_once(tmp_path: Path) -> None:
+    """A phase that is reported again, with other figures too, changes neither what is stored nor a metric."""
+    staged = SAVED | {"phase": "staged", "blocked_ms": 812.5, "bytes": 9_000, "finite": True, "just_in_time": True}
+    bad = SAVED | {"phase": "bad", "why": "model.pt: checksum", "attempt": 1}
+    async with serving(tmp_path) as web:
+        answers = [
+            await web.client.post(f"{JOBS}/j/events", json=body) for body in (staged, staged | {"blocked_ms": 1.0}, bad)
+        ]
+        (attempt,) = await web.store.attempts("j")
+        count = web.services.metrics.registry.get_sample_value
+        shown = (await web.client.get(f"{JOBS}/j")).json()["attempts"][0]["events"]
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    told = {event.phase: event for event in attempt.events}
+    assert set(told) == {CheckpointPhase.STAGED, CheckpointPhase.BAD} and len(attempt.events) == 2
+    first = told[CheckpointPhase.STAGED]
+    assert (first.blocked_ms, first.bytes, first.finite, first.just_in_time) == (812.5, 9_000, True, True)
+    assert told[CheckpointPhase.BAD].reason == "model.pt: checksum"
+    assert {event["phase"]: event["blocked_ms"] for event in shown} == {"staged": 812.5, "bad": None}
+    counts = [count("diagnoser_checkpoints_total", {"phase": phase}) for phase in CheckpointPhase]
+    assert counts == [1.0, 0.0, 0.0, 1.0]
+    assert count("diagnoser_checkpoint_blocked_seconds_total") == 0.8125
+
+
+async def test_a_checkpoint_without_a_phase_is_saved(tmp_path: Path) -> None:
+    """Launchers that know no phases report as before; their checkpoints count as written out."""
+    async with serving(tmp_path) as web:
+        answer = await web.client.post(f"{JOBS}/j/events", json=SAVED)
+        count = web.services.metrics.registry.get_sample_value
+    assert answer.json()["event"]["phase"] is None
+    assert count("diagnoser_checkpoints_total", {"phase": "durable"}) == 1.0
+
+
+async def test_what_is_said_of_a_checkpoint_is_the_jobs_word(tmp_path: Path) -> None:
+    """An agent's token vouches for nodes and ends; not for a node that a checkpoint's event names as lost."""
+    async with serving(tmp_path) as web:
+        for body in (SAVED | {"phase": "bad", "node": "n1", "why": "NODE_FAIL"}, {"kind": "exit", "code": 1}):
+            await web.client.post(f"{JOBS}/j/events", json=body)
+        (attempt,) = await web.store.attempts("j")
+    provenances = {event.kind: event.provenance for event in attempt.events}
+    assert provenances == {EventKind.CHECKPOINT: Provenance.JOB, EventKind.EXIT: Provenance.SCHEDULER}
 
 
 async def test_a_job_shows_its_attempts_with_their_diagnoses(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from diagnoser.compress.log_index import LogIndex
 from diagnoser.model import (
     Attempt,
     AttemptKey,
+    CheckpointPhase,
     Event,
     EventKind,
     Line,
@@ -20,12 +21,13 @@ from diagnoser.model import (
     PlanChange,
     PlanState,
     Provenance,
+    Rollback,
     Step,
     Stream,
 )
 from diagnoser.model.taxonomy import Action
 from diagnoser.web.rank_strip import ROWS_MAX
-from diagnoser.web.time_axis import AxisFacts, AxisLane, CitedLine, TimeAxis, time_axis
+from diagnoser.web.time_axis import AxisFacts, AxisLane, CitedLine, TimeAxis, checkpoint_axis, time_axis
 
 NOON = 1_789_993_800.0
 """2026-09-21 12:30:00 UTC, when the runs of these tests begin."""
@@ -122,7 +124,7 @@ def test_everything_is_on_one_scale() -> None:
             plan=plan,
         )
     )
-    marks = [*axis.events.marks, *axis.plan.marks, *axis.cited.marks]
+    marks = [*axis.checkpoints.marks, *axis.events.marks, *axis.plan.marks, *axis.cited.marks]
     assert len(marks) == 6
     assert {round(mark.x, 6) for mark in marks} == {round(axis.root or 0, 6)}
     assert {mark.time for mark in marks} == {NOON + 60}
@@ -227,7 +229,80 @@ def test_an_empty_log_has_no_axis() -> None:
 
 def test_a_thousand_events_leave_those_near_the_failure() -> None:
     """A lane stays readable, and says how much it leaves out."""
-    events = tuple(Event(EventKind.CHECKPOINT, NOON + second / 10, step=second) for second in range(1000))
+    events = tuple(Event(EventKind.STARTED, NOON + second / 10, step=second) for second in range(1000))
     lane = drawn(facts(index(*ranks(2)), attempt=attempt(events=events))).events
     assert len(lane.marks) == 60 and lane.left_out == 940
-    assert lane.marks[-1].text == "checkpoint: step 999"
+    assert lane.marks[-1].text == "started: step 999"
+
+
+def saved(second: float, step: int, *phases: CheckpointPhase, **fields: object) -> list[Event]:
+    return [
+        Event(EventKind.CHECKPOINT, NOON + second + n, step=step, path=f"/ckpt/{step}", phase=phase, **fields)  # type: ignore[arg-type]
+        for n, phase in enumerate(phases)
+    ]
+
+
+def test_checkpoints_have_a_lane_and_each_state_its_own_sign() -> None:
+    """Each stands where it was saved; the words say what is known of it, and which one the plan goes back to."""
+    staged, durable, verified, bad = CheckpointPhase
+    events = [
+        *saved(20, 20, staged, durable, verified, blocked_ms=812.5, bytes=9_000_000),
+        *saved(40, 40, durable, bad, reason="model.pt: checksum"),
+        *saved(60, 60, durable, finite=False),
+        *saved(80, 80, durable, just_in_time=True),
+        *saved(100, 100, staged),
+        Event(EventKind.CHECKPOINT, NOON + 110, step=110),
+        Event(EventKind.HEARTBEAT, NOON + 1),
+    ]
+    plan = Plan(
+        id="p",
+        key="k",
+        job="j",
+        attempt=1,
+        action=Action.ROLLBACK_AND_RESUBMIT,
+        nodes=(),
+        mode=Mode.APPROVE,
+        state=PlanState.WAITING,
+        reason="",
+        created=NOON + 120,
+        expires=NOON + 999,
+        rollback=Rollback("/ckpt/20", 20, verified=True),
+    )
+    axis = drawn(facts(index(*ranks(1)), attempt=attempt(events=tuple(events)), plan=plan))
+    lane = axis.checkpoints
+    assert [(mark.time - NOON, mark.kind.removeprefix("checkpoint ")) for mark in lane.marks] == [
+        (20, "verified chosen"),
+        (40, "bad"),
+        (60, "bad"),
+        (80, "durable"),
+        (100, "staged"),
+        (110, "durable"),
+    ]
+    assert texts(lane) == [
+        "step 20: verified, the plan goes back to it, training stood still for 0.8125 s, 8.6 MiB, /ckpt/20",
+        "step 40: bad, model.pt: checksum, /ckpt/40",
+        "step 60: bad: not finite, /ckpt/60",
+        "step 80: written out, not verified, saved because the job was about to end, /ckpt/80",
+        "step 100: not written out yet, /ckpt/100",
+        "step 110: saved, not verified",
+    ]
+    assert [name for _, name in axis.checkpoint_kinds] == [
+        "verified checkpoint",
+        "written out, not verified",
+        "not written out yet",
+        "bad checkpoint",
+        "the plan goes back to it",
+    ]
+    assert axis.events.marks == ()
+
+
+def test_the_checkpoints_of_a_job_are_drawn_without_its_log() -> None:
+    """From the attempt's begin to its end, or to now while it runs; nothing where none was reported."""
+    events = (Event(EventKind.STARTED, NOON), *saved(50, 20, CheckpointPhase.DURABLE))
+    ended = checkpoint_axis(attempt(events=events, ended=NOON + 100), NOON + 9_999)
+    runs = checkpoint_axis(attempt(events=events, ended=None), NOON + 1_000)
+    assert ended is not None and runs is not None
+    assert [axis.parts[0].end - axis.parts[0].begin for axis in (ended, runs)] == [100.0, 1_000.0]
+    assert [lane.name for lane in ended.lanes] == ["Checkpoints", "Events"]
+    assert ended.checkpoints.marks[0].x > runs.checkpoints.marks[0].x
+    assert checkpoint_axis(attempt(events=events[:1]), NOON) is None

@@ -15,6 +15,7 @@ from diagnoser.model import (
     ConfirmedFailure,
     Diagnosis,
     Event,
+    EventKind,
     Feedback,
     Incident,
     Job,
@@ -40,6 +41,10 @@ _INCIDENT = TypeAdapter(Incident)
 _CONFIRMED_FAILURE = TypeAdapter(ConfirmedFailure)
 _RANGES = TypeAdapter(tuple[tuple[int, int], ...])
 
+CHECKPOINT = "checkpoint-"
+"""How the identity of a checkpoint event begins. Versions without phases stored them like any other event."""
+_OF_CHECKPOINTS = {"phase": None, "blocked_ms": None, "bytes": None, "finite": None, "just_in_time": False}
+"""Fields that later versions added, with what they are where nothing is known."""
 SEARCHED = 16_384
 """Characters of a diagnosis that the text filter looks at."""
 
@@ -62,12 +67,17 @@ def cursor_of(row: RowMapping) -> tuple[Stream, Cursor]:
 
 
 def event_row(key: AttemptKey, event: Event) -> dict[str, Any]:
-    """``digest`` is the identity of an event: equal events are one row."""
-    body = _EVENT.dump_json(event)
+    """``digest`` is the identity of an event: equal events are one row. So are reports of one phase of a checkpoint."""
+    unset = {name for name, default in _OF_CHECKPOINTS.items() if getattr(event, name) is default}
+    body = _EVENT.dump_json(event, exclude=unset)  # what other events do not have is no part of their identity
+    digest = hashlib.sha256(body).hexdigest()
+    if event.kind is EventKind.CHECKPOINT:
+        told = "\0".join((event.phase or "", "" if event.step is None else str(event.step), event.path))
+        digest = CHECKPOINT + hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()
     return {
         "job": key.job,
         "attempt": key.number,
-        "digest": hashlib.sha256(body).hexdigest(),
+        "digest": digest,
         "time": event.time,
         "body": body.decode(),
     }

@@ -4,14 +4,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import Select, func, select, tuple_, update
+from sqlalchemy import Select, and_, delete, func, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.logs import LogRows
 from diagnoser.adapters.sql.tables import allocations, attempts, events, jobs, nodes
-from diagnoser.model import ENDS, Attempt, AttemptKey, Event, EventKind, Job
+from diagnoser.localize.checkpoints import EVENTS_MAX, surplus
+from diagnoser.model import ENDS, Attempt, AttemptKey, CheckpointPhase, Event, EventKind, Job
 from diagnoser.model.access import Owner
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
@@ -19,6 +20,7 @@ _CHUNK = 10_000
 """Rows of one call of the driver; other requests have their turn in between."""
 
 
+_OF_CHECKPOINT = events.c.digest.startswith(codec.CHECKPOINT)
 _OWNED = select(jobs.c.id, jobs.c.cluster, jobs.c.tenant)
 
 
@@ -55,16 +57,29 @@ class JobRows(LogRows):
                     owners[job] = Owner(owner.cluster, known.tenant)
         return owners
 
-    async def add_event(self, attempt: AttemptKey, event: Event) -> None:
-        """A heartbeat is stored but is no news for a diagnosis: the revision stays."""
+    async def add_event(self, attempt: AttemptKey, event: Event) -> bool:
+        """A heartbeat and a checkpoint that is not written out are no news for a diagnosis: the revision stays."""
+        is_news = event.kind is not EventKind.HEARTBEAT and event.phase is not CheckpointPhase.STAGED
         empty = _attempt_row(attempt, event) | {"revision": 0, "ended": None}
         async with self.writing() as connection:
             await connection.run_sync(self.create_jobs, {attempt.job: event.time})
             await self.insert_new(connection, attempts, [empty])
             new = await self.insert_new(connection, events, [codec.event_row(attempt, event)])
-            if new and event.kind is not EventKind.HEARTBEAT:
+            if new and is_news:
                 await connection.run_sync(self.touch, [_attempt_row(attempt, event)])
+            if new and event.kind is EventKind.CHECKPOINT:
+                await _drop_surplus(connection, attempt)
             await note_change(connection, "attempt", f"{attempt.job}/{attempt.number}", None, event)
+        return bool(new)
+
+    async def checkpoint_events(self, before: AttemptKey) -> list[tuple[Event, ...]]:
+        mine = select(events).where(events.c.job == before.job, events.c.attempt < before.number, _OF_CHECKPOINT)
+        newest = mine.order_by(events.c.attempt.desc(), events.c.time.desc(), events.c.digest).limit(EVENTS_MAX)
+        by_attempt: dict[int, list[Event]] = {}
+        async with self.reading() as connection:
+            for row in (await connection.execute(newest)).mappings():
+                by_attempt.setdefault(row["attempt"], []).append(codec.event_of(row["body"]))
+        return [tuple(reversed(told)) for _, told in sorted(by_attempt.items())]
 
     async def job(self, id: str) -> Job | None:
         async with self.reading() as connection:
@@ -143,6 +158,17 @@ async def find_events(connection: AsyncConnection, keys: Sequence[AttemptKey]) -
     for row in (await connection.execute(query.order_by(events.c.time, events.c.digest))).mappings():
         by_attempt[AttemptKey(row["job"], row["attempt"])] += (codec.event_of(row["body"]),)
     return by_attempt
+
+
+async def _drop_surplus(connection: AsyncConnection, key: AttemptKey) -> None:
+    """Bounds the checkpoint events of an attempt."""
+    mine = and_(events.c.job == key.job, events.c.attempt == key.number, _OF_CHECKPOINT)
+    count = (await connection.execute(select(func.count()).select_from(events).where(mine))).scalar_one()
+    if count <= EVENTS_MAX:
+        return
+    bodies = (await connection.execute(select(events.c.body).where(mine))).scalars()
+    digests = [codec.event_row(key, event)["digest"] for event in surplus([codec.event_of(body) for body in bodies])]
+    await connection.execute(delete(events).where(mine, events.c.digest.in_(digests)))
 
 
 def completed(stored: Job, new: Job) -> Job:

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from diagnoser.model import AttemptKey, Event, EventKind, Job, Provenance, RunStatus
+from diagnoser.model import AttemptKey, CheckpointPhase, Event, EventKind, Job, Provenance, RunStatus
 from diagnoser.model.errors import NotFound
 from diagnoser.ports import AttemptState, AttemptSummary, DiagnosisFilter, DiagnosisRecord, Store
 from diagnoser.web.access import own_cluster
@@ -63,7 +63,10 @@ class NewJob(BaseModel):
 
 
 class NewEvent(BaseModel):
-    """``code`` and ``signal`` go with exit, ``step`` and ``path`` with checkpoint."""
+    """``code`` and ``signal`` go with exit; ``step``, ``path`` and the fields from ``phase`` on with checkpoint.
+
+    The same phase of the same step and path counts once.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -81,6 +84,18 @@ class NewEvent(BaseModel):
     node: Node | None = None
     rank: Annotated[int, Field(ge=0, lt=1 << 31), IS_NUMBER] | None = None
     reason: Long = Field("", description="The scheduler's reason, verbatim: TIMEOUT, NODE_FAIL, OOMKilled")
+    phase: CheckpointPhase | None = Field(
+        None,
+        description="How far the checkpoint came: copied (staged), written out (durable; also meant where this is left "
+        "out), read back with its checksums right (verified), or not to be used (bad)",
+    )
+    blocked_ms: Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False), IS_NUMBER] | None = Field(
+        None, description="Milliseconds for which training stood still for this checkpoint; with one of its phases"
+    )
+    bytes: Annotated[int, Field(ge=0, le=LARGEST), IS_NUMBER] | None = Field(None, description="Size of the checkpoint")
+    finite: bool | None = Field(None, description="Whether loss and weights were finite when it was saved")
+    just_in_time: bool | None = Field(None, description="Whether it was saved because the job was about to end")
+    why: Long | None = Field(None, description="Why the checkpoint is bad")
 
     @model_validator(mode="after")
     def _ends_belong_to_exit(self) -> "NewEvent":
@@ -88,10 +103,22 @@ class NewEvent(BaseModel):
             raise ValueError("code and signal go with kind 'exit' only")
         return self
 
+    @model_validator(mode="after")
+    def _phases_belong_to_checkpoints(self) -> "NewEvent":
+        told = (self.phase, self.blocked_ms, self.bytes, self.finite, self.just_in_time, self.why)
+        if self.kind is not EventKind.CHECKPOINT and any(value is not None for value in told):
+            raise ValueError("phase, blocked_ms, bytes, finite, just_in_time and why go with kind 'checkpoint' only")
+        if self.phase is not None and (self.step is None or not self.path):
+            raise ValueError("a phase needs the step and the path of its checkpoint")
+        return self
+
     def event(self, now: float, provenance: Provenance) -> Event:
-        """A time in the future becomes now: an end in the future would delay the diagnosis."""
-        fields = self.model_dump(exclude={"attempt", "time", "node"})
-        return Event(time=moment(self.time, now), node=self.node or "", provenance=provenance, **fields)
+        """A time in the future becomes now: an end in the future would delay the diagnosis. What is said of a
+        checkpoint is the job's word, whoever sends it: it proves nothing about a node."""
+        fields = self.model_dump(exclude={"attempt", "time", "node", "why", "just_in_time"})
+        fields |= {"reason": self.why or self.reason, "just_in_time": bool(self.just_in_time)}
+        whose = Provenance.JOB if self.kind is EventKind.CHECKPOINT else provenance
+        return Event(time=moment(self.time, now), node=self.node or "", provenance=whose, **fields)
 
 
 class RunQuery(BaseModel):
@@ -140,7 +167,8 @@ async def report(id: JobPath, body: NewEvent, services: Provided, caller: Caller
     await services.job_access.check(caller, id)
     event = body.event(services.clock(), Provenance.SCHEDULER if caller.vouches else Provenance.JOB)
     number = await services.store.current_attempt(id) if body.attempt is None else body.attempt
-    await services.store.add_event(AttemptKey(id, number), event)
+    if await services.store.add_event(AttemptKey(id, number), event):
+        services.metrics.observe_event(event)
     services.attempts_due.notify()
     return Noted(job=id, attempt=number, event=of_event(event))
 

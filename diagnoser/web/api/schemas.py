@@ -10,6 +10,7 @@ from diagnoser.model import (
     AskReason,
     Attempt,
     BreakerState,
+    CheckpointPhase,
     Compression,
     DecisionBasis,
     Event,
@@ -65,12 +66,14 @@ class StepShape(BaseModel):
 
 
 class RollbackShape(BaseModel):
-    """Checkpoint to continue from, and the steps whose data batches to skip (both ends included)."""
+    """Checkpoint to continue from, and the steps whose data batches to skip (both ends included). ``verified``: whether
+    the job reported that it read the checkpoint back and its checksums held."""
 
     checkpoint: str
     step: int | None
     skip_from: int | None
     skip_to: int | None
+    verified: bool
 
 
 class ProofShape(BaseModel):
@@ -255,7 +258,8 @@ class IncidentPage(BaseModel):
 
 
 class EventShape(BaseModel):
-    """An event that the launcher or scheduler reported."""
+    """An event that the launcher, the scheduler or the job reported. ``phase`` and what follows it: of a checkpoint;
+    ``reason`` then says why it is bad."""
 
     kind: EventKind
     time: datetime
@@ -266,6 +270,11 @@ class EventShape(BaseModel):
     node: str
     rank: int | None
     reason: str
+    phase: CheckpointPhase | None
+    blocked_ms: float | None
+    bytes: int | None
+    finite: bool | None
+    just_in_time: bool
 
 
 class AttemptShape(BaseModel):
@@ -385,7 +394,7 @@ def of_incident(incident: Incident, base_url: str) -> IncidentShape:
 
 def of_event(event: Event) -> EventShape:
     return EventShape(
-        time=utc(event.time), **{name: getattr(event, name) for name in event.__slots__ if name != "time"}
+        time=utc(event.time), **{name: getattr(event, name) for name in EventShape.model_fields if name != "time"}
     )
 
 

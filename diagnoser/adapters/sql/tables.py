@@ -688,6 +688,16 @@ sessions = Table(
 )
 """Ended ones stay for a while: they tell from where a person has signed in before."""
 
+login_tries = Table(
+    "login_tries",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("times", Text, nullable=False),
+    Column("last", Double, nullable=False),
+    Index("login_tries_last", "last"),
+)
+"""Wrong passwords of late. key: a hash of the account or address, so that what is typed as a name is not kept."""
+
 audit_log = Table(
     "audit_log",
     metadata,

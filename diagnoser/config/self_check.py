@@ -123,7 +123,7 @@ async def _traces(settings: Settings) -> str:
     if not settings.otlp_endpoint:
         return "off"
     check_endpoint(settings.otlp_endpoint)
-    return settings.otlp_endpoint
+    return "set"
 
 
 async def _database(settings: Settings) -> str:

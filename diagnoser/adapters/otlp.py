@@ -74,7 +74,9 @@ class OtlpTraces:
             own, parent = root, 0
         elif step is TraceStep.DIAGNOSE:
             own, parent = parent, root
-        named = {"job": attempt.job, "attempt": attempt.number, **({"diagnosis": diagnosis} if diagnosis else {})}
+        about: dict[str, str | float] = {"job": attempt.job, "attempt": attempt.number, **facts}
+        if diagnosis:
+            about["diagnosis"] = diagnosis
         self._spans.on_end(
             ReadableSpan(
                 name=step.value,
@@ -82,7 +84,7 @@ class OtlpTraces:
                 parent=SpanContext(trace, parent, is_remote=True, trace_flags=SAMPLED) if parent else None,
                 resource=self._resource,
                 instrumentation_scope=self._scope,
-                attributes={f"diagnoser.{name}": value for name, value in {**named, **facts}.items()},
+                attributes={f"diagnoser.{name}": value for name, value in about.items()},
                 status=Status(StatusCode.ERROR, error) if error else Status(),
                 start_time=_nanoseconds(min(since, now)),
                 end_time=_nanoseconds(now),

@@ -107,8 +107,8 @@ docs: $(STAMP)  ## write the generated parts of the documents again
 	$(BIN)/python -m tests.generated_docs
 
 lock:  ## resolve the pinned requirement files anew (needs uv)
-	uv pip compile --quiet --universal --python-version 3.11 --override requirements/overrides.txt --generate-hashes --no-emit-index-url --no-header --extra kubernetes --extra kafka --extra s3 --extra apprise pyproject.toml -o requirements/runtime.txt
-	uv pip compile --quiet --universal --python-version 3.11 --override requirements/overrides.txt --generate-hashes --no-emit-index-url --no-header --extra dev --extra kubernetes --extra kafka --extra s3 --extra apprise pyproject.toml -o requirements/dev.txt
+	uv pip compile --quiet --universal --python-version 3.11 --override requirements/overrides.txt --generate-hashes --no-emit-index-url --no-header --extra kubernetes --extra kafka --extra s3 --extra apprise --extra otel pyproject.toml -o requirements/runtime.txt
+	uv pip compile --quiet --universal --python-version 3.11 --override requirements/overrides.txt --generate-hashes --no-emit-index-url --no-header --extra dev --extra kubernetes --extra kafka --extra s3 --extra apprise --extra otel pyproject.toml -o requirements/dev.txt
 
 clean:  ## remove the environment and what was built
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

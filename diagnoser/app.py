@@ -43,6 +43,7 @@ from diagnoser.config.field_mapping import load_mapping
 from diagnoser.config.loader import load_analyzer, site_node_queries
 from diagnoser.config.retention import ages
 from diagnoser.config.settings import Settings
+from diagnoser.config.tracing import open_traces
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
@@ -63,6 +64,7 @@ from diagnoser.model.errors import BadInput, DiagnoserError, Unavailable
 from diagnoser.observability import logging
 from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics, share
+from diagnoser.observability.tracing import untraced
 from diagnoser.observability.vitals import VitalsReader
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
@@ -235,6 +237,10 @@ async def _compose(
     analyzer, clock, metrics = shared.analyzer, SteadyClock(), Metrics(CollectorRegistry())
     policy = analyzer.knowledge.policy
     metrics.up.set(clock())
+    traces = open_traces(settings, clock)
+    if traces:
+        stack.push_async_callback(traces.close)
+    trace = traces.note if traces else untraced
 
     # the world
     store = await open_store(settings.database_url)
@@ -262,6 +268,7 @@ async def _compose(
         mapping=mapping,
         unplaced=unplaced,
         raw_bytes=RAW_BYTES if archive is None else sys.maxsize,
+        trace=trace,
     )
     context, generalizer = DiagnosisContext(store, logs, clock, settings.baseline_retention_days), None
     if model and settings.filter_learning_enabled:
@@ -272,7 +279,7 @@ async def _compose(
     confirmed_failures = llm_factory.confirmed_failures(settings, store, logs, policy, metrics, stack)
     planner = _planner(settings, analyzer, senders)
     commands = PlanCommands(policy, planner, settings.plan_lease_seconds, site_node_queries(settings))
-    plans = PlanService(store, commands, metrics, wakes.outbox)
+    plans = PlanService(store, commands, metrics, wakes.outbox, trace)
     history = ReplayHistory(store, logs)
     lifecycle = llm_factory.rule_lifecycle(settings, history, registry, model, metrics)
     replayer = CaseReplayer(history, registry, clock, CaseReplayConfig(version("diagnoser")))
@@ -296,9 +303,10 @@ async def _compose(
         metrics=metrics,
         config=_worker_config(settings, poll),
         evidence=EvidenceCollection(store, clock, make_id),
+        trace=trace,
     )
     jitter = Random()  # noqa: S311 - not a secret
-    outbox = Outbox(store, senders, clock, wakes.outbox, jitter, metrics, _outbox_config(settings, poll))
+    outbox = Outbox(store, senders, clock, wakes.outbox, jitter, metrics, _outbox_config(settings, poll), trace)
     sessions, provider = Sessions(store, clock, identity.session_limits(settings)), identity.open_provider(settings)
     authenticator = _authenticator(settings, store, clock, sessions, provider is not None)
     acts = settings.recovery_mode == "act" or (settings.recovery_mode == "policy" and policy.acts)
@@ -341,6 +349,7 @@ async def _compose(
         attribution=_attribution(settings, registry, stack),
         mapping=mapping,
         shipped_rules=lambda: analyzer.knowledge.engine.ruleset.rules,
+        trace=trace,
     )
     if acts and settings.role != "worker" and await authenticator.is_open():
         structlog.get_logger().warning("no_tokens", why=NO_TOKENS)

@@ -88,6 +88,7 @@ async def _run(
     from diagnoser.config import llm_factory
     from diagnoser.config.field_mapping import load_mapping
     from diagnoser.config.loader import load_analyzer
+    from diagnoser.config.tracing import open_traces
     from diagnoser.ingest import RecordDefaults
     from diagnoser.ingest.consumer import LogConsumer
     from diagnoser.ingest.messages import MessageReader
@@ -95,6 +96,7 @@ async def _run(
     from diagnoser.ingest.unplaced import UnplacedStreams
     from diagnoser.learning.rule_registry import RuleRegistry
     from diagnoser.observability.metrics import Metrics
+    from diagnoser.observability.tracing import untraced
     from diagnoser.web.access import JobAccess
 
     defaults = RecordDefaults(cluster=sender.cluster, vouched=sender.vouches, sender=sender.name)
@@ -107,7 +109,16 @@ async def _run(
         stack.push_async_callback(store.close)
         registry = RuleRegistry(load_analyzer(settings), store, clock)
         await registry.refresh()
-        ingest = IngestService(store, registry.compressor, metrics, pending_limit=settings.max_buffered_bytes)
+        traces = open_traces(settings, clock)
+        if traces:
+            stack.push_async_callback(traces.close)
+        ingest = IngestService(
+            store,
+            registry.compressor,
+            metrics,
+            pending_limit=settings.max_buffered_bytes,
+            trace=traces.note if traces else untraced,
+        )
         unplaced = UnplacedStreams(store, llm_factory.load_redactor(settings), metrics)
         may_not = partial(refused, JobAccess(store, clock), sender)
         consumer = LogConsumer(source, ingest, store, reader, unplaced, may_not, clock, metrics)

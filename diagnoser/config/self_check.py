@@ -18,6 +18,7 @@ from diagnoser.config.archive import open_archive
 from diagnoser.config.field_mapping import load_mapping
 from diagnoser.config.loader import load_analyzer, site_node_queries
 from diagnoser.config.settings import Settings
+from diagnoser.config.tracing import check_endpoint
 from diagnoser.model.errors import BadInput, DiagnoserError, RuleFaults
 
 Check = Callable[[Settings], Awaitable[str]]
@@ -117,6 +118,14 @@ async def _archive(settings: Settings) -> str:
     return "set"
 
 
+async def _traces(settings: Settings) -> str:
+    """Whether anybody listens there is not asked: the service works without."""
+    if not settings.otlp_endpoint:
+        return "off"
+    check_endpoint(settings.otlp_endpoint)
+    return "set"
+
+
 async def _database(settings: Settings) -> str:
     """Makes none, and changes none."""
     url = settings.database_url
@@ -185,6 +194,7 @@ _FILES: Mapping[str, Check] = {
     "alerts": _alerts,
     "webhook": _webhook,
     "archive": _archive,
+    "traces": _traces,
 }
 _SERVERS: Mapping[str, Check] = {
     "database": _database,

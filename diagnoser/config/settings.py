@@ -17,6 +17,7 @@ from diagnoser.model.errors import BadInput
 
 PREFIX = "DIAGNOSER_"
 FILE = "_FILE"
+STANDARD_OTLP_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -336,6 +337,12 @@ class Settings(BaseSettings):
     kafka_sasl_username: str = Field("", description="Name that the brokers know the reader by.")
     kafka_sasl_password: SecretStr = Field(SecretStr(""), description="Password of that name.")
 
+    otlp_endpoint: str = Field(
+        "",
+        description="Address of an OpenTelemetry receiver (OTLP over HTTP) for traces, such as "
+        "`http://otel-collector:4318`; they go to `/v1/traces` below it. Needs the extra `otel`. Empty: "
+        "`OTEL_EXPORTER_OTLP_ENDPOINT`; without either, none.",
+    )
     log_format: Literal["console", "json"] = Field(
         "console", description="Format of the service's own log: `console` or `json`."
     )
@@ -369,7 +376,7 @@ def load(environment: Mapping[str, str], **overrides: object) -> Settings:
 
 def read(environment: Mapping[str, str], **overrides: object) -> tuple[Settings, list[str]]:
     """The settings, and what is wrong with them: a setting that cannot be as it is given has its default."""
-    values: dict[str, object] = {}
+    values: dict[str, object] = {"otlp_endpoint": environment.get(STANDARD_OTLP_ENDPOINT, "")}
     faults: list[str] = []
     for name, value in sorted(environment.items()):
         if not name.startswith(PREFIX) or name in CLIENT_VARIABLES:

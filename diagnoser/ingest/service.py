@@ -31,6 +31,7 @@ from diagnoser.ingest.unplaced import UnplacedStreams
 from diagnoser.model import NODE_LOG, AttemptKey, LineBlock, Stream
 from diagnoser.model.errors import BadInput, Conflict, OffsetsMoved, OutOfScope, Unavailable
 from diagnoser.observability.metrics import Metrics
+from diagnoser.observability.tracing import Trace, TraceStep, untraced
 from diagnoser.ports import Append, Cursor, LogStore, OffsetAdvance
 
 COMMIT_BYTES = 1 << 20
@@ -137,6 +138,7 @@ class IngestService:
         mapping: FieldMapping = DEFAULT,
         unplaced: UnplacedStreams | None = None,
         raw_bytes: int = RAW_BYTES,
+        trace: Trace = untraced,
     ) -> None:
         """mapping: places what carries labels. unplaced: is told what cannot be placed. raw_bytes: see ``RAW_BYTES``;
         where lines are archived as they came, all of them are stored so first."""
@@ -144,6 +146,7 @@ class IngestService:
         self._compressor = compressor
         self._metrics = metrics
         self._raw_bytes = raw_bytes
+        self._trace = trace
         self._mapping = mapping
         self._formats = formats(mapping)
         self._unplaced = unplaced
@@ -299,7 +302,7 @@ class IngestService:
                 continue  # another replica wrote to one of the streams: look again at what is covered
             self._known.note(commit.appends)
             self._metrics.observe_losses(commit.losses)
-            await self._revisit(commit.appends)
+            await self._follow_up(commit.appends)
             return commit.receipts
         raise Unavailable("other writers of the same streams kept winning")
 
@@ -339,11 +342,15 @@ class IngestService:
                     cursors[key] = {stream: Cursor(cursor.covered) for stream, cursor in before[part].items()}
         return cursors
 
-    async def _revisit(self, appends: Sequence[Append]) -> None:
-        """A node reported a fault: attempts that failed there shortly before are diagnosed again."""
+    async def _follow_up(self, appends: Sequence[Append]) -> None:
+        """Of lines that look fatal. Those of a node: attempts that failed there shortly before are diagnosed again."""
         for append in appends:
-            if _is_node(append.attempt.job) and append.fatal:
+            if not append.fatal:
+                continue
+            if _is_node(append.attempt.job):
                 await self._store.revisit(append.attempt.job, append.received - node_logs.AFTER, append.received)
+            else:
+                self._trace(TraceStep.INGEST, append.attempt, append.received)
 
     def _build(
         self, group: Sequence[_Pending], keys: Mapping[Target, AttemptKey], cursors: AttemptCursors

@@ -24,7 +24,7 @@ from diagnoser.ports.logs import (
 from diagnoser.ports.messages import Message, MessageSource
 from diagnoser.ports.nodes import NodeStore
 from diagnoser.ports.outbox import DueMessage, OutboxRecord, OutboxStore
-from diagnoser.ports.people import IdentityProvider, PasswordHasher, UserChange, UserStore
+from diagnoser.ports.people import IdentityProvider, LoginTryStore, PasswordHasher, UserChange, UserStore
 from diagnoser.ports.queries import (
     FAILURES,
     AttemptState,
@@ -92,6 +92,7 @@ __all__ = [
     "LearnedRuleQuery",
     "ListName",
     "LogStore",
+    "LoginTryStore",
     "Message",
     "MessageSource",
     "ModelAnswer",

@@ -1,5 +1,6 @@
 """Accounts of people, their sessions, and the check of their passwords."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,6 +59,20 @@ class UserStore(Protocol):
 
     async def drop_sessions(self, before: float, limit: int) -> int:
         """Drop sessions that have expired before."""
+
+
+class LoginTryStore(Protocol):
+    """Tries to sign in, counted by all replicas together. A key is an account or an address: only its hash is kept."""
+
+    async def count_login(self, tries: Mapping[str, int], now: float, window: float) -> float:
+        """Count a try for each key, unless one of them had its number of tries within the last ``window`` seconds:
+        then none is counted. However many come at once, no more than that number are. Seconds to wait, 0.0 for none."""
+
+    async def uncount_login(self, keys: Iterable[str], counted: float) -> None:
+        """Take back the try that was counted at that time."""
+
+    async def drop_logins(self, before: float, limit: int) -> int:
+        """Drop keys that were last tried before."""
 
 
 class PasswordHasher(Protocol):

@@ -12,7 +12,7 @@ from diagnoser.ports.learning import CaseStore, FeedbackStore, RuleStore
 from diagnoser.ports.logs import LogStore
 from diagnoser.ports.nodes import NodeStore
 from diagnoser.ports.outbox import OutboxStore
-from diagnoser.ports.people import UserStore
+from diagnoser.ports.people import LoginTryStore, UserStore
 from diagnoser.ports.queries import ReadStore
 from diagnoser.ports.recovery import RecoveryStore
 from diagnoser.ports.retention import RetentionStore
@@ -45,6 +45,7 @@ class Store(
     SearchStore,
     ViewStore,
     UserStore,
+    LoginTryStore,
     AuditStore,
     VitalsStore,
     Protocol,

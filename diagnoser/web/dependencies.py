@@ -19,6 +19,7 @@ from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import AttemptKey, Line, Progress, RunStatus
 from diagnoser.model.access import Viewer
 from diagnoser.observability.metrics import Metrics
+from diagnoser.observability.tracing import Trace, untraced
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Clock, DiagnosisRecord, IdentityProvider, Store, WakeSignal
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
@@ -128,7 +129,7 @@ class AppDependencies:
     """attempts_due: notified when an event has arrived. stopping: set when the process begins to stop, which ends live
     streams. attribution: analysis of log files on request. make_id: time -> an id that sorts by time. sign_in,
     sessions: of people. provider: where else they sign in. mapping: which labels name a node. shipped_rules: those of
-    this site's files.
+    this site's files. trace: is told of what begins here.
     """
 
     store: Store
@@ -157,6 +158,7 @@ class AppDependencies:
     cookies: CookieRules = field(default_factory=CookieRules)
     mapping: FieldMapping = DEFAULT
     shipped_rules: Callable[[], Sequence[Rule]] = tuple
+    trace: Trace = untraced
     attention: AttentionCount = field(init=False)
     trends: FailureTrends = field(init=False)
     unplaced_count: UnplacedCount = field(init=False)

@@ -12,6 +12,8 @@ from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from diagnoser.web.security_headers import ENCODED
+
 HEAD_BYTES = 64 << 10
 """Bytes of a request line with its headers, and of anything else that is no body: trailers, chunk extensions."""
 
@@ -20,6 +22,7 @@ RESERVED_FILES = 128
 
 _FIELD_BYTES = 4
 """A colon, a blank and a line end for each header."""
+_SECURITY = b"".join(b"%s: %s\r\n" % pair for pair in ENCODED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +133,8 @@ class BoundedProtocol(HttpToolsProtocol):
             if cycle is not None:
                 cycle.disconnected = True  # what the application says from now on is not sent
             text = why.encode()
-            head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-            self.transport.write(STATUS_LINE[status] + head % len(text) + text)
+            head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n"
+            self.transport.write(STATUS_LINE[status] + head % len(text) + _SECURITY + b"\r\n" + text)
         self.transport.close()
 
     def _refuse_size(self) -> None:

@@ -6,8 +6,8 @@ from typing import Protocol
 
 from diagnoser.model.errors import Denied, Overloaded, Throttled, Unavailable
 from diagnoser.model.people import NAME_MOST, PASSWORD_MOST, User, prepared_password
-from diagnoser.ports import Clock, PasswordHasher
-from diagnoser.web.login_throttle import LoginThrottle
+from diagnoser.ports import Clock, LoginTryStore, PasswordHasher
+from diagnoser.web.login_throttle import WINDOW_SECONDS, counted_tries
 
 AT_ONCE, WAITING = 2, 30
 """Passwords that are checked at the same time, and that may wait for it: each takes 64 MiB and a core."""
@@ -17,8 +17,8 @@ BUSY_SECONDS = 5.0
 WRONG = "The name or the password is wrong."
 
 
-class Accounts(Protocol):
-    """What it needs of ``ports.UserStore``."""
+class Accounts(LoginTryStore, Protocol):
+    """What it needs of ``ports.UserStore``, and the count of tries."""
 
     async def user_password(self, name: str) -> tuple[User, str] | None: ...
 
@@ -28,13 +28,10 @@ class Accounts(Protocol):
 
 
 class PasswordSignIn:
-    """All replicas count their own tries."""
-
     def __init__(self, store: Accounts, hasher: PasswordHasher, clock: Clock) -> None:
         self._store = store
         self._hasher = hasher
         self._clock = clock
-        self._throttle = LoginThrottle()
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._waiting = 0
 
@@ -46,15 +43,16 @@ class PasswordSignIn:
         """
         now, account = self._clock(), name.strip()[:NAME_MOST]
         is_known = await self._store.has_signed_in(account, address, now - KNOWN_SECONDS)
-        if wait := self._throttle.wait(account, address, now, is_known=is_known):
+        tries = counted_tries(account, address, is_known=is_known)
+        # Before the password is looked at: tries that come at once are all counted.
+        if wait := await self._store.count_login(tries, now, WINDOW_SECONDS):
             raise Throttled("Too many wrong passwords: wait before the next try.", wait)
-        self._throttle.failed(account, address, now, is_known=is_known)
         found = await self._store.user_password(account)
         user, stored = found if found else (None, "")
         is_right = await self._verify(stored, password)
         if user is None or not is_right or user.disabled is not None:
             raise Denied(WRONG)
-        self._throttle.succeeded(account, address, is_known=is_known)
+        await self._store.uncount_login(tries, now)
         await self._renew(user, stored, password)
         return user
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
 
+import orjson
 import structlog
 
-from diagnoser.model import MessageKind, OutboxMessage
+from diagnoser.model import AttemptKey, MessageKind, OutboxMessage
 from diagnoser.model.errors import Deferred, DeliveryError, Unavailable, Withheld
 from diagnoser.observability.metrics import Metrics
+from diagnoser.observability.tracing import Trace, TraceStep, untraced
 from diagnoser.ports import Clock, DueMessage, OutboxStore, Sender, WakeSignal
 
 ERROR_LENGTH = 500
@@ -67,6 +69,17 @@ _SENT = _Result("sent", "sent", DeliveryResult.DELIVERED)
 _EXPIRED = _Result("expired", "expired", DeliveryResult.TOO_LATE, "expired before it could be delivered")
 
 
+def subject(message: OutboxMessage) -> tuple[AttemptKey, str] | None:
+    """The attempt that the message is about, and the id of the diagnosis that it follows from, "" for none."""
+    try:
+        body = orjson.loads(message.body)
+        if message.kind is MessageKind.RECOVERY:
+            return AttemptKey(body["data"]["job"], body["data"]["attempt"]), body["data"]["diagnosis"]["id"]
+        return (AttemptKey(body["job"], body["attempt"]), body.get("diagnosis", "")) if body.get("job") else None
+    except (ValueError, KeyError, TypeError, AttributeError):  # an answer to Slack, or of an earlier version
+        return None
+
+
 class Spacing:
     """Spaces out sends to one target. A message that comes too early gets a slot, and passes when it returns."""
 
@@ -102,6 +115,7 @@ class Outbox:
         rng: Random,
         metrics: Metrics,
         pace: OutboxConfig = OutboxConfig(),
+        trace: Trace = untraced,
     ) -> None:
         self._store = store
         self._senders = senders
@@ -110,6 +124,7 @@ class Outbox:
         self._rng = rng
         self._metrics = metrics
         self._pace = pace
+        self._trace = trace
         self._spacing = Spacing(pace.rates)
         self._log = structlog.get_logger()
 
@@ -144,6 +159,7 @@ class Outbox:
             self._log.warning("effect_unsettled", key=due.message.key, error=str(error))
             return
         self._report(due, result)
+        self._trace_delivery(due, result, now)
 
     async def _try(self, effect: OutboxMessage) -> _Result:
         sender = self._senders.get(effect.kind)
@@ -174,6 +190,24 @@ class Outbox:
         longest = min(self._pace.longest, self._pace.first * 2.0 ** min(due.tries, 60))
         wait = max(self._rng.uniform(0.0, longest), result.retry_after or 0.0)
         return min(self._clock() + wait, due.message.expires)
+
+    def _trace_delivery(self, due: DueMessage, result: _Result, since: float) -> None:
+        if self._trace is untraced:  # whom a message is about stands in its body
+            return
+        about = subject(due.message)
+        if about is not None:
+            attempt, diagnosis = about
+            self._trace(
+                TraceStep.DELIVER,
+                attempt,
+                since,
+                diagnosis=diagnosis,
+                error=result.error[:ERROR_LENGTH],
+                kind=due.message.kind.value,
+                target=due.message.target,
+                result=result.reason.value,
+                tries=due.tries,
+            )
 
     def _report(self, due: DueMessage, result: _Result) -> None:
         self._metrics.outbox_deliveries.labels(due.message.kind, result.label).inc()

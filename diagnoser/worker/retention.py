@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Archive, ArchiveStore, AuditStore, Clock, RetentionStore, UserStore
+from diagnoser.ports import Archive, ArchiveStore, AuditStore, Clock, LoginTryStore, RetentionStore, UserStore
 
 DAY = 86_400.0
 DAYS_LEAST = 8
 """Decisions about plans look back seven days."""
 SESSION_DAYS = 30
 """Days that a session is kept after it expired: it tells from where a person has signed in before."""
+LOGIN_SECONDS = 3600.0
+"""After the last of them, wrong passwords of an account or an address are forgotten; they count for ten minutes."""
 PAUSE = 600.0
 """Seconds between two looks when there is nothing to drop."""
 ATTEMPTS, ROWS = 20, 500
@@ -42,7 +44,7 @@ class RetentionAges:
     audit_days: int = 0
 
 
-class _Store(RetentionStore, ArchiveStore, UserStore, AuditStore, Protocol):
+class _Store(RetentionStore, ArchiveStore, UserStore, LoginTryStore, AuditStore, Protocol):
     """All of them."""
 
 
@@ -74,7 +76,7 @@ class Retention:
 
     async def drop(self) -> int:
         """The same at once, without the pause."""
-        completing = (self._index_earlier, self._group_earlier)
+        completing = (self._index_earlier, self._group_earlier, self._logins)
         for work in (*completing, self._by_age, self._by_size, self._archived, self._sweep):
             if count := await work():
                 return count
@@ -86,6 +88,9 @@ class Retention:
 
     async def _group_earlier(self) -> int:
         return await self._store.group_earlier(self._clock(), ROWS // 5)
+
+    async def _logins(self) -> int:
+        return await self._store.drop_logins(self._clock() - LOGIN_SECONDS, ROWS)
 
     async def _by_age(self) -> int:
         ages, store = self._ages, self._store

@@ -17,10 +17,12 @@ from structlog.contextvars import bound_contextvars
 from diagnoser.compress import AttemptLog
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.localize.hang_detection import Patience
-from diagnoser.model import AttemptKey, Baseline, Diagnosis, Facts, Job
+from diagnoser.model import Attempt, AttemptKey, Baseline, Diagnosis, Facts, Job, TransitionResult
 from diagnoser.model.errors import Conflict, Unavailable
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.observability.metrics import Metrics
+from diagnoser.observability.tracing import Trace, TraceStep, untraced
+from diagnoser.planning.plan_service import trace_transition
 from diagnoser.planning.planner import Decision
 from diagnoser.ports import Claim, Clock, DiagnosisRecord, Timing, WakeSignal, WorkStore
 
@@ -164,6 +166,7 @@ class Worker:
         metrics: Metrics,
         config: WorkerConfig,
         evidence: EvidenceCollector | None = None,
+        trace: Trace = untraced,
     ) -> None:
         """attempts_due: signals that an attempt may be due. outbox: notified when there may be a message to send.
 
@@ -184,6 +187,7 @@ class Worker:
         self._metrics = metrics
         self._config = config
         self._evidence = evidence
+        self._trace = trace
         self._llm_seats = asyncio.Semaphore(config.llm_stages_max)
         self._llm_tasks: set[asyncio.Task[None]] = set()
         self._next_hang_check = 0.0
@@ -268,6 +272,9 @@ class Worker:
         self._metrics.observe_transition(saved)
         self._metrics.observe_diagnosis(diagnosis, self._clock() - started)
         self._outbox.notify()
+        if not claim.attempt.diagnosed:
+            self._trace(TraceStep.ATTEMPT, key, first_sign(claim.attempt))
+        self._trace_verdict(record, saved, started)
         self._start_llm_stage(claim, record, log, facts)
         if self._evidence:
             await self._evidence.failed(claim, diagnosis)
@@ -347,10 +354,11 @@ class Worker:
         self, stage: ModelStage, claim: Claim, record: DiagnosisRecord, log: AttemptLog | None, facts: Facts
     ) -> None:
         async with self._llm_seats:
+            started = self._clock()
             try:
                 async with asyncio.timeout(self._config.llm_deadline):
                     better = await stage.run(record, log or await self._logs.load(record.attempt), facts)
-                result = await self._publish(claim, record, better)
+                result = await self._publish(claim, record, better, started)
             except TimeoutError:
                 self._log_result(record.attempt, ClaimResult.LLM_STAGE_LATE)
             except Exception as error:  # the verdict that is published stands
@@ -358,7 +366,9 @@ class Worker:
             else:
                 self._log_result(record.attempt, result)
 
-    async def _publish(self, claim: Claim, record: DiagnosisRecord, better: Diagnosis | None) -> ClaimResult:
+    async def _publish(
+        self, claim: Claim, record: DiagnosisRecord, better: Diagnosis | None, started: float
+    ) -> ClaimResult:
         if better is None:
             return ClaimResult.LLM_NOT_ASKED
         new = self._planner.decide(claim, better, self._clock())
@@ -367,7 +377,22 @@ class Worker:
             return ClaimResult.LLM_VERDICT_STALE
         self._metrics.observe_transition(saved)
         self._outbox.notify()
+        self._trace_verdict(new.record, saved, started)
         return ClaimResult.LLM_VERDICT_SAVED
+
+    def _trace_verdict(self, record: DiagnosisRecord, result: TransitionResult, started: float) -> None:
+        diagnosis = record.diagnosis
+        self._trace(
+            TraceStep.DIAGNOSE,
+            record.attempt,
+            started,
+            diagnosis=record.id,
+            outcome=diagnosis.outcome.value,
+            type=diagnosis.type.value,
+            decided_by=diagnosis.decided_by,
+            confidence=diagnosis.confidence,
+        )
+        trace_transition(self._trace, result, record.created)
 
     async def _claim_silent_attempts(self) -> list[Claim]:
         """Now and then, runs that may hang; at once again while there are more of them than a round takes."""
@@ -392,6 +417,11 @@ class Worker:
             self._log.info("attempt_handled", **fields)
         else:
             self._log.error("attempt_failed", **fields, error_class=type(error).__name__, exc_info=error)
+
+
+def first_sign(attempt: Attempt) -> float:
+    """When it was first known that the attempt is over, or fails; of one that hangs, its last line."""
+    return min((time for time in (attempt.fatal, attempt.ended) if time is not None), default=attempt.last_line)
 
 
 def is_sound(claim: Claim, diagnosis: Diagnosis) -> bool:

@@ -71,6 +71,7 @@ async def test_every_earlier_schema_can_be_brought_up_to_date(url: str, revision
         assert await connection.run_sync(differences) == []
         assert await connection.run_sync(partial_indexes) == {
             "attempts_ended",
+            "attempts_node_logs",
             "attempts_open",
             "attempts_raw",
             "attempts_running",

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from diagnoser.model.errors import Conflict, Denied, NotFound
+from diagnoser.model.errors import Conflict, Denied, NotFound, Throttled
 from diagnoser.model.people import Identity, Role, Session, User
 from diagnoser.ports import Store, UserChange
+from diagnoser.web.login_throttle import ACCOUNT_TRIES
+from diagnoser.web.sign_in import PasswordSignIn
 
 MARIA = User("maria", Role.OPERATOR, 100.0)
 ISSUER = "https://login.example"
@@ -125,3 +127,57 @@ async def test_where_a_person_has_signed_in_is_known_until_the_session_is_droppe
     assert await store.drop_sessions(900.0, 10) == 0
     assert await store.drop_sessions(901.0, 10) == 1
     assert not await store.has_signed_in("maria", "192.0.2.1", 0.0)
+
+
+async def test_tries_to_sign_in_are_counted_by_all_replicas(store: Store, second: Store) -> None:
+    """By key, within the window; what is refused counts for no key, so that the wait ends."""
+    tries = {"account maria": 2, "address 192.0.2.1": 3}
+    assert await store.count_login(tries, 100.0, 60.0) == await second.count_login(tries, 110.0, 60.0) == 0.0
+    assert await store.count_login(tries, 120.0, 60.0) == await second.count_login(tries, 120.0, 60.0) == 40.0
+    assert await second.count_login({"account kai": 2, "address 192.0.2.1": 3}, 121.0, 60.0) == 0.0
+    assert await store.count_login({"account ida": 2, "address 192.0.2.1": 3}, 122.0, 60.0) == 38.0
+    assert await store.count_login(tries, 160.0, 60.0) == 0.0
+
+
+async def test_a_right_password_takes_its_try_back(store: Store, second: Store) -> None:
+    """At whichever replica; that of another try stays."""
+    tries = {"account maria": 2}
+    for time in (100.0, 101.0):
+        await store.count_login(tries, time, 60.0)
+    await second.uncount_login(tries, 100.0)
+    await second.uncount_login(tries, 99.0)
+    assert await store.count_login(tries, 102.0, 60.0) == 0.0
+    assert await store.count_login(tries, 103.0, 60.0) == 58.0
+
+
+async def test_guesses_at_two_replicas_at_once_are_no_more_than_at_one(store: Store, second: Store) -> None:
+    """Forty at the same moment, for two accounts from one address: each key gets its number, exactly."""
+    hasher = Guesses()
+    doors = [PasswordSignIn(replica, hasher, lambda: 100.0) for replica in (store, second)]
+    guesses = (doors[number % 2].check(f"name-{number % 4 // 2}", "guess", "192.0.2.1") for number in range(40))
+    results = await asyncio.gather(*guesses, return_exceptions=True)
+    assert {type(result) for result in results} == {Denied, Throttled}
+    assert hasher.count == 2 * ACCOUNT_TRIES == sum(type(result) is Denied for result in results)
+
+
+async def test_what_was_tried_long_ago_is_dropped(store: Store) -> None:
+    """By the last try of each key."""
+    await store.count_login({"account maria": 2}, 100.0, 60.0)
+    await store.count_login({"account kai": 2}, 200.0, 60.0)
+    assert [await store.drop_logins(150.0, 10) for _ in range(2)] == [1, 0]
+
+
+class Guesses:
+    """A hasher that every password is wrong for, and that counts them."""
+
+    count = 0
+
+    async def hash(self, password: str) -> str:
+        return ""
+
+    async def verify(self, hash: str, password: str) -> bool:
+        self.count += 1
+        return False
+
+    def is_outdated(self, hash: str) -> bool:
+        return False

@@ -25,6 +25,7 @@ HIDDEN = {
     "tokens",
     "users",
     "sessions",
+    "login_tries",
     "audit_log",
     "saved_views",
     "agents",

@@ -13,6 +13,7 @@ import pytest
 from tests.chaos.rounds import Shipper, check, shipping, wait_for_progress
 from tests.e2e.service import Service, diagnosis_of, free_port, send, service, until
 
+TOKEN = "0123456789abcdef0123456789abcdef"
 FAILURE = [b"step 1 loss 11.2\n", b"RuntimeError: CUDA error: an illegal memory access was encountered\n"]
 
 
@@ -51,6 +52,31 @@ def test_a_worker_that_dies_is_started_again(tmp_path: Path) -> None:
         assert client.get("/readyz").status_code == 200
         assert worker not in running.parts()
         assert "process_died" in running.log()
+
+
+def test_a_worker_alone_answers_for_itself(tmp_path: Path) -> None:
+    """Beside an API with the same database, at a port of its own: health and metrics, with what only it counts, and
+    nothing else. Metrics need a token of the scope read."""
+    settings = {"DIAGNOSER_DATABASE_URL": f"sqlite:///{tmp_path}/shared.db", "DIAGNOSER_TOKENS": f"admin:{TOKEN}"}
+    folders = tmp_path / "api", tmp_path / "worker"
+    for folder in folders:
+        folder.mkdir()
+    with (
+        service(folders[0], **settings, DIAGNOSER_ROLE="api") as api,
+        service(folders[1], **settings, DIAGNOSER_ROLE="worker") as worker,
+    ):
+        known = {"authorization": f"Bearer {TOKEN}"}
+        client, own = api.start(), worker.start()
+        client.headers.update(known)
+        send(client, FAILURE, 0, 2)
+        client.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 1}).raise_for_status()
+        diagnosis_of(client, lines=2)
+        counted = 'diagnoser_diagnoses_total{outcome="failed"} 1.0'
+        until(lambda: counted in own.get("/metrics", headers=known).text, "its count")
+        assert counted not in client.get("/metrics").text
+        paths = ("/livez", "/readyz", "/metrics", "/", "/api/v1/jobs")
+        assert [own.get(path).status_code for path in paths] == [200, 200, 401, 404, 404]
+        assert worker.stop() == 0
 
 
 def test_connections_wait_while_the_api_is_started_again(tmp_path: Path) -> None:

@@ -57,6 +57,23 @@ def test_prometheus_takes_the_configuration_of_compose(tmp_path: Path) -> None:
     _run("promtool", "check", "config", str(tmp_path / "prometheus.yml"))
 
 
+@needs("promtool", "prometheus")
+def test_prometheus_finds_the_pods_of_api_and_worker(tmp_path: Path) -> None:
+    """By their labels and the name of their port, as the manifests have them."""
+    config = yaml.safe_load((DEPLOY / "prometheus" / "kubernetes.yml").read_text())
+    (scrape,) = config["scrape_configs"]
+    found = scrape.pop("kubernetes_sd_configs")  # Debian builds Prometheus without
+    assert found == [{"role": "pod", "namespaces": {"names": ["diagnoser"]}}]
+    (tmp_path / "token").write_text("x")
+    scrape["authorization"]["credentials_file"] = str(tmp_path / "token")
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
+    _run("promtool", "check", "config", str(tmp_path / "prometheus.yml"))
+    kubernetes = DEPLOY / "kubernetes"
+    for component, file in {"api": "base/service.yaml", "worker": "overlays/postgres/worker.yaml"}.items():
+        manifest = (kubernetes / file).read_text()
+        assert f"app.kubernetes.io/component: {component}" in manifest and "{name: http, containerPort" in manifest
+
+
 @needs("amtool", "prometheus-alertmanager")
 def test_alertmanager_takes_the_configuration_of_compose() -> None:
     """As it is."""

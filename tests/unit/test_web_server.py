@@ -1,13 +1,23 @@
 """What holds for every route: headers, errors, the OpenAPI document."""
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from fastapi.routing import iter_route_contexts
 
+from diagnoser.adapters.sql.database import create_engine
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.access import Scope, Token
-from tests.serving import serving
+from diagnoser.web.dependencies import WebConfig
+from diagnoser.web.server import create
+from tests.serving import FakeIngest, services, serving
+
+DESCRIBED = {"/api/v1/logs", "/loki/api/v1/push", "/v1/logs"}
+"""Plain routes, with twins behind them that are there to be described only."""
 
 
 @pytest.mark.parametrize("path", ["/", "/api/v1/diagnoses", "/nope", "/static/style.css", "/livez", "/docs"])
@@ -15,6 +25,57 @@ async def test_every_answer_carries_the_security_headers(tmp_path: Path, path: s
     """Pages, data, errors and files alike forbid foreign scripts, frames and guessed types."""
     async with serving(tmp_path) as web:
         answer = await web.client.get(path)
+    check_headers(answer)
+
+
+@pytest.mark.parametrize("place", ["api.health.check_health", "request_ids.bound_contextvars"])
+async def test_a_fault_of_ours_carries_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """Wherever it happens, in a route or around all of them: 500 is told as a problem, and nothing of the fault."""
+
+    def fail(*_: object, **more: object) -> None:
+        raise RuntimeError("zq-a-secret")
+
+    monkeypatch.setattr(f"diagnoser.web.{place}", fail)
+    async with serving(tmp_path) as web:
+        answer = await web.client.get("/readyz")
+    assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
+    assert "zq-a-secret" not in answer.text
+    check_headers(answer)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 405, 413, 421])
+async def test_every_refusal_carries_them(tmp_path: Path, status: int) -> None:
+    """Of the routes, and of what stands before them."""
+    request = {
+        400: ("GET", "/api/v1/diagnoses?limit=x", {}),
+        401: ("GET", "/api/v1/diagnoses", {}),
+        404: ("GET", "/api/v1/jobs/nobody", {"authorization": "Bearer a-secret"}),
+        405: ("DELETE", "/api/v1/diagnoses", {}),
+        413: ("POST", "/api/v1/jobs", {"content-length": str(5 << 20)}),
+        421: ("GET", "/livez", {"host": "another.example"}),
+    }[status]
+    tokens = () if status in (400, 413) else (Token("the-read", "a-secret", Scope.READ),)
+    hosts = frozenset({"diagnoser.test"})
+    async with serving(tmp_path, tokens=tokens, config=WebConfig(allowed_hosts=hosts)) as web:
+        body = b" " * (5 << 20) if status == 413 else b""
+        answer = await web.client.request(*request[:2], headers=request[2], content=body)
+    assert answer.status_code == status, answer.text
+    check_headers(answer)
+
+
+def test_no_address_is_served_twice(tmp_path: Path) -> None:
+    """A second route at the same address would never be asked."""
+    store = SqlStore(create_engine(f"sqlite:///{tmp_path}/none.db"))
+    routes = Counter(
+        (route.path, method)
+        for route in iter_route_contexts(create(services(store, FakeIngest())).routes)
+        for method in route.methods or ()
+    )
+    twice = {address for address, count in routes.items() if count > 1}
+    assert {path for path, _ in twice} <= DESCRIBED, twice
+
+
+def check_headers(answer: httpx.Response) -> None:
     assert "default-src 'self'" in answer.headers["content-security-policy"]
     assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
     assert "unsafe" not in answer.headers["content-security-policy"]

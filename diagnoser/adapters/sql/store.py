@@ -6,6 +6,7 @@ from diagnoser.adapters.sql.case_replays import CaseReplayRows
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.evidence import EvidenceRows
 from diagnoser.adapters.sql.feedback import FeedbackRows
+from diagnoser.adapters.sql.login_tries import LoginTryRows
 from diagnoser.adapters.sql.migrations import upgrade_engine
 from diagnoser.adapters.sql.node_facts import NodeFactRows
 from diagnoser.adapters.sql.node_logs import NodeLogRows
@@ -37,6 +38,7 @@ class SqlStore(
     SearchRows,
     ViewRows,
     UserRows,
+    LoginTryRows,
     AuditRows,
     VitalRows,
 ):

@@ -118,7 +118,13 @@ attempts = Table(
     ),  # revision whose silence the lease puts off
 )
 
-IS_RUNNING = and_(attempts.c.revision > attempts.c.diagnosed, attempts.c.fatal.is_(None), attempts.c.ended.is_(None))
+IS_JOB = text("substr(attempts.job, 1, 1) != '~'")
+"""Not the log of a node, nor the clean runs of a family. No value is bound: SQLite uses a partial index only where the
+query repeats its condition to the letter."""
+
+IS_RUNNING = and_(
+    IS_JOB, attempts.c.revision > attempts.c.diagnosed, attempts.c.fatal.is_(None), attempts.c.ended.is_(None)
+)
 """May have fallen silent. The condition of a partial index by the last line: those that print are never read."""
 
 Index("attempts_running", attempts.c.last_line, postgresql_where=IS_RUNNING, sqlite_where=IS_RUNNING)
@@ -132,9 +138,6 @@ Index("attempts_open", attempts.c.lease, postgresql_where=IS_OPEN, sqlite_where=
 Index("attempts_deltas", attempts.c.deltas)
 Index("attempts_opened", attempts.c.opened)
 
-IS_JOB = text("substr(attempts.job, 1, 1) != '~'")
-"""Not the log of a node, nor the clean runs of a family. No value is bound: SQLite uses a partial index only where the
-query repeats its condition to the letter."""
 IS_UNENDED = and_(IS_JOB, attempts.c.ended.is_(None))
 HAS_ENDED = and_(IS_JOB, attempts.c.ended.is_not(None))
 """The conditions of partial indexes by which the list of jobs is read, a page at a time."""
@@ -147,6 +150,17 @@ Index(
     attempts.c.number,
     postgresql_where=HAS_ENDED,
     sqlite_where=HAS_ENDED,
+)
+
+IS_NODE_LOG = text("substr(attempts.job, 1, 6) = '~node/'")
+"""A part of a node's own log: an hour of it. There are as many as nodes, times the hours that they are kept."""
+
+Index(
+    "attempts_node_logs",
+    attempts.c.job,
+    attempts.c.last_line,
+    postgresql_where=IS_NODE_LOG,
+    sqlite_where=IS_NODE_LOG,
 )
 
 HAS_RAW = attempts.c.raw_bytes > 0
@@ -687,6 +701,16 @@ sessions = Table(
     Index("sessions_expires", "expires"),
 )
 """Ended ones stay for a while: they tell from where a person has signed in before."""
+
+login_tries = Table(
+    "login_tries",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("times", Text, nullable=False),
+    Column("last", Double, nullable=False),
+    Index("login_tries_last", "last"),
+)
+"""Wrong passwords of late. key: a hash of the account or address, so that what is typed as a name is not kept."""
 
 audit_log = Table(
     "audit_log",

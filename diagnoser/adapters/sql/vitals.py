@@ -13,6 +13,7 @@ from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import (
     HAS_ENDED,
     HAS_RAW,
+    IS_NODE_LOG,
     IS_OPEN,
     IS_RUNNING,
     IS_UNENDED,
@@ -44,7 +45,7 @@ class VitalRows(Database):
     async def vitals(self, now: float, silent_seconds: float, begin_seconds: float) -> Vitals:
         row = attempts.c
         heard = and_(IS_UNENDED, row.last_line > now - HEARD_SECONDS)
-        runs = and_(heard, IS_RUNNING, _was_announced())
+        runs = and_(IS_RUNNING, row.last_line > now - HEARD_SECONDS, _was_announced())
         mute = and_(
             IS_UNENDED,
             row.last_line == 0.0,
@@ -167,10 +168,9 @@ async def _agents(connection: AsyncConnection, now: float) -> tuple[AgentSeen, .
 
 
 async def _node_logs(connection: AsyncConnection, now: float) -> dict[str, dict[str, float]]:
-    """A node's log has no verdict, so that its parts stay among the running attempts."""
     row = attempts.c
     newest = select(row.job, func.max(row.last_line)).group_by(row.job)
-    newest = newest.where(IS_RUNNING, row.last_line > now - HEARD_SECONDS, row.job.like(f"{NODE_LOG}%"))
+    newest = newest.where(IS_NODE_LOG, row.last_line > now - HEARD_SECONDS)
     logs: dict[str, dict[str, float]] = {}
     for log, last in await connection.execute(newest):
         cluster, _, node = log.removeprefix(NODE_LOG).partition("/")

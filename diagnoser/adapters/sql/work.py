@@ -50,7 +50,7 @@ class WorkRows(PlanRows, IncidentRows):
     async def claim_silent(self, now: float, silent: float, lease: float, limit: int) -> list[Claim]:
         """An index by the last line leads to those that are silent; of these, few are due."""
         row = attempts.c
-        quiet = and_(row.last_line <= now - silent, row.last_line > now - _FORGOTTEN, row.job.not_like("~%"))
+        quiet = and_(row.last_line <= now - silent, row.last_line > now - _FORGOTTEN)
         is_new = row.looked_at < row.revision  # lines that came since end what was put off
         free = or_(row.lease <= now, and_(is_new, row.token == ""))
         long_enough = or_(not_(is_new), row.last_line <= now - row.patience)

@@ -7,8 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from diagnoser.model import AttemptKey, CheckpointPhase, Event, EventKind, Job, Provenance, RunStatus
+from diagnoser.model import ENDS, AttemptKey, CheckpointPhase, Event, EventKind, Job, Provenance, RunStatus
 from diagnoser.model.errors import NotFound
+from diagnoser.observability.tracing import TraceStep
 from diagnoser.ports import AttemptState, AttemptSummary, DiagnosisFilter, DiagnosisRecord, Store
 from diagnoser.web.access import own_cluster
 from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobId, JobPath, Node, TimeField, moment
@@ -165,11 +166,14 @@ async def register(body: NewJob, services: Provided, caller: Caller) -> JobShape
 async def report(id: JobPath, body: NewEvent, services: Provided, caller: Caller) -> Noted:
     """Exit, cancelled and preempted end the attempt; its diagnosis follows shortly after."""
     await services.job_access.check(caller, id)
-    event = body.event(services.clock(), Provenance.SCHEDULER if caller.vouches else Provenance.JOB)
+    now = services.clock()
+    event = body.event(now, Provenance.SCHEDULER if caller.vouches else Provenance.JOB)
     number = await services.store.current_attempt(id) if body.attempt is None else body.attempt
     if await services.store.add_event(AttemptKey(id, number), event):
         services.metrics.observe_event(event)
     services.attempts_due.notify()
+    if event.kind in ENDS:
+        services.trace(TraceStep.EVENT, AttemptKey(id, number), now, kind=event.kind.value)
     return Noted(job=id, attempt=number, event=of_event(event))
 
 

@@ -1,0 +1,71 @@
+"""Tries to sign in, by account and by address: a row for each, with the times of the last ones."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import orjson
+from sqlalchemy import Connection, case, select, update
+
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import login_tries
+
+_ROW = login_tries.c
+
+
+class LoginTryRows(Database):
+    """``ports.LoginTryStore``. Rows are locked in one order, so that replicas never wait for each other in a circle."""
+
+    async def count_login(self, tries: Mapping[str, int], now: float, window: float) -> float:
+        most = {_hash(key): count for key, count in tries.items()}
+        async with self.reading() as connection:  # what is refused writes nothing, however often it comes
+            rows = await connection.execute(select(_ROW.key, _ROW.times).where(_ROW.key.in_(most)))
+            known = {row.key: orjson.loads(row.times) for row in rows}
+        if wait := _wait(known, most, now, window):
+            return wait
+
+        def work(connection: Connection) -> float:
+            found = {key: self._locked(connection, key, now) for key in sorted(most)}
+            wait = _wait(found, most, now, window)
+            if not wait:
+                for key, times in found.items():
+                    _store(connection, key, sorted([*times, now])[-most[key] :])
+            return wait
+
+        return await self.write(work)
+
+    async def uncount_login(self, keys: Iterable[str], counted: float) -> None:
+        hashes = sorted(map(_hash, keys))
+
+        def work(connection: Connection) -> None:
+            for key in hashes:
+                times = self._locked(connection, key, counted)
+                if counted in times:
+                    times.remove(counted)
+                    _store(connection, key, times)
+
+        await self.write(work)
+
+    async def drop_logins(self, before: float, limit: int) -> int:
+        return await self.drop_rows(select(_ROW.key).where(_ROW.last < before).order_by(_ROW.last), limit, _ROW.key)
+
+    def _locked(self, connection: Connection, key: str, now: float) -> list[float]:
+        """Times of the last tries. The row is made where there is none, and is this transaction's until its end."""
+        statement = self.insert(login_tries).values(key=key, times="[]", last=now)
+        newer = case((statement.excluded.last > _ROW.last, statement.excluded.last), else_=_ROW.last)
+        upsert = statement.on_conflict_do_update(index_elements=["key"], set_={"last": newer})
+        times: list[float] = orjson.loads(connection.execute(upsert.returning(_ROW.times)).scalar_one())
+        return times
+
+
+def _wait(times: Mapping[str, Sequence[float]], most: Mapping[str, int], now: float, window: float) -> float:
+    """Until the oldest of the last tries of each key is out of the window."""
+    full = (tried[0] + window - now for key, tried in times.items() if len(tried) >= most[key])
+    return max([0.0, *full])
+
+
+def _store(connection: Connection, key: str, times: Sequence[float]) -> None:
+    connection.execute(update(login_tries).where(_ROW.key == key).values(times=orjson.dumps(times).decode()))
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode(errors="replace")).hexdigest()

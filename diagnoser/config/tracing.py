@@ -1,0 +1,37 @@
+"""Where traces go, as the settings say."""
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from diagnoser.config.settings import Settings
+from diagnoser.model.errors import BadInput
+from diagnoser.ports import Clock
+
+if TYPE_CHECKING:
+    from diagnoser.adapters.otlp import OtlpTraces
+
+
+def open_traces(settings: Settings, clock: Clock) -> "OtlpTraces | None":
+    """None where they are off. Raises BadInput."""
+    if not settings.otlp_endpoint:
+        return None
+    check_endpoint(settings.otlp_endpoint)
+    from diagnoser.adapters.otlp import OtlpTraces
+
+    return OtlpTraces(settings.otlp_endpoint, version("diagnoser"), settings.role, clock)
+
+
+def check_endpoint(endpoint: str) -> None:
+    """Raises BadInput for what is no address, or without the package that sends there."""
+    try:
+        url = urlsplit(endpoint)
+        is_address = url.scheme in ("http", "https") and url.hostname is not None and url.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise BadInput("DIAGNOSER_OTLP_ENDPOINT must be http://host:port or https://host:port, usually of port 4318")
+    try:
+        import opentelemetry.exporter.otlp.proto.http  # noqa: F401
+    except ImportError:
+        raise BadInput("DIAGNOSER_OTLP_ENDPOINT: traces need OpenTelemetry's SDK: install diagnoser[otel]") from None

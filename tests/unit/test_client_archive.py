@@ -39,7 +39,7 @@ OLD_PYTHONS = old_pythons()
 
 def test_it_is_written_for_python_3_8() -> None:
     """No module uses syntax that is newer, and annotations are never evaluated."""
-    for path in CLIENT.glob("*.py"):
+    for path in CLIENT.rglob("*.py"):
         tree = ast.parse(path.read_text("utf-8"), feature_version=(3, 8))
         has_annotations = any(isinstance(node, ast.AnnAssign | ast.arg) and node.annotation for node in ast.walk(tree))
         assert not has_annotations or "from __future__ import annotations" in path.read_text("utf-8"), path.name
@@ -47,7 +47,7 @@ def test_it_is_written_for_python_3_8() -> None:
 
 def test_it_imports_the_standard_library_and_itself() -> None:
     """Nothing of the service comes with it."""
-    for path in CLIENT.glob("*.py"):
+    for path in CLIENT.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []

@@ -146,6 +146,11 @@ def _truncate(path: Path, chance: random.Random) -> None:
     os.truncate(file, chance.randrange(file.stat().st_size))
 
 
+def _lose_rank(path: Path) -> None:
+    for name in ("__1_0.distcp", "manifest-00001.json"):
+        (path / name).unlink()
+
+
 def _swap(path: Path, chance: random.Random) -> None:
     first, second = (path / f"__{rank}_0.distcp" for rank in range(2))
     data = first.read_bytes()
@@ -159,7 +164,7 @@ DAMAGES: dict[str, Callable[[Path, random.Random], object]] = {
     "a bit of a manifest": lambda path, chance: _flip(path / f"manifest-{chance.randrange(RANKS):05d}.json", chance),
     "a file cut short": _truncate,
     "a file missing": lambda path, chance: _a_file(path, chance).unlink(),
-    "a rank missing": lambda path, chance: [(path / name).unlink() for name in ("__1_0.distcp", "manifest-00001.json")],
+    "a rank missing": lambda path, chance: _lose_rank(path),
     "files of two ranks exchanged": _swap,
 }  # fmt: skip
 

@@ -46,14 +46,17 @@ def test_it_is_written_for_python_3_8() -> None:
 
 
 def test_it_imports_the_standard_library_and_itself() -> None:
-    """Nothing of the service comes with it."""
+    """Nothing of the service comes with it. A function that hands something to torch may import it."""
     for path in CLIENT.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        tree = ast.parse(path.read_text("utf-8"))
+        late = {id(inner) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for inner in ast.walk(node)}
+        for node in ast.walk(tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             for name in names:
                 is_own = name == "diagnoser.client" or name.startswith("diagnoser.client.")
-                assert is_own or name.partition(".")[0] in sys.stdlib_module_names, (path.name, name)
+                known = sys.stdlib_module_names | ({"torch"} if id(node) in late else set())
+                assert is_own or name.partition(".")[0] in known, (path.name, name)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,10 @@ def receiver() -> Iterator[Receiver]:
 
 def state(path: str) -> None:
     (Path(path) / "model.bin").write_bytes(b"weights" * 1000)
+
+
+def shard(rank: int, path: str) -> None:
+    (Path(path) / f"__{rank}_0.distcp").write_bytes(b"weights")
 
 
 def saved(folder: Path, step: int, loss: float | None = 1.0, **options: Any) -> str:
@@ -161,15 +166,8 @@ def test_ranks_meet_in_the_directory(tmp_path: Path) -> None:
     """Torch's shards are in the manifests of their ranks, all else in that of rank 0; one infinite loss is enough."""
     pending = []
     ranks = [Checkpointer(tmp_path, rank=rank, ranks=2, run="r", ranks_seconds=60) for rank in range(2)]
-    for rank, checkpointer in enumerate(ranks):
-        name = f"__{rank}_0.distcp"
-        pending.append(
-            checkpointer.save(
-                4,
-                lambda path, name=name: (Path(path) / name).write_text(name),
-                loss=1.0 if rank == 0 else float("inf"),
-            )
-        )
+    for checkpointer, loss in zip(ranks, (1.0, float("inf")), strict=True):
+        pending.append(checkpointer.save(4, partial(shard, checkpointer.rank), loss=loss))
     found = pending[0].result()
     for checkpointer in ranks:
         checkpointer.close()

@@ -101,7 +101,7 @@ class Completion:
 
 
 def claim(directory: str, rank: int, writer: Writer, *, again: bool = False) -> None:
-    """This rank writes here, and no other process as this rank. again: the same process may have claimed it before. Raises
+    """This rank writes here, and no other process as this rank. again: this process may have claimed it before. Raises
     TwoWriters, OSError."""
     os.makedirs(directory, exist_ok=True)
     path = os.path.join(directory, CLAIM.format(rank))

@@ -98,7 +98,7 @@ class Checkpointer:
     ) -> None:
         self.folder = os.path.abspath(folder)
         self.rank, self.ranks = _place(os.environ, rank, ranks)
-        self.run = run or _run_of_launch(os.environ, self.rank, self.ranks)
+        self.run = run or _run_of_launch(os.environ, self.ranks)
         self._writer = Writer.this(self.run)
         self._verify, self._threads, self._ranks_seconds = verify, threads, ranks_seconds
         self._reporter = reporter or Reporter.from_environment(warn=_warn)
@@ -314,15 +314,19 @@ def _place(environment: Mapping[str, str], rank: int | None, ranks: int | None) 
     return rank, ranks
 
 
-def _run_of_launch(environment: Mapping[str, str], rank: int, ranks: int) -> str:
+def _run_of_launch(environment: Mapping[str, str], ranks: int) -> str:
     """Raises ValueError."""
     if ranks == 1:
         return secrets.token_hex(8)
-    torch = sys.modules.get("torch.distributed")
-    if torch is not None and torch.is_available() and torch.is_initialized() and torch.get_world_size() == ranks:
-        passed = [secrets.token_hex(8) if rank == 0 else ""]
-        torch.broadcast_object_list(passed, src=0)
-        return passed[0]
+    if "torch.distributed" in sys.modules:
+        import torch
+        from torch import distributed
+
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() == ranks:
+            device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+            number = torch.tensor([secrets.randbits(62)], dtype=torch.int64, device=device)
+            distributed.broadcast(number, src=0)
+            return "{:016x}".format(int(number.item()))
     known = ["{}={}".format(name, environment[name]) for name in LAUNCH_VARIABLES if environment.get(name)]
     if not known:
         raise ValueError("name the run: something that all ranks of this launch share, and no other launch has")

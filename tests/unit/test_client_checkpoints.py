@@ -1,7 +1,9 @@
 """Checkpoints with manifests: what counts, what never does, and what the service hears of it."""
 
+import ast
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -30,6 +32,7 @@ from diagnoser.client.checkpoints.manifest import (
 from diagnoser.client.checkpoints.reporter import Reporter
 from diagnoser.client.checkpoints.verification import State, prunable, remove
 from diagnoser.client.service import Service, TokenSource
+from tests.checkpoint_kills import kills
 from tests.receiver import Receiver, running
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -449,6 +452,20 @@ def test_the_command_reports_to_the_service(tmp_path: Path, receiver: Receiver) 
     verified, bad = bodies(receiver)
     assert (verified["phase"], verified["bytes"], bad["phase"]) == ("verified", 7000, "bad")
     assert bad["why"] == "model.bin: 1 bytes, 7,000 were written"
+
+
+def test_the_examples_of_the_page_are_python() -> None:
+    """Each compiles, also for Python 3.8. The first is run with real torch in another test."""
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs/checkpoints.md").read_text("utf-8"), re.DOTALL)
+    assert len(examples) == 4
+    for example in examples:
+        ast.parse(example, feature_version=(3, 8))
+
+
+def test_ranks_are_killed_while_they_save(tmp_path: Path) -> None:
+    """What verifies afterwards is what was saved, byte for byte. ``python -m tests.checkpoint_kills`` is the long form."""
+    counts = kills(tmp_path, 6)
+    assert counts["bad checkpoints chosen"] == 0
 
 
 def test_file_limits_are_as_before() -> None:

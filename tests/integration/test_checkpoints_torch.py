@@ -1,4 +1,4 @@
-"""Checkpoints of real torch: the example of docs/checkpoints.md as a user runs it, and damage that torch does not see."""
+"""Checkpoints of real torch: the example of docs/checkpoints.md as users run it, and damage that torch does not see."""
 
 import os
 import re
@@ -14,10 +14,7 @@ from diagnoser.client.checkpoints.verification import State
 from diagnoser.web.client_archive import built
 from tests.environments import TORCH
 
-pytestmark = [
-    pytest.mark.skipif(bool(TORCH.missing), reason=TORCH.missing),
-    pytest.mark.xdist_group("torch"),
-]
+pytestmark = pytest.mark.skipif(bool(TORCH.missing), reason=TORCH.missing)
 PAGE = Path(__file__).resolve().parents[2] / "docs/checkpoints.md"
 LOAD = """
 import sys, torch

@@ -463,7 +463,7 @@ def test_the_examples_of_the_page_are_python() -> None:
 
 
 def test_ranks_are_killed_while_they_save(tmp_path: Path) -> None:
-    """What verifies afterwards is what was saved, byte for byte. ``python -m tests.checkpoint_kills`` is the long form."""
+    """What verifies afterwards is what was saved, byte for byte (long: ``python -m tests.checkpoint_kills``)."""
     counts = kills(tmp_path, 6)
     assert counts["bad checkpoints chosen"] == 0
 

@@ -28,6 +28,7 @@ from tests.environments import TORCH
 
 MEGABYTES, ROUNDS = 384, 9
 STEPS, WIDTH = 20, 1024
+CALLS = 100
 CHECKSUMS: dict[str, Callable[[bytes], object]] = {
     "crc32": zlib.crc32,
     "sha256": lambda data: hashlib.sha256(data).digest(),
@@ -46,6 +47,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     say(checksums())
     with tempfile.TemporaryDirectory(prefix="diagnoser-bench-", dir=os.environ.get("BENCH_FOLDER")) as folder:
+        say(own(Path(folder) / "own"))
         say(savers(Path(folder), megabytes, rounds))
 
 
@@ -95,6 +97,17 @@ def savers(folder: Path, megabytes: int, rounds: int) -> dict[str, object]:
             column: round(share - 1, 4) for column, share in zip(columns, least, strict=True)
         }
     return report
+
+
+def own(folder: Path) -> dict[str, object]:
+    """What a save blocks of itself: the saver writes nothing."""
+    with Checkpointer(folder, verify=False) as checkpointer:
+        blocked = []
+        for step in range(CALLS):
+            pending = checkpointer.save(step, lambda path: None)
+            blocked.append(pending.blocked_ms)
+            pending.result()
+    return {"own_blocked_ms": {"median": round(statistics.median(blocked), 3), "least": round(min(blocked), 3)}}
 
 
 def checksums() -> dict[str, object]:

@@ -16,7 +16,7 @@ from diagnoser.client.checkpoints import manifest as manifests
 from diagnoser.client.checkpoints.checksums import PIECE_BYTES, FileSum, piece_sums
 from diagnoser.client.checkpoints.manifest import Completion, NotWhole
 
-THREADS = min(8, os.cpu_count() or 1)
+THREADS = 4
 DEEPEST = 3
 """Folders below the folder that is searched."""
 

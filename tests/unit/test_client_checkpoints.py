@@ -357,9 +357,9 @@ with Checkpointer(sys.argv[1]) as checkpointer, JustInTime(checkpointer, save) a
     for step in range(5):
         if step == 3 and what == "peer":
             raise ConnectionResetError("peer")
-        with guard.update():
-            if step == 3 and what == "torn":
-                raise ConnectionResetError("peer")
+        guard.updating()
+        if step == 3 and what == "torn":
+            raise ConnectionResetError("peer")
         if step == 3 and what != "peer":
             os.kill(os.getpid(), signal.SIGTERM)
         guard.finished(step, math.nan if what == "nan" else 1.0)
@@ -393,8 +393,7 @@ def test_of_ranks_with_the_same_state_one_saves_it(tmp_path: Path) -> None:
         with Checkpointer(tmp_path, rank=rank, ranks=2, run="r") as checkpointer:
             guard = JustInTime(checkpointer, state)
             with pytest.raises(ConnectionResetError), guard:
-                with guard.update():
-                    pass
+                guard.updating()
                 guard.finished(9, 1.0)
                 raise ConnectionResetError
     (found,) = find(str(tmp_path))

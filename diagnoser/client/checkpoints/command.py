@@ -31,6 +31,7 @@ NONE_FOUND = 1
 BAR_WIDTH = 32
 REDRAW_SECONDS = 0.1
 REPORT_SECONDS = 30.0
+WHY_LENGTH = 500
 
 Commands = Any
 """What argparse calls ``_SubParsersAction``, which has parameters since Python 3.9 only at run time."""
@@ -175,7 +176,7 @@ def _report(found: Verification, options: argparse.Namespace, service: Service) 
     failures: list[str] = []
     reporter = Reporter(service, job, options.attempt or about.attempt, failures.append)
     is_good = found.state is State.VERIFIED
-    more = {"bytes": found.completion.size} if found.completion and is_good else {"why": found.why}
+    more = {"bytes": found.completion.size} if found.completion and is_good else {"why": found.why[:WHY_LENGTH]}
     reporter.report(checkpoint_event(about, found.path, "verified" if is_good else "bad", **more))
     if not reporter.flush(REPORT_SECONDS) or failures:
         raise UsageError(failures[0] if failures else "the service does not answer")

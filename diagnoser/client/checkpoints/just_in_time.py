@@ -6,8 +6,7 @@ import math
 import os
 import signal
 import threading
-from contextlib import contextmanager
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 from diagnoser.client.checkpoints.manifest import TwoWriters
 from diagnoser.client.checkpoints.saver import Checkpointer, PendingCheckpoint
@@ -19,8 +18,8 @@ class JustInTime:
         with JustInTime(checkpointer, save) as guard:
             for step, batch in enumerate(batches):
                 loss = forward_and_backward(batch)
-                with guard.update():
-                    optimizer.step()
+                guard.updating()
+                optimizer.step()
                 guard.finished(step, loss.item())
 
     save: writes the state into the directory that it is given, and needs no peer (``torch.save``, not a collective).
@@ -28,14 +27,15 @@ class JustInTime:
     and it counts only when all did.
 
     SIGTERM is acted on in ``finished``; then the process ends as it would have. An exception that leaves the block is
-    acted on unless it came from within ``update``, which is known only where the loop uses it. What is saved is the
-    last finished step, and only where its loss was finite. A handler that was there before is called first.
+    acted on unless it came between ``updating`` and ``finished``, which is known only where the loop calls both. What
+    is saved is the last finished step, and only where its loss was finite. A handler that was there before is called
+    first.
     """
 
     def __init__(self, checkpointer: Checkpointer, save: Callable[[str], object], *, replicated: bool = True) -> None:
         self._checkpointer, self._save, self._replicated = checkpointer, save, replicated
         self._step, self._loss = -1, math.nan
-        self._updates, self._is_updating = 0, False
+        self._is_updating: bool | None = None
         self._is_asked_to_end = self._is_saved = False
         self._handler: Any = signal.SIG_DFL
         self.saved: PendingCheckpoint | None = None
@@ -46,22 +46,21 @@ class JustInTime:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._updates if error is not None else self._is_asked_to_end:
+        if self._is_asked_to_end if error is None else self._is_updating is not None:
             self._save_now()
         if self._handler is not None and signal.getsignal(signal.SIGTERM) == self._asked_to_end:
             signal.signal(signal.SIGTERM, self._handler)
             self._end()
 
-    @contextmanager
-    def update(self) -> Iterator[None]:
-        """While parameters change: what fails in here leaves a state that nobody should keep."""
-        self._updates, self._is_updating = self._updates + 1, True
-        yield
-        self._is_updating = False
+    def updating(self) -> None:
+        """Parameters change from here on: what fails before ``finished`` leaves a state that nobody should keep."""
+        self._is_updating = True
 
     def finished(self, step: int, loss: float) -> None:
         """Between two steps: parameters, optimizer and counters agree. loss: as a number, not a tensor of a GPU."""
         self._step, self._loss = step, loss
+        if self._is_updating:
+            self._is_updating = False
         if self._is_asked_to_end:
             self._save_now()
             self._end()

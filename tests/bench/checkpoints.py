@@ -124,16 +124,16 @@ def _cost(place: Path, name: str, state: dict[str, Any], work: Any) -> Cost:
     from torch.distributed import checkpoint as dcp
 
     checkpointer = None if name == "plain" else Checkpointer(place, verify=name == "verified")
-    begun, thread, process = time.perf_counter(), time.thread_time(), time.process_time()
+    started, thread, process = time.perf_counter(), time.thread_time(), time.process_time()
     pending: Any = (
         checkpointer.async_save(1, state, loss=1.0)
         if checkpointer
         else dcp.async_save(dict(state), checkpoint_id=place / "1")
     )
-    blocked, blocked_cpu = time.perf_counter() - begun, time.thread_time() - thread
+    blocked, blocked_cpu = time.perf_counter() - started, time.thread_time() - thread
     stepped = _seconds(partial(_steps, work))
     pending.result()
-    done, used = time.perf_counter() - begun, time.process_time() - process
+    done, used = time.perf_counter() - started, time.process_time() - process
     if checkpointer:
         checkpointer.close()
     return Cost(blocked, blocked_cpu, stepped, done, used)
@@ -145,9 +145,9 @@ def _steps(work: Any) -> None:
 
 
 def _seconds(act: Callable[[], object]) -> float:
-    begun = time.perf_counter()
+    started = time.perf_counter()
     act()
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 def say(figures: dict[str, object]) -> None:

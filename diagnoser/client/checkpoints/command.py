@@ -89,10 +89,10 @@ def main(options: argparse.Namespace, service: Callable[[], Service]) -> int:
 
 
 def _verify(options: argparse.Namespace, service: Callable[[], Service]) -> int:
-    begun = time.monotonic()
+    started = time.monotonic()
     with _Bar() as bar:
         found = verify(options.path, options.threads, bar.draw)
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - started
     if options.json:
         _print(json.dumps({**as_json(found), "seconds": round(seconds, 3)}))
     else:
@@ -206,7 +206,7 @@ class _Bar:
     """A progress bar on a terminal, nothing elsewhere."""
 
     def __init__(self) -> None:
-        self._begun = self._drawn = time.monotonic()
+        self._started = self._drawn = time.monotonic()
         self._is_shown = sys.stderr.isatty()
 
     def __enter__(self) -> _Bar:
@@ -221,7 +221,7 @@ class _Bar:
         if not self._is_shown or now < self._drawn + REDRAW_SECONDS:
             return
         self._drawn = now
-        share, rate = read / max(1, size), read / max(1e-9, now - self._begun)
+        share, rate = read / max(1, size), read / max(1e-9, now - self._started)
         bar = "#" * int(share * BAR_WIDTH)
         left = (size - read) / max(1.0, rate)
         sys.stderr.write(

@@ -39,27 +39,27 @@ class NotWhole(Exception):
 
 @dataclass(frozen=True)
 class Writer:
-    """run: what all ranks of one launch share, and no other launch has. boot: of the machine. begun: by the kernel's
+    """run: what all ranks of one launch share, and no other launch has. boot: of the machine. started: by the kernel's
     clock, so that another process with the same number is another."""
 
     run: str
     host: str
     pid: int
     boot: str
-    begun: str
+    started: str
 
     @classmethod
     def this(cls, run: str) -> Writer:
-        return cls(run, socket.gethostname(), os.getpid(), _boot(), _begun(os.getpid()))
+        return cls(run, socket.gethostname(), os.getpid(), _boot(), _started(os.getpid()))
 
     def is_same_process(self, other: Writer) -> bool:
-        return (self.host, self.pid, self.boot, self.begun) == (other.host, other.pid, other.boot, other.begun)
+        return (self.host, self.pid, self.boot, self.started) == (other.host, other.pid, other.boot, other.started)
 
     @property
     def is_gone(self) -> bool:
         """Known only of a process on this machine, since it was started."""
         is_here = bool(self.boot) and (self.host, self.boot) == (socket.gethostname(), _boot())
-        return is_here and _begun(self.pid) != self.begun
+        return is_here and _started(self.pid) != self.started
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ def _writer(path: str) -> Writer:
         return Writer(**json.load(file))
 
 
-def _begun(pid: int) -> str:
+def _started(pid: int) -> str:
     """When the process started, in ticks since the start of the machine; "" when there is none."""
     try:
         with open("/proc/{}/stat".format(pid), encoding="utf-8", errors="replace") as file:

@@ -56,7 +56,7 @@ _SHARD = re.compile(r"__(\d+)_\d+\.distcp\Z")
 
 
 class SaveFailed(Exception):
-    """A checkpoint that was begun will never count; the message says why."""
+    """A checkpoint that was started will never count; the message says why."""
 
 
 class PendingCheckpoint:
@@ -127,16 +127,16 @@ class Checkpointer:
     ) -> PendingCheckpoint:
         """save: writes files into the directory that it is given; every rank of ``ranks`` must come here. background:
         in a thread, so that what it reads must not change meanwhile. Raises TwoWriters, and what ``save`` raises."""
-        begun = time.perf_counter()
+        started = time.perf_counter()
         pending = self._begin(step, loss, just_in_time=just_in_time)
         if background:
-            return self._staged(pending, begun, lambda: save(pending.path))
+            return self._staged(pending, started, lambda: save(pending.path))
         try:
             save(pending.path)
         except BaseException as error:
             self._report(pending, "bad", why=_line(error))
             raise
-        return self._staged(pending, begun, lambda: None)
+        return self._staged(pending, started, lambda: None)
 
     def async_save(
         self,
@@ -152,7 +152,7 @@ class Checkpointer:
         from torch.distributed import checkpoint as dcp
         from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
-        begun = time.perf_counter()
+        started = time.perf_counter()
         if self._upload is not None:
             with suppress(Exception):  # its own save has reported it
                 self._upload.result()
@@ -166,15 +166,15 @@ class Checkpointer:
             self._report(pending, "bad", why=_line(error))
             raise
         self._upload = upload = getattr(response, "upload_completion", response)
-        return self._staged(pending, begun, upload.result)
+        return self._staged(pending, started, upload.result)
 
     def seal(self, path: Directory, step: int, *, loss: float | None = None) -> PendingCheckpoint:
         """For a framework that has written a checkpoint to a directory of its own: call it on every rank of ``ranks``.
         Raises TwoWriters."""
-        begun = time.perf_counter()
+        started = time.perf_counter()
         pending = PendingCheckpoint(os.path.abspath(path), self._about(step, loss))
         manifests.claim(pending.path, self.rank, self._writer, again=True)
-        return self._staged(pending, begun, lambda: None)
+        return self._staged(pending, started, lambda: None)
 
     def close(self, ranks_seconds: float = RANKS_SECONDS) -> None:
         """Waits until every save is done. ranks_seconds: for what other ranks still have to write."""
@@ -227,9 +227,9 @@ class Checkpointer:
             parameters=self._parameters,
         )
 
-    def _staged(self, pending: PendingCheckpoint, begun: float, written: Callable[[], object]) -> PendingCheckpoint:
+    def _staged(self, pending: PendingCheckpoint, started: float, written: Callable[[], object]) -> PendingCheckpoint:
         """The caller goes on; the thread does the rest. written: returns when the files of this rank are."""
-        pending.blocked_ms = 1000 * (time.perf_counter() - begun)
+        pending.blocked_ms = 1000 * (time.perf_counter() - started)
         if self.rank == 0:
             self._report(pending, "staged", blocked_ms=round(pending.blocked_ms, 3))
         if self._thread is None:

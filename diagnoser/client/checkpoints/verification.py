@@ -107,7 +107,7 @@ def verify(path: str, threads: int = THREADS, progress: Progress = lambda read, 
 
 
 def find(folder: str) -> list[Verification]:
-    """Every checkpoint in a folder, and each directory that has begun to be one, the newest first."""
+    """Every checkpoint in a folder, and each directory where a save was started, the newest first."""
     found = [inspect(path) for path in _candidates(folder)]
     return sorted(found, key=_age, reverse=True)
 

@@ -104,7 +104,7 @@ def commands() -> str:
     """Every command with its arguments, its options and its help."""
     parts, of_client = [], client.parsers()
     for name, command in leaf_commands():
-        if parser := of_client.get(command.name):
+        if parser := of_client.get(name.removeprefix("diagnoser ")):
             parts += _client_command(name, parser)
             continue
         arguments = [one.name.upper() for one in command.params if one.param_type_name == "argument"]

@@ -1,4 +1,4 @@
-"""The command line of the client: `run`, `ship` and `send`."""
+"""The command line of the client: `run`, `ship`, `send` and `checkpoint`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import os
 import sys
 from typing import Mapping, Sequence
 
+from diagnoser.client.checkpoints import command as checkpoints
 from diagnoser.client.launch import Options
 from diagnoser.client.origin import ORIGIN
 from diagnoser.client.run import RunOptions, ServerOptions, run, say
 from diagnoser.client.send import BrokenLog, SendOptions, send
-from diagnoser.client.service import TokenSource, UsageError
+from diagnoser.client.service import Service, TokenSource, UsageError
 from diagnoser.client.ship import ShipOptions, ship
 
 VARIABLES = frozenset(
@@ -24,10 +25,10 @@ def main(words: Sequence[str], environment: Mapping[str, str] = os.environ) -> i
     """The exit code: of the command for `run`. 2: the options cannot be used."""
     name = os.path.basename(sys.argv[0]) if sys.argv[0].endswith(".pyz") else "diagnoser"
     options = parser(name).parse_args(words)
+    if options.command == "checkpoint":
+        return _checkpoint(options, environment)
     identity = Options(options.job, options.attempt, options.rank, options.node, getattr(options, "name", ""))
-    server = ServerOptions(
-        options.server or environment.get("DIAGNOSER_URL", "") or ORIGIN, _token(options.token_file, environment)
-    )
+    server = _server(options, environment)
     try:
         if options.command == "run":
             command = options.words[1:] if options.words[:1] == ["--"] else options.words
@@ -59,18 +60,7 @@ def parser(name: str = "diagnoser") -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog=name, description="Ship what a training prints, and get its diagnosis.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in (_run_parser(commands), _ship_parser(commands), _send_parser(commands)):
-        command.add_argument(
-            "--server",
-            default="",
-            metavar="URL",
-            help="Address of the service [env: DIAGNOSER_URL]. Default: where this file came from.",
-        )
-        command.add_argument(
-            "--token-file",
-            default="",
-            metavar="FILE",
-            help="File with a token; DIAGNOSER_TOKEN may hold it instead [env: DIAGNOSER_TOKEN_FILE].",
-        )
+        _add_server_options(command)
         command.add_argument(
             "--job", default="", help="Id of the job [env: DIAGNOSER_JOB]. Default: what the scheduler says."
         )
@@ -81,7 +71,53 @@ def parser(name: str = "diagnoser") -> argparse.ArgumentParser:
         )
         command.add_argument("--rank", type=_natural, help="Rank that prints. Default: what the launcher says.")
         command.add_argument("--node", default="", help="Node that it runs on. Default: this one.")
+    _checkpoint_parser(commands)
     return top
+
+
+def _checkpoint_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    about = "Checkpoints with manifests: read them again, list them, find the newest that can be trusted."
+    actions = commands.add_parser("checkpoint", help="Verify, list and choose checkpoints.", description=about)
+    verify = checkpoints.add_parsers(actions.add_subparsers(dest="action", required=True, metavar="ACTION"))
+    _add_server_options(verify)
+    verify.add_argument("--job", default="", help="Id of the job. Default: what the checkpoint says.")
+    verify.add_argument("--attempt", type=_positive, help="Launch of the job. Default: what the checkpoint says.")
+
+
+def _checkpoint(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    def service() -> Service:
+        server = _server(options, environment)
+        if not server.url:
+            raise UsageError("name the service with --server or DIAGNOSER_URL")
+        return Service(server.url, server.token)
+
+    try:
+        return checkpoints.main(options, service)
+    except UsageError as error:
+        say(str(error))
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _server(options: argparse.Namespace, environment: Mapping[str, str]) -> ServerOptions:
+    url = options.server or environment.get("DIAGNOSER_URL", "") or ORIGIN
+    return ServerOptions(url, _token(options.token_file, environment))
+
+
+def _add_server_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--server",
+        default="",
+        metavar="URL",
+        help="Address of the service [env: DIAGNOSER_URL]. Default: where this file came from.",
+    )
+    command.add_argument(
+        "--token-file",
+        default="",
+        metavar="FILE",
+        help="File with a token; DIAGNOSER_TOKEN may hold it instead [env: DIAGNOSER_TOKEN_FILE].",
+    )
 
 
 def _run_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:

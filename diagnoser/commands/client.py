@@ -1,4 +1,4 @@
-"""`run`, `ship` and `send`: the client, which parses its own options and runs as a process of its own.
+"""`run`, `ship`, `send` and `checkpoint`: the client, which parses its own options and runs as a process of its own.
 
 It takes the place of this process: what runs beside a training for weeks shall not hold all that this one has loaded.
 """
@@ -6,7 +6,7 @@ It takes the place of this process: what runs beside a training for weeks shall 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import typer
 
@@ -16,23 +16,36 @@ _AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opt
 
 
 def add_to(cli: typer.Typer) -> None:
-    for name, parser in parsers().items():
-        cli.command(name=name, help=parser.description, context_settings=_AS_GIVEN)(_become(name))
+    groups: dict[tuple[str, ...], typer.Typer] = {(): cli}
+    for words, parser in parsers().items():
+        *group, name = words.split()
+        if tuple(group) not in groups:
+            groups[tuple(group)] = typer.Typer(no_args_is_help=True, help="Verify, list and choose checkpoints.")
+            cli.add_typer(groups[tuple(group)], name=" ".join(group))
+        groups[tuple(group)].command(name=name, help=parser.description, context_settings=_AS_GIVEN)(_become(words))
 
 
 def parsers() -> Mapping[str, argparse.ArgumentParser]:
-    """The client's own parser of each of its commands."""
-    (commands,) = (
+    """The client's own parser of each of its commands, by its words."""
+    return dict(_leaves("", client_cli.parser()))
+
+
+def _leaves(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    groups = [
         action
-        for action in client_cli.parser()._actions  # argparse has no public way
+        for action in parser._actions  # argparse has no public way
         if isinstance(action, argparse._SubParsersAction)
-    )
-    return dict(commands.choices)
+    ]
+    if not groups:
+        yield words, parser
+    for group in groups:
+        for name, child in group.choices.items():
+            yield from _leaves(f"{words} {name}".strip(), child)
 
 
 def _become(name: str) -> Callable[[], None]:
     def become() -> None:
-        words = sys.argv[sys.argv.index(name) :]
+        words = sys.argv[sys.argv.index(name.split()[0]) :]
         # -P: nothing of the current folder is imported
         os.execv(sys.executable, [sys.executable, "-P", "-m", "diagnoser.client", *words])  # noqa: S606
 

@@ -64,8 +64,9 @@ def built(origin: str) -> ClientArchive:
 
 def _files(origin: str) -> dict[str, str]:
     assert client.__file__ is not None
+    root = Path(client.__file__).parent
     files = {
-        f"diagnoser/client/{path.name}": path.read_text("utf-8") for path in Path(client.__file__).parent.glob("*.py")
+        f"diagnoser/client/{path.relative_to(root).as_posix()}": path.read_text("utf-8") for path in root.rglob("*.py")
     }
     about = files[ORIGIN].partition("\nORIGIN = ")[0]
     return {**files, ORIGIN: f"{about}\nORIGIN = {origin!r}\n", "diagnoser/__init__.py": "", "__main__.py": MAIN}

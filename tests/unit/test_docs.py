@@ -171,7 +171,7 @@ def _is_command(words: list[str]) -> bool:
     name = next((key for key in commands if tuple(words[: len(key)]) == key), None)
     if name is None:  # a group, such as `diagnoser agent`
         return any(key[: len(words)] == tuple(words) for key in commands)
-    if parser := client.parsers().get(name[0]):  # it has words of its own behind --
+    if parser := client.parsers().get(" ".join(name)):  # it has words of its own behind --
         known = {option for action in parser._actions for option in action.option_strings}
         words = words[: words.index("--")] if "--" in words else words
     else:

@@ -1,0 +1,247 @@
+"""`checkpoint verify|list|latest|prune`: on any node that sees the files, without a GPU and without torch.
+
+Exit codes: 0 it is so; 1 it is damaged, or there is none; 2 the options cannot be used; 3 it is not complete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from typing import Any, Callable, Mapping
+
+from diagnoser.client.checkpoints.reporter import Reporter, checkpoint_event
+from diagnoser.client.checkpoints.verification import (
+    THREADS,
+    State,
+    Verification,
+    find,
+    latest,
+    prunable,
+    remove,
+    verify,
+)
+from diagnoser.client.service import Service, UsageError
+
+CODES = {State.VERIFIED: 0, State.COMPLETE: 0, State.DAMAGED: 1, State.INCOMPLETE: 3}
+NONE_FOUND = 1
+BAR_WIDTH = 32
+REDRAW_SECONDS = 0.1
+REPORT_SECONDS = 30.0
+WHY_LENGTH = 500
+
+Commands = Any
+"""What argparse calls ``_SubParsersAction``, which has parameters since Python 3.9 only at run time."""
+
+
+def add_parsers(commands: Commands) -> argparse.ArgumentParser:
+    """The parser of `verify`, which may be given options of the service."""
+    checking = commands.add_parser(
+        "verify",
+        help="Read a checkpoint and compare its checksums.",
+        description="Read every file of a checkpoint and compare it with the checksums of its manifests. Exit code 0: "
+        "verified; 1: damaged; 3: it was never completed.",
+    )
+    checking.add_argument("path", metavar="PATH", help="Directory of the checkpoint.")
+    checking.add_argument("--report", action="store_true", help="Report the outcome to the service.")
+    _threads(checking)
+    listing = commands.add_parser(
+        "list",
+        help="List the checkpoints of a folder.",
+        description="List the checkpoints of a folder, the newest first, by names and sizes alone: nothing is read.",
+    )
+    listing.add_argument("path", metavar="DIR", help="Folder that holds checkpoints.")
+    choosing = commands.add_parser(
+        "latest",
+        help="Print the newest checkpoint that a run may go on from.",
+        description="Print the path of the newest complete checkpoint whose loss was finite. What was saved just in "
+        "time is read before it is chosen. Exit code 1: there is none.",
+    )
+    choosing.add_argument("path", metavar="DIR", help="Folder that holds checkpoints.")
+    choosing.add_argument(
+        "--verified", action="store_true", help="Read it first, and go on to the next if it is damaged."
+    )
+    choosing.add_argument("--before", type=int, metavar="STEP", help="Only checkpoints of earlier steps.")
+    _threads(choosing)
+    pruning = commands.add_parser(
+        "prune",
+        help="Remove what is older than the newest verified checkpoints.",
+        description="Name the complete checkpoints that are older than the newest that verify now. Nothing is removed "
+        "without --delete, nothing while fewer than --keep verify, and never what is incomplete.",
+    )
+    pruning.add_argument("path", metavar="DIR", help="Folder that holds checkpoints.")
+    pruning.add_argument("--keep", type=_at_least_one, default=3, metavar="N", help="How many must verify, and stay.")
+    pruning.add_argument("--delete", action="store_true", help="Remove them.")
+    _threads(pruning)
+    for command in (checking, listing, choosing, pruning):
+        command.add_argument("--json", action="store_true", help="Print JSON.")
+    return checking  # type: ignore[no-any-return]
+
+
+def main(options: argparse.Namespace, service: Callable[[], Service]) -> int:
+    """The exit code. service: raises UsageError where none is named. Raises UsageError."""
+    if not os.path.isdir(options.path):
+        raise UsageError("{} is no directory".format(options.path))
+    return ACTIONS[options.action](options, service)
+
+
+def _verify(options: argparse.Namespace, service: Callable[[], Service]) -> int:
+    started = time.monotonic()
+    with _Bar() as bar:
+        found = verify(options.path, options.threads, bar.draw)
+    seconds = time.monotonic() - started
+    if options.json:
+        _print(json.dumps({**as_json(found), "seconds": round(seconds, 3)}))
+    else:
+        _print(_row(found))
+        for fault in found.faults:
+            _print("  {}: {}".format(fault.file, fault.why))
+        if found.unlisted:
+            _print("  {} files are in no manifest, {} for one".format(len(found.unlisted), found.unlisted[0]))
+    if options.report:
+        _report(found, options, service())
+    return CODES[found.state]
+
+
+def _list(options: argparse.Namespace, service: Callable[[], Service]) -> int:
+    found = find(options.path)
+    if options.json:
+        _print(json.dumps([as_json(each) for each in found]))
+    for each in () if options.json else found:
+        _print(_row(each))
+    return 0
+
+
+def _latest(options: argparse.Namespace, service: Callable[[], Service]) -> int:
+    with _Bar() as bar:
+        found = latest(
+            options.path, options.before, verified=options.verified, threads=options.threads, progress=bar.draw
+        )
+    if options.json:
+        _print(json.dumps(as_json(found) if found else None))
+    elif found:
+        _print(found.path)
+    else:
+        sys.stderr.write("diagnoser: no checkpoint of {} can be used\n".format(options.path))
+    return 0 if found else NONE_FOUND
+
+
+def _prune(options: argparse.Namespace, service: Callable[[], Service]) -> int:
+    kept, old = prunable(options.path, options.keep, options.threads)
+    for found in old if options.delete else ():
+        remove(found)
+    if options.json:
+        paths = {"kept": [found.path for found in kept], "old": [found.path for found in old]}
+        _print(json.dumps({**paths, "removed": options.delete}))
+        return 0
+    for found in kept:
+        _print("stays    {}".format(found.path))
+    for found in old:
+        _print("{} {}".format("removed " if options.delete else "may go  ", found.path))
+    if len(kept) < options.keep:
+        _print("{} of {} verify: nothing may go".format(len(kept), options.keep))
+    return 0
+
+
+ACTIONS: Mapping[str, Callable[[argparse.Namespace, Callable[[], Service]], int]] = {
+    "verify": _verify,
+    "list": _list,
+    "latest": _latest,
+    "prune": _prune,
+}
+
+
+def as_json(found: Verification) -> dict[str, Any]:
+    completion = found.completion
+    about = {} if completion is None else {**asdict(completion.about), "run": completion.run, "bytes": completion.size}
+    return {
+        "path": found.path,
+        "state": found.state.value,
+        **about,
+        "completed": completion.completed if completion else None,
+        "faults": [asdict(fault) for fault in found.faults],
+        "unlisted": list(found.unlisted),
+    }
+
+
+def _report(found: Verification, options: argparse.Namespace, service: Service) -> None:
+    """Raises UsageError where the job is not known, or the service cannot be reached."""
+    about = found.completion.about if found.completion else None
+    job = options.job or (about.job if about else "")
+    if not job or about is None:
+        raise UsageError("nothing says which job {} is of: name it with --job".format(found.path))
+    failures: list[str] = []
+    reporter = Reporter(service, job, options.attempt or about.attempt, failures.append)
+    is_good = found.state is State.VERIFIED
+    more = {"bytes": found.completion.size} if found.completion and is_good else {"why": found.why[:WHY_LENGTH]}
+    reporter.report(checkpoint_event(about, found.path, "verified" if is_good else "bad", **more))
+    if not reporter.flush(REPORT_SECONDS) or failures:
+        raise UsageError(failures[0] if failures else "the service does not answer")
+
+
+def _row(found: Verification) -> str:
+    completion = found.completion
+    if completion is None:
+        return "{:10s} {}".format(found.state.value, found.path)
+    about = completion.about
+    loss = "loss {:.4g}".format(about.loss) if about.loss is not None else ""
+    marks = ["loss is not finite" if about.finite is False else loss, "just in time" if about.just_in_time else ""]
+    when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(completion.completed))
+    fields = ["step {}".format(about.step), when, _bytes(completion.size), *marks, found.path]
+    return "{:10s} {}".format(found.state.value, "  ".join(field for field in fields if field))
+
+
+def _bytes(size: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            return "{:.3g} {}".format(size, unit)
+        size /= 1000
+    return "{:,.2f} TB".format(size)
+
+
+class _Bar:
+    """A progress bar on a terminal, nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._started = self._drawn = time.monotonic()
+        self._is_shown = sys.stderr.isatty()
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_shown:
+            sys.stderr.write("\r\033[K")
+
+    def draw(self, read: int, size: int) -> None:
+        now = time.monotonic()
+        if not self._is_shown or now < self._drawn + REDRAW_SECONDS:
+            return
+        self._drawn = now
+        share, rate = read / max(1, size), read / max(1e-9, now - self._started)
+        bar = "#" * int(share * BAR_WIDTH)
+        left = (size - read) / max(1.0, rate)
+        sys.stderr.write(
+            "\r\033[K[{:{}}] {:3.0%} of {}, {}/s, {:.0f} s left".format(
+                bar, BAR_WIDTH, share, _bytes(size), _bytes(rate), left
+            )
+        )
+        sys.stderr.flush()
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _threads(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--threads", type=_at_least_one, default=THREADS, metavar="N", help="Threads that read.")
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("{} is less than 1".format(text))
+    return number

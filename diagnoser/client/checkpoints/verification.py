@@ -1,0 +1,214 @@
+"""Reads checkpoints again: which of a folder's are there, whether they are what was written, and which is the newest.
+
+"Newest" is completed last: a run that went back to an earlier step writes lower steps than those that it left.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from typing import Callable, Iterator
+
+from diagnoser.client.checkpoints import manifest as manifests
+from diagnoser.client.checkpoints.checksums import PIECE_BYTES, FileSum, piece_sums
+from diagnoser.client.checkpoints.manifest import Completion, NotWhole
+
+THREADS = 4
+DEEPEST = 3
+"""Folders below the folder that is searched."""
+
+
+class State(str, Enum):
+    """incomplete: COMPLETE.json is not there. damaged: something is not what was written. complete: every file is there
+    with its size. verified: and every checksum holds."""
+
+    INCOMPLETE = "incomplete"
+    DAMAGED = "damaged"
+    COMPLETE = "complete"
+    VERIFIED = "verified"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """file: below the directory. why: for a person."""
+
+    file: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """completion: None when COMPLETE.json is missing or damaged. unlisted: files that no manifest names."""
+
+    path: str
+    state: State
+    faults: tuple[Fault, ...] = ()
+    completion: Completion | None = None
+    unlisted: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str:
+        return "; ".join("{}: {}".format(fault.file, fault.why) for fault in self.faults[:3])
+
+    @property
+    def is_choosable(self) -> bool:
+        """Whether a run may go on from it: a loss that is not finite never, and a just-in-time save only when read."""
+        if self.completion is None or self.completion.about.finite is False:
+            return False
+        if self.completion.about.just_in_time:
+            return self.state is State.VERIFIED
+        return self.state in (State.COMPLETE, State.VERIFIED)
+
+
+Progress = Callable[[int, int], None]
+"""Bytes that were read, of how many."""
+
+
+def inspect(path: str) -> Verification:
+    """The state by names and sizes alone; no file of the checkpoint is read."""
+    try:
+        completion = manifests.read_completion(path)
+    except NotWhole as error:
+        is_there = os.path.lexists(os.path.join(path, manifests.COMPLETE))
+        fault = Fault(error.file, str(error).partition(": ")[2])
+        return Verification(path, State.DAMAGED if is_there else State.INCOMPLETE, (fault,))
+    files, faults = _files(path, completion)
+    faults += [fault for fault in (_by_size(path, file) for file in files) if fault]
+    listed = {file.name for file in files}
+    unlisted = tuple(name for name in manifests.data_files(path) if name not in listed)
+    return Verification(path, State.DAMAGED if faults else State.COMPLETE, tuple(faults), completion, unlisted)
+
+
+def verify(path: str, threads: int = THREADS, progress: Progress = lambda read, size: None) -> Verification:
+    """Reads every file, from the disk where the kernel lets go of what it holds in memory. progress: called from
+    several threads."""
+    found = inspect(path)
+    if found.state is not State.COMPLETE or found.completion is None:
+        return found
+    files, _ = _files(path, found.completion)
+    done, size = [0], sum(file.size for file in files)
+
+    def advance(read: int) -> None:
+        done[0] += read
+        progress(done[0], size)
+
+    try:
+        sums = piece_sums(
+            [(os.path.join(path, file.name), file.size) for file in files], threads, advance, from_disk=True
+        )
+    except OSError as error:
+        fault = Fault(os.path.relpath(error.filename or path, path), "it cannot be read: {}".format(error.strerror))
+        return Verification(path, State.DAMAGED, (fault,), found.completion, found.unlisted)
+    faults = tuple(_by_sum(file, pieces) for file, pieces in zip(files, sums) if file.pieces != pieces)
+    return Verification(path, State.DAMAGED if faults else State.VERIFIED, faults, found.completion, found.unlisted)
+
+
+def find(folder: str) -> list[Verification]:
+    """Every checkpoint in a folder, and each directory where a save was started, the newest first."""
+    found = [inspect(path) for path in _candidates(folder)]
+    return sorted(found, key=_age, reverse=True)
+
+
+def latest(
+    folder: str,
+    before: int | None = None,
+    *,
+    verified: bool = True,
+    threads: int = THREADS,
+    progress: Progress = lambda read, size: None,
+) -> Verification | None:
+    """The newest that a run may go on from. before: step that it must not reach. verified: all checksums hold, which
+    reads it, and those that turn out to be damaged."""
+    for found in find(folder):
+        if found.completion is None or (before is not None and found.completion.about.step >= before):
+            continue
+        needs_reading = verified or found.completion.about.just_in_time
+        if needs_reading and found.state is State.COMPLETE and found.completion.about.finite is not False:
+            found = verify(found.path, threads, progress)
+        if found.is_choosable:
+            return found
+    return None
+
+
+def prunable(folder: str, keep: int, threads: int = THREADS) -> tuple[list[Verification], list[Verification]]:
+    """(those that stay, those that may go). ``keep`` that were verified now stay; only complete ones that are older
+    than all of these may go, and none while there are fewer. What is incomplete may still be written, and stays."""
+    kept: list[Verification] = []
+    for found in find(folder):
+        if len(kept) >= max(1, keep):
+            break
+        read = verify(found.path, threads) if found.state is State.COMPLETE else found
+        if read.state is State.VERIFIED and read.is_choosable:
+            kept.append(read)
+    if len(kept) < max(1, keep):
+        return kept, []
+    oldest = min(map(_age, kept))
+    return kept, [found for found in find(folder) if found.state is State.COMPLETE and _age(found) < oldest]
+
+
+def remove(found: Verification) -> None:
+    """Only files that its manifests name, and ours; COMPLETE.json first, so that half of it never counts."""
+    if found.completion is None:
+        return
+    files, _ = _files(found.path, found.completion)
+    os.unlink(os.path.join(found.path, manifests.COMPLETE))
+    manifests.sync_folders(found.path)
+    if not found.unlisted:
+        shutil.rmtree(found.path)
+        return
+    for file in files:
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(found.path, file.name))
+
+
+def _files(path: str, completion: Completion) -> tuple[list[FileSum], list[Fault]]:
+    files: list[FileSum] = []
+    faults = []
+    for rank, checksum in enumerate(completion.manifests):
+        try:
+            manifest = manifests.read_manifest(path, rank, checksum)
+        except NotWhole as error:
+            faults.append(Fault(error.file, str(error).partition(": ")[2]))
+            continue
+        if (manifest.run, manifest.about.step) != (completion.run, completion.about.step):
+            faults.append(Fault(manifests.MANIFEST.format(rank), "it is of another save"))
+        files += manifest.files
+    return files, faults
+
+
+def _by_size(path: str, file: FileSum) -> Fault | None:
+    try:
+        size = os.stat(os.path.join(path, file.name)).st_size
+    except OSError as error:
+        return Fault(file.name, "missing" if isinstance(error, FileNotFoundError) else str(error.strerror))
+    return None if size == file.size else Fault(file.name, "{:,} bytes, {:,} were written".format(size, file.size))
+
+
+def _by_sum(file: FileSum, pieces: tuple[str, ...]) -> Fault:
+    wrong = [number for number, (is_now, was) in enumerate(zip(pieces, file.pieces)) if is_now != was]
+    first = wrong[0] * PIECE_BYTES if wrong else 0
+    last = min(file.size, first + PIECE_BYTES)
+    return Fault(
+        file.name,
+        "the checksum of {} of {} pieces differs, first in bytes {:,} to {:,}".format(
+            len(wrong), len(file.pieces), first, last
+        ),
+    )
+
+
+def _candidates(folder: str) -> Iterator[str]:
+    """Directories with a file of ours, the folder itself among them."""
+    base = os.path.abspath(folder)
+    for path, folders, names in os.walk(base):
+        if any(manifests.OURS.match(name) for name in names):
+            folders.clear()
+            yield path
+        elif path[len(base) :].count(os.sep) >= DEEPEST:
+            folders.clear()
+
+
+def _age(found: Verification) -> tuple[float, int]:
+    return (found.completion.completed, found.completion.about.step) if found.completion else (0.0, 0)

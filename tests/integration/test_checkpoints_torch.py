@@ -1,0 +1,71 @@
+"""Checkpoints of real torch: the example of docs/checkpoints.md as users run it, and damage that torch does not see."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from diagnoser.client.checkpoints import find, latest, verify
+from diagnoser.client.checkpoints.verification import State
+from diagnoser.web.client_archive import built
+from tests.environments import TORCH
+
+pytestmark = pytest.mark.skipif(bool(TORCH.missing), reason=TORCH.missing)
+PAGE = Path(__file__).resolve().parents[2] / "docs/checkpoints.md"
+LOAD = """
+import sys, torch
+from torch.distributed import checkpoint as dcp
+state = {"model": torch.nn.Linear(32, 1).state_dict()}
+dcp.load(state, checkpoint_id=sys.argv[1])
+"""
+
+
+def command(folder: Path, code: str, *words: object) -> tuple[list[str], dict[str, str]]:
+    """As with the file that the service hands out: no other package is there."""
+    (folder / "client.pyz").write_bytes(built("").data)
+    (folder / "train.py").write_text(code)
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder / "client.pyz"), "PYTHONWARNINGS": "ignore"}
+    return [str(TORCH.python), str(folder / "train.py"), *map(str, words)], environment
+
+
+def test_the_example_trains_goes_on_and_saves_at_the_end(tmp_path: Path) -> None:
+    """Each save verifies; a second launch goes on where the first was; SIGTERM leaves the step that was finished last.
+    Flipped bits load without an error, and are never chosen."""
+    example = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[0]
+    folder = tmp_path / "checkpoints"
+    for steps in (20, 40):
+        words, environment = command(tmp_path, example, folder, steps)
+        subprocess.run(words, env=environment, check=True, timeout=600)
+    found = find(str(folder))
+    assert [each.completion.about.step for each in found if each.completion] == [39, 29, 19, 9]
+    assert [verify(each.path).state for each in found] == 4 * [State.VERIFIED]
+
+    words, environment = command(tmp_path, example, folder, 1 << 30)
+    with subprocess.Popen(words, env=environment) as running:
+        deadline = time.monotonic() + 600
+        while len(find(str(folder))) < 6 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        running.send_signal(signal.SIGTERM)
+    assert running.returncode == -signal.SIGTERM
+    last = latest(str(folder))
+    assert last is not None
+    assert last.completion is not None
+    assert last.completion.about.just_in_time
+
+    shard = Path(last.path) / "__0_0.distcp"
+    weights = bytearray(shard.read_bytes())
+    name = re.search(
+        rb"data/0FB..Z*", weights, re.DOTALL
+    )  # in torch's archive values lie behind their name and padding
+    assert name is not None
+    weights[name.end()] ^= 1
+    shard.write_bytes(weights)
+    words, environment = command(tmp_path, LOAD, last.path)
+    subprocess.run(words, env=environment, check=True, timeout=600)
+    chosen = latest(str(folder))
+    assert chosen is not None
+    assert chosen.path != last.path

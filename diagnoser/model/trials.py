@@ -14,8 +14,9 @@ class Task:
     """One data set with its metric.
 
     infer, score: command lines as words, with placeholders in braces ({checkpoint}, {task}, {first}, {last}, {samples}:
-    folder of sample files, {scores}: file to write). first and last count samples from 0, last excluded.
-    sample_seconds: of inference, for one sample on one node, where the suite tells it; None: from earlier runs.
+    folder of sample files, {scores}: file to write). first and last count samples from 0, last excluded; {start} is
+    first counted from 1. sample_seconds: of inference, for one sample on the GPUs of one trial, where the suite tells
+    it; None: from earlier runs. splits: whether its samples can be cut into pieces.
     """
 
     name: str
@@ -24,11 +25,15 @@ class Task:
     score: tuple[str, ...]
     sample_seconds: float | None = None
     score_seconds: float | None = None
+    splits: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """gpus: of one trial. weights: bytes of a checkpoint, 0 when unknown. hardware, size: what runtimes depend on."""
+    """gpus: of one trial. weights: bytes of a checkpoint, 0 when unknown. hardware, size: what runtimes depend on.
+
+    scorers: how many trials are scored at the same time, 0 when nothing bounds them.
+    """
 
     name: str
     checkpoints: tuple[str, ...]
@@ -37,11 +42,23 @@ class Suite:
     weights: int = 0
     hardware: str = ""
     size: str = ""
+    scorers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node that takes as many batches at the same time as its GPUs serve trials."""
+
+    name: str
+    gpus: int
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """How long a piece took: the prior of later schedules. load: seconds until the first sample."""
+    """How long a piece took: the prior of later schedules.
+
+    seconds: of its inference, of which load until the first sample. score: of its trial's metric.
+    """
 
     task: str
     size: str
@@ -60,6 +77,16 @@ class Piece:
     task: str
     first: int
     last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What needs no place in a schedule any more. pieces: their samples are stored. scored: trials, as (checkpoint,
+    task), whose metric is computed, being computed, or given up.
+    """
+
+    pieces: tuple[Piece, ...] = ()
+    scored: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,4 +145,26 @@ class TrialState(StrEnum):
     SCORING = "scoring"
     SCORED = "scored"
     FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+TRIALS_OVER = frozenset({TrialState.SCORED, TrialState.FAILED, TrialState.CANCELLED})
+
+
+class BatchKind(StrEnum):
+    INFER = "infer"
+    SCORE = "score"
+
+
+class BatchState(StrEnum):
+    RUNNING = "running"
+    ENDED = "ended"
+    LOST = "lost"
+    """Its node or its process died."""
+    CANCELLED = "cancelled"
+
+
+class RunState(StrEnum):
+    RUNNING = "running"
+    ENDED = "ended"
     CANCELLED = "cancelled"

@@ -124,6 +124,7 @@ class Coordinator:
                 progress = await self._progress(run)
         if progress.run.state is not RunState.RUNNING:
             await self._end(progress)
+            progress = await self._progress(run)
         return progress
 
     async def _progress(self, run: str) -> RunProgress:

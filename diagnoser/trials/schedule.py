@@ -1,0 +1,362 @@
+"""What runs where and when: a pure function of the suite, what is expected, the nodes, and what is done.
+
+The cost model: a slot is as many GPUs of a node as one trial needs. It runs batches one after the other. A batch is of
+one checkpoint and pays the load once; each of its pieces pays the start, and its samples their task's seconds. A trial
+is scored on a CPU when the last of its pieces has ended.
+
+For an end T, a trial has to be inferred by T minus its scoring. Trials are placed in the order of these deadlines, and
+longest first where they are alike. Each goes to the slot where it fits most tightly, behind a load that is paid already
+if there is one; where it fits nowhere it is cut, and fills the slots up to its deadline. Several T are tried from the
+lower bound upwards, and the earliest end is taken.
+"""
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from diagnoser.model.errors import BadInput
+from diagnoser.model.trials import Batch, Done, Node, Piece, Placement, Schedule, Scoring, Suite, Task
+from diagnoser.trials.prior import Prior
+
+_STRETCHES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.35, 0.6, 1.0)
+"""How much later than the lower bound the end is tried to be."""
+_ALIKE = 0.01
+"""Deadlines that differ by less than this share of the whole count as the same, so that long trials come first."""
+_CLOSE = 1.02
+"""A schedule that ends this little later is taken when it holds GPUs for a shorter time."""
+_PIECE_STARTS, _PIECE_SECONDS = 20.0, 600.0
+"""A piece lasts at most this many starts or seconds, whichever is more: it is what the death of its node costs."""
+_EPSILON = 1e-9
+
+_NOTHING = Done()
+
+Range = tuple[int, int]
+
+
+def schedule(suite: Suite, prior: Prior, nodes: Sequence[Node], done: Done = _NOTHING) -> Schedule:
+    """The whole run, from second 0. Raises BadInput where no node has as many GPUs as a trial needs."""
+    return rescheduled(suite, prior, nodes, done, (), 0.0)
+
+
+def rescheduled(
+    suite: Suite, prior: Prior, nodes: Sequence[Node], done: Done, running: Sequence[Placement], now: float
+) -> Schedule:
+    """What is left at ``now``, in seconds of the run, after a node died, came late or joined.
+
+    nodes: those that live. running: what goes on, on any of them, with the end that is expected by now; its pieces stay
+    as they are, and its slot goes on behind the same load. Everything else that is not done is cut anew.
+    placements of the result are new ones only; makespan and scorings look at all. Raises BadInput as ``schedule``.
+    """
+    slots = _slots(suite, nodes, running, now)
+    trials = list(_trials(suite, prior, done, running, now))
+    bound = max([now, *(placement.end for placement in running), *_bounds(trials, slots, prior, suite.scorers)])
+    plans = [
+        _plan(trials, slots, prior, suite.scorers, now + (bound - now) * (1 + stretch), together)
+        for stretch in _STRETCHES
+        for together in ((False, True) if len(suite.checkpoints) > 1 else (False,))
+    ]
+    earliest = min(plan.makespan for plan in plans)
+    best = min(
+        (plan for plan in plans if plan.makespan - now <= (earliest - now) * _CLOSE),
+        key=lambda plan: (sum(placement.end - placement.start for placement in plan.placements), plan.makespan),
+    )
+    makespan = max(best.makespan, *(placement.end for placement in running), now)
+    return Schedule(best.placements, best.scorings, makespan, bound)
+
+
+def in_line(suite: Suite, prior: Prior, nodes: Sequence[Node]) -> float:
+    """Seconds of what is usual without this: a job a trial, in the order of the suite, which loads, infers and scores
+    while it holds its GPUs. Each starts on the slot that is free first.
+    """
+    slots = [0.0] * len(_slots(suite, nodes, (), 0.0))
+    for _ in suite.checkpoints:
+        for task in suite.tasks:
+            seconds = prior.load + prior.start + task.samples * prior.samples[task.name] + prior.scores[task.name]
+            heapq.heapreplace(slots, slots[0] + seconds)
+    return max(slots)
+
+
+def gpu_seconds(placements: Iterable[Placement], suite: Suite) -> float:
+    """For how long the placements hold GPUs."""
+    return suite.gpus * sum(placement.end - placement.start for placement in placements)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """free: when its next batch can start. loaded: the checkpoint whose weights it holds then, "" where none."""
+
+    node: str
+    number: int
+    free: float
+    loaded: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """waiting: its samples that neither are done nor run. seconds: of one of them. ready: when the others are done."""
+
+    checkpoint: str
+    task: Task
+    waiting: tuple[Range, ...]
+    seconds: float
+    score: float
+    ready: float
+
+    @property
+    def samples(self) -> int:
+        return sum(last - first for first, last in self.waiting)
+
+    @property
+    def work(self) -> float:
+        return self.samples * self.seconds
+
+
+def _slots(suite: Suite, nodes: Sequence[Node], running: Sequence[Placement], now: float) -> list[_Slot]:
+    last: dict[tuple[str, int], Placement] = {}
+    for placement in sorted(running, key=lambda placement: placement.end):
+        last[placement.node, placement.slot] = placement
+    slots = []
+    for node in nodes:
+        for number in range(node.gpus // suite.gpus):
+            busy = last.get((node.name, number))
+            free, loaded = (max(busy.end, now), busy.batch.pieces[0].checkpoint) if busy else (now, "")
+            slots.append(_Slot(node.name, number, free, loaded))
+    if not slots:
+        raise BadInput(f"no node has the {suite.gpus} GPUs that a trial needs")
+    return slots
+
+
+def _trials(suite: Suite, prior: Prior, done: Done, running: Sequence[Placement], now: float) -> Iterator[_Trial]:
+    """Those that are not scored yet."""
+    covered: dict[tuple[str, str], list[Piece]] = {}
+    for piece in [*done.pieces, *(piece for placement in running for piece in placement.batch.pieces)]:
+        covered.setdefault((piece.checkpoint, piece.task), []).append(piece)
+    ends: dict[tuple[str, str], float] = {}
+    for placement in running:
+        for piece in placement.batch.pieces:
+            key = piece.checkpoint, piece.task
+            ends[key] = max(ends.get(key, now), placement.end)
+    for checkpoint in suite.checkpoints:
+        for task in suite.tasks:
+            key = checkpoint, task.name
+            if key not in done.scored:
+                waiting = tuple(_gaps(covered.get(key, ()), task.samples))
+                seconds, score = prior.samples[task.name], prior.scores[task.name]
+                yield _Trial(checkpoint, task, waiting, seconds, score, ends.get(key, now))
+
+
+def _gaps(pieces: Iterable[Piece], samples: int) -> Iterator[Range]:
+    """The ranges of 0 to ``samples`` that no piece covers."""
+    at = 0
+    for piece in sorted(pieces, key=lambda piece: piece.first):
+        if piece.first > at:
+            yield at, min(piece.first, samples)
+        at = max(at, piece.last)
+    if at < samples:
+        yield at, samples
+
+
+def _bounds(trials: Sequence[_Trial], slots: Sequence[_Slot], prior: Prior, scorers: int) -> Iterator[float]:
+    """Times before which no schedule of this cost model can end; their largest is the lower bound.
+
+    A slot that works for a set of trials computes their samples from its lead on: when it is free, a load later unless
+    it holds the weights of one of their checkpoints, and the start of one piece later. Why no schedule beats
+
+    1. a trial's own samples: some slot has at least its samples over the number of slots, rounded up (all of them where
+       they cannot be cut); it begins after the shortest lead, and the metric follows.
+    2. all trials whose metric takes at least s: all are inferred by T - s. What the slots can give until then lies
+       between their leads and T - s. It has to hold the seconds of all samples; a start for each trial beyond the
+       number of slots, as n trials are at least n pieces and a lead has one start; and a load for each checkpoint
+       beyond the number of slots, as a slot with k checkpoints loads at least k - 1 times after its lead.
+    3. the metrics: ``scorers`` CPUs share them, from when the first trial can be inferred.
+
+    None asks in which order the samples run or how they are cut.
+    """
+    earliest = []
+    work, number, checkpoints = 0.0, 0, set[str]()
+    for trial in sorted(trials, key=lambda trial: -trial.score):
+        inferred = trial.ready
+        if trial.waiting:
+            share = -(-trial.samples // len(slots)) if trial.task.splits else trial.samples
+            lead = min(_leads(slots, {trial.checkpoint}, prior))
+            inferred = max(inferred, lead + share * trial.seconds)
+            work += trial.work
+            number += 1
+            checkpoints.add(trial.checkpoint)
+            further = max(0, number - len(slots)) * prior.start
+            further += max(0, len(checkpoints) - len(slots)) * prior.load
+            yield _filled(_leads(slots, checkpoints, prior), work + further) + trial.score
+        earliest.append(inferred)
+        yield inferred + trial.score
+    if scorers and earliest:
+        yield min(earliest) + sum(trial.score for trial in trials) / scorers
+
+
+def _leads(slots: Iterable[_Slot], checkpoints: set[str], prior: Prior) -> list[float]:
+    return [slot.free + (0.0 if slot.loaded in checkpoints else prior.load) + prior.start for slot in slots]
+
+
+def _filled(starts: Iterable[float], work: float) -> float:
+    """When slots that start at these times have done the work, if they all end together."""
+    total = level = 0.0
+    for number, start in enumerate(sorted(starts), 1):
+        if number > 1 and start >= level:
+            break
+        total += start
+        level = (work + total) / number
+    return level
+
+
+@dataclass(slots=True)
+class _Lane:
+    """A slot while a plan is made. end: of what it has. loaded: the checkpoint of its last batch."""
+
+    slot: _Slot
+    prior: Prior
+    end: float
+    loaded: str
+    batches: list[tuple[float, list[Piece]]] = field(default_factory=list)
+    """With when each starts."""
+
+    def first_sample(self, trial: _Trial) -> float:
+        """When the trial's first sample could run here."""
+        return self.end + self.prior.start + (0.0 if self.loaded == trial.checkpoint else self.prior.load)
+
+    def take(self, trial: _Trial, ranges: Iterable[Range], longest: float) -> None:
+        if not self.batches or self.loaded != trial.checkpoint:
+            self.batches.append((self.end, []))
+            self.end = self.first_sample(trial) - self.prior.start
+        self.loaded = trial.checkpoint
+        for first, last in ranges:
+            for piece in _cut(trial, first, last, longest):
+                self.batches[-1][1].append(piece)
+                self.end += self.prior.start + (piece.last - piece.first) * trial.seconds
+
+    def placements(self) -> Iterator[Placement]:
+        ends = [*(start for start, _ in self.batches[1:]), self.end]
+        for (start, pieces), end in zip(self.batches, ends, strict=False):
+            yield Placement(Batch(tuple(pieces), end - start), self.slot.node, self.slot.number, start, end)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    placements: tuple[Placement, ...]
+    scorings: tuple[Scoring, ...]
+    makespan: float
+
+
+def _plan(
+    trials: Sequence[_Trial], slots: Sequence[_Slot], prior: Prior, scorers: int, end: float, together: bool
+) -> _Plan:
+    """A schedule that tries to end at ``end``. together: one checkpoint after the other, so that fewer are loaded."""
+    lanes = [_Lane(slot, prior, slot.free, slot.loaded) for slot in slots]
+    begin = min(slot.free for slot in slots)
+    alike = max((end - begin) * _ALIKE, _EPSILON)
+    deadlines = [end - math.ceil(before / alike) * alike for before in _scored_before_end(trials, scorers)]
+    order = sorted(
+        (number for number, trial in enumerate(trials) if trial.waiting),
+        key=lambda number: (
+            trials[number].checkpoint if together else "",
+            deadlines[number],
+            trials[number].checkpoint,
+            -trials[number].work,
+        ),
+    )
+    ready = [trial.ready for trial in trials]
+    for number in order:
+        ready[number] = max(ready[number], _place(trials[number], lanes, prior, deadlines[number]))
+    placements = [placement for lane in lanes for placement in lane.placements()]
+    placements.sort(key=lambda placement: (placement.start, placement.node, placement.slot))
+    scorings = _scorings(list(zip(ready, trials, strict=True)), scorers)
+    ends = [*(placement.end for placement in placements), *(scoring.end for scoring in scorings)]
+    return _Plan(tuple(placements), scorings, max(ends, default=begin))
+
+
+def _scored_before_end(trials: Sequence[_Trial], scorers: int) -> list[float]:
+    """How long before the end the scoring of each trial has to start, if the short ones come last."""
+    if not scorers:
+        return [trial.score for trial in trials]
+    free, before = [0.0] * scorers, [0.0] * len(trials)
+    for number in sorted(range(len(trials)), key=lambda number: trials[number].score):
+        before[number] = free[0] + trials[number].score
+        heapq.heapreplace(free, before[number])
+    return before
+
+
+def _place(trial: _Trial, lanes: Sequence[_Lane], prior: Prior, deadline: float) -> float:
+    """Gives the trial's samples to lanes, so that they end by the deadline, or else as early as they can.
+
+    Returns when the last of them ends.
+    """
+    begins = [lane.first_sample(trial) for lane in lanes]
+    longest = max(_PIECE_STARTS * prior.start, _PIECE_SECONDS)
+    pace = trial.seconds * (1 + prior.start / longest if trial.work > longest else 1)  # with the starts of its pieces
+    if trial.task.splits and sum(_room(begin, deadline, pace) for begin in begins) < trial.samples:
+        deadline = max(deadline, _filled(begins, trial.samples * pace)) + pace
+    cold = [lane.loaded != trial.checkpoint for lane in lanes]
+    waiting, end = list(trial.waiting), 0.0
+    for lane, share in _shares(trial, begins, cold, deadline, pace):
+        lanes[lane].take(trial, _taken(waiting, share), longest)
+        end = max(end, lanes[lane].end)
+    return end
+
+
+def _shares(
+    trial: _Trial, begins: Sequence[float], cold: Sequence[bool], deadline: float, pace: float
+) -> Iterator[tuple[int, int]]:
+    """Lanes with the samples that each gets: all to where they fit most tightly, else as many as fit in the widest."""
+    left = trial.samples
+    rooms = sorted(((_room(begin, deadline, pace), -lane) for lane, begin in enumerate(begins)), reverse=True)
+    while left:
+        fitting = [(cold[-lane], room, -lane) for room, lane in rooms if room >= left]
+        if fitting:
+            _, room, lane = min(fitting)
+        elif trial.task.splits and rooms and rooms[0][0]:
+            room, lane = rooms[0][0], -rooms[0][1]
+        else:  # it cannot be cut, or rounding has taken the last sample's room
+            room, lane = left, begins.index(min(begins))
+        rooms = [pair for pair in rooms if pair[1] != -lane]
+        yield lane, min(room, left)
+        left -= min(room, left)
+
+
+def _room(begin: float, deadline: float, pace: float) -> int:
+    """Samples that end by the deadline."""
+    return max(0, math.floor((deadline - begin) / pace + _EPSILON))
+
+
+def _taken(waiting: list[Range], count: int) -> Iterator[Range]:
+    """The first ``count`` samples of the ranges, which lose them."""
+    while count:
+        first, last = waiting.pop(0)
+        cut = min(last, first + count)
+        if cut < last:
+            waiting.insert(0, (cut, last))
+        count -= cut - first
+        yield first, cut
+
+
+def _cut(trial: _Trial, first: int, last: int, longest: float) -> Iterator[Piece]:
+    """Pieces of about the same length, of at most ``longest`` seconds where the trial can be cut."""
+    samples = last - first
+    parts = min(samples, math.ceil(samples * trial.seconds / longest)) if trial.task.splits else 1
+    for part in range(parts):
+        at, to = first + samples * part // parts, first + samples * (part + 1) // parts
+        yield Piece(trial.checkpoint, trial.task.name, at, to)
+
+
+def _scorings(ready: Sequence[tuple[float, _Trial]], scorers: int) -> tuple[Scoring, ...]:
+    """Each trial from when it is ready; the longest first where fewer can be scored at the same time."""
+    coming = sorted(ready, key=lambda pair: (pair[0], -pair[1].score))
+    free = [0.0] * (scorers or max(1, len(coming)))
+    waiting, scorings, at, now = list[tuple[float, int]](), list[Scoring](), 0, 0.0
+    while at < len(coming) or waiting:
+        now = max(now, free[0], 0.0 if waiting else coming[at][0])
+        while at < len(coming) and coming[at][0] <= now:
+            heapq.heappush(waiting, (-coming[at][1].score, at))
+            at += 1
+        trial = coming[heapq.heappop(waiting)[1]][1]
+        heapq.heapreplace(free, now + trial.score)
+        scorings.append(Scoring(trial.checkpoint, trial.task.name, now, now + trial.score))
+    return tuple(scorings)

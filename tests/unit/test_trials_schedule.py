@@ -1,0 +1,321 @@
+"""`diagnoser.trials.schedule`: every schedule is sound, none beats the lower bound, and what is left is cut anew."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diagnoser.model.errors import BadInput
+from diagnoser.model.trials import Batch, Done, Node, Piece, Placement, Schedule, Suite, Task
+from diagnoser.trials.prior import Prior
+from diagnoser.trials.schedule import gpu_seconds, in_line, rescheduled, schedule
+
+CLOSE = 1e-6
+NOTHING = Done()
+
+
+def suite_of(samples: Sequence[int], checkpoints: int = 1, scorers: int = 0, uncut: Sequence[int] = ()) -> Suite:
+    tasks = tuple(
+        Task(f"task-{number}", count, ("infer",), ("score",), splits=number not in uncut)
+        for number, count in enumerate(samples)
+    )
+    return Suite("suite", tuple(f"step-{number}" for number in range(checkpoints)), tasks, scorers=scorers)
+
+
+def prior_of(suite: Suite, seconds: float = 1.0, score: float = 0.0, load: float = 60.0, start: float = 5.0) -> Prior:
+    names = [task.name for task in suite.tasks]
+    return Prior(dict.fromkeys(names, seconds), dict.fromkeys(names, score), load, start)
+
+
+def nodes_of(count: int, gpus: int = 8) -> list[Node]:
+    return [Node(f"gpu-{number}", gpus) for number in range(count)]
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[Suite, Prior, list[Node]]:
+    counts = draw(st.lists(st.integers(1, 3000), min_size=1, max_size=12))
+    suite = suite_of(
+        counts,
+        draw(st.integers(1, 3)),
+        draw(st.sampled_from([0, 1, 3, 16])),
+        draw(st.lists(st.integers(0, len(counts) - 1), max_size=3)),
+    )
+    names = [task.name for task in suite.tasks]
+    prior = Prior(
+        {name: draw(st.floats(0.001, 20)) for name in names},
+        {name: draw(st.floats(0, 3000)) for name in names},
+        draw(st.floats(0, 300)),
+        draw(st.floats(0, 60)),
+    )
+    gpus = draw(st.integers(1, 8))
+    return replace(suite, gpus=draw(st.integers(1, gpus))), prior, nodes_of(draw(st.integers(1, 32)), gpus)
+
+
+def ends_of_pieces(placement: Placement, prior: Prior, loaded: str = "") -> dict[Piece, float]:
+    """By the cost model, computed from the placement alone: the load, then each piece with its start."""
+    at = placement.start + (0.0 if placement.batch.pieces[0].checkpoint == loaded else prior.load)
+    ends = {}
+    for piece in placement.batch.pieces:
+        at += prior.start + (piece.last - piece.first) * prior.samples[piece.task]
+        ends[piece] = at
+    return ends
+
+
+def check(
+    made: Schedule,
+    suite: Suite,
+    prior: Prior,
+    nodes: Sequence[Node],
+    done: Done = NOTHING,
+    running: Sequence[Placement] = (),
+    now: float = 0.0,
+) -> None:
+    """Each sample is covered once, no slot has two batches at a time, each metric follows its samples, and no end is
+    before the lower bound or after the makespan."""
+    slack = CLOSE * (1 + made.makespan)
+    slots = defaultdict(list)
+    for placement in [*running, *made.placements]:
+        slots[placement.node, placement.slot].append(placement)
+    sizes = {node.name: node.gpus // suite.gpus for node in nodes}
+    ready: dict[tuple[str, str], float] = defaultdict(lambda: now)
+    pieces = [piece for piece in done.pieces if (piece.checkpoint, piece.task) not in done.scored]
+    for (node, slot), placed in slots.items():
+        assert slot < sizes[node]
+        placed.sort(key=lambda placement: placement.start)
+        loaded = ""
+        for before, after in pairwise(placed):
+            assert after.start >= before.end - slack
+        for placement in placed:
+            assert len({piece.checkpoint for piece in placement.batch.pieces}) == 1
+            pieces += placement.batch.pieces
+            ends = ends_of_pieces(placement, prior, loaded)
+            loaded = placement.batch.pieces[0].checkpoint
+            if placement in running:
+                ends = dict.fromkeys(placement.batch.pieces, placement.end)
+            else:
+                assert placement.start >= now - slack
+                assert placement.end == pytest.approx(max(ends.values()), abs=slack)
+                assert placement.batch.seconds == pytest.approx(placement.end - placement.start, abs=slack)
+            for piece, end in ends.items():
+                ready[piece.checkpoint, piece.task] = max(ready[piece.checkpoint, piece.task], end)
+    check_cover(suite, done, pieces)
+    check_scorings(made, suite, prior, done, ready, slack)
+    ends = [*(placement.end for placement in [*running, *made.placements]), *(one.end for one in made.scorings), now]
+    assert made.makespan == pytest.approx(max(ends), abs=slack)
+    assert made.lower_bound <= made.makespan + slack
+
+
+def check_cover(suite: Suite, done: Done, pieces: Sequence[Piece]) -> None:
+    covered = defaultdict(list)
+    for piece in pieces:
+        covered[piece.checkpoint, piece.task].append((piece.first, piece.last))
+    for trial, task in trials_of(suite).items():
+        if trial in done.scored:
+            assert trial not in covered
+            continue
+        ranges = sorted(covered[trial])
+        assert [first for first, _ in ranges] == [0, *(last for _, last in ranges[:-1])]
+        assert ranges[-1][1] == task.samples
+        assert all(first < last for first, last in ranges)
+        assert task.splits is True or len(ranges) == 1
+
+
+def trials_of(suite: Suite) -> dict[tuple[str, str], Task]:
+    return {(checkpoint, task.name): task for checkpoint in suite.checkpoints for task in suite.tasks}
+
+
+def check_scorings(
+    made: Schedule, suite: Suite, prior: Prior, done: Done, ready: Mapping[tuple[str, str], float], slack: float
+) -> None:
+    scorings = {(scoring.checkpoint, scoring.task): scoring for scoring in made.scorings}
+    assert set(scorings) == set(trials_of(suite)) - set(done.scored)
+    assert len(scorings) == len(made.scorings)
+    for trial, scoring in scorings.items():
+        assert scoring.start >= ready[trial] - slack
+        assert scoring.end - scoring.start == pytest.approx(prior.scores[trial[1]], abs=slack)
+        at_once = [
+            one for one in made.scorings if one.start <= scoring.start + slack and scoring.start + slack < one.end
+        ]
+        assert not suite.scorers or len(at_once) <= suite.scorers
+
+
+@given(problems())
+@settings(max_examples=150, deadline=None)
+def test_every_schedule_is_sound(problem: tuple[Suite, Prior, list[Node]]) -> None:
+    """On 1 to 32 nodes, with several checkpoints, few scorers and tasks that cannot be cut."""
+    suite, prior, nodes = problem
+    check(schedule(suite, prior, nodes), suite, prior, nodes)
+
+
+@given(problems(), st.integers(0, 1 << 32))
+@settings(max_examples=150, deadline=None)
+def test_no_other_schedule_beats_the_lower_bound(problem: tuple[Suite, Prior, list[Node]], seed: int) -> None:
+    """Whatever the cuts, the slots and the order: schedules made at random all end after the bound."""
+    suite, prior, nodes = problem
+    bound, random = schedule(suite, prior, nodes).lower_bound, Random(seed)
+    slots = [[0.0, ""] for node in nodes for _ in range(node.gpus // suite.gpus)]
+    slots = slots[: random.randint(1, len(slots))]
+    pieces = []
+    for checkpoint in suite.checkpoints:
+        for task in suite.tasks:
+            most = min(task.samples, 2 * len(slots)) if task.splits else 1
+            cuts = sorted(random.sample(range(1, task.samples), random.randint(1, most) - 1)) if most > 1 else []
+            pieces += [
+                Piece(checkpoint, task.name, first, last)
+                for first, last in zip([0, *cuts], [*cuts, task.samples], strict=True)
+            ]
+    key = random.choice([lambda piece: -prior.scores[piece.task], lambda piece: random.random()])
+    ready: dict[tuple[str, str], float] = defaultdict(float)
+    for piece in sorted(pieces, key=key):
+        slot = random.choice([min(slots), random.choice(slots)])
+        load = 0.0 if slot[1] == piece.checkpoint else prior.load
+        slot[:] = [
+            slot[0] + load + prior.start + (piece.last - piece.first) * prior.samples[piece.task],
+            piece.checkpoint,
+        ]
+        ready[piece.checkpoint, piece.task] = max(ready[piece.checkpoint, piece.task], slot[0])
+    free = [0.0] * (suite.scorers or len(ready))
+    for trial, at in sorted(ready.items(), key=lambda one: one[1]):
+        free.sort()
+        free[0] = max(free[0], at) + prior.scores[trial[1]]
+    assert bound <= max(free) * (1 + CLOSE)
+
+
+@given(problems(), st.floats(0, 1), st.data())
+@settings(max_examples=150, deadline=None)
+def test_what_is_left_after_nodes_died_is_sound(
+    problem: tuple[Suite, Prior, list[Node]], share: float, data: st.DataObject
+) -> None:
+    """At any time, with any nodes dead and others late: what is done or runs stays, the rest is covered once."""
+    suite, prior, nodes = problem
+    first = schedule(suite, prior, nodes)
+    now = first.makespan * share
+    dead = data.draw(st.sets(st.sampled_from([node.name for node in nodes]), max_size=len(nodes) - 1))
+    late = data.draw(st.floats(1, 4))
+    pieces, running = list[Piece](), list[Placement]()
+    for placement in first.placements:
+        loaded = next(
+            (
+                one.batch.pieces[-1].checkpoint
+                for one in first.placements
+                if one.end == placement.start and (one.node, one.slot) == (placement.node, placement.slot)
+            ),
+            "",
+        )
+        ends = ends_of_pieces(placement, prior, loaded)
+        going = [piece for piece, end in ends.items() if end > now]
+        pieces += [piece for piece, end in ends.items() if end <= now]
+        if going and placement.start < now and placement.node not in dead:
+            end = now + (ends[going[0]] - now) * late
+            running.append(Placement(Batch((going[0],), end - now), placement.node, placement.slot, now, end))
+    scored = frozenset((one.checkpoint, one.task) for one in first.scorings if one.start <= now)
+    done = Done(tuple(pieces), scored)
+    left = [node for node in nodes if node.name not in dead]
+    check(rescheduled(suite, prior, left, done, running, now), suite, prior, left, done, running, now)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8, 16, 32])
+def test_a_long_tailed_suite_ends_close_to_the_lower_bound(count: int) -> None:
+    """63 tasks of lognormal length, on 8 to 256 GPUs: within a tenth."""
+    random = Random(count)
+    suite = suite_of([50 + int(random.lognormvariate(6, 1.3)) for _ in range(63)], scorers=8 * count)
+    prior = replace(prior_of(suite, 0.5), scores={task.name: random.lognormvariate(3, 1.2) for task in suite.tasks})
+    made = schedule(suite, prior, nodes_of(count))
+    check(made, suite, prior, nodes_of(count))
+    assert made.makespan <= 1.1 * made.lower_bound
+
+
+def test_small_tasks_share_a_load() -> None:
+    """A hundred tasks of ten seconds on eight GPUs load eight times, not a hundred times."""
+    suite = suite_of([10] * 100)
+    made = schedule(suite, prior_of(suite), nodes_of(1))
+    assert len(made.placements) == 8
+
+
+def test_a_large_task_is_cut_over_all_slots() -> None:
+    """A single task of an hour is inferred by eight GPUs at the same time."""
+    suite = suite_of([3600])
+    made = schedule(suite, prior_of(suite), nodes_of(1))
+    assert {(one.node, one.slot) for one in made.placements} == {("gpu-0", slot) for slot in range(8)}
+    assert made.makespan <= 1.1 * (60 + 5 + 3600 / 8)
+
+
+def test_a_task_that_cannot_be_cut_is_one_piece() -> None:
+    """Even where that makes the run longer."""
+    suite = suite_of([3600], uncut=[0])
+    assert [len(one.batch.pieces) for one in schedule(suite, prior_of(suite), nodes_of(4)).placements] == [1]
+
+
+def test_long_scoring_starts_early() -> None:
+    """The trial whose metric takes longest is inferred first, and its scoring overlaps the others."""
+    suite = suite_of([400] * 16)
+    prior = prior_of(suite)
+    prior = replace(prior, scores=dict(prior.scores) | {"task-9": 900.0})
+    made = schedule(suite, prior, nodes_of(1))
+    assert made.placements[0].batch.pieces[0].task == "task-9"
+    assert made.makespan == pytest.approx(max(one.end for one in made.placements), rel=0.35)
+    assert made.makespan < in_line(suite, prior, nodes_of(1))
+
+
+def test_pieces_are_bounded_so_that_a_death_costs_little() -> None:
+    """A task of a day on one GPU is many pieces behind one load, none longer than ten minutes."""
+    suite = suite_of([86400])
+    (placement,) = schedule(suite, prior_of(suite), nodes_of(1, 1)).placements
+    assert max(piece.last - piece.first for piece in placement.batch.pieces) <= 600
+
+
+def test_checkpoints_keep_to_their_slots() -> None:
+    """Two checkpoints on eight slots: a slot loads a second one only where the last work is evened out."""
+    suite = suite_of([50 + 10 * number for number in range(40)], checkpoints=2)
+    made = schedule(suite, prior_of(suite), nodes_of(1))
+    assert len(made.placements) <= 10
+    assert made.makespan <= 1.1 * made.lower_bound
+
+
+def test_a_slot_that_goes_on_pays_no_second_load() -> None:
+    """What waits joins the batch that runs on its slot; only a free slot loads."""
+    suite = suite_of([100, 100])
+    running = Placement(Batch((Piece("step-0", "task-0", 0, 100),), 165.0), "gpu-0", 0, 0.0, 165.0)
+    made = rescheduled(suite, prior_of(suite), nodes_of(1, 1), Done(), [running], 100.0)
+    assert [(one.start, one.end) for one in made.placements] == [(165.0, 270.0)]
+
+
+def test_a_suite_that_is_done_needs_nothing() -> None:
+    """All scored: no placement, and the end is now."""
+    suite = suite_of([100])
+    done = Done((), frozenset({("step-0", "task-0")}))
+    made = rescheduled(suite, prior_of(suite), nodes_of(1), done, (), 50.0)
+    assert (made.placements, made.scorings, made.makespan) == ((), (), 50.0)
+
+
+def test_samples_that_are_stored_are_scored_without_a_gpu() -> None:
+    """All pieces done: the metric alone is left."""
+    suite = suite_of([100])
+    done = Done((Piece("step-0", "task-0", 0, 100),))
+    made = schedule(suite, prior_of(suite, score=30.0), nodes_of(1), done)
+    assert (made.placements, made.makespan, made.lower_bound) == ((), 30.0, 30.0)
+
+
+def test_nodes_that_are_too_small_are_refused() -> None:
+    """With the number of GPUs that is missing."""
+    suite = replace(suite_of([1]), gpus=8)
+    with pytest.raises(BadInput, match="8 GPUs"):
+        schedule(suite, prior_of(suite), nodes_of(2, 4))
+
+
+def test_gpus_are_held_for_load_and_inference_only() -> None:
+    """The seconds of a metric are no GPU seconds."""
+    suite = replace(suite_of([100]), gpus=2)
+    made = schedule(suite, prior_of(suite, score=500.0, start=0.0), nodes_of(1, 2))
+    assert gpu_seconds(made.placements, suite) == 2 * (60 + 100)
+
+
+def test_in_line_holds_the_gpus_while_it_scores() -> None:
+    """Two jobs after each other on one GPU: load, start, infer and score, twice."""
+    suite = suite_of([100, 200])
+    assert in_line(suite, prior_of(suite, score=10.0), nodes_of(1, 1)) == 2 * (60 + 5 + 10) + 300

@@ -45,6 +45,7 @@ DROPPED = (
     "messages",
     "node_events",
     "node_facts",
+    "trials",
     "incidents",
     "archived",
     "sessions",

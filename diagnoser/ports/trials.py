@@ -130,6 +130,9 @@ class TrialLedger(Protocol):
         """Trials (checkpoint, task) whose pieces are all inferred; how many changed state. again: also those scored or
         failed before, of a run that is over, which goes on."""
 
+    async def set_suite(self, run: str, suite: Suite) -> None:
+        """With other commands. Its checkpoints, tasks and samples are to stay the same."""
+
     async def end_run(self, run: str, state: RunState, now: float) -> bool:
         """CANCELLED also cancels its trials and pieces that are not over."""
 

@@ -37,6 +37,7 @@ def main() -> None:
     if not _is_first(given.folder, given.owner):
         return
     order = json.loads((given.folder / "order.json").read_text())
+    os.chdir(order["directory"])  # a checkpoint may be named from there
     kept = [given.lock] if given.lock >= 0 else []
     with weights(order["checkpoint"], CopyLimits(**order["copies"])) as found:
         write(given.folder / "weights.json", {"path": found.path, "reason": found.reason, "seconds": found.seconds})
@@ -116,7 +117,6 @@ class _Batch:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env=environment,
-                    cwd=self.order["directory"],
                     pass_fds=kept,
                     check=False,
                 )

@@ -163,6 +163,11 @@ class TrialRows(Database):
                 await connection.execute(update(trial_runs).where(is_over).values(goes_on))
         return changed
 
+    async def set_suite(self, run: str, suite: Suite) -> None:
+        text = _SUITE.dump_json(suite).decode()
+        async with self.writing() as connection:
+            await connection.execute(update(trial_runs).where(trial_runs.c.id == run).values(suite=text))
+
     async def end_run(self, run: str, state: RunState, now: float) -> bool:
         is_open = and_(trial_runs.c.id == run, trial_runs.c.state == RunState.RUNNING.value)
         values = {"state": state.value, "ended": now}

@@ -31,6 +31,7 @@ from diagnoser.commands.prompts import prompts_cli
 from diagnoser.commands.rules import rules_cli
 from diagnoser.commands.terminal import complain, out
 from diagnoser.commands.tokens import token_cli
+from diagnoser.commands.trials import trials_cli
 from diagnoser.commands.users import users_cli
 from diagnoser.config import settings
 from diagnoser.model.errors import DiagnoserError, RuleFaults
@@ -120,5 +121,6 @@ cli.add_typer(prompts_cli, name="prompts")
 cli.add_typer(token_cli, name="token")
 cli.add_typer(users_cli, name="users")
 cli.add_typer(alerts_cli, name="alerts")
+cli.add_typer(trials_cli, name="trials")
 cli.add_typer(db_cli, name="db")
 cli.add_typer(agent_cli, name="agent")

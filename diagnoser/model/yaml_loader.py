@@ -101,5 +101,9 @@ def _duplicate_keys(path: str, tree: yaml.Node | None) -> list[Fault]:
 
 def _message(location: tuple[int | str, ...], message: str) -> str:
     where = ".".join(str(step) for step in location)
-    message = message.replace("Extra inputs are not permitted", "unknown key").replace("Field required", "missing")
+    message = (
+        message.removeprefix("Value error, ")
+        .replace("Extra inputs are not permitted", "unknown key")
+        .replace("Field required", "missing")
+    )
     return f"{where}: {message}" if where else message

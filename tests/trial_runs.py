@@ -80,11 +80,11 @@ async def carry_out(found: Coordinator, run: str) -> RunProgress:
     return await found.carry_out(run, pause, lambda progress: None)
 
 
-async def main(url: str, run: str, nodes: Sequence[Node] = NODES) -> None:
+async def main(url: str, run: str) -> None:
     store = await open_store(url)
     progress = await store.run_progress(run)
     assert progress is not None
-    executor = LocalExecutor(nodes, copies(Path(progress.run.directory)))
+    executor = LocalExecutor(NODES, copies(Path(progress.run.directory)))
     await carry_out(coordinator(store, executor), run)
     await store.close()
 
@@ -127,4 +127,4 @@ def written(folder: Path, name: str) -> list[list[str]]:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    asyncio.run(main(sys.argv[1], sys.argv[2]))

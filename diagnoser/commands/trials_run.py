@@ -5,7 +5,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -168,7 +168,7 @@ def add_to(group: typer.Typer) -> None:
         group.command()(command)
 
 
-def _with_store(act: Any, command: str) -> RunProgress:
+def _with_store(act: "Callable[[SqlStore], Awaitable[RunProgress]]", command: str) -> RunProgress:
     try:
         return with_store(act, command)
     except KeyboardInterrupt:

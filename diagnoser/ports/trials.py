@@ -55,8 +55,8 @@ class TrialRecord:
 
 @dataclass(frozen=True, slots=True)
 class PieceRecord:
-    """batch: that runs it or ran it last. load: seconds until its first sample. seconds: from there to
-    its last."""
+    """batch: that runs it or ran it last. seconds: of its inference, of which load until the first
+    sample."""
 
     piece: Piece
     state: PieceState = PieceState.WAITING
@@ -186,8 +186,8 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How the command with this output ended. code: 0 also where its output was there already. load: seconds until the
-    first sample, with the copy of the weights; seconds: from there to the end. tail: of its log, where it failed."""
+    """How the command with this output ended. code: 0 also where its output was there already. seconds: with the copy of the
+    weights; of which load until the first sample. tail: of its log, where it failed."""
 
     output: str
     code: int

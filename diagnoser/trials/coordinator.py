@@ -5,7 +5,7 @@ another one, and several at once do the work of one. The order of a step matters
 started, and one that the ledger knows and no node does is started again; its id makes that safe.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
@@ -444,7 +444,7 @@ def _first_of(batch: Batch, expected: Prior, seconds: float) -> tuple[tuple[Piec
     taken: list[Piece] = []
     total = expected.load
     for piece in batch.pieces:
-        took = (piece.last - piece.first) * expected.samples[piece.task]
+        took = expected.start + (piece.last - piece.first) * expected.samples[piece.task]
         if taken and total + took > seconds:
             break
         taken.append(piece)
@@ -475,10 +475,11 @@ def _order(progress: RunProgress, batch: BatchRecord, pieces: Sequence[Piece] | 
 
 
 def _inference(progress: RunProgress, piece: Piece) -> Command:
-    values: Mapping[str, str] = {
+    values = {
         "task": piece.task,
         "first": str(piece.first),
         "last": str(piece.last),
         "start": str(piece.first + 1),
+        "count": str(piece.last - piece.first),
     }
     return Command(_task(progress.run.suite, piece.task).infer, values, _samples_of(progress, piece))

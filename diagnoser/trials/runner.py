@@ -89,7 +89,7 @@ class _Batch:
         shutil.rmtree(draft, ignore_errors=True)
         tail = _tail(self._log(place)) if code else ""
         copied = self.weights.seconds if place == 0 else 0.0
-        took = {"seconds": max(0.0, time.time() - begun - load), "load": load + copied}
+        took = {"seconds": time.time() - begun + copied, "load": load + copied}
         return {"output": str(output), "code": code, **took, "tail": tail}
 
     @property

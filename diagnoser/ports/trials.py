@@ -186,8 +186,8 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How the command with this output ended. code: 0 also where its output was there already. seconds: with the copy of the
-    weights; of which load until the first sample. tail: of its log, where it failed."""
+    """How the command with this output ended. code: 0 also where its output was there already. seconds: with the copy
+    of the weights; of which load until the first sample. tail: of its log, where it failed."""
 
     output: str
     code: int

@@ -1,8 +1,8 @@
 """An evaluation in one command: a job a data set, in line, against the coordinator, with the same scores.
 
 A tiny model with real weights is evaluated on eight data sets by a real scorer (unit tests of what the model wrote).
-Its storage is limited in rate, as one that many nodes share is. Two cores cannot serve four nodes: samples and tests are
-waits of known length, and the nodes are parts of this machine, which share one copy of the weights.
+Its storage is limited in rate, as one that many nodes share is. Two cores cannot serve four nodes: samples and tests
+are waits of known length, and the nodes are parts of this machine, which share one copy of the weights.
 
 make demo-trials
 """
@@ -45,8 +45,8 @@ def main() -> None:
         suite = folder / "suite.yaml"
         suite.write_text(yaml.safe_dump(suite_of(checkpoint), sort_keys=False))
         console.print(
-            f"{len(DATA_SETS)} data sets, {sum(DATA_SETS.values())} samples; loading takes "
-            f"{WEIGHTS_MB / STORAGE_MB:.1f} s, a sample {SAMPLE_SECONDS * 1000:.0f} ms, its test {TEST_SECONDS * 1000:.0f} ms."
+            f"{len(DATA_SETS)} data sets, {sum(DATA_SETS.values())} samples. A load takes {WEIGHTS_MB / STORAGE_MB} s, "
+            f"a sample {SAMPLE_SECONDS} s, its test {TEST_SECONDS} s."
         )
         table = Table("nodes", "a job a data set, in line", "coordinator", "faster", "scores", box=None)
         for nodes in NODES:

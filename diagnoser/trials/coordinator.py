@@ -480,6 +480,5 @@ def _inference(progress: RunProgress, piece: Piece) -> Command:
         "first": str(piece.first),
         "last": str(piece.last),
         "start": str(piece.first + 1),
-        "count": str(piece.last - piece.first),
     }
     return Command(_task(progress.run.suite, piece.task).infer, values, _samples_of(progress, piece))

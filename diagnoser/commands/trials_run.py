@@ -381,6 +381,7 @@ def _run_fields(run: TrialRun) -> dict[str, Any]:
         "folder": run.folder,
         "created": iso(run.created),
         "ended": iso(run.ended),
+        "seconds": run.ended - run.created if run.ended is not None else None,
     }
 
 

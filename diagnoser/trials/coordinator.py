@@ -114,11 +114,10 @@ class Coordinator:
         progress = await self._progress(run)
         if progress.run.state is RunState.RUNNING:
             nodes = await self._executor.nodes()
-            await self._settle(progress, nodes)
-            progress = await self._progress(run)
-            await self._score(progress)
-            await self._infer(progress, nodes)
-            progress = await self._progress(run)
+            if await self._settle(progress, nodes):
+                progress = await self._progress(run)
+            progress = await self._score(progress)
+            progress = await self._infer(progress, nodes)
             if all(trial.state in TRIALS_OVER for trial in progress.trials) and not _running(progress):
                 await self._ledger.end_run(run, RunState.ENDED, self._clock())
                 progress = await self._progress(run)
@@ -145,20 +144,22 @@ class Coordinator:
 
     # --- what came of the batches ---
 
-    async def _settle(self, progress: RunProgress, nodes: Sequence[Node]) -> None:
+    async def _settle(self, progress: RunProgress, nodes: Sequence[Node]) -> bool:
+        """Whether there was anything to record."""
         batches = _running(progress)
         orders = [_order(progress, batch) for batch in batches]
         statuses = await self._executor.poll(orders) if orders else []
-        idle = _has_idle_slot(progress, nodes)
+        idle, settled = _has_idle_slot(progress, nodes), False
         for batch, order, status in zip(batches, orders, statuses, strict=True):
             if status.state is OrderState.UNKNOWN:
                 await self._start(progress, batch, order)
                 continue
             state = await self._state_of(batch, order, status, nodes, progress, idle)
             if batch.kind is BatchKind.INFER:
-                await self._settle_inference(progress, batch, state, status)
+                settled |= await self._settle_inference(progress, batch, state, status)
             else:
-                await self._settle_scoring(progress, batch, state, status)
+                settled |= await self._settle_scoring(progress, batch, state, status)
+        return settled
 
     async def _state_of(
         self,
@@ -191,7 +192,7 @@ class Coordinator:
 
     async def _settle_inference(
         self, progress: RunProgress, batch: BatchRecord, state: BatchState, status: OrderStatus
-    ) -> None:
+    ) -> bool:
         """Of a batch that is lost, the piece that ran has failed; those behind it wait again."""
         results = {result.output: result for result in status.results}
         changes: list[PieceRecord] = []
@@ -212,8 +213,10 @@ class Coordinator:
                 ran = True
         failed = {record.piece.checkpoint + record.piece.task: record for record in changes if _has_failed(record)}
         trials = [_failed_trial(record) for record in failed.values()]
-        if changes or state is not BatchState.RUNNING:
-            await self._ledger.settle_batch(self._at(batch, state), changes, trials, runtimes)
+        if not changes and state is BatchState.RUNNING:
+            return False
+        await self._ledger.settle_batch(self._at(batch, state), changes, trials, runtimes)
+        return True
 
     def _failed(self, record: PieceRecord, why: str) -> PieceRecord:
         failures = record.failures + 1
@@ -227,9 +230,9 @@ class Coordinator:
 
     async def _settle_scoring(
         self, progress: RunProgress, batch: BatchRecord, state: BatchState, status: OrderStatus
-    ) -> None:
+    ) -> bool:
         if state is BatchState.RUNNING:
-            return
+            return False
         trial = _trial(progress, batch.checkpoint, batch.task)
         result = status.results[0] if status.results else None
         runtimes: dict[str, Runtime] = {}
@@ -246,19 +249,23 @@ class Coordinator:
             state_of_trial = TrialState.FAILED if over else TrialState.SCORING
             trial = replace(trial, state=state_of_trial, failures=failures, error=f"scoring: {error}")
         await self._ledger.settle_batch(self._at(batch, state), (), [trial], runtimes)
+        return True
 
     # --- scoring ---
 
-    async def _score(self, progress: RunProgress) -> None:
+    async def _score(self, progress: RunProgress) -> RunProgress:
+        """What the ledger knows afterwards."""
         whole = [(trial.checkpoint, trial.task) for trial in progress.trials if _is_inferred(progress, trial)]
         if whole:
             await self._ledger.begin_scoring(progress.run.id, whole)
             progress = await self._progress(progress.run.id)
-        expected = (await self._expected(progress)).scores
         running = [batch for batch in _running(progress) if batch.kind is BatchKind.SCORE]
         busy = {(batch.checkpoint, batch.task) for batch in running}
         waiting = [trial for trial in progress.trials if trial.state is TrialState.SCORING]
         waiting = [trial for trial in waiting if (trial.checkpoint, trial.task) not in busy]
+        if not waiting:
+            return progress
+        expected = (await self._expected(progress)).scores
         waiting.sort(key=lambda trial: -expected[trial.task])  # the longest first: it ends last
         scorers = progress.run.suite.scorers or self._settings.scorers
         free = [slot for slot in range(scorers) if slot not in {batch.slot for batch in running}]
@@ -276,13 +283,15 @@ class Coordinator:
             )
             if await self._ledger.start_batch(batch, ()):
                 await self._start(progress, batch, _order(progress, batch))
+        return await self._progress(progress.run.id)
 
     # --- inference ---
 
-    async def _infer(self, progress: RunProgress, nodes: Sequence[Node]) -> None:
+    async def _infer(self, progress: RunProgress, nodes: Sequence[Node]) -> RunProgress:
+        """What the ledger knows afterwards."""
         free = _free_slots(progress, nodes)
         if not free or not _is_unplanned(progress, []):
-            return
+            return progress
         planned = [piece for placement in self._plan for piece in placement.batch.pieces]
         now_nodes, now_running = tuple(nodes), frozenset(batch.id for batch in _running(progress))
         is_starving = now_running != self._planned_for[1] and any(not self._next(node, slot) for node, slot in free)
@@ -291,6 +300,7 @@ class Coordinator:
             self._planned_for = now_nodes, now_running
         for node, slot in free:
             await self._give(progress, node, slot)
+        return await self._progress(progress.run.id)
 
     async def _replan(self, progress: RunProgress, nodes: Sequence[Node]) -> RunProgress:
         """Another coordinator may have been faster: then nothing is planned until the next step."""

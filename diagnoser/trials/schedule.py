@@ -5,9 +5,8 @@ one checkpoint and pays the load once; each of its pieces pays the start, and it
 is scored on a CPU when the last of its pieces has ended.
 
 For an end T, a trial has to be inferred by T minus its scoring. Trials are placed in the order of these deadlines, and
-longest first where they are alike. Each goes to the slot where it fits most tightly, behind a load that is paid already
-if there is one; where it fits nowhere it is cut, and fills the slots up to its deadline. Several T are tried from the
-lower bound upwards, and the earliest end is taken.
+longest first where they are alike. Each goes to the slot that can begin it first, and is cut where its deadline is, the
+rest going to the next slot. T is tried from the lower bound upwards until a schedule keeps it.
 """
 
 import heapq
@@ -19,12 +18,10 @@ from diagnoser.model.errors import BadInput
 from diagnoser.model.trials import Batch, Done, Node, Piece, Placement, Schedule, Scoring, Suite, Task
 from diagnoser.trials.prior import Prior
 
-_STRETCHES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.35, 0.6, 1.0)
+_STRETCHES = (*(step / 200 for step in range(25)), 0.16, 0.25, 0.5, 1.0)
 """How much later than the lower bound the end is tried to be."""
 _ALIKE = 0.01
 """Deadlines that differ by less than this share of the whole count as the same, so that long trials come first."""
-_CLOSE = 1.02
-"""A schedule that ends this little later is taken when it holds GPUs for a shorter time."""
 _PIECE_STARTS, _PIECE_SECONDS = 20.0, 600.0
 """A piece lasts at most this many starts or seconds, whichever is more: it is what the death of its node costs."""
 _EPSILON = 1e-9
@@ -45,21 +42,15 @@ def rescheduled(
     """What is left at ``now``, in seconds of the run, after a node died, came late or joined.
 
     nodes: those that live. running: what goes on, on any of them, with the end that is expected by now; its pieces stay
-    as they are, and its slot goes on behind the same load. Everything else that is not done is cut anew.
+    as they are, and more of its checkpoint needs no load on its node. Everything else that is not done is cut anew.
     placements of the result are new ones only; makespan and scorings look at all. Raises BadInput as ``schedule``.
     """
     slots = _slots(suite, nodes, running, now)
     trials = list(_trials(suite, prior, done, running, now))
     bound = max([now, *(placement.end for placement in running), *_bounds(trials, slots, prior, suite.scorers)])
-    plans = [
-        _plan(trials, slots, prior, suite.scorers, now + (bound - now) * (1 + stretch), together)
-        for stretch in _STRETCHES
-        for together in ((False, True) if len(suite.checkpoints) > 1 else (False,))
-    ]
-    earliest = min(plan.makespan for plan in plans)
     best = min(
-        (plan for plan in plans if plan.makespan - now <= (earliest - now) * _CLOSE),
-        key=lambda plan: (sum(placement.end - placement.start for placement in plan.placements), plan.makespan),
+        _plans(trials, slots, prior, suite.scorers, now, bound, len(suite.checkpoints) > 1),
+        key=lambda plan: plan.makespan,
     )
     makespan = max(best.makespan, *(placement.end for placement in running), now)
     return Schedule(best.placements, best.scorings, makespan, bound)
@@ -84,12 +75,12 @@ def gpu_seconds(placements: Iterable[Placement], suite: Suite) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """free: when its next batch can start. loaded: the checkpoint whose weights it holds then, "" where none."""
+    """free: when its next batch can start. loaded: checkpoints whose weights are in the memory of its node by then."""
 
     node: str
     number: int
     free: float
-    loaded: str
+    loaded: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +104,16 @@ class _Trial:
 
 
 def _slots(suite: Suite, nodes: Sequence[Node], running: Sequence[Placement], now: float) -> list[_Slot]:
-    last: dict[tuple[str, int], Placement] = {}
-    for placement in sorted(running, key=lambda placement: placement.end):
-        last[placement.node, placement.slot] = placement
-    slots = []
-    for node in nodes:
-        for number in range(node.gpus // suite.gpus):
-            busy = last.get((node.name, number))
-            free, loaded = (max(busy.end, now), busy.batch.pieces[0].checkpoint) if busy else (now, "")
-            slots.append(_Slot(node.name, number, free, loaded))
+    free, loaded = dict[tuple[str, int], float](), dict[str, set[str]]()
+    for placement in running:
+        slot = placement.node, placement.slot
+        free[slot] = max(free.get(slot, now), placement.end)
+        loaded.setdefault(placement.node, set()).update(piece.checkpoint for piece in placement.batch.pieces)
+    slots = [
+        _Slot(node.name, number, free.get((node.name, number), now), frozenset(loaded.get(node.name, ())))
+        for node in nodes
+        for number in range(node.gpus // suite.gpus)
+    ]
     if not slots:
         raise BadInput(f"no node has the {suite.gpus} GPUs that a trial needs")
     return slots
@@ -161,19 +153,20 @@ def _bounds(trials: Sequence[_Trial], slots: Sequence[_Slot], prior: Prior, scor
     """Times before which no schedule of this cost model can end; their largest is the lower bound.
 
     A slot that works for a set of trials computes their samples from its lead on: when it is free, a load later unless
-    it holds the weights of one of their checkpoints, and the start of one piece later. Why no schedule beats
+    its node holds the weights of one of their checkpoints, and the start of one piece later. Why no schedule beats
 
     1. a trial's own samples: some slot has at least its samples over the number of slots, rounded up (all of them where
        they cannot be cut); it begins after the shortest lead, and the metric follows.
     2. all trials whose metric takes at least s: all are inferred by T - s. What the slots can give until then lies
        between their leads and T - s. It has to hold the seconds of all samples; a start for each trial beyond the
-       number of slots, as n trials are at least n pieces and a lead has one start; and a load for each checkpoint
-       beyond the number of slots, as a slot with k checkpoints loads at least k - 1 times after its lead.
+       number of slots, as n trials are at least n pieces and a lead has one start; and a load for each checkpoint that
+       no node holds beyond the number of slots, as a slot with k of them loads at least k - 1 times after its lead.
     3. the metrics: ``scorers`` CPUs share them, from when the first trial can be inferred.
 
     None asks in which order the samples run or how they are cut.
     """
     earliest = []
+    held = frozenset[str]().union(*(slot.loaded for slot in slots))
     work, number, checkpoints = 0.0, 0, set[str]()
     for trial in sorted(trials, key=lambda trial: -trial.score):
         inferred = trial.ready
@@ -184,8 +177,9 @@ def _bounds(trials: Sequence[_Trial], slots: Sequence[_Slot], prior: Prior, scor
             work += trial.work
             number += 1
             checkpoints.add(trial.checkpoint)
+            missing = len(checkpoints - held)
             further = max(0, number - len(slots)) * prior.start
-            further += max(0, len(checkpoints) - len(slots)) * prior.load
+            further += max(0, missing - len(slots)) * prior.load
             yield _filled(_leads(slots, checkpoints, prior), work + further) + trial.score
         earliest.append(inferred)
         yield inferred + trial.score
@@ -194,7 +188,7 @@ def _bounds(trials: Sequence[_Trial], slots: Sequence[_Slot], prior: Prior, scor
 
 
 def _leads(slots: Iterable[_Slot], checkpoints: set[str], prior: Prior) -> list[float]:
-    return [slot.free + (0.0 if slot.loaded in checkpoints else prior.load) + prior.start for slot in slots]
+    return [slot.free + (0.0 if slot.loaded & checkpoints else prior.load) + prior.start for slot in slots]
 
 
 def _filled(starts: Iterable[float], work: float) -> float:
@@ -210,24 +204,25 @@ def _filled(starts: Iterable[float], work: float) -> float:
 
 @dataclass(slots=True)
 class _Lane:
-    """A slot while a plan is made. end: of what it has. loaded: the checkpoint of its last batch."""
+    """A slot while a plan is made. end: of what it has. last: the checkpoint of its last batch, "" before the first."""
 
     slot: _Slot
     prior: Prior
     end: float
-    loaded: str
+    last: str = ""
     batches: list[tuple[float, list[Piece]]] = field(default_factory=list)
     """With when each starts."""
 
     def first_sample(self, trial: _Trial) -> float:
         """When the trial's first sample could run here."""
-        return self.end + self.prior.start + (0.0 if self.loaded == trial.checkpoint else self.prior.load)
+        is_loaded = trial.checkpoint == self.last or trial.checkpoint in self.slot.loaded
+        return self.end + self.prior.start + (0.0 if is_loaded else self.prior.load)
 
     def take(self, trial: _Trial, ranges: Iterable[Range], longest: float) -> None:
-        if not self.batches or self.loaded != trial.checkpoint:
+        if self.last != trial.checkpoint:
             self.batches.append((self.end, []))
             self.end = self.first_sample(trial) - self.prior.start
-        self.loaded = trial.checkpoint
+        self.last = trial.checkpoint
         for first, last in ranges:
             for piece in _cut(trial, first, last, longest):
                 self.batches[-1][1].append(piece)
@@ -246,11 +241,28 @@ class _Plan:
     makespan: float
 
 
+def _plans(
+    trials: Sequence[_Trial],
+    slots: Sequence[_Slot],
+    prior: Prior,
+    scorers: int,
+    now: float,
+    bound: float,
+    several: bool,
+) -> Iterator[_Plan]:
+    for stretch in _STRETCHES:
+        end = now + (bound - now) * (1 + stretch)
+        for together in (False, True) if several else (False,):
+            yield (plan := _plan(trials, slots, prior, scorers, end, together))
+            if plan.makespan <= end + _EPSILON:
+                return
+
+
 def _plan(
     trials: Sequence[_Trial], slots: Sequence[_Slot], prior: Prior, scorers: int, end: float, together: bool
 ) -> _Plan:
     """A schedule that tries to end at ``end``. together: one checkpoint after the other, so that fewer are loaded."""
-    lanes = [_Lane(slot, prior, slot.free, slot.loaded) for slot in slots]
+    lanes = [_Lane(slot, prior, slot.free) for slot in slots]
     begin = min(slot.free for slot in slots)
     alike = max((end - begin) * _ALIKE, _EPSILON)
     deadlines = [end - math.ceil(before / alike) * alike for before in _scored_before_end(trials, scorers)]
@@ -294,31 +306,20 @@ def _place(trial: _Trial, lanes: Sequence[_Lane], prior: Prior, deadline: float)
     pace = trial.seconds * (1 + prior.start / longest if trial.work > longest else 1)  # with the starts of its pieces
     if trial.task.splits and sum(_room(begin, deadline, pace) for begin in begins) < trial.samples:
         deadline = max(deadline, _filled(begins, trial.samples * pace)) + pace
-    cold = [lane.loaded != trial.checkpoint for lane in lanes]
-    waiting, end = list(trial.waiting), 0.0
-    for lane, share in _shares(trial, begins, cold, deadline, pace):
-        lanes[lane].take(trial, _taken(waiting, share), longest)
-        end = max(end, lanes[lane].end)
-    return end
-
-
-def _shares(
-    trial: _Trial, begins: Sequence[float], cold: Sequence[bool], deadline: float, pace: float
-) -> Iterator[tuple[int, int]]:
-    """Lanes with the samples that each gets: all to where they fit most tightly, else as many as fit in the widest."""
-    left = trial.samples
     rooms = sorted(((_room(begin, deadline, pace), -lane) for lane, begin in enumerate(begins)), reverse=True)
-    while left:
-        fitting = [(cold[-lane], room, -lane) for room, lane in rooms if room >= left]
-        if fitting:
-            _, room, lane = min(fitting)
-        elif trial.task.splits and rooms and rooms[0][0]:
-            room, lane = rooms[0][0], -rooms[0][1]
-        else:  # it cannot be cut, or rounding has taken the last sample's room
-            room, lane = left, begins.index(min(begins))
-        rooms = [pair for pair in rooms if pair[1] != -lane]
-        yield lane, min(room, left)
-        left -= min(room, left)
+    waiting, end, left = list(trial.waiting), 0.0, trial.samples
+    while trial.task.splits and left and rooms and rooms[0][0]:
+        cut = rooms[0][0] < trial.samples
+        place = max(0, sum(room >= left for room, _ in rooms) - 1) if cut else 0
+        room, lane = rooms.pop(place)
+        share = min(room, left)
+        lanes[-lane].take(trial, _taken(waiting, share), longest)
+        left, end = left - share, max(end, lanes[-lane].end)
+    if left:  # it cannot be cut, or rounding has taken a sample's room
+        first = min(lanes, key=lambda lane: lane.first_sample(trial))
+        first.take(trial, _taken(waiting, left), longest)
+        end = max(end, first.end)
+    return end
 
 
 def _room(begin: float, deadline: float, pace: float) -> int:

@@ -1,7 +1,7 @@
 """`diagnoser.trials.schedule`: every schedule is sound, none beats the lower bound, and what is left is cut anew."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
@@ -56,9 +56,9 @@ def problems(draw: st.DrawFn) -> tuple[Suite, Prior, list[Node]]:
     return replace(suite, gpus=draw(st.integers(1, gpus))), prior, nodes_of(draw(st.integers(1, 32)), gpus)
 
 
-def ends_of_pieces(placement: Placement, prior: Prior, loaded: str = "") -> dict[Piece, float]:
+def ends_of_pieces(placement: Placement, prior: Prior, held: Collection[str] = ()) -> dict[Piece, float]:
     """By the cost model, computed from the placement alone: the load, then each piece with its start."""
-    at = placement.start + (0.0 if placement.batch.pieces[0].checkpoint == loaded else prior.load)
+    at = placement.start + (0.0 if placement.batch.pieces[0].checkpoint in held else prior.load)
     ends = {}
     for piece in placement.batch.pieces:
         at += prior.start + (piece.last - piece.first) * prior.samples[piece.task]
@@ -87,14 +87,13 @@ def check(
     for (node, slot), placed in slots.items():
         assert slot < sizes[node]
         placed.sort(key=lambda placement: placement.start)
-        loaded = ""
+        held = {placement.batch.pieces[0].checkpoint for placement in running if placement.node == node}
         for before, after in pairwise(placed):
             assert after.start >= before.end - slack
         for placement in placed:
             assert len({piece.checkpoint for piece in placement.batch.pieces}) == 1
             pieces += placement.batch.pieces
-            ends = ends_of_pieces(placement, prior, loaded)
-            loaded = placement.batch.pieces[0].checkpoint
+            ends = ends_of_pieces(placement, prior, held)
             if placement in running:
                 ends = dict.fromkeys(placement.batch.pieces, placement.end)
             else:
@@ -105,8 +104,8 @@ def check(
                 ready[piece.checkpoint, piece.task] = max(ready[piece.checkpoint, piece.task], end)
     check_cover(suite, done, pieces)
     check_scorings(made, suite, prior, done, ready, slack)
-    ends = [*(placement.end for placement in [*running, *made.placements]), *(one.end for one in made.scorings), now]
-    assert made.makespan == pytest.approx(max(ends), abs=slack)
+    last = [*(placement.end for placement in [*running, *made.placements]), *(one.end for one in made.scorings), now]
+    assert made.makespan == pytest.approx(max(last), abs=slack)
     assert made.lower_bound <= made.makespan + slack
 
 
@@ -158,8 +157,7 @@ def test_no_other_schedule_beats_the_lower_bound(problem: tuple[Suite, Prior, li
     """Whatever the cuts, the slots and the order: schedules made at random all end after the bound."""
     suite, prior, nodes = problem
     bound, random = schedule(suite, prior, nodes).lower_bound, Random(seed)
-    slots = [[0.0, ""] for node in nodes for _ in range(node.gpus // suite.gpus)]
-    slots = slots[: random.randint(1, len(slots))]
+    slots = [(0.0, "")] * random.randint(1, sum(node.gpus // suite.gpus for node in nodes))
     pieces = []
     for checkpoint in suite.checkpoints:
         for task in suite.tasks:
@@ -172,13 +170,12 @@ def test_no_other_schedule_beats_the_lower_bound(problem: tuple[Suite, Prior, li
     key = random.choice([lambda piece: -prior.scores[piece.task], lambda piece: random.random()])
     ready: dict[tuple[str, str], float] = defaultdict(float)
     for piece in sorted(pieces, key=key):
-        slot = random.choice([min(slots), random.choice(slots)])
-        load = 0.0 if slot[1] == piece.checkpoint else prior.load
-        slot[:] = [
-            slot[0] + load + prior.start + (piece.last - piece.first) * prior.samples[piece.task],
-            piece.checkpoint,
-        ]
-        ready[piece.checkpoint, piece.task] = max(ready[piece.checkpoint, piece.task], slot[0])
+        number = random.choice([slots.index(min(slots)), random.randrange(len(slots))])
+        at, loaded = slots[number]
+        at += prior.start + (0.0 if loaded == piece.checkpoint else prior.load)
+        at += (piece.last - piece.first) * prior.samples[piece.task]
+        slots[number] = at, piece.checkpoint
+        ready[piece.checkpoint, piece.task] = max(ready[piece.checkpoint, piece.task], at)
     free = [0.0] * (suite.scorers or len(ready))
     for trial, at in sorted(ready.items(), key=lambda one: one[1]):
         free.sort()
@@ -199,15 +196,7 @@ def test_what_is_left_after_nodes_died_is_sound(
     late = data.draw(st.floats(1, 4))
     pieces, running = list[Piece](), list[Placement]()
     for placement in first.placements:
-        loaded = next(
-            (
-                one.batch.pieces[-1].checkpoint
-                for one in first.placements
-                if one.end == placement.start and (one.node, one.slot) == (placement.node, placement.slot)
-            ),
-            "",
-        )
-        ends = ends_of_pieces(placement, prior, loaded)
+        ends = ends_of_pieces(placement, prior)
         going = [piece for piece, end in ends.items() if end > now]
         pieces += [piece for piece, end in ends.items() if end <= now]
         if going and placement.start < now and placement.node not in dead:
@@ -269,20 +258,25 @@ def test_pieces_are_bounded_so_that_a_death_costs_little() -> None:
     assert max(piece.last - piece.first for piece in placement.batch.pieces) <= 600
 
 
-def test_checkpoints_keep_to_their_slots() -> None:
-    """Two checkpoints on eight slots: a slot loads a second one only where the last work is evened out."""
+def test_a_slot_loads_each_checkpoint_once() -> None:
+    """Two checkpoints of forty tasks on eight slots: no slot goes back and forth between them."""
     suite = suite_of([50 + 10 * number for number in range(40)], checkpoints=2)
     made = schedule(suite, prior_of(suite), nodes_of(1))
-    assert len(made.placements) <= 10
+    loads = [(one.node, one.slot, one.batch.pieces[0].checkpoint) for one in made.placements]
+    assert len(loads) == len(set(loads))
     assert made.makespan <= 1.1 * made.lower_bound
 
 
-def test_a_slot_that_goes_on_pays_no_second_load() -> None:
-    """What waits joins the batch that runs on its slot; only a free slot loads."""
+def test_a_node_that_holds_the_weights_pays_no_second_load() -> None:
+    """Neither the slot that goes on nor a free one of the same node; another node loads."""
     suite = suite_of([100, 100])
     running = Placement(Batch((Piece("step-0", "task-0", 0, 100),), 165.0), "gpu-0", 0, 0.0, 165.0)
-    made = rescheduled(suite, prior_of(suite), nodes_of(1, 1), Done(), [running], 100.0)
-    assert [(one.start, one.end) for one in made.placements] == [(165.0, 270.0)]
+    for nodes, first_sample in ((nodes_of(1, 1), 170.0), (nodes_of(1, 2), 105.0)):
+        made = rescheduled(suite, prior_of(suite), nodes, Done(), [running], 100.0)
+        assert made.placements[0].start + 5.0 == first_sample
+        assert made.makespan <= 1.01 * made.lower_bound
+    (alone,) = rescheduled(suite, prior_of(suite), [Node("gpu-9", 1)], Done((), frozenset()), (), 100.0).placements
+    assert alone.batch.seconds == 60 + 2 * 105
 
 
 def test_a_suite_that_is_done_needs_nothing() -> None:

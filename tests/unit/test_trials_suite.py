@@ -1,6 +1,7 @@
 """`diagnoser.trials.suite`: the file of a suite, its faults by line and field, and the command lines of its engine."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from diagnoser.model.errors import RuleFaults
 from diagnoser.trials import inspect_engine
 from diagnoser.trials.suite import read_suite
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "evaluation.md"
 GOOD = """\
 name: nightly
 checkpoints: [/ckpt/step-1000, /ckpt/step-2000]
@@ -109,6 +111,13 @@ def test_inspect_ai_becomes_two_command_lines() -> None:
 def test_unknown_placeholders_of_inspect_ai_are_faults() -> None:
     """At the line of the engine."""
     assert faults(INSPECT.replace("{checkpoint}", "{ckpt}"))[0].startswith("SUITE.yaml:4: engine.inspect_ai.model")
+
+
+@pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL))
+def test_the_examples_of_the_document_are_read(block: str) -> None:
+    """Those that show an engine alone get a name and a checkpoint."""
+    head = "" if block.startswith("name:") else "name: example\ncheckpoints: [/ckpt]\n"
+    assert read_suite("docs/evaluation.md", head + block).tasks
 
 
 def log(numbers: list[int], status: str = "success") -> dict[str, Any]:

@@ -21,6 +21,7 @@ from diagnoser.commands.tokens import iso
 from diagnoser.commands.trials import load_suite
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.trials import BatchKind, BatchState, Node, PieceState, RunState, Suite, TrialState
+from diagnoser.observability.logging import set_up
 from diagnoser.ports import NodeExecutor, RunProgress, TrialRecord, TrialRun
 from diagnoser.trials.weights import CopyLimits, default_folder
 
@@ -262,6 +263,7 @@ async def _progress(store: "SqlStore", run: str) -> RunProgress:
 async def _carried_out(
     store: "SqlStore", executor: NodeExecutor, run: TrialRun, scorers: int, quiet: bool
 ) -> RunProgress:
+    set_up(as_json=False, level="warning")  # to standard error: what a program reads stays alone
     pause = SLURM_PAUSE if run.backend == SLURM else LOCAL_PAUSE
     err.print(f"run {run.id}, {run.folder}", highlight=False, markup=False, soft_wrap=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

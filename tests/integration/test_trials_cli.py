@@ -51,8 +51,11 @@ def call(folder: Path, *given: object, code: int = 0) -> str:
 
 
 def run(folder: Path, *given: object, code: int = 0) -> Any:
+    """What it prints is one JSON object, whatever is logged."""
     places = ("--folder", folder / "runs", "--weights", folder / "memory", "--node", "here=2", "--json")
-    return json.loads(call(folder, "run", *given, *places, code=code).splitlines()[0])
+    done = subprocess.run(words("run", *given, *places), env=environment(folder), capture_output=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout)
 
 
 def test_a_suite_is_run_looked_at_and_scored_again(tmp_path: Path, suite: Path) -> None:
@@ -72,6 +75,14 @@ def test_a_suite_is_run_looked_at_and_scored_again(tmp_path: Path, suite: Path) 
     again = json.loads(call(tmp_path, "score", done["run"], "--suite", other, "--task", "code", "--json"))
     assert {trial["task"]: trial["scores"]["sum"] for trial in again["trials"]} == {"code": -36, "maths": 6}
     assert (tmp_path / "done.txt").read_text() == before
+
+
+def test_a_run_with_a_failed_trial_ends_with_1(tmp_path: Path, suite: Path) -> None:
+    """With the end of the log of what failed."""
+    (tmp_path / "infer.py").write_text("raise SystemExit('CUDA out of memory')")
+    done = run(tmp_path, suite, code=1)
+    assert {trial["state"] for trial in done["trials"]} == {"failed"}
+    assert all("CUDA out of memory" in trial["error"] for trial in done["trials"])
 
 
 def test_a_killed_run_is_resumed(tmp_path: Path, suite: Path) -> None:

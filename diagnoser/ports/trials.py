@@ -167,7 +167,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A batch as its node gets it. Commands run in order; one that fails does not end the others.
+    """A batch as its node gets it. Commands run in order, also after a failed command.
 
     checkpoint: what the node copies to memory before, "" for scoring. folder: absolute, of logs and results. directory:
     where commands run. gpus: of one slot.

@@ -2,7 +2,7 @@
 
 Everything is in the ledger, and each step begins by reading it: a coordinator that was killed anywhere is followed by
 another one, and several at once do the work of one. The order of a step matters. A batch is in the ledger before it is
-started, and one that the ledger knows and no node does is started again; its id makes that safe.
+started; where only the ledger knows it, it is started again, which its id makes safe.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -170,7 +170,7 @@ class Coordinator:
         progress: RunProgress,
         idle: bool,
     ) -> BatchState:
-        """A batch that is cancelled here counts as lost, but for one that has not begun: nothing is held against it."""
+        """A batch that is cancelled here counts as lost, unless it has not begun: then nothing is held against it."""
         if status.state in (OrderState.ENDED, OrderState.LOST):
             return BatchState.ENDED if status.state is OrderState.ENDED else BatchState.LOST
         if batch.kind is BatchKind.INFER:

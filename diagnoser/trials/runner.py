@@ -1,6 +1,6 @@
 """Carries a batch out on its node: ``python -m diagnoser.trials.runner FOLDER [--lock FD] [--owner ID]``.
 
-The order is in FOLDER; results go there, each by rename, so that whoever looks sees all of one or nothing. Nothing here
+The order is in FOLDER; results go there, each by rename, so that whoever looks sees a whole result or none. Nothing here
 needs the coordinator: a batch goes on when that is gone. Standard library only.
 """
 
@@ -134,7 +134,7 @@ def _is_written(draft: Path) -> bool:
 
 
 def _publish(draft: Path, output: Path) -> None:
-    """Samples that another batch has published first stay: nothing reads half of one and half of the other."""
+    """Samples that another batch has published first stay: nobody reads samples of both."""
     try:
         draft.rename(output)
     except OSError:

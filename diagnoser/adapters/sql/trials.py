@@ -87,7 +87,7 @@ class TrialRows(Database):
         return True
 
     async def _revive(self, connection: AsyncConnection, run: str, new: Sequence[PieceRecord]) -> None:
-        """The same cut may come back after another one: its row is there."""
+        """A cut may come back after another cut: its row is there."""
         for record in new:
             statement = self.insert(trial_pieces).values(_piece_row(run, record))
             keys = [column.name for column in trial_pieces.primary_key]

@@ -72,7 +72,7 @@ class SlurmTrials:
             await self._run(("scancel", f"--name={_name(order)}"))
 
     async def finish(self, checkpoints: Sequence[str], nodes: Sequence[str]) -> None:
-        """A short job on each node drops its copies; one that is down has none."""
+        """A short job on each node drops its copies; a node that is down has none."""
         if not self.copies.folder:
             return
         usable = {node.name for node in await self.nodes()}
@@ -87,7 +87,7 @@ class SlurmTrials:
         return ("sbatch", "--parsable", f"--job-name={name}", *one, f"--output={log}", f"--chdir={directory}")
 
     async def _jobs(self, orders: Sequence[Order]) -> Mapping[str, JobRecord]:
-        """By name; of several of a name the one that has not ended, else the last."""
+        """By name; of several with a name the job that has not ended, else the last."""
         names = ",".join(_name(order) for order in orders)
         found = parse_jobs(await self._run(("squeue", "--json", "--states=all", f"--name={names}")))
         jobs = sorted(found.values(), key=lambda job: (not job.finished, job.number))
@@ -103,7 +103,7 @@ class SlurmTrials:
         raise BadInput(message) if refused and words[0] == "sbatch" else Unavailable(message)
 
     def _status(self, order: Order, job: JobRecord | None) -> OrderStatus:
-        """The end that the batch itself tells comes first: accounting may forget a job, and files do not."""
+        """What the batch itself wrote comes first: Slurm forgets jobs, and files stay."""
         results = batch_folder.results(Path(order.folder))
         if _mark(order, "ended").exists():
             return OrderStatus(OrderState.ENDED, batch_folder.results(Path(order.folder)))

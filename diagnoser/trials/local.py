@@ -19,7 +19,7 @@ from pathlib import Path
 from diagnoser.model.trials import BatchKind, Node
 from diagnoser.ports import Order, OrderState, OrderStatus
 from diagnoser.trials import batch_folder
-from diagnoser.trials.weights import CopyLimits, sweep
+from diagnoser.trials.weights import CopyLimits, drop
 
 GRACE_SECONDS = 5.0
 OURS = "DIAGNOSER_"
@@ -48,8 +48,15 @@ class LocalExecutor:
         await asyncio.to_thread(_cancel, Path(order.folder))
 
     async def finish(self, checkpoints: Sequence[str], nodes: Sequence[str]) -> None:
+        await asyncio.to_thread(self._reap)
         if self._copies.folder:
-            await asyncio.to_thread(sweep, self._copies.folder, 0.0, checkpoints)
+            await asyncio.to_thread(drop, self._copies.folder, checkpoints)
+
+    def _reap(self) -> None:
+        """A process that has given its lock back is about to end."""
+        for child in self._children:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(GRACE_SECONDS)
 
     def _start(self, order: Order) -> None:
         Path(order.folder).mkdir(parents=True, exist_ok=True)

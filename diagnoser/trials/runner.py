@@ -1,7 +1,7 @@
 """Carries a batch out on its node: ``python -m diagnoser.trials.runner FOLDER [--lock FD] [--owner ID]``.
 
-The order is in FOLDER; results go there, each by rename, so that whoever looks sees a whole result or none. Nothing here
-needs the coordinator: a batch goes on when that is gone. Standard library only.
+The order is in FOLDER; results go there, each by rename, so that whoever looks sees a whole result or none. Nothing
+here needs the coordinator: a batch goes on when that is gone. Standard library only.
 """
 
 import argparse

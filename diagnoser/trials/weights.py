@@ -9,7 +9,7 @@ that is killed, so that no copy is ever held by nobody:
     KEY/       the copy; KEY.json, written last, has the sizes and checksums of its files
 
 Standard library only: it runs on nodes. ``python -m diagnoser.trials.weights FOLDER [CHECKPOINT...]`` drops copies that
-nobody reads.
+nobody reads: all of them, or those of a run that is over, and with them what killed runs have left.
 """
 
 import errno
@@ -84,6 +84,11 @@ def sweep(folder: str, keep_seconds: float = KEEP_SECONDS, checkpoints: Collecti
         if lock.stem != _SPACE and (checkpoint := _swept(lock, keep_seconds, checkpoints)) is not None:
             removed.append(checkpoint)
     return removed
+
+
+def drop(folder: str, checkpoints: Collection[str]) -> list[str]:
+    """Remove copies of these checkpoints, and of any that nobody has read for ``KEEP_SECONDS``."""
+    return [*sweep(folder, 0.0, checkpoints), *sweep(folder)]
 
 
 _SPACE = "space"
@@ -317,5 +322,5 @@ def _is_idle(use: Path, keep_seconds: float) -> bool:
 
 
 if __name__ == "__main__":
-    for gone in sweep(sys.argv[1], 0.0, sys.argv[2:] or None):
+    for gone in drop(sys.argv[1], sys.argv[2:]) if sys.argv[2:] else sweep(sys.argv[1], 0.0):
         sys.stdout.write(f"dropped the copy of {gone}\n")

@@ -72,6 +72,18 @@ def test_a_copy_that_is_read_stays(checkpoint: Path, limits: CopyLimits) -> None
     assert left(limits) == set()
 
 
+def test_what_a_killed_run_left_goes_with_a_later_run(checkpoint: Path, tmp_path: Path, limits: CopyLimits) -> None:
+    """Once nobody has read it for a while; the copies of the later run go at once."""
+    (tmp_path / "next.bin").write_bytes(b"next")
+    for left_behind in (checkpoint, tmp_path / "next.bin"):
+        with weights(str(left_behind), limits):
+            pass
+    assert module.drop(limits.folder, [str(tmp_path / "next.bin")]) == [str(tmp_path / "next.bin")]
+    (use,) = Path(limits.folder).glob("*.use")
+    os.utime(use, (1, 1))
+    assert module.drop(limits.folder, []) == [str(checkpoint)] and left(limits) == set()
+
+
 def test_a_changed_checkpoint_is_another_one(checkpoint: Path, limits: CopyLimits) -> None:
     """A trainer that writes to the same path again does not get the old weights evaluated."""
     with weights(str(checkpoint), limits) as old:

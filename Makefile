@@ -5,7 +5,7 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hang demo-llm demo-slurm run test torch shippers tools hangs test-slurm test-kubernetes test-llm test-image sbom audit system lint types bench bench-ingest chaos fuzz fuzz-api score docs lock clean
+.PHONY: help setup demo demo-hang demo-llm demo-slurm demo-trials run test torch shippers tools hangs test-slurm test-kubernetes test-llm test-image sbom audit system lint types bench bench-ingest chaos fuzz fuzz-api score docs lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ demo-llm: $(STAMP)  ## an unknown failure: a model names it, a rule is learned, 
 
 demo-slurm: $(STAMP) system  ## a real small Slurm: a job fails, its node is drained, the job runs again (EXIT=1)
 	$(BIN)/python deploy/demo/slurm_demo.py $(if $(EXIT),--exit)
+
+demo-trials: $(STAMP)  ## an evaluation of eight data sets: a job each, in line, against the coordinator (2 minutes)
+	$(BIN)/python deploy/demo/trials_demo.py
 
 run: $(STAMP)  ## serve on 127.0.0.1:8321 with SQLite in ./data
 	$(BIN)/diagnoser serve

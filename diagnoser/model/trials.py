@@ -146,3 +146,25 @@ class TrialState(StrEnum):
     SCORED = "scored"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+
+TRIALS_OVER = frozenset({TrialState.SCORED, TrialState.FAILED, TrialState.CANCELLED})
+
+
+class BatchKind(StrEnum):
+    INFER = "infer"
+    SCORE = "score"
+
+
+class BatchState(StrEnum):
+    RUNNING = "running"
+    ENDED = "ended"
+    LOST = "lost"
+    """Its node or its process died."""
+    CANCELLED = "cancelled"
+
+
+class RunState(StrEnum):
+    RUNNING = "running"
+    ENDED = "ended"
+    CANCELLED = "cancelled"

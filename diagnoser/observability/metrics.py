@@ -48,6 +48,7 @@ DROPPED = (
     "messages",
     "node_events",
     "node_facts",
+    "trials",
     "incidents",
     "archived",
     "sessions",

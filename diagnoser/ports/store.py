@@ -18,6 +18,7 @@ from diagnoser.ports.recovery import RecoveryStore
 from diagnoser.ports.retention import RetentionStore
 from diagnoser.ports.search import SearchStore
 from diagnoser.ports.tokens import TokenStore
+from diagnoser.ports.trials import TrialLedger
 from diagnoser.ports.unplaced import UnplacedStore
 from diagnoser.ports.views import ViewStore
 from diagnoser.ports.vitals import VitalsStore
@@ -48,6 +49,7 @@ class Store(
     LoginTryStore,
     AuditStore,
     VitalsStore,
+    TrialLedger,
     Protocol,
 ):
     """All of it; one adapter over one database, so that what belongs together commits together."""

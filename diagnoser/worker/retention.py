@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Archive, ArchiveStore, AuditStore, Clock, LoginTryStore, RetentionStore, UserStore
+from diagnoser.ports import Archive, ArchiveStore, AuditStore, Clock, LoginTryStore, RetentionStore, TrialLedger, UserStore
 
 DAY = 86_400.0
 DAYS_LEAST = 8
@@ -28,8 +28,8 @@ OBJECTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RetentionAges:
-    """attempts_days: attempts with all that belongs to them, incidents of which nothing is left, and what happened to
-    nodes. 0: kept for ever.
+    """attempts_days: attempts with all that belongs to them, incidents of which nothing is left, what happened to
+    nodes, and evaluation runs. 0: kept for ever.
 
     stored_bytes: of logs and dumps; beyond it the oldest attempts go, but none with news in the last ``DAYS_LEAST``
     days. 0: no bound. archive_days, archived_bytes: the same of archived lines. audit_days: entries of the audit log.
@@ -44,7 +44,7 @@ class RetentionAges:
     audit_days: int = 0
 
 
-class _Store(RetentionStore, ArchiveStore, UserStore, LoginTryStore, AuditStore, Protocol):
+class _Store(RetentionStore, ArchiveStore, UserStore, LoginTryStore, AuditStore, TrialLedger, Protocol):
     """All of them."""
 
 
@@ -100,6 +100,7 @@ class Retention:
             ("node_events", ages.attempts_days, store.drop_node_events),
             ("node_facts", ages.attempts_days, store.drop_node_facts),
             ("incidents", ages.attempts_days or bool(ages.stored_bytes), store.drop_incidents),
+            ("trials", ages.attempts_days, store.drop_trials),
             ("sessions", SESSION_DAYS, store.drop_sessions),
             ("audit", ages.audit_days, store.drop_audit),
         )

@@ -16,6 +16,7 @@ from diagnoser.adapters.sql.queries import QueryRows
 from diagnoser.adapters.sql.retention import RetentionRows
 from diagnoser.adapters.sql.search import SearchRows
 from diagnoser.adapters.sql.tokens import TokenRows
+from diagnoser.adapters.sql.trials import TrialRows
 from diagnoser.adapters.sql.unplaced import UnplacedRows
 from diagnoser.adapters.sql.views import ViewRows
 from diagnoser.adapters.sql.vitals import VitalRows
@@ -41,6 +42,7 @@ class SqlStore(
     LoginTryRows,
     AuditRows,
     VitalRows,
+    TrialRows,
 ):
     """Made from an engine; ``open_store`` also brings the schema up to date. ``close`` it when done.
 

@@ -643,6 +643,99 @@ blind_spots = Table(
 )
 """What people were told that the service cannot see, and not yet that it can again."""
 
+trial_runs = Table(
+    "trial_runs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("suite", Text, nullable=False),  # JSON
+    Column("backend", Text, nullable=False),
+    Column("folder", Text, nullable=False),
+    Column("directory", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("ended", Double),
+    Column("cuts", BigInteger, nullable=False),
+    Index("trial_runs_created", "created"),
+)
+
+
+def _of_run(*more: Any, key: bool) -> tuple[Any, ...]:
+    """Rows that go with their run."""
+    run = Column("run", Text, ForeignKey("trial_runs.id", ondelete="CASCADE"), primary_key=key, nullable=False)
+    return run, *(Column(name, Text, primary_key=key, nullable=False) for name in ("checkpoint", "task")), *more
+
+
+trials = Table(
+    "trials",
+    metadata,
+    *_of_run(key=True),
+    Column("state", Text, nullable=False),
+    Column("scores", Text, nullable=False),  # JSON
+    Column("error", Text, nullable=False),
+    Column("failures", BigInteger, nullable=False),
+    Column("scored", Double),
+    Column("batch", Text, nullable=False),  # that scores it now
+)
+
+trial_pieces = Table(
+    "trial_pieces",
+    metadata,
+    *_of_run(key=True),
+    Column("first", BigInteger, primary_key=True, autoincrement=False),
+    Column("last", BigInteger, primary_key=True, autoincrement=False),
+    Column("state", Text, nullable=False),
+    Column("batch", Text, nullable=False),
+    Column("failures", BigInteger, nullable=False),
+    Column("error", Text, nullable=False),
+    Column("seconds", Double),
+    Column("load", Double),
+)
+
+trial_batches = Table(
+    "trial_batches",
+    metadata,
+    Column("id", Text, primary_key=True),
+    *_of_run(key=False),
+    Column("kind", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("slot", BigInteger, nullable=False),
+    Column("started", Double, nullable=False),
+    Column("seconds", Double, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("ended", Double),
+    Index("trial_batches_run", "run", "started"),
+)
+
+IS_ON_SLOT = trial_batches.c.state == "running"
+
+Index(
+    "trial_batches_slot",
+    trial_batches.c.run,
+    trial_batches.c.node,
+    trial_batches.c.slot,
+    unique=True,
+    postgresql_where=IS_ON_SLOT,
+    sqlite_where=IS_ON_SLOT,
+)
+"""A slot has one batch at a time, however many coordinators there are."""
+
+trial_runtimes = Table(
+    "trial_runtimes",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("time", Double, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("size", Text, nullable=False),
+    Column("hardware", Text, nullable=False),
+    Column("samples", BigInteger, nullable=False),
+    Column("seconds", Double, nullable=False),
+    Column("load", Double, nullable=False),
+    Column("score", Double),
+    Index("trial_runtimes_task", "task", "time"),
+    Index("trial_runtimes_time", "time"),
+)
+"""How long pieces took: what later schedules are made from, also when their run is gone."""
+
 tokens = Table(
     "tokens",
     metadata,

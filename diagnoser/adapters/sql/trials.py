@@ -1,0 +1,302 @@
+"""Evaluation runs. The first statement of each change is its compare-and-set: who comes second changes nothing."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any
+
+import orjson
+from pydantic import TypeAdapter
+from sqlalchemy import ColumnElement, RowMapping, and_, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.tables import trial_batches, trial_pieces, trial_runs, trial_runtimes
+from diagnoser.adapters.sql.tables import trials as trial_table
+from diagnoser.model.errors import Conflict
+from diagnoser.model.trials import (
+    BatchKind,
+    BatchState,
+    Piece,
+    PieceState,
+    RunState,
+    Runtime,
+    Suite,
+    TrialState,
+)
+from diagnoser.ports import BatchRecord, PieceRecord, RunProgress, TrialRecord, TrialRun
+
+_SUITE = TypeAdapter(Suite)
+_AT_ONCE = 500
+"""Rows that one statement names."""
+_OPEN_PIECES = (PieceState.WAITING, PieceState.RUNNING)
+_OPEN_TRIALS = (TrialState.INFERRING, TrialState.SCORING)
+
+
+class _Lost(Exception):
+    """Somebody else was first: the transaction is rolled back."""
+
+
+class TrialRows(Database):
+    """``ports.TrialLedger``."""
+
+    async def add_run(self, run: TrialRun) -> None:
+        row = asdict(run) | {"suite": _SUITE.dump_json(run.suite).decode()}
+        async with self.writing() as connection:
+            if not await self.insert_new(connection, trial_runs, [row]):
+                raise Conflict(f"there is a run {run.id}")
+            records = [TrialRecord(path, task.name) for path in run.suite.checkpoints for task in run.suite.tasks]
+            await self.insert_new(connection, trial_table, [_trial_row(run.id, record) for record in records])
+
+    async def trial_runs(self, limit: int) -> list[TrialRun]:
+        query = select(trial_runs).order_by(trial_runs.c.created.desc(), trial_runs.c.id).limit(limit)
+        async with self.reading() as connection:
+            return [_run(row) for row in (await connection.execute(query)).mappings()]
+
+    async def run_progress(self, run: str) -> RunProgress | None:
+        async with self.reading() as connection:
+            found = (await connection.execute(select(trial_runs).where(trial_runs.c.id == run))).mappings().first()
+            if found is None:
+                return None
+            record = _run(found)
+            rows = {
+                table.name: (await connection.execute(select(table).where(table.c.run == run))).mappings().all()
+                for table in (trial_table, trial_pieces, trial_batches)
+            }
+        tasks = {task.name: place for place, task in enumerate(record.suite.tasks)}
+        places = {path: place for place, path in enumerate(record.suite.checkpoints)}
+        of_trials = [_trial(row) for row in rows["trials"]]
+        return RunProgress(
+            record,
+            tuple(sorted(of_trials, key=lambda trial: (places[trial.checkpoint], tasks[trial.task]))),
+            tuple(sorted(map(_piece, rows["trial_pieces"]), key=lambda piece: piece.piece)),
+            tuple(sorted(map(_batch, rows["trial_batches"]), key=lambda batch: (batch.started, batch.id))),
+        )
+
+    async def cut(self, run: str, cuts: int, old: Collection[Piece], new: Collection[Piece]) -> bool:
+        mine = and_(trial_runs.c.id == run, trial_runs.c.cuts == cuts, trial_runs.c.state == RunState.RUNNING.value)
+        try:
+            async with self.writing() as connection:
+                if not (await connection.execute(update(trial_runs).where(mine).values(cuts=cuts + 1))).rowcount:
+                    raise _Lost
+                gone = await _taken(connection, run, set(old) - set(new), {"state": PieceState.SPLIT.value})
+                made = [PieceRecord(piece, failures=_failures(piece, gone)) for piece in sorted(set(new) - set(old))]
+                await self._revive(connection, run, made)
+        except _Lost:
+            return False
+        return True
+
+    async def _revive(self, connection: AsyncConnection, run: str, new: Sequence[PieceRecord]) -> None:
+        """A cut may come back after another cut: its row is there."""
+        for record in new:
+            statement = self.insert(trial_pieces).values(_piece_row(run, record))
+            keys = [column.name for column in trial_pieces.primary_key]
+            values = {"state": PieceState.WAITING.value, "failures": record.failures, "batch": ""}
+            is_split = trial_pieces.c.state == PieceState.SPLIT.value
+            upsert = statement.on_conflict_do_update(index_elements=keys, set_=values, where=is_split)
+            await connection.execute(upsert)
+
+    async def start_batch(self, batch: BatchRecord, pieces: Sequence[Piece]) -> bool:
+        try:
+            async with self.writing() as connection:
+                await self._start(connection, batch, pieces)
+        except _Lost:
+            return False
+        return True
+
+    async def _start(self, connection: AsyncConnection, batch: BatchRecord, pieces: Sequence[Piece]) -> None:
+        """The run's row is locked, so that it is not cancelled meanwhile."""
+        is_open = and_(trial_runs.c.id == batch.run, trial_runs.c.state == RunState.RUNNING.value)
+        if (await connection.execute(select(trial_runs.c.id).where(is_open).with_for_update())).first() is None:
+            raise _Lost
+        if not await self.insert_new(connection, trial_batches, [asdict(batch)]):
+            raise _Lost
+        if batch.kind is BatchKind.INFER:
+            await _taken(connection, batch.run, pieces, {"state": PieceState.RUNNING.value, "batch": batch.id})
+            return
+        row = trial_table.c
+        is_free = and_(
+            _is_trial(batch.run, batch.checkpoint, batch.task), row.state == TrialState.SCORING.value, row.batch == ""
+        )
+        if not (await connection.execute(update(trial_table).where(is_free).values(batch=batch.id))).rowcount:
+            raise _Lost
+
+    async def settle_batch(
+        self,
+        batch: BatchRecord,
+        pieces: Sequence[PieceRecord] = (),
+        trials: Sequence[TrialRecord] = (),
+        runtimes: Mapping[str, Runtime] = MappingProxyType({}),
+    ) -> bool:
+        row = trial_batches.c
+        is_open = and_(row.id == batch.id, row.state == BatchState.RUNNING.value)
+        changed = update(trial_batches).where(is_open).values(state=batch.state.value, ended=batch.ended)
+        async with self.writing() as connection:
+            if not (await connection.execute(changed)).rowcount:
+                return False
+            for record in pieces:
+                await _settle_piece(connection, batch, record)
+            for trial in trials:
+                await _settle_trial(connection, batch.run, trial)
+            for name, runtime in runtimes.items():
+                await connection.execute(self._runtime(name, runtime, batch.ended or batch.started))
+        return True
+
+    def _runtime(self, name: str, runtime: Runtime, now: float) -> Any:
+        statement = self.insert(trial_runtimes).values({**asdict(runtime), "name": name, "time": now})
+        return statement.on_conflict_do_update(
+            index_elements=["name"],
+            set_={"score": statement.excluded.score},
+            where=statement.excluded.score.is_not(None),
+        )
+
+    async def begin_scoring(self, run: str, which: Collection[tuple[str, str]], again: bool = False) -> int:
+        row = trial_table.c
+        before = (TrialState.INFERRING, TrialState.SCORED, TrialState.FAILED) if again else (TrialState.INFERRING,)
+        found = and_(tuple_(row.checkpoint, row.task).in_(which), row.run == run, row.state.in_(before))
+        values = {"state": TrialState.SCORING.value, "failures": 0, "error": ""}
+        is_over = and_(trial_runs.c.id == run, trial_runs.c.state == RunState.ENDED.value)
+        async with self.writing() as connection:
+            changed = (await connection.execute(update(trial_table).where(found).values(values))).rowcount
+            if again and changed:
+                goes_on = {"state": RunState.RUNNING.value, "ended": None}
+                await connection.execute(update(trial_runs).where(is_over).values(goes_on))
+        return changed
+
+    async def set_suite(self, run: str, suite: Suite) -> None:
+        text = _SUITE.dump_json(suite).decode()
+        async with self.writing() as connection:
+            await connection.execute(update(trial_runs).where(trial_runs.c.id == run).values(suite=text))
+
+    async def end_run(self, run: str, state: RunState, now: float) -> bool:
+        is_open = and_(trial_runs.c.id == run, trial_runs.c.state == RunState.RUNNING.value)
+        values = {"state": state.value, "ended": now}
+        async with self.writing() as connection:
+            if not (await connection.execute(update(trial_runs).where(is_open).values(values))).rowcount:
+                return False
+            if state is RunState.CANCELLED:
+                await _cancel_open(connection, run)
+        return True
+
+    async def runtimes(self, tasks: Collection[str], limit: int) -> list[Runtime]:
+        row = trial_runtimes.c
+        columns = (row.task, row.size, row.hardware, row.samples, row.seconds, row.load, row.score)
+        query = select(*columns).where(row.task.in_(tasks)).order_by(row.time.desc(), row.name).limit(limit)
+        async with self.reading() as connection:
+            return [Runtime(**found) for found in (await connection.execute(query)).mappings()]
+
+    async def drop_trials(self, before: float, limit: int) -> int:
+        row = trial_runs.c
+        ended = select(row.id).where(row.ended < before).order_by(row.ended)
+        times = select(trial_runtimes.c.name).where(trial_runtimes.c.time < before).order_by(trial_runtimes.c.time)
+        runs = await self.drop_rows(ended, limit, row.id)
+        return runs + await self.drop_rows(times, limit, trial_runtimes.c.name)
+
+
+async def _taken(
+    connection: AsyncConnection, run: str, pieces: Collection[Piece], values: dict[str, Any]
+) -> list[PieceRecord]:
+    """Change pieces that wait, and what they were. Raises _Lost when one of them does not."""
+    row, ordered = trial_pieces.c, sorted(pieces)
+    taken: list[PieceRecord] = []
+    for start in range(0, len(ordered), _AT_ONCE):
+        keys = [(piece.checkpoint, piece.task, piece.first, piece.last) for piece in ordered[start : start + _AT_ONCE]]
+        of_keys = tuple_(row.checkpoint, row.task, row.first, row.last).in_(keys)
+        are_waiting = and_(row.run == run, of_keys, row.state == PieceState.WAITING.value)
+        changed = update(trial_pieces).where(are_waiting).values(values).returning(*row)
+        taken += [_piece(found) for found in (await connection.execute(changed)).mappings()]
+    if len(taken) != len(ordered):
+        raise _Lost
+    return taken
+
+
+def _failures(piece: Piece, replaced: Sequence[PieceRecord]) -> int:
+    """A piece that takes samples over has failed as often as those that it takes them from."""
+    return max((record.failures for record in replaced if _overlap(piece, record.piece)), default=0)
+
+
+def _overlap(one: Piece, other: Piece) -> bool:
+    same = (one.checkpoint, one.task) == (other.checkpoint, other.task)
+    return same and one.first < other.last and other.first < one.last
+
+
+async def _settle_piece(connection: AsyncConnection, batch: BatchRecord, record: PieceRecord) -> None:
+    row, piece = trial_pieces.c, record.piece
+    same = and_(row.checkpoint == piece.checkpoint, row.task == piece.task, row.first == piece.first)
+    mine = and_(same, row.last == piece.last, row.run == batch.run, row.batch == batch.id)
+    runs = and_(mine, row.state == PieceState.RUNNING.value)
+    values = {name: value for name, value in _piece_row(batch.run, record).items() if name in _SETTLED}
+    await connection.execute(update(trial_pieces).where(runs).values(values))
+
+
+_SETTLED = ("state", "failures", "error", "seconds", "load")
+
+
+async def _settle_trial(connection: AsyncConnection, run: str, record: TrialRecord) -> None:
+    row = trial_table.c
+    mine = and_(_is_trial(run, record.checkpoint, record.task), row.state.in_(_OPEN_TRIALS))
+    await connection.execute(update(trial_table).where(mine).values(_trial_row(run, record)))
+    if record.state is TrialState.FAILED:
+        left = trial_pieces.c
+        of_trial = and_(left.run == run, left.checkpoint == record.checkpoint, left.task == record.task)
+        waiting = and_(of_trial, left.state == PieceState.WAITING.value)
+        await connection.execute(update(trial_pieces).where(waiting).values(state=PieceState.CANCELLED.value))
+
+
+async def _cancel_open(connection: AsyncConnection, run: str) -> None:
+    pieces = and_(trial_pieces.c.run == run, trial_pieces.c.state.in_(_OPEN_PIECES))
+    await connection.execute(update(trial_pieces).where(pieces).values(state=PieceState.CANCELLED.value))
+    open_trials = and_(trial_table.c.run == run, trial_table.c.state.in_(_OPEN_TRIALS))
+    await connection.execute(update(trial_table).where(open_trials).values(state=TrialState.CANCELLED.value))
+
+
+def _is_trial(run: str, checkpoint: str, task: str) -> ColumnElement[bool]:
+    row = trial_table.c
+    return and_(row.run == run, row.checkpoint == checkpoint, row.task == task)
+
+
+def _run(row: RowMapping) -> TrialRun:
+    values = dict(row) | {"suite": _SUITE.validate_json(row["suite"]), "state": RunState(row["state"])}
+    return TrialRun(**values)
+
+
+def _trial_row(run: str, record: TrialRecord) -> dict[str, Any]:
+    scores = orjson.dumps(dict(record.scores)).decode()
+    return {
+        "run": run,
+        "checkpoint": record.checkpoint,
+        "task": record.task,
+        "state": record.state.value,
+        "scores": scores,
+        "error": record.error,
+        "failures": record.failures,
+        "scored": record.scored,
+        "batch": "",
+    }
+
+
+def _trial(row: RowMapping) -> TrialRecord:
+    return TrialRecord(
+        row["checkpoint"],
+        row["task"],
+        TrialState(row["state"]),
+        orjson.loads(row["scores"]),
+        row["error"],
+        row["failures"],
+        row["scored"],
+    )
+
+
+def _piece_row(run: str, record: PieceRecord) -> dict[str, Any]:
+    more = {"failures": record.failures, "error": record.error, "seconds": record.seconds, "load": record.load}
+    return {**asdict(record.piece), "run": run, "state": record.state.value, "batch": record.batch, **more}
+
+
+def _piece(row: RowMapping) -> PieceRecord:
+    piece = Piece(row["checkpoint"], row["task"], row["first"], row["last"])
+    state = PieceState(row["state"])
+    return PieceRecord(piece, state, row["batch"], row["failures"], row["error"], row["seconds"], row["load"])
+
+
+def _batch(row: RowMapping) -> BatchRecord:
+    return BatchRecord(**{**row, "kind": BatchKind(row["kind"]), "state": BatchState(row["state"])})

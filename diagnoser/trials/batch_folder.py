@@ -1,0 +1,59 @@
+"""The folder through which a coordinator and the runner of a batch speak: an order in, results out.
+
+It is on a file system that both see. Nothing in it is ever changed, only added by rename.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from diagnoser.model.errors import BadInput
+from diagnoser.ports import CommandResult, Order
+from diagnoser.trials.runner import write
+from diagnoser.trials.weights import CopyLimits
+
+METRICS = 1000
+"""That one trial may have."""
+SCORES_BYTES = 1 << 20
+
+
+def write_order(order: Order, copies: CopyLimits, environment: Mapping[str, str]) -> Path:
+    folder = Path(order.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder / "order.json", {**asdict(order), "copies": asdict(copies), "environment": dict(environment)})
+    return folder
+
+
+def results(folder: Path) -> tuple[CommandResult, ...]:
+    found = sorted(folder.glob("[0-9]*.json"), key=lambda path: int(path.stem))
+    return tuple(CommandResult(**json.loads(path.read_text())) for path in found)
+
+
+def link_samples(folder: Path, pieces: Sequence[Path]) -> None:
+    """One folder of exactly the files that these pieces wrote, each with the name of its piece before its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for piece in pieces:
+        for path in sorted(piece.iterdir()):
+            link = folder / f"{piece.name}-{path.name}"
+            draft = folder.with_name(f"link.draft-{os.getpid()}")
+            draft.unlink(missing_ok=True)
+            draft.symlink_to(path)
+            draft.replace(link)
+
+
+def read_scores(path: Path) -> dict[str, float]:
+    """Metric -> value, of a JSON object with a number for each. Raises BadInput."""
+    try:
+        with path.open("rb") as file:
+            found: Any = json.loads(file.read(SCORES_BYTES))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"the scores are no JSON: {error}") from error
+    if not isinstance(found, dict) or not 0 < len(found) <= METRICS:
+        raise BadInput("the scores are to be a JSON object, with a number for each metric")
+    faulty = [name for name, value in found.items() if isinstance(value, bool) or not isinstance(value, int | float)]
+    if faulty:
+        raise BadInput(f"the score {faulty[0][:60]!r} is no number")
+    return {name: float(value) for name, value in found.items()}

@@ -1,0 +1,130 @@
+"""Evaluation runs of small real programs on this machine, for tests; ``python -m tests.trial_runs URL RUN`` carries one
+on, as a coordinator that can be killed."""
+
+import asyncio
+import json
+import secrets
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.model.trials import Node, PieceState, RunState, Suite, Task, TrialState
+from diagnoser.ports import NodeExecutor, RunProgress, TrialRun
+from diagnoser.trials.coordinator import Coordinator, CoordinatorSettings
+from diagnoser.trials.local import LocalExecutor
+from diagnoser.trials.weights import CopyLimits
+
+INFER = """
+import os, sys, time
+checkpoint, task, first, last, samples, seconds, ledger = sys.argv[1:]
+weights = open(checkpoint).read()
+open(os.environ["DIAGNOSER_TRIAL_LOADED"], "w").close()
+time.sleep(float(seconds) * (int(last) - int(first)))
+with open(samples + "/numbers.txt", "w") as file:
+    file.writelines(f"{number}\\n" for number in range(int(first), int(last)))
+with open(ledger, "a") as file:
+    file.write(f"{checkpoint} {task} {first} {last} {weights}\\n")
+"""
+"""Writes down that it did a piece, once it has."""
+
+SCORE = """
+import json, pathlib, sys
+samples, scores = sys.argv[1:]
+numbers = [int(line) for path in sorted(pathlib.Path(samples).iterdir()) for line in path.read_text().split()]
+with open(scores, "w") as file:
+    json.dump({"samples": len(numbers), "distinct": len(set(numbers)), "sum": sum(numbers)}, file)
+"""
+NODES = (Node("east", 1), Node("west", 1))
+FAST = CoordinatorSettings(batch_seconds=0.3, scorers=2)
+
+
+def suite(folder: Path, tasks: Sequence[int] = (12, 7, 30), seconds: float = 0.02) -> Suite:
+    """Tasks of so many samples, of two checkpoints."""
+    for number in (1, 2):
+        (folder / f"checkpoint-{number}").write_text(f"weights-{number}")
+    infer = (sys.executable, "-c", INFER, "{checkpoint}", "{task}", "{first}", "{last}", "{samples}", str(seconds))
+    score = (sys.executable, "-c", SCORE, "{samples}", "{scores}")
+    made = [
+        Task(f"task/{place}", count, (*infer, str(folder / "done.txt")), score, seconds, 0.05)
+        for place, count in enumerate(tasks)
+    ]
+    paths = tuple(str(folder / f"checkpoint-{number}") for number in (1, 2))
+    return Suite("small", paths, tuple(made), 1, 9, "cpu", "9B", 2)
+
+
+def trial_run(folder: Path, given: Suite | None = None, name: str = "r1") -> TrialRun:
+    directory = folder / name
+    directory.mkdir(exist_ok=True)
+    return TrialRun(name, given or suite(folder), "local", str(directory), str(folder), time.time())
+
+
+def copies(folder: Path) -> CopyLimits:
+    return CopyLimits(str(folder / "weights"), 0.0)
+
+
+def coordinator(
+    store: SqlStore, executor: NodeExecutor, settings: CoordinatorSettings = FAST, **more: Any
+) -> Coordinator:
+    return Coordinator(store, executor, time.time, lambda: secrets.token_hex(4), settings=settings, **more)
+
+
+async def carry_out(found: Coordinator, run: str) -> RunProgress:
+    async def pause() -> None:
+        await asyncio.sleep(0.02)
+
+    return await found.carry_out(run, pause, lambda progress: None)
+
+
+async def main(url: str, run: str) -> None:
+    store = await open_store(url)
+    progress = await store.run_progress(run)
+    assert progress is not None
+    executor = LocalExecutor(NODES, copies(Path(progress.run.directory)))
+    await carry_out(coordinator(store, executor), run)
+    await store.close()
+
+
+def check(progress: RunProgress) -> None:
+    """Each sample is in the result once. Raises AssertionError."""
+    given = progress.run.suite
+    assert progress.run.state is RunState.ENDED
+    assert len(progress.trials) == len(given.checkpoints) * len(given.tasks)
+    for trial in progress.trials:
+        assert trial.state is TrialState.SCORED, trial.error
+        count = next(task.samples for task in given.tasks if task.name == trial.task)
+        assert trial.scores == {"samples": count, "distinct": count, "sum": count * (count - 1) / 2}, trial
+    assert not [record for record in progress.pieces if record.state in (PieceState.WAITING, PieceState.RUNNING)]
+
+
+def completions(folder: Path) -> Counter[tuple[str, int]]:
+    """(checkpoint and task, sample) -> how often a piece with it was carried out to its end."""
+    done: Counter[tuple[str, int]] = Counter()
+    for line in (folder / "done.txt").read_text().splitlines():
+        _, task, first, last, weights = line.split()
+        done.update((f"{weights} {task}", number) for number in range(int(first), int(last)))
+    return done
+
+
+def without_metrics(given: Suite, *words: str) -> Suite:
+    """The suite with another command in place of the first task's inference."""
+    first, *others = given.tasks
+    return replace(given, tasks=(replace(first, infer=words), *others))
+
+
+def started(folder: Path) -> list[dict[str, Any]]:
+    """The orders that were carried out or are."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("r1/batches/*/order.json"))]
+
+
+def written(folder: Path, name: str) -> list[list[str]]:
+    """Lines of the sample files of this name."""
+    return [path.read_text().splitlines() for path in folder.glob(f"r1/samples/*/*/*/{name}")]
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2]))

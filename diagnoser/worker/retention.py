@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Archive, ArchiveStore, AuditStore, Clock, LoginTryStore, RetentionStore, TrialLedger, UserStore
+from diagnoser.ports import (
+    Archive,
+    ArchiveStore,
+    AuditStore,
+    Clock,
+    LoginTryStore,
+    RetentionStore,
+    TrialLedger,
+    UserStore,
+)
 
 DAY = 86_400.0
 DAYS_LEAST = 8

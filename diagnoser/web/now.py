@@ -11,11 +11,12 @@ from fastapi.responses import RedirectResponse, Response
 from diagnoser.model import BreakerState, IncidentState, PlanState
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Category
-from diagnoser.ports import DiagnosisFilter, ListName, PlanFilter
+from diagnoser.ports import LAST_SEEN, DiagnosisFilter, ListName, PlanFilter
 from diagnoser.recovery import incidents as rules
 from diagnoser.web.api.health import PartHealth, Readiness, check_health
 from diagnoser.web.api.incidents import Act, IncidentId, IncidentQuery, change, find, list_incidents
 from diagnoser.web.authentication import Caller, Provided, may_read
+from diagnoser.web.column_order import ColumnOrder
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.forms import Pressed
 from diagnoser.web.ui import FILTERS as DIAGNOSIS_FILTERS
@@ -65,9 +66,8 @@ async def now_page(request: Request, services: Provided, pages: Drawn, caller: C
         return RedirectResponse(f"/diagnoses?{request.query_params}", status_code=308)
     query = page_query(IncidentQuery, request)
     (incidents, after), now = await list_incidents(services.store, query), await _situation(services)
-    chosen = {
-        name: value for name, value in query.model_dump(mode="json", exclude={"cursor", "limit"}).items() if value
-    }
+    chosen = query.model_dump(mode="json", exclude={"cursor", "limit", "sort"}, exclude_defaults=True)
+    order = ColumnOrder("/", chosen, query.order, LAST_SEEN)
     return pages.draw(
         "now.html",
         incidents=incidents,
@@ -76,10 +76,10 @@ async def now_page(request: Request, services: Provided, pages: Drawn, caller: C
         blind_spots=await request.app.state.vitals.blind_spots() if caller.viewer.sees_all else (),
         query=query,
         is_first=not query.cursor,
-        first_url="/?" + urlencode(chosen) if chosen else "/",
-        next_url="/?" + urlencode(chosen | {"cursor": after}) if after else "",
+        order=order,
+        next_url=order.page(after),
         base_url=services.config.base_url or str(request.base_url).rstrip("/"),
-        saved=await views_of(services, ListName.INCIDENTS, chosen, query),
+        saved=await views_of(services, ListName.INCIDENTS, order.chosen, query),
     )
 
 

@@ -40,5 +40,5 @@ def _at(place: str) -> NodeEvent:
     try:
         kind, time, cluster, node = json.loads(place)
         return NodeEvent(str(cluster), str(node), NodeEventKind(kind), NodeActor.PERSON, float(time))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise BadInput("cursor: it is not that of a page of nodes") from None

@@ -51,6 +51,16 @@ async def addresses(store: SqlStore, count: int) -> dict[str, Address]:
         "Diagnoses, two words": lambda chance: f"/diagnoses?q={'+'.join(chance.sample(words, 2))}",
         "Diagnoses, a rare word": lambda chance: f"/diagnoses?q={rare(chance)}",
         "Diagnoses, a node": lambda chance: f"/diagnoses?node=gpu-{chance.randrange(NODES):04d}",
+        "Diagnoses, by cause": lambda chance: f"/diagnoses?sort=type&cursor={chance.choice(ids)}",
+        "Diagnoses, by job": lambda chance: f"/diagnoses?sort=job&cursor={chance.choice(ids)}",
+        "Diagnoses, a category by cause": lambda _: "/diagnoses?category=infrastructure&sort=type",
+        "Diagnoses, a family by category": lambda chance: (
+            f"/diagnoses?family=family-{chance.randrange(9)}&sort=category"
+        ),
+        "Now, by failures": lambda _: "/?sort=-failures",
+        "Now, resolved by category": lambda _: "/?state=resolved&sort=category",
+        "Jobs, by name": lambda _: "/jobs?sort=job",
+        "Jobs, failed by name": lambda _: "/jobs?state=failed&sort=job",
         "Diagnosis": lambda chance: f"/diagnoses/{chance.choice(ids)}",
         "Incident": lambda chance: f"/incidents/{chance.randrange(SHAPES):016x}",
         "Job": lambda chance: f"/jobs/job-{chance.randrange(count)}",

@@ -18,6 +18,8 @@ from diagnoser.model import (
     Evidence,
     Feedback,
     FeedbackVerdict,
+    Line,
+    RootCause,
     Signature,
     Similar,
 )
@@ -118,12 +120,13 @@ class ConfirmedFailures:
         return await self._store.add_confirmed_failure(confirmed, rule_requests.rule_wanted(record, confirmed))
 
     async def _confirmed_failure_of(self, record: DiagnosisRecord, feedback: Feedback) -> ConfirmedFailure:
-        sign = signature.signature_of(await self.evidence(record.attempt), record.diagnosis)
+        evidence = await self.evidence(record.attempt)
+        sign = signature.signature_of(evidence, record.diagnosis)
         vectors = {hashing.NAME: hashing.packed(signature.vector(sign))}
         embedding = await self._embedded(sign)
         if self._embedder and embedding is not None and not isinstance(embedding, ModelFailure):
             vectors[self._embedder.name] = hashing.packed(embedding)
-        return replace(confirmed(record, feedback), signature=sign, vectors=vectors)
+        return replace(confirmed(record, feedback, evidence), signature=sign, vectors=vectors)
 
     async def similar(self, record: DiagnosisRecord, limit: int = SHOWN) -> list[Similar]:
         """The nearest confirmed failures of other attempts, the nearest first."""
@@ -223,9 +226,13 @@ class ConfirmedFailures:
         return hashing.unpacked(hashing.packed(embedding))
 
 
-def confirmed(record: DiagnosisRecord, feedback: Feedback) -> ConfirmedFailure:
-    """What is learned from feedback on a diagnosis, still without signature and vectors."""
+def confirmed(record: DiagnosisRecord, feedback: Feedback, evidence: Evidence) -> ConfirmedFailure:
+    """What is learned from feedback on a diagnosis, still without signature and vectors. Its line is the one that the
+    person named, if the log still has it; the verdict's where they named none."""
     diagnosis = record.diagnosis
+    root: Line | RootCause | None = diagnosis.root_cause
+    if feedback.root_line:
+        root = signature.line_named(evidence, feedback, diagnosis.root_cause)
     return ConfirmedFailure(
         diagnosis=record.id,
         attempt=record.attempt,
@@ -235,7 +242,7 @@ def confirmed(record: DiagnosisRecord, feedback: Feedback) -> ConfirmedFailure:
         verdict=feedback.verdict,
         by=feedback.by,
         signature=Signature(),
-        line=diagnosis.root_cause.text[:_CHARS] if diagnosis.root_cause else "",
+        line=root.text[:_CHARS] if root else "",
         done=_done(record),
         comment=feedback.comment,
     )

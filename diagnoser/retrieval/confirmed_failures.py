@@ -26,7 +26,7 @@ from diagnoser.model import (
 from diagnoser.model.errors import DiagnoserError, ModelFailed, ModelFailure
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import DiagnosisRecord, Embedder, FeedbackStore, LogStore
+from diagnoser.ports import DiagnosisRecord, Embedder, FeedbackStore, Store
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.retrieval import hashing, rule_requests, search, signature
 from diagnoser.retrieval.index import Index
@@ -57,7 +57,7 @@ class LogLoader(Protocol):
 
     async def load(self, key: AttemptKey) -> AttemptLog: ...
 
-    def over(self, store: LogStore) -> "LogLoader": ...
+    def over(self, store: Store) -> "LogLoader": ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +100,14 @@ class ConfirmedFailures:
         self._memory = _Memory(Index(), Index())
         self._turn = asyncio.Lock()
 
-    def over(self, store: LogStore) -> "ConfirmedFailures":
+    def over(self, store: Store) -> "ConfirmedFailures":
         """The same, for who sees only the logs that this store finds."""
+        return self.reading(self._logs.over(store))
+
+    def reading(self, logs: LogLoader) -> "ConfirmedFailures":
+        """The same, with logs from elsewhere."""
         other = copy(self)
-        other._logs = self._logs.over(store)
+        other._logs = logs
         return other
 
     async def learn(self, record: DiagnosisRecord, feedback: Feedback) -> None:

@@ -238,11 +238,11 @@ async def test_an_incident_shows_when_its_latest_failure_happened(tmp_path: Path
         b"2026-01-01 10:00:00 step 1 loss 2.0\n2026-01-01 10:04:00 step 2 loss 1.0\n2026-01-01 10:05:00 ERROR seam\n"
     )
     async with serving(tmp_path) as web:
-        await store_log(web.store, AttemptKey("b"), LineBlock(Stream(), lines))
         root = RootCause(3, "2026-01-01 10:05:00 ERROR seam")
         await save(web.store, "a", verdict(FailureType.VALUE_ERROR, root_cause=root), created=NOW - 10)
         without = (await web.client.get(f"/incidents/{await the_id(web)}")).text
-        await save(web.store, "b", verdict(FailureType.VALUE_ERROR, root_cause=root), created=NOW - 1)
+        await store_log(web.store, AttemptKey("b"), LineBlock(Stream(), lines))
+        await save(web.store, "b", verdict(FailureType.VALUE_ERROR, root_cause=root), created=NOW + 60)
         page = (await web.client.get(f"/incidents/{await the_id(web)}")).text
         older = (await web.client.get(f"/incidents/{await the_id(web)}?after=0")).text
     assert 'id="axis"' not in without and 'id="axis"' not in older

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -77,8 +78,8 @@ async def test_diagnoses_come_in_the_order_that_is_asked_for(store: Store, where
             return await store.diagnoses(where, cursor, 2, sort)
 
         ids = [record.id for record in await paged(page, lambda record: record.id)]
-        ordered = sorted(every, key=lambda record, by=by: (VALUES[by](record), record.id), reverse=is_descending)
-        assert ids == [record.id for record in ordered], sort
+        ordered = sorted(((VALUES[by](record), record.id) for record in every), reverse=is_descending)
+        assert ids == [id for _, id in ordered], sort
 
 
 async def test_a_sorted_page_is_the_same_whatever_came_meanwhile(store: Store) -> None:
@@ -110,9 +111,9 @@ async def test_incidents_come_in_the_order_that_is_asked_for(store: Store) -> No
         async def page(cursor: str, sort: Sort = sort) -> list[Incident]:
             return await store.incidents(UNRESOLVED, cursor, 2, sort)
 
-        found = await paged(page, lambda incident, sort=sort: position_of(incident, sort))
-        ordered = sorted(every, key=lambda one, by=by: (getattr(one, by), one.id), reverse=is_descending)
-        assert [incident.id for incident in found] == [incident.id for incident in ordered], sort
+        found = await paged(page, partial(position_of, sort=sort))
+        ordered = sorted(((getattr(one, by), one.id) for one in every), reverse=is_descending)
+        assert [incident.id for incident in found] == [id for _, id in ordered], sort
         with pytest.raises(BadInput):
             await store.incidents(UNRESOLVED, position_of(every[0], Sort("jobs")), 2, sort)
 

@@ -79,7 +79,7 @@ async def test_diagnoses_come_in_the_order_that_is_asked_for(store: Store, where
 
         ids = [record.id for record in await paged(page, lambda record: record.id)]
         ordered = sorted(((VALUES[by](record), record.id) for record in every), reverse=is_descending)
-        assert ids == [id for _, id in ordered], sort
+        assert ids == [place for _, place in ordered], sort
 
 
 async def test_a_sorted_page_is_the_same_whatever_came_meanwhile(store: Store) -> None:
@@ -113,7 +113,7 @@ async def test_incidents_come_in_the_order_that_is_asked_for(store: Store) -> No
 
         found = await paged(page, partial(position_of, sort=sort))
         ordered = sorted(((getattr(one, by), one.id) for one in every), reverse=is_descending)
-        assert [incident.id for incident in found] == [id for _, id in ordered], sort
+        assert [incident.id for incident in found] == [place for _, place in ordered], sort
         with pytest.raises(BadInput):
             await store.incidents(UNRESOLVED, position_of(every[0], Sort("jobs")), 2, sort)
 

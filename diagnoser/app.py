@@ -48,7 +48,7 @@ from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.evidence_collection import EvidenceCollection
-from diagnoser.diagnosis.log_indexes import LogIndexes
+from diagnoser.diagnosis.log_indexes import KeptLogs, LogIndexes
 from diagnoser.diagnosis.original_lines import OriginalLines
 from diagnoser.diagnosis.run_status import RunStatuses
 from diagnoser.ingest.service import RAW_BYTES, IngestService
@@ -311,14 +311,15 @@ async def _compose(
     authenticator = _authenticator(settings, store, clock, sessions, provider is not None)
     acts = settings.recovery_mode == "act" or (settings.recovery_mode == "policy" and policy.acts)
     access = {"access": partial(_check_access, authenticator)} if acts else {}
+    log_indexes = LogIndexes(store, logs, clock)
     dependencies = AppDependencies(
         store=store,
         ingest=ingest,
         plans=plans,
-        confirmed_failures=confirmed_failures,
+        confirmed_failures=confirmed_failures.reading(KeptLogs(log_indexes)),
         logs=context,
         run_statuses=RunStatuses(store, registry.compressor, clock),
-        log_indexes=LogIndexes(store, logs, clock),
+        log_indexes=log_indexes,
         lines=OriginalLines(store, archive),
         workbench=RuleWorkbench(history, registry, lifecycle, time.monotonic),
         metrics=metrics,

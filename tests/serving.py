@@ -20,7 +20,7 @@ from diagnoser.config.alerting import load_table
 from diagnoser.config.loader import load_node_queries
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.diagnosis.log_indexes import LogIndexes
+from diagnoser.diagnosis.log_indexes import KeptLogs, LogIndexes
 from diagnoser.diagnosis.original_lines import OriginalLines
 from diagnoser.diagnosis.run_comparison import RunComparison
 from diagnoser.diagnosis.run_status import RunStatuses
@@ -189,14 +189,15 @@ def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDepen
     clock: Clock = more.pop("clock", lambda: NOW)  # type: ignore[assignment]
     tokens: Sequence[Token] = more.pop("tokens", ())  # type: ignore[assignment]
     sessions, has_provider = Sessions(store, clock, SessionLimits()), more.get("provider") is not None
+    log_indexes = LogIndexes(store, AttemptLogs(store, Compressor), time.monotonic)
     fields: dict[str, object] = {
         "store": store,
         "ingest": ingest,
         "plans": PlanService(store, commands, metrics, LocalWakeSignal()),
-        "confirmed_failures": confirmed_failures(store),
+        "confirmed_failures": confirmed_failures(store).reading(KeptLogs(log_indexes)),
         "logs": StoredLogs(),
         "run_statuses": RunStatuses(store, Compressor, clock),
-        "log_indexes": LogIndexes(store, AttemptLogs(store, Compressor), time.monotonic),
+        "log_indexes": log_indexes,
         "lines": OriginalLines(store),
         "workbench": workbench(store, metrics),
         "metrics": metrics,

@@ -162,11 +162,12 @@ class LogIndex:
     the latest searches."""
 
     def __init__(self, log: AttemptLog) -> None:
+        self.log = log
         self.lines = log.delta.lines
         self._columns = LogColumns(log)
         arrivals = [row.received for share in log.delta.shares.values() for row in share.rows.values() if row.received]
         received = min(arrivals, default=0.0), max(arrivals, default=0.0)
-        self.timeline = LogTimeline(self._columns, log.digest.phases, log.digest.placed_progress, received)
+        self.timeline = LogTimeline(self._columns, log.digest, received)
         self._numbers = {stream: share.ranges for stream, share in log.delta.shares.items() if share.ranges}
         self._keys = [stream_key(stream) for stream in self._columns.streams]
         self._searches: OrderedDict[LogSearch, Positions] = OrderedDict()

@@ -7,8 +7,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from diagnoser.compress.digest import Digest
 from diagnoser.compress.log_columns import LEVELS, NOBODY, LogColumns, LogLevel
-from diagnoser.model import Phase, Progress, Stage, Stream
+from diagnoser.model import Progress, Stage, Stream
 
 QUIET, LINES, WARNINGS, ERRORS = range(4)
 """What a rank printed within a span of time, the worst of it: nothing, lines, warnings, errors."""
@@ -55,14 +56,12 @@ class LogTimeline:
     def __init__(
         self,
         columns: LogColumns,
-        phases: Sequence[Phase],
-        progress: Sequence[tuple[Stream, Progress]],
+        digest: Digest,
         received: tuple[float, float],
     ) -> None:
         self.received = received
         self._columns = columns
-        self._phases = phases
-        self._progress = progress
+        self._digest = digest
         known = columns.time[columns.time > 0]
         self.is_timed = bool(len(known)) and float(known.max() - known.min()) > 0
         self._times = columns.time if self.is_timed else np.arange(len(columns), dtype=np.float64)
@@ -87,15 +86,16 @@ class LogTimeline:
         """In order of their first lines."""
         spans = [
             StageSpan(phase.stage, begin, max(begin, self.time_of(phase.last_stream, phase.last)))
-            for phase in self._phases
+            for phase in self._digest.phases
             for begin in [self.time_of(phase.stream, phase.line)]
         ]
         return tuple(sorted(spans, key=lambda span: (span.begin, span.end)))
 
     @cached_property
     def progress(self) -> tuple[TimedProgress, ...]:
-        """By time."""
-        timed = [TimedProgress(self._time_of_point(stream, point), point) for stream, point in self._progress]
+        """By time. Reading it takes longer than all the rest, and only the time axis asks for it."""
+        placed = self._digest.placed_progress
+        timed = [TimedProgress(self._time_of_point(stream, point), point) for stream, point in placed]
         return tuple(sorted(timed, key=lambda one: one.time))
 
     @cached_property

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from diagnoser.model import Stream
 
@@ -25,25 +26,31 @@ def read_time(text: str, year: int) -> float:
     if ":" not in head and "=" not in head:
         return 0.0
     if match := _ISO.search(head):
-        y, month, day, h, m, s, part = match.groups()
-        return _seconds((int(y), int(month), int(day), int(h), int(m), int(s)), part)
+        return _seconds(match.groups()[:6], match[7])
     if match := _GLOG.search(head):
         month, day, h, m, s, part = match.groups()
-        return _seconds((year, int(month), int(day), int(h), int(m), int(s)), part)
+        return _seconds((year, month, day, h, m, s), part)
     if match := _SYSLOG.search(head):
         name, day, h, m, s, part, y = match.groups()
-        return _seconds((int(y or year), _MONTHS[name], int(day), int(h), int(m), int(s)), part)
+        return _seconds((y or year, _MONTHS[name], day, h, m, s), part)
     if match := _EPOCH.search(head):
         return float(f"{match.group(1)}.{match.group(2) or 0}")
     return 0.0
 
 
-def _seconds(fields: tuple[int, int, int, int, int, int], part: str | None) -> float:
+def _seconds(fields: tuple[int | str, ...], part: str | None) -> float:
+    whole = _whole_seconds(fields)
+    return max(0.0, whole + (float(f"0.{part}") if part else 0.0)) if whole is not None else 0.0
+
+
+@lru_cache(maxsize=4096)
+def _whole_seconds(fields: tuple[int | str, ...]) -> float | None:
+    """From year to second; None for what is no time. Many ranks print within one second."""
     try:
-        whole = datetime(*fields, tzinfo=UTC).timestamp()
+        year, month, day, hour, minute, second = map(int, fields)
+        return datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
     except ValueError:
-        return 0.0
-    return max(0.0, whole + (float(f"0.{part}") if part else 0.0))
+        return None
 
 
 def year_of(texts: Iterable[str], received: float) -> int:

@@ -7,14 +7,17 @@ from copy import copy
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
+from diagnoser.compress import AttemptLog
+from diagnoser.compress.delta import Delta
 from diagnoser.compress.log_index import LogIndex
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import NotFound
+from diagnoser.ports import Store
 from diagnoser.ports.work import JobStore
 
-ROWS_KEPT = 400_000
-"""Rows of all indexes that are kept, some 150 MB; the latest one is kept however large it is."""
+ROWS_KEPT = 100_000
+"""Rows of all indexes that are kept, with their logs some 200 MB; the latest one is kept however large it is."""
 STALE_FACTOR = 10.0
 """For so many times as long as it took to make, an index of a log that grows is used: indexing is a tenth of a core."""
 LOOK_SECONDS = 1.0
@@ -89,3 +92,20 @@ class LogIndexes:
             rows -= len(oldest.index)
         while len(self._revisions) > _REVISIONS_KEPT:
             self._revisions.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLogs:
+    """The logs of these indexes, for whoever reads them whole: what a page shows is read once."""
+
+    indexes: LogIndexes
+
+    def over(self, store: Store) -> "KeptLogs":
+        return KeptLogs(self.indexes.over(store))
+
+    async def load(self, key: AttemptKey) -> AttemptLog:
+        """Without a line where the attempt is not stored any more. Raises Unavailable."""
+        try:
+            return (await self.indexes.load(key)).index.log
+        except NotFound:
+            return AttemptLog(Delta())

@@ -79,11 +79,7 @@ def root_of(case: LabelledCase) -> Line | None:
     feedback, root = feedback_on(case.record), case.record.diagnosis.root_cause
     lines = case.evidence.lines
     if feedback and feedback.root_line:
-        numbered = [line for line in lines if line.number == feedback.root_line]
-        if feedback.root_stream:
-            return next((line for line in numbered if line.stream == feedback.root_stream), None)
-        source = root.source if root else "stdout"
-        return next((line for line in numbered if line.stream.source == source), None)
+        return signature.line_named(case.evidence, feedback, root)
     if root is None:
         return _only_complaint(case.evidence)
     place = root.line, root.source

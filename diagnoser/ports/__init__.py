@@ -39,6 +39,17 @@ from diagnoser.ports.recovery import ClaimTransition, PlanFilter, PlanTransition
 from diagnoser.ports.retention import Dropped, RetentionStore
 from diagnoser.ports.search import FoundNode, SearchStore
 from diagnoser.ports.services import Clock, Embedder, LanguageModel, ModelAnswer, ModelRequest, Sender, WakeSignal
+from diagnoser.ports.sorting import (
+    ATTEMPT_SORTS,
+    BY_CLUSTER,
+    DIAGNOSIS_SORTS,
+    INCIDENT_SORTS,
+    LAST_SEEN,
+    NEWEST,
+    NODE_SORTS,
+    OUT_FIRST,
+    Sort,
+)
 from diagnoser.ports.store import Store
 from diagnoser.ports.tokens import TokenStore
 from diagnoser.ports.trials import (
@@ -61,8 +72,16 @@ from diagnoser.ports.vitals import HEARD_SECONDS, AgentSeen, PoolUse, Vitals, Vi
 from diagnoser.ports.work import Claim, DiagnosisRecord, JobStore, Timing, WorkStore
 
 __all__ = [
+    "ATTEMPT_SORTS",
+    "BY_CLUSTER",
+    "DIAGNOSIS_SORTS",
     "FAILURES",
     "HEARD_SECONDS",
+    "INCIDENT_SORTS",
+    "LAST_SEEN",
+    "NEWEST",
+    "NODE_SORTS",
+    "OUT_FIRST",
     "UNRESOLVED",
     "AgentSeen",
     "AlertChannel",
@@ -137,6 +156,7 @@ __all__ = [
     "SavedView",
     "SearchStore",
     "Sender",
+    "Sort",
     "Store",
     "StoredFile",
     "StoredPiece",

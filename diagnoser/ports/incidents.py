@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from diagnoser.model import Incident, IncidentState
+from diagnoser.ports.sorting import LAST_SEEN, Sort
 from diagnoser.ports.work import DiagnosisRecord
 
 IncidentTransition = Callable[[Incident], Incident]
@@ -26,9 +27,9 @@ UNRESOLVED = IncidentFilter(frozenset({IncidentState.OPEN, IncidentState.ACKNOWL
 class IncidentStore(Protocol):
     """``WorkStore.save_diagnosis`` and ``replace_diagnosis`` put failures into them."""
 
-    async def incidents(self, where: IncidentFilter, after: str, limit: int) -> list[Incident]:
-        """Those with the newest failure first. after: ``position_of`` the last one already seen, "" for the first
-        page. Raises BadInput for any other text."""
+    async def incidents(self, where: IncidentFilter, after: str, limit: int, sort: Sort = LAST_SEEN) -> list[Incident]:
+        """sort: by one of ``INCIDENT_SORTS``. after: ``position_of`` the last one already seen, "" for the first page.
+        Raises BadInput for any other text."""
 
     async def incident(self, id: str) -> Incident | None: ...
 
@@ -48,6 +49,6 @@ class IncidentStore(Protocol):
         """When ``transition`` raises, nothing changes. Raises NotFound."""
 
 
-def position_of(incident: Incident) -> str:
-    """Where an incident stands in the list, as a cursor."""
-    return f"{incident.last_seen!r}:{incident.id}"
+def position_of(incident: Incident, sort: Sort = LAST_SEEN) -> str:
+    """Where an incident stands in the list, as a cursor. It holds the value, which may change between two pages."""
+    return f"{sort.by}:{getattr(incident, sort.by)}:{incident.id}"

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from diagnoser.model import AttemptKey, FailedRun
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.ports.sorting import NEWEST, Sort
 from diagnoser.ports.work import DiagnosisRecord
 
 
@@ -108,8 +109,11 @@ class Attention:
 
 
 class ReadStore(Protocol):
-    async def diagnoses(self, where: DiagnosisFilter, after: str, limit: int) -> list[DiagnosisRecord]:
-        """Newest first; ``after`` is the id of the last one already seen, "" for the first page."""
+    async def diagnoses(
+        self, where: DiagnosisFilter, after: str, limit: int, sort: Sort = NEWEST
+    ) -> list[DiagnosisRecord]:
+        """sort: by one of ``DIAGNOSIS_SORTS``; those with a text are always the newest first. after: id of the last one
+        already seen, "" for the first page. Raises BadInput for one that a sorted list does not find any more."""
 
     async def news(self, after: str, limit: int) -> list[News]:
         """Current diagnoses with ids above ``after``, oldest first; of more than ``limit`` the newest."""
@@ -128,13 +132,13 @@ class ReadStore(Protocol):
         most about ``limit``."""
 
     async def attempt_summaries(
-        self, state: AttemptState | None, silent_since: float, after: str, limit: int
+        self, state: AttemptState | None, silent_since: float, after: str, limit: int, sort: Sort = NEWEST
     ) -> list[AttemptSummary]:
-        """Of one state, or of all: the running ones first, then the silent and the ended ones, each the newest first.
+        """Of one state, or of all: by time the running ones first, then the silent and the ended ones.
 
-        Running ones are ordered by their begin, silent ones by their last line, ended ones by their end, failed ones by
-        their verdict. after: ``position`` of the last one already seen, "" for the first page. Raises BadInput for a
-        position that no attempt has.
+        sort: by one of ``ATTEMPT_SORTS``. By time, running ones are ordered by their begin, silent ones by their last
+        line, ended ones by their end, failed ones by their verdict. after: ``position`` of the last one already seen,
+        "" for the first page. Raises BadInput for a position that no attempt has.
         """
 
     async def count_running(self, silent_since: float) -> int:

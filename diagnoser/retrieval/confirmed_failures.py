@@ -18,13 +18,15 @@ from diagnoser.model import (
     Evidence,
     Feedback,
     FeedbackVerdict,
+    Line,
+    RootCause,
     Signature,
     Similar,
 )
 from diagnoser.model.errors import DiagnoserError, ModelFailed, ModelFailure
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import DiagnosisRecord, Embedder, FeedbackStore, LogStore
+from diagnoser.ports import DiagnosisRecord, Embedder, FeedbackStore, Store
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.retrieval import hashing, rule_requests, search, signature
 from diagnoser.retrieval.index import Index
@@ -55,7 +57,7 @@ class LogLoader(Protocol):
 
     async def load(self, key: AttemptKey) -> AttemptLog: ...
 
-    def over(self, store: LogStore) -> "LogLoader": ...
+    def over(self, store: Store) -> "LogLoader": ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +100,14 @@ class ConfirmedFailures:
         self._memory = _Memory(Index(), Index())
         self._turn = asyncio.Lock()
 
-    def over(self, store: LogStore) -> "ConfirmedFailures":
+    def over(self, store: Store) -> "ConfirmedFailures":
         """The same, for who sees only the logs that this store finds."""
+        return self.reading(self._logs.over(store))
+
+    def reading(self, logs: LogLoader) -> "ConfirmedFailures":
+        """The same, with logs from elsewhere."""
         other = copy(self)
-        other._logs = self._logs.over(store)
+        other._logs = logs
         return other
 
     async def learn(self, record: DiagnosisRecord, feedback: Feedback) -> None:
@@ -118,12 +124,13 @@ class ConfirmedFailures:
         return await self._store.add_confirmed_failure(confirmed, rule_requests.rule_wanted(record, confirmed))
 
     async def _confirmed_failure_of(self, record: DiagnosisRecord, feedback: Feedback) -> ConfirmedFailure:
-        sign = signature.signature_of(await self.evidence(record.attempt), record.diagnosis)
+        evidence = await self.evidence(record.attempt)
+        sign = signature.signature_of(evidence, record.diagnosis)
         vectors = {hashing.NAME: hashing.packed(signature.vector(sign))}
         embedding = await self._embedded(sign)
         if self._embedder and embedding is not None and not isinstance(embedding, ModelFailure):
             vectors[self._embedder.name] = hashing.packed(embedding)
-        return replace(confirmed(record, feedback), signature=sign, vectors=vectors)
+        return replace(confirmed(record, feedback, evidence), signature=sign, vectors=vectors)
 
     async def similar(self, record: DiagnosisRecord, limit: int = SHOWN) -> list[Similar]:
         """The nearest confirmed failures of other attempts, the nearest first."""
@@ -223,9 +230,13 @@ class ConfirmedFailures:
         return hashing.unpacked(hashing.packed(embedding))
 
 
-def confirmed(record: DiagnosisRecord, feedback: Feedback) -> ConfirmedFailure:
-    """What is learned from feedback on a diagnosis, still without signature and vectors."""
+def confirmed(record: DiagnosisRecord, feedback: Feedback, evidence: Evidence) -> ConfirmedFailure:
+    """What is learned from feedback on a diagnosis, still without signature and vectors. Its line is the one that the
+    person named, if the log still has it; the verdict's where they named none."""
     diagnosis = record.diagnosis
+    root: Line | RootCause | None = diagnosis.root_cause
+    if feedback.root_line:
+        root = signature.line_named(evidence, feedback, diagnosis.root_cause)
     return ConfirmedFailure(
         diagnosis=record.id,
         attempt=record.attempt,
@@ -235,7 +246,7 @@ def confirmed(record: DiagnosisRecord, feedback: Feedback) -> ConfirmedFailure:
         verdict=feedback.verdict,
         by=feedback.by,
         signature=Signature(),
-        line=diagnosis.root_cause.text[:_CHARS] if diagnosis.root_cause else "",
+        line=root.text[:_CHARS] if root else "",
         done=_done(record),
         comment=feedback.comment,
     )

@@ -3,7 +3,7 @@
 import hashlib
 import re
 
-from diagnoser.model import Diagnosis, Evidence, Line, Mark, Signature, Traceback
+from diagnoser.model import Diagnosis, Evidence, Feedback, Line, Mark, RootCause, Signature, Traceback
 from diagnoser.retrieval import hashing
 from diagnoser.retrieval.hashing import Vector
 
@@ -85,6 +85,16 @@ def _root(evidence: Evidence, diagnosis: Diagnosis) -> Line | None:
         if root and (line.number, line.stream.source, line.text) == (root.line, root.source, root.text)
     )
     return next(matching, None)
+
+
+def line_named(evidence: Evidence, feedback: Feedback, root: RootCause | None) -> Line | None:
+    """The kept line that a person named as the root: of the stream that they chose, else of that of the verdict's
+    root."""
+    numbered = [line for line in evidence.lines if line.number == feedback.root_line]
+    if feedback.root_stream:
+        return next((line for line in numbered if line.stream == feedback.root_stream), None)
+    source = root.source if root else "stdout"
+    return next((line for line in numbered if line.stream.source == source), None)
 
 
 def complaints(evidence: Evidence) -> list[Line]:

@@ -13,13 +13,14 @@ from diagnoser.compress.log_columns import stream_key
 from diagnoser.compress.log_index import LogFacets, LogFilter, LogIndex
 from diagnoser.learning.rule_context import known_type
 from diagnoser.model import Diagnosis, Incident, Job, LearnedRule, LearnedState, Line, Provenance, Stream, Symptom
-from diagnoser.model.errors import BadInput, NotFound
+from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import DEFINITIONS, Category, FailureType, category_of
 from diagnoser.ports import DiagnosisRecord, IncidentFilter, LearnedRuleQuery
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.diagnoses import DiagnosisId, find
 from diagnoser.web.api.feedback import NewFeedback, likely_stream, store_feedback
 from diagnoser.web.api.params import Search
+from diagnoser.web.attempt_axis import attempt_axis, index_of
 from diagnoser.web.authentication import Provided, may_read
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.excerpt import AROUND, Excerpt, LineRole, citations, excerpts
@@ -28,7 +29,6 @@ from diagnoser.web.groups import grouped, not_it
 from diagnoser.web.log_viewer import log_path
 from diagnoser.web.pages import Pages
 from diagnoser.web.template_filters import name, visible
-from diagnoser.web.time_axis import AxisFacts, CitedLine, time_axis
 from diagnoser.web.ui import Drawn
 
 router = APIRouter(include_in_schema=False)
@@ -40,8 +40,6 @@ STREAMS_OFFERED = 600
 RANKS_OFFERED = 2_000
 HOUR = 3600.0
 INCIDENTS_LOOKED_AT, INCIDENTS_SHOWN = 100, 5
-SUSPECTS, NODE_EVENTS = 4, 10
-"""Suspected nodes whose events stand on the time axis, and how many of each."""
 FIELDS = ("verdict", "type", "root_line", "stream", "node", "rank", "comment")
 WHAT_IS_WRONG = {
     "root_line": "Give the line by its number, as it stands beside it in the log.",
@@ -154,9 +152,8 @@ async def _draw(
     services: AppDependencies, pages: Pages, record: DiagnosisRecord, correction: Correction, status: int = 200
 ) -> Response:
     verdict, job = record.diagnosis, await services.store.job(record.attempt.job)
-    index = await _index(services, record)
+    index = await index_of(services, record)
     context = await services.logs.node_lines(record)
-    facts = await _axis_facts(services, record, job, index, context) if index and len(index) else None
     sections = await asyncio.to_thread(_excerpts, verdict, index, context)
     after, before = await asyncio.to_thread(_in_time, verdict, index)
     facets = await asyncio.to_thread(index.facets, LogFilter()) if index else LogFacets()
@@ -170,7 +167,7 @@ async def _draw(
         excerpts=sections,
         root_line=_root_line(sections),
         log_path=log_path(record.attempt),
-        axis=await asyncio.to_thread(time_axis, facts) if facts else None,
+        axis=await attempt_axis(services, record, job, index, context),
         has_log=index is not None and len(index) > 0,
         followed=grouped(after),
         preceded=grouped(before),
@@ -188,56 +185,6 @@ async def _draw(
         correction=correction,
         policy=services.plans.commands.policy.hash,
     )
-
-
-async def _index(services: AppDependencies, record: DiagnosisRecord) -> LogIndex | None:
-    """None when the attempt is not stored any more."""
-    try:
-        return (await services.log_indexes.load(record.attempt)).index
-    except NotFound:
-        return None
-
-
-async def _axis_facts(
-    services: AppDependencies, record: DiagnosisRecord, job: Job | None, index: LogIndex, node_lines: Sequence[Line]
-) -> AxisFacts | None:
-    """None where the attempt is not stored any more."""
-    attempts = await services.store.attempts(record.attempt.job)
-    attempt = next((attempt for attempt in attempts if attempt.key == record.attempt), None)
-    if attempt is None:
-        return None
-    suspects = [suspect.node for suspect in record.diagnosis.nodes[:SUSPECTS]]
-    cluster = (job.cluster if job else "") or DEFAULT_CLUSTER
-    histories = [await services.store.node_history(cluster, node, NODE_EVENTS) for node in suspects]
-    return AxisFacts(
-        timeline=index.timeline,
-        attempt=attempt,
-        log_path=log_path(record.attempt),
-        cited=await asyncio.to_thread(_cited_lines, record, index, node_lines),
-        node_lines=node_lines,
-        node_events=[event for events in histories for event in events if event.time >= attempt.opened],
-        plan=record.plan,
-        rank_nodes=job.rank_nodes if job else {},
-        has_failed=record.diagnosis.category is not Category.NONE,
-    )
-
-
-def _cited_lines(record: DiagnosisRecord, index: LogIndex, node_lines: Sequence[Line]) -> list[CitedLine]:
-    """Those that the log of the attempt or of a node has; each line once, in the role that matters most."""
-    found: dict[tuple[str, int, str], CitedLine] = {}
-    path = log_path(record.attempt)
-    for cite in citations(record.diagnosis):
-        row, key = cite.row, (cite.source, cite.row.number, cite.row.text)
-        what = name(row.note) if row.role is LineRole.SYMPTOM else row.note
-        position = index.position(*key)
-        own = next((line for line in node_lines if (line.stream.source, line.number, line.text) == key), None)
-        if own is not None:
-            found.setdefault(key, CitedLine(own.time, row.role, what, row.text, "", row.rank, is_of_node=True))
-        elif position >= 0:
-            held = index.row(position)
-            time, url = index.timeline.time_at(position), f"{path}?at={held.id}#L{held.id}"
-            found.setdefault(key, CitedLine(time, row.role, what, row.text, url, held.rank))
-    return list(found.values())
 
 
 async def _nearby(
@@ -367,7 +314,7 @@ def _read(form: Form) -> NewFeedback:
 async def _check_line(services: AppDependencies, record: DiagnosisRecord, feedback: NewFeedback) -> None:
     """Raises UnusableLine."""
     number = feedback.root_line
-    index = await _index(services, record) if number else None
+    index = await index_of(services, record) if number else None
     if index is None or number is None or not index.last_number:
         return
     streams = index.streams_with(number)

@@ -4,14 +4,14 @@ import asyncio
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import RedirectResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.model import (
     Incident,
     NodeAlert,
     NodeEvent,
-    NodeEventKind,
     NodeNote,
     NodeRun,
     QueryResult,
@@ -19,28 +19,38 @@ from diagnoser.model import (
     UncordonState,
 )
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, IncidentFilter, Store
+from diagnoser.ports import NODE_SORTS, OUT_FIRST, DiagnosisFilter, DiagnosisRecord, IncidentFilter, Sort, Store
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.node_notes import write_note
 from diagnoser.web.api.nodes import HISTORY, NodePath
-from diagnoser.web.api.params import Name
+from diagnoser.web.api.params import Name, sort_field
 from diagnoser.web.api.uncordon import OPEN_SECONDS, not_ours, request_uncordon
 from diagnoser.web.authentication import Provided, may_read
+from diagnoser.web.column_order import ColumnOrder
 from diagnoser.web.forms import Pressed
+from diagnoser.web.node_order import OUT, place_of, sorted_marks
 from diagnoser.web.pair_matrix import PairMatrix, pair_matrix
-from diagnoser.web.ui import Drawn
+from diagnoser.web.ui import Drawn, page_query
 
-SHOWN = 500
-"""Nodes of one list: those that are out of service come first."""
+SHOWN = 200
+"""Nodes of one page."""
 FAILURES = 20
 """Failures on one node that its page shows; the list of diagnoses has the others."""
 RUNS = 20
 NOTES = ALERTS = 50
 HEARD_SECONDS = 86_400.0
 """A launch that was not heard of for longer does not count as running."""
-OUT = frozenset({NodeEventKind.CORDONED, NodeEventKind.DOWN})
 
 router = APIRouter(include_in_schema=False)
+
+
+class NodesQuery(BaseModel):
+    """Where in the list, and in which order."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sort: str = sort_field(NODE_SORTS, OUT_FIRST)
+    cursor: str = Field("", max_length=1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +89,22 @@ class NodeView:
 
 
 @router.get("/nodes", dependencies=[Depends(may_read)])
-async def nodes_page(services: Provided, pages: Drawn) -> Response:
+async def nodes_page(request: Request, services: Provided, pages: Drawn) -> Response:
+    """Those that are out of service first, unless sorted otherwise."""
+    query = page_query(NodesQuery, request)
+    order = ColumnOrder("/nodes", {}, Sort.parse(query.sort), OUT_FIRST)
     marks = await services.store.node_marks("")
-    marks.sort(key=lambda mark: (mark.kind not in OUT, -mark.time))
-    out = sum(mark.kind in OUT for mark in marks)
-    return pages.draw("nodes.html", marks=marks[:SHOWN], out=out, left_out=max(0, len(marks) - SHOWN), kinds_out=OUT)
+    rest = sorted_marks(marks, order.sort, query.cursor)
+    shown = rest[:SHOWN]
+    return pages.draw(
+        "nodes.html",
+        marks=shown,
+        out=sum(mark.kind in OUT for mark in marks),
+        kinds_out=OUT,
+        order=order,
+        is_first=not query.cursor,
+        next_url=order.page(place_of(shown[-1]) if len(rest) > SHOWN else None),
+    )
 
 
 @router.get("/nodes/{node}", dependencies=[Depends(may_read)])

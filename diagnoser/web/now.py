@@ -11,13 +11,17 @@ from fastapi.responses import RedirectResponse, Response
 from diagnoser.model import BreakerState, IncidentState, PlanState
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Category
-from diagnoser.ports import DiagnosisFilter, ListName, PlanFilter
+from diagnoser.ports import LAST_SEEN, DiagnosisFilter, DiagnosisRecord, ListName, PlanFilter
 from diagnoser.recovery import incidents as rules
 from diagnoser.web.api.health import PartHealth, Readiness, check_health
 from diagnoser.web.api.incidents import Act, IncidentId, IncidentQuery, change, find, list_incidents
+from diagnoser.web.attempt_axis import attempt_axis, index_of
 from diagnoser.web.authentication import Caller, Provided, may_read
+from diagnoser.web.column_order import ColumnOrder
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.forms import Pressed
+from diagnoser.web.log_viewer import log_path
+from diagnoser.web.time_axis import TimeAxis
 from diagnoser.web.ui import FILTERS as DIAGNOSIS_FILTERS
 from diagnoser.web.ui import Drawn, page_query
 from diagnoser.web.views import list_url, views_of
@@ -65,9 +69,8 @@ async def now_page(request: Request, services: Provided, pages: Drawn, caller: C
         return RedirectResponse(f"/diagnoses?{request.query_params}", status_code=308)
     query = page_query(IncidentQuery, request)
     (incidents, after), now = await list_incidents(services.store, query), await _situation(services)
-    chosen = {
-        name: value for name, value in query.model_dump(mode="json", exclude={"cursor", "limit"}).items() if value
-    }
+    chosen = query.model_dump(mode="json", exclude={"cursor", "limit", "sort"}, exclude_defaults=True)
+    order = ColumnOrder("/", chosen, query.order, LAST_SEEN)
     return pages.draw(
         "now.html",
         incidents=incidents,
@@ -76,10 +79,10 @@ async def now_page(request: Request, services: Provided, pages: Drawn, caller: C
         blind_spots=await request.app.state.vitals.blind_spots() if caller.viewer.sees_all else (),
         query=query,
         is_first=not query.cursor,
-        first_url="/?" + urlencode(chosen) if chosen else "/",
-        next_url="/?" + urlencode(chosen | {"cursor": after}) if after else "",
+        order=order,
+        next_url=order.page(after),
         base_url=services.config.base_url or str(request.base_url).rstrip("/"),
-        saved=await views_of(services, ListName.INCIDENTS, chosen, query),
+        saved=await views_of(services, ListName.INCIDENTS, order.chosen, query),
     )
 
 
@@ -88,8 +91,17 @@ async def incident_page(id: IncidentId, services: Provided, pages: Drawn, after:
     incident = await find(services.store, id)
     records = await services.store.incident_failures(id, after, FAILURES + 1)
     shown = records[:FAILURES]
-    next_url = f"/incidents/{id}?" + urlencode({"after": shown[-1].id}) if len(records) > FAILURES else ""
-    return pages.draw("incident.html", incident=incident, records=shown, next_url=next_url, is_first=not after)
+    newest = shown[0] if shown and not after else None
+    return pages.draw(
+        "incident.html",
+        incident=incident,
+        records=shown,
+        newest=newest,
+        axis=await _axis(services, newest) if newest else None,
+        log_path=log_path(newest.attempt) if newest else "",
+        next_url=f"/incidents/{id}?" + urlencode({"after": shown[-1].id}) if len(records) > FAILURES else "",
+        is_first=not after,
+    )
 
 
 @router.post("/incidents/decide")
@@ -117,6 +129,13 @@ async def decide(id: IncidentId, form: Pressed, services: Provided) -> Response:
         raise BadInput("the decision must be acknowledge, resolve, reopen, assign or unassign")
     await change(services, form.caller, id, act, form.text("comment"))
     return RedirectResponse("/" if form.text("page") == "now" else f"/incidents/{id}", status_code=303)
+
+
+async def _axis(services: AppDependencies, record: DiagnosisRecord) -> TimeAxis | None:
+    index, job, node_lines = await asyncio.gather(
+        index_of(services, record), services.store.job(record.attempt.job), services.logs.node_lines(record)
+    )
+    return await attempt_axis(services, record, job, index, node_lines)
 
 
 async def _situation(services: AppDependencies) -> Situation:

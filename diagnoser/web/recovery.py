@@ -34,7 +34,7 @@ HEARD_SECONDS = 86_400.0
 Decide = Callable[[AppDependencies, Credential, str, str], Awaitable[Plan]]
 DECISIONS: dict[str, Decide] = {"approve": approve_plan, "refuse": refuse_plan, "take_back": take_plan_back}
 
-REASONS = {PlanReason.NEEDS_APPROVAL.value: "the policy asks a person before it does this"}
+REASONS = {PlanReason.NEEDS_APPROVAL.value: "The policy asks for approval before it does this"}
 
 router = APIRouter(include_in_schema=False)
 

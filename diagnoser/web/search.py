@@ -5,13 +5,13 @@ from fastapi.responses import Response
 
 from diagnoser.web.api.params import Search
 from diagnoser.web.api.search import MOST, SearchResult, search
-from diagnoser.web.authentication import Provided, may_read
+from diagnoser.web.authentication import Caller, Provided, may_read
 from diagnoser.web.ui import Drawn
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
 
 
 @router.get("/search")
-async def search_page(services: Provided, pages: Drawn, q: Search = "") -> Response:
-    result = await search(services, q, MOST) if q.strip() else SearchResult(q=q, groups=[])
+async def search_page(services: Provided, pages: Drawn, caller: Caller, q: Search = "") -> Response:
+    result = await search(services, caller.viewer, q, MOST) if q.strip() else SearchResult(q=q, groups=[])
     return pages.draw("search_all.html", q=q, groups=result.groups)

@@ -1,5 +1,6 @@
 """The pages: the list of diagnoses, the API's description."""
 
+from collections.abc import Mapping
 from typing import Annotated, TypeVar
 from urllib.parse import urlencode
 
@@ -10,11 +11,12 @@ from pydantic import BaseModel, ValidationError
 
 from diagnoser.model import FeedbackVerdict
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import Facets, ListName
+from diagnoser.ports import NEWEST, Facets, ListName
 from diagnoser.web.api.diagnoses import DiagnosisQuery, find, page
 from diagnoser.web.api.feedback import NewFeedback, store_feedback
 from diagnoser.web.api.views import WITHIN
 from diagnoser.web.authentication import Caller, Provided, may_read
+from diagnoser.web.column_order import ColumnOrder
 from diagnoser.web.forms import Pressed
 from diagnoser.web.pages import Pages
 from diagnoser.web.views import list_url, views_of
@@ -52,18 +54,21 @@ async def index(request: Request, services: Provided, pages: Drawn) -> Response:
     """The list of diagnoses. Empty form fields mean no filter."""
     params = {name: value for name, value in request.query_params.items() if value}
     now = services.clock()
+    if "q" in params:  # what is searched for by words comes in the order of time
+        params.pop("sort", None)
     query = _query(params, now)
     records, after = await page(services.store, query, now)
     facets = await services.store.facets(query.where(now))
     filters = {name: params[name] for name in FILTERS if name in params}
+    order = ColumnOrder("/diagnoses", filters, query.order, NEWEST, is_fixed=bool(query.q))
     return pages.draw(
         "index.html",
         records=records,
         filters=filters,
         first_page="cursor" not in params,
-        first_url="/diagnoses?" + urlencode(filters),
-        next_url="/diagnoses?" + urlencode(filters | {"cursor": after}) if after else "",
-        facets=_facet_links(facets, filters),
+        order=order,
+        next_url=order.page(after),
+        facets=_facet_links(facets, order.chosen),
         counted=0 if facets.is_complete else facets.limit,
         chosen={name: filters[name] for name in WITHOUT_FIELD if name in filters},
         categories=list(Category),
@@ -71,7 +76,7 @@ async def index(request: Request, services: Provided, pages: Drawn) -> Response:
         outcomes=list(Outcome),
         within=list(WITHIN),
         base_url=services.config.base_url or str(request.base_url).rstrip("/"),
-        saved=await views_of(services, ListName.DIAGNOSES, filters, query),
+        saved=await views_of(services, ListName.DIAGNOSES, order.chosen, query),
     )
 
 
@@ -92,13 +97,13 @@ async def docs(request: Request, pages: Drawn) -> Response:
     return pages.draw("docs.html", api=request.app.openapi())
 
 
-def _facet_links(facets: Facets, filters: dict[str, str]) -> dict[str, list[tuple[str, int, str]]]:
+def _facet_links(facets: Facets, filters: Mapping[str, str]) -> dict[str, list[tuple[str, int, str]]]:
     """Facet -> value, count, and the address that adds it to the filters; for a value that is chosen, that drops it."""
     links: dict[str, list[tuple[str, int, str]]] = {}
     for name, counts in sorted(facets.counts.items()):
         for value, count in counts:
             others = {key: chosen for key, chosen in filters.items() if key != name}
-            wanted = others if filters.get(name) == value else others | {name: value}
+            wanted = others if filters.get(name) == value else {**others, name: value}
             links.setdefault(name, []).append((value, count, "/diagnoses?" + urlencode(wanted)))
     return links
 

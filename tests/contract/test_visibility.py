@@ -11,7 +11,7 @@ from diagnoser.adapters.sql.tables import metadata, revisions
 from diagnoser.adapters.sql.visibility import _CONDITIONS
 from diagnoser.model import AttemptKey, Job
 from diagnoser.model.access import EVERYTHING, Owner, Viewer
-from diagnoser.ports import DiagnosisFilter, IncidentFilter, LearnedRuleQuery, PlanFilter
+from diagnoser.ports import DiagnosisFilter, IncidentFilter, LearnedRuleQuery, PlanFilter, Sort
 from tests.canaries import CLUSTER, COMMON, SHARED_NODE, Stored, store_everything
 
 HIDDEN = {
@@ -54,6 +54,10 @@ READS: dict[str, Callable[[SqlStore, Stored], Awaitable[Any]]] = {
     "news": lambda store, _: store.news("", 100),
     "trend": lambda store, _: store.failures_between([0.0, 2e9]),
     "incidents": lambda store, _: store.incidents(IncidentFilter(), "", 100),
+    "incidents by category": lambda store, _: store.incidents(IncidentFilter(), "", 100, Sort("category")),
+    "incidents by first failure": lambda store, _: store.incidents(IncidentFilter(), "", 100, Sort("first_seen")),
+    "list by type": lambda store, _: store.diagnoses(DiagnosisFilter(), "", 100, Sort("type")),
+    "attempts by job": lambda store, _: store.attempt_summaries(None, 0.0, "", 100, Sort("job")),
     "plans": lambda store, _: store.plans(PlanFilter(), "", 100),
     "nodes": lambda store, _: store.node_marks(""),
     "breakers": lambda store, _: store.breakers(),

@@ -41,10 +41,10 @@ KEY = AttemptKey("llm-70b-pretrain", 2)
 LONG = "a-job-with-quite-a-long-name-as-schedulers-make-them-" + "0123456789" * 6
 DIVERGED = "llm-13b-diverged"
 PAGES: Mapping[str, Sequence[str]] = {
-    "/": ("/", "/?state=acknowledged", "/?state=resolved"),
+    "/": ("/", "/?state=acknowledged", "/?state=resolved", "/?sort=-failures"),
     "/accuracy": ("/accuracy",),
     "/audit": ("/audit", "/audit?within=7d"),
-    "/diagnoses": ("/diagnoses", "/diagnoses?q=error&node=hgx-04", "/diagnoses?q=zzyzx"),
+    "/diagnoses": ("/diagnoses", "/diagnoses?q=error&node=hgx-04", "/diagnoses?q=zzyzx", "/diagnoses?sort=-type"),
     "/diagnoses/{id}": (
         "/diagnoses/{ecc}",
         "/diagnoses/{unsure}",
@@ -54,7 +54,7 @@ PAGES: Mapping[str, Sequence[str]] = {
     ),
     "/docs": ("/docs",),
     "/incidents/{id}": ("/incidents/{incident}",),
-    "/jobs": ("/jobs", "/jobs?state=silent"),
+    "/jobs": ("/jobs", "/jobs?state=silent", "/jobs?sort=job"),
     "/jobs/{id}": ("/jobs/llm-70b-pretrain", "/jobs/trains", "/jobs/" + LONG, "/jobs/" + DIVERGED),
     "/jobs/{id}/attempts/{attempt}/changes": ("/jobs/llm-70b-pretrain/attempts/2/changes",),
     "/jobs/{id}/attempts/{attempt}/hang": ("/jobs/llm-70b-pretrain/attempts/1/hang",),
@@ -64,7 +64,7 @@ PAGES: Mapping[str, Sequence[str]] = {
     ),
     "/jobs/{id}/attempts/{number}/search": ("/jobs/llm-70b-pretrain/attempts/2/search?q=seam",),
     "/login": ("/login",),
-    "/nodes": ("/nodes",),
+    "/nodes": ("/nodes", "/nodes?sort=node"),
     "/nodes/{node}": ("/nodes/hgx-04",),
     "/recovery": ("/recovery",),
     "/rules": ("/rules",),

@@ -64,7 +64,7 @@ async def test_two_plans_are_approved_and_one_is_undone(tmp_path: Path, *, scrip
         taken = (await claim(web))["plan"]["job"]
         other = "sft" if taken == "llm-7b" else "llm-7b"
         await page.locator(".notice > div", has_text=other).get_by_role("button", name="Undo").click()
-        await expect(page.get_by_text("waits for a decision again")).to_be_visible()
+        await expect(page.get_by_text("waiting for a decision again")).to_be_visible()
         assert [await state(web, job) for job in (taken, other)] == ["sent", "waiting"]
         await elsewhere.locator(".notice > div", has_text=taken).get_by_role("button", name="Undo").click()
         await expect(elsewhere.get_by_text("slurm-1 holds it")).to_be_visible()
@@ -94,7 +94,7 @@ async def test_the_breaker_is_tripped_and_reset(tmp_path: Path) -> None:
     async with served(tmp_path) as (_, address), browser() as chromium:
         page = await chromium.new_page()
         await page.goto(address + "/recovery")
-        await page.get_by_text("Trip it by hand").click()
+        await page.get_by_text("Trip the breaker manually").click()
         await page.get_by_label("Why the breaker is tripped").fill("cooling fails in row 3")
         await page.get_by_role("button", name="Trip", exact=True).click()
         await expect(page.get_by_text("cooling fails in row 3")).to_be_visible()

@@ -8,7 +8,7 @@ import pytest
 from diagnoser.compress import Compressor
 from diagnoser.diagnosis import log_indexes
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.diagnosis.log_indexes import LogIndexes
+from diagnoser.diagnosis.log_indexes import KeptLogs, LogIndexes
 from diagnoser.model import AttemptKey, LineBlock, Stream
 from diagnoser.model.errors import NotFound
 from tests.databases import sqlite_store
@@ -44,4 +44,18 @@ async def test_the_index_that_nobody_looked_at_longest_goes(tmp_path: Path, monk
     assert await indexes.load(KEY) is first
     await indexes.load(OTHER)
     assert await indexes.load(KEY) is not first
+    await store.close()
+
+
+async def test_whoever_reads_a_log_whole_gets_the_one_that_is_kept(tmp_path: Path) -> None:
+    """It is read once, and only as far as somebody needs; an attempt that is not stored any more has no line."""
+    store = await sqlite_store(tmp_path / "i.db")
+    indexes = LogIndexes(store, AttemptLogs(store, Compressor), lambda: 0.0)
+    logs = KeptLogs(indexes)
+    await store_log(store, KEY, LineBlock(Stream(), b"step 1 loss 2.0\nstep 2 loss 1.0\n"))
+    index = (await indexes.load(KEY)).index
+    assert await logs.load(KEY) is index.log
+    assert "placed_progress" not in vars(index.log.digest)
+    assert [one.point.step for one in index.timeline.progress] == [1, 2]
+    assert (await logs.load(OTHER)).evidence.lines == ()
     await store.close()

@@ -14,15 +14,18 @@ from diagnoser.model import (
     ConfirmedFailure,
     Diagnosis,
     Evidence,
+    Feedback,
     FeedbackVerdict,
     Line,
     Mark,
+    RootCause,
     Signature,
     Similar,
     Stream,
     Template,
 )
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.ports import DiagnosisRecord
 from diagnoser.recovery.policy import case_of, load
 from diagnoser.retrieval import confirmed_failures, hashing, search, signature
 from diagnoser.retrieval.index import Index
@@ -32,6 +35,7 @@ SIGN = Signature(MESSAGE)
 UNDECIDED = Diagnosis(Outcome.FAILED, Category.UNKNOWN, FailureType.UNKNOWN, 0.3, "heuristic:no_evidence")
 POLICY = load("policy.yaml", text(bundled("rules") / "policy.yaml"))
 HERE, THERE = AttemptKey("here"), AttemptKey("there")
+OTHER = Stream("stderr", "gpu-004")
 
 
 def known(
@@ -46,6 +50,25 @@ def settled(*near: Similar, sign: Signature = SIGN, diagnosis: Diagnosis = UNDEC
 
 def log(*texts: str, mark: Mark = Mark.SEVERITY) -> Evidence:
     return Evidence(tuple(Line(Stream(), n, body, body, mark=mark) for n, body in enumerate(texts, 1)))
+
+
+@pytest.mark.parametrize(
+    ("feedback", "line"),
+    [
+        (Feedback("f", "d", 1.0, FeedbackVerdict.CONFIRMED, "maria"), "the rank timed out"),
+        (Feedback("f", "d", 1.0, FeedbackVerdict.CORRECTED, "maria", root_line=2), "disk full"),
+        (Feedback("f", "d", 1.0, FeedbackVerdict.CORRECTED, "maria", root_line=1, root_stream=OTHER), "link down"),
+        (Feedback("f", "d", 1.0, FeedbackVerdict.CORRECTED, "maria", root_line=9), ""),
+    ],
+)
+def test_a_confirmed_failure_shows_the_line_that_a_person_named(feedback: Feedback, line: str) -> None:
+    """Of the stream that they chose; none where the log does not have it any more, and the verdict's where they agree
+    with it."""
+    verdict = replace(UNDECIDED, root_cause=RootCause(3, "the rank timed out"))
+    evidence = log("step 1", "disk full", "the rank timed out")
+    evidence = replace(evidence, lines=(*evidence.lines, Line(OTHER, 1, "link down", "link down")))
+    record = DiagnosisRecord("d", THERE, 1, 1.0, True, verdict)
+    assert confirmed_failures.confirmed(record, feedback, evidence).line == line
 
 
 @given(st.text())

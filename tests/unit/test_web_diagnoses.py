@@ -137,7 +137,9 @@ async def test_paging_shows_each_diagnosis_once(tmp_path: Path) -> None:
     assert seen == made[::-1]
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=201", "category=bad", "type=Xid", "since=1990-01-01", "sort=job"])
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=201", "category=bad", "type=Xid", "since=1990-01-01", "sort=body", "colour=red"]
+)
 async def test_faulty_queries(tmp_path: Path, query: str) -> None:
     """A filter out of its closed list or range, and one that does not exist, is a 400."""
     async with serving(tmp_path) as web:

@@ -7,11 +7,12 @@ import pytest
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.tables import breakers, plans
-from diagnoser.model import BreakerState, Job, Mode, Plan, PlanState
+from diagnoser.model import AttemptKey, BreakerState, Job, LineBlock, Mode, Plan, PlanState, RootCause, Stream
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.model.errors import DiagnoserError
+from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import IncidentFilter
-from tests.serving import DONE, ECC, HOSTILE, NOW, OOM, UNSURE, Web, fill, save, serving
+from tests.serving import DONE, ECC, HOSTILE, NOW, OOM, UNSURE, Web, fill, save, serving, store_log, verdict
 
 FORM = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}
 PEOPLE = (
@@ -229,3 +230,22 @@ async def test_an_incident_that_is_not_there(tmp_path: Path, path: str) -> None:
     """Is told as such."""
     async with serving(tmp_path) as web:
         assert (await web.client.get(path)).status_code == 404
+
+
+async def test_an_incident_shows_when_its_latest_failure_happened(tmp_path: Path) -> None:
+    """On the time axis of that attempt, with the line that is the cause; without a log there is no axis."""
+    lines = (
+        b"2026-01-01 10:00:00 step 1 loss 2.0\n2026-01-01 10:04:00 step 2 loss 1.0\n2026-01-01 10:05:00 ERROR seam\n"
+    )
+    async with serving(tmp_path) as web:
+        root = RootCause(3, "2026-01-01 10:05:00 ERROR seam")
+        await save(web.store, "a", verdict(FailureType.VALUE_ERROR, root_cause=root), created=NOW - 10)
+        without = (await web.client.get(f"/incidents/{await the_id(web)}")).text
+        await store_log(web.store, AttemptKey("b"), LineBlock(Stream(), lines))
+        await save(web.store, "b", verdict(FailureType.VALUE_ERROR, root_cause=root), created=NOW + 60)
+        page = (await web.client.get(f"/incidents/{await the_id(web)}")).text
+        older = (await web.client.get(f"/incidents/{await the_id(web)}?after=0")).text
+    assert 'id="axis"' not in without and 'id="axis"' not in older
+    assert page.index("Latest failure") < page.index("All failures")
+    axis = page[page.index('id="axis"') : page.index("All failures")]
+    assert 'href="/jobs/b"' in axis and 'class="rootline"' in axis and 'aria-label="Loss from 2 to 1' in axis

@@ -132,7 +132,7 @@ async def test_the_page_shows_all_of_recovery(web: Web) -> None:
     for due in await web.store.claim_messages(NOW, 60.0, 10):
         await web.store.record_delivery(due, "dead", error="HTTP 410")
     page = (await web.client.get("/recovery")).text
-    for text in (">tripped</span>", "3 nodes would be taken out", "hgx-04", "HTTP 410"):
+    for text in (">Tripped</span>", "3 nodes would be taken out", "hgx-04", "HTTP 410"):
         assert text in page
     plan = (await web.client.get("/api/v1/plans/plan-j")).json()
     verdict = (await web.client.get(f"/diagnoses/{plan['diagnosis']}")).text
@@ -140,7 +140,7 @@ async def test_the_page_shows_all_of_recovery(web: Web) -> None:
     reset = await web.client.post("/recovery/breakers/default/reset", content=b"comment=ok", headers=SAME | FORM)
     retry = await web.client.post("/recovery/effects/letter/retry", headers=SAME)
     assert (reset.status_code, retry.status_code) == (303, 303)
-    assert ">tripped</span>" not in (await web.client.get("/recovery")).text
+    assert ">Tripped</span>" not in (await web.client.get("/recovery")).text
     assert [one.message.key for one in await web.store.messages_in("pending", "", 10)] == ["letter"]
 
 
@@ -177,7 +177,7 @@ async def test_several_plans_are_approved_at_once(web: Web) -> None:
     states = {job: await web.store.plan(f"plan-{job}") for job in "abcd"}
     assert [plan.state for plan in states.values() if plan] == ["sent", "refused", "sent", "waiting"]
     assert states["a"] and states["a"].history[-1].why == "approved: looked at them"
-    assert page.count("<b>approved</b>; no agent has taken it up yet") == 2
+    assert page.count("<b>approved</b>; no agent has picked it up yet") == 2
     assert "<b>not changed</b>, it has been refused" in page
     assert 'name="plan" value="plan-d"' in page and 'name="plan" value="plan-a"' not in page
 
@@ -191,7 +191,7 @@ async def test_an_approval_is_undone_until_an_agent_has_the_plan(web: Web) -> No
     page = await decide(web, "take_back", "plan-a", "plan-b")
     taken = await web.store.plan("plan-b")
     assert taken and (taken.state, taken.reason, taken.history[-1].by) == ("waiting", "taken_back", "anonymous")
-    assert "<b>waits for a decision again</b>" in page and "<b>not changed</b>, slurm-1 holds it" in page
+    assert "<b>waiting for a decision again</b>" in page and "<b>not changed</b>, slurm-1 holds it" in page
     assert (await post(web, "/plans/plan-a/take-back", {})).status_code == 409
     assert (await post(web, "/plans/plan-b/approve", {})).json()["state"] == "sent"
 
@@ -225,10 +225,10 @@ async def test_the_queue_says_what_a_plan_touches(web: Web) -> None:
     page = (await web.client.get("/recovery")).text
     queue = page[page.index('class="queue"') : page.index("<h2>Plans</h2>")]
     for shown in (
-        'takes <a class="target" href="/nodes/hgx-04?cluster=default">hgx-04</a> out of service',
-        '<a href="/jobs/neighbour">neighbour</a> also runs there now',
+        'Takes <a class="target" href="/nodes/hgx-04?cluster=default">hgx-04</a> out of service',
+        '<a href="/jobs/neighbour">neighbour</a> is running on these nodes now',
         '<span class="badge plain">node log</span>',
-        "the job is not launched again, and hgx-04 stays in service",
+        "the job is not relaunched, and hgx-04 stays in service",
         "ECC error",
     ):
         assert shown in queue, shown
@@ -255,7 +255,7 @@ async def test_a_breaker_is_tripped_by_hand(web: Web) -> None:
     answer = await web.client.post("/recovery/breakers/trip", content=fields, headers=SAME | FORM)
     assert answer.status_code == 303
     page = (await web.client.get("/recovery")).text
-    assert ">tripped</span> <b>default</b>" in page and "by anonymous: new racks today" in page
+    assert ">Tripped</span> <b>default</b>" in page and "by anonymous: new racks today" in page
     (state,) = await web.store.breakers()
     assert (state.tripped, state.by) == (True, "anonymous")
     for faulty in (b"scope=default&comment=", b"scope=&comment=why", b"scope=a/b&comment=why"):

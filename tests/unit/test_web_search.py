@@ -5,8 +5,11 @@ from pathlib import Path
 from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
 from diagnoser.model import Job
+from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.web.api.search import excerpt
 from tests.serving import HOSTILE, fill, serving
+
+SECRET = "dgn_" + "x" * 43
 
 
 async def groups(web_client: object, q: str) -> dict[str, list[dict[str, str]]]:
@@ -31,9 +34,25 @@ async def test_each_kind_is_found_and_leads_to_its_page(tmp_path: Path) -> None:
         assert [hit["title"] for hit in (await groups(web.client, "70b"))["job"]] == ["llm-70b-pretrain"]
         by_title = (await groups(web.client, rules[0].title))["rule"]
         assert rules[0].id in [hit["title"] for hit in by_title]
+        assert {hit["url"] for hit in by_title if hit["title"] == rules[0].id} == {
+            f"/rules/workbench?rule={rules[0].id}"
+        }
         for hits in (*found.values(), by_title):
             for hit in hits:
                 assert (await web.client.get(hit["url"])).status_code == 200
+
+
+async def test_a_rule_leads_to_a_page_that_its_reader_may_open(tmp_path: Path) -> None:
+    """The workbench is for those who see all; for a token of one cluster a shipped rule leads to what it decided."""
+    rules = load_analyzer(Settings()).knowledge.engine.ruleset.rules
+    bound = Credential("of-west", Scope.READ, cluster="west")
+    async with serving(tmp_path, shipped_rules=lambda: rules) as web:
+        await web.store.add_token(StoredToken(bound, hash_of(SECRET)))
+        web.client.headers["authorization"] = f"Bearer {SECRET}"
+        found = (await groups(web.client, rules[0].id))["rule"]
+        assert f"/diagnoses?decided_by=rule%3A{rules[0].id}" in [hit["url"] for hit in found]
+        for hit in found:
+            assert (await web.client.get(hit["url"])).status_code == 200
 
 
 async def test_a_search_is_bounded_and_says_where_the_rest_is(tmp_path: Path) -> None:

@@ -1,15 +1,16 @@
 """The list of attempts: running, silent, ended, failed. Each page is one range of an index, however many are stored."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, RowMapping, Select, and_, func, literal, not_, select, tuple_, union_all
 
 from diagnoser.adapters.sql.database import Database
-from diagnoser.adapters.sql.tables import HAS_ENDED, IS_UNENDED, attempts, diagnoses
+from diagnoser.adapters.sql.tables import HAS_ENDED, IS_JOB, IS_UNENDED, attempts, diagnoses
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import FAILURES, AttemptState, AttemptSummary
+from diagnoser.ports import FAILURES, NEWEST, AttemptState, AttemptSummary, Sort
 
 _ORDER = (AttemptState.RUNNING, AttemptState.SILENT, AttemptState.ENDED)
 """Each attempt is in exactly one of these."""
@@ -24,23 +25,37 @@ class AttemptLists(Database):
     """The attempts of ``ports.ReadStore``."""
 
     async def attempt_summaries(
-        self, state: AttemptState | None, silent_since: float, after: str, limit: int
+        self, state: AttemptState | None, silent_since: float, after: str, limit: int, sort: Sort = NEWEST
     ) -> list[AttemptSummary]:
+        if sort.by == "job":
+            return await self._by_job(state, silent_since, after, limit, sort)
         states, place = _start(state, after)
         summaries: list[AttemptSummary] = []
         async with self.reading() as connection:
             for current in states:
                 rest = limit - len(summaries)
                 if current is AttemptState.FAILED:
-                    query = _failed(place, rest)
+                    query = _failed(place, rest, sort)
                 else:
-                    query = _listed(current, silent_since, _place(current, place), rest)
+                    query = _listed(_in(current, silent_since), _TIMES[current], _place(current, place), rest, sort)
                 rows = (await connection.execute(query)).mappings()
                 summaries += [_summary(current, row) for row in rows]
                 place = ""
                 if len(summaries) == limit:
                     break
         return summaries
+
+    async def _by_job(
+        self, state: AttemptState | None, silent_since: float, after: str, limit: int, sort: Sort
+    ) -> list[AttemptSummary]:
+        place = _place_of_job(after)
+        if state is AttemptState.FAILED:
+            query = _failed_by_job(place, limit, sort)
+        else:
+            query = _listed(_in(state, silent_since), "", place, limit, sort)
+        async with self.reading() as connection:
+            rows = (await connection.execute(query)).mappings()
+            return [_summary(None, row) for row in rows]
 
     async def count_running(self, silent_since: float) -> int:
         return await self._count_of(_in(AttemptState.RUNNING, silent_since))
@@ -75,11 +90,24 @@ def _place(state: AttemptState, place: str) -> tuple[float, str, int] | None:
         raise BadInput(f"cursor: '{state}:{place}' is not the `next` of a page of this list") from None
 
 
-def _in(state: AttemptState, silent_since: float) -> Any:
-    """The rows of a state. The running ones are collected first, by their last line: they are few, and an order by
-    their begin would lead through all that ever began."""
+def _place_of_job(after: str) -> tuple[str, int] | None:
+    """Raises BadInput."""
+    begin, _, place = after.partition(":")
+    number, _, job = place.partition(":")
+    if not after:
+        return None
+    if begin != "job" or not number.isdecimal() or len(number) > 18:
+        raise BadInput(f"cursor: {after!r} is not the `next` of a page of this list")
+    return job, int(number)
+
+
+def _in(state: AttemptState | None, silent_since: float) -> Any:
+    """The rows of a state, or of all. The running ones are collected first, by their last line: they are few, and an
+    order by their begin would lead through all that ever began."""
     row = attempts.c
     query = select(*(row[name] for name in _ATTEMPT))
+    if state is None:
+        return query.where(IS_JOB)
     if state is AttemptState.ENDED:
         return query.where(HAS_ENDED)
     unended = query.where(IS_UNENDED)
@@ -90,38 +118,57 @@ def _in(state: AttemptState, silent_since: float) -> Any:
     return select(running.cte("running").prefix_with("MATERIALIZED"))
 
 
-def _listed(state: AttemptState, silent_since: float, after: tuple[float, str, int] | None, limit: int) -> Select[Any]:
-    """The attempts of one page, and then the verdict of each: as one join, it may be planned to begin with those."""
-    rows = _in(state, silent_since)
-    order = _order(state, rows.selected_columns)
+def _listed(rows: Any, time: str, after: tuple[Any, ...] | None, limit: int, sort: Sort) -> Select[Any]:
+    """The attempts of one page, and then the verdict of each: as one join, it may be planned to begin with those.
+    time: the column that orders them before their key, "" for the key alone."""
+    names = [time, "job", "number"] if time else ["job", "number"]
+    order = [rows.selected_columns[name] for name in names]
     if after:
-        rows = rows.where(tuple_(*order) < tuple_(*map(literal, after)))
-    page = rows.order_by(*(column.desc() for column in order)).limit(limit).subquery("page")
+        rows = rows.where(_is_behind(order, after, sort))
+    page = rows.order_by(*_ordered(order, sort)).limit(limit).subquery("page")
     of_attempt = and_(diagnoses.c.job == page.c.job, diagnoses.c.attempt == page.c.number, diagnoses.c.current)
     with_verdict = select(*page.c, *_VERDICT).select_from(page.outerjoin(diagnoses, of_attempt))
-    return with_verdict.order_by(*(column.desc() for column in _order(state, page.c)))
+    return with_verdict.order_by(*_ordered([page.c[name] for name in names], sort))
 
 
-def _order(state: AttemptState, columns: Any) -> tuple[ColumnElement[Any], ...]:
-    """The key makes it unique."""
-    return columns[_TIMES[state]], columns.job, columns.number
+def _ordered(columns: Sequence[ColumnElement[Any]], sort: Sort) -> list[ColumnElement[Any]]:
+    return [column.desc() if sort.is_descending else column for column in columns]
 
 
-def _failed(after: str, limit: int) -> Select[Any]:
+def _is_behind(columns: Sequence[ColumnElement[Any]], after: tuple[Any, ...], sort: Sort) -> ColumnElement[bool]:
+    here, seen = tuple_(*columns), tuple_(*map(literal, after))
+    return here < seen if sort.is_descending else here > seen
+
+
+def _failed(after: str, limit: int, sort: Sort) -> Select[Any]:
     """Of each outcome the newest by its index, then the newest of these. after: the id of a diagnosis."""
-    ids = []
+    ids, order = [], _ordered([diagnoses.c.id], sort)
     for outcome in FAILURES:
-        newest = select(diagnoses.c.id).where(diagnoses.c.outcome == outcome.value, diagnoses.c.current)
-        newest = newest.where(diagnoses.c.id < after) if after else newest
-        ids.append(select(newest.order_by(diagnoses.c.id.desc()).limit(limit).subquery()))
+        first = select(diagnoses.c.id).where(diagnoses.c.outcome == outcome.value, diagnoses.c.current)
+        first = first.where(_is_behind([diagnoses.c.id], (after,), sort)) if after else first
+        ids.append(select(first.order_by(*order).limit(limit).subquery()))
+    return _of_verdicts().where(diagnoses.c.id.in_(union_all(*ids))).order_by(*order).limit(limit)
+
+
+def _failed_by_job(after: tuple[str, int] | None, limit: int, sort: Sort) -> Select[Any]:
+    order = [diagnoses.c.job, diagnoses.c.attempt]
+    failures = [outcome.value for outcome in FAILURES]
+    query = _of_verdicts().where(diagnoses.c.current, diagnoses.c.outcome.in_(failures))
+    if after:
+        query = query.where(_is_behind(order, after, sort))
+    return query.order_by(*_ordered(order, sort)).limit(limit)
+
+
+def _of_verdicts() -> Select[Any]:
     of_attempt = and_(attempts.c.job == diagnoses.c.job, attempts.c.number == diagnoses.c.attempt)
-    query = select(*(attempts.c[name] for name in _ATTEMPT), *_VERDICT).join(diagnoses, of_attempt)
-    return query.where(diagnoses.c.id.in_(union_all(*ids))).order_by(diagnoses.c.id.desc()).limit(limit)
+    return select(*(attempts.c[name] for name in _ATTEMPT), *_VERDICT).join(diagnoses, of_attempt)
 
 
-def _summary(state: AttemptState, row: RowMapping) -> AttemptSummary:
-    """Failed ones stand where their diagnosis does, the others where the columns say that order them."""
-    place = row["diagnosis"] if state is AttemptState.FAILED else f"{row[_TIMES[state]]!r}:{row['number']}:{row['job']}"
+def _summary(state: AttemptState | None, row: RowMapping) -> AttemptSummary:
+    """Failed ones stand where their diagnosis does, the others where the columns say that order them. state: None in a
+    list by job."""
+    key = f"{row['number']}:{row['job']}"
+    place = f"{row[_TIMES[state]]!r}:{key}" if state in _TIMES else key
     return AttemptSummary(
         key=AttemptKey(row["job"], row["number"]),
         opened=row["opened"],
@@ -132,5 +179,5 @@ def _summary(state: AttemptState, row: RowMapping) -> AttemptSummary:
         outcome=Outcome(row["outcome"]) if row["diagnosis"] else None,
         category=Category(row["category"]) if row["diagnosis"] else None,
         type=FailureType(row["type"]) if row["diagnosis"] else None,
-        position=f"{state}:{place}",
+        position=f"{state or 'job'}:{row['diagnosis'] if state is AttemptState.FAILED else place}",
     )

@@ -27,7 +27,7 @@ from diagnoser.adapters.sql.tables import IS_UNRESOLVED, diagnoses, incident_att
 from diagnoser.model import AttemptKey, Incident, IncidentState, Job
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.ids import first_id
-from diagnoser.ports import UNRESOLVED, DiagnosisRecord, IncidentFilter, IncidentTransition
+from diagnoser.ports import LAST_SEEN, UNRESOLVED, DiagnosisRecord, IncidentFilter, IncidentTransition, Sort
 from diagnoser.recovery.incidents import SERVICE, joined, new_incident, resolved
 
 UNGROUPED = "~ungrouped-before"
@@ -39,9 +39,11 @@ EARLIER_DAYS, DAY = 7, 86_400.0
 class IncidentRows(Database):
     """``ports.IncidentStore``."""
 
-    async def incidents(self, where: IncidentFilter, after: str, limit: int) -> list[Incident]:
+    async def incidents(self, where: IncidentFilter, after: str, limit: int, sort: Sort = LAST_SEEN) -> list[Incident]:
         row = incidents.c
-        query = select(incidents).order_by(row.last_seen.desc(), row.id.desc()).limit(limit)
+        order = row[sort.by], row.id
+        query = select(incidents).order_by(*(column.desc() if sort.is_descending else column for column in order))
+        query = query.limit(limit)
         if where.states == UNRESOLVED.states:
             query = query.where(IS_UNRESOLVED)
         elif where.states:
@@ -50,7 +52,8 @@ class IncidentRows(Database):
             if getattr(where, name):
                 query = query.where(row[name] == getattr(where, name))
         if after:
-            query = query.where(tuple_(row.last_seen, row.id) < tuple_(*map(literal, _place(after))))
+            here, seen = tuple_(*order), tuple_(*map(literal, _place(after, sort)))
+            query = query.where(here < seen if sort.is_descending else here > seen)
         return await self._shown(query)
 
     async def incident(self, id: str) -> Incident | None:
@@ -141,15 +144,8 @@ class IncidentRows(Database):
                 return [codec.incident_of(row) for row in rows]
             newest = select(diagnoses, literal(None).label("plan_body"))
             newest = newest.where(diagnoses.c.id.in_([row["body"] for row in rows]))
-            found = (await connection.execute(newest)).mappings().all()
-            first = select(incident_attempts.c.incident, func.min(diagnoses.c.created)).join(
-                diagnoses, diagnoses.c.id == incident_attempts.c.diagnosis
-            )
-            ids = [row["id"] for row in rows]
-            first = first.where(incident_attempts.c.incident.in_(ids)).group_by(incident_attempts.c.incident)
-            began = {incident: float(time) for incident, time in await connection.execute(first)}
-        by_id = {row["id"]: row for row in found}
-        return [_own_part(row, by_id[row["body"]], began[row["id"]]) for row in rows]
+            by_id = {row["id"]: row for row in (await connection.execute(newest)).mappings()}
+        return [_own_part(row, by_id[row["body"]]) for row in rows]
 
     async def join_incident(self, connection: AsyncConnection, record: DiagnosisRecord, job: Job | None) -> None:
         """Put the attempt into the incident of its new verdict, and take it out of that of an earlier one."""
@@ -181,14 +177,14 @@ class IncidentRows(Database):
                 await _count_one_more(connection, failure.id, record.attempt)
 
 
-def _own_part(row: RowMapping, newest: RowMapping, began: float) -> Incident:
+def _own_part(row: RowMapping, newest: RowMapping) -> Incident:
     """What an incident is for a viewer of some of its failures. Who works on it, and what people noted, is for those
-    who see all of it. newest: its newest diagnosis. began: when the first one was made."""
+    who see all of it. newest: its newest diagnosis."""
     record = codec.record_of(newest)
     part = new_incident(record.id, record.created, record.diagnosis, newest["cluster"], newest["family"])
     if part is None:
         raise ValueError(f"diagnosis {record.id} is of an incident without a fault")
-    counts = {"failures": row["failures"], "jobs": row["jobs"], "first_seen": began, "last_seen": row["last_seen"]}
+    counts = {name: row[name] for name in ("failures", "jobs", "first_seen", "last_seen")}
     return replace(part, id=row["id"], node=row["node"], state=IncidentState(row["state"]), **counts)
 
 
@@ -234,9 +230,13 @@ def _is_attempt(key: AttemptKey) -> ColumnElement[bool]:
     return and_(incident_attempts.c.job == key.job, incident_attempts.c.attempt == key.number)
 
 
-def _place(after: str) -> tuple[float, str]:
-    time, _, incident = after.partition(":")
+def _place(after: str, sort: Sort) -> tuple[float | str, str]:
+    """Raises BadInput."""
+    by, _, place = after.partition(":")
+    value, _, incident = place.rpartition(":")
     try:
-        return float(time), incident
+        if by == sort.by and value:
+            return value if sort.by == "category" else float(value), incident
     except ValueError:
-        raise BadInput(f"cursor: {after!r} is not the `next` of a page of incidents") from None
+        pass
+    raise BadInput(f"cursor: {after!r} is not the `next` of a page of incidents in this order")

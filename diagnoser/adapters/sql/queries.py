@@ -20,6 +20,7 @@ from sqlalchemy import (
     literal,
     select,
     text,
+    tuple_,
     union_all,
 )
 from sqlalchemy.dialects import postgresql
@@ -43,10 +44,10 @@ from diagnoser.adapters.sql.tables import (
 )
 from diagnoser.adapters.sql.words import asked_words, found_by_index, has_words
 from diagnoser.model import AttemptKey, FailedRun, IncidentState, PlanState
-from diagnoser.model.errors import Unavailable
+from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.model.ids import first_id
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import FAILURES, Attention, DiagnosisFilter, DiagnosisRecord, Facets, News
+from diagnoser.ports import FAILURES, NEWEST, Attention, DiagnosisFilter, DiagnosisRecord, Facets, News, Sort
 from diagnoser.recovery.downtime import failed_at
 
 _EQUAL = ("job", *FACETS)
@@ -69,8 +70,12 @@ class QueryRows(AttemptLists):
 
     _head = ""
 
-    async def diagnoses(self, where: DiagnosisFilter, after: str, limit: int) -> list[DiagnosisRecord]:
+    async def diagnoses(
+        self, where: DiagnosisFilter, after: str, limit: int, sort: Sort = NEWEST
+    ) -> list[DiagnosisRecord]:
         """Ids sort by time, so an id is the cursor: rows that come later never shift a page."""
+        if sort != NEWEST and not where.text:
+            return await self._sorted(where, after, limit, sort)
         conditions = _conditions(where)
         if after:
             conditions.append(diagnoses.c.id < after)
@@ -82,6 +87,26 @@ class QueryRows(AttemptLists):
                 query = query.order_by(diagnoses.c.id.desc())
             with_plans = query.outerjoin(plans, plans.c.key == diagnoses.c.plan)
             return await _with_feedback(connection, (await connection.execute(with_plans)).mappings())
+
+    async def _sorted(self, where: DiagnosisFilter, after: str, limit: int, sort: Sort) -> list[DiagnosisRecord]:
+        """The ids of a page first: rows are long, and what is sorted should not carry them. The values that order a
+        diagnosis never change, so its id still says where a page ended."""
+        order = [diagnoses.c.id] if sort.by == "time" else [diagnoses.c[sort.by], diagnoses.c.id]
+        query = select(diagnoses.c.id).where(*_conditions(where))
+        if where.node:
+            query = query.where(diagnoses.c.id.in_(_on_node(where.node)))
+        ordered = [column.desc() if sort.is_descending else column for column in order]
+        async with self.reading() as connection:
+            if after:
+                place = (await connection.execute(select(*order).where(diagnoses.c.id == after))).first()
+                if place is None:
+                    raise BadInput(f"cursor: there is no diagnosis {after!r} any more")
+                here, seen = tuple_(*order), tuple_(*map(literal, place))
+                query = query.where(here < seen if sort.is_descending else here > seen)
+            page = query.order_by(*ordered).limit(limit).subquery()
+            rows = select(diagnoses, plans.c.body.label("plan_body")).where(diagnoses.c.id.in_(select(page.c.id)))
+            rows = rows.outerjoin(plans, plans.c.key == diagnoses.c.plan).order_by(*ordered)
+            return await _with_feedback(connection, (await connection.execute(rows)).mappings())
 
     async def news(self, after: str, limit: int) -> list[News]:
         columns = [diagnoses.c[name] for name in ("id", "job", "attempt", "outcome", "category", "type")]

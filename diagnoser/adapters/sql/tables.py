@@ -38,23 +38,30 @@ def _attempt_columns() -> tuple[Column[str], Column[int]]:
     return Column("job", Text, nullable=False), Column("attempt", BigInteger, nullable=False)
 
 
-class _OfBody(ColumnElement[str]):
-    """A text of the JSON in ``body``, "" where it is not there."""
+class _OfBody(ColumnElement[Any]):
+    """A text of the JSON in ``body``, "" where it is not there; or a number. has_log_text: whether the JSON may hold
+    the character 0, which PostgreSQL refuses to read wherever it is."""
 
     inherit_cache = False
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, *, is_number: bool = False, has_log_text: bool = False) -> None:
         self.key = key
+        self.is_number = is_number
+        self.has_log_text = has_log_text
 
 
 @compiles(_OfBody, "sqlite")
 def _sqlite_of_body(element: _OfBody, compiler: SQLCompiler, **more: Any) -> str:
-    return f"coalesce(json_extract(body, '$.{element.key}'), '')"
+    value = f"json_extract(body, '$.{element.key}')"
+    return value if element.is_number else f"coalesce({value}, '')"
 
 
 @compiles(_OfBody, "postgresql")
 def _postgresql_of_body(element: _OfBody, compiler: SQLCompiler, **more: Any) -> str:
-    return f"COALESCE(((body)::json ->> '{element.key}'::text), ''::text)"  # as PostgreSQL shows it
+    # all as PostgreSQL shows it
+    body = r"(replace(body, '\u0000'::text, '\u0001'::text))" if element.has_log_text else "(body)"
+    value = f"({body}::json ->> '{element.key}'::text)"
+    return f"({value})::double precision" if element.is_number else f"COALESCE({value}, ''::text)"
 
 
 class _Computed(Computed):
@@ -486,6 +493,8 @@ incidents = Table(
     Column("failures", BigInteger, nullable=False, default=0),
     Column("jobs", BigInteger, nullable=False, default=0),
     Column("body", Text, nullable=False),  # repeats what the columns say, but for failures and jobs
+    Column("first_seen", Double, _Computed(_OfBody("first_seen", is_number=True, has_log_text=True))),
+    Column("category", Text, _Computed(_OfBody("category", has_log_text=True))),
     Index("incident_groups_seen", "last_seen", "id"),
     Index("incident_groups_node", "node", "last_seen", "id"),
 )

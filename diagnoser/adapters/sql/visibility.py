@@ -50,15 +50,17 @@ _FIRST = ("unplaced_streams", "jobs", "diagnoses")
 """The others read from them; the first one reads a table itself that its viewer does not see."""
 
 _INCIDENTS = """
-SELECT incident.id, incident.state, incident.node, '' AS assignee, own.last_seen, own.failures, own.jobs,
-    own.newest AS body
+SELECT incident.id, incident.state, incident.node, '' AS assignee, own.last_seen, own.first_seen, own.failures,
+    own.jobs, newest.category, newest.id AS body
 FROM {main}incident_groups AS incident
 JOIN (
     SELECT incident_attempts.incident, count(*) AS failures, count(DISTINCT incident_attempts.job) AS jobs,
-        max(incident_attempts.diagnosis) AS newest, max(diagnoses.created) AS last_seen
+        max(incident_attempts.diagnosis) AS newest, max(diagnoses.created) AS last_seen,
+        min(diagnoses.created) AS first_seen
     FROM incident_attempts JOIN diagnoses ON diagnoses.id = incident_attempts.diagnosis
     GROUP BY incident_attempts.incident
 ) AS own ON own.incident = incident.id
+JOIN diagnoses AS newest ON newest.id = own.newest
 """
 """A bad node fails jobs of many tenants: their failures are one incident, of which each sees its own part. Instead of
 its text, which tells of the newest failure of all, there is the id of the viewer's own newest diagnosis."""

@@ -3,14 +3,14 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from diagnoser.model import Advice
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Store
+from diagnoser.ports import DIAGNOSIS_SORTS, NEWEST, DiagnosisFilter, DiagnosisRecord, Sort, Store
 from diagnoser.recovery.policy import case_of
-from diagnoser.web.api.params import JobId, Name, Node, Search, TimeField, seconds_of
+from diagnoser.web.api.params import JobId, Name, Node, Search, TimeField, seconds_of, sort_field
 from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape, PlanShape, of_diagnosis, of_plan
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.problems import answers
@@ -43,8 +43,19 @@ class DiagnosisQuery(BaseModel):
         description="Words in the job, type, root line, evidence or advice: all of them, in any order; from three "
         "characters on a word also stands for longer ones that begin so",
     )
+    sort: str = sort_field(DIAGNOSIS_SORTS, NEWEST)
     cursor: str = Field("", max_length=64, description="`next` of the page before")
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
+
+    @model_validator(mode="after")
+    def _words_go_by_time(self) -> "DiagnosisQuery":
+        if self.q and self.order != NEWEST:
+            raise ValueError(f"what is searched for by words comes in the order {NEWEST}")
+        return self
+
+    @property
+    def order(self) -> Sort:
+        return Sort.parse(self.sort)
 
     def where(self, now: float) -> DiagnosisFilter:
         return DiagnosisFilter(
@@ -64,7 +75,7 @@ class DiagnosisQuery(BaseModel):
 
 @router.get("/diagnoses", responses=answers(400, 401, 503), summary="List diagnoses")
 async def index(query: Annotated[DiagnosisQuery, Query()], services: Provided) -> DiagnosisPage:
-    """Newest first; only the current diagnosis of each attempt."""
+    """The newest first, unless `sort` says otherwise; only the current diagnosis of each attempt."""
     records, after = await page(services.store, query, services.clock())
     return DiagnosisPage(items=[of_diagnosis(record, services.config.base_url) for record in records], next=after)
 
@@ -137,7 +148,7 @@ async def explain(id: DiagnosisId, services: Provided) -> PolicyShape:
 
 async def page(store: Store, query: DiagnosisQuery, now: float) -> tuple[list[DiagnosisRecord], str | None]:
     """One page and the cursor of the next one, None on the last page."""
-    records = await store.diagnoses(query.where(now), query.cursor, query.limit + 1)
+    records = await store.diagnoses(query.where(now), query.cursor, query.limit + 1, query.order)
     items = records[: query.limit]
     return items, items[-1].id if len(records) > query.limit else None
 

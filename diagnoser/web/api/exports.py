@@ -93,7 +93,7 @@ def _answers(page: str) -> dict[int | str, dict[str, Any]]:
 async def diagnoses(
     format: ExportFormat, query: Annotated[DiagnosisExport, Query()], services: Provided
 ) -> StreamingResponse:
-    """What the list of diagnoses shows with the same filters, the newest first."""
+    """What the list of diagnoses shows with the same filters, in the same order."""
     now, base_url = services.clock(), services.config.base_url
 
     async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
@@ -113,7 +113,7 @@ async def diagnoses(
 async def incidents(
     format: ExportFormat, query: Annotated[IncidentExport, Query()], services: Provided
 ) -> StreamingResponse:
-    """What the list of incidents shows with the same filters, the one with the newest failure first."""
+    """What the list of incidents shows with the same filters, in the same order."""
 
     async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
         narrowed = query.model_copy(update={"cursor": cursor, "limit": rows})

@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from diagnoser.model import Incident, IncidentState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import UNRESOLVED, IncidentFilter, Store, position_of
+from diagnoser.ports import INCIDENT_SORTS, LAST_SEEN, UNRESOLVED, IncidentFilter, Sort, Store, position_of
 from diagnoser.recovery import incidents as rules
 from diagnoser.web.access import check_every_tenant
-from diagnoser.web.api.params import Name, Node
+from diagnoser.web.api.params import Name, Node, sort_field
 from diagnoser.web.api.plans import Comment
 from diagnoser.web.api.schemas import IncidentPage, IncidentShape, of_incident
 from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
@@ -38,8 +38,13 @@ class IncidentQuery(BaseModel):
     state: IncidentState | None = Field(None, description="By default all that are not resolved")
     node: Node | None = None
     assignee: Name = ""
-    cursor: str = Field("", max_length=100, description="`next` of the page before")
+    sort: str = sort_field(INCIDENT_SORTS, LAST_SEEN)
+    cursor: str = Field("", max_length=150, description="`next` of the page before")
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
+
+    @property
+    def order(self) -> Sort:
+        return Sort.parse(self.sort)
 
     def where(self) -> IncidentFilter:
         states = frozenset({self.state}) if self.state else UNRESOLVED.states
@@ -121,9 +126,9 @@ async def reopen(id: IncidentId, body: ActBody, services: Provided, caller: Call
 
 async def list_incidents(store: Store, query: IncidentQuery) -> tuple[list[Incident], str | None]:
     """One page and the cursor of the next one, None on the last page."""
-    incidents = await store.incidents(query.where(), query.cursor, query.limit + 1)
+    incidents = await store.incidents(query.where(), query.cursor, query.limit + 1, query.order)
     shown = incidents[: query.limit]
-    return shown, position_of(shown[-1]) if len(incidents) > query.limit else None
+    return shown, position_of(shown[-1], query.order) if len(incidents) > query.limit else None
 
 
 async def find(store: Store, id: str) -> Incident:

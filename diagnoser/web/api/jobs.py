@@ -10,9 +10,18 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from diagnoser.model import ENDS, AttemptKey, CheckpointPhase, Event, EventKind, Job, Provenance, RunStatus
 from diagnoser.model.errors import NotFound
 from diagnoser.observability.tracing import TraceStep
-from diagnoser.ports import AttemptState, AttemptSummary, DiagnosisFilter, DiagnosisRecord, Store
+from diagnoser.ports import (
+    ATTEMPT_SORTS,
+    NEWEST,
+    AttemptState,
+    AttemptSummary,
+    DiagnosisFilter,
+    DiagnosisRecord,
+    Sort,
+    Store,
+)
 from diagnoser.web.access import own_cluster
-from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobId, JobPath, Node, TimeField, moment
+from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobId, JobPath, Node, TimeField, moment, sort_field
 from diagnoser.web.api.schemas import (
     EventShape,
     JobPage,
@@ -128,10 +137,15 @@ class RunQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     state: AttemptState | None = Field(
-        None, description="All by default: the running ones first, then the silent and the ended ones"
+        None, description="All by default: by time the running ones first, then the silent and the ended ones"
     )
+    sort: str = sort_field(ATTEMPT_SORTS, NEWEST)
     cursor: str = Field("", max_length=300, description="`next` of the page before")
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
+
+    @property
+    def order(self) -> Sort:
+        return Sort.parse(self.sort)
 
 
 class Noted(BaseModel):
@@ -213,7 +227,8 @@ class Runs:
 
 async def list_runs(services: AppDependencies, query: RunQuery) -> Runs:
     silent_since = services.clock() - services.config.silent_seconds
-    listed = await services.store.attempt_summaries(query.state, silent_since, query.cursor, query.limit + 1)
+    summaries = services.store.attempt_summaries
+    listed = await summaries(query.state, silent_since, query.cursor, query.limit + 1, query.order)
     shown = listed[: query.limit]
     going = {attempt.key: attempt.revision for attempt in shown if attempt.ended is None}
     statuses = await services.run_statuses.of(going)

@@ -3,20 +3,21 @@
 import re
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.model import BreakerState, NodeActor, NodeEvent, NodeEventKind, PlanState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import PlanFilter
+from diagnoser.ports import BY_CLUSTER, NODE_SORTS, PlanFilter, Sort
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.access import check_breaker, own_cluster
-from diagnoser.web.api.params import Node, TimeField, moment
+from diagnoser.web.api.params import Node, TimeField, moment, sort_field
 from diagnoser.web.api.plans import ClusterField, Comment, DecisionBody
 from diagnoser.web.api.schemas import BreakerShape, NodeShape, of_breaker, of_node
 from diagnoser.web.authentication import AGENT, OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.node_order import sorted_marks
 from diagnoser.web.problems import answers
 
 HISTORY = 100
@@ -41,6 +42,13 @@ class NewNodeEvent(BaseModel):
     cluster: ClusterField = ""
     reason: Comment = ""
     time: TimeField | None = Field(None, description="Seconds since the epoch or ISO 8601; now by default")
+
+
+class NodeQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    cluster: ClusterField = ""
+    sort: str = sort_field(NODE_SORTS, BY_CLUSTER)
 
 
 class ResetBody(DecisionBody):
@@ -73,8 +81,9 @@ async def report(node: NodePath, body: NewNodeEvent, services: Provided, caller:
 
 
 @router.get("/nodes", dependencies=READ, responses=answers(400, 401, 503), summary="List nodes with their last event")
-async def index(services: Provided, cluster: ClusterField = "") -> list[NodeShape]:
-    return [of_node(mark) for mark in await services.store.node_marks(cluster)]
+async def index(query: Annotated[NodeQuery, Query()], services: Provided) -> list[NodeShape]:
+    marks = await services.store.node_marks(query.cluster)
+    return [of_node(mark) for mark in sorted_marks(marks, Sort.parse(query.sort))]
 
 
 @router.get(

@@ -1,14 +1,16 @@
 """Types of request fields, with their bounds."""
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Path
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from diagnoser.model import JOB_ID
 from diagnoser.model.errors import BadInput
+from diagnoser.ports import Sort
 
 JobId = Annotated[str, StringConstraints(pattern=JOB_ID)]
 Node = Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f\x7f]{1,253}$")]
@@ -55,6 +57,12 @@ def seconds_of(time: TimeField) -> float:
     if isinstance(time, datetime):
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
     return time
+
+
+def sort_field(columns: Iterable[str], default: Sort) -> Any:
+    """The field ``sort`` of a list."""
+    pattern = f"^-?({'|'.join(columns)})$"
+    return Field(str(default), pattern=pattern, description="Column that orders the list; `-` in front: descending")
 
 
 def moment(given: TimeField | None, now: float) -> float:

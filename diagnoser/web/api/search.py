@@ -11,10 +11,11 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.model import Incident, LearnedRule
+from diagnoser.model.access import Viewer
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, FoundNode
 from diagnoser.rules.schema import Rule
 from diagnoser.web.api.params import Search, utc
-from diagnoser.web.authentication import READ, Provided
+from diagnoser.web.authentication import READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
 from diagnoser.web.template_filters import cause, name, visible
@@ -69,13 +70,13 @@ class SearchResult(BaseModel):
 
 
 @router.get("/search", responses=answers(400, 401, 503), summary="Search everything")
-async def index(query: Annotated[SearchQuery, Query()], services: Provided) -> SearchResult:
+async def index(query: Annotated[SearchQuery, Query()], services: Provided, caller: Caller) -> SearchResult:
     """Jobs by their id, nodes by their name, incidents by their node, cause, line and assignee, lines of current
     diagnoses by their words, rules by their id and title. The newest come first; each kind is bounded."""
-    return await search(services, query.q, query.limit)
+    return await search(services, caller.viewer, query.q, query.limit)
 
 
-async def search(services: AppDependencies, q: str, limit: int) -> SearchResult:
+async def search(services: AppDependencies, viewer: Viewer, q: str, limit: int) -> SearchResult:
     """Nothing for blanks."""
     asked, base = q.strip(), services.config.base_url
     if not asked:
@@ -96,7 +97,7 @@ async def search(services: AppDependencies, q: str, limit: int) -> SearchResult:
         HitKind.NODE: [_of_node(node, base) for node in nodes],
         HitKind.INCIDENT: [_of_incident(incident, base) for incident in incidents],
         HitKind.LINE: [_of_record(record, words, base) for record in records],
-        HitKind.RULE: _of_rules(learned, shipped, base)[:limit],
+        HitKind.RULE: _of_rules(learned, shipped, base, sees_all=viewer.sees_all)[:limit],
     }
     all_lines = f"{base}/diagnoses?{urlencode({'q': asked})}"
     groups = [
@@ -154,14 +155,17 @@ def excerpt(line: str, words: Sequence[str]) -> str:
     return ("\u2026" if start else "") + line[start : start + _EXCERPT]
 
 
-def _of_rules(learned: Iterable[LearnedRule], shipped: Iterable[Rule], base: str) -> list[SearchHit]:
-    """A shipped rule leads to the diagnoses that it decided."""
+def _of_rules(learned: Iterable[LearnedRule], shipped: Iterable[Rule], base: str, *, sees_all: bool) -> list[SearchHit]:
+    """A shipped rule leads to the workbench, which is for those who see all; for others to what it decided."""
     own = [
         SearchHit(title=rule.id, detail=f"learned, {rule.state}; {name(rule.type)}", url=f"{base}/rules#{rule.id}")
         for rule in learned
     ]
-    decided = (f"{base}/diagnoses?{urlencode({'decided_by': f'rule:{rule.id}'})}" for rule in shipped)
+
+    def page(rule: Rule) -> str:
+        query = {"rule": rule.id} if sees_all else {"decided_by": f"rule:{rule.id}"}
+        return f"{base}{'/rules/workbench' if sees_all else '/diagnoses'}?{urlencode(query)}"
+
     return own + [
-        SearchHit(title=rule.id, detail=f"{rule.title}; {name(rule.type)}", url=url)
-        for rule, url in zip(shipped, decided, strict=True)
+        SearchHit(title=rule.id, detail=f"{rule.title}; {name(rule.type)}", url=page(rule)) for rule in shipped
     ]

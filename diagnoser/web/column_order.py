@@ -1,0 +1,50 @@
+"""The links in the head of a list that sort it by a column."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from diagnoser.ports import Sort
+
+_LARGEST_FIRST = frozenset({"time", "last_seen", "first_seen", "failures"})
+"""What people first want to see the largest of."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOrder:
+    """How a list is sorted, and the addresses that sort it otherwise. filters: of the list, without the order.
+    is_fixed: its head has no links."""
+
+    path: str
+    filters: Mapping[str, str]
+    sort: Sort
+    default: Sort
+    is_fixed: bool = False
+
+    @property
+    def chosen(self) -> Mapping[str, str]:
+        """The filters and the order, as far as it is not the one that the list has by itself."""
+        return self._with(self.sort)
+
+    def url(self, by: str) -> str:
+        """Sorts by the column; the other way round where it already does."""
+        is_descending = not self.sort.is_descending if by == self.sort.by else by in _LARGEST_FIRST
+        return self._url(self._with(Sort(by, is_descending)))
+
+    def page(self, cursor: str | None) -> str:
+        """The first page for "", and no address for None."""
+        if cursor is None:
+            return ""
+        return self._url({**self.chosen, **({"cursor": cursor} if cursor else {})})
+
+    def direction(self, by: str) -> str:
+        """As of ``aria-sort``, "" where the list is not sorted by the column."""
+        if by != self.sort.by:
+            return ""
+        return "descending" if self.sort.is_descending else "ascending"
+
+    def _with(self, sort: Sort) -> dict[str, str]:
+        return {**self.filters, **({} if sort == self.default else {"sort": str(sort)})}
+
+    def _url(self, params: Mapping[str, str]) -> str:
+        return f"{self.path}?{urlencode(params)}" if params else self.path

@@ -1,7 +1,7 @@
 """The only way anything leaves the service: claims due messages, sends them, records the result, backs off.
 
-At least once: a crash between the send and its record sends again, under the same key, by which receivers recognise
-duplicates. No database transaction is open while a message is being sent.
+At least once: a crash or a stop between the send and its record sends again, under the same key, by which receivers
+recognise duplicates. No database transaction is open while a message is being sent.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from random import Random
 
 import structlog
@@ -17,6 +18,7 @@ from diagnoser.model import MessageKind, OutboxMessage
 from diagnoser.model.errors import Deferred, DeliveryError, Unavailable, Withheld
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Clock, DueMessage, OutboxStore, Sender, WakeSignal
+from diagnoser.worker.lease import renewed
 
 ERROR_LENGTH = 500
 
@@ -40,14 +42,15 @@ class OutboxConfig:
     """Seconds. The wait before try n+1 is drawn between 0 and ``first * 2**n``, at most ``longest``: full jitter
     (Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015) keeps replicas from moving in step.
 
-    send: the longest time for one try; lease: when another replica may take over; poll: the longest sleep.
+    send: the longest time for one try; poll: the longest sleep. lease: when another replica may take over; it
+    is renewed during a send, so that it is short, and what a killed process held is soon sent by another one.
     rates: target -> sends a second at most; a target that is not named has no limit.
     """
 
     first: float = 1.0
     longest: float = 600.0
     send: float = 30.0
-    lease: float = 90.0
+    lease: float = 6.0
     poll: float = 1.0
     at_once: int = 16
     rates: Mapping[str, float] = field(default_factory=dict)
@@ -126,7 +129,9 @@ class Outbox:
     async def step(self) -> int:
         """One round over what is due: the number of effects that were handled. Raises Unavailable."""
         due = await self._store.claim_messages(self._clock(), self._pace.lease, self._pace.at_once)
-        await asyncio.gather(*(self._handle(message) for message in due))
+        if due:
+            async with renewed(partial(self._store.extend_messages, due), self._pace.lease, self._clock):
+                await asyncio.gather(*(self._handle(message) for message in due))
         return len(due)
 
     async def _handle(self, due: DueMessage) -> None:
@@ -136,7 +141,12 @@ class Outbox:
             with suppress(Unavailable):
                 await self._store.record_delivery(due, "deferred", retry_at=min(now + wait, due.message.expires))
             return
-        result = await self._try(due.message)
+        try:
+            result = await self._try(due.message)
+        except asyncio.CancelledError:  # this process stops: another one, or its next start, sends at once
+            with suppress(Unavailable):
+                await self._store.record_delivery(due, "deferred", retry_at=self._clock())
+            raise
         try:
             retry_at = self._retry_at(due, result) if result.state == "pending" else result.until
             await self._store.record_delivery(due, result.state, retry_at=retry_at, error=result.error)

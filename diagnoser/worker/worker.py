@@ -4,10 +4,11 @@ A worker that dies loses nothing: its lease ends and another one starts over. Tw
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from math import inf
 from typing import Protocol
 
@@ -23,11 +24,10 @@ from diagnoser.model.taxonomy import Outcome
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.planner import Decision
 from diagnoser.ports import Claim, Clock, DiagnosisRecord, Timing, WakeSignal, WorkStore
+from diagnoser.worker.lease import renewed
 
 SLEEP_MIN = 0.02
 """Seconds of the shortest sleep: another replica may hold what is due."""
-RENEWALS = 3
-"""Times a lease is renewed before it would end: one or two may be late, or fail."""
 _PATIENCE_GROWTH = 1.1
 
 
@@ -234,7 +234,7 @@ class Worker:
         key = claim.attempt.key
         try:
             with bound_contextvars(job=key.job, attempt=key.number):  # of all that is logged meanwhile
-                async with self._renewed_lease(claim):
+                async with renewed(partial(self._store.extend, claim), self._config.lease, self._clock):
                     result = await process(claim)
             self._log_result(key, result)
         except asyncio.CancelledError:
@@ -308,32 +308,6 @@ class Worker:
         wait = min(self._config.backoff_max, self._config.backoff * 2.0 ** min(claim.tries, 30))
         with suppress(Conflict, Unavailable):
             await self._store.extend(claim, self._clock() + wait)
-
-    @asynccontextmanager
-    async def _renewed_lease(self, claim: Claim) -> AsyncIterator[None]:
-        """Renew the lease while the block runs."""
-        done = asyncio.Event()
-        renewal = asyncio.create_task(self._renew(claim, done))
-        try:
-            yield
-        finally:
-            done.set()
-            await renewal
-
-    async def _renew(self, claim: Claim, done: asyncio.Event) -> None:
-        """Ends with ``done``, or when the lease is somebody else's: the save will find out. While the database is away
-        nobody else can take it either."""
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._config.lease / RENEWALS):
-                    await done.wait()
-                    return
-            try:
-                await self._store.extend(claim, self._clock() + self._config.lease)
-            except Conflict:
-                return
-            except Unavailable as error:
-                self._log.warning("lease_not_renewed", job=claim.attempt.key.job, error=str(error))
 
     def _start_llm_stage(self, claim: Claim, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> None:
         if self._llm_stage is None:

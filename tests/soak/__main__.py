@@ -94,9 +94,7 @@ def main() -> int:
         used = (cpu_seconds(server) - before) / samples[-1].seconds
     if options.csv:
         write(options.csv, samples)
-    say(
-        f"\nThe service used {used:.2f} of a core. {load.done['asked to come again']} requests were asked to come again."
-    )
+    say(f"\nThe service used {used:.2f} of a core; {load.done['asked to come again']} requests had to come again.")
     say(f"Over the last {1 - WARM_UP:.0%}:\n\n| what | median | growth | in a day | verdict |\n|{' --- |' * 5}")
     found = verdicts(samples)
     for verdict in found:

@@ -30,8 +30,8 @@ TEXT = {"content-type": "text/plain"}
 
 @dataclass
 class Load:
-    """url: of the service. name: of its jobs. pause: seconds between two requests of a rank; a person waits ten times as
-    long between two pages. listened: seconds until a browser leaves. done: how often what was done. errors: answers
+    """url: of the service. name: of its jobs. pause: seconds between two requests of a rank; a person waits ten times
+    as long between two pages. listened: seconds until a browser leaves. done: how often what was done. errors: answers
     that should not come; 429 and 503 ask to come again.
     """
 

@@ -73,7 +73,7 @@ class Load:
 
     def listen(self, number: int, stopping: threading.Event) -> None:
         """Open a live stream, hear a little, and go away without a word, again and again."""
-        path = "/live" if number else f"/jobs/{self.name}-0-0/attempts/1/log/live"
+        path = "/api/v1/live" if number else f"/api/v1/jobs/{self.name}-0-0/attempts/1/log/live"
         while not stopping.wait(self.pause):
             until = time.monotonic() + self.listened
             with self._client() as client, suppress(httpx.TransportError), client.stream("GET", path) as answer:

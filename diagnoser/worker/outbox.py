@@ -18,7 +18,7 @@ from diagnoser.model import MessageKind, OutboxMessage
 from diagnoser.model.errors import Deferred, DeliveryError, Unavailable, Withheld
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Clock, DueMessage, OutboxStore, Sender, WakeSignal
-from diagnoser.worker.lease import renewed
+from diagnoser.worker.lease import claimed, renewed
 
 ERROR_LENGTH = 500
 
@@ -128,11 +128,16 @@ class Outbox:
 
     async def step(self) -> int:
         """One round over what is due: the number of effects that were handled. Raises Unavailable."""
-        due = await self._store.claim_messages(self._clock(), self._pace.lease, self._pace.at_once)
-        if due:
-            async with renewed(partial(self._store.extend_messages, due), self._pace.lease, self._clock):
-                await asyncio.gather(*(self._handle(message) for message in due))
+        claiming = self._store.claim_messages(self._clock(), self._pace.lease, self._pace.at_once)
+        async with claimed(claiming, self._hand_over) as due:
+            if due:
+                async with renewed(partial(self._store.extend_messages, due), self._pace.lease, self._clock):
+                    await asyncio.gather(*(self._handle(message) for message in due))
         return len(due)
+
+    async def _hand_over(self, due: DueMessage) -> None:
+        """This process stops; what is recorded is no longer ours."""
+        await self._store.record_delivery(due, "deferred", retry_at=self._clock())
 
     async def _handle(self, due: DueMessage) -> None:
         now = self._clock()
@@ -141,12 +146,7 @@ class Outbox:
             with suppress(Unavailable):
                 await self._store.record_delivery(due, "deferred", retry_at=min(now + wait, due.message.expires))
             return
-        try:
-            result = await self._try(due.message)
-        except asyncio.CancelledError:  # this process stops: another one, or its next start, sends at once
-            with suppress(Unavailable):
-                await self._store.record_delivery(due, "deferred", retry_at=self._clock())
-            raise
+        result = await self._try(due.message)
         try:
             retry_at = self._retry_at(due, result) if result.state == "pending" else result.until
             await self._store.record_delivery(due, result.state, retry_at=retry_at, error=result.error)

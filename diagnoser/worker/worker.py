@@ -24,7 +24,7 @@ from diagnoser.model.taxonomy import Outcome
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.planner import Decision
 from diagnoser.ports import Claim, Clock, DiagnosisRecord, Timing, WakeSignal, WorkStore
-from diagnoser.worker.lease import renewed
+from diagnoser.worker.lease import claimed, renewed
 
 SLEEP_MIN = 0.02
 """Seconds of the shortest sleep: another replica may hold what is due."""
@@ -203,10 +203,13 @@ class Worker:
         """One round over what is due: the number of claims that were handled. Raises Unavailable."""
         config = self._config
         await self._analysis.refresh()
-        claims = await self._store.claim_attempts(self._clock(), config.timing, config.lease, config.claims_max)
-        silent = await self._claim_silent_attempts()
-        due = [self._handle(claim, self._process) for claim in claims]
-        await asyncio.gather(*due, *(self._handle(claim, self._judge_silence) for claim in silent))
+        due = self._store.claim_attempts(self._clock(), config.timing, config.lease, config.claims_max)
+        async with (
+            claimed(due, self._hand_over) as claims,
+            claimed(self._claim_silent_attempts(), self._hand_over) as silent,
+        ):
+            judged = [self._handle(claim, self._judge_silence) for claim in silent]
+            await asyncio.gather(*(self._handle(claim, self._process) for claim in claims), *judged)
         await self._maintenance.sweep()
         return len(claims) + len(silent)
 
@@ -237,9 +240,6 @@ class Worker:
                 async with renewed(partial(self._store.extend, claim), self._config.lease, self._clock):
                     result = await process(claim)
             self._log_result(key, result)
-        except asyncio.CancelledError:
-            await self._hand_over(claim)
-            raise
         except Conflict:
             self._log_result(key, ClaimResult.OVERTAKEN)
         except Unavailable as error:
@@ -298,10 +298,10 @@ class Worker:
         return _PATIENCE_GROWTH * max(claim.patience, self._config.hang_check_idle)
 
     async def _hand_over(self, claim: Claim) -> None:
-        """This process stops: another one, or this one's next start, begins anew at once."""
-        self._log_result(claim.attempt.key, ClaimResult.HANDED_OVER)
-        with suppress(Conflict, Unavailable):
+        """This process stops; a claim that is finished is no longer ours."""
+        with suppress(Conflict):
             await self._store.extend(claim, self._clock())
+            self._log_result(claim.attempt.key, ClaimResult.HANDED_OVER)
 
     async def _put_off(self, claim: Claim) -> None:
         """Wait longer after each failure. When even this fails, the lease itself is the wait."""

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -136,6 +137,7 @@ def test_the_hooks_of_slurmctld_tell_how_a_job_starts_and_ends(service: Service,
         subprocess.run([DEPLOY / "slurm" / name], env=environment, check=True)
         until(lambda count=count: len(service.taken) == count, name)
     assert {token for _, token, _ in service.taken} == {"Bearer secret-token"}
+    assert service.taken[1][2].pop("time") <= time.time()
     assert [(path, body) for path, _, body in service.taken] == [
         ("/api/v1/jobs", {"id": "slurm-east-17", "cluster": "east", "nodes": ["gpu-01", "gpu-02"]}),
         ("/api/v1/jobs/slurm-east-17/events", {"kind": "started"}),

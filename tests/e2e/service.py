@@ -87,8 +87,8 @@ class Service:
 
 
 @contextmanager
-def service(folder: Path, code: Path = ROOT, **settings: str) -> Iterator[Service]:
-    found = Service(folder, free_port(), settings, code)
+def service(folder: Path, **settings: str) -> Iterator[Service]:
+    found = Service(folder, free_port(), settings)
     try:
         yield found
     finally:

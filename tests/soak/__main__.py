@@ -24,6 +24,8 @@ from tests.soak.samples import SERIES, WARM_UP, Sample, sqlite_connections, take
 
 CALIBRATION_SECONDS = 20.0
 SAMPLES = 360
+SAMPLE_SECONDS = 5.0
+"""At least, between two samples: reading them costs the service's time, too."""
 ROWS = 15
 
 
@@ -46,15 +48,16 @@ def pause_at(share: float, server: Service) -> float:
 
 
 def soak(server: Service, pause: float, seconds: float) -> tuple[list[Sample], Load]:
-    """Samples at equal distances; each tenth of the time a row is printed."""
+    """Samples at equal distances, and a row for some of them."""
     connections = partial(sqlite_connections, server.folder / "test.db")
     samples: list[Sample] = []
+    steps = max(ROWS, min(SAMPLES, int(seconds / SAMPLE_SECONDS)))
     with running(Load(server.url, pause)) as load:
         began = time.monotonic()
-        for number in range(SAMPLES + 1):
-            time.sleep(max(0.0, began + number * seconds / SAMPLES - time.monotonic()))
+        for number in range(steps + 1):
+            time.sleep(max(0.0, began + number * seconds / steps - time.monotonic()))
             samples.append(take(server, began, connections))
-            if number % (SAMPLES // ROWS) == 0:
+            if number % (steps // ROWS) == 0:
                 say(row(samples[-1], load))
     return samples, load
 

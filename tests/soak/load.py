@@ -1,5 +1,6 @@
 """Shippers, failures, people who look at pages, and browsers that wait for news, all at once."""
 
+import ssl
 import threading
 import time
 from collections import Counter
@@ -15,8 +16,8 @@ from tests.bench import logs
 SENDERS = 8
 """Ranks; each prints into a job of its own until that fails."""
 LINES = 100
-REQUESTS = 40
-"""Of a rank until its job fails."""
+LOG = 1 << 17
+"""Bytes; a rank prints them again and again."""
 VIEWERS = 2
 STREAMS = 3
 PAGES = (
@@ -25,19 +26,21 @@ PAGES = (
 )  # fmt: skip
 LISTENED_SECONDS = 15.0
 FAILURE = b"RuntimeError: CUDA error: an illegal memory access was encountered\n"
-TEXT = {"content-type": "text/plain"}
+_NO_TLS = ssl.create_default_context()
+"""Made once: httpx would read all certificates for each client."""
 
 
 @dataclass
 class Load:
-    """url: of the service. name: of its jobs. pause: seconds between two requests of a rank; a person waits ten times
-    as long between two pages. listened: seconds until a browser leaves. done: how often what was done. errors: answers
-    that should not come; 429 and 503 ask to come again.
+    """url: of the service. name: of its jobs. requests: of a rank until its job fails. pause: seconds between two
+    requests of a rank; a person waits ten times as long between two pages. listened: seconds until a browser leaves. done: how
+    often what was done. errors: answers that should not come; 429 and 503 ask to come again.
     """
 
     url: str
     pause: float
     name: str = "run"
+    requests: int = 40
     listened: float = LISTENED_SECONDS
     done: Counter[str] = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
@@ -48,18 +51,18 @@ class Load:
             self._ask(client, "POST", f"/api/v1/logs?job={self.name}-0-0&attempt=1&source=launcher", b"launching\n")
 
     def ship(self, rank: int, stopping: threading.Event) -> None:
-        lines = logs.steady(1 << 20, 1, seed=rank).splitlines(keepends=True)
+        lines = logs.steady(LOG, 1, seed=rank).splitlines(keepends=True)
         bodies = [b"".join(lines[at : at + LINES]) for at in range(0, len(lines) - LINES, LINES)]
         with self._client() as client:
             for number in count():
-                job = f"{self.name}-{rank}-{number // REQUESTS}"
-                at = number % REQUESTS
+                job = f"{self.name}-{rank}-{number // self.requests}"
+                at = number % self.requests
                 if stopping.wait(self.pause):
                     return
                 query = f"job={job}&attempt=1&rank={rank}&node=gpu-{rank:03}&offset={at * LINES}"
                 self._ask(client, "POST", f"/api/v1/logs?{query}", bodies[number % len(bodies)])
                 self.done["requests"] += 1
-                if at == REQUESTS - 1:
+                if at == self.requests - 1:
                     self._fail(client, job)
 
     def look(self, viewer: int, stopping: threading.Event) -> None:
@@ -106,7 +109,7 @@ class Load:
             self.errors.append(f"{answer.status_code} {path}")
 
     def _client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=60)
+        return httpx.Client(base_url=self.url, timeout=60, verify=_NO_TLS)
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from tests.soak.load import Load, running
 from tests.soak.samples import SERIES, Sample, slope, sqlite_connections, take, verdicts
 
 ROUNDS = 3
-WORK = {"requests": 60, "failures": 1, "pages": 20, "streams": 20}
+WORK = {"requests": 50, "failures": 4, "pages": 16, "streams": 16}
 """Of a round, at least. Each page and stream has connections of its own."""
-SPARE = 10
+SPARE = 8
 """Handles by which rounds may differ: pools fill as many requests meet. One that is lost each time is more."""
 COUNTED = slice(2, None)
 """Open files, threads, database connections."""
@@ -30,7 +30,7 @@ def test_a_round_of_work_leaves_nothing_open(tmp_path: Path) -> None:
         server.start()
         left: list[tuple[float, ...]] = []
         for number in range(ROUNDS):
-            with running(Load(server.url, 0.02, f"round-{number}", listened=0.0)) as load:
+            with running(Load(server.url, 0.02, f"round-{number}", requests=5, listened=0.0)) as load:
                 until(lambda load=load: all(load.done[what] >= least for what, least in WORK.items()), "the work")
             assert load.errors == []
             if left:

@@ -33,8 +33,8 @@ _NO_TLS = ssl.create_default_context()
 @dataclass
 class Load:
     """url: of the service. name: of its jobs. requests: of a rank until its job fails. pause: seconds between two
-    requests of a rank; a person waits ten times as long between two pages. listened: seconds until a browser leaves. done: how
-    often what was done. errors: answers that should not come; 429 and 503 ask to come again.
+    requests of a rank; a person waits ten times as long between two pages. listened: seconds until a browser leaves.
+    done: how often what was done. errors: answers that should not come; 429 and 503 ask to come again.
     """
 
     url: str

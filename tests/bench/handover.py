@@ -19,6 +19,7 @@ from sqlalchemy import text
 
 from diagnoser.adapters.sql.database import create_engine
 from tests.chaos.handover import busy, leases, settings, stuck_receiver
+from tests.chaos.handover import kill as kill_all
 from tests.contract import postgres
 from tests.e2e.service import service, until
 
@@ -60,7 +61,7 @@ def kill(folder: Path, url: str, seconds: dict[str, list[float]]) -> None:
     with stuck_receiver() as hook, service(folder, **settings(hook), DIAGNOSER_DATABASE_URL=url) as running:
         with busy(running, url, hook):
             begun = time.monotonic()
-            running.kill()
+            kill_all(running)  # a part that still ends would take the receiver's answer
         held, sent = list(leases(url)), hook.ids[-1]
         hook.released.set()
         running.start()

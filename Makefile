@@ -5,7 +5,7 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hang demo-llm demo-slurm demo-trials run test torch shippers tools hangs test-slurm test-kubernetes test-llm test-image sbom audit system lint types bench bench-ingest chaos fuzz fuzz-api score docs lock clean
+.PHONY: help setup demo demo-hang demo-llm demo-slurm demo-trials run test torch shippers tools hangs test-slurm test-kubernetes test-llm test-image sbom audit system lint types bench bench-ingest chaos soak fuzz fuzz-api score docs lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ bench-ingest: $(STAMP)  ## measure what requests and lines cost the server, fair
 
 chaos: $(STAMP) system  ## 200 kill -9 on SQLite and on PostgreSQL while shippers send: nothing may be lost (KILLS=200)
 	$(BIN)/python -m tests.chaos $(or $(KILLS),200)
+
+soak: $(STAMP)  ## half an hour at half load: memory, files, threads and database connections must not grow (MINUTES=30)
+	$(BIN)/python -m tests.soak $(or $(MINUTES),30)
 
 fuzz-api: $(STAMP) tools  ## hold every answer of the API against its description (EXAMPLES=50)
 	$(BIN)/python -m tests.api_fuzz $(or $(EXAMPLES),50)

@@ -488,7 +488,8 @@ def _retention(settings: Settings) -> RetentionConfig:
 
 
 def _outbox_config(settings: Settings, poll: float) -> OutboxConfig:
-    return OutboxConfig(poll=poll, rates={"slack": settings.slack_rate_limit, "webhook": settings.webhook_rate_limit})
+    rates = {"slack": settings.slack_rate_limit, "webhook": settings.webhook_rate_limit}
+    return OutboxConfig(poll=poll, lease=settings.claim_lease_seconds, rates=rates)
 
 
 def _web_config(settings: Settings) -> WebConfig:

@@ -127,7 +127,10 @@ def nccl_tests(args: argparse.Namespace) -> str | None:
     program = shutil.which("all_gather_perf")
     if args.nccl_tests == "never" or args.backend == "gloo" or not program or not Path("/dev/nvidia0").exists():
         return None
-    linked = subprocess.run(["ldd", program], capture_output=True, text=True, check=False)
+    ldd = shutil.which("ldd")
+    if ldd is None:
+        return None
+    linked = subprocess.run([ldd, program], capture_output=True, text=True, check=False)
     return program if "libmpi" in linked.stdout else None
 
 

@@ -21,8 +21,12 @@ LATER = (
 )
 """Loaded only where they are needed."""
 
+NOT_HERE = {"diagnoser.integrations.mcp_server"}
+"""It runs beside an assistant, and what it needs is not in the image."""
+
 for module in pkgutil.walk_packages(diagnoser.__path__, "diagnoser."):
-    if not module.name.endswith("__main__") and ".migrations." not in module.name:  # those are Alembic's to run
+    is_migration = ".migrations." in module.name  # those are Alembic's to run
+    if not (module.name.endswith("__main__") or is_migration or module.name in NOT_HERE):
         importlib.import_module(module.name)
 for name in LATER:
     importlib.import_module(name)

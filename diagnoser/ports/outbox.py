@@ -30,6 +30,9 @@ class OutboxRecord:
 class OutboxStore(Protocol):
     async def claim_messages(self, now: float, lease: float, limit: int) -> list[DueMessage]: ...
 
+    async def extend_messages(self, due: Sequence[DueMessage], until: float) -> None:
+        """Renew the leases; those that are recorded by now, or lost, stay as they are."""
+
     async def record_delivery(self, due: DueMessage, state: str, *, retry_at: float = 0.0, error: str = "") -> None:
         """state: ``sent``, ``dead``, ``expired``, ``withheld``, ``pending`` with ``retry_at`` after a failed try, or
         ``deferred``: pending with ``retry_at``, without a try. Ignored when the lease was lost."""

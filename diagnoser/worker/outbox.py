@@ -1,7 +1,7 @@
 """The only way anything leaves the service: claims due messages, sends them, records the result, backs off.
 
-At least once: a crash between the send and its record sends again, under the same key, by which receivers recognise
-duplicates. No database transaction is open while a message is being sent.
+At least once: a crash or a stop between the send and its record sends again, under the same key, by which receivers
+recognise duplicates. No database transaction is open while a message is being sent.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from random import Random
 
 import orjson
@@ -19,6 +20,7 @@ from diagnoser.model.errors import Deferred, DeliveryError, Unavailable, Withhel
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
 from diagnoser.ports import Clock, DueMessage, OutboxStore, Sender, WakeSignal
+from diagnoser.worker.lease import claimed, renewed
 
 ERROR_LENGTH = 500
 
@@ -42,14 +44,15 @@ class OutboxConfig:
     """Seconds. The wait before try n+1 is drawn between 0 and ``first * 2**n``, at most ``longest``: full jitter
     (Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015) keeps replicas from moving in step.
 
-    send: the longest time for one try; lease: when another replica may take over; poll: the longest sleep.
+    send: the longest time for one try; poll: the longest sleep. lease: when another replica may take over; it
+    is renewed during a send, so that it is short, and what a killed process held is soon sent by another one.
     rates: target -> sends a second at most; a target that is not named has no limit.
     """
 
     first: float = 1.0
     longest: float = 600.0
     send: float = 30.0
-    lease: float = 90.0
+    lease: float = 6.0
     poll: float = 1.0
     at_once: int = 16
     rates: Mapping[str, float] = field(default_factory=dict)
@@ -140,9 +143,16 @@ class Outbox:
 
     async def step(self) -> int:
         """One round over what is due: the number of effects that were handled. Raises Unavailable."""
-        due = await self._store.claim_messages(self._clock(), self._pace.lease, self._pace.at_once)
-        await asyncio.gather(*(self._handle(message) for message in due))
+        claiming = self._store.claim_messages(self._clock(), self._pace.lease, self._pace.at_once)
+        async with claimed(claiming, self._hand_over) as due:
+            if due:
+                async with renewed(partial(self._store.extend_messages, due), self._pace.lease, self._clock):
+                    await asyncio.gather(*(self._handle(message) for message in due))
         return len(due)
+
+    async def _hand_over(self, due: DueMessage) -> None:
+        """This process stops; what is recorded is no longer ours."""
+        await self._store.record_delivery(due, "deferred", retry_at=self._clock())
 
     async def _handle(self, due: DueMessage) -> None:
         now = self._clock()

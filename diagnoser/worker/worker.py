@@ -4,10 +4,11 @@ A worker that dies loses nothing: its lease ends and another one starts over. Tw
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from math import inf
 from typing import Protocol
 
@@ -25,11 +26,10 @@ from diagnoser.observability.tracing import Trace, TraceStep, untraced
 from diagnoser.planning.plan_service import trace_transition
 from diagnoser.planning.planner import Decision
 from diagnoser.ports import Claim, Clock, DiagnosisRecord, Timing, WakeSignal, WorkStore
+from diagnoser.worker.lease import claimed, renewed
 
 SLEEP_MIN = 0.02
 """Seconds of the shortest sleep: another replica may hold what is due."""
-RENEWALS = 3
-"""Times a lease is renewed before it would end: one or two may be late, or fail."""
 _PATIENCE_GROWTH = 1.1
 
 
@@ -207,10 +207,13 @@ class Worker:
         """One round over what is due: the number of claims that were handled. Raises Unavailable."""
         config = self._config
         await self._analysis.refresh()
-        claims = await self._store.claim_attempts(self._clock(), config.timing, config.lease, config.claims_max)
-        silent = await self._claim_silent_attempts()
-        due = [self._handle(claim, self._process) for claim in claims]
-        await asyncio.gather(*due, *(self._handle(claim, self._judge_silence) for claim in silent))
+        due = self._store.claim_attempts(self._clock(), config.timing, config.lease, config.claims_max)
+        async with (
+            claimed(due, self._hand_over) as claims,
+            claimed(self._claim_silent_attempts(), self._hand_over) as silent,
+        ):
+            judged = [self._handle(claim, self._judge_silence) for claim in silent]
+            await asyncio.gather(*(self._handle(claim, self._process) for claim in claims), *judged)
         await self._maintenance.sweep()
         return len(claims) + len(silent)
 
@@ -238,12 +241,9 @@ class Worker:
         key = claim.attempt.key
         try:
             with bound_contextvars(job=key.job, attempt=key.number):  # of all that is logged meanwhile
-                async with self._renewed_lease(claim):
+                async with renewed(partial(self._store.extend, claim), self._config.lease, self._clock):
                     result = await process(claim)
             self._log_result(key, result)
-        except asyncio.CancelledError:
-            await self._hand_over(claim)
-            raise
         except Conflict:
             self._log_result(key, ClaimResult.OVERTAKEN)
         except Unavailable as error:
@@ -305,42 +305,16 @@ class Worker:
         return _PATIENCE_GROWTH * max(claim.patience, self._config.hang_check_idle)
 
     async def _hand_over(self, claim: Claim) -> None:
-        """This process stops: another one, or this one's next start, begins anew at once."""
-        self._log_result(claim.attempt.key, ClaimResult.HANDED_OVER)
-        with suppress(Conflict, Unavailable):
+        """This process stops; a claim that is finished is no longer ours."""
+        with suppress(Conflict):
             await self._store.extend(claim, self._clock())
+            self._log_result(claim.attempt.key, ClaimResult.HANDED_OVER)
 
     async def _put_off(self, claim: Claim) -> None:
         """Wait longer after each failure. When even this fails, the lease itself is the wait."""
         wait = min(self._config.backoff_max, self._config.backoff * 2.0 ** min(claim.tries, 30))
         with suppress(Conflict, Unavailable):
             await self._store.extend(claim, self._clock() + wait)
-
-    @asynccontextmanager
-    async def _renewed_lease(self, claim: Claim) -> AsyncIterator[None]:
-        """Renew the lease while the block runs."""
-        done = asyncio.Event()
-        renewal = asyncio.create_task(self._renew(claim, done))
-        try:
-            yield
-        finally:
-            done.set()
-            await renewal
-
-    async def _renew(self, claim: Claim, done: asyncio.Event) -> None:
-        """Ends with ``done``, or when the lease is somebody else's: the save will find out. While the database is away
-        nobody else can take it either."""
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._config.lease / RENEWALS):
-                    await done.wait()
-                    return
-            try:
-                await self._store.extend(claim, self._clock() + self._config.lease)
-            except Conflict:
-                return
-            except Unavailable as error:
-                self._log.warning("lease_not_renewed", job=claim.attempt.key.job, error=str(error))
 
     def _start_llm_stage(self, claim: Claim, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> None:
         if self._llm_stage is None:

@@ -114,22 +114,34 @@ def check(url: str, shippers: Sequence[Shipper]) -> int:
 
     Lines behind the acknowledged ones may be there, with gaps: the last round was cut off. Raises AssertionError.
     """
-    stored = asyncio.run(_stored(url))
+    stored = check_acknowledged(url, shippers)
     sent = load_analyzer(Settings()).compressor()
     for shipper in shippers:
-        assert not shipper.errors, shipper.errors[:3]
-        stream = Stream("stdout", "", shipper.rank)
-        ranges = stored.shares[stream].ranges
-        assert ranges[0][0] == 1, f"rank {shipper.rank} lacks its first lines"
-        assert ranges[0][1] >= shipper.acknowledged, (
-            f"rank {shipper.rank}: acknowledged {shipper.acknowledged}: {ranges}"
-        )
-        for first, last in ranges:
+        stream = stream_of(shipper)
+        for first, last in stored.shares[stream].ranges:
             lines = b"\n".join(shipper.line(number) for number in range(first, last + 1))
             sent.feed(LineBlock(stream, lines, first))
     expected = sent.take()
     assert _content(stored) == _content(expected)
     return stored.lines
+
+
+def check_acknowledged(url: str, shippers: Sequence[Shipper]) -> Delta:
+    """Every acknowledged line is stored, and none counts twice; the log. Raises AssertionError."""
+    stored = asyncio.run(_stored(url))
+    for shipper in shippers:
+        assert not shipper.errors, shipper.errors[:3]
+        ranges = stored.shares[stream_of(shipper)].ranges
+        assert ranges[0][0] == 1, f"rank {shipper.rank} lacks its first lines"
+        assert ranges[0][1] >= shipper.acknowledged, (
+            f"rank {shipper.rank}: acknowledged {shipper.acknowledged}: {ranges}"
+        )
+    assert stored.lines == sum(last - first + 1 for share in stored.shares.values() for first, last in share.ranges)
+    return stored
+
+
+def stream_of(shipper: Shipper) -> Stream:
+    return Stream("stdout", "", shipper.rank)
 
 
 async def _stored(url: str) -> Delta:

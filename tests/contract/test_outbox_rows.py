@@ -46,6 +46,18 @@ async def test_an_effect_is_free_again_when_its_lease_ends(store: Store) -> None
     assert (only.state, only.tries, only.error) == ("sent", 2, "")
 
 
+async def test_leases_are_renewed_where_they_are_held(store: Store) -> None:
+    """Of several messages: what is recorded by now, or was taken over, stays as it is."""
+    await put(store, effect("a"), effect("b"), effect("c"))
+    dues = {due.message.key: due for due in await claim(store, 300.0)}
+    await store.record_delivery(dues["a"], "sent")
+    await store.record_delivery(dues["b"], "pending", retry_at=310.0)
+    (taken,) = await claim(store, 310.0)
+    await store.extend_messages(list(dues.values()), 1000.0)
+    assert {due.message.key for due in await claim(store, 500.0)} == {taken.message.key} == {"b"}
+    assert {due.message.key for due in await claim(store, 1000.0)} == {"b", "c"}
+
+
 async def test_a_retry_waits_until_its_time(store: Store) -> None:
     """A pending effect is due at the time that was set, with its error kept."""
     await put(store, effect())

@@ -17,17 +17,22 @@ from standardwebhooks import Webhook
 
 from tests.receiver import Receiver, running
 
-DEMO_LOG = Path(__file__).resolve().parents[2] / "deploy" / "demo" / "train.log"
+ROOT = Path(__file__).resolve().parents[2]
+DEMO_LOG = ROOT / "deploy" / "demo" / "train.log"
 SECRET = "whsec_" + "c2VjcmV0LWZvci10ZXN0cy1vbmx5LW5vdC1yZWFs"
 
 
 @dataclass
 class Service:
-    """One process of the service. ``kill`` is SIGKILL; ``start`` may be called again: the data is the same."""
+    """One process of the service. ``kill`` is SIGKILL; ``start`` may be called again: the data is the same.
+
+    code: the checkout that it runs.
+    """
 
     folder: Path
     port: int
     settings: dict[str, str]
+    code: Path = ROOT
     process: subprocess.Popen[bytes] | None = None
     client: httpx.Client | None = None
 
@@ -45,7 +50,7 @@ class Service:
         }
         with (self.folder / "service.log").open("ab") as log:
             command = [sys.executable, "-m", "diagnoser", "serve"]
-            self.process = subprocess.Popen(command, env=environment, stderr=log, stdout=log)
+            self.process = subprocess.Popen(command, cwd=self.code, env=environment, stderr=log, stdout=log)
         self.client = client = httpx.Client(base_url=self.url, timeout=120)
         until(lambda: self._ready(client), "the service is ready")
         return client
@@ -91,6 +96,14 @@ def service(folder: Path, **settings: str) -> Iterator[Service]:
             found.stop()
         if found.client:
             found.client.close()
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def free_port() -> int:

@@ -15,10 +15,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.service import free_port, until
+from tests.e2e.service import free_port, service, until
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "deploy" / "nginx" / "diagnoser.conf"
 NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+TOKEN = "0123456789abcdef"
 
 pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx absent: apt-get install nginx-light")
 
@@ -64,8 +66,8 @@ class Proxy:
 
 
 @contextmanager
-def proxied(folder: Path, replicas: Sequence[Replica]) -> Iterator[Proxy]:
-    """nginx with the example as it is, but for ports and the place of its certificate."""
+def proxied(folder: Path, replicas: Sequence[int]) -> Iterator[Proxy]:
+    """nginx with the example as it is, but for ports, here those of ``replicas``, and the place of its certificate."""
     assert NGINX
     port, plain = free_port(), free_port()
     request = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost")
@@ -73,7 +75,7 @@ def proxied(folder: Path, replicas: Sequence[Replica]) -> Iterator[Proxy]:
     subprocess.run(("openssl", *request, *files), cwd=folder, check=True, capture_output=True)
     text = EXAMPLE.read_text()
     for old, replica in zip(("8321", "8322"), replicas, strict=True):
-        text = text.replace(f"127.0.0.1:{old}", f"127.0.0.1:{replica.server_port}")
+        text = text.replace(f"127.0.0.1:{old}", f"127.0.0.1:{replica}")
     for old, new in (
         ("listen 80;", f"listen 127.0.0.1:{plain};"),
         ("listen 443 ", f"listen 127.0.0.1:{port} "),
@@ -119,7 +121,7 @@ def test_the_example_sends_a_job_to_one_replica_and_past_one_that_is_away(
     tmp_path: Path, replicas: list[Replica]
 ) -> None:
     """Logs by query, events and pages by path; jobs are spread; after a 503 the other replica gets the same body."""
-    with proxied(tmp_path, replicas) as proxy, proxy.client() as client:
+    with proxied(tmp_path, ports(replicas)) as proxy, proxy.client() as client:
         by_job = {job: client.post(f"/api/v1/logs?job={job}", content=b"x").text for job in map(str, range(20))}
         assert set(by_job.values()) == {str(replica.server_port) for replica in replicas}
         for job, replica_port in by_job.items():
@@ -136,12 +138,31 @@ def test_the_example_sends_a_job_to_one_replica_and_past_one_that_is_away(
 
 def test_the_example_takes_nothing_without_tls(tmp_path: Path, replicas: list[Replica]) -> None:
     """A token that came in the clear is not led on to where it works; over TLS, browsers are told to stay."""
-    with proxied(tmp_path, replicas) as proxy, proxy.client() as client:
+    with proxied(tmp_path, ports(replicas)) as proxy, proxy.client() as client:
         token = {"authorization": "Bearer secret"}
         answer = httpx.get(f"http://127.0.0.1:{proxy.plain}/api/v1/diagnoses", headers=token)
         assert (answer.status_code, "location" in answer.headers) == (400, False)
         assert "max-age" in client.get("/").headers["strict-transport-security"]
         assert "/" not in client.get("/").headers["server"]
+
+
+def test_the_service_behind_the_example_sees_who_calls(tmp_path: Path) -> None:
+    """The address of the client, and not that of nginx nor what the client says of itself; and live streams arrive."""
+    with service(tmp_path, DIAGNOSER_TOKENS=f"admin:{TOKEN}") as server:
+        server.start()
+        with proxied(tmp_path, [server.port] * 2) as proxy:
+            way = httpx.HTTPTransport(local_address="127.0.0.2", verify=proxy.trusted)
+            headers = {"authorization": f"Bearer {TOKEN}", "x-forwarded-for": "203.0.113.9"}
+            with httpx.Client(base_url=f"https://localhost:{proxy.port}", transport=way, headers=headers) as client:
+                client.post("/api/v1/jobs", json={"id": "j", "nodes": ["n"]}).raise_for_status()
+                [entry] = client.get("/api/v1/audit").raise_for_status().json()["items"]
+                assert entry["address"] == "127.0.0.2"
+                with client.stream("GET", "/api/v1/live") as live:
+                    assert next(live.iter_lines()).startswith(":")
+
+
+def ports(replicas: Sequence[Replica]) -> list[int]:
+    return [replica.server_port for replica in replicas]
 
 
 def answers(client: httpx.Client) -> bool:

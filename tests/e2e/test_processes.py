@@ -11,18 +11,10 @@ import httpx
 import pytest
 
 from tests.chaos.rounds import Shipper, check, shipping, wait_for_progress
-from tests.e2e.service import Service, diagnosis_of, free_port, send, service, until
+from tests.e2e.service import Service, alive, diagnosis_of, free_port, send, service, until
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 FAILURE = [b"step 1 loss 11.2\n", b"RuntimeError: CUDA error: an illegal memory access was encountered\n"]
-
-
-def alive(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def is_free(port: int) -> bool:

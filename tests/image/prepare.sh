@@ -26,9 +26,11 @@ slim=(--customize-hook='find "$1/usr/lib" -name __pycache__ -prune -exec rm -rf 
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright')
 base() {
     local tar=$folder/$1.tar
-    [ -s "$tar" ] && return
-    mmdebstrap --quiet "${slim[@]}" "${@:2}" bookworm "$tar.new" "${sources[@]}" || cannot "no base by mmdebstrap"
-    mv "$tar.new" "$tar"
+    [ -f "$tar" ] && return
+    rm -rf "$tar"
+    # By its ending mmdebstrap knows that a tar is wanted; without one it makes a folder.
+    mmdebstrap --quiet "${slim[@]}" "${@:2}" bookworm "$folder/new.tar" "${sources[@]}" || cannot "no base by mmdebstrap"
+    mv "$folder/new.tar" "$tar"
 }
 # What merged /usr is of no more use, and brings all of Perl, which no slim image has.
 merged="usrmerge libfile-find-rule-perl libnumber-compare-perl libtext-glob-perl perl perl-modules-5.36 libperl5.36"

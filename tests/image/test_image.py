@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -102,7 +103,9 @@ def running(folder: Path, image: str, *words: str, port: int) -> Iterator[httpx.
             assert process.poll() is None, (folder / "log").read_text()[-3000:]
             yield client
     finally:
-        process.terminate()
+        # unshare itself ignores SIGTERM, as it waits for its child.
+        for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            os.kill(int(child), signal.SIGTERM)
         process.wait(timeout=120)
 
 

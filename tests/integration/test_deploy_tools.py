@@ -5,7 +5,9 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -153,6 +155,7 @@ def test_the_hooks_of_slurmctld_tell_how_a_job_starts_and_ends(service: Service,
         subprocess.run([DEPLOY / "slurm" / name], env=environment, check=True)
         until(lambda count=count: len(service.taken) == count, name)
     assert {token for _, token, _ in service.taken} == {"Bearer secret-token"}
+    assert service.taken[1][2].pop("time") <= time.time()
     assert [(path, body) for path, _, body in service.taken] == [
         ("/api/v1/jobs", {"id": "slurm-east-17", "cluster": "east", "nodes": ["gpu-01", "gpu-02"]}),
         ("/api/v1/jobs/slurm-east-17/events", {"kind": "started"}),
@@ -163,6 +166,14 @@ def test_the_hooks_of_slurmctld_tell_how_a_job_starts_and_ends(service: Service,
         env={"PATH": os.environ["PATH"], "DIAGNOSER_URL": NOWHERE},
         check=True,
     )
+
+
+def test_all_that_the_image_loads_is_in_it(tmp_path: Path) -> None:
+    """The step of the build that loads every module finds what it needs among the pinned packages."""
+    environment = os.environ | {"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-P", str(DEPLOY / "docker" / "load_all.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def test_every_script_is_sound() -> None:

@@ -191,7 +191,8 @@ def test_components_go_beside_an_overlay(base: str, component: str, kind: str, t
     assert kind in [item["kind"] for item in items]
     if component == "ingress":
         [settings] = [item["data"] for item in items if item["kind"] == "ConfigMap"]
-        assert settings["DIAGNOSER_BASE_URL"].startswith("https://")
+        charts = next(item["data"] for item in templated(ingress={"enabled": True}) if item["kind"] == "ConfigMap")
+        assert settings["DIAGNOSER_BASE_URL"] == charts["DIAGNOSER_BASE_URL"] == "https://diagnoser.example"
 
 
 @needs_tools

@@ -85,6 +85,24 @@ def test_compose_publishes_on_loopback_only() -> None:
     assert COMPOSE["networks"]["data"]["internal"] is True
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        ROOT / "docker-compose.yml",
+        DEPLOY / "nginx" / "diagnoser.conf",
+        KUBERNETES / "components" / "ingress" / "kustomization.yaml",
+        CHART / "values.yaml",
+        CHART / "templates" / "NOTES.txt",
+    ],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_whoever_puts_a_proxy_before_it_reads_that_it_must_be_named(path: Path) -> None:
+    """By the one setting that there is for it: uvicorn's own variable is not read."""
+    text = path.read_text()
+    assert "DIAGNOSER_TRUSTED_PROXIES" in text
+    assert "FORWARDED_ALLOW_IPS" not in text
+
+
 def test_compose_has_no_secret_in_itself() -> None:
     """Each comes from a file that secrets.sh makes and git ignores, or from .env."""
     made = set(re.findall(r"^keep ([\w-]+)", (DEPLOY / "compose" / "secrets.sh").read_text(), re.M))

@@ -1,9 +1,10 @@
 """The outbox: at least once, with patience, and never for ever."""
 
+import asyncio
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -19,7 +20,7 @@ from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.model import MessageKind, OutboxMessage
 from diagnoser.model.errors import DeliveryError, Unavailable
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Clock, OutboxRecord, Sender
+from diagnoser.ports import Clock, DueMessage, OutboxRecord, Sender
 from diagnoser.worker.outbox import Outbox, OutboxConfig
 from tests.contract.records import append, effect, record, the_claim
 from tests.databases import sqlite_store
@@ -186,6 +187,55 @@ async def test_a_receiver_that_never_answers_is_tried_again(store: SqlStore) -> 
     await outbox(store, Silent(), Time(), pace=OutboxConfig(send=0.01)).step()
     found = await only(store)
     assert (found.state, found.error) == ("pending", "no answer in time")
+
+
+class Stuck(RecordingSender):
+    """Its receiver never answers. under_way: what is being sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.under_way = asyncio.Queue[str]()
+
+    async def send(self, effect: OutboxMessage) -> None:
+        self.under_way.put_nowait(effect.key)
+        await asyncio.Event().wait()
+
+
+async def test_what_is_being_sent_at_a_stop_is_free_at_once(store: SqlStore) -> None:
+    """Another replica, or the next start, sends it under its key, and the try that was cut off does not count."""
+    await put(store, effect("a"), effect("b"))
+    stuck, sender, clock = Stuck(), RecordingSender(), Time()
+    stopped = asyncio.create_task(outbox(store, stuck, clock).run())
+    assert {await stuck.under_way.get(), await stuck.under_way.get()} == {"a", "b"}
+    stopped.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopped
+    assert await outbox(store, sender, clock).step() == 2
+    assert sorted(sent.key for sent in sender.sent) == ["a", "b"]
+    assert [found.tries for found in await store.messages()] == [1, 1]
+
+
+async def test_a_slow_send_keeps_its_lease(store: SqlStore) -> None:
+    """However long it takes, nobody else sends meanwhile."""
+    await put(store, effect())
+    stuck, clock = Stuck(), Time()
+    renewals = asyncio.Queue[float]()
+    extend = store.extend_messages
+
+    async def counted(due: Sequence[DueMessage], until: float) -> None:
+        await extend(due, until)
+        renewals.put_nowait(until)
+
+    store.extend_messages = counted  # type: ignore[method-assign]
+    slow = asyncio.create_task(outbox(store, stuck, clock, pace=OutboxConfig(lease=0.03)).step())
+    await renewals.get()
+    clock.now += 60.0
+    while await renewals.get() < clock.now:
+        pass
+    assert await store.claim_messages(clock.now, 60.0, 9) == []
+    slow.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await slow
 
 
 async def test_an_effect_whose_record_failed_is_sent_again_under_its_key(store: SqlStore) -> None:

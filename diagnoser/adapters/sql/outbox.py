@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import select, tuple_, update
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
@@ -32,6 +32,12 @@ class OutboxRows(Database):
                 mine = update(effects).where(effects.c.key.in_([row["key"] for row in rows]))
                 await connection.execute(mine.values(token=token, lease=now + lease, tries=effects.c.tries + 1))
         return [DueMessage(codec.effect_of(row), row["tries"] + 1, token) for row in rows]
+
+    async def extend_messages(self, due: Sequence[DueMessage], until: float) -> None:
+        mine = [(message.message.key, message.token) for message in due]
+        held = update(effects).where(tuple_(effects.c.key, effects.c.token).in_(mine))
+        async with self.writing() as connection:
+            await connection.execute(held.values(lease=until))
 
     async def record_delivery(self, due: DueMessage, state: str, *, retry_at: float = 0.0, error: str = "") -> None:
         values: dict[str, Any] = {"state": state, "due": retry_at or effects.c.due, "error": error}

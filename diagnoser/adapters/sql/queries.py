@@ -29,7 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.attempt_lists import AttemptLists
 from diagnoser.adapters.sql.feedback import find_feedback
-from diagnoser.adapters.sql.migrations import check_known, head
+from diagnoser.adapters.sql.migrations import check_known, head, log_newer_schema
 from diagnoser.adapters.sql.tables import (
     FACETS,
     IS_UNRESOLVED,
@@ -69,6 +69,8 @@ class QueryRows(AttemptLists):
     """``ports.ReadStore``."""
 
     _head = ""
+    _newer = ""
+    """The newest schema that the log has told of."""
 
     async def diagnoses(
         self, where: DiagnosisFilter, after: str, limit: int, sort: Sort = NEWEST
@@ -233,13 +235,16 @@ class QueryRows(AttemptLists):
             return Attention(*(await connection.execute(query)).one())
 
     async def ping(self) -> None:
-        """A newer schema is as good as long as it only added to this one."""
+        """A newer schema is as good as long as it only added to this one; the log tells once that it came."""
         self._head = self._head or head()
         async with self.reading() as connection:
             query = text("SELECT version_num FROM alembic_version")
             version: str = (await connection.execute(query)).scalar() or ""
             if version > self._head:
                 await connection.run_sync(check_known)
+                if version != self._newer:
+                    self._newer = version
+                    log_newer_schema(version)
         if version < self._head:
             raise Unavailable(f"the database has schema {version}, this code needs {self._head}")
 

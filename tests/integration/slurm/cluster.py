@@ -12,7 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,15 +150,17 @@ class Cluster:
 
 
 @contextmanager
-def running(name: str, count: int, silent: int = 10, *, rest: bool = False) -> Iterator[Cluster]:
+def running(
+    name: str, count: int, silent: int = 10, *, rest: bool = False, settings: Sequence[str] = ()
+) -> Iterator[Cluster]:
     """A cluster of ``count`` nodes that are idle; ended and removed at the end. silent: seconds after which a node that
-    does not answer is taken for dead. rest: with slurmrestd."""
+    does not answer is taken for dead. rest: with slurmrestd. settings: more lines of slurm.conf."""
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         names = tuple(f"gpu-{number:02}" for number in range(1, count + 1))
         cluster = Cluster(folder, name, names, _free_ports(1)[0] if rest else 0)
-        _prepare(cluster, silent)
+        _prepare(cluster, silent, settings)
         stack.callback(_stop, cluster)
         munge = folder / "munge"
         places = (f"--key-file={munge}/key", f"--socket={munge}/socket", f"--pid-file={munge}/pid")
@@ -184,7 +186,7 @@ def until(holds: Callable[[], object], what: str, seconds: float = 180) -> float
     raise AssertionError(f"not within {seconds} s: {what}")
 
 
-def _prepare(cluster: Cluster, silent: int) -> None:
+def _prepare(cluster: Cluster, silent: int, settings: Sequence[str]) -> None:
     folder = cluster.folder
     folder.chmod(0o755)
     for part in ("state", "log", "spool", "munge", "jobs"):
@@ -196,7 +198,7 @@ def _prepare(cluster: Cluster, silent: int) -> None:
         (folder / "spool" / node).mkdir()
     (folder / "state" / "jwt.key").write_bytes(secrets.token_bytes(32))
     (folder / "state" / "jwt.key").chmod(0o600)
-    (folder / "slurm.conf").write_text(_configuration(cluster, silent))
+    (folder / "slurm.conf").write_text(_configuration(cluster, silent) + "\n".join([*settings, ""]))
     if ROOT:
         for path in (folder / "munge", folder / "munge" / "key"):
             shutil.chown(path, "munge", "munge")

@@ -62,6 +62,9 @@ imagePullSecrets:
 {{- range $name, $value := .Values.settings -}}
 {{- $_ := set $found $name (toString $value) -}}
 {{- end -}}
+{{- if and .Values.ingress.enabled (hasPrefix "http://127.0.0.1:" $found.DIAGNOSER_BASE_URL) -}}
+{{- $_ := set $found "DIAGNOSER_BASE_URL" (printf "https://%s" .Values.ingress.host) -}}
+{{- end -}}
 {{- toYaml $found -}}
 {{- end -}}
 

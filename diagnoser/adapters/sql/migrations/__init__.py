@@ -83,7 +83,7 @@ def check_known(connection: Connection) -> str | None:
 def _upgrade(connection: Connection, revision: str) -> None:
     found = check_known(connection)
     if found is not None and found > head():
-        structlog.get_logger().warning("newer_schema", database=found, known=head(), why="a newer replica made it")
+        log_newer_schema(found)
     elif found is None and revision == head() and not inspect(connection).get_table_names():
         metadata.create_all(connection)
         connection.execute(CreateTable(_version))
@@ -92,6 +92,11 @@ def _upgrade(connection: Connection, revision: str) -> None:
         from alembic import command
 
         command.upgrade(config(connection), revision)
+        structlog.get_logger().info("schema_upgraded", before=found or "none", now=revision)
+
+
+def log_newer_schema(found: str) -> None:
+    structlog.get_logger().warning("newer_schema", database=found, known=head(), why="a newer replica made it")
 
 
 def current(connection: Connection) -> str | None:

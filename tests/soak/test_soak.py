@@ -1,0 +1,61 @@
+"""The short form of `python -m tests.soak`: what is counted, not what is measured."""
+
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.service import Service, service, until
+from tests.soak.load import Load, running
+from tests.soak.samples import SERIES, Sample, slope, sqlite_connections, take, verdicts
+
+ROUNDS = 3
+WORK = {"requests": 50, "failures": 4, "pages": 16, "streams": 16}
+"""Of a round, at least. Each page and stream has connections of its own."""
+SPARE = 8
+"""Handles by which rounds may differ: pools fill as many requests meet. One that is lost each time is more."""
+COUNTED = slice(2, None)
+"""Open files, threads, database connections."""
+
+
+def counts(running: Service) -> tuple[float, ...]:
+    return take(running, 0.0, lambda pids: sqlite_connections(running.folder / "test.db", pids)).values[COUNTED]
+
+
+def test_a_round_of_work_leaves_nothing_open(tmp_path: Path) -> None:
+    """Shippers, failures, pages and live streams that break off: with each round as many files, threads and database
+    connections of all processes are left as before it."""
+    with service(tmp_path) as server:
+        server.start()
+        left: list[tuple[float, ...]] = []
+        for number in range(ROUNDS):
+            with running(Load(server.url, 0.02, f"round-{number}", requests=5, listened=0.0)) as load:
+                until(lambda load=load: all(load.done[what] >= least for what, least in WORK.items()), "the work")
+            assert load.errors == []
+            if left:
+                most = [each + SPARE for each in left[0]]
+                until(lambda most=most: all(map(float.__le__, counts(server), most)), f"no more than {most} are open")
+            left.append(counts(server))
+
+
+def test_a_leak_is_a_slope_and_noise_is_none() -> None:
+    """The verdict of half an hour: warm-up and outliers do not count, a megabyte a minute does."""
+    chance = random.Random(3)
+
+    def samples(leak: float) -> list[Sample]:
+        noise = [chance.gauss(0.0, 3.0) + 200.0 * (chance.random() < 0.02) for _ in range(361)]
+        warm = [60.0 * (1.0 - math.exp(-at / 30.0)) for at in range(361)]
+        memory = [300.0 + warm[at] + noise[at] + leak * at / 12.0 for at in range(361)]
+        return [Sample(5.0 * at, (memory[at], memory[at], 60.0, 30.0, 12.0)) for at in range(361)]
+
+    assert [verdict.is_flat for verdict in verdicts(samples(0.0))] == [True] * len(SERIES)
+    leaking = verdicts(samples(1.0))
+    assert [verdict.is_flat for verdict in leaking] == [False, False, True, True, True]
+    assert leaking[0].growth == pytest.approx(20.0, rel=0.2)
+
+
+def test_the_slope_is_that_of_most_points() -> None:
+    """Exact on a line, and the same with a wild point."""
+    line = [(float(at), 2.0 * at) for at in range(9)]
+    assert slope(line) == slope([*line, (9.5, 1e6)]) == 2.0

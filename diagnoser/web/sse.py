@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel
 
+from diagnoser.integrations.http_api import API
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.ports import News
 from diagnoser.web.authentication import READ, Caller, Provided
@@ -18,7 +19,7 @@ POLL_SECONDS = 2.0
 RETRY_MILLISECONDS = 3000
 _ID = r"^[A-Za-z0-9_.-]{0,64}$"
 
-router = APIRouter(tags=["diagnoses"], dependencies=READ)
+router = APIRouter(prefix=API, tags=["diagnoses"], dependencies=READ)
 
 
 class NewDiagnosis(BaseModel):

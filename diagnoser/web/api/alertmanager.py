@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.alerts import WebhookMessage, node_alerts, node_lines
+from diagnoser.integrations.http_api import API
 from diagnoser.model import NodeAlert
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.trust import as_allocated
@@ -18,7 +19,7 @@ from diagnoser.web.authentication import ALERTS, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
 
-router = APIRouter(tags=["recovery"])
+router = APIRouter(prefix=API, tags=["recovery"])
 
 
 class Receipt(BaseModel):

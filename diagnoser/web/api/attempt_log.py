@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from diagnoser.compress.log_columns import NOBODY, LogLevel
 from diagnoser.compress.log_index import Direction, LogCursor, LogFacets, LogFilter, LogRow, LogSearch, LogWindow
 from diagnoser.diagnosis.log_indexes import IndexedLog
+from diagnoser.integrations.http_api import API
 from diagnoser.model import AttemptKey, Provenance
 from diagnoser.model.errors import BadInput
 from diagnoser.web.api.evidence import AttemptPath
@@ -27,7 +28,7 @@ RANKS_LIMIT = 100_000
 CHOICES_LIMIT = 50
 NO_RANK = "none"
 
-router = APIRouter(tags=["logs"], dependencies=READ)
+router = APIRouter(prefix=API, tags=["logs"], dependencies=READ)
 
 LineName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,160}$")]
 Choice = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,253}$")]

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from diagnoser.integrations.http_api import API
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
 from diagnoser.ports import AuditFilter, AuditStore
 from diagnoser.web.api.params import LARGEST, Name, Search, TimeField, seconds_of, utc
@@ -15,7 +16,7 @@ from diagnoser.web.problems import answers
 
 PAGE, PAGE_LIMIT = 100, 500
 
-router = APIRouter(tags=["audit"])
+router = APIRouter(prefix=API, tags=["audit"])
 
 
 class AuditQuery(BaseModel):

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from diagnoser.integrations.http_api import API
 from diagnoser.model import Advice
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
@@ -18,7 +19,7 @@ from diagnoser.web.problems import answers
 PAGE = 50
 PAGE_LIMIT = 200
 
-router = APIRouter(tags=["diagnoses"], dependencies=READ)
+router = APIRouter(prefix=API, tags=["diagnoses"], dependencies=READ)
 
 DiagnosisId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Id of the diagnosis")]
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.hang import report
 from diagnoser.hang.contract import contract
+from diagnoser.integrations.http_api import API
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RequestReason, RuntimeFile
 from diagnoser.model.errors import NotFound
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
@@ -25,7 +26,7 @@ OPEN_SECONDS = 600.0
 """After which nobody collects any more what was asked for: what stood still has moved, or is gone."""
 CLAIMED_AT_ONCE = 8
 
-router = APIRouter(tags=["evidence"])
+router = APIRouter(prefix=API, tags=["evidence"])
 
 AttemptPath = Annotated[int, Path(ge=1, lt=1 << 31, description="Launch of the job")]
 BODY = {

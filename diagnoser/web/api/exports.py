@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
+from diagnoser.integrations.http_api import API
 from diagnoser.web.api.diagnoses import DiagnosisQuery
 from diagnoser.web.api.diagnoses import page as diagnosis_page
 from diagnoser.web.api.incidents import IncidentQuery, list_incidents
@@ -26,7 +27,7 @@ _PAGE = 200
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """With one of these in front a spreadsheet takes a text for a formula; the last four are the wide forms."""
 
-router = APIRouter(tags=["exports"], dependencies=READ)
+router = APIRouter(prefix=API, tags=["exports"], dependencies=READ)
 
 Row = BaseModel
 Columns = Mapping[str, Callable[[Any], object]]

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.compress.log_index import LogIndex
+from diagnoser.integrations.http_api import API
 from diagnoser.model import AttemptKey, Feedback, FeedbackVerdict, RootCause, Similar, Stream
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound
@@ -24,7 +25,7 @@ from diagnoser.web.problems import answers
 SHOWN, SHOWN_LIMIT = 5, 50
 FOUND, FOUND_LIMIT = 20, 200
 
-router = APIRouter(tags=["feedback"])
+router = APIRouter(prefix=API, tags=["feedback"])
 
 
 class NewFeedback(BaseModel):

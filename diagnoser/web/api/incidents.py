@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from diagnoser.integrations.http_api import API
 from diagnoser.model import Incident, IncidentState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import NotFound
@@ -22,7 +23,7 @@ from diagnoser.web.problems import answers
 
 PAGE, PAGE_LIMIT = 50, 200
 
-router = APIRouter(tags=["incidents"])
+router = APIRouter(prefix=API, tags=["incidents"])
 
 IncidentId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,64}$", description="Id of the incident")]
 Login = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from diagnoser.integrations.http_api import API
 from diagnoser.model import ENDS, AttemptKey, CheckpointPhase, Event, EventKind, Job, Provenance, RunStatus
 from diagnoser.model.errors import NotFound
 from diagnoser.observability.tracing import TraceStep
@@ -40,7 +41,7 @@ NODES_LIMIT = 100_000
 ATTEMPTS_SHOWN = 200
 PAGE, PAGE_LIMIT = 50, 200
 
-router = APIRouter(tags=["jobs"])
+router = APIRouter(prefix=API, tags=["jobs"])
 
 Short = Annotated[str, Field(max_length=200)]
 Long = Annotated[str, Field(max_length=2000)]

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.diagnosis.original_lines import WINDOW_LINES, LineWindow
+from diagnoser.integrations.http_api import API
 from diagnoser.model import AttemptKey, Provenance, Stream
 from diagnoser.model.errors import Conflict, NotFound
 from diagnoser.web.api.evidence import AttemptPath
@@ -20,7 +21,7 @@ STREAMS_LIMIT = 1_000
 STREAMS_TOLD = 5
 LINE_NUMBER_LIMIT = 1 << 53
 
-router = APIRouter(tags=["logs"], dependencies=READ)
+router = APIRouter(prefix=API, tags=["logs"], dependencies=READ)
 
 
 class StreamQuery(BaseModel):

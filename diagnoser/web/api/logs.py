@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from diagnoser.ingest.service import IngestReceipt
+from diagnoser.integrations.http_api import API
 from diagnoser.model.errors import BadInput, Unsupported
 from diagnoser.web.api.shipping import ShipperQuery, declared_length, query_parameters, read_query
 from diagnoser.web.authentication import identified, may_ingest
@@ -16,7 +17,7 @@ from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
 from diagnoser.web.request_bodies import Bodies
 
-router = APIRouter(tags=["logs"])
+router = APIRouter(prefix=API, tags=["logs"])
 
 FORMATS = {
     "text/plain": "text",

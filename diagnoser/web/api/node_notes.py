@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
+from diagnoser.integrations.http_api import API
 from diagnoser.model import NodeAlert, NodeNote
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
@@ -18,7 +19,7 @@ from diagnoser.web.problems import answers
 
 NOTE_LENGTH = 2000
 
-router = APIRouter(tags=["recovery"])
+router = APIRouter(prefix=API, tags=["recovery"])
 
 
 class NoteBody(BaseModel):

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from diagnoser.integrations.http_api import API
 from diagnoser.model import BreakerState, NodeActor, NodeEvent, NodeEventKind, PlanState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
@@ -25,7 +26,7 @@ HISTORY = 100
 OPEN_PLANS = 1000
 """Plans checked when a person starts to work on a node."""
 
-router = APIRouter(tags=["recovery"])
+router = APIRouter(prefix=API, tags=["recovery"])
 
 NodePath = Annotated[Node, Path(description="Name of the node")]
 SCOPE = r"^[^\x00-\x1f\x7f/]{1,401}$"

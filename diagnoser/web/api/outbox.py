@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from diagnoser.integrations.http_api import API
 from diagnoser.model import MessageKind
 from diagnoser.model.access import Credential
 from diagnoser.ports import OutboxRecord
@@ -19,7 +20,7 @@ PAGE, PAGE_LIMIT = 50, 200
 RETRY_LIFE = 3600.0
 """Seconds before expiry that a retry by a person grants at least."""
 
-router = APIRouter(tags=["recovery"])
+router = APIRouter(prefix=API, tags=["recovery"])
 
 MessageKey = Annotated[str, Path(pattern=r"^[^\x00-\x1f\x7f/]{1,300}$", description="Key of the effect")]
 

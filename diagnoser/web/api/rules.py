@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from diagnoser.integrations.http_api import API
 from diagnoser.learning import rule_lifecycle
 from diagnoser.model import HitVerdict, LearnedRule, LearnedState, RuleHit
 from diagnoser.model.access import Credential
@@ -22,7 +23,7 @@ from diagnoser.web.problems import answers
 PAGE, PAGE_LIMIT = 50, 500
 HITS = 50
 
-router = APIRouter(tags=["learned rules"])
+router = APIRouter(prefix=API, tags=["learned rules"])
 
 RuleId = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,200}$", description="Id of the rule")]
 

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from diagnoser.integrations.http_api import API
 from diagnoser.model import Incident, LearnedRule
 from diagnoser.model.access import Viewer
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, FoundNode
@@ -25,7 +26,7 @@ _EXCERPT = 200
 _LEAD = 40
 """Characters of a long line that are shown before its first match."""
 
-router = APIRouter(tags=["search"], dependencies=READ)
+router = APIRouter(prefix=API, tags=["search"], dependencies=READ)
 
 
 class HitKind(StrEnum):

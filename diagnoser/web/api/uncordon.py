@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from diagnoser.integrations.http_api import API
 from diagnoser.model import NodeActor, NodeEvent, NodeEventKind, UncordonRequest, UncordonState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import Conflict, NotFound
@@ -24,7 +25,7 @@ OPEN_SECONDS = 600.0
 CLAIMED_AT_ONCE = 16
 SHOWN = 20
 
-router = APIRouter(tags=["recovery"])
+router = APIRouter(prefix=API, tags=["recovery"])
 
 
 class UncordonBody(BaseModel):

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.ingest.remedies import remedy
+from diagnoser.integrations.http_api import API
 from diagnoser.model import UnplacedReason
 from diagnoser.ports import UnplacedRecord
 from diagnoser.web.api.params import utc
@@ -15,7 +16,7 @@ from diagnoser.web.problems import answers
 
 PAGE, PAGE_LIMIT = 100, 500
 
-router = APIRouter(tags=["logs"])
+router = APIRouter(prefix=API, tags=["logs"])
 
 
 class UnplacedQuery(BaseModel):

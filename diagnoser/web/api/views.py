@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
+from diagnoser.integrations.http_api import API
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.ports import ListName, SavedView
@@ -34,7 +35,7 @@ _MODELS: Mapping[ListName, type[BaseModel]] = {
 _PLACES = frozenset({"cursor", "limit", "since", "since_id"})
 """Where in a list somebody was is no part of a view."""
 
-router = APIRouter(tags=["views"])
+router = APIRouter(prefix=API, tags=["views"])
 
 ViewName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=r"^[^\x00-\x1f\x7f]{1,80}$")]
 

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from diagnoser.integrations.http_api import API
 from diagnoser.learning.template_rules import RuleDraft
 from diagnoser.learning.workbench import AttemptHit, ExampleHit, LineHit, RuleProposal, Trial
 from diagnoser.model import LearnedRule, ValidationResult
@@ -18,7 +19,7 @@ from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
 
-router = APIRouter(tags=["learned rules"])
+router = APIRouter(prefix=API, tags=["learned rules"])
 
 _PRINTED = r"^[^\x00-\x1f\x7f]*$"
 Pattern = Annotated[str, StringConstraints(min_length=1, max_length=PATTERN_LENGTH, pattern=_PRINTED)]

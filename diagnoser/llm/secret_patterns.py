@@ -26,7 +26,7 @@ class SecretPattern:
 _QUOTE = r"(?:\\{0,3}[\"'])?"
 _IS = rf"(?:{_QUOTE}\s{{0,3}}(?:=>|:=|[=:])\s{{0,3}}|[\"'],\s{{0,3}})"
 """Between a name and its value: an assignment, an entry of a mapping, a pair, or an element of a list of arguments."""
-_BLANKS = "[\\s\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"
+BLANKS = "[\\s\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"
 """RE2's blanks are ASCII's alone."""
 _VALUE = (
     r"(?:[bBrRuU]?\"(?:[^\"\\\r\n]|\\.)+|[bBrRuU]?'(?:[^'\\\r\n]|\\.)+"
@@ -85,7 +85,7 @@ PATTERNS = (
     SecretPattern("private key", r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,6}-----(?:[^-]|-[^-])*"),
     # What is left of a key block that was cut or whose lines carry prefixes; checksums are hexadecimal.
     SecretPattern(
-        "base64", rf"(?m)(^|[|\]:] )[A-Za-z0-9+/]{{60,}}={{0,2}}{_BLANKS}$", rf"[^0-9]*|[0-9a-fA-F]*{_BLANKS}"
+        "base64", rf"(?m)(^|[|\]:] )[A-Za-z0-9+/]{{60,}}={{0,2}}{BLANKS}$", rf"[^0-9]*|[0-9a-fA-F]*{BLANKS}"
     ),
     SecretPattern("authorization", rf"(?i)(authorization{_IS}{_QUOTE})[^\s\"'][^\"'\r\n]+"),
     SecretPattern("cookie", rf"(?i)(cookie2?{_IS}{_QUOTE})[^\s=;\"']{{1,200}}=[^\"'\r\n]+"),

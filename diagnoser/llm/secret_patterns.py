@@ -84,9 +84,7 @@ _SHORT_PREFIXES = r"(?:sk-[A-Za-z0-9_-]{20,}|(?:gsk_|r8_|xai-|pplx-)[A-Za-z0-9]{
 PATTERNS = (
     SecretPattern("private key", r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,6}-----(?:[^-]|-[^-])*"),
     # What is left of a key block that was cut or whose lines carry prefixes; checksums are hexadecimal.
-    SecretPattern(
-        "base64", rf"(?m)(^|[|\]:] )[A-Za-z0-9+/]{{60,}}={{0,2}}{BLANKS}$", rf"[^0-9]*|[0-9a-fA-F]*{BLANKS}"
-    ),
+    SecretPattern("base64", rf"(?m)(^|[|\]:] )[A-Za-z0-9+/]{{60,}}={{0,2}}{BLANKS}$", rf"[^0-9]*|[0-9a-fA-F]*{BLANKS}"),
     SecretPattern("authorization", rf"(?i)(authorization{_IS}{_QUOTE})[^\s\"'][^\"'\r\n]+"),
     SecretPattern("cookie", rf"(?i)(cookie2?{_IS}{_QUOTE})[^\s=;\"']{{1,200}}=[^\"'\r\n]+"),
     SecretPattern("url password", r"(://)[^/\s:@]{0,300}:[^/\s@]{1,1000}@"),

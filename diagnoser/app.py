@@ -86,6 +86,7 @@ from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
 from diagnoser.worker.outbox import Outbox, OutboxConfig
 from diagnoser.worker.retention import Retention
+from diagnoser.worker.scores import ScoreWatch
 from diagnoser.worker.worker import Worker, WorkerConfig
 
 STOP_SECONDS = 3
@@ -363,6 +364,7 @@ async def _compose(
     else:  # the worker keeps up with the rules by itself
         loops += [compaction.run(), worker.run(), outbox.run(), lifecycle.run(), replayer.run()]
         loops.append(BlindSpotWatch(store, VitalsReader(store, clock), planner, clock, wakes.outbox).run())
+        loops.append(ScoreWatch(store, planner, clock, wakes.outbox).run())
         loops += [generalizer.run()] if generalizer else []
         loops += [_watch(store, wakes.attempts)] if is_watched else []
     return dependencies, loops

@@ -12,7 +12,7 @@ from typing import IO, Any, Iterator
 
 from diagnoser.client import report
 from diagnoser.client.backlog import LINE_BYTES, Segment
-from diagnoser.client.launch import Options, launch_of
+from diagnoser.client.launch import Launch, Options, launch_of
 from diagnoser.client.run import ServerOptions, say, show
 from diagnoser.client.service import Service, UsageError
 from diagnoser.client.shipper import Shipper
@@ -34,11 +34,47 @@ class SendOptions:
     as_json: bool = False
 
 
+@dataclass(frozen=True)
+class SentLog:
+    """What the service has taken. failure: why it has not taken everything, else "". ended: the service's own time of
+    the end, ISO 8601, "" where it gave none."""
+
+    launch: Launch
+    lines: int
+    attempt: int | None = None
+    ended: str = ""
+    failure: str = ""
+
+
 def send(options: SendOptions) -> int:
     """0 when there is a diagnosis, whatever it says. Raises UsageError for a log that cannot be read."""
     service = Service(options.server.url, options.server.token)
     for caution in service.cautions():
         say(caution)
+    sent = hand_over(service, options)
+    if sent.failure:
+        say("given up: {}".format(sent.failure))
+        return 1
+    if not sent.lines:
+        raise UsageError("{} is empty".format(options.file))
+    url = options.server.url.rstrip("/")
+    try:
+        diagnosis = report.wait_for_diagnosis(
+            service, sent.launch.job, sent.attempt, sent.ended, options.wait, lambda: False
+        )
+    except report.NoDiagnosis as error:
+        say(
+            "{} lines were sent, no diagnosis to show ({}): look at {}".format(
+                sent.lines, error, report.page_of_job(url, sent.launch.job)
+            )
+        )
+        return 1
+    show(diagnosis, url, as_json=options.as_json, target=1)
+    return 0
+
+
+def hand_over(service: Service, options: SendOptions) -> SentLog:
+    """All of the log, and that the run has ended. Raises UsageError for a log that cannot be read."""
     stamp = "{}.{}".format(time.strftime("%m%d-%H%M%S"), os.getpid())
     name = "log" if options.file == "-" else os.path.basename(options.file)
     launch = launch_of({}, options.identity, "", stamp, (name,))
@@ -52,27 +88,11 @@ def send(options: SendOptions) -> int:
             wait = shipper.step()
             away_since = (away_since or time.monotonic()) if shipper.failure else 0.0
             if away_since and time.monotonic() > away_since + AWAY_SECONDS:
-                say("given up: {}".format(shipper.failure))
-                return 1
+                return SentLog(launch, lines.sent, failure=str(shipper.failure))
             if not shipper.ended.is_set() and wait and shipper.failure:
                 time.sleep(wait)
-    if not lines.sent:
-        raise UsageError("{} is empty".format(options.file))
     noted = (shipper.reported or {}).get("event") or {}
-    url = options.server.url.rstrip("/")
-    try:
-        diagnosis = report.wait_for_diagnosis(
-            service, launch.job, shipper.attempt, str(noted.get("time") or ""), options.wait, lambda: False
-        )
-    except report.NoDiagnosis as error:
-        say(
-            "{} lines were sent, no diagnosis to show ({}): look at {}".format(
-                lines.sent, error, report.page_of_job(url, launch.job)
-            )
-        )
-        return 1
-    show(diagnosis, url, as_json=options.as_json, target=1)
-    return 0
+    return SentLog(launch, lines.sent, shipper.attempt, str(noted.get("time") or ""))
 
 
 class LinesOfLog:

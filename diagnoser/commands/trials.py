@@ -1,6 +1,6 @@
 """`trials`: evaluation of checkpoints. `plan` says what would run where, and runs nothing."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +35,8 @@ def trials_plan(
 ) -> None:
     """Say what would run where and when, how long it takes, and how long at least; nothing is run."""
     suite = load_suite(suite_file)
+    if suite.follow is not None:
+        suite = replace(suite, checkpoints=("checkpoint",))
     expected = prior(suite, _runtimes(runtimes) if runtimes else ())
     pool = [Node(f"node-{number}", gpus_per_node) for number in range(nodes)]
     plan = schedule(suite, expected, pool)

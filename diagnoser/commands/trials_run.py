@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -19,19 +19,28 @@ from diagnoser.commands.stored import with_store
 from diagnoser.commands.terminal import AsJson, err, out, print_json
 from diagnoser.commands.tokens import iso
 from diagnoser.commands.trials import load_suite
-from diagnoser.model.errors import BadInput, NotFound
-from diagnoser.model.trials import BatchKind, BatchState, Node, PieceState, RunState, Suite, TrialState
+from diagnoser.model.errors import BadInput, Conflict, NotFound
+from diagnoser.model.trials import BatchState, Node, PieceState, RunState, Suite, TrialState
 from diagnoser.observability.logging import set_up
 from diagnoser.ports import NodeExecutor, RunProgress, TrialRecord, TrialRun
+from diagnoser.trials.progress import gpu_seconds, samples, samples_stored
 from diagnoser.trials.weights import CopyLimits, default_folder
 
 if TYPE_CHECKING:
     from diagnoser.adapters.sql.store import SqlStore
+    from diagnoser.client.run import ServerOptions
     from diagnoser.trials.coordinator import Coordinator
+    from diagnoser.trials.reporting import LogReporter
+
+Answer = TypeVar("Answer")
 
 LOCAL, SLURM = "local", "slurm"
 LOCAL_PAUSE, SLURM_PAUSE = 0.2, 5.0
 """Seconds between two looks at what runs."""
+FOLLOW_PAUSE = 30.0
+"""Seconds between two looks for new checkpoints."""
+RUNS = 1000
+"""Earlier runs that are looked at for what was evaluated already."""
 _BATCH_SECONDS = {LOCAL: 60.0, SLURM: 600.0}
 """Of work for a slot at once: a job of Slurm takes seconds to start."""
 
@@ -66,12 +75,23 @@ Weights = Annotated[
 CopyRate = Annotated[float, typer.Option(min=0, help="MB a second that a copy reads from the storage; 0: no limit.")]
 
 
+Folder = Annotated[Path, typer.Option(help="Where samples, scores and logs of runs go; for Slurm a shared one.")]
+Server = Annotated[
+    str,
+    typer.Option(
+        envvar="DIAGNOSER_URL",
+        help="Address of the service; the log of a trial that failed is sent there and diagnosed. Not set: not sent.",
+    ),
+]
+TokenFile = Annotated[
+    str, typer.Option(help="File with the token for the service. Default: the variable DIAGNOSER_TOKEN.")
+]
+
+
 def run(
     suite_file: Annotated[Path | None, typer.Argument(metavar="[SUITE.yaml]", help="What to evaluate.")] = None,
     resume: Annotated[str, typer.Option(metavar="RUN", help="Go on with this run, after its coordinator ended.")] = "",
-    folder: Annotated[
-        Path, typer.Option(help="Where samples, scores and logs of runs go; for Slurm a shared one.")
-    ] = Path("trials"),
+    folder: Folder = Path("trials"),
     node: Nodes = None,
     slurm: Slurm = False,
     sbatch: Sbatch = None,
@@ -80,6 +100,8 @@ def run(
     scorers: Scorers = 0,
     weights: Weights = None,
     copy_rate: CopyRate = 0.0,
+    server: Server = "",
+    token_file: TokenFile = "",
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a suite of checkpoints and tasks. When this ends, or is killed, what runs goes on: resume it."""
@@ -87,19 +109,63 @@ def run(
         raise BadInput("name either a suite, or a run to --resume")
     copies = CopyLimits(default_folder() if weights is None else weights, rate=copy_rate * 1e6)
     backend = SLURM if slurm else f"{LOCAL}@{socket.gethostname()}"
+    service = _service(server, token_file)
 
     async def act(store: "SqlStore") -> RunProgress:
         if suite_file is not None:
-            begun = _new_run(suite_file, folder, backend)
+            suite = load_suite(suite_file)
+            if suite.follow is not None:
+                raise BadInput(f"{suite_file} follows a job: use `diagnoser trials follow`")
+            begun = _new_run(suite_file, suite, secrets.token_hex(4), folder, backend)
             await store.add_run(begun)
         else:
             begun = (await _progress(store, resume)).run
             _require_backend(begun, backend)
         nodes = _nodes(node or [], begun.suite.gpus, slurm)
         executor = _slurm(nodes, copies, gres, sbatch, sbatch_score) if slurm else _local(nodes, copies)
-        return await _carried_out(store, executor, begun, scorers, as_json)
+        return await _carried_out(store, executor, begun, scorers, as_json, service)
 
     _finish(_with_store(act, "trials run"), as_json)
+
+
+def follow(
+    suite_file: Annotated[Path, typer.Argument(metavar="SUITE.yaml", help="With follow: {job: ID, every: STEPS}.")],
+    folder: Folder = Path("trials"),
+    node: Nodes = None,
+    slurm: Slurm = False,
+    sbatch: Sbatch = None,
+    sbatch_score: SbatchScore = None,
+    gres: Gres = "gpu",
+    scorers: Scorers = 0,
+    weights: Weights = None,
+    copy_rate: CopyRate = 0.0,
+    server: Server = "",
+    token_file: TokenFile = "",
+    once: Annotated[bool, typer.Option("--once", help="End when nothing is due, instead of waiting for more.")] = False,
+) -> None:
+    """Evaluate the verified checkpoints of a training run as they come, one in each so many steps.
+
+    It never ends by itself. Started again it goes on where it was, and several of them do the work of one."""
+    copies = CopyLimits(default_folder() if weights is None else weights, rate=copy_rate * 1e6)
+    backend = SLURM if slurm else f"{LOCAL}@{socket.gethostname()}"
+    service = _service(server, token_file)
+    suite = load_suite(suite_file)
+    if suite.follow is None:
+        raise BadInput(f"{suite_file} names checkpoints: use `diagnoser trials run`, or give it follow: {{job, every}}")
+    nodes = _nodes(node or [], suite.gpus, slurm)
+    executor = _slurm(nodes, copies, gres, sbatch, sbatch_score) if slurm else _local(nodes, copies)
+
+    async def act(store: "SqlStore") -> RunProgress | None:
+        progress, unseen = None, set[str]()
+        while True:
+            for begun in await _followed(store, suite_file, suite, folder, backend, unseen):
+                progress = await _carried_out(store, executor, begun, scorers, False, service)
+                _show(progress, as_json=False)
+            if once:
+                return progress
+            await asyncio.sleep(FOLLOW_PAUSE)
+
+    _with_store(act, "trials follow")
 
 
 def score(
@@ -165,11 +231,11 @@ def cancel(run: Run, as_json: AsJson = False) -> None:
 
 
 def add_to(group: typer.Typer) -> None:
-    for command in (run, status, score, cancel):
+    for command in (run, follow, status, score, cancel):
         group.command()(command)
 
 
-def _with_store(act: "Callable[[SqlStore], Awaitable[RunProgress]]", command: str) -> RunProgress:
+def _with_store(act: "Callable[[SqlStore], Awaitable[Answer]]", command: str) -> Answer:
     try:
         return with_store(act, command)
     except KeyboardInterrupt:
@@ -179,16 +245,57 @@ def _with_store(act: "Callable[[SqlStore], Awaitable[RunProgress]]", command: st
         raise typer.Exit(130) from None
 
 
-def _new_run(suite_file: Path, folder: Path, backend: str) -> TrialRun:
-    suite = load_suite(suite_file)
+async def _followed(
+    store: "SqlStore", suite_file: Path, suite: Suite, folder: Path, backend: str, unseen: set[str]
+) -> list[TrialRun]:
+    """Runs to carry out: those that a follower before this one left, and a new one for each checkpoint that is due.
+    unseen: checkpoints that are not there, each warned of once."""
+    from diagnoser.trials.following import due, run_id, suite_of
+
+    runs = await store.trial_runs(RUNS)
+    mine = [run for run in runs if run.suite.name == suite.name and run.backend == backend and run.suite.follow]
+    found = [run for run in reversed(mine) if run.state is RunState.RUNNING]
+    assert suite.follow is not None
+    for saved in due(suite.follow, await store.attempts(suite.follow.job), runs, suite.name):
+        of_checkpoint = suite_of(suite, saved)
+        try:
+            begun = _new_run(suite_file, of_checkpoint, run_id(of_checkpoint), folder, backend)
+            await store.add_run(begun)
+            found.append(begun)
+        except BadInput as error:
+            if saved.path not in unseen:
+                err.print(f"skipped: {error}", markup=False, highlight=False, style="yellow")
+            unseen.add(saved.path)
+        except Conflict:
+            err.print(f"somebody else evaluates {saved.path}", markup=False, highlight=False)
+    return found
+
+
+def _service(server: str, token_file: str) -> "ServerOptions | None":
+    """None where logs are to stay here. Raises BadInput."""
+    from diagnoser.client.run import ServerOptions
+    from diagnoser.client.service import Service, TokenSource, UsageError
+
+    if not server:
+        return None
+    options = ServerOptions(server, TokenSource(os.environ.get("DIAGNOSER_TOKEN", ""), token_file))
+    try:
+        for caution in Service(options.url, options.token).cautions():
+            err.print(caution, markup=False, highlight=False, style="yellow")
+        options.token.read()
+    except UsageError as error:
+        raise BadInput(str(error)) from None
+    return options
+
+
+def _new_run(suite_file: Path, suite: Suite, name: str, folder: Path, backend: str) -> TrialRun:
     directory = suite_file.resolve().parent
     absent = [path for path in suite.checkpoints if path.startswith(("/", ".")) and not (directory / path).exists()]
     if absent:
         raise BadInput(f"{suite_file}: there is no checkpoint {absent[0]}")
-    name = secrets.token_hex(4)
     place = folder.resolve() / name
     try:
-        place.mkdir(parents=True)
+        place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"{place}: {error.strerror}") from error
     return TrialRun(name, suite, backend, str(place), str(directory), time.time())
@@ -245,12 +352,18 @@ def _slurm(
     return SlurmTrials(nodes, copies, time.time, gres, sbatch or (), sbatch_score or ())
 
 
-def _coordinator(store: "SqlStore", executor: NodeExecutor, run: TrialRun, scorers: int) -> "Coordinator":
+def _coordinator(
+    store: "SqlStore",
+    executor: NodeExecutor,
+    run: TrialRun,
+    scorers: int,
+    reporter: "LogReporter | None" = None,
+) -> "Coordinator":
     from diagnoser.trials.coordinator import Coordinator, CoordinatorSettings
 
     at_once = scorers or max(1, (os.cpu_count() or 1) // 2)
     settings = CoordinatorSettings(batch_seconds=_BATCH_SECONDS[run.backend.partition("@")[0]], scorers=at_once)
-    return Coordinator(store, executor, time.time, lambda: secrets.token_hex(4), settings=settings)
+    return Coordinator(store, executor, time.time, lambda: secrets.token_hex(4), settings=settings, reporter=reporter)
 
 
 async def _progress(store: "SqlStore", run: str) -> RunProgress:
@@ -261,33 +374,38 @@ async def _progress(store: "SqlStore", run: str) -> RunProgress:
 
 
 async def _carried_out(
-    store: "SqlStore", executor: NodeExecutor, run: TrialRun, scorers: int, quiet: bool
+    store: "SqlStore",
+    executor: NodeExecutor,
+    run: TrialRun,
+    scorers: int,
+    quiet: bool,
+    server: "ServerOptions | None" = None,
 ) -> RunProgress:
+    from diagnoser.trials.reporting import LogReporter
+
     set_up(as_json=False, level="warning")  # to standard error: what a program reads stays alone
     pause = SLURM_PAUSE if run.backend == SLURM else LOCAL_PAUSE
     err.print(f"run {run.id}, {run.folder}", highlight=False, markup=False, soft_wrap=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    reporter = LogReporter(server) if server is not None else None
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as bars:
-        return await _coordinator(store, executor, run, scorers).carry_out(
+        progress = await _coordinator(store, executor, run, scorers, reporter).carry_out(
             run.id, lambda: asyncio.sleep(pause), _shown_in(bars, run)
         )
+    if reporter is not None:
+        await reporter.finish()
+    return progress
 
 
 def _shown_in(bars: Progress, run: TrialRun) -> Callable[[RunProgress], None]:
     trials = len(run.suite.checkpoints) * len(run.suite.tasks)
-    samples = len(run.suite.checkpoints) * sum(task.samples for task in run.suite.tasks)
-    inferred, scored = bars.add_task("samples", total=samples), bars.add_task("trials", total=trials)
+    inferred, scored = bars.add_task("samples"), bars.add_task("trials", total=trials)
 
     def show(progress: RunProgress) -> None:
-        bars.update(inferred, completed=_samples(progress))
+        bars.update(inferred, completed=samples_stored(progress), total=samples(progress))
         bars.update(scored, completed=sum(trial.state is TrialState.SCORED for trial in progress.trials))
 
     return show
-
-
-def _samples(progress: RunProgress) -> int:
-    stored = (record.piece for record in progress.pieces if record.state is PieceState.INFERRED)
-    return sum(piece.last - piece.first for piece in stored)
 
 
 def _can_be_scored(progress: RunProgress, trial: TrialRecord) -> bool:
@@ -328,26 +446,20 @@ def _show(progress: RunProgress, as_json: bool) -> None:
     for trial in progress.trials:
         if trial.error:
             out.print(f"{trial.checkpoint} {trial.task}: {trial.error}", markup=False, highlight=False, style="red")
-    total = len(progress.run.suite.checkpoints) * sum(task.samples for task in progress.run.suite.tasks)
     hours = f"{gpu_seconds(progress, time.time()) / 3600:.2f} GPU hours"
     out.print(
-        f"run {progress.run.id} {progress.run.state}: {_samples(progress)} of {total} samples, {hours}",
+        f"run {progress.run.id} {progress.run.state}: {samples_stored(progress)} of {samples(progress)} samples, "
+        f"{hours}",
         highlight=False,
         markup=False,
     )
-
-
-def gpu_seconds(progress: RunProgress, now: float) -> float:
-    """For how long its batches have held GPUs."""
-    held = [batch for batch in progress.batches if batch.kind is BatchKind.INFER]
-    return progress.run.suite.gpus * sum((batch.ended or now) - batch.started for batch in held)
 
 
 def _fields(progress: RunProgress) -> dict[str, Any]:
     states = [record.state for record in progress.pieces]
     return {
         **_run_fields(progress.run),
-        "samples": _samples(progress),
+        "samples": samples_stored(progress),
         "gpu_seconds": gpu_seconds(progress, time.time()),
         "pieces": {state.value: states.count(state) for state in PieceState if state in states},
         "running": [

@@ -29,10 +29,22 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class Follow:
+    """Of which job verified checkpoints are evaluated: the first in each ``every`` steps. step, saved: of the one that
+    a run is of."""
+
+    job: str
+    every: int
+    step: int | None = None
+    saved: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Suite:
     """gpus: of one trial. weights: bytes of a checkpoint, 0 when unknown. hardware, size: what runtimes depend on.
 
-    scorers: how many trials are scored at the same time, 0 when nothing bounds them.
+    scorers: how many trials are scored at the same time, 0 when nothing bounds them. follow: whose checkpoints are
+    evaluated as they come; there are none in the file then.
     """
 
     name: str
@@ -43,6 +55,7 @@ class Suite:
     hardware: str = ""
     size: str = ""
     scorers: int = 0
+    follow: Follow | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +181,28 @@ class RunState(StrEnum):
     RUNNING = "running"
     ENDED = "ended"
     CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A metric of one trial. step: of the checkpoint, None where its name has no number. noise: the standard error of
+    the value, from what the scorer reports or from the number of samples; None where neither tells it."""
+
+    run: str
+    checkpoint: str
+    step: int | None
+    value: float
+    noise: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreDrop:
+    """A score that got worse by more than its noise. expected: from the checkpoints before. noise: of the difference,
+    as a standard deviation."""
+
+    suite: str
+    task: str
+    metric: str
+    score: Score
+    expected: float
+    noise: float

@@ -1,4 +1,4 @@
-"""Alerts from verdicts and plans. Text from logs and models is masked and bounded here."""
+"""Alerts from verdicts, plans and scores. Text from logs and models is masked and bounded here."""
 
 from collections.abc import Callable
 
@@ -6,6 +6,7 @@ from diagnoser.model import Diagnosis, Job, Plan, PlanState, cited_place
 from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.blind_spots import BlindSpot
 from diagnoser.model.taxonomy import Category
+from diagnoser.model.trials import ScoreDrop
 
 LINE_LENGTH = 1_500
 TEXT_LENGTH = 600
@@ -101,6 +102,29 @@ def blind_spot_alert(spot: BlindSpot, *, ended: bool = False, link: str = "") ->
         link=link,
         cluster=spot.subject,
         type=spot.kind.value,
+    )
+
+
+def score_drop_alert(drop: ScoreDrop, *, link: str = "") -> Alert:
+    """link: of the page of the evaluation."""
+    score, name = drop.score, drop.score.checkpoint.rstrip("/").rpartition("/")[2]
+    facts = [
+        ("Score", f"{score.value:.4g}"),
+        ("Expected", f"{drop.expected:.4g}"),
+        ("Noise", f"{drop.noise:.2g}"),
+        ("Metric", _cut(drop.metric, NAME_LENGTH)),
+        ("Checkpoint", _cut(score.checkpoint, NAME_LENGTH)),
+    ]
+    return Alert(
+        kind=AlertKind.SCORE_DROP,
+        incident=f"score:{drop.suite}:{drop.task}:{drop.metric}"[:LINE_LENGTH],
+        title=_one_line(f"{drop.suite}: {drop.task} got worse at {name}: {drop.expected:.3g} to {score.value:.3g}"),
+        job="",
+        attempt=0,
+        facts=tuple(facts),
+        notes=("Compare its samples with those of the checkpoint before, and the loss between the two.",),
+        link=link,
+        type=AlertKind.SCORE_DROP.value,
     )
 
 

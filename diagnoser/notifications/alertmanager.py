@@ -15,6 +15,7 @@ _NAMES = {
     AlertKind.FAILURE: "TrainingFailure",
     AlertKind.DECISION: "RecoveryNeedsDecision",
     AlertKind.BLIND_SPOT: "DiagnoserBlindSpot",
+    AlertKind.SCORE_DROP: "EvaluationScoreDropped",
 }
 
 Labels = Mapping[str, str]

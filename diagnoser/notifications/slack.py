@@ -32,7 +32,7 @@ def slack_message(alert: Alert, *, buttons: bool = False) -> dict[str, Any]:
         *_notes(alert),
         *_advice(alert),
         *(_buttons(alert) if buttons else []),
-        *_link(alert.link),
+        *_link(alert),
     ]
     return {"text": escape(_cut(alert.title, TEXT_LENGTH)), "blocks": blocks}
 
@@ -107,11 +107,12 @@ def _button(action: str, text: str, value: str, style: str = "") -> SlackBlock:
     return button | ({"style": style} if style else {})
 
 
-def _link(link: str) -> list[SlackBlock]:
-    if not link:
+def _link(alert: Alert) -> list[SlackBlock]:
+    if not alert.link:
         return []
-    target = escape(link).replace("|", "%7C").replace(" ", "%20")
-    return [{"type": "context", "elements": [_mrkdwn(f"<{target}|Open the diagnosis>")]}]
+    name = "Open the diagnosis" if alert.diagnosis else "Open the page"
+    target = escape(alert.link).replace("|", "%7C").replace(" ", "%20")
+    return [{"type": "context", "elements": [_mrkdwn(f"<{target}|{name}>")]}]
 
 
 def _section(text: str) -> SlackBlock:

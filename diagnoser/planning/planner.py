@@ -22,7 +22,8 @@ from diagnoser.model import (
 )
 from diagnoser.model.alerts import Alert, encode
 from diagnoser.model.blind_spots import NOT_ALERTED, BlindSpot
-from diagnoser.notifications.alert import blind_spot_alert, failure_alert, plan_alert
+from diagnoser.model.trials import ScoreDrop
+from diagnoser.notifications.alert import blind_spot_alert, failure_alert, plan_alert, score_drop_alert
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.ports import Claim, DiagnosisRecord, PlanTransition
 from diagnoser.recovery import guardrails, retry_history, trust
@@ -101,6 +102,14 @@ class DecisionPlanner:
             return ()
         alert = blind_spot_alert(spot, ended=ended, link=f"{self.base_url}/" if self.base_url else "")
         return self._messages(alert, self.make_id(now), now)
+
+    def alert_score_drop(self, drop: ScoreDrop, now: float) -> tuple[OutboxMessage, ...]:
+        """Tell people that a checkpoint scores worse than those before it, once for each of its metrics."""
+        score = drop.score
+        link = f"{self.base_url}/evaluations/{score.run}" if self.base_url else ""
+        which = "\n".join((score.run, score.checkpoint, drop.task, drop.metric))
+        key = hashlib.sha256(which.encode("utf-8", "replace")).hexdigest()[:32]
+        return self._messages(score_drop_alert(drop, link=link), f"score-{key}", now)
 
     def _messages(self, alert: Alert, key: str, now: float) -> tuple[OutboxMessage, ...]:
         """One for each receiver. key: the same for what need not be told twice."""

@@ -108,6 +108,9 @@ class TrialLedger(Protocol):
 
     async def run_progress(self, run: str) -> RunProgress | None: ...
 
+    async def trials_of(self, runs: Collection[str]) -> dict[str, list[TrialRecord]]:
+        """By run, in no order."""
+
     async def cut(self, run: str, cuts: int, old: Collection[Piece], new: Collection[Piece]) -> bool:
         """Put new pieces in place of waiting ones, which hold the same samples. cuts: as it was read. False where one
         of those replaced does not wait any more."""

@@ -8,6 +8,7 @@ started; where only the ledger knows it, it is started again, which its id makes
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import quote
 
 import structlog
@@ -46,10 +47,20 @@ from diagnoser.ports import (
 )
 from diagnoser.trials.batch_folder import link_samples, read_scores
 from diagnoser.trials.prior import Prior, prior
+from diagnoser.trials.progress import job_of
+from diagnoser.trials.reporting import FailedTrial
+from diagnoser.trials.runner import log_of
 from diagnoser.trials.schedule import rescheduled
 
 Planner = Callable[[Suite, Prior, Sequence[Node], Done, Sequence[Placement], float], Schedule]
 """As ``schedule.rescheduled``."""
+
+
+class FailureReporter(Protocol):
+    """``reporting.LogReporter``."""
+
+    def report(self, failed: FailedTrial) -> None: ...
+
 
 RUNTIMES = 10_000
 """Of earlier runs, that are looked at."""
@@ -84,6 +95,7 @@ class Coordinator:
         new_id: Callable[[], str],
         planner: Planner = rescheduled,
         settings: CoordinatorSettings = CoordinatorSettings(),
+        reporter: FailureReporter | None = None,
     ) -> None:
         self._ledger = ledger
         self._executor = executor
@@ -91,6 +103,7 @@ class Coordinator:
         self._new_id = new_id
         self._planner = planner
         self._settings = settings
+        self._reporter = reporter
         self._plan: list[Placement] = []
         self._planned_for: tuple[tuple[Node, ...], frozenset[str]] = (), frozenset()
         self._prior: Prior | None = None
@@ -156,9 +169,9 @@ class Coordinator:
                 continue
             state = await self._state_of(batch, order, status, nodes, progress, idle)
             if batch.kind is BatchKind.INFER:
-                settled |= await self._settle_inference(progress, batch, state, status)
+                settled |= await self._settle_inference(progress, batch, order, state, status)
             else:
-                settled |= await self._settle_scoring(progress, batch, state, status)
+                settled |= await self._settle_scoring(progress, batch, order, state, status)
         return settled
 
     async def _state_of(
@@ -191,7 +204,7 @@ class Coordinator:
         return not tried and self._clock() - batch.started > limit
 
     async def _settle_inference(
-        self, progress: RunProgress, batch: BatchRecord, state: BatchState, status: OrderStatus
+        self, progress: RunProgress, batch: BatchRecord, order: Order, state: BatchState, status: OrderStatus
     ) -> bool:
         """Of a batch that is lost, the piece that ran has failed; those behind it wait again."""
         results = {result.output: result for result in status.results}
@@ -215,8 +228,19 @@ class Coordinator:
         trials = [_failed_trial(record) for record in failed.values()]
         if not changes and state is BatchState.RUNNING:
             return False
-        await self._ledger.settle_batch(self._at(batch, state), changes, trials, runtimes)
+        if await self._ledger.settle_batch(self._at(batch, state), changes, trials, runtimes):
+            for record in failed.values():
+                result = results.get(_samples_of(progress, record.piece))
+                self._report(progress, record.piece, _log_of(order, _samples_of(progress, record.piece)), result)
         return True
+
+    def _report(
+        self, progress: RunProgress, of: Piece | TrialRecord, failed_log: Path, result: CommandResult | None
+    ) -> None:
+        """Only by the coordinator that recorded it, so that a trial is not reported twice."""
+        if self._reporter is not None and failed_log.exists():
+            job, name = job_of(progress.run, of.checkpoint, of.task), f"{progress.run.suite.name} {of.task}"
+            self._reporter.report(FailedTrial(job, name, failed_log, result.code if result else None))
 
     def _failed(self, record: PieceRecord, why: str) -> PieceRecord:
         failures = record.failures + 1
@@ -229,7 +253,7 @@ class Coordinator:
         return replace(batch, state=state, ended=None if state is BatchState.RUNNING else self._clock())
 
     async def _settle_scoring(
-        self, progress: RunProgress, batch: BatchRecord, state: BatchState, status: OrderStatus
+        self, progress: RunProgress, batch: BatchRecord, order: Order, state: BatchState, status: OrderStatus
     ) -> bool:
         if state is BatchState.RUNNING:
             return False
@@ -248,7 +272,9 @@ class Coordinator:
             over = failures >= self._settings.failures_max
             state_of_trial = TrialState.FAILED if over else TrialState.SCORING
             trial = replace(trial, state=state_of_trial, failures=failures, error=f"scoring: {error}")
-        await self._ledger.settle_batch(self._at(batch, state), (), [trial], runtimes)
+        settled = await self._ledger.settle_batch(self._at(batch, state), (), [trial], runtimes)
+        if settled and trial.state is TrialState.FAILED:
+            self._report(progress, trial, _log_of(order, order.commands[0].output), result)
         return True
 
     # --- scoring ---
@@ -439,6 +465,12 @@ def _is_unplanned(progress: RunProgress, planned: Iterable[Piece]) -> bool:
     """Whether samples wait of which the plan knows nothing; those of a new run are in no piece yet."""
     waiting = {record.piece for record in progress.pieces if record.state is PieceState.WAITING}
     return not progress.run.cuts or not waiting <= set(planned)
+
+
+def _log_of(order: Order, output: str) -> Path:
+    """Of the command that writes there."""
+    outputs = [command.output for command in order.commands]
+    return log_of(Path(order.folder), outputs.index(output))
 
 
 def _placements(progress: RunProgress, now: float) -> Iterable[Placement]:

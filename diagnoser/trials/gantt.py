@@ -12,7 +12,7 @@ from html import escape
 from diagnoser.model.trials import Placement, Schedule
 from diagnoser.trials.prior import Prior
 
-_LOAD, _INFERENCE, _SCORING = "#b08800", "#1f6fbf", "#2b8a3e"
+_LOAD, _INFERENCE, _SCORING, _LOST = "#b08800", "#1f6fbf", "#2b8a3e", "#d9480f"
 """Colours that can be read on a light and on a dark page. Text has the colour of the page's."""
 _WIDTH, _LEFT, _ROW, _TOP, _BOTTOM = 960, 150, 18, 24, 26
 _TICKS = 6
@@ -24,12 +24,24 @@ class BarKind(StrEnum):
     LOAD = "load"
     INFERENCE = "inference"
     SCORING = "scoring"
+    LOST = "lost"
 
 
-_FILL = {BarKind.LOAD: "url(#trial-load)", BarKind.INFERENCE: _INFERENCE, BarKind.SCORING: "url(#trial-scoring)"}
-_EDGE = {BarKind.LOAD: _LOAD, BarKind.INFERENCE: _INFERENCE, BarKind.SCORING: _SCORING}
-_MARK = {BarKind.LOAD: "/", BarKind.INFERENCE: "█", BarKind.SCORING: "·"}
-_OVER = {BarKind.INFERENCE: 2, BarKind.SCORING: 1, BarKind.LOAD: 0}
+_FILL = {
+    BarKind.LOAD: "url(#trial-load)",
+    BarKind.INFERENCE: _INFERENCE,
+    BarKind.SCORING: "url(#trial-scoring)",
+    BarKind.LOST: "none",
+}
+_EDGE = {BarKind.LOAD: _LOAD, BarKind.INFERENCE: _INFERENCE, BarKind.SCORING: _SCORING, BarKind.LOST: _LOST}
+_MARK = {BarKind.LOAD: "/", BarKind.INFERENCE: "█", BarKind.SCORING: "·", BarKind.LOST: "x"}
+_OVER = {BarKind.INFERENCE: 2, BarKind.SCORING: 1, BarKind.LOAD: 0, BarKind.LOST: -1}
+_NAMES = {
+    BarKind.LOAD: "load of weights",
+    BarKind.INFERENCE: "inference",
+    BarKind.SCORING: "metric on a CPU",
+    BarKind.LOST: "lost or cancelled",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +58,7 @@ class Bar:
 def bars(schedule: Schedule, prior: Prior) -> list[Bar]:
     """Rows of slots in the order of their nodes, then as many rows of CPUs as metrics run at the same time."""
     several = len({scoring.checkpoint for scoring in schedule.scorings}) > 1
-    placed = sorted(schedule.placements, key=lambda placement: (_natural(placement.node), placement.slot))
+    placed = sorted(schedule.placements, key=lambda placement: (natural_order(placement.node), placement.slot))
     found = [bar for placement in placed for bar in _batch_bars(placement, prior, several)]
     free: list[tuple[float, int]] = []
     for scoring in sorted(schedule.scorings, key=lambda scoring: scoring.start):
@@ -55,7 +67,7 @@ def bars(schedule: Schedule, prior: Prior) -> list[Bar]:
         else:
             number = len(free)
             heapq.heappush(free, (scoring.end, number))
-        label = _label(scoring.checkpoint, scoring.task, several)
+        label = trial_label(scoring.checkpoint, scoring.task, several)
         found.append(Bar(f"CPU {number}", BarKind.SCORING, label, scoring.start, scoring.end))
     return found
 
@@ -71,7 +83,7 @@ def svg(chart: Sequence[Bar], title: str, description: str) -> str:
         f'height="{bottom + _BOTTOM}" role="img" aria-labelledby="trial-gantt-title trial-gantt-text" '
         f'font-family="sans-serif" font-size="11" fill="currentColor">'
         f'<title id="trial-gantt-title">{escape(title)}</title>'
-        f'<desc id="trial-gantt-text">{escape(description)}</desc>{_DEFINITIONS}{_LEGEND}'
+        f'<desc id="trial-gantt-text">{escape(description)}</desc>{_DEFINITIONS}{_legend(chart)}'
         + "".join(_row(row, number) for row, number in rows.items())
         + _axis(end, scale, bottom)
         + "".join(_rectangle(bar, rows[bar.row], scale) for bar in chart)
@@ -89,7 +101,7 @@ def text(chart: Sequence[Bar], width: int = 100) -> str:
     end = max((bar.end for bar in chart), default=0.0) or 1.0
     lines = [f"{row[-name:]:<{name}} {_cells(found, end, cells)}" for row, found in rows.items()]
     axis = f"{'':<{name}} 0{duration(end):>{cells - 1}}"
-    marks = "  ".join(f"{mark} {kind}" for kind, mark in _MARK.items())
+    marks = "  ".join(f"{_MARK[kind]} {kind}" for kind in _kinds(chart))
     return "\n".join([*lines, axis, marks])
 
 
@@ -111,16 +123,16 @@ def _batch_bars(placement: Placement, prior: Prior, several: bool) -> Iterable[B
         yield Bar(row, BarKind.LOAD, "weights", at, at + load)
         at += load
     for piece, took in zip(pieces, seconds, strict=True):
-        name = f"{_label(piece.checkpoint, piece.task, several)} {piece.first}-{piece.last - 1}"
+        name = f"{trial_label(piece.checkpoint, piece.task, several)} {piece.first}-{piece.last - 1}"
         yield Bar(row, BarKind.INFERENCE, name, at, at + took)
         at += took
 
 
-def _label(checkpoint: str, task: str, several: bool) -> str:
+def trial_label(checkpoint: str, task: str, several: bool) -> str:
     return f"{checkpoint.rstrip('/').rpartition('/')[2]} {task}" if several else task
 
 
-def _natural(name: str) -> tuple[tuple[int, str], ...]:
+def natural_order(name: str) -> tuple[tuple[int, str], ...]:
     """So that gpu-10 comes after gpu-9."""
     parts = "".join(letter if letter.isdecimal() else f"\0{letter}\0" for letter in name).split("\0")
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts if part)
@@ -146,13 +158,19 @@ _DEFINITIONS = (
     '<pattern id="trial-scoring" width="5" height="5" patternUnits="userSpaceOnUse">'
     f'<circle cx="2.5" cy="2.5" r="1.4" fill="{_SCORING}"/></pattern></defs>'
 )
-_LEGEND = "".join(
-    f'<rect x="{_LEFT + 130 * number}" y="4" width="22" height="12" fill="{_FILL[kind]}" stroke="{_EDGE[kind]}"/>'
-    f'<text x="{_LEFT + 130 * number + 28}" y="14">{name}</text>'
-    for number, (kind, name) in enumerate(
-        ((BarKind.LOAD, "load of weights"), (BarKind.INFERENCE, "inference"), (BarKind.SCORING, "metric on a CPU"))
+
+
+def _kinds(chart: Sequence[Bar]) -> list[BarKind]:
+    """Those to be explained: all but lost work, which most charts have none of."""
+    return [kind for kind in BarKind if kind is not BarKind.LOST or any(bar.kind is kind for bar in chart)]
+
+
+def _legend(chart: Sequence[Bar]) -> str:
+    return "".join(
+        f'<rect x="{_LEFT + 130 * number}" y="4" width="22" height="12" fill="{_FILL[kind]}" stroke="{_EDGE[kind]}"/>'
+        f'<text x="{_LEFT + 130 * number + 28}" y="14">{_NAMES[kind]}</text>'
+        for number, kind in enumerate(_kinds(chart))
     )
-)
 
 
 def _row(row: str, number: int) -> str:

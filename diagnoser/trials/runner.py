@@ -47,6 +47,11 @@ def main() -> None:
     write(given.folder / "ended", {})
 
 
+def log_of(folder: Path, place: int) -> Path:
+    """Of the command at this place of the order; absent where it has not begun."""
+    return folder / f"{place}.log"
+
+
 def write(path: Path, value: Mapping[str, Any]) -> None:
     draft = path.with_name(f"{path.name}.draft-{os.getpid()}")
     draft.write_text(json.dumps(value))
@@ -82,12 +87,12 @@ class _Batch:
         code, load = self._ran(place, command, draft)
         if not code and not _is_written(draft):
             code, message = 1, f"it ended well, and wrote nothing to {'{scores}' if self._scores else '{samples}'}\n"
-            with self._log(place).open("a") as log:
+            with log_of(self.folder, place).open("a") as log:
                 log.write(message)
         if not code:
             _publish(draft, output)
         shutil.rmtree(draft, ignore_errors=True)
-        tail = _tail(self._log(place)) if code else ""
+        tail = _tail(log_of(self.folder, place)) if code else ""
         copied = self.weights.seconds if place == 0 else 0.0
         took = {"seconds": time.time() - begun + copied, "load": load + copied}
         return {"output": str(output), "code": code, **took, "tail": tail}
@@ -109,7 +114,7 @@ class _Batch:
         kept = [*self.kept, *([self.weights.fd] if self.weights.fd >= 0 else [])]
         environment = {**os.environ, **self.order["environment"], LOADED: str(mark)}
         begun = time.time()
-        with self._log(place).open("wb") as log:
+        with log_of(self.folder, place).open("wb") as log:
             try:
                 done = subprocess.run(  # noqa: S603 - the suite's own command, as words
                     words,
@@ -124,9 +129,6 @@ class _Batch:
                 log.write(f"{words[0]}: {error.strerror}\n".encode())
                 return 127, 0.0
         return done.returncode, max(0.0, mark.stat().st_mtime - begun) if mark.exists() else 0.0
-
-    def _log(self, place: int) -> Path:
-        return self.folder / f"{place}.log"
 
 
 def _is_written(draft: Path) -> bool:

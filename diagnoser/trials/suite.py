@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, model_val
 
 from diagnoser.model import yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
-from diagnoser.model.trials import Suite, Task
+from diagnoser.model.trials import Follow, Suite, Task
 from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.trials import inspect_engine
 from diagnoser.trials.prior import billions
@@ -96,9 +96,15 @@ class _Task(StrictModel):
     score: Command | None = None
 
 
+class _Follow(StrictModel):
+    job: Annotated[str, Field(min_length=1, max_length=200)]
+    every: Annotated[int, Field(ge=1, le=10**9)]
+
+
 class _SuiteFile(StrictModel):
     name: Name
-    checkpoints: Annotated[tuple[Path, ...], Field(min_length=1)]
+    checkpoints: tuple[Path, ...] = ()
+    follow: _Follow | None = None
     gpus: Annotated[int, Field(ge=1, le=1024)] = 1
     scorers: Annotated[int, Field(ge=0, le=10**6)] = 0
     size: Annotated[str, AfterValidator(_size)] = "1B"
@@ -106,6 +112,12 @@ class _SuiteFile(StrictModel):
     hardware: str = ""
     engine: _Engine
     tasks: Annotated[tuple[_Task, ...], Field(min_length=1, max_length=10_000)]
+
+    @model_validator(mode="after")
+    def _has_checkpoints(self) -> Self:
+        if bool(self.checkpoints) == (self.follow is not None):
+            raise ValueError("must have either checkpoints, or follow")
+        return self
 
 
 def read_suite(path: str, text: str) -> Suite:
@@ -121,9 +133,9 @@ def read_suite(path: str, text: str) -> Suite:
         Task(task.name, task.samples, *_commands(file, task), task.sample_seconds, task.score_seconds, task.splits)
         for task in file.tasks
     )
-    return Suite(
-        file.name, file.checkpoints, tasks, file.gpus, int(file.weights), file.hardware, file.size, file.scorers
-    )
+    follow = Follow(file.follow.job, file.follow.every) if file.follow else None
+    weights = int(file.weights)
+    return Suite(file.name, file.checkpoints, tasks, file.gpus, weights, file.hardware, file.size, file.scorers, follow)
 
 
 def _commands(file: _SuiteFile, task: _Task) -> tuple[tuple[str, ...], tuple[str, ...]]:

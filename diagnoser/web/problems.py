@@ -25,6 +25,7 @@ PAGE_PREFIXES = (
     "/audit",
     "/diagnoses",
     "/docs",
+    "/evaluations",
     "/incidents",
     "/jobs",
     "/login",

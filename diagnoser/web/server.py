@@ -19,6 +19,7 @@ from diagnoser.web import (
     client_archive,
     description,
     diagnosis_page,
+    evaluations,
     hangs,
     job_page,
     log_search,
@@ -64,6 +65,7 @@ from diagnoser.web.api import (
     uncordon,
 )
 from diagnoser.web.api import audit as audit_api
+from diagnoser.web.api import evaluations as evaluations_api
 from diagnoser.web.api import rules as rules_api
 from diagnoser.web.api import search as search_api
 from diagnoser.web.api import unplaced as unplaced_api
@@ -123,6 +125,7 @@ def create(services: AppDependencies) -> FastAPI:
         views_api,
         audit_api,
         attribution,
+        evaluations_api,
         now,
         ui,
         jobs_page,
@@ -138,6 +141,7 @@ def create(services: AppDependencies) -> FastAPI:
         workbench,
         rules,
         accuracy,
+        evaluations,
         unplaced,
         search,
         views,

@@ -73,6 +73,14 @@ class TrialRows(Database):
             tuple(sorted(map(_batch, rows["trial_batches"]), key=lambda batch: (batch.started, batch.id))),
         )
 
+    async def trials_of(self, runs: Collection[str]) -> dict[str, list[TrialRecord]]:
+        found: dict[str, list[TrialRecord]] = {run: [] for run in runs}
+        query = select(trial_table).where(trial_table.c.run.in_(runs))
+        async with self.reading() as connection:
+            for row in (await connection.execute(query)).mappings():
+                found[row["run"]].append(_trial(row))
+        return found
+
     async def cut(self, run: str, cuts: int, old: Collection[Piece], new: Collection[Piece]) -> bool:
         mine = and_(trial_runs.c.id == run, trial_runs.c.cuts == cuts, trial_runs.c.state == RunState.RUNNING.value)
         try:

@@ -1,0 +1,66 @@
+"""Tells people when an evaluated checkpoint scores worse than those before it.
+
+Each replica looks; the key of a message is the same wherever it is made, so that it is stored and sent once.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from diagnoser.model import OutboxMessage
+from diagnoser.model.errors import Unavailable
+from diagnoser.model.trials import ScoreDrop
+from diagnoser.ports import Clock, OutboxStore, TrialLedger, WakeSignal
+from diagnoser.trials.scores import drops, series
+
+PERIOD = 60.0
+RUNS = 200
+"""Evaluations that are looked at, the newest."""
+FRESH_SECONDS = 3600.0
+"""For how long after its end an evaluation is looked at: longer than the service is away at an upgrade, and shorter
+than its messages are kept."""
+
+
+class AlertPlanner(Protocol):
+    """``planning.planner.DecisionPlanner``."""
+
+    def alert_score_drop(self, drop: ScoreDrop, now: float) -> tuple[OutboxMessage, ...]: ...
+
+
+class _Store(TrialLedger, OutboxStore, Protocol):
+    """Both."""
+
+
+@dataclass(frozen=True)
+class ScoreWatch:
+    """Run it as a task, or ``step`` it in a test. outbox: notified when there is something to send."""
+
+    store: _Store
+    planner: AlertPlanner
+    clock: Clock
+    outbox: WakeSignal
+
+    async def run(self) -> None:
+        """Until it is cancelled. Waits while the database is down."""
+        while True:
+            await asyncio.sleep(PERIOD)
+            try:
+                await self.step()
+            except Unavailable as error:
+                structlog.get_logger().warning("scores_not_checked", error=str(error))
+
+    async def step(self) -> None:
+        """Raises Unavailable."""
+        now = self.clock()
+        runs = await self.store.trial_runs(RUNS)
+        fresh = {run.id for run in runs if run.ended is None or run.ended > now - FRESH_SECONDS}
+        suites = {run.suite.name for run in runs if run.id in fresh}
+        looked_at = [run for run in runs if run.suite.name in suites]
+        trials = await self.store.trials_of([run.id for run in looked_at]) if looked_at else {}
+        for drop in drops(series((run, trials[run.id]) for run in looked_at)):
+            if drop.score.run in fresh:
+                for message in self.planner.alert_score_drop(drop, now):
+                    await self.store.add_message(message)
+                    self.outbox.notify()

@@ -20,6 +20,8 @@ from diagnoser.ports import TrialRecord, TrialRun
 
 _BEFORE = 3
 """Scores that the expectation is the median of."""
+_OF_MEDIAN = {1: 1.0, 2: 0.71, 3: 0.67}
+"""Standard deviation of the median of so many normal values, in that of one."""
 _NEIGHBOURS = 12
 """Differences that the spread is taken from: the last ones."""
 _NEIGHBOURS_LEAST = 4
@@ -116,8 +118,10 @@ def _of_share(value: float, samples: int) -> float | None:
 
 
 def _noise_of_difference(score: Score, before: Sequence[Score]) -> float | None:
-    known = [earlier.noise for earlier in before[-_BEFORE:] if earlier.noise is not None]
-    of_samples = math.hypot(score.noise, median(known)) if score.noise is not None and known else None
-    changes = [abs(later.value - earlier.value) for earlier, later in pairwise(before)]
-    of_neighbours = _NORMAL * median(changes[-_NEIGHBOURS:]) if len(changes) >= _NEIGHBOURS_LEAST else None
-    return max((noise for noise in (of_samples, of_neighbours) if noise is not None), default=None)
+    """The standard deviation of this score minus the median of those before it."""
+    compared = before[-_BEFORE:]
+    known = [one.noise for one in (*compared, score) if one.noise is not None]
+    changes = [abs(later.value - earlier.value) for earlier, later in pairwise(before)][-_NEIGHBOURS:]
+    of_neighbours = [_NORMAL * median(changes) / math.sqrt(2)] if len(changes) >= _NEIGHBOURS_LEAST else []
+    noises = [*([max(known)] if len(known) > 1 else []), *of_neighbours]
+    return max(noises) * math.hypot(1.0, _OF_MEDIAN[len(compared)]) if noises else None

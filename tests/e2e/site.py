@@ -31,11 +31,13 @@ from diagnoser.ports import UNRESOLVED, DiagnosisRecord, IncidentFilter
 from diagnoser.recovery import incidents as rules
 from tests.serving import ECC, HOSTILE, NOW, Web, fill, save, store_log, verdict
 from tests.unit.test_web_accuracy import REPLAY
+from tests.unit.test_web_evaluations import fill_evaluation
 from tests.unit.test_web_incidents import trip
 from tests.unit.test_web_jobs_list import TRAINING, prints
 from tests.unit.test_web_nodes import happens
 from tests.unit.test_web_plans import planned
 from tests.unit.test_web_rules import OTHER, RULE
+from tests.unit.test_worker_scores import scored
 
 KEY = AttemptKey("llm-70b-pretrain", 2)
 LONG = "a-job-with-quite-a-long-name-as-schedulers-make-them-" + "0123456789" * 6
@@ -53,6 +55,8 @@ PAGES: Mapping[str, Sequence[str]] = {
         "/diagnoses/{diverged}",
     ),
     "/docs": ("/docs",),
+    "/evaluations": ("/evaluations", "/evaluations?suite=weekly"),
+    "/evaluations/{id}": ("/evaluations/r1",),
     "/incidents/{id}": ("/incidents/{incident}",),
     "/jobs": ("/jobs", "/jobs?state=silent", "/jobs?sort=job"),
     "/jobs/{id}": ("/jobs/llm-70b-pretrain", "/jobs/trains", "/jobs/" + LONG, "/jobs/" + DIVERGED),
@@ -133,6 +137,8 @@ async def fill_site(web: Web) -> dict[str, str]:
         await store.propose(rule)
     await store.add_replay(REPLAY)
     await store.add_replay(replace(REPLAY, time=NOW - 60, ruleset="cd34"))
+    await scored(store, [0.41, 0.52, 0.55, 0.61, 0.60, 0.30, 0.64])
+    await fill_evaluation(web)
     incident, *_ = await store.incidents(IncidentFilter(UNRESOLVED.states, node="hgx-04"), "", 9)
     for act, one in zip((rules.acknowledged, rules.resolved), await store.incidents(UNRESOLVED, "", 2), strict=True):
         await store.change_incident(one.id, partial(act, by="ida", comment="seen <b>twice</b>", now=NOW - 20))

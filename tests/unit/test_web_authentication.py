@@ -37,9 +37,9 @@ OPEN = (
 """Slack's asks for its signature."""
 READING = (
     "GET /",
+    "GET /account",
     "GET /accuracy",
     "GET /accuracy/series.svg",
-    "GET /account",
     "GET /api/v1/breakers",
     "GET /api/v1/diagnoses",
     "GET /api/v1/diagnoses/facets",
@@ -47,6 +47,8 @@ READING = (
     "GET /api/v1/diagnoses/{id}/policy",
     "GET /api/v1/diagnoses/{id}/similar",
     "GET /api/v1/effects",
+    "GET /api/v1/evaluations",
+    "GET /api/v1/evaluations/{id}",
     "GET /api/v1/exports/diagnoses.{format}",
     "GET /api/v1/exports/incidents.{format}",
     "GET /api/v1/exports/jobs.{format}",
@@ -56,9 +58,9 @@ READING = (
     "GET /api/v1/jobs/{id}",
     "GET /api/v1/jobs/{id}/attempts/{attempt}/evidence",
     "GET /api/v1/jobs/{id}/attempts/{attempt}/hang",
+    "GET /api/v1/jobs/{id}/attempts/{attempt}/lines",
     "GET /api/v1/jobs/{id}/attempts/{attempt}/log",
     "GET /api/v1/jobs/{id}/attempts/{attempt}/log/live",
-    "GET /api/v1/jobs/{id}/attempts/{attempt}/lines",
     "GET /api/v1/jobs/{id}/attempts/{attempt}/streams",
     "GET /api/v1/jobs/{id}/attempts/{number}/search",
     "GET /api/v1/live",
@@ -77,6 +79,8 @@ READING = (
     "GET /diagnoses",
     "GET /diagnoses/{id}",
     "GET /docs",
+    "GET /evaluations",
+    "GET /evaluations/{id}",
     "GET /incidents/{id}",
     "GET /jobs",
     "GET /jobs/{id}",
@@ -95,8 +99,8 @@ READING = (
     "GET /rules/workbench",
     "GET /search",
     "GET /unplaced",
-    "POST /logs",
     "POST /api/v1/rules/try",
+    "POST /logs",
 )
 ACCOUNT = ("POST /logout/everywhere",)
 AUDITING = ("GET /api/v1/audit", "GET /audit")

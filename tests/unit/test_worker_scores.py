@@ -39,14 +39,16 @@ class Site:
 async def scored(store: SqlStore, accuracies: list[float], suite: str = "nightly") -> None:
     """A run for each checkpoint, all of which have ended."""
     for run, (trial,) in evaluated([{"accuracy": value} for value in accuracies], suite=suite):
-        run = replace(run, id=f"{suite}-{run.id}", created=NOW + run.created)
+        run = replace(run, id=f"{suite}-{run.id}", created=NOW - 900 + 120 * run.created)
         which = trial.checkpoint, trial.task
-        batch = BatchRecord(f"{run.id}-s", run.id, BatchKind.SCORE, "", 0, NOW, checkpoint=which[0], task=which[1])
+        batch = BatchRecord(
+            f"{run.id}-s", run.id, BatchKind.SCORE, "", 0, run.created, checkpoint=which[0], task=which[1]
+        )
         await store.add_run(run)
         await store.begin_scoring(run.id, [which])
         assert await store.start_batch(batch, ())
-        assert await store.settle_batch(replace(batch, state=BatchState.ENDED, ended=NOW + 40), (), [trial])
-        assert await store.end_run(run.id, RunState.ENDED, NOW + 60)
+        assert await store.settle_batch(replace(batch, state=BatchState.ENDED, ended=run.created + 40), (), [trial])
+        assert await store.end_run(run.id, RunState.ENDED, run.created + 55)
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ async def test_what_is_within_the_noise_or_long_over_is_not_told(store: SqlStore
     site = Site(store)
     assert await site.told() == []
     await scored(store, [0.70, 0.20], "hourly")
-    site.now = NOW + 61 + FRESH_SECONDS
+    site.now = NOW + FRESH_SECONDS
     assert await site.told() == []
 
 

@@ -13,6 +13,7 @@ from tests.offline.sitecustomize import refused
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
+pytest_plugins = ["tests.cpu_times"]
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 # Tests start hundreds of processes: where the machine's shell forbids bytecode, each would compile the package anew.

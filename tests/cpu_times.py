@@ -1,0 +1,44 @@
+"""``pytest --cpu 40``: the tests that took most CPU, with the processes that they started and saw ending.
+
+Unlike the time on the clock this does not depend on what else the machine does.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Generator
+
+import pytest
+
+PROPERTY = "cpu_seconds"
+_used = [0.0]
+"""Of this process, and of its children that have ended, at the last report."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cpu", type=int, default=0, metavar="N", help="list the N tests that took most CPU")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    used = sum(os.times()[:4])
+    report.user_properties.append((PROPERTY, used - _used[0]))
+    _used[0] = used
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if not config.getoption("--cpu"):
+        return
+    by_test: dict[str, float] = defaultdict(float)
+    by_file: dict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds = sum(float(str(value)) for name, value in report.user_properties if name == PROPERTY)
+                by_test[report.nodeid] += seconds
+                by_file[report.nodeid.partition("::")[0]] += seconds
+    for title, took in (("tests", by_test), ("files", by_file)):
+        terminalreporter.section(f"{title} that took most of {sum(took.values()):.0f} CPU-seconds")
+        for name in sorted(took, key=lambda name: -took[name])[: config.getoption("--cpu")]:
+            terminalreporter.write_line(f"{took[name]:8.1f} s  {name}")

@@ -30,8 +30,8 @@ demo-llm: $(STAMP)  ## an unknown failure: a model names it, a rule is learned, 
 demo-slurm: $(STAMP) system  ## a real small Slurm: a job fails, its node is drained, the job runs again (EXIT=1)
 	$(BIN)/python deploy/demo/slurm_demo.py $(if $(EXIT),--exit)
 
-demo-trials: $(STAMP)  ## an evaluation of eight data sets: a job each, in line, against the coordinator (2 minutes)
-	$(BIN)/python deploy/demo/trials_demo.py
+demo-trials: $(STAMP)  ## an evaluation of eight data sets: a job each, in line, against the coordinator (2 minutes; EXIT=1)
+	$(BIN)/python deploy/demo/trials_demo.py $(if $(EXIT),--exit)
 
 run: $(STAMP)  ## serve on 127.0.0.1:8321 with SQLite in ./data
 	$(BIN)/diagnoser serve

@@ -4,9 +4,11 @@ A tiny model with real weights is evaluated on eight data sets by a real scorer 
 Its storage is limited in rate, as one that many nodes share is. Two cores cannot serve four nodes: samples and tests
 are waits of known length, and the nodes are parts of this machine, which share one copy of the weights.
 
-make demo-trials
+make demo-trials           keeps serving, so that the chart of each run can be looked at, until Ctrl-C
+make demo-trials EXIT=1    ends after printing
 """
 
+import argparse
 import json
 import os
 import queue
@@ -18,7 +20,7 @@ import time
 from pathlib import Path
 
 import yaml
-from demo import console
+from demo import console, serving
 from rich.table import Table
 
 PROGRAMS = Path(__file__).with_name("trials")
@@ -38,6 +40,10 @@ NODES = (1, 4)
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--exit", action="store_true", help="end after printing")
+    parser.add_argument("--port", type=int, default=8321, help="port to serve on; another one if it is taken")
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="diagnoser-demo-") as made:
         folder = Path(made)
         checkpoint = folder / "step-1000.bin"
@@ -52,12 +58,17 @@ def main() -> None:
         for nodes in NODES:
             console.print(f"{nodes} node{'s' * (nodes > 1)}: a job a data set, then the coordinator ...")
             before, expected = in_line(checkpoint, folder / f"line-{nodes}", nodes)
-            after, scores = coordinated(suite, folder, nodes)
+            after, scores, run = coordinated(suite, folder, nodes)
             same = "the same" if scores == expected else "DIFFERENT"
             table.add_row(str(nodes), f"{before:.1f} s", f"{after:.1f} s", f"{before / after:.2f} x", same)
             if scores != expected:
                 raise SystemExit(f"the scores differ: {expected} and {scores}")
         console.print(table)
+        if not args.exit:
+            with serving(made, args.port) as (url, service):
+                page = f"{url}/evaluations/{run}"
+                console.print(f"What ran where: [link={page}]{page}[/link], until Ctrl-C.", highlight=False)
+                service.wait()
 
 
 def commands(checkpoint: str) -> tuple[list[str], list[str]]:
@@ -104,14 +115,14 @@ def in_line(checkpoint: Path, folder: Path, nodes: int) -> tuple[float, dict[str
     return time.monotonic() - begun, scores
 
 
-def coordinated(suite: Path, folder: Path, nodes: int) -> tuple[float, dict[str, object]]:
-    """(seconds from the run's begin to its last score, scores)."""
+def coordinated(suite: Path, folder: Path, nodes: int) -> tuple[float, dict[str, object], str]:
+    """(seconds from the run's begin to its last score, scores, its id)."""
     parts = [word for number in range(nodes) for word in ("--node", f"node-{number + 1}=1")]
     words = [sys.executable, "-m", "diagnoser", "trials", "run", str(suite), "--folder", str(folder / "runs"), *parts]
     environment = os.environ | {"DIAGNOSER_DATABASE_URL": f"sqlite:///{folder}/demo.db"}
     words += ["--copy-rate", str(STORAGE_MB), "--json"]
     done = json.loads(subprocess.run(words, env=environment, stdout=subprocess.PIPE, check=True).stdout)
-    return done["seconds"], {trial["task"]: trial["scores"] for trial in done["trials"]}
+    return done["seconds"], {trial["task"]: trial["scores"] for trial in done["trials"]}, done["run"]
 
 
 if __name__ == "__main__":

@@ -71,13 +71,14 @@ def small_disk(folder: Path, size: str) -> Iterator[None]:
 def test_a_full_disk_refuses_and_forgets_nothing(tmp_path: Path) -> None:
     """What does not fit is refused and /readyz says so; with room again all goes on, nothing acknowledged is gone."""
     disk = tmp_path / "disk"
-    with small_disk(disk, "24m"), service(tmp_path, DIAGNOSER_DATABASE_URL=f"sqlite:///{disk}/test.db") as here:
+    with small_disk(disk, "256m"), service(tmp_path, DIAGNOSER_DATABASE_URL=f"sqlite:///{disk}/test.db") as here:
+        filler = disk / "filler"
+        filler.write_bytes(bytes(200 << 20))  # gives room for whatever the senders do while they go on
         client = here.start()
         senders = shippers(here)
-        filler = disk / "filler"
         with shipping(senders):
             wait_for_progress(senders)
-            with filler.open("wb") as file, pytest.raises(OSError, match="No space"):
+            with pytest.raises(OSError, match="No space"), filler.open("ab") as file:
                 while True:
                     file.write(bytes(1 << 16))
                     file.flush()

@@ -103,8 +103,8 @@ class TrialLedger(Protocol):
     async def add_run(self, run: TrialRun) -> None:
         """With a trial for each checkpoint and task. Raises Conflict for an id that is there."""
 
-    async def trial_runs(self, limit: int) -> list[TrialRun]:
-        """The newest first."""
+    async def trial_runs(self, limit: int, ended_since: float | None = None) -> list[TrialRun]:
+        """The newest first. ended_since: only those that have not ended before."""
 
     async def run_progress(self, run: str) -> RunProgress | None: ...
 

@@ -1,6 +1,6 @@
 """What inspect_ai lacks as an engine: an exit code, and one log of many pieces.
 
-Suites give the text of this module to ``python3 -c`` on the node, so it needs nothing but the standard library.
+It runs on the node with the Python that ``python3`` is there, so it needs nothing but the standard library.
 
     infer FOLDER COMMAND...        runs the command; fails where a log in FOLDER does not say success
     score FOLDER FILE COMMAND...   joins the logs in FOLDER, scores them with the command, writes the metrics to FILE

@@ -109,7 +109,8 @@ class _Batch:
             draft.mkdir()
         mark = self.folder / f"{place}.loaded"
         output = {"scores" if self._scores else "samples": str(draft)}
-        values = {"checkpoint": self.weights.path, **command["values"], **output}
+        own = {"checkpoint": self.weights.path, "inspect_engine": str(Path(__file__).with_name("inspect_engine.py"))}
+        values = {**own, **command["values"], **output}
         words = [_PLACEHOLDER.sub(lambda name: str(values.get(name[1], name[0])), word) for word in command["words"]]
         kept = [*self.kept, *([self.weights.fd] if self.weights.fd >= 0 else [])]
         environment = {**os.environ, **self.order["environment"], LOADED: str(mark)}

@@ -4,7 +4,6 @@ A command is a list of words, never a text for a shell, so that no name in it ca
 in the two command lines that a task has: those of a pair are written out, those of inspect_ai are made here.
 """
 
-import inspect
 import re
 from collections.abc import Iterator, Sequence, Set
 from typing import Annotated, Self
@@ -15,7 +14,6 @@ from diagnoser.model import yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.trials import Follow, Suite, Task
 from diagnoser.model.yaml_loader import StrictModel
-from diagnoser.trials import inspect_engine
 from diagnoser.trials.prior import billions
 
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
@@ -142,7 +140,7 @@ def _commands(file: _SuiteFile, task: _Task) -> tuple[tuple[str, ...], tuple[str
     """To infer and to score: the task's own, else the engine's."""
     infer, score = file.engine.infer or (), file.engine.score or ()
     if engine := file.engine.inspect_ai:
-        run = ("python3", "-c", inspect.getsource(inspect_engine))
+        run = ("python3", "{inspect_engine}")
         quiet = ("--display", "plain")
         evaluate = (engine.program, "eval", task.inspect_task or task.name, "--model", engine.model, "--no-score")
         logs = ("--limit", "{start}-{last}", "--log-dir", "{samples}", "--log-format", "json")

@@ -54,11 +54,12 @@ class ScoreWatch:
     async def step(self) -> None:
         """Raises Unavailable."""
         now = self.clock()
-        runs = await self.store.trial_runs(RUNS)
-        fresh = {run.id for run in runs if run.ended is None or run.ended > now - FRESH_SECONDS}
-        suites = {run.suite.name for run in runs if run.id in fresh}
-        looked_at = [run for run in runs if run.suite.name in suites]
-        trials = await self.store.trials_of([run.id for run in looked_at]) if looked_at else {}
+        fresh = {run.id: run for run in await self.store.trial_runs(RUNS, now - FRESH_SECONDS)}
+        if not fresh:
+            return
+        suites = {run.suite.name for run in fresh.values()}
+        looked_at = [run for run in await self.store.trial_runs(RUNS) if run.suite.name in suites]
+        trials = await self.store.trials_of([run.id for run in looked_at])
         for drop in drops(series((run, trials[run.id]) for run in looked_at)):
             if drop.score.run in fresh:
                 for message in self.planner.alert_score_drop(drop, now):

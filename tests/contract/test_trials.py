@@ -197,3 +197,12 @@ async def test_old_runs_go_with_all_that_is_theirs(cut: Store) -> None:
     await cut.end_run("r1", RunState.ENDED, 170.0)
     assert await cut.drop_trials(200.0, 9) == 2
     assert await cut.run_progress("r1") is None and await cut.runtimes(["code"], 9) == []
+
+
+async def test_trials_of_several_runs_are_read_at_once(cut: Store) -> None:
+    """By run; and runs that ended long ago can be left out."""
+    await cut.add_run(replace(RUN, id="r2", created=200.0))
+    assert {run: len(trials) for run, trials in (await cut.trials_of(["r1", "r2"])).items()} == {"r1": 2, "r2": 2}
+    assert await cut.end_run("r2", RunState.ENDED, 300.0)
+    assert [run.id for run in await cut.trial_runs(9, 301.0)] == ["r1"]
+    assert [run.id for run in await cut.trial_runs(9, 300.0)] == ["r2", "r1"]

@@ -100,12 +100,12 @@ def test_an_engine_is_a_pair_or_inspect_ai(engine: str) -> None:
 def test_inspect_ai_becomes_two_command_lines() -> None:
     """Inference without scores over a range of samples that counts from 1, and the scoring of stored samples."""
     (task,) = read_suite("SUITE.yaml", INSPECT).tasks
-    assert task.infer[:2] == task.score[:2] == ("python3", "-c")
-    assert " ".join(task.infer[3:]) == (
+    assert task.infer[:2] == task.score[:2] == ("python3", "{inspect_engine}")
+    assert " ".join(task.infer[2:]) == (
         "infer {samples} inspect eval inspect_evals/gsm8k --model vllm/{checkpoint} --no-score --limit {start}-{last} "
         "--log-dir {samples} --log-format json --display plain --max-connections 64"
     )
-    assert " ".join(task.score[3:]) == "score {samples} {scores} inspect score --display plain --stream 10"
+    assert " ".join(task.score[2:]) == "score {samples} {scores} inspect score --display plain --stream 10"
 
 
 def test_unknown_placeholders_of_inspect_ai_are_faults() -> None:
@@ -145,8 +145,8 @@ def test_a_sample_in_two_logs_is_refused() -> None:
 
 
 def engine(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    program = read_suite("SUITE.yaml", INSPECT).tasks[0].infer[2]
-    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    program = str(inspect_engine.__file__)
+    return subprocess.run([sys.executable, program, *arguments], capture_output=True, text=True, check=False)
 
 
 def write(file: Path, value: object) -> str:

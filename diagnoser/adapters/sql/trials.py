@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, RowMapping, and_, select, tuple_, update
+from sqlalchemy import ColumnElement, RowMapping, and_, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.database import Database
@@ -48,8 +48,10 @@ class TrialRows(Database):
             records = [TrialRecord(path, task.name) for path in run.suite.checkpoints for task in run.suite.tasks]
             await self.insert_new(connection, trial_table, [_trial_row(run.id, record) for record in records])
 
-    async def trial_runs(self, limit: int) -> list[TrialRun]:
+    async def trial_runs(self, limit: int, ended_since: float | None = None) -> list[TrialRun]:
         query = select(trial_runs).order_by(trial_runs.c.created.desc(), trial_runs.c.id).limit(limit)
+        if ended_since is not None:
+            query = query.where(or_(trial_runs.c.ended.is_(None), trial_runs.c.ended >= ended_since))
         async with self.reading() as connection:
             return [_run(row) for row in (await connection.execute(query)).mappings()]
 

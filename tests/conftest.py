@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -12,6 +13,11 @@ from tests.offline.sitecustomize import refused
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+# Where a test says nothing else, an answer may take as long as a busy machine needs; httpx gives up after 5 s.
+for asks in (httpx.get, httpx.post, httpx.request, httpx.Client.__init__, httpx.AsyncClient.__init__):
+    assert asks.__kwdefaults__ is not None
+    asks.__kwdefaults__["timeout"] = httpx.Timeout(120.0)
 
 pytest_plugins = ["tests.cpu_times"]
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")

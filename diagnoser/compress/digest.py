@@ -99,14 +99,11 @@ class Digest:
     @cached_property
     def _carriers(self) -> dict[Stream, str]:
         """Streams of which every line, frames and code as well, has the head of another program's logger or shell."""
-        texts = {
-            stream: [row.text for row in share.rows.values() if row.text.strip()]
-            for stream, share in self.delta.shares.items()
-        }
-        carriers = {
-            stream: min(filter(None, map(carrier_of, lines)), default="") or carrier_of_all(lines)
-            for stream, lines in texts.items()
-        }
+        carriers = dict[Stream, str]()
+        for stream, share in self.delta.shares.items():
+            lines = [row.text for row in share.rows.values() if row.text and not row.text.isspace()]
+            framed = map(carrier_of, lines) if b'File "' in b"\n".join(lines) else ()
+            carriers[stream] = min(filter(None, framed), default="") or carrier_of_all(lines)
         return {stream: name for stream, name in carriers.items() if name}
 
     @cached_property

@@ -53,13 +53,8 @@ class LogTimeline:
     the service's own clock; zeros when not known.
     """
 
-    def __init__(
-        self,
-        columns: LogColumns,
-        digest: Digest,
-        received: tuple[float, float],
-    ) -> None:
-        self.received = received
+    def __init__(self, columns: LogColumns, digest: Digest) -> None:
+        self.received = columns.received
         self._columns = columns
         self._digest = digest
         known = columns.time[columns.time > 0]

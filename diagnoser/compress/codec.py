@@ -1,7 +1,7 @@
 """Deltas as bytes: one version byte, then JSON under zstd. Unlike a pickle, it cannot carry code."""
 
 import math
-from operator import itemgetter
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -16,8 +16,7 @@ from diagnoser.model.errors import BadInput
 VERSION = 4
 _READ = frozenset({3, VERSION})
 """Version 3 did not know who vouches for a stream: its lines count as the job's own."""
-_ROW = len(DeltaRow._fields)
-_FIRST = itemgetter(0)
+_ROW, _POINT = len(DeltaRow._fields), len(PointRow._fields)
 _MOST = 512 << 20
 """Largest unpacked delta in bytes: far above what the limits allow."""
 
@@ -81,20 +80,32 @@ def _share(share: StreamDelta) -> list[Any]:
 def _shared(fields: list[Any]) -> StreamDelta:
     ranges, rows, points, voices, nodes, least = fields
     share = StreamDelta(tuple((low, high) for low, high in ranges), least=tuple(least))
-    share.rows = dict(zip(map(_FIRST, rows), map(_row, rows), strict=True))
-    for number, voice, dialect, line, time, received, own in points:
-        point = Point(*(_value(value) for value in own[:5]), *own[5:]) if own else None
-        share.points[number] = PointRow(number, voice, dialect, line.encode(), time, received, point)
+    if rows:
+        numbers, texts, *others = _columns(rows, _ROW)
+        columns = zip(numbers, _encoded(texts), *others, strict=True)
+        share.rows = dict(zip(numbers, map(row_of, columns), strict=True))
+    if points:
+        numbers, speakers, dialects, lines, *times, own = _columns(points, _POINT)
+        columns = zip(numbers, speakers, dialects, _encoded(lines), *times, map(_own_point, own), strict=True)
+        share.points = dict(zip(numbers, map(PointRow._make, columns), strict=True))
     share.voices = {voice: int(ranks, 16) for voice, ranks in voices}
     share.nodes = {(rank, weight): (number, node) for rank, weight, number, node in nodes}
     return share
 
 
-def _row(fields: list[Any]) -> DeltaRow:
-    if len(fields) != _ROW:
-        raise ValueError(f"a row of {len(fields)} fields")
-    fields[1] = fields[1].encode()
-    return row_of(fields)
+def _columns(rows: list[list[Any]], count: int) -> list[tuple[Any, ...]]:
+    columns = list(zip(*rows, strict=True))
+    if len(columns) != count:
+        raise ValueError(f"rows of {len(columns)} fields instead of {count}")
+    return columns
+
+
+def _encoded(texts: Iterable[str]) -> list[bytes]:
+    return [text.encode() for text in texts]
+
+
+def _own_point(own: list[Any] | None) -> Point | None:
+    return Point(*(_value(value) for value in own[:5]), *own[5:]) if own else None
 
 
 def _stat(key: int, stat: TemplateStats, index_of: dict[Stream, int]) -> list[Any]:

@@ -1,6 +1,7 @@
 """The digest: what a merged delta shows, a pure function of it."""
 
 from bisect import bisect
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -99,14 +100,11 @@ class Digest:
     @cached_property
     def _carriers(self) -> dict[Stream, str]:
         """Streams of which every line, frames and code as well, has the head of another program's logger or shell."""
-        texts = {
-            stream: [row.text for row in share.rows.values() if row.text.strip()]
-            for stream, share in self.delta.shares.items()
-        }
-        carriers = {
-            stream: min(filter(None, map(carrier_of, lines)), default="") or carrier_of_all(lines)
-            for stream, lines in texts.items()
-        }
+        carriers = dict[Stream, str]()
+        for stream, share in self.delta.shares.items():
+            lines = [row.text for row in share.rows.values() if row.text and not row.text.isspace()]
+            framed = map(carrier_of, lines) if b'File "' in b"\n".join(lines) else ()
+            carriers[stream] = min(filter(None, framed), default="") or carrier_of_all(lines)
         return {stream: name for stream, name in carriers.items() if name}
 
     @cached_property
@@ -141,18 +139,36 @@ class Digest:
         return tuple(point for _, point in self.placed_progress)
 
     @cached_property
-    def placed_progress(self) -> tuple[tuple[Stream, Progress], ...]:
+    def placed_progress(self) -> list[tuple[Stream, Progress]]:
         """The points of the progress series, each with the stream that its line is of."""
         rows = [
             (row, stream)
             for stream, share in sorted(self.delta.shares.items())
             for _, row in sorted(share.points.items())
         ]
+        return self._placed(rows)
+
+    def sampled_progress(self, most: int) -> list[tuple[Stream, Progress]]:
+        """Some of them, for a curve: of each dialect whole series until there are ``most`` points. A thousand ranks may
+        print the same loss, and reading a line costs."""
+        rows = list[tuple[PointRow, Stream]]()
+        read = Counter[int]()
+        for stream, share in sorted(self.delta.shares.items()):
+            series: dict[tuple[str, int], list[PointRow]] = {}
+            for _, row in sorted(share.points.items()):
+                series.setdefault((row.voice, row.dialect), []).append(row)
+            for (_, dialect), own in series.items():
+                if read[dialect] < most:
+                    read[dialect] += len(own)
+                    rows += [(row, stream) for row in own]
+        return self._placed(rows)
+
+    def _placed(self, rows: Iterable[tuple[PointRow, Stream]]) -> list[tuple[Stream, Progress]]:
         points = [(point, row, stream) for row, stream in rows if (point := self._progress(row, stream))]
         if any(point.step is not None for point, _, _ in points):
-            return tuple((stream, point) for point, _, stream in points)
+            return [(stream, point) for point, _, stream in points]
         # a log that counts epochs only has no other steps
-        return tuple((stream, replace(point, step=self._epoch(row))) for point, row, stream in points)
+        return [(stream, replace(point, step=self._epoch(row))) for point, row, stream in points]
 
     def _epoch(self, row: PointRow) -> int | None:
         return progress.epoch_of(row.dialect, _text(body_of(row.line)[1]))

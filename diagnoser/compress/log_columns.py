@@ -4,13 +4,13 @@ Rows are all lines that a delta holds, also those of ranks that a digest leaves 
 does not hold the first line, one row in that line's place.
 """
 
-import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
-from typing import NamedTuple, TypeVar
+from itertools import accumulate, chain, pairwise
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,6 @@ T = TypeVar("T")
 
 NOBODY, SEVERAL = -1, -2
 """In the column of ranks: nothing tells whose line it is; a template that several ranks print."""
-_ERRORS = int(LineFlag.ERROR | LineFlag.EXCEPTION | LineFlag.FATAL | LineFlag.DIVERGED)
-_WARNING, _FRAME = int(LineFlag.WARNING), int(LineFlag.FRAME)
-"""Plain numbers: flags of an enum are slow in a loop."""
 _HEAD = 200
 """Bytes of a line in which its time is looked for."""
 
@@ -47,19 +44,13 @@ class LogLevel(StrEnum):
 
 
 LEVELS = tuple(LogLevel)
-
-
-class _Row(NamedTuple):
-    """template: index of the template of which it is the first line, or -1."""
-
-    stream: int
-    number: int
-    text: bytes
-    time: float
-    rank: int
-    node: str
-    level: LogLevel
-    template: int
+_ROUTINE, _OTHER = LEVELS.index(LogLevel.ROUTINE), LEVELS.index(LogLevel.OTHER)
+_FLAGS = {
+    LogLevel.ERROR: LineFlag.ERROR | LineFlag.EXCEPTION | LineFlag.FATAL | LineFlag.DIVERGED,
+    LogLevel.WARNING: LineFlag.WARNING,
+    LogLevel.STACK: LineFlag.FRAME,
+}
+"""Of a line that is of a level; the first that applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,27 +64,29 @@ class _Spread:
 
 class LogColumns:
     """Position -> what is known of the row there. stream, node, source and level hold codes: indices into ``streams``,
-    ``nodes``, ``sources`` and ``LEVELS``. gap: lines of the row's stream just before it that are not shown.
+    ``nodes``, ``sources`` and ``LEVELS``. gap: lines of the row's stream just before it that are not shown. received:
+    when the first and the last line arrived, zeros when not known.
     """
 
     def __init__(self, log: AttemptLog) -> None:
         self.templates: Sequence[Template] = log.digest.templates
         self.streams: Sequence[Stream] = sorted(log.delta.shares)
-        shares = [log.delta.shares[stream] for stream in self.streams]
-        rows = list(_rows(log, self.streams, self.templates))
-        rows.sort(key=lambda row: (row.time, row.stream, row.number))
-        self.texts: Sequence[bytes] = [row.text for row in rows]
-        self.time = np.array([row.time for row in rows], dtype=np.float64)
-        self.stream = np.array([row.stream for row in rows], dtype=np.int64)
-        self.number = np.array([row.number for row in rows], dtype=np.int64)
-        self.rank = np.array([row.rank for row in rows], dtype=np.int64)
-        self.template = np.array([row.template for row in rows], dtype=np.int64)
-        self.level = _codes([row.level for row in rows], LEVELS)
-        self.nodes: Sequence[str] = sorted({row.node for row in rows} | {""})
-        self.node = _codes([row.node for row in rows], self.nodes)
         self.sources: Sequence[str] = sorted({stream.source for stream in self.streams})
-        source_of = _codes([stream.source for stream in self.streams], self.sources)
-        self.source = source_of[self.stream] if rows else self.stream
+        shares = [log.delta.shares[stream] for stream in self.streams]
+        rows = _held(log, self.streams, shares)
+        rows.add_templates(self.templates, self.streams, rank_nodes((), log.digest.placements))
+        order = np.lexsort((rows.number, rows.stream, rows.time))
+        self.texts: Sequence[bytes] = [rows.text[place] for place in order.tolist()]
+        self.time = np.array(rows.time, dtype=np.float64)[order]
+        self.stream = np.array(rows.stream, dtype=np.int64)[order]
+        self.number = np.array(rows.number, dtype=np.int64)[order]
+        self.rank = np.array(rows.rank, dtype=np.int64)[order]
+        self.template = np.array(rows.template, dtype=np.int64)[order]
+        self.level = np.array(rows.level, dtype=np.int64)[order]
+        self.nodes: Sequence[str] = sorted({*rows.node, ""})
+        self.node = _codes(rows.node, self.nodes)[order]
+        self.source = _codes([stream.source for stream in self.streams], self.sources)[self.stream]
+        self.received = rows.received
         self.gap = self._gaps(shares)
         self._spreads = tuple(self._spread())
 
@@ -163,7 +156,7 @@ class LogColumns:
 
     def _spread(self) -> Iterator[_Spread]:
         code_of = {node: code for code, node in enumerate(self.nodes)}
-        node_of = {int(rank): int(node) for rank, node in zip(self.rank, self.node, strict=True) if rank >= 0}
+        node_of = dict(zip(self.rank.tolist(), self.node.tolist(), strict=True))
         unknown = code_of[""]
         for position in np.flatnonzero(self.rank == SEVERAL).tolist():
             ranks = sorted(self.templates[self.template[position]].ranks)
@@ -182,31 +175,76 @@ def line_id(stream: Stream, number: int) -> str:
     return f"{stream_key(stream)}-{number}"
 
 
-def _rows(log: AttemptLog, streams: Sequence[Stream], templates: Sequence[Template]) -> Iterator[_Row]:
-    shares, nodes = [log.delta.shares[stream] for stream in streams], rank_nodes((), log.digest.placements)
-    held = [row for share in shares for row in share.rows.values()]
-    year = times.year_of(map(_head, held), max((row.received for row in held), default=0.0))
-    first_lines: dict[Stream, dict[int, int]] = {}
-    for index, template in enumerate(templates):
-        stream, number = template.first
-        first_lines.setdefault(stream, {})[number] = index
-    for code, (stream, share) in enumerate(zip(streams, shares, strict=True)):
-        clock, speakers, moments = times.LogClock(year), _Speakers(log.digest, stream, share, nodes), [(0, 0.0)]
-        template_of, rows = first_lines.get(stream, {}), sorted(share.rows.items())
-        began = next(filter(None, (row.time or times.read_time(_head(row), year) for _, row in rows)), 0.0)
-        for number, row in rows:
-            # A banner without times is as old as the first line that has one, not as new as its arrival.
-            time = clock.time(stream, row.time, _head(row), began or row.received)
-            moments.append((number, time))
-            rank, node = speakers.of(row)
-            yield _Row(code, number, row.text, time, rank, node, _level(row.kind), template_of.get(number, -1))
-        for number in template_of.keys() - share.rows.keys():
-            template = templates[template_of[number]]
-            time = moments[bisect_right(moments, (number, math.inf)) - 1][1] or moments[-1][1]
+@dataclass(slots=True)
+class _Rows:
+    """The rows of all streams, a list for each field. Those of one stream stand together, by number; behind them all,
+    those of templates.
+
+    rank, node: who speaks. level: index into ``LEVELS``. template: index of the template of which it is the first line,
+    or -1. begins: where those of each stream begin, and the last ones end. received: the first and the last arrival.
+    """
+
+    stream: list[int]
+    number: list[int]
+    text: list[bytes]
+    time: list[float]
+    rank: list[int]
+    node: list[str]
+    level: list[int]
+    template: list[int]
+    begins: list[int]
+    received: tuple[float, float]
+
+    def add_templates(self, templates: Sequence[Template], streams: Sequence[Stream], nodes: Mapping[int, str]) -> None:
+        """nodes: of ranks, as the log itself says."""
+        code_of = {stream: code for code, stream in enumerate(streams)}
+        for index, template in enumerate(templates):
+            stream, number = template.first
+            code = code_of[stream]
+            begin, end = self.begins[code : code + 2]
+            place = bisect_right(self.number, number, begin, end) - 1
+            if place >= begin and self.number[place] == number:
+                self.template[place] = index
+                continue
+            before = self.time[place] if place >= begin else 0.0
             rank = SEVERAL if len(template.ranks) > 1 else next(iter(template.ranks), stream.rank)
-            node = nodes.get(rank, stream.node)
-            text = template.text.encode()
-            yield _Row(code, number, text, time, rank, node, LogLevel.ROUTINE, template_of[number])
+            self.stream.append(code)
+            self.number.append(number)
+            self.text.append(template.text.encode())
+            self.time.append(before or (self.time[end - 1] if end > begin else 0.0))
+            self.rank.append(rank)
+            self.node.append(nodes.get(rank, stream.node))
+            self.level.append(_ROUTINE)
+            self.template.append(index)
+
+
+def _held(log: AttemptLog, streams: Sequence[Stream], shares: Sequence[StreamDelta]) -> _Rows:
+    """The lines that a delta holds."""
+    held = [[share.rows[number] for number in sorted(share.rows)] for share in shares]
+    numbers, texts, _, kinds, _, known, received = (
+        zip(*chain.from_iterable(held), strict=True) if any(held) else ((),) * 7
+    )
+    year = times.year_of((text[:_HEAD].decode("utf-8", "replace") for text in texts), max(received, default=0.0))
+    begins = [0, *accumulate(map(len, held))]
+    nodes = rank_nodes((), log.digest.placements)
+    speakers = list[tuple[int, str]]()
+    moments = list[float]()
+    for stream, share, rows, (begin, end) in zip(streams, shares, held, pairwise(begins), strict=True):
+        speakers += map(_Speakers(log.digest, stream, share, nodes).of, rows)
+        moments += times.moments(known[begin:end], texts[begin:end], received[begin:end], year)
+    arrivals = list(filter(None, received))
+    return _Rows(
+        stream=np.repeat(np.arange(len(held)), [len(rows) for rows in held]).tolist(),
+        number=list(numbers),
+        text=list(texts),
+        time=moments,
+        rank=[rank for rank, _ in speakers],
+        node=[node for _, node in speakers],
+        level=_levels(np.array(kinds, dtype=np.int64)).tolist(),
+        template=[-1] * len(numbers),
+        begins=begins,
+        received=(min(arrivals, default=0.0), max(arrivals, default=0.0)),
+    )
 
 
 class _Speakers:
@@ -235,16 +273,10 @@ class _Speakers:
         return speaker
 
 
-def _head(row: DeltaRow) -> str:
-    return row.text[:_HEAD].decode("utf-8", "replace")
-
-
-def _level(kind: int) -> LogLevel:
-    if kind & _ERRORS:
-        return LogLevel.ERROR
-    if kind & _WARNING:
-        return LogLevel.WARNING
-    return LogLevel.STACK if kind & _FRAME else LogLevel.OTHER
+def _levels(kinds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The codes of levels, from flags of lines."""
+    applies = [(kinds & int(flags)) != 0 for flags in _FLAGS.values()]
+    return np.select(applies, [LEVELS.index(level) for level in _FLAGS], _OTHER)
 
 
 def _codes(values: Iterable[T], names: Sequence[T]) -> NDArray[np.int64]:

@@ -165,9 +165,7 @@ class LogIndex:
         self.log = log
         self.lines = log.delta.lines
         self._columns = LogColumns(log)
-        arrivals = [row.received for share in log.delta.shares.values() for row in share.rows.values() if row.received]
-        received = min(arrivals, default=0.0), max(arrivals, default=0.0)
-        self.timeline = LogTimeline(self._columns, log.digest, received)
+        self.timeline = LogTimeline(self._columns, log.digest)
         self._numbers = {stream: share.ranges for stream, share in log.delta.shares.items() if share.ranges}
         self._keys = [stream_key(stream) for stream in self._columns.streams]
         self._searches: OrderedDict[LogSearch, Positions] = OrderedDict()

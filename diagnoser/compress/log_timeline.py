@@ -13,6 +13,8 @@ from diagnoser.model import Progress, Stage, Stream
 
 QUIET, LINES, WARNINGS, ERRORS = range(4)
 """What a rank printed within a span of time, the worst of it: nothing, lines, warnings, errors."""
+_POINTS = 2_000
+"""Points of each dialect that make a curve."""
 _HEAT = {LogLevel.ERROR: ERRORS, LogLevel.WARNING: WARNINGS}
 
 
@@ -53,13 +55,8 @@ class LogTimeline:
     the service's own clock; zeros when not known.
     """
 
-    def __init__(
-        self,
-        columns: LogColumns,
-        digest: Digest,
-        received: tuple[float, float],
-    ) -> None:
-        self.received = received
+    def __init__(self, columns: LogColumns, digest: Digest) -> None:
+        self.received = columns.received
         self._columns = columns
         self._digest = digest
         known = columns.time[columns.time > 0]
@@ -93,8 +90,8 @@ class LogTimeline:
 
     @cached_property
     def progress(self) -> tuple[TimedProgress, ...]:
-        """By time. Reading it takes longer than all the rest, and only the time axis asks for it."""
-        placed = self._digest.placed_progress
+        """By time: enough for a curve. Only the time axis asks for it."""
+        placed = self._digest.sampled_progress(_POINTS)
         timed = [TimedProgress(self._time_of_point(stream, point), point) for stream, point in placed]
         return tuple(sorted(timed, key=lambda one: one.time))
 
@@ -132,9 +129,10 @@ class LogTimeline:
         """
         columns, bins = self._columns, len(edges) - 1
         cells = np.zeros(rows * bins, dtype=np.int8)
-        spoken = np.flatnonzero(np.isin(columns.rank, list(row_of)))
-        of_rank = {rank: row_of[rank] for rank in np.unique(columns.rank[spoken]).tolist()}
-        row = np.fromiter((of_rank[rank] for rank in columns.rank[spoken].tolist()), dtype=np.int64, count=len(spoken))
+        wanted = sorted(row_of)
+        spoken = np.flatnonzero(np.isin(columns.rank, wanted))
+        rows_of = np.array([row_of[rank] for rank in wanted], dtype=np.int64)
+        row = rows_of[np.searchsorted(wanted, columns.rank[spoken])]
         column = np.clip(np.searchsorted(edges, self._times[spoken], side="right") - 1, 0, bins - 1)
         worst = np.array([_HEAT.get(level, LINES) for level in LEVELS], dtype=np.int8)[columns.level[spoken]]
         np.maximum.at(cells, row * bins + column, worst)

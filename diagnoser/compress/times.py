@@ -8,6 +8,8 @@ from functools import lru_cache
 from diagnoser.model import Stream
 
 _ISO = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
+_ISO_STAMP = re.compile(rb"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)")
+_FRACTION = re.compile(rb"[.,](\d{1,9})")
 _GLOG = re.compile(r"(?:^|\[)[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?")
 _SYSLOG = re.compile(
     r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(\d{1,2}) "
@@ -44,7 +46,7 @@ def _seconds(fields: tuple[int | str, ...], part: str | None) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _whole_seconds(fields: tuple[int | str, ...]) -> float | None:
+def _whole_seconds(fields: tuple[int | str | bytes, ...]) -> float | None:
     """From year to second; None for what is no time. Many ranks print within one second."""
     try:
         year, month, day, hour, minute, second = map(int, fields)
@@ -59,6 +61,39 @@ def year_of(texts: Iterable[str], received: float) -> int:
         if match := _ISO.search(text[:_HEAD]):
             return int(match.group(1))
     return datetime.fromtimestamp(max(0.0, min(received, 4e9)), tz=UTC).year
+
+
+def moments(known: Iterable[float], lines: Iterable[bytes], received: Iterable[float], year: int) -> list[float]:
+    """What ``LogClock`` gives the lines of one stream, all at once. Those before the first that has a time get that
+    one: a banner is as old as what follows it, not as new as its arrival.
+
+    known: the records' own times, 0.0 where they have none. received: arrivals.
+    """
+    moments = list[float]()
+    head, place, end, latest = b"", 0, 0, 0.0
+    for time, line in zip(known, lines, strict=True):
+        if not time:
+            # What stands in front of stamps is mostly the same in all lines; then so is the place of the stamp.
+            whole = _iso_seconds(line[place:end]) if end and line[:place] == head else None
+            if whole is not None:
+                part = _FRACTION.match(line, end)
+                time = whole + float(b"0." + part[1]) if part else whole
+            else:
+                time = read_time(line[: 2 * _HEAD].decode("utf-8", "replace"), year)
+                stamp = _ISO_STAMP.search(line, 0, _HEAD) if time and line.isascii() else None
+                place, end = stamp.span() if stamp else (0, 0)
+                head = line[:place]
+        if time > latest:
+            latest = time
+        moments.append(latest)
+    first = next(filter(None, moments), 0.0) or next(filter(None, received), 0.0)
+    return [moment or first for moment in moments]
+
+
+@lru_cache(maxsize=16384)
+def _iso_seconds(stamp: bytes) -> float | None:
+    match = _ISO_STAMP.fullmatch(stamp)
+    return _whole_seconds(match.groups()) if match else None
 
 
 class LogClock:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from diagnoser.compress import AttemptLog, Compressor, read_pieces
+from diagnoser.diagnosis.garbage import collection_paused
 from diagnoser.model import AttemptKey
 from diagnoser.ports import LogStore
 
@@ -20,4 +21,8 @@ class AttemptLogs:
     async def load(self, key: AttemptKey) -> AttemptLog:
         """Raises Unavailable."""
         stored = await self.store.pieces(key)
-        return AttemptLog(await asyncio.to_thread(read_pieces, [piece.data for piece in stored], self.compressor))
+        return await asyncio.to_thread(self._read, [piece.data for piece in stored])
+
+    def _read(self, pieces: list[bytes]) -> AttemptLog:
+        with collection_paused():
+            return AttemptLog(read_pieces(pieces, self.compressor))

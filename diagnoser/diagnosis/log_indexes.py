@@ -11,6 +11,7 @@ from diagnoser.compress import AttemptLog
 from diagnoser.compress.delta import Delta
 from diagnoser.compress.log_index import LogIndex
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
+from diagnoser.diagnosis.garbage import collection_paused
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import NotFound
 from diagnoser.ports import Store
@@ -81,7 +82,7 @@ class LogIndexes:
     async def _index(self, key: AttemptKey, revision: int) -> IndexedLog:
         started = self._clock()
         log = await self._logs.load(key)
-        index = await asyncio.to_thread(LogIndex, log)
+        index = await asyncio.to_thread(_indexed, log)
         now = self._clock()
         return IndexedLog(index, revision, now + STALE_FACTOR * (now - started))
 
@@ -92,6 +93,11 @@ class LogIndexes:
             rows -= len(oldest.index)
         while len(self._revisions) > _REVISIONS_KEPT:
             self._revisions.popitem(last=False)
+
+
+def _indexed(log: AttemptLog) -> LogIndex:
+    with collection_paused():
+        return LogIndex(log)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,10 +86,13 @@ def carrier_of_all(lines: Sequence[bytes]) -> str:
     all of them have a head of one logger, at one level. "" where there is none."""
     if len(lines) < _FEW_LINES:
         return ""
-    starts = [len(split_prefix(line)[0]) for line in lines]
+    starts = list[int]()
     for carrier in CARRIERS:
         others, heads = 0, list[bytes]()
-        for line, start in zip(lines, starts, strict=True):
+        for index, line in enumerate(lines):
+            if index == len(starts):
+                starts.append(len(split_prefix(line)[0]))
+            start = starts[index]
             if head := split_prefix(line, carrier.name)[0][start:]:
                 heads.append(head)
             else:

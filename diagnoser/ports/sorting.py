@@ -24,7 +24,7 @@ LAST_SEEN = Sort("last_seen", is_descending=True)
 OUT_FIRST = Sort("state")
 BY_CLUSTER = Sort("cluster")
 
-DIAGNOSIS_SORTS = ("time", "category", "type", "job", "decided_by")
+DIAGNOSIS_SORTS = ("time", "category", "type", "job", "decided_by", "confidence")
 INCIDENT_SORTS = ("last_seen", "first_seen", "failures", "category")
 ATTEMPT_SORTS = ("time", "job")
 NODE_SORTS = ("cluster", "node", "state", "time")

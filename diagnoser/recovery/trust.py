@@ -28,7 +28,7 @@ def objection(plan: Plan, allocation: Collection[str]) -> Objection | None:
         return PlanReason.FOREIGN_NODE, f"the scheduler did not give {listed} to launch {plan.attempt} of {plan.job}"
     if plan.unproven:
         listed = ", ".join(plan.unproven)
-        why = f"would cordon {listed}; needs the node's own log or a node check: only the job's text speaks against it"
+        why = f"would cordon {listed}, which only the job's own output blames; needs the node's own log or a node check"
         return PlanReason.UNPROVEN, why
     return None
 

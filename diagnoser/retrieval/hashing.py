@@ -63,7 +63,7 @@ def features(text: str) -> Counter[str]:
     tokens = words(text)
     counted = Counter(tokens)
     counted.update(f"{first} {second}" for first, second in pairwise(tokens))
-    counted.update(group for word in tokens for group in _groups(word))
+    counted.update(group for word in tokens for group in groups(word))
     return counted
 
 
@@ -102,7 +102,7 @@ def _place(feature: str) -> tuple[int, float]:
     return (value >> 1) % DIMENSIONS, 1.0 if value & 1 else -1.0
 
 
-def _groups(word: str) -> Iterator[str]:
+def groups(word: str) -> Iterator[str]:
     """Letter groups match slightly different spellings, and compound names."""
     marked = f"^{word[:_LONG]}$"
     if len(marked) > _LETTERS + 2:

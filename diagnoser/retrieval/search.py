@@ -6,8 +6,9 @@ term: log lines are short, and a cut-off word must not push a line down.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from diagnoser.model import Evidence, Stream
 from diagnoser.retrieval import hashing
@@ -36,7 +37,7 @@ def find(evidence: Evidence, query: str, limit: int) -> list[SearchResult]:
     """The best lines and templates for a query, the best first, then in order of the log."""
     query_features = hashing.features(query)
     texts = list(_texts(evidence))[:_LINES]
-    overlaps = [query_features.keys() & hashing.features(result.text[:_CHARS]).keys() for result in texts]
+    overlaps = list(_overlaps(query_features.keys(), (result.text[:_CHARS] for result in texts)))
     weights = _weights(query_features, overlaps)
     total = sum(weights.values()) or 1.0
     scored = [
@@ -45,6 +46,22 @@ def find(evidence: Evidence, query: str, limit: int) -> list[SearchResult]:
     ]
     best = sorted((pair for pair in scored if pair[0] >= _LEAST), key=lambda pair: -pair[0])[:limit]
     return [replace(result, score=score) for score, result in best]
+
+
+def _overlaps(wanted: Set[str], texts: Iterable[str]) -> Iterator[set[str]]:
+    """The features of a query that each text has. Texts share most of their words: each is looked at once."""
+    known: dict[str, Set[str]] = {}
+    has_pairs = any(" " in feature for feature in wanted)
+    for text in texts:
+        tokens = hashing.words(text)
+        overlap = set[str]()
+        for word in tokens:
+            if word not in known:
+                known[word] = wanted & {word, *hashing.groups(word)}
+            overlap |= known[word]
+        if has_pairs and overlap:
+            overlap |= wanted & {f"{first} {second}" for first, second in pairwise(tokens)}
+        yield overlap
 
 
 def _weights(query_features: Counter[str], overlaps: Sequence[Iterable[str]]) -> dict[str, float]:

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from diagnoser.ports import Sort
 
-_LARGEST_FIRST = frozenset({"time", "last_seen", "first_seen", "failures"})
+_LARGEST_FIRST = frozenset({"time", "last_seen", "first_seen", "failures", "confidence"})
 """What people first want to see the largest of."""
 
 
@@ -30,6 +30,11 @@ class ColumnOrder:
         """Sorts by the column; the other way round where it already does."""
         is_descending = not self.sort.is_descending if by == self.sort.by else by in _LARGEST_FIRST
         return self._url(self._with(Sort(by, is_descending)))
+
+    def narrowed(self, **filters: str) -> str:
+        """Other values of these filters, "" for none, in the same order."""
+        params = {**self.chosen, **filters}
+        return self._url({name: value for name, value in params.items() if value})
 
     def page(self, cursor: str | None) -> str:
         """The first page for "", and no address for None."""

@@ -32,7 +32,7 @@ _EVENTS = {
     FailureType.HOST_OUT_OF_MEMORY: "ran out of host memory",
     FailureType.DISK_FULL: "ran out of disk space",
     FailureType.SEGMENTATION_FAULT: "crashed with a segmentation fault",
-    FailureType.LOSS_DIVERGENCE: "saw the loss diverge",
+    FailureType.LOSS_DIVERGENCE: "reported a loss that diverged",
     FailureType.DATALOADER_KILLED: "lost a data loader that was killed",
 }
 _CONSEQUENCES = {

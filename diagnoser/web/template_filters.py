@@ -253,8 +253,9 @@ def percent(share: float) -> str:
 
 
 def source(name: str) -> str:
-    """Where a line comes from: sources without lines in words."""
-    return RUNTIME_SOURCES.get(name, name)
+    """Where a line comes from: sources without lines in words, and a stream of our client without its launch."""
+    stream, _, launch = name.partition("@")
+    return stream if launch and stream in ("stdout", "stderr") else RUNTIME_SOURCES.get(name, name)
 
 
 def size(count: float) -> str:

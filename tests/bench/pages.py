@@ -52,6 +52,7 @@ async def addresses(store: SqlStore, count: int) -> dict[str, Address]:
         "Diagnoses, a rare word": lambda chance: f"/diagnoses?q={rare(chance)}",
         "Diagnoses, a node": lambda chance: f"/diagnoses?node=gpu-{chance.randrange(NODES):04d}",
         "Diagnoses, by cause": lambda chance: f"/diagnoses?sort=type&cursor={chance.choice(ids)}",
+        "Diagnoses, by confidence": lambda chance: f"/diagnoses?sort=-confidence&cursor={chance.choice(ids)}",
         "Diagnoses, by job": lambda chance: f"/diagnoses?sort=job&cursor={chance.choice(ids)}",
         "Diagnoses, a category by cause": lambda _: "/diagnoses?category=infrastructure&sort=type",
         "Diagnoses, a family by category": lambda chance: "/diagnoses?family=family-1&sort=category",

@@ -22,13 +22,17 @@ REVISIONS = [script.revision for script in ScriptDirectory.from_config(config())
 
 
 def differences(connection: Connection) -> list[object]:
-    """Without the indexes of texts, which each database has in its own way."""
+    """Without the indexes of texts and of what a text says, which each database has in its own way."""
 
     def is_ours(name: str | None, kind: str, parents: object) -> bool:
         return not (name or "").startswith(("diagnosis_words_index", "jobs_by_beginning"))
 
-    opts = {"compare_server_default": True, "include_name": is_ours}
+    def is_compared(item: object, name: str | None, *more: object) -> bool:
+        return name != "diagnoses_confidence"
+
+    opts = {"compare_server_default": True, "include_name": is_ours, "include_object": is_compared}
     with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Skipped unsupported reflection|autogenerate skipping")
         # SQLAlchemy reads two computed columns that SQLite has added as one: they have a test of their own.
         warnings.filterwarnings("ignore", r"Computed default on (jobs|incident_groups)")
         return list(compare_metadata(MigrationContext.configure(connection, opts=opts), metadata))
@@ -52,7 +56,10 @@ def objects(connection: Connection) -> dict[str, object]:
             column["name"]: (str(column["type"]), column["nullable"], column["default"])
             for column in seen.get_columns(table)
         }
-        indexes = [(str(index["name"]), index["unique"], index["column_names"]) for index in seen.get_indexes(table)]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Skipped unsupported reflection")
+            found = seen.get_indexes(table)
+        indexes = [(str(index["name"]), index["unique"], index["column_names"]) for index in found]
         schema[f"indexes {table}"] = sorted(indexes)
         schema[f"key {table}"] = seen.get_pk_constraint(table)["constrained_columns"]
     if connection.dialect.name == "sqlite":

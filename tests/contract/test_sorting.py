@@ -39,6 +39,7 @@ VALUES: dict[str, Callable[[DiagnosisRecord], Any]] = {
     "type": lambda record: record.diagnosis.type,
     "job": lambda record: record.attempt.job,
     "decided_by": lambda record: record.diagnosis.decided_by,
+    "confidence": lambda record: record.diagnosis.confidence,
 }
 
 
@@ -49,6 +50,7 @@ def verdict(number: int) -> Diagnosis:
         category=(Category.SCRIPT, Category.INFRASTRUCTURE, Category.UNKNOWN)[number % 3],
         type=(FailureType.VALUE_ERROR, FailureType.GPU_LOST)[number % 2],
         decided_by=("rule:b", "heuristic:exit")[number // 2 % 2],
+        confidence=(0.9, 0.35, 1.0)[number * 2 % 3],
         root_cause=RootCause(7, "x" * number, rank=3, node=("gpu-004", "gpu-005")[number % 2]),
         nodes=(),
     )

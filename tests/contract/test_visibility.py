@@ -56,6 +56,7 @@ READS: dict[str, Callable[[SqlStore, Stored], Awaitable[Any]]] = {
     "incidents": lambda store, _: store.incidents(IncidentFilter(), "", 100),
     "incidents by category": lambda store, _: store.incidents(IncidentFilter(), "", 100, Sort("category")),
     "incidents by first failure": lambda store, _: store.incidents(IncidentFilter(), "", 100, Sort("first_seen")),
+    "list by confidence": lambda store, _: store.diagnoses(DiagnosisFilter(), "", 100, Sort("confidence")),
     "list by type": lambda store, _: store.diagnoses(DiagnosisFilter(), "", 100, Sort("type")),
     "attempts by job": lambda store, _: store.attempt_summaries(None, 0.0, "", 100, Sort("job")),
     "plans": lambda store, _: store.plans(PlanFilter(), "", 100),

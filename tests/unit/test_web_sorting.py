@@ -15,7 +15,7 @@ from tests.serving import NOW, Web, fill, serving
 from tests.unit.test_web_nodes import happens
 
 FIRST = {
-    "/diagnoses": ("time", "type", "category", "job", "decided_by"),
+    "/diagnoses": ("time", "type", "category", "job", "confidence", "decided_by"),
     "/": ("last_seen", "category", "failures", "first_seen"),
     "/jobs": ("time", "job"),
     "/nodes": ("node", "state", "time"),
@@ -94,6 +94,20 @@ async def test_filters_views_and_downloads_keep_the_order(tmp_path: Path) -> Non
     assert re.search(r'href="/diagnoses\?outcome=failed&amp;sort=-type&amp;category=', page)
     types = [item["type"] for item in exported]
     assert types == sorted(types)
+
+
+@pytest.mark.parametrize(("path", "others"), [("/?node=n1&sort=-failures", 4), ("/jobs?sort=job", 5)])
+async def test_the_tabs_of_a_list_keep_the_order(tmp_path: Path, path: str, others: int) -> None:
+    """And the other filters; only the state is another."""
+    async with serving(tmp_path) as web:
+        page = (await web.client.get(path)).text
+    tabs = page[page.index('<nav class="tabs"') : page.index("</nav>", page.index('<nav class="tabs"'))]
+    links = [unescape(url) for url in re.findall(r'href="([^"]*)"', tabs)]
+    assert len(links) == others
+    for link in links:
+        assert set(path.partition("?")[2].split("&")) == {
+            part for part in link.partition("?")[2].split("&") if "state=" not in part
+        }
 
 
 async def test_the_list_of_nodes_is_shown_a_page_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from diagnoser.adapters.sql.attempt_lists import AttemptLists
 from diagnoser.adapters.sql.feedback import find_feedback
 from diagnoser.adapters.sql.migrations import check_known, head, log_newer_schema
 from diagnoser.adapters.sql.tables import (
+    CONFIDENCE,
     FACETS,
     IS_UNRESOLVED,
     attempts,
@@ -93,7 +94,8 @@ class QueryRows(AttemptLists):
     async def _sorted(self, where: DiagnosisFilter, after: str, limit: int, sort: Sort) -> list[DiagnosisRecord]:
         """The ids of a page first: rows are long, and what is sorted should not carry them. The values that order a
         diagnosis never change, so its id still says where a page ended."""
-        order = [diagnoses.c.id] if sort.by == "time" else [diagnoses.c[sort.by], diagnoses.c.id]
+        by = [] if sort.by == "time" else [CONFIDENCE if sort.by == "confidence" else diagnoses.c[sort.by]]
+        order: list[ColumnElement[Any]] = [*by, diagnoses.c.id]
         query = select(diagnoses.c.id).where(*_conditions(where))
         if where.node:
             query = query.where(diagnoses.c.id.in_(_on_node(where.node)))

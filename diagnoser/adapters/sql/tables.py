@@ -22,12 +22,14 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    column,
     event,
     or_,
     text,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import DDLCompiler, SQLCompiler
+from sqlalchemy.sql.elements import Grouping
 
 metadata = MetaData()
 
@@ -39,27 +41,36 @@ def _attempt_columns() -> tuple[Column[str], Column[int]]:
 
 
 class _OfBody(ColumnElement[Any]):
-    """A text of the JSON in ``body``, "" where it is not there; or a number. has_log_text: whether the JSON may hold
-    the character 0, which PostgreSQL refuses to read wherever it is."""
+    """A text of the JSON in ``body``, "" where it is not there; or a number. body: for queries of several tables.
+    has_log_text: whether the JSON may hold the character 0, which PostgreSQL refuses to read wherever it is."""
 
     inherit_cache = False
 
-    def __init__(self, key: str, *, is_number: bool = False, has_log_text: bool = False) -> None:
+    def __init__(
+        self,
+        key: str,
+        body: ColumnElement[str] = column("body", Text),  # noqa: B008
+        *,
+        is_number: bool = False,
+        has_log_text: bool = False,
+    ) -> None:
         self.key = key
+        self.body = body
         self.is_number = is_number
         self.has_log_text = has_log_text
 
 
 @compiles(_OfBody, "sqlite")
 def _sqlite_of_body(element: _OfBody, compiler: SQLCompiler, **more: Any) -> str:
-    value = f"json_extract(body, '$.{element.key}')"
+    value = f"json_extract({compiler.process(element.body, **more)}, '$.{element.key}')"
     return value if element.is_number else f"coalesce({value}, '')"
 
 
 @compiles(_OfBody, "postgresql")
 def _postgresql_of_body(element: _OfBody, compiler: SQLCompiler, **more: Any) -> str:
     # all as PostgreSQL shows it
-    body = r"(replace(body, '\u0000'::text, '\u0001'::text))" if element.has_log_text else "(body)"
+    body = compiler.process(element.body, **more)
+    body = rf"(replace({body}, '\u0000'::text, '\u0001'::text))" if element.has_log_text else f"({body})"
     value = f"({body}::json ->> '{element.key}'::text)"
     return f"({value})::double precision" if element.is_number else f"COALESCE({value}, ''::text)"
 
@@ -266,6 +277,11 @@ diagnoses = Table(
     Index("diagnoses_attempt", "job", "attempt", "current"),
     *(Index(f"diagnoses_{name}", name, "id") for name in FACETS),
 )
+
+CONFIDENCE = Grouping(_OfBody("confidence", diagnoses.c.body, is_number=True, has_log_text=True))
+"""Of a diagnosis. An index of what its body says: another column would write a table of gigabytes anew."""
+
+Index("diagnoses_confidence", CONFIDENCE, diagnoses.c.id)
 
 _LISTED = (diagnoses.c.id, *(diagnoses.c[name] for name in FACETS))
 Index("diagnoses_listed", *_LISTED, postgresql_where=diagnoses.c.current, sqlite_where=diagnoses.c.current)

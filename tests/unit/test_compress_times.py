@@ -1,0 +1,44 @@
+"""Times of lines: read for a whole stream at once as for each line by itself."""
+
+import pytest
+
+from diagnoser.compress.times import LogClock, moments
+from diagnoser.model import Stream
+
+STREAM = Stream("stdout")
+LINES = [
+    "a banner",
+    "0: 2026-03-01 10:00:00,250 INFO step 1",
+    "0: 2026-03-01 10:00:01 INFO step 2",
+    "0: 2026-03-01 10:00:01.5 INFO step 3",
+    "0: 2026-03-01 09:59:59 a clock that was set back",
+    "10: 2026-03-01 10:00:02 another prefix",
+    "0: 2026-13-41 10:00:03 no such day",
+    "0: 12026-03-01 10:00:04 a digit in front",
+    "0: 2026/03/01T10:00:05,1234567890 other signs",
+    "ü 2026-03-01 10:00:06 no ASCII",
+    "ü 2026-03-01 10:00:07 no ASCII",
+    "I0301 10:00:08.125000 1 glog",
+    "no time at all",
+    "",
+    "x" * 150 + "2026-03-01 10:00:09 behind the head of a line",
+    "x" * 150 + "2026-03-01 10:00:10 behind the head of a line",
+    '{"ts": 1772359211.5}',
+]
+
+
+@pytest.mark.parametrize("first", range(len(LINES)))
+def test_a_streams_lines_have_the_times_that_each_has_by_itself(first: int) -> None:
+    """Whatever stands in front of a stamp, whichever the format is, and where a record has a time of its own."""
+    lines = [*LINES[first:], *LINES, *LINES[:first]]
+    known = [1_772_359_230.0 if number % 11 == 7 else 0.0 for number, _ in enumerate(lines)]
+    clock = LogClock(2026)
+    alone = [clock.time(STREAM, own, line, 0.0) for own, line in zip(known, lines, strict=True)]
+    began = next(filter(None, alone))
+    at_once = moments(known, [line.encode() for line in lines], [9.0] * len(lines), 2026)
+    assert at_once == [time or began for time in alone]
+
+
+def test_lines_without_any_time_came_when_the_first_did() -> None:
+    """A log that was sent in one piece has one time."""
+    assert moments([0.0, 0.0], [b"one", b"two"], [0.0, 5.0], 2026) == [5.0, 5.0]

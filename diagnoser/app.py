@@ -37,7 +37,7 @@ from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.wake_pipe import PipeWakeSignal
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.config import alerting, authentication, identity, llm_factory, tls
-from diagnoser.config.allowed_hosts import allowed_hosts
+from diagnoser.config.allowed_hosts import allowed_hosts, trusted_proxies
 from diagnoser.config.archive import open_archive
 from diagnoser.config.field_mapping import load_mapping
 from diagnoser.config.loader import load_analyzer, site_node_queries
@@ -207,7 +207,7 @@ async def _serve(
             timeout_graceful_shutdown=STOP_SECONDS,
             ssl_certfile=settings.tls_certificate,
             ssl_keyfile=settings.tls_key,
-            forwarded_allow_ips=[proxy.strip() for proxy in settings.trusted_proxies.split(",") if proxy.strip()],
+            forwarded_allow_ips=trusted_proxies(settings),
         )
         server = _UvicornServer(config)
         _stop_on_signals(server, stopping, stop_signals)

@@ -59,6 +59,10 @@ async def test_a_backup_is_what_was_there(store: SqlStore, url: str, tmp_path: P
     assert taken.exit_code == 0, taken.output
     assert orjson.loads(taken.stdout) == {"file": str(backup), "bytes": backup.stat().st_size}
     await fill(store, 1, start=7)
+    if url.startswith("sqlite"):
+        in_use = await run("restore", str(backup), "--overwrite")
+        assert "stop the service first" in str(in_use.exception)
+        assert (await check(url)).faults == []
     await store.close()
     refused = await run("restore", str(backup))
     assert isinstance(refused.exception, BadInput)

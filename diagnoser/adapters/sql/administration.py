@@ -112,6 +112,7 @@ def back_up(url: str, file: Path, progress: Progress) -> None:
         raise BadInput(f"there is no folder {file.parent}")
     partial = file.with_name(f"{file.name}.partial")
     partial.unlink(missing_ok=True)
+    partial.touch(0o600, exist_ok=False)  # lines of logs and hashes of passwords are in it
     source = _sqlite_file(url)
     try:
         if source is not None:
@@ -132,14 +133,8 @@ def restore(url: str, file: Path, progress: Progress, *, overwrite: bool = False
 
     overwrite: replace what the database holds; else it must be empty.
     """
-    if not file.is_file():
-        raise BadInput(f"there is no file {file}")
+    check_file(url, file)
     target = _sqlite_file(url)
-    with file.open("rb") as opened:
-        is_sqlite = opened.read(15) == b"SQLite format 3"
-    if is_sqlite is not (target is not None):
-        kinds = "SQLite" if is_sqlite else "PostgreSQL (or no backup at all)", "SQLite" if target else "PostgreSQL"
-        raise BadInput(f"{file} is a backup of {kinds[0]}, and the database is {kinds[1]}")
     if target is None:
         options = ["--single-transaction", "--exit-on-error", "--no-owner", *(["--clean", "--if-exists"] * overwrite)]
         _run("pg_restore", url, [*options, f"--dbname={_without_password(url)}", str(file)])
@@ -148,6 +143,23 @@ def restore(url: str, file: Path, progress: Progress, *, overwrite: bool = False
     target.parent.mkdir(parents=True, exist_ok=True)
     _check_unused(target)
     _copy(file, target, progress)
+
+
+def check_file(url: str, file: Path) -> None:
+    """Raises BadInput for a file that cannot be restored to this database."""
+    if not file.is_file():
+        raise BadInput(f"there is no file {file}")
+    target = _sqlite_file(url)
+    if target is not None and target.exists() and target.samefile(file):
+        raise BadInput(f"{file} is the database itself")
+    with file.open("rb") as opened:
+        head = opened.read(15)
+    kind = "SQLite" if head == b"SQLite format 3" else "PostgreSQL" if head.startswith(b"PGDMP") else ""
+    ours = "SQLite" if target else "PostgreSQL"
+    if not kind:
+        raise BadInput(f"{file} is no backup: it must be a file of `diagnoser db backup`, and not be packed")
+    if kind != ours:
+        raise BadInput(f"{file} is a backup of {kind}, and the database is {ours}")
 
 
 async def holds_data(url: str) -> bool:

@@ -116,6 +116,7 @@ def serve(settings: Settings) -> None:
     of it: then this raises BadInput."""
     logging.set_up(as_json=settings.log_format == "json", level=settings.log_level)
     tls.check_certificate(settings)
+    trusted_proxies(settings)
     analyzer = load_analyzer(settings)
     if check_place(settings.database_url, Settings.model_fields["database_url"].default):
         structlog.get_logger().warning("new_database", url=settings.database_url)

@@ -37,7 +37,7 @@ from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.wake_pipe import PipeWakeSignal
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.config import alerting, authentication, identity, llm_factory, tls
-from diagnoser.config.allowed_hosts import allowed_hosts
+from diagnoser.config.allowed_hosts import allowed_hosts, trusted_proxies
 from diagnoser.config.archive import open_archive
 from diagnoser.config.field_mapping import load_mapping
 from diagnoser.config.loader import load_analyzer, site_node_queries
@@ -117,6 +117,7 @@ def serve(settings: Settings) -> None:
     of it: then this raises BadInput."""
     logging.set_up(as_json=settings.log_format == "json", level=settings.log_level)
     tls.check_certificate(settings)
+    trusted_proxies(settings)
     analyzer = load_analyzer(settings)
     if check_place(settings.database_url, Settings.model_fields["database_url"].default):
         structlog.get_logger().warning("new_database", url=settings.database_url)
@@ -208,7 +209,7 @@ async def _serve(
             timeout_graceful_shutdown=STOP_SECONDS,
             ssl_certfile=settings.tls_certificate,
             ssl_keyfile=settings.tls_key,
-            forwarded_allow_ips=[proxy.strip() for proxy in settings.trusted_proxies.split(",") if proxy.strip()],
+            forwarded_allow_ips=trusted_proxies(settings),
         )
         server = _UvicornServer(config)
         _stop_on_signals(server, stopping, stop_signals)

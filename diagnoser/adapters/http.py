@@ -37,10 +37,13 @@ class Poster:
     timeout: float
     allow_private: bool
 
+    async def resolve(self) -> list[str]:
+        """The host's addresses, or its name where any may be used. Raises DeliveryError."""
+        return [self.url.host] if self.allow_private else await _public_addresses(self.url)
+
     async def post(self, body: bytes, headers: Mapping[str, str]) -> None:
         """Raises DeliveryError. Redirects are not followed: they could lead to an address that was not checked."""
-        hosts = [self.url.host] if self.allow_private else await _public_addresses(self.url)
-        self._judge(await self._first_answer(hosts, body, headers))
+        self._judge(await self._first_answer(await self.resolve(), body, headers))
 
     async def _first_answer(self, hosts: list[str], body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         """The first answer of any of the host's addresses."""
@@ -105,7 +108,9 @@ async def _public_addresses(url: httpx.URL) -> list[str]:
         raise DeliveryError(f"the host has no address: {type(error).__name__}", permanent=False) from error
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
     if not all(is_public(address) for address in addresses):
-        raise DeliveryError("the host has a private address; that needs allow_private_targets", permanent=True)
+        raise DeliveryError(
+            "the host has a private address: DIAGNOSER_ALLOW_PRIVATE_TARGETS=true allows it", permanent=True
+        )
     return addresses
 
 

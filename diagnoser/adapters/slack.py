@@ -6,13 +6,11 @@ a post and its record posts an alert twice.
 
 import asyncio
 from http.client import HTTPException
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
 import orjson
-from slack_sdk import WebClient
-from slack_sdk.errors import SlackApiError, SlackClientError
 
 from diagnoser.adapters.http import poster
 from diagnoser.model import OutboxMessage
@@ -20,6 +18,9 @@ from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.errors import BadInput, DeliveryError, Withheld
 from diagnoser.notifications.slack import slack_message, with_status
 from diagnoser.ports import AlertThread, Clock
+
+if TYPE_CHECKING:
+    from slack_sdk.errors import SlackApiError
 
 TIMEOUT = 10.0
 API = "https://slack.com/api/"
@@ -78,6 +79,8 @@ class SlackBot:
             raise BadInput("alerts of the Slack bot need a channel: set DIAGNOSER_SLACK_CHANNEL")
         if urlsplit(api).scheme not in ("http", "https"):
             raise BadInput("the address of Slack's API must start with http:// or https://")
+        from slack_sdk import WebClient  # loads for a while, and most sites have no Slack bot
+
         self._client = WebClient(token=token, base_url=api, timeout=int(TIMEOUT))
         self._channel = channel
         self._buttons = buttons
@@ -99,6 +102,8 @@ class SlackBot:
     async def _call(self, method: str, body: dict[str, Any]) -> dict[str, Any]:
         """Raises DeliveryError. In a thread: the client of the SDK that waits in the event loop brings another HTTP
         library along."""
+        from slack_sdk.errors import SlackApiError, SlackClientError
+
         try:
             answer = await asyncio.to_thread(self._client.api_call, method, json=body)
         except SlackApiError as error:
@@ -108,7 +113,7 @@ class SlackBot:
         return {"channel": answer.get("channel", ""), "ts": answer.get("ts", "")}
 
 
-def _failed(error: SlackApiError) -> DeliveryError:
+def _failed(error: "SlackApiError") -> DeliveryError:
     """Slack's own word for what is wrong, such as `channel_not_found`, and when to come again."""
     status, code = error.response.status_code, str(error.response.get("error") or "no reason")
     wait = error.response.headers.get("Retry-After", "")

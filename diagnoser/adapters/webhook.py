@@ -30,7 +30,7 @@ class RecoveryWebhook:
         try:
             self._signer = Webhook(secret)
         except Exception as error:
-            raise BadInput("the webhook secret must be whsec_ and base64") from error
+            raise BadInput("DIAGNOSER_WEBHOOK_SECRET must be whsec_ and base64, the same at the receiver") from error
         self._clock = clock
         self._poster = poster(url, client, clock, timeout, allow_private)
 

@@ -91,6 +91,7 @@ def restore(
     from diagnoser.adapters.sql import administration, migrations
 
     url = site().database_url
+    administration.check_file(url, file)
     if not overwrite and asyncio.run(administration.holds_data(url)):
         raise BadInput("the database is not empty: --overwrite replaces what it holds")
     with _progress(as_json) as advance:

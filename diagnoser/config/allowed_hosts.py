@@ -1,6 +1,7 @@
-"""The names that requests may call the service by."""
+"""The names that requests may call the service by, and the proxies that may say whom they come from."""
 
 import re
+from ipaddress import ip_network
 from urllib.parse import urlsplit
 
 from diagnoser.config.authentication import is_loopback
@@ -22,9 +23,22 @@ def allowed_hosts(settings: Settings) -> frozenset[str]:
     for name in given:
         if not _PATTERN.fullmatch(name):
             raise BadInput(f"DIAGNOSER_ALLOWED_HOSTS: {name!r} must be a name alone, '*.' and a name, or '*'")
+    if settings.base_url and not settings.base_url.startswith(("http://", "https://")):
+        raise BadInput(f"DIAGNOSER_BASE_URL: {settings.base_url!r} must begin with http:// or https://")
     own = frozenset(name for name in (settings.host.lower(), urlsplit(settings.base_url).hostname) if name)
     if given:
         return given | own
     if settings.tokens.get_secret_value().strip(" ,") or settings.oidc_issuer or not is_loopback(settings.host):
         return frozenset({"*"})
     return own
+
+
+def trusted_proxies(settings: Settings) -> list[str]:
+    """Raises BadInput for a name: what is believed is the address that a connection comes from."""
+    found = [entry.strip() for entry in settings.trusted_proxies.split(",") if entry.strip()]
+    for entry in found:
+        try:
+            ip_network(entry if entry != "*" else "0.0.0.0/0")
+        except ValueError as error:
+            raise BadInput(f"DIAGNOSER_TRUSTED_PROXIES: {error}") from None
+    return found

@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from diagnoser.adapters.http import create_client, poster
 from diagnoser.adapters.sql import administration, migrations
@@ -13,13 +14,15 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.config import alerting, authentication, llm_factory
 from diagnoser.config import settings as reading
-from diagnoser.config.allowed_hosts import allowed_hosts
+from diagnoser.config.allowed_hosts import allowed_hosts, trusted_proxies
 from diagnoser.config.archive import open_archive
 from diagnoser.config.field_mapping import load_mapping
+from diagnoser.config.identity import open_provider
 from diagnoser.config.loader import load_analyzer, site_node_queries
 from diagnoser.config.settings import Settings
+from diagnoser.config.tls import check_certificate
 from diagnoser.config.tracing import check_endpoint
-from diagnoser.model.errors import BadInput, DiagnoserError, RuleFaults
+from diagnoser.model.errors import BadInput, DiagnoserError, ModelFailed, RuleFaults, Unavailable
 
 Check = Callable[[Settings], Awaitable[str]]
 """What it says of a part that works; raises DiagnoserError."""
@@ -86,6 +89,20 @@ async def _hosts(settings: Settings) -> str:
     return "any name" if "*" in names else ", ".join(sorted(names))
 
 
+async def _proxies(settings: Settings) -> str:
+    return ", ".join(trusted_proxies(settings)) or "none"
+
+
+async def _certificate(settings: Settings) -> str:
+    check_certificate(settings)
+    return f"{settings.tls_certificate}, with its key" if settings.tls_certificate else "none"
+
+
+async def _identity_provider(settings: Settings) -> str:
+    provider = open_provider(settings)
+    return provider.name if provider else "none"
+
+
 async def _listening(settings: Settings) -> str:
     try:
         socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
@@ -110,6 +127,19 @@ async def _webhook(settings: Settings) -> str:
     return "set"
 
 
+async def _webhook_host(settings: Settings) -> str:
+    """Nothing is sent: a receiver would have to understand it."""
+    if not settings.webhook_url:
+        return "none"
+    async with create_client() as client:
+        try:
+            receiver = poster(settings.webhook_url, client, time.time, 1.0, settings.allow_private_targets)
+        except BadInput:
+            return "not asked"  # told already
+        await receiver.resolve()
+    return "may be sent to"
+
+
 async def _archive(settings: Settings) -> str:
     archive = open_archive(settings)
     if archive is None:
@@ -130,8 +160,17 @@ async def _database(settings: Settings) -> str:
     """Makes none, and changes none."""
     url = settings.database_url
     if administration.check_place(url, Settings.model_fields["database_url"].default):
-        authentication.check_bind_address(settings, stored=False)
-        return "a new one is made at the start"
+        _check_bind_address(settings, stored=False)
+        return f"{administration.place(url)}, made at the start"
+    place = administration.place(url)
+    try:
+        return f"{place}, {await _schema(settings)}"
+    except Unavailable as error:
+        raise Unavailable(f"{place}: {str(error).removeprefix('database: ')}") from None
+
+
+async def _schema(settings: Settings) -> str:
+    url = settings.database_url
     found, needed = await administration.schema(url), migrations.head()
     if found > needed:
         engine = create_engine(url)
@@ -140,13 +179,21 @@ async def _database(settings: Settings) -> str:
                 await connection.run_sync(migrations.check_known)
         finally:
             await engine.dispose()
-    if found and found >= _WITH_TOKENS:
+    if found == needed:
         store = SqlStore(create_engine(url))
         try:
-            authentication.check_bind_address(settings, stored=bool(await store.tokens()))
+            _check_bind_address(settings, stored=bool(await store.tokens()) or await store.has_users())
         finally:
             await store.close()
     return f"schema {found or 'none'}" + (f", the start brings it to {needed}" if found < needed else "")
+
+
+def _check_bind_address(settings: Settings, *, stored: bool) -> None:
+    try:
+        authentication.tokens(settings)
+    except BadInput:
+        return  # told already
+    authentication.check_bind_address(settings, stored=stored)
 
 
 async def _redis(settings: Settings) -> str:
@@ -165,7 +212,23 @@ async def _redis(settings: Settings) -> str:
 async def _model(settings: Settings) -> str:
     async with AsyncExitStack() as stack:
         model = llm_factory.connected(settings, stack)
-        return await model.ping() if model else "none"
+        try:
+            return await model.ping() if model else "none"
+        except ModelFailed as error:
+            where = urlsplit(settings.llm_url)
+            address = f"{where.hostname}:{where.port}" if where.port else where.hostname
+            raise BadInput(f"{address} (DIAGNOSER_LLM_URL): {error}") from None
+
+
+async def _provider_answers(settings: Settings) -> str:
+    try:
+        provider = open_provider(settings)
+    except BadInput:
+        return "not asked"  # told already
+    if provider is None:
+        return "none"
+    await provider.authorization_url("", "", "")
+    return "answers"
 
 
 async def _archive_answers(settings: Settings) -> str:
@@ -182,7 +245,6 @@ async def _archive_answers(settings: Settings) -> str:
     return "answers"
 
 
-_WITH_TOKENS = "0008"
 _FILES: Mapping[str, Check] = {
     "rules and policy": _rules,
     "node queries": _node_queries,
@@ -191,6 +253,9 @@ _FILES: Mapping[str, Check] = {
     "tokens": _tokens,
     "allowed hosts": _hosts,
     "address": _listening,
+    "trusted proxies": _proxies,
+    "certificate": _certificate,
+    "identity provider": _identity_provider,
     "alerts": _alerts,
     "webhook": _webhook,
     "archive": _archive,
@@ -201,6 +266,8 @@ _SERVERS: Mapping[str, Check] = {
     "redis": _redis,
     "model": _model,
     "archive, asked": _archive_answers,
+    "identity provider, asked": _provider_answers,
+    "webhook, its host": _webhook_host,
 }
 
 

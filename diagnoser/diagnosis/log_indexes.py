@@ -17,8 +17,12 @@ from diagnoser.model.errors import NotFound
 from diagnoser.ports import Store
 from diagnoser.ports.work import JobStore
 
-ROWS_KEPT = 100_000
-"""Rows of all indexes that are kept, with their logs some 200 MB; the latest one is kept however large it is."""
+BYTES_KEPT = 128 << 20
+"""Of all indexes that are kept, with their logs; the latest one is kept however large it is."""
+KEPT_SECONDS = 180.0
+"""From the last look at a log until its index goes."""
+ITEM_BYTES = 1_000
+"""Of memory for each row and each point of a series, beside the text: measured."""
 STALE_FACTOR = 10.0
 """For so many times as long as it took to make, an index of a log that grows is used: indexing is a tenth of a core."""
 LOOK_SECONDS = 1.0
@@ -28,11 +32,14 @@ _REVISIONS_KEPT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class IndexedLog:
-    """revision: of the attempt when its log was read. expires: until when it may be shown though lines came since."""
+    """revision: of the attempt when its log was read. expires: until when it may be shown though lines came since.
+    bytes: of memory, about.
+    """
 
     index: LogIndex
     revision: int
     expires: float
+    bytes: int
 
 
 class LogIndexes:
@@ -43,6 +50,7 @@ class LogIndexes:
         self._logs = logs
         self._clock = clock
         self._kept: OrderedDict[AttemptKey, IndexedLog] = OrderedDict()
+        self._looked: dict[AttemptKey, float] = {}
         self._building: WeakValueDictionary[AttemptKey, asyncio.Lock] = WeakValueDictionary()
         self._revisions: OrderedDict[AttemptKey, tuple[float, int]] = OrderedDict()
 
@@ -61,6 +69,7 @@ class LogIndexes:
             if known is None or (known.revision != revision and self._clock() >= known.expires):
                 known = self._kept[key] = await self._index(key, revision)
             self._kept.move_to_end(key)
+            self._looked[key] = self._clock()
         self._forget()
         return known
 
@@ -82,22 +91,33 @@ class LogIndexes:
     async def _index(self, key: AttemptKey, revision: int) -> IndexedLog:
         started = self._clock()
         log = await self._logs.load(key)
-        index = await asyncio.to_thread(_indexed, log)
+        index, size = await asyncio.to_thread(_indexed, log)
         now = self._clock()
-        return IndexedLog(index, revision, now + STALE_FACTOR * (now - started))
+        return IndexedLog(index, revision, now + STALE_FACTOR * (now - started), size)
 
     def _forget(self) -> None:
-        rows = sum(len(known.index) for known in self._kept.values())
-        while rows > ROWS_KEPT and len(self._kept) > 1:
-            _, oldest = self._kept.popitem(last=False)
-            rows -= len(oldest.index)
+        """The one that was looked at longest ago goes first."""
+        size, since = sum(known.bytes for known in self._kept.values()), self._clock() - KEPT_SECONDS
+        while len(self._kept) > 1:
+            key, oldest = next(iter(self._kept.items()))
+            if size <= BYTES_KEPT and self._looked[key] >= since:
+                break
+            del self._kept[key], self._looked[key]
+            size -= oldest.bytes
         while len(self._revisions) > _REVISIONS_KEPT:
             self._revisions.popitem(last=False)
 
 
-def _indexed(log: AttemptLog) -> LogIndex:
+def _indexed(log: AttemptLog) -> tuple[LogIndex, int]:
     with collection_paused():
-        return LogIndex(log)
+        return LogIndex(log), _size(log)
+
+
+def _size(log: AttemptLog) -> int:
+    """Of its index, too, which has the text once more."""
+    shares = log.delta.shares.values()
+    text = sum(len(row.text) for share in shares for row in share.rows.values())
+    return 2 * text + ITEM_BYTES * sum(len(share.rows) + len(share.points) for share in shares)
 
 
 @dataclass(frozen=True, slots=True)

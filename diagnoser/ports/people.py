@@ -62,7 +62,8 @@ class UserStore(Protocol):
 
 
 class LoginTryStore(Protocol):
-    """Tries to sign in, counted by all replicas together. A key is an account or an address: only its hash is kept."""
+    """Tries to sign in, and wrong tokens, counted by all replicas together. A key is an account or an address: only its
+    hash is kept."""
 
     async def count_login(self, tries: Mapping[str, int], now: float, window: float) -> float:
         """Count a try for each key, unless one of them had its number of tries within the last ``window`` seconds:

@@ -179,8 +179,11 @@ def load_lists(path: str, text: str) -> Lists:
     return table.lists
 
 
-def load(files: Mapping[str, str], lists: Lists | None = None) -> RuleSet:
-    """A rule set from ``<category>/<id>.yaml`` -> text. Raises RuleFaults with every fault of every file."""
+def load(files: Mapping[str, str], lists: Lists | None = None, *, compiles: bool = False) -> RuleSet:
+    """A rule set from ``<category>/<id>.yaml`` -> text. Raises RuleFaults with every fault of every file.
+
+    compiles: each pattern is known to be one of RE2. To compile all of them takes a quarter of the time.
+    """
     lists = lists or {}
     rules: dict[str, Rule] = {}
     faults: list[Fault] = []
@@ -189,7 +192,7 @@ def load(files: Mapping[str, str], lists: Lists | None = None) -> RuleSet:
         faults += read_faults
         if rule is None:
             continue
-        faults += _faults(path, text, rule, lists)
+        faults += _faults(path, text, rule, lists, compiles=compiles)
         if rule.id in rules:
             faults.append(Fault(path, yaml_loader.locate(text, "id"), f"id '{rule.id}' is taken by another rule"))
         rules[rule.id] = rule.model_copy(update={"explains": _expanded(rule.explains, lists)})
@@ -212,11 +215,12 @@ def joined(own: RuleSet, learned: RuleSet) -> RuleSet:
     return RuleSet(tuple(rules[key] for key in sorted(rules)), digest.hexdigest()[:16], own.lists)
 
 
-def _faults(path: str, text: str, rule: Rule, lists: Lists) -> list[Fault]:
+def _faults(path: str, text: str, rule: Rule, lists: Lists, *, compiles: bool) -> list[Fault]:
     def locate(*where: str | int) -> int:
         return yaml_loader.locate(text, *where)
 
-    faults = [Fault(path, locate(*where), message) for where, message in _pattern_faults(rule)]
+    pattern_faults = [] if compiles else _pattern_faults(rule)
+    faults = [Fault(path, locate(*where), message) for where, message in pattern_faults]
     if path != f"{category_of(rule.type)}/{rule.id}.yaml":
         faults.append(Fault(path, locate("id"), f"must be named {category_of(rule.type)}/{rule.id}.yaml"))
     for index, kind in enumerate(rule.explains):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -20,37 +20,66 @@ USE_SECONDS = 60.0
 FAILURES = 10
 FAILURE_SECONDS = 60.0
 ADDRESSES = 10_000
+SHARED = 60
+"""Wrong tokens within ``FAILURE_SECONDS`` that a process lets the database count, so that guesses from ever new
+addresses are no load on it: each process bounds the rest for itself."""
+
+
+class FailureStore(Protocol):
+    """What it needs of ``ports.LoginTryStore``."""
+
+    async def count_login(self, tries: Mapping[str, int], now: float, window: float) -> float: ...
 
 
 class FailureThrottle:
-    """Wrong tokens of each client: after ``FAILURES`` within ``FAILURE_SECONDS`` the client has to wait.
+    """Wrong tokens of each client: after ``FAILURES`` within ``FAILURE_SECONDS``, at all replicas together, the client
+    has to wait.
 
     Remembers the ``ADDRESSES`` clients that failed last. An IPv6 client is its /64: it may choose the rest.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, store: FailureStore) -> None:
+        self._store = store
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+        self._shared: deque[float] = deque(maxlen=SHARED)
 
-    def failed(self, address: str, now: float) -> None:
-        """Counts a wrong token. Raises Throttled, which counts nothing, so that the wait ends."""
-        failures = self._failures.setdefault(network_of(address), deque(maxlen=FAILURES))
-        self._failures.move_to_end(network_of(address))
+    async def failed(self, address: str, now: float) -> None:
+        """Counts a wrong token. Raises Throttled, which counts nothing, so that the wait ends, and asks the database
+        nothing after the first time."""
+        client = network_of(address)
+        failures = self._failures.setdefault(client, deque(maxlen=FAILURES))
+        self._failures.move_to_end(client)
         if len(self._failures) > ADDRESSES:
             self._failures.popitem(last=False)
-        if len(failures) == FAILURES and (wait := failures[0] + FAILURE_SECONDS - now) > 0:
+        wait = failures[0] + FAILURE_SECONDS - now if len(failures) == FAILURES else 0.0
+        if wait <= 0:
+            failures.append(now)
+            wait = await self._failed_elsewhere(client, now)
+            if wait > 0:
+                failures.extend([now + wait - FAILURE_SECONDS] * FAILURES)
+        if wait > 0:
             raise Throttled("too many wrong tokens from this address: wait before the next try", wait)
-        failures.append(now)
+
+    async def _failed_elsewhere(self, client: str, now: float) -> float:
+        """Counts it for all replicas. Seconds to wait."""
+        if len(self._shared) == SHARED and now - self._shared[0] < FAILURE_SECONDS:
+            return 0.0
+        self._shared.append(now)
+        try:
+            return await self._store.count_login({f"tokens from {client}": FAILURES}, now, FAILURE_SECONDS)
+        except Unavailable:
+            return 0.0
 
 
-class AccessStore(TokenStore, Protocol):
+class AccessStore(TokenStore, FailureStore, Protocol):
     """Tokens, and whether there are users."""
 
     async def has_users(self) -> bool: ...
 
 
 class Authenticator:
-    """Keeps the stored tokens in memory for ``FRESH_SECONDS``, so that neither a request nor a wrong token costs a read
-    of the database.
+    """Keeps the stored tokens in memory for ``FRESH_SECONDS``, so that no request costs a read of the database, and
+    a wrong token none but what bounds guesses (``FailureThrottle``).
 
     configured: tokens of the settings. required: refuse whoever has no token, even while there are none. sessions:
     those of people who have signed in. provider: whether people sign in at an identity provider.
@@ -77,7 +106,7 @@ class Authenticator:
         self._read_at = 0.0
         self._reading = asyncio.Lock()
         self._use_noted: dict[str, float] = {}
-        self._throttle = FailureThrottle()
+        self._throttle = FailureThrottle(store)
 
     async def identify(self, secret: str, address: str) -> Credential:
         """Whose secret this is. secret: "" where the request has none. address: of the client.
@@ -95,7 +124,7 @@ class Authenticator:
             raise Denied("This needs a token: send it as 'Authorization: Bearer <token>'.")
         token = stored.get(digest)
         if token is None:
-            self._throttle.failed(address, now)
+            await self._throttle.failed(address, now)
             raise Denied("The token is not known.")
         if fault := token.fault(digest, now):
             raise Denied(f"The token {token.credential.name!r} {fault}.")

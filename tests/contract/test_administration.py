@@ -58,7 +58,12 @@ async def test_a_backup_is_what_was_there(store: SqlStore, url: str, tmp_path: P
     taken = await run("backup", str(backup), "--json")
     assert taken.exit_code == 0, taken.output
     assert orjson.loads(taken.stdout) == {"file": str(backup), "bytes": backup.stat().st_size}
+    assert backup.stat().st_mode & 0o777 == 0o600
     await fill(store, 1, start=7)
+    if url.startswith("sqlite"):
+        in_use = await run("restore", str(backup), "--overwrite")
+        assert "stop the service first" in str(in_use.exception)
+        assert (await check(url)).faults == []
     await store.close()
     refused = await run("restore", str(backup))
     assert isinstance(refused.exception, BadInput)
@@ -126,7 +131,18 @@ async def test_what_is_no_backup_is_not_restored(url: str, tmp_path: Path) -> No
         answer = await run("restore", str(file))
         assert answer.exit_code == 1
         assert answer.exception is not None
+    assert "no backup" in str(answer.exception)
     assert not await administration.holds_data(url)
+
+
+async def test_a_database_is_not_restored_to_itself(store: SqlStore, url: str, tmp_path: Path) -> None:
+    """It would wait for itself; and a file of the other kind is named as such."""
+    other = tmp_path / "other"
+    other.write_bytes(b"PGDMP" if url.startswith("sqlite") else b"SQLite format 3\0")
+    assert "is a backup of" in str((await run("restore", str(other))).exception)
+    if url.startswith("sqlite"):
+        file = url.removeprefix("sqlite:///")
+        assert "is the database itself" in str((await run("restore", file, "--overwrite")).exception)
 
 
 async def test_without_the_programs_of_postgresql_it_says_what_to_install(

@@ -1,6 +1,8 @@
 """The indexes that are kept of logs: made once for many readers, made anew when lines came, given up when too many."""
 
 import asyncio
+import gc
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -8,9 +10,10 @@ import pytest
 from diagnoser.compress import Compressor
 from diagnoser.diagnosis import log_indexes
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.diagnosis.log_indexes import KeptLogs, LogIndexes
+from diagnoser.diagnosis.log_indexes import KEPT_SECONDS, KeptLogs, LogIndexes
 from diagnoser.model import AttemptKey, LineBlock, Stream
 from diagnoser.model.errors import NotFound
+from tests.bench import logs
 from tests.databases import sqlite_store
 from tests.serving import store_log
 
@@ -34,8 +37,8 @@ async def test_an_index_is_made_once_and_again_when_lines_came(tmp_path: Path) -
 
 
 async def test_the_index_that_nobody_looked_at_longest_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More rows than may be kept push out the others; the latest one stays however large it is."""
-    monkeypatch.setattr(log_indexes, "ROWS_KEPT", 0)
+    """More bytes than may be kept push out the others; the latest one stays however large it is."""
+    monkeypatch.setattr(log_indexes, "BYTES_KEPT", 0)
     store = await sqlite_store(tmp_path / "i.db")
     indexes = LogIndexes(store, AttemptLogs(store, Compressor), lambda: 0.0)
     for key in (KEY, OTHER):
@@ -47,15 +50,50 @@ async def test_the_index_that_nobody_looked_at_longest_goes(tmp_path: Path, monk
     await store.close()
 
 
+async def test_an_index_goes_some_time_after_the_last_look(tmp_path: Path) -> None:
+    """Each failure that somebody has looked at once would else stay in memory; what is followed stays."""
+    now = [0.0]
+    store = await sqlite_store(tmp_path / "i.db")
+    indexes = LogIndexes(store, AttemptLogs(store, Compressor), lambda: now[0])
+    for key in (KEY, OTHER):
+        await store_log(store, key, LINE)
+    followed, left = await indexes.load(KEY), await indexes.load(OTHER)
+    for now[0] in (KEPT_SECONDS / 2, KEPT_SECONDS + 1.0):
+        assert await indexes.load(KEY) is followed
+    assert await indexes.load(OTHER) is not left
+    await store.close()
+
+
+async def test_the_bytes_of_an_index_are_those_of_memory(tmp_path: Path) -> None:
+    """About: within a factor of two, for a log whose points of series take more than its lines."""
+    store = await sqlite_store(tmp_path / "i.db")
+    keys = [AttemptKey(f"job-{number}") for number in range(20)]
+    for key in keys:
+        await store_log(store, key, LineBlock(Stream(), logs.steady(1 << 14, 1, seed=1)))
+    indexes = LogIndexes(store, AttemptLogs(store, Compressor), lambda: 0.0)
+    await indexes.load(keys.pop())  # what all of them share
+    tracemalloc.start()
+    try:
+        made = [await indexes.load(key) for key in keys]
+        for known in made:
+            assert known.index.timeline.progress and known.index.log.evidence.lines
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held / 2 < sum(known.bytes for known in made) < held * 2
+    await store.close()
+
+
 async def test_whoever_reads_a_log_whole_gets_the_one_that_is_kept(tmp_path: Path) -> None:
     """It is read once, and only as far as somebody needs; an attempt that is not stored any more has no line."""
     store = await sqlite_store(tmp_path / "i.db")
     indexes = LogIndexes(store, AttemptLogs(store, Compressor), lambda: 0.0)
-    logs = KeptLogs(indexes)
+    kept = KeptLogs(indexes)
     await store_log(store, KEY, LineBlock(Stream(), b"step 1 loss 2.0\nstep 2 loss 1.0\n"))
     index = (await indexes.load(KEY)).index
-    assert await logs.load(KEY) is index.log
+    assert await kept.load(KEY) is index.log
     assert "placed_progress" not in vars(index.log.digest)
     assert [one.point.step for one in index.timeline.progress] == [1, 2]
-    assert (await logs.load(OTHER)).evidence.lines == ()
+    assert (await kept.load(OTHER)).evidence.lines == ()
     await store.close()

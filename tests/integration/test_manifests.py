@@ -72,7 +72,7 @@ def with_component(folder: Path, base: str, component: str) -> Path:
 def check_schema(items: list[Object], folder: Path) -> None:
     """Against the schemas of the API, in which an unknown field is a fault."""
     path = folder / "objects.yaml"
-    path.write_text(yaml.safe_dump_all(items))
+    path.write_text(yaml.safe_dump_all(item for item in items if item["kind"] != "PodMonitor"))  # not the API's own
     for version in VERSIONS:
         command = [str(MANIFESTS.python), "-m", "kubernetes_validate", "--strict", "-k", version, str(path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -127,6 +127,7 @@ VARIANTS: dict[str, Object] = {
         "service": {"storage": {"storageClass": "fast"}},
         "imagePullSecrets": [{"name": "registry"}],
     },
+    "pod monitor": {"podMonitor": {"enabled": True, "labels": {"release": "kube-prometheus-stack"}}},
     "agent alone": {
         **ALONE,
         "agent": {
@@ -149,6 +150,7 @@ MEANINGLESS: list[Object] = [
     {"image": {"tag": "latest"}},
     {"service": {"database": "mysql"}},
     {"agent": {"namespaces": []}},
+    {"podMonitor": {"labels": ["release"]}},
     {"secretSettings": ["llm_api_key"]},
 ]
 
@@ -188,11 +190,39 @@ def test_components_go_beside_an_overlay(base: str, component: str, kind: str, t
     """As their first lines say; the settings of the ingress take the place of the base's."""
     items = kustomized(with_component(tmp_path, base, component))
     check_schema(items, tmp_path)
-    assert kind in [item["kind"] for item in items]
+    spaces = [item["metadata"]["namespace"] for item in items if item["kind"] == kind]
+    assert ("training" if kind == "Role" else "diagnoser") in spaces
     if component == "ingress":
         [settings] = [item["data"] for item in items if item["kind"] == "ConfigMap"]
         charts = next(item["data"] for item in templated(ingress={"enabled": True}) if item["kind"] == "ConfigMap")
         assert settings["DIAGNOSER_BASE_URL"] == charts["DIAGNOSER_BASE_URL"] == "https://diagnoser.example"
+
+
+@needs_kustomize
+@needs_tools
+@pytest.mark.parametrize(("base", "values"), [("overlays/sqlite", {}), ("overlays/postgres", POSTGRES)])
+def test_a_pod_monitor_scrapes_each_pod_of_the_service(base: str, values: Object, tmp_path: Path) -> None:
+    """Of the API and of the worker, and of nothing else; with a token of the Secret, as the job of the alerts."""
+    items = kustomized(with_component(tmp_path, base, "monitoring"))
+    ours, charts = essence(items), essence(templated(**values | {"podMonitor": {"enabled": True}}))
+    assert ours == charts
+    spec = ours["PodMonitor", "diagnoser", "diagnoser"]["spec"]
+    [endpoint] = spec["podMetricsEndpoints"]
+    [expression] = spec["selector"]["matchExpressions"]
+    selected = spec["selector"]["matchLabels"].items()
+    for (kind, _, name), item in ours.items():
+        if kind in ("Deployment", "Job"):
+            labels, [container] = (
+                item["spec"]["template"]["metadata"]["labels"],
+                item["spec"]["template"]["spec"]["containers"],
+            )
+            is_scraped = selected <= labels.items() and labels[expression["key"]] in expression["values"]
+            assert is_scraped == (endpoint["port"] in [port["name"] for port in container.get("ports", [])]), name
+            assert is_scraped == (kind == "Deployment"), name
+    alerts = (DEPLOY / "prometheus" / "rules.yml").read_text()
+    assert {"targetLabel": "job", "replacement": "diagnoser"} in endpoint["relabelings"]
+    assert 'job="diagnoser"' in alerts
+    assert endpoint["authorization"]["credentials"]["key"] in (KUBERNETES / "secret.example.yaml").read_text()
 
 
 @needs_tools
@@ -230,6 +260,8 @@ def test_the_notes_say_how_to_make_the_secret_that_the_pods_wait_for() -> None:
     notes = _chart(json.dumps(POSTGRES))["notes"]
     assert set(re.findall(r"--from-literal=([\w-]+)", notes)) == keys
     assert set(re.findall(r"--from-literal=([\w-]+)", _chart("{}")["notes"])) == {"tokens", "agent-token"}
+    monitored = _chart('{"podMonitor": {"enabled": true}}')["notes"]
+    assert "read:$metrics --from-literal=metrics-token=$metrics" in monitored
 
 
 @needs_kustomize

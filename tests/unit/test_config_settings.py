@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.config.allowed_hosts import allowed_hosts
+from diagnoser.config.allowed_hosts import allowed_hosts, trusted_proxies
 from diagnoser.config.settings import Settings, load
 from diagnoser.model.errors import BadInput
 
@@ -87,3 +87,17 @@ def test_a_name_that_no_request_could_carry_stops_the_start(name: str) -> None:
     """It is told with the setting's name."""
     with pytest.raises(BadInput, match="DIAGNOSER_ALLOWED_HOSTS"):
         allowed_hosts(load({"DIAGNOSER_ALLOWED_HOSTS": name}))
+
+
+def test_an_address_without_its_scheme_is_told() -> None:
+    """Else links in alerts would lead nowhere."""
+    with pytest.raises(BadInput, match="DIAGNOSER_BASE_URL"):
+        allowed_hosts(load({"DIAGNOSER_BASE_URL": "diagnoser.example"}))
+
+
+def test_proxies_are_addresses() -> None:
+    """A name would be taken and never match: all people would share the proxy's address."""
+    assert trusted_proxies(load({"DIAGNOSER_TRUSTED_PROXIES": "10.0.0.0/8, ::1,"})) == ["10.0.0.0/8", "::1"]
+    assert trusted_proxies(load({"DIAGNOSER_TRUSTED_PROXIES": "*"})) == ["*"]
+    with pytest.raises(BadInput, match="DIAGNOSER_TRUSTED_PROXIES: 'nginx'"):
+        trusted_proxies(load({"DIAGNOSER_TRUSTED_PROXIES": "nginx"}))

@@ -6,8 +6,10 @@ from itertools import cycle
 
 import pytest
 
+from diagnoser.adapters import files
 from diagnoser.model.taxonomy import Action, FailureType, category_of
 from diagnoser.recovery.policy import PolicyCase
+from diagnoser.rules import schema
 from diagnoser.rules.schema import Match, Maturity, Role, Rule
 from tests.rule_files import ANALYZER
 
@@ -29,6 +31,13 @@ def hits(rule: Rule, text: str, prefix: str = "") -> bool:
     log = "\n".join(prefix + line for line in text.split("\n"))
     evidence = ANALYZER.read(BytesIO(log.encode())).evidence
     return any(hit.rule.id == rule.id for hit in ENGINE.match(evidence))
+
+
+def test_every_pattern_is_one_of_re2() -> None:
+    """A start does not compile the shipped rules: a fault would show with the first log that asks for it."""
+    folder = files.bundled("rules")
+    texts = {path: text for path, text in files.texts(folder, "*/*.yaml").items() if not path.startswith("filters/")}
+    assert schema.load(texts, ENGINE.ruleset.lists).hash == ENGINE.ruleset.hash
 
 
 def test_a_person_finds_what_a_rule_means_and_what_to_do() -> None:

@@ -1,12 +1,13 @@
 """Which secret is whose, for how long, and what a guesser gets to hear."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from diagnoser.model.access import ANONYMOUS, Credential, Scope, StoredToken, Token, hash_of
 from diagnoser.model.errors import Denied, Throttled, Unavailable
-from diagnoser.web.authenticator import ADDRESSES, FAILURES, Authenticator, FailureThrottle
+from diagnoser.web.authenticator import ADDRESSES, FAILURES, SHARED, Authenticator, FailureThrottle
 
 CONFIGURED = Token("admin-1", "from-the-environment", Scope.ADMIN)
 MARIA = Credential("maria", Scope.OPERATE, expires=1000.0)
@@ -29,6 +30,8 @@ class Tokens:
     away: bool = False
     reads: int = 0
     uses: list[tuple[str, float]] = field(default_factory=list)
+    tries: dict[str, list[float]] = field(default_factory=dict)
+    counts: int = 0
 
     async def tokens(self) -> list[StoredToken]:
         self.reads += 1
@@ -41,6 +44,16 @@ class Tokens:
     async def note_token_use(self, hash: str, now: float) -> None:
         self._check()
         self.uses.append((hash, now))
+
+    async def count_login(self, tries: Mapping[str, int], now: float, window: float) -> float:
+        self._check()
+        self.counts += 1
+        [(key, most)] = tries.items()
+        recent = [time for time in self.tries.get(key, []) if time > now - window]
+        if len(recent) >= most:
+            return recent[0] + window - now
+        self.tries[key] = [*recent, now]
+        return 0.0
 
     async def add_token(self, token: StoredToken) -> None:
         raise AssertionError("the service makes no tokens")
@@ -126,12 +139,12 @@ async def test_a_request_that_goes_on_ends_with_its_token(door: Authenticator, s
     assert not await door.is_valid(maria)
 
 
-async def test_requests_and_guesses_cost_no_read_of_the_database(door: Authenticator, store: Tokens) -> None:
-    """One read serves all within its five seconds."""
+async def test_requests_and_guesses_cost_no_read_of_the_tokens(door: Authenticator, store: Tokens) -> None:
+    """One read serves all within its five seconds, and a guess that is refused unseen asks the database nothing."""
     for number in range(50):
         await door.identify("new", HERE)
         await refusal(door, f"guess {number}")
-    assert store.reads == 1
+    assert (store.reads, store.counts) == (1, FAILURES)
 
 
 async def test_the_last_use_is_written_once_a_minute(door: Authenticator, store: Tokens, clock: Clock) -> None:
@@ -200,14 +213,55 @@ async def test_no_token_and_an_expired_one_are_no_guesses(door: Authenticator, c
         assert "expired" in await refusal(door, "new")
 
 
-def test_the_throttle_remembers_a_bounded_number_of_addresses() -> None:
-    """The one that failed longest ago is forgotten; all of an IPv6 network is one client."""
-    throttle = FailureThrottle()
-    for number in range(FAILURES):
-        throttle.failed(f"2001:db8:1:2::{number}", 100.0)
+async def test_wrong_tokens_are_counted_by_all_replicas(door: Authenticator, store: Tokens, clock: Clock) -> None:
+    """Ten at one replica are all there are at the next one; it asks once, and then knows how long to refuse."""
+    for _ in range(FAILURES):
+        await refusal(door, "guess")
+    other = Authenticator(store, [CONFIGURED], clock)
+    counts, clock.now = store.counts, clock.now + 15
+    for _ in range(3):
+        with pytest.raises(Throttled) as throttled:
+            await other.identify("guess", HERE)
+        assert throttled.value.retry_after == 45.0
+    assert store.counts == counts + 1
+    assert await other.identify("new", HERE) == MARIA
+    assert "not known" in await refusal(other, "guess", THERE)
+    clock.now += 45
+    assert "not known" in await refusal(other, "guess")
+
+
+async def test_wrong_tokens_are_throttled_while_the_database_is_away(door: Authenticator, store: Tokens) -> None:
+    """By each replica for itself."""
+    await door.identify("new", HERE)
+    store.away = True
+    for _ in range(FAILURES):
+        assert "not known" in await refusal(door, "guess")
     with pytest.raises(Throttled):
-        throttle.failed("2001:db8:1:2:ffff::1", 100.0)
-    throttle.failed("2001:db8:1:3::1", 100.0)
+        await door.identify("guess", HERE)
+
+
+async def test_guesses_from_many_addresses_are_a_bounded_load(door: Authenticator, store: Tokens, clock: Clock) -> None:
+    """The database counts a number of them a minute; each address is throttled all the same."""
+    for number in range(2 * SHARED):
+        await refusal(door, "guess", f"198.51.100.{number}")
+    assert store.counts == SHARED
+    for _ in range(FAILURES):
+        await refusal(door, "guess")
+    with pytest.raises(Throttled):
+        await door.identify("guess", HERE)
+    clock.now += 60.0
+    await refusal(door, "guess")
+    assert store.counts == SHARED + 1
+
+
+async def test_the_throttle_remembers_a_bounded_number_of_addresses() -> None:
+    """The one that failed longest ago is forgotten; all of an IPv6 network is one client."""
+    throttle = FailureThrottle(Tokens(away=True))
+    for number in range(FAILURES):
+        await throttle.failed(f"2001:db8:1:2::{number}", 100.0)
+    with pytest.raises(Throttled):
+        await throttle.failed("2001:db8:1:2:ffff::1", 100.0)
+    await throttle.failed("2001:db8:1:3::1", 100.0)
     for number in range(ADDRESSES):
-        throttle.failed(f"10.{number >> 8}.{number & 255}.1", 101.0)
-    throttle.failed("2001:db8:1:2::1", 101.0)
+        await throttle.failed(f"10.{number >> 8}.{number & 255}.1", 101.0)
+    await throttle.failed("2001:db8:1:2::1", 101.0)

@@ -13,10 +13,10 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, func, inspect, make_url, select, text
+from sqlalchemy import Connection, func, inspect, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from diagnoser.adapters.sql.database import create_engine, our_errors
+from diagnoser.adapters.sql.database import create_engine, our_errors, parsed_url
 from diagnoser.adapters.sql.migrations import current, head
 from diagnoser.adapters.sql.tables import metadata
 from diagnoser.model.errors import BadInput, Unavailable
@@ -75,6 +75,12 @@ def _is_sqlite(file: Path) -> bool:
         return False
 
 
+def place(url: str) -> str:
+    """Where the database is, without user and password. Raises BadInput."""
+    file, parsed = _sqlite_file(url), parsed_url(url)
+    return str(file.absolute()) if file else f"{parsed.host or 'localhost'}:{parsed.port or 5432}/{parsed.database}"
+
+
 async def schema(url: str) -> str:
     """The revision of an existing database, "" where it has no tables of ours. Raises Unavailable, BadInput."""
     require_existing(url)
@@ -106,6 +112,7 @@ def back_up(url: str, file: Path, progress: Progress) -> None:
         raise BadInput(f"there is no folder {file.parent}")
     partial = file.with_name(f"{file.name}.partial")
     partial.unlink(missing_ok=True)
+    partial.touch(0o600, exist_ok=False)  # lines of logs and hashes of passwords are in it
     source = _sqlite_file(url)
     try:
         if source is not None:
@@ -126,21 +133,33 @@ def restore(url: str, file: Path, progress: Progress, *, overwrite: bool = False
 
     overwrite: replace what the database holds; else it must be empty.
     """
-    if not file.is_file():
-        raise BadInput(f"there is no file {file}")
+    check_file(url, file)
     target = _sqlite_file(url)
-    with file.open("rb") as opened:
-        is_sqlite = opened.read(15) == b"SQLite format 3"
-    if is_sqlite is not (target is not None):
-        kinds = "SQLite" if is_sqlite else "PostgreSQL (or no backup at all)", "SQLite" if target else "PostgreSQL"
-        raise BadInput(f"{file} is a backup of {kinds[0]}, and the database is {kinds[1]}")
     if target is None:
         options = ["--single-transaction", "--exit-on-error", "--no-owner", *(["--clean", "--if-exists"] * overwrite)]
         _run("pg_restore", url, [*options, f"--dbname={_without_password(url)}", str(file)])
         return
     _check_backup(file)
     target.parent.mkdir(parents=True, exist_ok=True)
+    _check_unused(target)
     _copy(file, target, progress)
+
+
+def check_file(url: str, file: Path) -> None:
+    """Raises BadInput for a file that cannot be restored to this database."""
+    if not file.is_file():
+        raise BadInput(f"there is no file {file}")
+    target = _sqlite_file(url)
+    if target is not None and target.exists() and target.samefile(file):
+        raise BadInput(f"{file} is the database itself")
+    with file.open("rb") as opened:
+        head = opened.read(15)
+    kind = "SQLite" if head == b"SQLite format 3" else "PostgreSQL" if head.startswith(b"PGDMP") else ""
+    ours = "SQLite" if target else "PostgreSQL"
+    if not kind:
+        raise BadInput(f"{file} is no backup: it must be a file of `diagnoser db backup`, and not be packed")
+    if kind != ours:
+        raise BadInput(f"{file} is a backup of {kind}, and the database is {ours}")
 
 
 async def holds_data(url: str) -> bool:
@@ -170,6 +189,18 @@ def _copy(source: Path, target: Path, progress: Progress) -> None:
         raise Unavailable(f"database: {error}") from error
 
 
+def _check_unused(target: Path) -> None:
+    """Raises BadInput while a service has the database open: only who is alone with it can end its write-ahead log."""
+    try:
+        with closing(sqlite3.connect(target, timeout=1.0)) as opened:
+            opened.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.DatabaseError as error:  # of a damaged database, the copy makes a whole one
+        if "locked" in str(error):
+            raise BadInput(f"{target} is in use: stop the service first") from None
+        if "not a database" in str(error):
+            raise BadInput(f"{target} is no SQLite database: move it away") from None
+
+
 def _check_backup(file: Path) -> None:
     """Raises BadInput for a file that is damaged or not one of ours: better before than after."""
     try:
@@ -187,7 +218,7 @@ def _check_backup(file: Path) -> None:
 def _run(program: str, url: str, arguments: list[str]) -> None:
     """PostgreSQL's own program; the password goes by the environment, which other users cannot read."""
     path = _postgresql_program(program)
-    target = _url(url)
+    target = parsed_url(url)
     environment = os.environ | ({"PGPASSWORD": str(target.password)} if target.password else {})
     command = [path, *arguments] if program == "pg_restore" else [path, *arguments, _without_password(url)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
@@ -207,18 +238,11 @@ def _postgresql_program(name: str) -> str:
 
 
 def _without_password(url: str) -> str:
-    return _url(url).set(drivername="postgresql", password=None).render_as_string(hide_password=False)
-
-
-def _url(url: str) -> URL:
-    try:
-        return make_url(url)
-    except (SQLAlchemyError, ValueError):
-        raise BadInput("the database URL cannot be read") from None
+    return parsed_url(url).set(drivername="postgresql", password=None).render_as_string(hide_password=False)
 
 
 def _sqlite_file(url: str) -> Path | None:
-    target = _url(url)
+    target = parsed_url(url)
     return Path(target.database or "") if target.get_backend_name() == "sqlite" else None
 
 

@@ -62,7 +62,8 @@ _ERRORS: tuple[tuple[type[BaseException], type[DiagnoserError] | None], ...] = (
 
 def create_engine(url: str) -> AsyncEngine:
     """``sqlite:///path`` or ``postgresql://user:password@host/name``; the driver is chosen here. Raises BadInput."""
-    target = _target(url)
+    target = parsed_url(url)
+    target = target.set(drivername=_ASYNC_DRIVERS[target.drivername])
     if target.get_backend_name() == "sqlite":
         return _sqlite_engine(target)
     return create_async_engine(
@@ -70,16 +71,19 @@ def create_engine(url: str) -> AsyncEngine:
     )
 
 
-def _target(url: str) -> URL:
-    """The messages never hold the URL: it may carry a password."""
+def parsed_url(url: str) -> URL:
+    """Raises BadInput, whose messages never hold the URL: it may carry a password."""
     try:
         parsed = make_url(url)
-    except (SQLAlchemyError, ValueError) as error:
-        raise BadInput("the database URL cannot be read") from error
-    driver = _ASYNC_DRIVERS.get(parsed.drivername, parsed.drivername)
-    if driver not in _ASYNC_DRIVERS.values():
-        raise BadInput("the database URL must start with sqlite:// or postgresql://")
-    return parsed.set(drivername=driver)
+    except (SQLAlchemyError, ValueError):
+        parsed = URL.create("")
+    if parsed.drivername not in _ASYNC_DRIVERS:
+        raise BadInput("the database URL must be sqlite:///path or postgresql://user:password@host/name")
+    if "@" in f"{parsed.host}{parsed.database}" and parsed.drivername != "sqlite":
+        raise BadInput("the database URL has two @: write those of the password as %40, and its / as %2F")
+    if parsed.host and parsed.drivername == "sqlite":
+        raise BadInput("the database URL has three slashes before a relative path, four before an absolute one")
+    return parsed
 
 
 def _sqlite_engine(target: URL) -> AsyncEngine:

@@ -1,4 +1,4 @@
-"""Tries to sign in, by account and by address: a row for each, with the times of the last ones."""
+"""Tries to sign in, by account and by address, and wrong tokens by address: a row for each, with the last times."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence

@@ -2,10 +2,6 @@
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
-    ExportLogsPartialSuccess,
-    ExportLogsServiceResponse,
-)
 
 from diagnoser.ingest.protobuf_wire import encoded
 from diagnoser.ingest.service import IngestReceipt
@@ -20,6 +16,7 @@ UNKNOWN = 2
 CODES = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 413: 8, 415: 3, 429: 8, 500: 13, 503: 14}
 """Status -> code of gRPC."""
 STATUS_CODE, STATUS_MESSAGE = 1, 2  # of google.rpc.Status
+PARTIAL_SUCCESS, REJECTED, WHY = 1, 1, 2  # of ExportLogsServiceResponse, and of ExportLogsPartialSuccess
 
 BINARY = {"schema": {"type": "string", "format": "binary"}}
 DESCRIPTION = {
@@ -88,8 +85,8 @@ def problem_status(request: Request, problem: Problem) -> Response:
 
 def _answer(receipt: IngestReceipt) -> Response:
     rejected, why = _left_out(receipt)
-    partial = ExportLogsPartialSuccess(rejected_log_records=rejected, error_message=why) if rejected else None
-    return Response(ExportLogsServiceResponse(partial_success=partial).SerializeToString(), media_type=PROTOBUF)
+    partial = encoded(REJECTED, rejected) + encoded(WHY, why.encode())
+    return Response(encoded(PARTIAL_SUCCESS, partial) if rejected else b"", media_type=PROTOBUF)
 
 
 def _answer_json(receipt: IngestReceipt) -> Response:

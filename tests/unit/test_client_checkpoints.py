@@ -18,7 +18,17 @@ from typing import Any
 import pytest
 
 from diagnoser.client import cli
-from diagnoser.client.checkpoints import Checkpointer, JustInTime, SaveFailed, TwoWriters, find, latest, verify
+from diagnoser.client.checkpoints import (
+    Checkpointer,
+    JustInTime,
+    NoCheckpoint,
+    SaveFailed,
+    TwoWriters,
+    find,
+    latest,
+    resume,
+    verify,
+)
 from diagnoser.client.checkpoints.checksums import PIECE_BYTES, file_sums
 from diagnoser.client.checkpoints.manifest import (
     CLAIM,
@@ -247,6 +257,50 @@ def test_a_just_in_time_save_is_read_before_it_is_chosen(tmp_path: Path) -> None
     chosen = latest(str(tmp_path), verified=False)
     assert chosen is not None
     assert chosen.path == good
+
+
+def test_a_launch_goes_on_from_what_the_plan_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not from the damage that is newer. What it saves then goes first when it is launched again with the same
+    variables; a later plan, to the same checkpoint, leaves that behind, too."""
+    good = saved(tmp_path, 10)
+    saved(tmp_path, 20)
+
+    def chosen() -> str:
+        found = resume(str(tmp_path))
+        assert found is not None
+        return found.path
+
+    assert chosen() != good
+    monkeypatch.setenv("DIAGNOSER_CHECKPOINT", good)
+    monkeypatch.setenv("DIAGNOSER_CHECKPOINT_STEP", "10")
+    monkeypatch.setenv("DIAGNOSER_SKIP_TO", "25")
+    assert chosen() == good
+    went_on = saved(tmp_path, 15)
+    assert chosen() == went_on
+    monkeypatch.setenv("DIAGNOSER_SKIP_TO", "35")
+    assert chosen() == good
+
+
+def test_a_planned_checkpoint_is_read_before_it_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where it is damaged meanwhile, an earlier one is used, and the command says so; never a newer one. Where there is
+    none, nothing is: starting over would be worse."""
+    earlier, planned = saved(tmp_path, 5), saved(tmp_path, 10)
+    saved(tmp_path, 20)
+    monkeypatch.setenv("DIAGNOSER_CHECKPOINT", Path(planned).name)
+    assert command("resume", tmp_path) == 0
+    assert capsys.readouterr() == (planned + "\n", "")
+    (Path(planned) / "model.bin").write_bytes(b"Weights" * 1000)
+    assert command("resume", tmp_path) == 0
+    shown = capsys.readouterr()
+    assert shown.out == earlier + "\n"
+    assert f"goes on from {earlier}" in shown.err
+    (Path(earlier) / "model.bin").unlink()
+    assert command("resume", tmp_path) == 1
+    assert "neither it nor an earlier one verifies" in capsys.readouterr().err
+    with pytest.raises(NoCheckpoint):
+        resume(str(tmp_path))
 
 
 def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path) -> None:

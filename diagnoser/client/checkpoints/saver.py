@@ -225,6 +225,7 @@ class Checkpointer:
             job=self._reporter.job if self._reporter else "",
             attempt=self._reporter.attempt if self._reporter else None,
             parameters=self._parameters,
+            rollback=manifests.rollback_of(os.environ),
         )
 
     def _staged(self, pending: PendingCheckpoint, started: float, written: Callable[[], object]) -> PendingCheckpoint:

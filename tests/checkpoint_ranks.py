@@ -30,6 +30,7 @@ RANKS, LOADERS = 3, 2
 ROWS, COLUMNS = 60, 512
 TIMEOUT = timedelta(seconds=60)
 RANKS_SECONDS = 1.0
+REDUCTIONS = 50
 CASES: tuple[tuple[str, int, str], ...] = (
     ("nobody is killed", 0, "never"),
     ("a rank does not come", 2, "absent"),
@@ -102,6 +103,8 @@ def train(root: Path, first: int, kind: str, victim: int, operation: str, rank: 
                 pending = checkpointer.save(step, partial(_save, state), loss=1.0)
             else:
                 pending = checkpointer.async_save(step, state, loss=1.0)
+                for _ in range(REDUCTIONS):  # the training goes on meanwhile, and its ranks talk, too
+                    distributed.all_reduce(torch.ones(1))
             pending.result(TIMEOUT.total_seconds())
             distributed.barrier()  # as steps are: rank 0 has completed before a victim can be killed
 

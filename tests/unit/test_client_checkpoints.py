@@ -455,20 +455,27 @@ def test_of_ranks_with_the_same_state_one_saves_it(tmp_path: Path) -> None:
     assert (found.completion.about.ranks, found.completion.about.just_in_time) == (1, True)
 
 
-def test_the_command_s_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """0 verified or found, 1 damaged or none, 2 no such folder, 3 not complete."""
+def test_the_command_s_exit_codes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """0 verified or found, 1 damaged or none, 2 no such folder or one that holds many, 3 not complete."""
     assert command("latest", tmp_path, "--verified") == 1
+    assert command("list", tmp_path) == 0
+    assert "holds no checkpoint" in capfd.readouterr().err
+    assert command("verify", tmp_path) == 3
     good = saved(tmp_path, 5)
     assert command("verify", good) == 0
-    assert command("verify", tmp_path) == 3
-    assert command("verify", tmp_path / "none") == 2
-    capsys.readouterr()
+    for path, why in (
+        (tmp_path, f"name one, {good}"),
+        (tmp_path / "none", "does not exist"),
+        (Path(good) / "model.bin", "is a file"),
+    ):
+        assert command("verify", path) == 2
+        assert why in capfd.readouterr().err
     assert command("latest", tmp_path, "--verified") == 0
-    assert capsys.readouterr().out == good + "\n"
+    assert capfd.readouterr().out == good + "\n"
     assert command("latest", tmp_path, "--before", "5") == 1
     os.truncate(Path(good) / "model.bin", 1)
     assert command("verify", good) == 1
-    assert "1 bytes, 7,000 were written" in capsys.readouterr().out
+    assert "1 bytes, 7,000 were written" in capfd.readouterr().out
 
 
 def test_the_command_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

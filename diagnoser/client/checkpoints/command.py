@@ -95,11 +95,15 @@ def add_parsers(commands: Commands) -> argparse.ArgumentParser:
 def main(options: argparse.Namespace, service: Callable[[], Service]) -> int:
     """The exit code. service: raises UsageError where none is named. Raises UsageError."""
     if not os.path.isdir(options.path):
-        raise UsageError("{} is no directory".format(options.path))
+        why = "is a file: name its directory" if os.path.exists(options.path) else "does not exist"
+        raise UsageError("{} {}".format(options.path, why))
     return ACTIONS[options.action](options, service)
 
 
 def _verify(options: argparse.Namespace, service: Callable[[], Service]) -> int:
+    inside = find(options.path)
+    if inside and inside[0].path != os.path.abspath(options.path):
+        raise UsageError("{} holds {} checkpoints: name one, {}".format(options.path, len(inside), inside[0].path))
     started = time.monotonic()
     with _Bar() as bar:
         found = verify(options.path, options.threads, bar.draw)
@@ -123,6 +127,8 @@ def _list(options: argparse.Namespace, service: Callable[[], Service]) -> int:
         _print(json.dumps([as_json(each) for each in found]))
     for each in () if options.json else found:
         _print(_row(each))
+    if not found:
+        _say("{} holds no checkpoint with a manifest".format(options.path))
     return 0
 
 
@@ -274,7 +280,6 @@ def _threads(command: argparse.ArgumentParser) -> None:
 
 
 def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("{} is less than 1".format(text))
-    return number
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError("{} is no number from 1".format(text))
+    return int(text)

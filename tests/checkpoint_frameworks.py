@@ -28,10 +28,10 @@ def main() -> None:
         "transformers": on_transformers,
     }
     reached = examples[name](folder, example(name))
-    read = [verify(found.path) for found in find(str(folder))][::-1]
-    saved = [
-        (each.completion.about.step if each.completion else None, each.state.value, *each.unlisted) for each in read
-    ]
+    saved = []
+    for found in reversed(find(str(folder))):
+        about = found.completion.about if found.completion else None
+        saved.append((about and about.step, verify(found.path).state.value, about and about.finite, *found.unlisted))
     versions = {each: importlib.metadata.version(each) for each in (name, "torch")}
     sys.stdout.write(json.dumps({"versions": versions, "saved": saved, "went on to": reached}) + "\n")
 
@@ -113,6 +113,7 @@ def on_transformers(folder: Path, defined: dict[str, Any]) -> int:
             per_device_train_batch_size=BATCH,
             save_steps=EVERY,
             logging_steps=1,
+            logging_nan_inf_filter=False,
             report_to=[],
             use_cpu=True,
             disable_tqdm=True,

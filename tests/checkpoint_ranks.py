@@ -118,7 +118,7 @@ def load(root: Path, rank: int) -> None:
     state = {"weights": distribute_tensor(torch.zeros(ROWS, COLUMNS), mesh, [Shard(0)]), "step": 0}
     dcp.load(state, checkpoint_id=found.path)
     assert state["step"] == found.completion.about.step
-    assert torch.equal(state["weights"].full_tensor(), weights(found.completion.about.step))  # type: ignore[attr-defined]
+    assert torch.equal(state["weights"].full_tensor(), weights(found.completion.about.step))
 
 
 def forked(folder: Path, ranks: int, act: Callable[[int], None]) -> list[int]:

@@ -77,7 +77,7 @@ def test_ranks_that_save_together_and_one_that_dies(tmp_path: Path) -> None:
     number of ranks loads what was saved. A flipped bit is found in the file of its rank, and is never chosen."""
     root = Path(__file__).resolve().parents[2]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(root)}
-    words = [TORCH.python, "-m", "tests.checkpoint_ranks", tmp_path]
+    words = [str(TORCH.python), "-m", "tests.checkpoint_ranks", str(tmp_path)]
     made = subprocess.run(words, cwd=root, env=environment, stdout=subprocess.PIPE, check=True, timeout=600)
     outcomes = json.loads(made.stdout)
     for kind in ("save", "async_save"):
@@ -86,3 +86,19 @@ def test_ranks_that_save_together_and_one_that_dies(tmp_path: Path) -> None:
         assert [case["case"] for case in cases if case["codes"] == [0, 0, 0]] == ["nobody is killed"]
         assert loaded == {"loaded": [0, 0]}
     assert outcomes["damaged"] == {"faulty": ["__1_0.distcp"], "went back": True}
+
+
+@pytest.mark.parametrize("name", ["lightning", "transformers"])
+def test_the_examples_for_frameworks_save_and_go_on(name: str, tmp_path: Path) -> None:
+    """Every checkpoint verifies with a finite loss, every file of it is in a manifest, and a second run goes on from
+    the newest."""
+    python = os.environ.get("FRAMEWORKS_PYTHON", "")
+    if not python:
+        pytest.skip("FRAMEWORKS_PYTHON names no Python with torch's CPU build, lightning, transformers and accelerate")
+    root = Path(__file__).resolve().parents[2]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(root)}
+    words = [python, "-m", "tests.checkpoint_frameworks", name, str(tmp_path)]
+    made = subprocess.run(words, cwd=root, env=environment, stdout=subprocess.PIPE, check=True, timeout=600)
+    outcome = json.loads(made.stdout.splitlines()[-1])
+    assert outcome["saved"] == [[step, "verified", True] for step in (4, 8, 12, 16)]
+    assert outcome["went on to"] == 16

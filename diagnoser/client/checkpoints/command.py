@@ -103,7 +103,7 @@ def main(options: argparse.Namespace, service: Callable[[], Service]) -> int:
 def _verify(options: argparse.Namespace, service: Callable[[], Service]) -> int:
     inside = find(options.path)
     if inside and inside[0].path != os.path.abspath(options.path):
-        raise UsageError("{} holds {} checkpoints: name one, {}".format(options.path, len(inside), inside[0].path))
+        raise UsageError("{} is a folder of checkpoints: name one, {}".format(options.path, inside[0].path))
     started = time.monotonic()
     with _Bar() as bar:
         found = verify(options.path, options.threads, bar.draw)

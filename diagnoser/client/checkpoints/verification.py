@@ -149,8 +149,8 @@ def resume(
         return latest(folder, threads=threads, progress=progress)
     found, target = find(folder), inspect(os.path.join(os.path.abspath(folder), named))
     since = [each for each in found if each.completion and each.completion.about.rollback == back]
-    told = environment.get("DIAGNOSER_CHECKPOINT_STEP", "")
-    step = int(told) if told.isdigit() else _step(target)
+    planned = environment.get("DIAGNOSER_CHECKPOINT_STEP", "")
+    step = int(planned) if planned.isdigit() else _step(target)
     earlier = [each for each in found if _step(each) < step]
     chosen = _choose([*since, target, *earlier], verified=True, threads=threads, progress=progress)
     if chosen is None:

@@ -298,6 +298,7 @@ async def _compose(
         planner=planner,
         shadow=ShadowEvaluator(store, registry, confirmed_failures),
         llm_stage=llm_factory.llm_stage(settings, model, analyzer.knowledge, confirmed_failures, metrics),
+        plans=plans,
         maintenance=Maintenance(store, plans, clock, _retention(settings), retention),
         clock=clock,
         attempts_due=wakes.attempts,

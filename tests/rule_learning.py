@@ -129,6 +129,7 @@ async def site(
     lifecycle = RuleLifecycle(ReplayHistory(store, logs), registry, lambda: now, config, metrics, pen)
     shadow = ShadowEvaluator(store, registry, confirmed_failures)
     commands, outbox = plan_commands(), LocalWakeSignal()
+    plans = PlanService(store, commands, metrics, outbox)
     worker = Worker(
         store=store,
         logs=logs,
@@ -138,7 +139,8 @@ async def site(
         planner=commands.planner,
         shadow=shadow,
         llm_stage=None,
-        maintenance=Maintenance(store, PlanService(store, commands, metrics, outbox), lambda: NOW),
+        plans=plans,
+        maintenance=Maintenance(store, plans, lambda: NOW),
         clock=lambda: NOW,
         attempts_due=LocalWakeSignal(),
         outbox=outbox,

@@ -69,6 +69,7 @@ def scripted_worker(
         planner=planner,
         shadow=script,
         llm_stage=llm_stage,
+        plans=plans,
         maintenance=Maintenance(store, plans, clock, retention or RetentionConfig()),
         clock=clock,
         attempts_due=LocalWakeSignal(),

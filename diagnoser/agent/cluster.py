@@ -76,7 +76,7 @@ class Held:
 class Done:
     """requeued: id of the job of the next launch. drained: the plan's nodes that are out for its reason.
 
-    refused: why its nodes were not taken out, in the service's terms.
+    refused: why the agent would not act, in the service's terms.
     """
 
     reached: bool

@@ -189,6 +189,8 @@ class Executor(Generic[S]):
                 return Done(False, "the plan expired before its first step")
             if isinstance(step, Run) and self.dry:
                 return Done(False, f"dry run; the next command would be: {step.command.line}")
+            if isinstance(step, Run) and not execution.started and (refusal := await self._bad_checkpoint(execution)):
+                return refusal
             pause = LOOK_SECONDS if isinstance(step, Wait) else await self._run(execution, step)
             if pause is None:
                 progress = self.clock()
@@ -196,6 +198,16 @@ class Executor(Generic[S]):
                 waited = step.reason if isinstance(step, Wait) else f"{step.command.line} did not get through"
                 raise _GaveUp(f"gave up after {limit:.0f} s: {waited}" + (f"; {state.held}" if state.held else ""))
             await asyncio.sleep(pause or 0.0)
+
+    async def _bad_checkpoint(self, execution: PlanExecution) -> Done | None:
+        """The refusal to go back to a checkpoint that was reported bad since the claim; None when it was not. What is
+        under way is finished: a job that was stopped for its launch must not stay down."""
+        if execution.spec.action is not Action.ROLLBACK_AND_RESUBMIT:
+            return None
+        plan = await self.client.plan(execution.claimed.plan["id"])
+        if plan.get("reason") != "bad_checkpoint":
+            return None
+        return Done(False, f"{plan['history'][-1]['why']}; nothing was done", refused="bad_checkpoint")
 
     async def _observe(self, spec: PlanSpec, until: float) -> tuple[Mapping[str, NodeRecord], S]:
         """How the cluster looks. Raises _GaveUp, and Denied for what will not pass."""

@@ -119,6 +119,25 @@ def to_resume(
     return max(saved, key=_step, default=None)
 
 
+def why_bad(path: str, step: int | None, attempts: Sequence[Iterable[Event]]) -> str:
+    """Why a job's checkpoint must not be loaded, as it was reported last; "" when nothing speaks against it.
+
+    step: None where only the path is known. attempts: the events of the job's attempts, the oldest first.
+    """
+    saved = [one for told in _where_saved(attempts) for one in reported(told) if _is_same(one, path, step)]
+    if not saved or not saved[-1].is_bad:
+        return ""
+    return saved[-1].why or ("its loss was not finite" if saved[-1].finite is False else "no reason was given")
+
+
+def _is_same(saved: Checkpoint, path: str, step: int | None) -> bool:
+    """A line of a log may name the directory alone; then the step has to be the same."""
+    if saved.path == path:
+        return step is None or saved.step in (None, step)
+    names = {each.rstrip("/").rpartition("/")[2] for each in (saved.path, path)}
+    return step is not None and saved.step == step and len(names) == 1 and "" not in names
+
+
 def _is_named(path: str, lines: Iterable[str]) -> bool:
     name = path.rstrip("/").rpartition("/")[2]
     return any(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", line) for line in lines) if name else False

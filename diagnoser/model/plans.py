@@ -47,6 +47,7 @@ class PlanReason(StrEnum):
     ALLOCATION_UNKNOWN = "allocation_unknown"  # no agent reported which nodes the scheduler gave the attempt
     UNPROVEN = "unproven"  # only the job's own text, or a check in its own image, speaks against the node
     SUSPECTED_AGAIN = "suspected_again"  # unproven, but another tenant's job suspected the same node
+    BAD_CHECKPOINT = "bad_checkpoint"  # the checkpoint to go back to was reported bad after the plan was made
     TENANT_CAP = "tenant_cap"  # the tenant's share of launches or evictions is spent
     APPROVED = "approved"
     TAKEN_BACK = "taken_back"  # a person took an approval or a refusal back: it waits again

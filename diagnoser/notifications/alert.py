@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from diagnoser.model import Diagnosis, Job, Plan, PlanState, cited_place
+from diagnoser.model import Diagnosis, Job, Plan, PlanReason, PlanState, cited_place
 from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.blind_spots import BlindSpot
 from diagnoser.model.taxonomy import Category
@@ -71,6 +71,8 @@ def plan_alert(plan: Plan, *, link: str = "", redact: Redact = str) -> Alert:
     """What the state of a recovery plan tells. redact: hides secrets in what an executor reported."""
     why = plan.history[-1].why if plan.history else plan.reason
     state = _PLAN_STATES.get(plan.state, plan.state.value.replace("_", " "))
+    if plan.state is PlanState.SENT and plan.reason == PlanReason.BAD_CHECKPOINT:
+        state = "goes back to a checkpoint that is bad"
     action = plan.action.value.replace("_", " ")
     nodes = ", ".join(_cut(node, NAME_LENGTH) for node in plan.nodes[:10])
     return Alert(

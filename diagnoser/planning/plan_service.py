@@ -2,19 +2,30 @@
 
 import secrets
 from dataclasses import dataclass
+from typing import Protocol
 
-from diagnoser.model import AttemptKey, Plan, PlanState, TransitionResult
+from diagnoser.localize.checkpoints import why_bad
+from diagnoser.model import AttemptKey, Plan, PlanReason, PlanState, TransitionResult
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import PlanTransition, RecoveryStore, WakeSignal
+from diagnoser.ports import JobStore, PlanFilter, PlanTransition, RecoveryStore, WakeSignal
+from diagnoser.recovery.plan_states import OPEN
+
+EVERY_ATTEMPT = (1 << 31) - 1
+PLANS_CHECKED = 20
+"""Of a job, the newest first: a plan lives an hour."""
+
+
+class PlanStore(RecoveryStore, JobStore, Protocol):
+    """Plans, and what jobs report of the checkpoints that plans go back to."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanService:
     """outbox: notified when there may be a message to send."""
 
-    store: RecoveryStore
+    store: PlanStore
     commands: PlanCommands
     metrics: Metrics
     outbox: WakeSignal
@@ -29,7 +40,11 @@ class PlanService:
             if result is None or result.plan is None:
                 return None
             if result.plan.state is PlanState.SENT:
-                return result.plan
+                assert result.plan.lease is not None, "it was claimed just now"
+                checked = await self.check_rollback(result.plan, now, unused=result.plan.lease.token)
+                if checked.state is PlanState.SENT and checked.lease is not None:
+                    return checked
+                continue
             self.metrics.observe_transition(result)
             self.outbox.notify()
             trace_transition(self.trace, result, now)
@@ -44,7 +59,27 @@ class PlanService:
         self.metrics.observe_transition(result)
         self.outbox.notify()
         trace_transition(self.trace, result, now)
+        if PlanReason.BAD_CHECKPOINT in result.reasons and result.plan.state is not PlanState.SENT:
+            await self.store.diagnose_again(AttemptKey(result.plan.job, result.plan.attempt), now)
         return result.plan
+
+    async def check_rollback(self, plan: Plan, now: float, unused: str = "") -> Plan:
+        """The plan as it stands after another look at what was reported of its checkpoint.
+
+        Whoever stores a plan, or such a report, looks at the other afterwards: at least one of the two sees both.
+        unused: as of ``PlanCommands.checkpoint_bad``.
+        """
+        back = plan.rollback
+        if back is None or not back.checkpoint or plan.state not in (*OPEN, PlanState.SENT):
+            return plan
+        attempts = await self.store.checkpoint_events(AttemptKey(plan.job, EVERY_ATTEMPT))
+        why = why_bad(back.checkpoint, back.step, attempts)
+        return await self.change(plan.id, now, self.commands.checkpoint_bad(why, now, unused)) if why else plan
+
+    async def check_rollbacks(self, job: str, now: float) -> None:
+        """The same of all plans of a job that may still be carried out."""
+        for plan in await self.store.plans(PlanFilter(job=job), "", PLANS_CHECKED):
+            await self.check_rollback(plan, now)
 
 
 def trace_transition(trace: Trace, result: TransitionResult, since: float) -> None:

@@ -243,6 +243,37 @@ class PlanCommands:
 
         return transition
 
+    def checkpoint_bad(self, why: str, now: float, unused: str = "") -> PlanTransition:
+        """The checkpoint to go back to was reported bad. What nobody acts on yet is withdrawn; where an executor has
+        the plan, or the webhook told of it, only they know how far it is: it is marked, and executors refuse it.
+
+        unused: token of a claim that no executor was given yet.
+        """
+
+        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
+            is_over = plan.state not in (*plan_states.OPEN, PlanState.SENT)
+            if plan.rollback is None or is_over:
+                return TransitionResult(plan)
+            is_free = plan.lease is None or (plan.lease.token == unused and not plan.steps)
+            is_withdrawn = is_free and (bool(unused) or not self.is_announced(plan))
+            if plan.reason == PlanReason.BAD_CHECKPOINT and not (is_withdrawn and plan.state is PlanState.SENT):
+                return TransitionResult(plan)
+            state = PlanState.HELD if is_withdrawn and plan.state is not PlanState.ADVISED else plan.state
+            bad = plan_states.with_state(
+                plan,
+                state,
+                PlanReason.BAD_CHECKPOINT,
+                by=plan_states.DIAGNOSER,
+                why=f"{plan.rollback.checkpoint} was reported bad: {why}",
+                now=now,
+            )
+            if is_withdrawn:
+                bad = replace(bad, lease=None)
+            alerts = () if state is PlanState.ADVISED else self.planner.alert_plan(bad, now)
+            return TransitionResult(bad, messages=alerts)
+
+        return transition
+
     def expire(self, now: float) -> PlanTransition:
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             if not plan_states.expired(plan, now):

@@ -28,6 +28,9 @@ class JobStore(Protocol):
     async def checkpoint_events(self, before: AttemptKey) -> list[tuple[Event, ...]]:
         """The checkpoint events of the job's attempts before this one, the oldest attempt first."""
 
+    async def diagnose_again(self, attempt: AttemptKey, now: float) -> None:
+        """Make an attempt due again whose diagnosis rests on what does not hold any more."""
+
     async def job(self, id: str) -> Job | None: ...
 
     async def attempts(self, job: str) -> list[Attempt]: ...

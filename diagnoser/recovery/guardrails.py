@@ -51,7 +51,7 @@ _Rail = Callable[[Plan, _Case], Plan | None]
 def apply_guardrails(policy: Policy, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
     """The plan that is stored for a new diagnosis: ``plan``, a more careful one, or an earlier one that stands."""
     same_attempt = [past for past in history.past if (past.job, past.attempt) == (plan.job, plan.attempt)]
-    acted = next((past for past in same_attempt if past.state in ACTING), None)
+    acted = next((past for past in same_attempt if past.state in ACTING and not _is_withdrawn(past)), None)
     if acted:
         return TransitionResult(acted)  # nothing is done twice for one failure
     case = _Case(policy, history, tuple(retry_history.failures(plan, history.past)), now)
@@ -59,7 +59,10 @@ def apply_guardrails(policy: Policy, plan: Plan, history: ClusterHistory, now: f
     twin = next((past for past in same_attempt if past.key == settled.key), None)
     if twin and twin.state is not PlanState.SUPERSEDED:
         return TransitionResult(twin)
-    others = [_superseded(past, now) for past in same_attempt if past.state in OPEN and past is not twin]
+    replaced = (
+        past for past in same_attempt if past.state in OPEN or (past.state is PlanState.HELD and _is_withdrawn(past))
+    )
+    others = [_superseded(past, now) for past in replaced if past is not twin]
     if settled.reason == _R.WRONG_EVICTION and case.last:
         others.append(
             with_note(case.last, by=DIAGNOSER, why="it failed again right after: the wrong node went", now=now)
@@ -241,6 +244,12 @@ def _held(plan: Plan, reason: PlanReason, why: str, case: _Case) -> Plan:
 def _waiting(plan: Plan, reason: PlanReason, why: str, now: float) -> Plan:
     state = PlanState.ADVISED if plan.mode is Mode.OBSERVE else PlanState.WAITING
     return with_state(plan, state, reason, by=DIAGNOSER, why=why, now=now)
+
+
+def _is_withdrawn(plan: Plan) -> bool:
+    """Nothing was launched for it, because its checkpoint turned out to be bad."""
+    is_over = plan.state in (PlanState.HELD, PlanState.NOT_REACHED)
+    return is_over and plan.reason == _R.BAD_CHECKPOINT and not plan.steps and not plan.requeued
 
 
 def _superseded(plan: Plan, now: float) -> Plan:

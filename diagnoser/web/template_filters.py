@@ -100,6 +100,7 @@ REASONS = {
     PlanReason.ALLOCATION_UNKNOWN: "It is not known which nodes the attempt ran on",
     PlanReason.UNPROVEN: "Nothing proves that the node is at fault",
     PlanReason.SUSPECTED_AGAIN: "Not proven, but another tenant's job suspected the same node",
+    PlanReason.BAD_CHECKPOINT: "The checkpoint to go back to was reported bad",
     PlanReason.LATER_DIAGNOSIS: "A later diagnosis planned something else",
 }
 """Reasons that people read; the others read well enough by their names."""

@@ -18,7 +18,7 @@ from structlog.contextvars import bound_contextvars
 from diagnoser.compress import AttemptLog
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.localize.hang_detection import Patience
-from diagnoser.model import Attempt, AttemptKey, Baseline, Diagnosis, Facts, Job, TransitionResult
+from diagnoser.model import Attempt, AttemptKey, Baseline, Diagnosis, Facts, Job, Plan, TransitionResult
 from diagnoser.model.errors import Conflict, Unavailable
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.observability.metrics import Metrics
@@ -104,6 +104,12 @@ class Sweep(Protocol):
     async def sweep(self) -> None: ...
 
 
+class RollbackCheck(Protocol):
+    """``planning.plan_service.PlanService``."""
+
+    async def check_rollback(self, plan: Plan, now: float) -> Plan: ...
+
+
 class ClaimResult(StrEnum):
     """What became of a claim."""
 
@@ -159,6 +165,7 @@ class Worker:
         planner: Planner,
         shadow: ShadowEvaluation,
         llm_stage: ModelStage | None,
+        plans: RollbackCheck,
         maintenance: Sweep,
         clock: Clock,
         attempts_due: WakeSignal,
@@ -180,6 +187,7 @@ class Worker:
         self._planner = planner
         self._shadow = shadow
         self._llm_stage = llm_stage
+        self._plans = plans
         self._maintenance = maintenance
         self._clock = clock
         self._attempts_due = attempts_due
@@ -272,6 +280,8 @@ class Worker:
         self._metrics.observe_transition(saved)
         self._metrics.observe_diagnosis(diagnosis, self._clock() - started)
         self._outbox.notify()
+        if saved.plan:
+            await self._plans.check_rollback(saved.plan, self._clock())
         if not claim.attempt.diagnosed:
             self._trace(TraceStep.ATTEMPT, key, first_sign(claim.attempt))
         self._trace_verdict(record, saved, started)
@@ -351,6 +361,8 @@ class Worker:
             return ClaimResult.LLM_VERDICT_STALE
         self._metrics.observe_transition(saved)
         self._outbox.notify()
+        if saved.plan:
+            await self._plans.check_rollback(saved.plan, self._clock())
         self._trace_verdict(new.record, saved, started)
         return ClaimResult.LLM_VERDICT_SAVED
 

@@ -24,11 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from diagnoser.client.checkpoints import Checkpointer
+from diagnoser.client.checkpoints.checksums import PIECE_BYTES, piece_sum
 from tests.environments import TORCH
 
 MEGABYTES, ROUNDS = 384, 9
 STEPS, WIDTH = 20, 1024
 CALLS = 100
+READ_MEGABYTES = 128
 CHECKSUMS: dict[str, Callable[[bytes], object]] = {
     "crc32": zlib.crc32,
     "sha256": lambda data: hashlib.sha256(data).digest(),
@@ -47,6 +49,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     say(checksums())
     with tempfile.TemporaryDirectory(prefix="diagnoser-bench-", dir=os.environ.get("BENCH_FOLDER")) as folder:
+        say(reading(Path(folder) / "read"))
         say(own(Path(folder) / "own"))
         say(savers(Path(folder), megabytes, rounds))
 
@@ -110,6 +113,21 @@ def own(folder: Path) -> dict[str, object]:
     return {"own_blocked_ms": {"median": round(statistics.median(blocked), 3), "least": round(min(blocked), 3)}}
 
 
+def reading(file: Path) -> dict[str, object]:
+    """CPU seconds a gigabyte of reading a file that the kernel holds in memory, and of the checksum alone; the least of
+    seven."""
+    data = os.urandom(1 << 20)
+    file.write_bytes(data * READ_MEGABYTES)
+    size = file.stat().st_size
+    acts: dict[str, Callable[[], object]] = {
+        "read_and_crc32": lambda: [piece_sum(str(file), first, PIECE_BYTES) for first in range(0, size, PIECE_BYTES)],
+        "crc32": lambda: [zlib.crc32(data) for _ in range(READ_MEGABYTES)],
+    }
+    least = {name: min(_cpu_seconds(act) for _ in range(7)) for name, act in acts.items()}
+    file.unlink()
+    return {"cpu_seconds_a_gigabyte": {name: round(seconds / size * 1e9, 2) for name, seconds in least.items()}}
+
+
 def checksums() -> dict[str, object]:
     """Megabytes a second of one thread, the best of five."""
     data = os.urandom(64 << 20)
@@ -142,6 +160,12 @@ def _cost(place: Path, name: str, state: dict[str, Any], work: Any) -> Cost:
 def _steps(work: Any) -> None:
     for _ in range(STEPS):
         work @ work
+
+
+def _cpu_seconds(act: Callable[[], object]) -> float:
+    started = time.thread_time()
+    act()
+    return time.thread_time() - started
 
 
 def _seconds(act: Callable[[], object]) -> float:

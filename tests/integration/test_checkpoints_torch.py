@@ -1,5 +1,6 @@
 """Checkpoints of real torch: the example of docs/checkpoints.md as users run it, and damage that torch does not see."""
 
+import json
 import os
 import re
 import signal
@@ -69,3 +70,35 @@ def test_the_example_trains_goes_on_and_saves_at_the_end(tmp_path: Path) -> None
     chosen = latest(str(folder))
     assert chosen is not None
     assert chosen.path != last.path
+
+
+def test_ranks_that_save_together_and_one_that_dies(tmp_path: Path) -> None:
+    """Whatever a rank was about when it was killed, or did not come, the checkpoint before that save is chosen; another
+    number of ranks loads what was saved. A flipped bit is found in the file of its rank, and is never chosen."""
+    root = Path(__file__).resolve().parents[2]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(root)}
+    words = [str(TORCH.python), "-m", "tests.checkpoint_ranks", str(tmp_path)]
+    made = subprocess.run(words, cwd=root, env=environment, stdout=subprocess.PIPE, check=True, timeout=600)
+    outcomes = json.loads(made.stdout)
+    for kind in ("save", "async_save"):
+        *cases, loaded = outcomes[kind]
+        assert [case["chosen"] for case in cases] == [case["expected"] for case in cases]
+        assert [case["case"] for case in cases if case["codes"] == [0, 0, 0]] == ["nobody is killed"]
+        assert loaded == {"loaded": [0, 0]}
+    assert outcomes["damaged"] == {"faulty": ["__1_0.distcp"], "went back": True}
+
+
+@pytest.mark.parametrize("name", ["lightning", "transformers"])
+def test_the_examples_for_frameworks_save_and_go_on(name: str, tmp_path: Path) -> None:
+    """Every checkpoint verifies with a finite loss, every file of it is in a manifest, and a second run goes on from
+    the newest."""
+    python = os.environ.get("FRAMEWORKS_PYTHON", "")
+    if not python:
+        pytest.skip("FRAMEWORKS_PYTHON names no Python with torch's CPU build, lightning, transformers and accelerate")
+    root = Path(__file__).resolve().parents[2]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(root)}
+    words = [python, "-m", "tests.checkpoint_frameworks", name, str(tmp_path)]
+    made = subprocess.run(words, cwd=root, env=environment, stdout=subprocess.PIPE, check=True, timeout=600)
+    outcome = json.loads(made.stdout.splitlines()[-1])
+    assert outcome["saved"] == [[step, "verified", True] for step in (4, 8, 12, 16)]
+    assert outcome["went on to"] == 16

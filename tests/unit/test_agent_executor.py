@@ -70,6 +70,7 @@ class Service:
     able: dict[str, Any] = field(default_factory=dict)
     faulty: list[str] = field(default_factory=list)
     unproven: bool = False
+    bad_checkpoint: bool = False
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
@@ -89,6 +90,9 @@ class Service:
             return self._round(1, [["n1", "n2"], ["n3", "n4"]])
         if path.endswith("/check/results"):
             return self._after(body)
+        if path.endswith("/plans/p1") and self.bad_checkpoint:
+            why = "/c/4000 was reported bad: a bit flipped"
+            return httpx.Response(200, json={"reason": "bad_checkpoint", "state": "sent", "history": [{"why": why}]})
         if path.endswith("/plans/p1"):
             self.waits -= 1
             return httpx.Response(200, json={"state": "waiting" if self.waits >= 0 else self.after})
@@ -177,6 +181,33 @@ async def test_a_rollback_reaches_the_next_launch_as_variables() -> None:
     await carried_out(cluster, plan=PLAN | {"action": "rollback_and_resubmit", "nodes": [], "rollback": back})
     variables = ("DIAGNOSER_CHECKPOINT=/c/4000", "DIAGNOSER_CHECKPOINT_STEP=4000")
     assert cluster.scheduler.jobs["seven"].variables == variables
+
+
+ROLLBACK = PLAN | {
+    "action": "rollback_and_resubmit",
+    "nodes": [],
+    "rollback": {"checkpoint": "/c/4000", "step": 4000},
+}
+
+
+async def test_a_checkpoint_that_was_reported_bad_since_the_claim_is_refused() -> None:
+    """Before the first command: nothing is done, and the service hears why."""
+    cluster = MemoryCluster(scheduler())
+    service = await carried_out(cluster, Service(bad_checkpoint=True), plan=ROLLBACK)
+    assert (cluster.scheduler.asked, service.end["state"], service.end["refused"]) == (
+        [],
+        "not_reached",
+        "bad_checkpoint",
+    )
+    assert "a bit flipped" in service.end["detail"]
+
+
+async def test_a_rollback_that_is_under_way_is_finished() -> None:
+    """Whoever takes it over does not leave the job between its end and its next launch."""
+    cluster = MemoryCluster(scheduler())
+    begun = ROLLBACK | {"steps": [{"command": "stop seven", "exit_code": 0, "output": "", "time": 1.0}]}
+    service = await carried_out(cluster, Service(bad_checkpoint=True), plan=begun)
+    assert service.end["state"] == "reached"
 
 
 async def test_a_command_without_an_answer_that_arrived_is_not_run_again() -> None:

@@ -18,7 +18,17 @@ from typing import Any
 import pytest
 
 from diagnoser.client import cli
-from diagnoser.client.checkpoints import Checkpointer, JustInTime, SaveFailed, TwoWriters, find, latest, verify
+from diagnoser.client.checkpoints import (
+    Checkpointer,
+    JustInTime,
+    NoCheckpoint,
+    SaveFailed,
+    TwoWriters,
+    find,
+    latest,
+    resume,
+    verify,
+)
 from diagnoser.client.checkpoints.checksums import PIECE_BYTES, file_sums
 from diagnoser.client.checkpoints.manifest import (
     CLAIM,
@@ -249,6 +259,50 @@ def test_a_just_in_time_save_is_read_before_it_is_chosen(tmp_path: Path) -> None
     assert chosen.path == good
 
 
+def test_a_launch_goes_on_from_what_the_plan_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not from the damage that is newer. What it saves then goes first when it is launched again with the same
+    variables; a later plan, to the same checkpoint, leaves that behind, too."""
+    good = saved(tmp_path, 10)
+    saved(tmp_path, 20)
+
+    def chosen() -> str:
+        found = resume(str(tmp_path))
+        assert found is not None
+        return found.path
+
+    assert chosen() != good
+    monkeypatch.setenv("DIAGNOSER_CHECKPOINT", good)
+    monkeypatch.setenv("DIAGNOSER_CHECKPOINT_STEP", "10")
+    monkeypatch.setenv("DIAGNOSER_SKIP_TO", "25")
+    assert chosen() == good
+    went_on = saved(tmp_path, 15)
+    assert chosen() == went_on
+    monkeypatch.setenv("DIAGNOSER_SKIP_TO", "35")
+    assert chosen() == good
+
+
+def test_a_planned_checkpoint_is_read_before_it_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where it is damaged meanwhile, an earlier one is used, and the command says so; never a newer one. Where there is
+    none, nothing is: starting over would be worse."""
+    earlier, planned = saved(tmp_path, 5), saved(tmp_path, 10)
+    saved(tmp_path, 20)
+    monkeypatch.setenv("DIAGNOSER_CHECKPOINT", Path(planned).name)
+    assert command("resume", tmp_path) == 0
+    assert capsys.readouterr() == (planned + "\n", "")
+    (Path(planned) / "model.bin").write_bytes(b"Weights" * 1000)
+    assert command("resume", tmp_path) == 0
+    shown = capsys.readouterr()
+    assert shown.out == earlier + "\n"
+    assert f"goes on from {earlier}" in shown.err
+    (Path(earlier) / "model.bin").unlink()
+    assert command("resume", tmp_path) == 1
+    assert "neither it nor an earlier one verifies" in capsys.readouterr().err
+    with pytest.raises(NoCheckpoint):
+        resume(str(tmp_path))
+
+
 def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path) -> None:
     """A path out of the directory is damage, whatever its checksum."""
     path = saved(tmp_path, 1)
@@ -401,20 +455,27 @@ def test_of_ranks_with_the_same_state_one_saves_it(tmp_path: Path) -> None:
     assert (found.completion.about.ranks, found.completion.about.just_in_time) == (1, True)
 
 
-def test_the_command_s_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """0 verified or found, 1 damaged or none, 2 no such folder, 3 not complete."""
+def test_the_command_s_exit_codes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """0 verified or found, 1 damaged or none, 2 no such folder or one that holds many, 3 not complete."""
     assert command("latest", tmp_path, "--verified") == 1
+    assert command("list", tmp_path) == 0
+    assert "holds no checkpoint" in capfd.readouterr().err
+    assert command("verify", tmp_path) == 3
     good = saved(tmp_path, 5)
     assert command("verify", good) == 0
-    assert command("verify", tmp_path) == 3
-    assert command("verify", tmp_path / "none") == 2
-    capsys.readouterr()
+    for path, why in (
+        (tmp_path, f"name one, {good}"),
+        (tmp_path / "none", "does not exist"),
+        (Path(good) / "model.bin", "is a file"),
+    ):
+        assert command("verify", path) == 2
+        assert why in capfd.readouterr().err
     assert command("latest", tmp_path, "--verified") == 0
-    assert capsys.readouterr().out == good + "\n"
+    assert capfd.readouterr().out == good + "\n"
     assert command("latest", tmp_path, "--before", "5") == 1
     os.truncate(Path(good) / "model.bin", 1)
     assert command("verify", good) == 1
-    assert "1 bytes, 7,000 were written" in capsys.readouterr().out
+    assert "1 bytes, 7,000 were written" in capfd.readouterr().out
 
 
 def test_the_command_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

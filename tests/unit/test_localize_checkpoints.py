@@ -42,6 +42,26 @@ def test_bad_stands_whatever_is_said_later() -> None:
     assert (saved.phase, saved.is_bad, saved.why) == (BAD, True, "model.pt: checksum")
 
 
+@pytest.mark.parametrize(
+    ("path", "step", "why"),
+    [
+        ("/ckpt/100", 100, "a bit flipped"),
+        ("/ckpt/100", None, "a bit flipped"),
+        ("100", 100, "a bit flipped"),  # as a line of the log names it
+        ("100", None, ""),
+        ("/ckpt/100", 200, ""),
+        ("/ckpt/1001", 100, ""),
+        ("/ckpt/150", 150, "its loss was not finite"),
+        ("/ckpt/50", 50, ""),
+    ],
+)
+def test_why_a_checkpoint_must_not_be_loaded(path: str, step: int | None, why: str) -> None:
+    """Whichever attempt reported it; one whose path was saved anew by a later attempt is another."""
+    first = [*told(100, VERIFIED), *told(150, DURABLE, finite=False), *told(50, BAD)]
+    late = [*told(100, BAD, time=500.0, reason="a bit flipped"), *told(50, DURABLE, VERIFIED, time=600.0)]
+    assert checkpoints.why_bad(path, step, [first, late]) == why
+
+
 def chosen(events: Sequence[Event], *earlier: Sequence[Event], first: int = 0) -> Rollback:
     """For a loss that breaks at step 200, behind a last good one at 190."""
     evidence = series(BROKEN)

@@ -14,6 +14,7 @@ from diagnoser.compress import AttemptLog
 from diagnoser.model import (
     Advice,
     AttemptKey,
+    CheckpointPhase,
     Diagnosis,
     Event,
     EventKind,
@@ -28,6 +29,7 @@ from diagnoser.model import (
 from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
+from diagnoser.planning.transitions import PlanReport
 from diagnoser.ports import DiagnosisRecord, PlanFilter
 from diagnoser.worker.worker import WorkerConfig
 from tests.contract.records import TIMING
@@ -214,3 +216,71 @@ async def test_a_checkpoint_that_turns_out_bad_is_taken_out_of_an_open_plan(stor
     before, after = await site.plans()
     assert (before.state, after.state) == (PlanState.SUPERSEDED, PlanState.WAITING)
     assert after.rollback == Rollback("/ckpt/1000", 1000, verified=True)
+
+
+async def test_a_checkpoint_that_turns_out_bad_is_taken_out_of_a_plan_that_was_sent(store: SqlStore) -> None:
+    """As long as nobody has claimed it, it is held and people hear why; the diagnosis is made again, and its plan takes
+    the place of the held one."""
+    site = Site(store, webhook=False)
+    advice = Advice(Action.ROLLBACK_AND_RESUBMIT, "go_back_to_a_healthy_checkpoint")
+    site.verdict = verdict(FailureType.LOSS_DIVERGENCE, rollback=Rollback("/ckpt/1500", 1500), recovery=advice)
+    await site.fail()
+    bad = Event(EventKind.CHECKPOINT, site.now, step=1500, path="/ckpt/1500", phase=CheckpointPhase.BAD, reason="flip")
+    await store.add_event(AttemptKey("llm-7b", 1), bad)
+    plans = PlanService(store, site.commands, site.metrics, LocalWakeSignal())
+    await plans.check_rollbacks("llm-7b", site.now)
+    (held,) = await site.plans()
+    assert (held.state, held.reason) == (PlanState.HELD, PlanReason.BAD_CHECKPOINT)
+    assert [key for key in await site.sent("alert") if f"{held.id}-held" in key]
+    site.verdict = replace(site.verdict, rollback=Rollback("/ckpt/1000", 1000, verified=True))
+    site.now += 60.0
+    await site.worker.step()
+    before, after = await site.plans()
+    assert (before.state, after.state) == (PlanState.SUPERSEDED, PlanState.SENT)
+    held_by = await take(store, "slurm", "default", site.now)
+    assert held_by is not None and held_by.id == after.id
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_a_plan_in_the_hands_of_an_executor_is_marked_and_planned_anew_where_it_refuses(
+    store: SqlStore, refuses: bool
+) -> None:
+    """What it has launched stays launched once: no second plan is made then."""
+    site = Site(store, webhook=False)
+    advice = Advice(Action.ROLLBACK_AND_RESUBMIT, "go_back_to_a_healthy_checkpoint")
+    site.verdict = verdict(FailureType.LOSS_DIVERGENCE, rollback=Rollback("/ckpt/1500", 1500), recovery=advice)
+    await site.fail()
+    plans = PlanService(store, site.commands, site.metrics, LocalWakeSignal())
+    mine = await plans.claim("slurm", "default", site.now)
+    assert mine is not None and mine.lease is not None
+    bad = Event(EventKind.CHECKPOINT, site.now, step=1500, path="/ckpt/1500", phase=CheckpointPhase.BAD)
+    await store.add_event(AttemptKey("llm-7b", 1), bad)
+    await plans.check_rollbacks("llm-7b", site.now)
+    marked = await store.plan(mine.id)
+    assert marked is not None and (marked.state, marked.reason) == (PlanState.SENT, PlanReason.BAD_CHECKPOINT)
+    report = PlanReport(mine.lease.token, PlanState.NOT_REACHED, refused=PlanReason.BAD_CHECKPOINT)
+    if not refuses:
+        report = PlanReport(mine.lease.token, PlanState.REACHED, requeued="llm-7b")
+    await plans.change(mine.id, site.now, site.commands.report(report, site.now))
+    site.verdict = replace(site.verdict, rollback=Rollback("/ckpt/1000", 1000, verified=True))
+    site.now += 60.0
+    await site.worker.step()
+    states = [plan.state for plan in await site.plans()]
+    assert states == ([PlanState.NOT_REACHED, PlanState.SENT] if refuses else [PlanState.REACHED])
+
+
+async def test_what_the_webhook_told_of_is_not_withdrawn_and_people_hear_of_it(store: SqlStore) -> None:
+    """Whoever received it may have launched the job already: a second plan would launch it twice."""
+    site = Site(store)
+    advice = Advice(Action.ROLLBACK_AND_RESUBMIT, "go_back_to_a_healthy_checkpoint")
+    site.verdict = verdict(FailureType.LOSS_DIVERGENCE, rollback=Rollback("/ckpt/1500", 1500), recovery=advice)
+    await site.fail()
+    bad = Event(EventKind.CHECKPOINT, site.now, step=1500, path="/ckpt/1500", phase=CheckpointPhase.BAD)
+    await store.add_event(AttemptKey("llm-7b", 1), bad)
+    plans = PlanService(store, site.commands, site.metrics, LocalWakeSignal())
+    for _ in range(2):
+        await plans.check_rollbacks("llm-7b", site.now)
+    (sent,) = await site.plans()
+    assert (sent.state, sent.reason) == (PlanState.SENT, PlanReason.BAD_CHECKPOINT)
+    assert len([key for key in await site.sent("alert") if f"{sent.id}-sent" in key]) == 1
+    assert await plans.claim("slurm", "default", site.now) is None

@@ -10,7 +10,18 @@ from typing import Any
 import httpx
 import pytest
 
-from diagnoser.model import AttemptKey, Event, EventKind, Job, Mode, Plan, PlanReason, TransitionResult
+from diagnoser.model import (
+    AttemptKey,
+    CheckpointPhase,
+    Event,
+    EventKind,
+    Job,
+    Mode,
+    Plan,
+    PlanReason,
+    Rollback,
+    TransitionResult,
+)
 from diagnoser.model.taxonomy import Action
 from diagnoser.planning.transitions import LEASE_SECONDS
 from diagnoser.ports import ClaimTransition, DiagnosisRecord
@@ -618,3 +629,27 @@ async def test_a_plan_that_has_not_begun_leaves_a_person_s_node_alone(web: Web) 
     assert states["open"]["reason"] == "person_handles_node"
     assert (await post(web, "/plans/claim", {"executor": "x"})).status_code == 204
     assert len(await web.store.messages()) == 2
+
+
+async def test_a_checkpoint_that_is_reported_bad_is_taken_from_the_plans_that_go_back_to_it(web: Web) -> None:
+    """Nobody can claim or approve them, also where the process that took the report died before it looked at plans. An
+    executor that has one already may refuse it."""
+    back = Rollback("/ckpt/100", 100, verified=True)
+    for job, mode in (("sent", Mode.ACT), ("asked", Mode.APPROVE), ("other", Mode.ACT)):
+        await planned(web, job, mode, Action.ROLLBACK_AND_RESUBMIT, rollback=back)
+    bad = {"kind": "checkpoint", "step": 100, "path": "/ckpt/100", "phase": "bad", "why": "a bit flipped"}
+    for path in ("/ckpt/90", "/ckpt/100"):
+        assert (await post(web, "/jobs/sent/events", bad | {"path": path})).status_code == 200
+    event = Event(EventKind.CHECKPOINT, NOW, step=100, path="/ckpt/100", phase=CheckpointPhase.BAD)
+    await web.store.add_event(AttemptKey("asked", 1), event)
+    refused = await post(web, "/plans/plan-asked/approve", {})
+    assert (refused.status_code, "a guardrail holds it" in refused.text) == (409, True)
+    held = (await web.client.get(f"{API}/plans/plan-sent")).json()
+    assert (held["state"], held["reason"]) == ("held", "bad_checkpoint")
+    assert held["history"][-1]["why"] == "/ckpt/100 was reported bad: a bit flipped"
+    mine = await claim(web)
+    assert mine["plan"]["job"] == "other"
+    assert (await post(web, "/plans/claim", {"executor": "x", "cluster": "default"})).status_code == 204
+    end = {"token": mine["token"], "state": "not_reached", "refused": "bad_checkpoint"}
+    ended = (await post(web, "/plans/plan-other/report", end)).json()
+    assert (ended["state"], ended["reason"]) == ("not_reached", "bad_checkpoint")

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import Select, and_, delete, func, select, tuple_, update
+from sqlalchemy import Select, and_, case, delete, func, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
@@ -80,6 +80,13 @@ class JobRows(LogRows):
             for row in (await connection.execute(newest)).mappings():
                 by_attempt.setdefault(row["attempt"], []).append(codec.event_of(row["body"]))
         return [tuple(reversed(told)) for _, told in sorted(by_attempt.items())]
+
+    async def diagnose_again(self, attempt: AttemptKey, now: float) -> None:
+        row = attempts.c
+        mine = and_(row.job == attempt.job, row.number == attempt.number)
+        values = {"revision": row.revision + 1, "dirty": case((row.revision == row.diagnosed, now), else_=row.dirty)}
+        async with self.writing() as connection:
+            await connection.execute(update(attempts).where(mine).values(values))
 
     async def job(self, id: str) -> Job | None:
         async with self.reading() as connection:

@@ -1,4 +1,4 @@
-"""`checkpoint verify|list|latest|prune`: on any node that sees the files, without a GPU and without torch.
+"""`checkpoint verify|list|latest|resume|prune`: on any node that sees the files, without a GPU and without torch.
 
 Exit codes: 0 it is so; 1 it is damaged, or there is none; 2 the options cannot be used; 3 it is not complete.
 """
@@ -16,12 +16,14 @@ from typing import Any, Callable, Mapping
 from diagnoser.client.checkpoints.reporter import Reporter, checkpoint_event
 from diagnoser.client.checkpoints.verification import (
     THREADS,
+    NoCheckpoint,
     State,
     Verification,
     find,
     latest,
     prunable,
     remove,
+    resume,
     verify,
 )
 from diagnoser.client.service import Service, UsageError
@@ -66,6 +68,15 @@ def add_parsers(commands: Commands) -> argparse.ArgumentParser:
     )
     choosing.add_argument("--before", type=int, metavar="STEP", help="Only checkpoints of earlier steps.")
     _threads(choosing)
+    going_on = commands.add_parser(
+        "resume",
+        help="Print the checkpoint that this launch goes on from.",
+        description="As latest --verified; but where a recovery plan names a checkpoint (DIAGNOSER_CHECKPOINT), print "
+        "that one if it verifies, else the newest verified one of an earlier step. What was saved after the way back "
+        "goes before both. Exit code 1: there is none.",
+    )
+    going_on.add_argument("path", metavar="DIR", help="Folder that holds checkpoints.")
+    _threads(going_on)
     pruning = commands.add_parser(
         "prune",
         help="Remove what is older than the newest verified checkpoints.",
@@ -76,7 +87,7 @@ def add_parsers(commands: Commands) -> argparse.ArgumentParser:
     pruning.add_argument("--keep", type=_at_least_one, default=3, metavar="N", help="How many must verify, and stay.")
     pruning.add_argument("--delete", action="store_true", help="Remove them.")
     _threads(pruning)
-    for command in (checking, listing, choosing, pruning):
+    for command in (checking, listing, choosing, going_on, pruning):
         command.add_argument("--json", action="store_true", help="Print JSON.")
     return checking  # type: ignore[no-any-return]
 
@@ -84,11 +95,15 @@ def add_parsers(commands: Commands) -> argparse.ArgumentParser:
 def main(options: argparse.Namespace, service: Callable[[], Service]) -> int:
     """The exit code. service: raises UsageError where none is named. Raises UsageError."""
     if not os.path.isdir(options.path):
-        raise UsageError("{} is no directory".format(options.path))
+        why = "is a file: name its directory" if os.path.exists(options.path) else "does not exist"
+        raise UsageError("{} {}".format(options.path, why))
     return ACTIONS[options.action](options, service)
 
 
 def _verify(options: argparse.Namespace, service: Callable[[], Service]) -> int:
+    inside = find(options.path)
+    if inside and inside[0].path != os.path.abspath(options.path):
+        raise UsageError("{} is a folder of checkpoints: name one, {}".format(options.path, inside[0].path))
     started = time.monotonic()
     with _Bar() as bar:
         found = verify(options.path, options.threads, bar.draw)
@@ -112,6 +127,8 @@ def _list(options: argparse.Namespace, service: Callable[[], Service]) -> int:
         _print(json.dumps([as_json(each) for each in found]))
     for each in () if options.json else found:
         _print(_row(each))
+    if not found:
+        _say("{} holds no checkpoint with a manifest".format(options.path))
     return 0
 
 
@@ -120,12 +137,29 @@ def _latest(options: argparse.Namespace, service: Callable[[], Service]) -> int:
         found = latest(
             options.path, options.before, verified=options.verified, threads=options.threads, progress=bar.draw
         )
+    return _chosen(found, options, "no checkpoint of {} can be used".format(options.path))
+
+
+def _resume(options: argparse.Namespace, service: Callable[[], Service]) -> int:
+    named, why = os.environ.get("DIAGNOSER_CHECKPOINT", ""), "no checkpoint of {} can be used".format(options.path)
+    found = None
+    try:
+        with _Bar() as bar:
+            found = resume(options.path, threads=options.threads, progress=bar.draw)
+    except NoCheckpoint as error:
+        why = str(error)
+    if found and named and found.path != os.path.join(os.path.abspath(options.path), named):
+        _say("the plan goes back to {}; this launch goes on from {}".format(named, found.path))
+    return _chosen(found, options, why)
+
+
+def _chosen(found: Verification | None, options: argparse.Namespace, why: str) -> int:
     if options.json:
         _print(json.dumps(as_json(found) if found else None))
     elif found:
         _print(found.path)
     else:
-        sys.stderr.write("diagnoser: no checkpoint of {} can be used\n".format(options.path))
+        _say(why)
     return 0 if found else NONE_FOUND
 
 
@@ -150,6 +184,7 @@ ACTIONS: Mapping[str, Callable[[argparse.Namespace, Callable[[], Service]], int]
     "verify": _verify,
     "list": _list,
     "latest": _latest,
+    "resume": _resume,
     "prune": _prune,
 }
 
@@ -236,12 +271,15 @@ def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
+def _say(text: str) -> None:
+    sys.stderr.write("diagnoser: {}\n".format(text))
+
+
 def _threads(command: argparse.ArgumentParser) -> None:
     command.add_argument("--threads", type=_at_least_one, default=THREADS, metavar="N", help="Threads that read.")
 
 
 def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("{} is less than 1".format(text))
-    return number
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError("{} is no number from 1".format(text))
+    return int(text)

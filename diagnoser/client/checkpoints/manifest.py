@@ -23,6 +23,7 @@ CLAIM = "writer-{:05d}.json"
 MANIFEST = "manifest-{:05d}.json"
 OURS = re.compile(r"(?:COMPLETE|(?:writer|manifest)-\d{5,})\.json(?:\.new)?\Z")
 JSON_BYTES = 256 << 20
+ROLLBACK_VARIABLES = ("CHECKPOINT", "CHECKPOINT_STEP", "SKIP_FROM", "SKIP_TO")
 
 
 class TwoWriters(Exception):
@@ -65,7 +66,8 @@ class Writer:
 @dataclass(frozen=True)
 class About:
     """What is known of a checkpoint. loss: None when not known or not finite. finite: None when no loss was given.
-    parameters: of the run, as its owner names them; JSON."""
+    parameters: of the run, as its owner names them; JSON. rollback: what a recovery plan named to the launch that saved
+    it, "" for none."""
 
     step: int
     ranks: int
@@ -75,6 +77,7 @@ class About:
     job: str = ""
     attempt: int | None = None
     parameters: Mapping[str, Any] | None = None
+    rollback: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,13 @@ class Completion:
     completed: float
     size: int
     manifests: tuple[str, ...]
+
+
+def rollback_of(environment: Mapping[str, str]) -> str:
+    """What a recovery plan names to a launch: another for each plan that goes back. A scheduler that requeues the job
+    keeps these variables."""
+    named = (environment.get("DIAGNOSER_" + name, "") for name in ROLLBACK_VARIABLES)
+    return " ".join(named).strip()
 
 
 def claim(directory: str, rank: int, writer: Writer, *, again: bool = False) -> None:

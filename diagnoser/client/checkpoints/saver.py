@@ -104,6 +104,7 @@ class Checkpointer:
         self._reporter = reporter or Reporter.from_environment(warn=_warn)
         self._parameters = json.loads(json.dumps(parameters))  # what no manifest can hold is refused here
         self._upload: Future[Any] | None = None
+        self._group: Any = None
         self._deadline = math.inf
         self._saves: dict[str, int] = {}
         self._pending: queue.Queue[Callable[[], None]] = queue.Queue()
@@ -148,7 +149,8 @@ class Checkpointer:
         **options: Any,
     ) -> PendingCheckpoint:
         """``torch.distributed.checkpoint.async_save`` in a thread, or a process; options go there. Waits for the upload
-        before this one, as torch asks for. Raises TwoWriters, and what torch raises."""
+        before this one, as torch asks for. Ranks talk in a gloo group of their own, which the first call makes.
+        Raises TwoWriters, and what torch raises."""
         from torch.distributed import checkpoint as dcp
         from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
@@ -157,6 +159,7 @@ class Checkpointer:
             with suppress(Exception):  # its own save has reported it
                 self._upload.result()
         pending = self._begin(step, loss)
+        options.setdefault("process_group", self._own_group())
         kind = AsyncCheckpointerType.PROCESS if process else AsyncCheckpointerType.THREAD
         try:
             response = dcp.async_save(
@@ -215,6 +218,16 @@ class Checkpointer:
         manifests.claim(path, self.rank, self._writer)
         return PendingCheckpoint(path, replace(self._about(step, loss), just_in_time=just_in_time))
 
+    def _own_group(self) -> Any:
+        """The saver's collectives run beside those of the training: in one group, two ranks may meet in different ones,
+        and wait for ever. None where torch.distributed is not in use."""
+        from torch import distributed
+
+        is_used = distributed.is_available() and distributed.is_initialized()
+        if self._group is None and is_used and distributed.get_world_size() == self.ranks:
+            self._group = distributed.new_group(backend="gloo")
+        return self._group
+
     def _about(self, step: int, loss: float | None) -> About:
         finite = None if loss is None else math.isfinite(loss)
         return About(
@@ -225,6 +238,7 @@ class Checkpointer:
             job=self._reporter.job if self._reporter else "",
             attempt=self._reporter.attempt if self._reporter else None,
             parameters=self._parameters,
+            rollback=manifests.rollback_of(os.environ),
         )
 
     def _staged(self, pending: PendingCheckpoint, started: float, written: Callable[[], object]) -> PendingCheckpoint:

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import Callable, Iterator
+from typing import Callable, Iterable, Iterator, Mapping
 
 from diagnoser.client.checkpoints import manifest as manifests
 from diagnoser.client.checkpoints.checksums import PIECE_BYTES, FileSum, piece_sums
@@ -19,6 +20,10 @@ from diagnoser.client.checkpoints.manifest import Completion, NotWhole
 THREADS = 4
 DEEPEST = 3
 """Folders below the folder that is searched."""
+
+
+class NoCheckpoint(Exception):
+    """There is nothing that the launch may go on from."""
 
 
 class State(str, Enum):
@@ -122,11 +127,45 @@ def latest(
 ) -> Verification | None:
     """The newest that a run may go on from. before: step that it must not reach. verified: all checksums hold, which
     reads it, and those that turn out to be damaged."""
-    for found in find(folder):
-        if found.completion is None or (before is not None and found.completion.about.step >= before):
+    found = [each for each in find(folder) if before is None or _step(each) < before]
+    return _choose(found, verified, threads, progress)
+
+
+def resume(
+    folder: str,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    threads: int = THREADS,
+    progress: Progress = lambda read, size: None,
+) -> Verification | None:
+    """What this launch goes on from. Where a recovery plan goes back to a checkpoint, that one, which is read again
+    first; if it is damaged meanwhile, the newest verified one of an earlier step; and what was saved after the way back
+    goes before both. Without a plan, the newest verified one, None where there is none.
+
+    Raises NoCheckpoint where a plan names one and nothing can be used: starting over must not happen by mistake.
+    """
+    named, back = environment.get("DIAGNOSER_CHECKPOINT", ""), manifests.rollback_of(environment)
+    if not named:
+        return latest(folder, threads=threads, progress=progress)
+    found, target = find(folder), inspect(os.path.join(os.path.abspath(folder), named))
+    since = [each for each in found if each.completion and each.completion.about.rollback == back]
+    planned = environment.get("DIAGNOSER_CHECKPOINT_STEP", "")
+    step = int(planned) if planned.isdigit() else _step(target)
+    earlier = [each for each in found if _step(each) < step]
+    chosen = _choose([*since, target, *earlier], verified=True, threads=threads, progress=progress)
+    if chosen is None:
+        raise NoCheckpoint("the plan goes back to {}, and neither it nor an earlier one verifies".format(named))
+    return chosen
+
+
+def _choose(
+    candidates: Iterable[Verification], verified: bool, threads: int, progress: Progress
+) -> Verification | None:
+    for found in candidates:
+        about = found.completion.about if found.completion else None
+        if about is None:
             continue
-        needs_reading = verified or found.completion.about.just_in_time
-        if needs_reading and found.state is State.COMPLETE and found.completion.about.finite is not False:
+        if (verified or about.just_in_time) and found.state is State.COMPLETE and about.finite is not False:
             found = verify(found.path, threads, progress)
         if found.is_choosable:
             return found
@@ -208,6 +247,10 @@ def _candidates(folder: str) -> Iterator[str]:
             yield path
         elif path[len(base) :].count(os.sep) >= DEEPEST:
             folders.clear()
+
+
+def _step(found: Verification) -> float:
+    return found.completion.about.step if found.completion else math.inf
 
 
 def _age(found: Verification) -> tuple[float, int]:

@@ -186,6 +186,10 @@ async def report(id: JobPath, body: NewEvent, services: Provided, caller: Caller
     number = await services.store.current_attempt(id) if body.attempt is None else body.attempt
     if await services.store.add_event(AttemptKey(id, number), event):
         services.metrics.observe_event(event)
+    if (
+        event.phase is CheckpointPhase.BAD or event.finite is False
+    ):  # also where it is not new: the first may be cut off
+        await services.plans.check_rollbacks(id, now)
     services.attempts_due.notify()
     if event.kind in ENDS:
         services.trace(TraceStep.EVENT, AttemptKey(id, number), now, kind=event.kind.value)

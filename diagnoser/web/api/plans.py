@@ -101,8 +101,8 @@ class ReportBody(_Body):
     detail: Comment = ""
     drained: tuple[Node, ...] = Field((), max_length=10_000, description="Nodes taken out")
     requeued: Annotated[str, Field(max_length=250)] = Field("", description="Id of the job that runs (again)")
-    refused: Literal["foreign_node", "allocation_unknown", "unproven"] | None = Field(
-        None, description="With `not_reached`: why the executor would not take the plan's nodes out"
+    refused: Literal["foreign_node", "allocation_unknown", "unproven", "bad_checkpoint"] | None = Field(
+        None, description="With `not_reached`: why the executor would not carry the plan out"
     )
 
     def report(self) -> PlanReport:
@@ -316,7 +316,8 @@ async def check_results(id: PlanId, body: ResultsBody, services: Provided, calle
 
 async def approve_plan(services: AppDependencies, caller: Credential, id: str, comment: str) -> Plan:
     """Raises NotFound, Conflict."""
-    plan, now = await find(services, id), services.clock()
+    now = services.clock()
+    plan = await services.plans.check_rollback(await find(services, id), now)
     record = await services.store.diagnosis(plan.diagnosis)
     return await services.plans.change(id, now, services.plans.commands.approve(record, caller.name, comment, now))
 

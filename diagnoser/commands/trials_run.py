@@ -1,4 +1,4 @@
-"""`trials run`, `status`, `score` and `cancel`: an evaluation that is carried out here, or by Slurm."""
+"""`trials run`, `status`, `score` and `cancel`: an evaluation that is carried out here, by Slurm or by Kubernetes."""
 
 import asyncio
 import os
@@ -6,6 +6,7 @@ import secrets
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,10 +16,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from diagnoser.commands import trials_kubernetes as options
 from diagnoser.commands.stored import with_store
 from diagnoser.commands.terminal import AsJson, err, out, print_json
 from diagnoser.commands.tokens import iso
 from diagnoser.commands.trials import load_suite
+from diagnoser.commands.trials_kubernetes import KubernetesOptions, kubernetes_canceller, kubernetes_executor
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.trials import BatchKind, BatchState, Node, PieceState, RunState, Suite, TrialState
 from diagnoser.observability.logging import set_up
@@ -29,11 +32,11 @@ if TYPE_CHECKING:
     from diagnoser.adapters.sql.store import SqlStore
     from diagnoser.trials.coordinator import Coordinator
 
-LOCAL, SLURM = "local", "slurm"
-LOCAL_PAUSE, SLURM_PAUSE = 0.2, 5.0
+LOCAL, SLURM, KUBERNETES = "local", "slurm", "kubernetes"
+_PAUSES = {LOCAL: 0.2, SLURM: 5.0, KUBERNETES: 5.0}
 """Seconds between two looks at what runs."""
-_BATCH_SECONDS = {LOCAL: 60.0, SLURM: 600.0}
-"""Of work for a slot at once: a job of Slurm takes seconds to start."""
+_BATCH_SECONDS = {LOCAL: 60.0, SLURM: 600.0, KUBERNETES: 600.0}
+"""Of work for a slot at once: a job of a scheduler takes seconds to start."""
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Its id, as `trials run` and `trials status` print it.")]
 Nodes = Annotated[
@@ -41,7 +44,7 @@ Nodes = Annotated[
     typer.Option(
         "--node",
         help="NAME=GPUS, a node that may be used and how many GPUs of it; for Slurm also a list such as gpu-[1-4]=8. "
-        "May be given again. Default: this machine, with all of its GPUs.",
+        "May be given again. Default: this machine, with all of its GPUs; for Kubernetes all nodes that have some.",
     ),
 ]
 Slurm = Annotated[
@@ -61,7 +64,10 @@ Scorers = Annotated[
 ]
 Weights = Annotated[
     str | None,
-    typer.Option(help='Folder in shared memory for copies of weights; "" for none. Default: one in /dev/shm.'),
+    typer.Option(
+        help='Folder in shared memory for copies of weights; "" for none. Default: one in /dev/shm. For Kubernetes a '
+        "folder of the nodes that pods may mount, such as /dev/shm, and by default memory of each pod."
+    ),
 ]
 CopyRate = Annotated[float, typer.Option(min=0, help="MB a second that a copy reads from the storage; 0: no limit.")]
 
@@ -70,7 +76,7 @@ def run(
     suite_file: Annotated[Path | None, typer.Argument(metavar="[SUITE.yaml]", help="What to evaluate.")] = None,
     resume: Annotated[str, typer.Option(metavar="RUN", help="Go on with this run, after its coordinator ended.")] = "",
     folder: Annotated[
-        Path, typer.Option(help="Where samples, scores and logs of runs go; for Slurm a shared one.")
+        Path, typer.Option(help="Where samples, scores and logs of runs go; for Slurm and Kubernetes a shared one.")
     ] = Path("trials"),
     node: Nodes = None,
     slurm: Slurm = False,
@@ -80,24 +86,58 @@ def run(
     scorers: Scorers = 0,
     weights: Weights = None,
     copy_rate: CopyRate = 0.0,
+    kubernetes: options.Kubernetes = False,
+    image: options.Image = "",
+    namespace: options.Namespace = "default",
+    context: options.Context = "",
+    queue: options.Queue = "",
+    claim: options.Claims = None,
+    host_path: options.HostPaths = None,
+    gpu_resource: options.GpuResource = "nvidia.com/gpu",
+    node_selector: options.NodeSelector = "",
+    pod_template: options.PodTemplate = None,
+    score_cpu: options.ScoreCpu = "1",
+    score_memory: options.ScoreMemory = "2Gi",
+    run_as: options.RunAs = "",
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a suite of checkpoints and tasks. When this ends, or is killed, what runs goes on: resume it."""
     if (suite_file is None) == (not resume):
         raise BadInput("name either a suite, or a run to --resume")
+    if slurm and kubernetes:
+        raise BadInput("name either --slurm or --kubernetes")
     copies = CopyLimits(default_folder() if weights is None else weights, rate=copy_rate * 1e6)
-    backend = SLURM if slurm else f"{LOCAL}@{socket.gethostname()}"
+    pods = KubernetesOptions(
+        namespace=namespace,
+        context=context,
+        image=image,
+        queue=queue,
+        claims=claim or (),
+        host_paths=host_path or (),
+        gpu=gpu_resource,
+        selector=node_selector,
+        template=pod_template,
+        cpu=score_cpu,
+        memory=score_memory,
+        run_as=run_as,
+        weights=weights,
+        copy_rate=copy_rate * 1e6,
+    )
+    backend = SLURM if slurm else f"{KUBERNETES}@{namespace}" if kubernetes else _here()
+
+    def executor_of(begun: TrialRun) -> AbstractAsyncContextManager[NodeExecutor]:
+        nodes = [] if kubernetes and not node else _nodes(node or [], begun.suite.gpus, slurm)
+        if kubernetes:
+            return kubernetes_executor(pods, begun, nodes)
+        return nullcontext(_slurm(nodes, copies, gres, sbatch, sbatch_score) if slurm else _local(nodes, copies))
 
     async def act(store: "SqlStore") -> RunProgress:
-        if suite_file is not None:
-            begun = _new_run(suite_file, folder, backend)
-            await store.add_run(begun)
-        else:
-            begun = (await _progress(store, resume)).run
-            _require_backend(begun, backend)
-        nodes = _nodes(node or [], begun.suite.gpus, slurm)
-        executor = _slurm(nodes, copies, gres, sbatch, sbatch_score) if slurm else _local(nodes, copies)
-        return await _carried_out(store, executor, begun, scorers, as_json)
+        begun = _new_run(suite_file, folder, backend) if suite_file else (await _progress(store, resume)).run
+        _require_backend(begun, backend)
+        async with executor_of(begun) as executor:
+            if suite_file:
+                await store.add_run(begun)
+            return await _carried_out(store, executor, begun, scorers, as_json)
 
     _finish(_with_store(act, "trials run"), as_json)
 
@@ -150,16 +190,23 @@ def status(
     out.print(table)
 
 
-def cancel(run: Run, as_json: AsJson = False) -> None:
+def cancel(run: Run, context: options.Context = "", as_json: AsJson = False) -> None:
     """End a run, with all that it has running. Its samples and scores stay."""
+
+    def executor_of(begun: TrialRun) -> AbstractAsyncContextManager[NodeExecutor]:
+        kind, _, place = begun.backend.partition("@")
+        if kind == KUBERNETES:
+            return kubernetes_canceller(place, context)
+        if kind == SLURM:
+            return nullcontext(_slurm((), CopyLimits(), "", (), ()))
+        _require_backend(begun, _here())
+        return nullcontext(_local((), CopyLimits(default_folder())))
 
     async def act(store: "SqlStore") -> RunProgress:
         begun = (await _progress(store, run)).run
-        is_slurm = begun.backend == SLURM
-        _require_backend(begun, SLURM if is_slurm else f"{LOCAL}@{socket.gethostname()}")
-        await store.end_run(run, RunState.CANCELLED, time.time())
-        executor = _slurm((), CopyLimits(), "", (), ()) if is_slurm else _local((), CopyLimits(default_folder()))
-        return await _coordinator(store, executor, begun, 1).step(run)
+        async with executor_of(begun) as executor:
+            await store.end_run(run, RunState.CANCELLED, time.time())
+            return await _coordinator(store, executor, begun, 1).step(run)
 
     _show(with_store(act, "trials cancel"), as_json)
 
@@ -194,9 +241,16 @@ def _new_run(suite_file: Path, folder: Path, backend: str) -> TrialRun:
     return TrialRun(name, suite, backend, str(place), str(directory), time.time())
 
 
+def _here() -> str:
+    return f"{LOCAL}@{socket.gethostname()}"
+
+
 def _require_backend(run: TrialRun, backend: str) -> None:
     if run.backend != backend:
-        where = "with --slurm" if run.backend == SLURM else f"on {run.backend.partition('@')[2]}, without --slurm"
+        kind, _, place = run.backend.partition("@")
+        where = f"on {place}, without --slurm or --kubernetes"
+        if kind != LOCAL:
+            where = f"with --{kind}" + (f" --namespace {place}" if place else "")
         raise BadInput(f"run {run.id} is carried out {where}: resume it there")
 
 
@@ -264,7 +318,7 @@ async def _carried_out(
     store: "SqlStore", executor: NodeExecutor, run: TrialRun, scorers: int, quiet: bool
 ) -> RunProgress:
     set_up(as_json=False, level="warning")  # to standard error: what a program reads stays alone
-    pause = SLURM_PAUSE if run.backend == SLURM else LOCAL_PAUSE
+    pause = _PAUSES[run.backend.partition("@")[0]]
     err.print(f"run {run.id}, {run.folder}", highlight=False, markup=False, soft_wrap=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as bars:

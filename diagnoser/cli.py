@@ -24,6 +24,7 @@ from diagnoser.commands import (
     rule_trial,
     scoring,
     trials_run,
+    trials_status,
 )
 from diagnoser.commands.alerts import alerts_cli
 from diagnoser.commands.database import db_cli
@@ -123,6 +124,7 @@ cli.add_typer(token_cli, name="token")
 cli.add_typer(users_cli, name="users")
 cli.add_typer(alerts_cli, name="alerts")
 trials_run.add_to(trials_cli)
+trials_cli.command()(trials_status.status)
 cli.add_typer(trials_cli, name="trials")
 cli.add_typer(db_cli, name="db")
 cli.add_typer(agent_cli, name="agent")

@@ -172,7 +172,7 @@ def kubernetes(
     Watches JobSets, PyTorchJobs, RayJobs and Jobs that request GPUs. The label diagnoser.io/watch adds ("true") or
     excludes ("false") a workload. Manifests with the least privileges needed are in deploy/kubernetes.
     """
-    with _kubernetes_client():
+    with kubernetes_client():
         from diagnoser.agent.kubernetes.agent import run
         from diagnoser.agent.kubernetes.evidence import FIELDS
     from diagnoser.agent import evidence
@@ -195,7 +195,7 @@ def kubernetes(
 @agent_cli.command(name="kubernetes-uncordon")
 def kubernetes_uncordon(nodes: _Nodes, context: _Context = "") -> None:
     """Uncordon nodes that a plan cordoned. Nodes that somebody else cordoned are left alone."""
-    with _kubernetes_client():
+    with kubernetes_client():
         from diagnoser.agent.kubernetes.agent import uncordon
 
     typer.echo("\n".join(asyncio.run(uncordon(context, nodes))))
@@ -223,7 +223,7 @@ def _begin(cluster: str, state: Path, json_log: bool) -> None:
 
 
 @contextmanager
-def _kubernetes_client() -> Iterator[None]:
+def kubernetes_client() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,5 +1,6 @@
 """`trials`: evaluation of checkpoints. `plan` says what would run where, and runs nothing."""
 
+import asyncio
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from diagnoser.commands.terminal import AsJson, out, print_json
-from diagnoser.model.errors import BadInput
+from diagnoser.commands.terminal import AsJson, out, print_json, site
+from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.model.trials import Node, Runtime, Schedule, Suite
 from diagnoser.trials import gantt
 from diagnoser.trials.prior import Prior, prior
@@ -28,7 +29,7 @@ def trials_plan(
     nodes: Annotated[int, typer.Option(min=1, max=4096, help="Nodes that take part.")] = 1,
     gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each.")] = 8,
     runtimes: Annotated[
-        Path | None, typer.Option(help="Earlier runtimes, a JSON object a line, instead of guesses by size.")
+        Path | None, typer.Option(help="Earlier runtimes, a JSON object a line. Default: those of the database.")
     ] = None,
     as_json: AsJson = False,
     svg: Annotated[Path | None, typer.Option(help="Write the Gantt chart to this file.")] = None,
@@ -37,7 +38,8 @@ def trials_plan(
     suite = load_suite(suite_file)
     if suite.follow is not None:
         suite = replace(suite, checkpoints=("checkpoint",))
-    expected = prior(suite, _runtimes(runtimes) if runtimes else ())
+    earlier, source = (_runtimes(runtimes), f"of {runtimes}") if runtimes else _stored_runtimes(suite)
+    expected = prior(suite, earlier)
     pool = [Node(f"node-{number}", gpus_per_node) for number in range(nodes)]
     plan = schedule(suite, expected, pool)
     summary = _summary(suite, plan, in_line(suite, expected, pool))
@@ -45,7 +47,7 @@ def trials_plan(
     if svg:
         svg.write_text(gantt.svg(chart, f"Schedule of {suite.name}", summary), "utf-8")
     if as_json:
-        print_json(_as_json(plan, expected, suite, in_line(suite, expected, pool)))
+        print_json({**_as_json(plan, expected, suite, in_line(suite, expected, pool)), "runtimes": source})
         return
     rows = len({bar.row for bar in chart})
     if rows <= _TEXT_ROWS:
@@ -53,16 +55,44 @@ def trials_plan(
     else:
         out.print(f"The chart has {rows} rows: write it to a file with --svg.")
     out.print(summary, markup=False, highlight=False, soft_wrap=True)
+    out.print(f"Expected times: {source}.", markup=False, highlight=False, soft_wrap=True)
 
 
 def load_suite(path: Path) -> Suite:
     """Raises BadInput where it cannot be read, RuleFaults with all of its faults."""
-    return read_suite(str(path), _text(path))
+    return read_suite(str(path), read_text(path))
+
+
+def _stored_runtimes(suite: Suite) -> tuple[list[Runtime], str]:
+    """Of earlier runs, and where they are from. A database is neither made nor upgraded for a plan."""
+    from diagnoser.adapters.sql import administration
+    from diagnoser.adapters.sql.migrations import head
+    from diagnoser.adapters.sql.store import open_store
+    from diagnoser.trials.coordinator import RUNTIMES
+
+    url = site().database_url
+
+    async def read() -> list[Runtime]:
+        if await administration.schema(url) != head():
+            raise BadInput("the database has another version")
+        store = await open_store(url)
+        try:
+            return await store.runtimes([task.name for task in suite.tasks], RUNTIMES)
+        finally:
+            await store.close()
+
+    try:
+        found = asyncio.run(read())
+    except (BadInput, Unavailable) as error:
+        return [], f"of the suite, and guesses by size ({error})"
+    if not found:
+        return [], "of the suite, and guesses by size (nothing of these tasks has run)"
+    return found, f"of the database (pieces of these tasks that ran before: {len(found)})"
 
 
 def _runtimes(path: Path) -> list[Runtime]:
     found = []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         if line.strip():
             try:
                 found.append(_RUNTIME.validate_json(line))
@@ -72,7 +102,8 @@ def _runtimes(path: Path) -> list[Runtime]:
     return found
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Raises BadInput."""
     try:
         return path.read_text("utf-8")
     except OSError as error:

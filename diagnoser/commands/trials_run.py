@@ -1,4 +1,4 @@
-"""`trials run`, `status`, `score` and `cancel`: an evaluation that is carried out here, or by Slurm."""
+"""`trials run`, `score` and `cancel`: an evaluation that is carried out here, by Slurm or by Kubernetes."""
 
 import asyncio
 import os
@@ -6,24 +6,25 @@ import secrets
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
+from diagnoser.commands import trials_kubernetes as options
 from diagnoser.commands.stored import with_store
-from diagnoser.commands.terminal import AsJson, err, out, print_json
-from diagnoser.commands.tokens import iso
+from diagnoser.commands.terminal import AsJson, err
 from diagnoser.commands.trials import load_suite
-from diagnoser.model.errors import BadInput, Conflict, NotFound
-from diagnoser.model.trials import BatchState, Node, PieceState, RunState, Suite, TrialState
+from diagnoser.commands.trials_kubernetes import KubernetesOptions, kubernetes_canceller, kubernetes_executor
+from diagnoser.commands.trials_status import progress_of, show
+from diagnoser.model.errors import BadInput, Conflict
+from diagnoser.model.trials import Node, PieceState, RunState, Suite, TrialState
 from diagnoser.observability.logging import set_up
 from diagnoser.ports import NodeExecutor, RunProgress, TrialRecord, TrialRun
-from diagnoser.trials.progress import gpu_seconds, samples, samples_stored
+from diagnoser.trials.progress import samples, samples_stored
 from diagnoser.trials.weights import CopyLimits, default_folder
 
 if TYPE_CHECKING:
@@ -34,15 +35,15 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-LOCAL, SLURM = "local", "slurm"
-LOCAL_PAUSE, SLURM_PAUSE = 0.2, 5.0
+LOCAL, SLURM, KUBERNETES = "local", "slurm", "kubernetes"
+_PAUSES = {LOCAL: 0.2, SLURM: 5.0, KUBERNETES: 5.0}
 """Seconds between two looks at what runs."""
 FOLLOW_PAUSE = 30.0
 """Seconds between two looks for new checkpoints."""
 RUNS = 1000
 """Earlier runs that are looked at for what was evaluated already."""
-_BATCH_SECONDS = {LOCAL: 60.0, SLURM: 600.0}
-"""Of work for a slot at once: a job of Slurm takes seconds to start."""
+_BATCH_SECONDS = {LOCAL: 60.0, SLURM: 600.0, KUBERNETES: 600.0}
+"""Of work for a slot at once: a job of a scheduler takes seconds to start."""
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Its id, as `trials run` and `trials status` print it.")]
 Nodes = Annotated[
@@ -50,7 +51,7 @@ Nodes = Annotated[
     typer.Option(
         "--node",
         help="NAME=GPUS, a node that may be used and how many GPUs of it; for Slurm also a list such as gpu-[1-4]=8. "
-        "May be given again. Default: this machine, with all of its GPUs.",
+        "May be given again. Default: this machine, with all of its GPUs; for Kubernetes all nodes that have some.",
     ),
 ]
 Slurm = Annotated[
@@ -70,12 +71,12 @@ Scorers = Annotated[
 ]
 Weights = Annotated[
     str | None,
-    typer.Option(help='Folder in shared memory for copies of weights; "" for none. Default: one in /dev/shm.'),
+    typer.Option(
+        help='Folder in shared memory for copies of weights; "" for none. Default: one in /dev/shm. For Kubernetes a '
+        "folder of the nodes that pods may mount, such as /dev/shm, and by default memory of each pod."
+    ),
 ]
 CopyRate = Annotated[float, typer.Option(min=0, help="MB a second that a copy reads from the storage; 0: no limit.")]
-
-
-Folder = Annotated[Path, typer.Option(help="Where samples, scores and logs of runs go; for Slurm a shared one.")]
 Server = Annotated[
     str,
     typer.Option(
@@ -91,7 +92,9 @@ TokenFile = Annotated[
 def run(
     suite_file: Annotated[Path | None, typer.Argument(metavar="[SUITE.yaml]", help="What to evaluate.")] = None,
     resume: Annotated[str, typer.Option(metavar="RUN", help="Go on with this run, after its coordinator ended.")] = "",
-    folder: Folder = Path("trials"),
+    folder: Annotated[
+        Path, typer.Option(help="Where samples, scores and logs of runs go; for Slurm and Kubernetes a shared one.")
+    ] = Path("trials"),
     node: Nodes = None,
     slurm: Slurm = False,
     sbatch: Sbatch = None,
@@ -102,70 +105,106 @@ def run(
     copy_rate: CopyRate = 0.0,
     server: Server = "",
     token_file: TokenFile = "",
+    once: Annotated[
+        bool, typer.Option("--once", help="Of a suite that follows a job: end when nothing is due, instead of waiting.")
+    ] = False,
+    kubernetes: options.Kubernetes = False,
+    image: options.Image = "",
+    namespace: options.Namespace = "default",
+    context: options.Context = "",
+    queue: options.Queue = "",
+    claim: options.Claims = None,
+    host_path: options.HostPaths = None,
+    gpu_resource: options.GpuResource = "nvidia.com/gpu",
+    node_selector: options.NodeSelector = "",
+    pod_template: options.PodTemplate = None,
+    score_cpu: options.ScoreCpu = "1",
+    score_memory: options.ScoreMemory = "2Gi",
+    run_as: options.RunAs = "",
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a suite of checkpoints and tasks. When this ends, or is killed, what runs goes on: resume it."""
+    """Evaluate a suite of checkpoints and tasks. When this ends, or is killed, what runs goes on: resume it.
+
+    A suite with follow: {job, every} evaluates the verified checkpoints of that job as they come, one in each so many
+    steps, and never ends by itself. Started again it goes on where it was, and several do the work of one.
+
+    Ends with 1 where a trial has no score."""
     if (suite_file is None) == (not resume):
         raise BadInput("name either a suite, or a run to --resume")
+    if slurm and kubernetes:
+        raise BadInput("name either --slurm or --kubernetes")
+    suite = load_suite(suite_file) if suite_file else None
+    if once and (suite is None or suite.follow is None):
+        raise BadInput("--once is for a suite with follow: {job, every}")
     copies = CopyLimits(default_folder() if weights is None else weights, rate=copy_rate * 1e6)
-    backend = SLURM if slurm else f"{LOCAL}@{socket.gethostname()}"
-    service = _service(server, token_file)
+    pods = KubernetesOptions(
+        namespace=namespace,
+        context=context,
+        image=image,
+        queue=queue,
+        claims=claim or (),
+        host_paths=host_path or (),
+        gpu=gpu_resource,
+        selector=node_selector,
+        template=pod_template,
+        cpu=score_cpu,
+        memory=score_memory,
+        run_as=run_as,
+        weights=weights,
+        copy_rate=copy_rate * 1e6,
+    )
 
-    async def act(store: "SqlStore") -> RunProgress:
-        if suite_file is not None:
-            suite = load_suite(suite_file)
-            if suite.follow is not None:
-                raise BadInput(f"{suite_file} follows a job: use `diagnoser trials follow`")
-            begun = _new_run(suite_file, suite, secrets.token_hex(4), folder, backend)
-            await store.add_run(begun)
-        else:
-            begun = (await _progress(store, resume)).run
-            _require_backend(begun, backend)
-        nodes = _nodes(node or [], begun.suite.gpus, slurm)
-        executor = _slurm(nodes, copies, gres, sbatch, sbatch_score) if slurm else _local(nodes, copies)
-        return await _carried_out(store, executor, begun, scorers, as_json, service)
+    def executor_of(begun: TrialRun) -> AbstractAsyncContextManager[NodeExecutor]:
+        nodes = [] if kubernetes and not node else _nodes(node or [], begun.suite.gpus, slurm)
+        if kubernetes:
+            return kubernetes_executor(pods, begun, nodes)
+        return nullcontext(_slurm(nodes, copies, gres, sbatch, sbatch_score) if slurm else _local(nodes, copies))
 
-    _finish(_with_store(act, "trials run"), as_json)
+    backend = SLURM if slurm else f"{KUBERNETES}@{namespace}" if kubernetes else _here()
+    runner = _Runner(backend, folder, executor_of, scorers, as_json, _service(server, token_file))
+    if not _with_store(lambda store: runner.act(store, suite_file, suite, resume, once), "trials run"):
+        raise typer.Exit(1)
 
 
-def follow(
-    suite_file: Annotated[Path, typer.Argument(metavar="SUITE.yaml", help="With follow: {job: ID, every: STEPS}.")],
-    folder: Folder = Path("trials"),
-    node: Nodes = None,
-    slurm: Slurm = False,
-    sbatch: Sbatch = None,
-    sbatch_score: SbatchScore = None,
-    gres: Gres = "gpu",
-    scorers: Scorers = 0,
-    weights: Weights = None,
-    copy_rate: CopyRate = 0.0,
-    server: Server = "",
-    token_file: TokenFile = "",
-    once: Annotated[bool, typer.Option("--once", help="End when nothing is due, instead of waiting for more.")] = False,
-) -> None:
-    """Evaluate the verified checkpoints of a training run as they come, one in each so many steps.
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    """Carries runs out and shows each. What it returns says whether all of their trials have scores."""
 
-    It never ends by itself. Started again it goes on where it was, and several of them do the work of one."""
-    copies = CopyLimits(default_folder() if weights is None else weights, rate=copy_rate * 1e6)
-    backend = SLURM if slurm else f"{LOCAL}@{socket.gethostname()}"
-    service = _service(server, token_file)
-    suite = load_suite(suite_file)
-    if suite.follow is None:
-        raise BadInput(f"{suite_file} names checkpoints: use `diagnoser trials run`, or give it follow: {{job, every}}")
-    nodes = _nodes(node or [], suite.gpus, slurm)
-    executor = _slurm(nodes, copies, gres, sbatch, sbatch_score) if slurm else _local(nodes, copies)
+    backend: str
+    folder: Path
+    executor_of: Callable[[TrialRun], AbstractAsyncContextManager[NodeExecutor]]
+    scorers: int
+    as_json: bool
+    service: "ServerOptions | None"
 
-    async def act(store: "SqlStore") -> RunProgress | None:
-        progress, unseen = None, set[str]()
+    async def act(
+        self, store: "SqlStore", suite_file: Path | None, suite: Suite | None, resume: str, once: bool
+    ) -> bool:
+        if suite_file is None or suite is None:
+            begun = (await progress_of(store, resume)).run
+            _require_backend(begun, self.backend)
+            return await self._carry_out(store, begun)
+        if suite.follow is not None:
+            return await self._follow(store, suite_file, suite, once)
+        begun = _new_run(suite_file, suite, secrets.token_hex(4), self.folder, self.backend)
+        return await self._carry_out(store, begun, is_new=True)
+
+    async def _follow(self, store: "SqlStore", suite_file: Path, suite: Suite, once: bool) -> bool:
+        are_scored, unseen = True, set[str]()
         while True:
-            for begun in await _followed(store, suite_file, suite, folder, backend, unseen):
-                progress = await _carried_out(store, executor, begun, scorers, False, service)
-                _show(progress, as_json=False)
+            for begun in await _followed(store, suite_file, suite, self.folder, self.backend, unseen):
+                are_scored &= await self._carry_out(store, begun)
             if once:
-                return progress
+                return are_scored
             await asyncio.sleep(FOLLOW_PAUSE)
 
-    _with_store(act, "trials follow")
+    async def _carry_out(self, store: "SqlStore", begun: TrialRun, is_new: bool = False) -> bool:
+        async with self.executor_of(begun) as executor:
+            if is_new:  # the executor has checked that it can be carried out
+                await store.add_run(begun)
+            progress = await _carried_out(store, executor, begun, self.scorers, self.as_json, self.service)
+        show(progress, self.as_json)
+        return _is_scored(progress)
 
 
 def score(
@@ -180,7 +219,7 @@ def score(
     """Compute the scores of a run again from its stored samples, on this machine, without a GPU."""
 
     async def act(store: "SqlStore") -> RunProgress:
-        progress = await _progress(store, run)
+        progress = await progress_of(store, run)
         which = [
             trial for trial in progress.trials if _can_be_scored(progress, trial) and (not task or trial.task in task)
         ]
@@ -191,47 +230,35 @@ def score(
         await store.begin_scoring(run, [(trial.checkpoint, trial.task) for trial in which], again=True)
         return await _carried_out(store, _local((), CopyLimits()), progress.run, scorers, as_json)
 
-    _finish(_with_store(act, "trials score"), as_json)
+    progress = _with_store(act, "trials score")
+    show(progress, as_json)
+    if not _is_scored(progress):
+        raise typer.Exit(1)
 
 
-def status(
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="Its id; without it the latest runs are listed.")] = "",
-    as_json: AsJson = False,
-) -> None:
-    """Show the latest runs, or how far one is, with its scores and why trials failed."""
-    if run:
-        _show(with_store(lambda store: _progress(store, run), "trials status"), as_json)
-        return
-    runs = with_store(lambda store: store.trial_runs(50), "trials status")
-    if as_json:
-        for found in runs:
-            print_json(_run_fields(found))
-        return
-    table = Table(box=None, header_style="bold")
-    for column in ("run", "suite", "state", "started", "ended", "backend"):
-        table.add_column(column, overflow="fold")
-    for found in runs:
-        times = (_minute(iso(found.created)), _minute(iso(found.ended)))
-        table.add_row(*map(Text, (found.id, found.suite.name, found.state, *times, found.backend)))
-    out.print(table)
-
-
-def cancel(run: Run, as_json: AsJson = False) -> None:
+def cancel(run: Run, context: options.Context = "", as_json: AsJson = False) -> None:
     """End a run, with all that it has running. Its samples and scores stay."""
 
-    async def act(store: "SqlStore") -> RunProgress:
-        begun = (await _progress(store, run)).run
-        is_slurm = begun.backend == SLURM
-        _require_backend(begun, SLURM if is_slurm else f"{LOCAL}@{socket.gethostname()}")
-        await store.end_run(run, RunState.CANCELLED, time.time())
-        executor = _slurm((), CopyLimits(), "", (), ()) if is_slurm else _local((), CopyLimits(default_folder()))
-        return await _coordinator(store, executor, begun, 1).step(run)
+    def executor_of(begun: TrialRun) -> AbstractAsyncContextManager[NodeExecutor]:
+        kind, _, place = begun.backend.partition("@")
+        if kind == KUBERNETES:
+            return kubernetes_canceller(place, context)
+        if kind == SLURM:
+            return nullcontext(_slurm((), CopyLimits(), "", (), ()))
+        _require_backend(begun, _here())
+        return nullcontext(_local((), CopyLimits(default_folder())))
 
-    _show(with_store(act, "trials cancel"), as_json)
+    async def act(store: "SqlStore") -> RunProgress:
+        begun = (await progress_of(store, run)).run
+        async with executor_of(begun) as executor:
+            await store.end_run(run, RunState.CANCELLED, time.time())
+            return await _coordinator(store, executor, begun, 1).step(run)
+
+    show(with_store(act, "trials cancel"), as_json)
 
 
 def add_to(group: typer.Typer) -> None:
-    for command in (run, follow, status, score, cancel):
+    for command in (run, score, cancel):
         group.command()(command)
 
 
@@ -301,9 +328,16 @@ def _new_run(suite_file: Path, suite: Suite, name: str, folder: Path, backend: s
     return TrialRun(name, suite, backend, str(place), str(directory), time.time())
 
 
+def _here() -> str:
+    return f"{LOCAL}@{socket.gethostname()}"
+
+
 def _require_backend(run: TrialRun, backend: str) -> None:
     if run.backend != backend:
-        where = "with --slurm" if run.backend == SLURM else f"on {run.backend.partition('@')[2]}, without --slurm"
+        kind, _, place = run.backend.partition("@")
+        where = f"on {place}, without --slurm or --kubernetes"
+        if kind != LOCAL:
+            where = f"with --{kind}" + (f" --namespace {place}" if place else "")
         raise BadInput(f"run {run.id} is carried out {where}: resume it there")
 
 
@@ -366,13 +400,6 @@ def _coordinator(
     return Coordinator(store, executor, time.time, lambda: secrets.token_hex(4), settings=settings, reporter=reporter)
 
 
-async def _progress(store: "SqlStore", run: str) -> RunProgress:
-    progress = await store.run_progress(run)
-    if progress is None:
-        raise NotFound(f"there is no run {run[:60]!r}")
-    return progress
-
-
 async def _carried_out(
     store: "SqlStore",
     executor: NodeExecutor,
@@ -384,7 +411,7 @@ async def _carried_out(
     from diagnoser.trials.reporting import LogReporter
 
     set_up(as_json=False, level="warning")  # to standard error: what a program reads stays alone
-    pause = SLURM_PAUSE if run.backend == SLURM else LOCAL_PAUSE
+    pause = _PAUSES[run.backend.partition("@")[0]]
     err.print(f"run {run.id}, {run.folder}", highlight=False, markup=False, soft_wrap=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     reporter = LogReporter(server) if server is not None else None
@@ -425,79 +452,5 @@ def _with_scoring(suite: Suite, other: Suite) -> Suite:
     return replace(suite, tasks=tuple(replace(task, score=commands.get(task.name, task.score)) for task in suite.tasks))
 
 
-def _finish(progress: RunProgress, as_json: bool) -> None:
-    """Ends with 1 where a trial has no score."""
-    _show(progress, as_json)
-    if any(trial.state is not TrialState.SCORED for trial in progress.trials):
-        raise typer.Exit(1)
-
-
-def _show(progress: RunProgress, as_json: bool) -> None:
-    if as_json:
-        print_json(_fields(progress))
-        return
-    table = Table(box=None, header_style="bold")
-    for column in ("checkpoint", "task", "state", "scores"):
-        table.add_column(column, overflow="fold")
-    for trial in progress.trials:
-        scores = ", ".join(f"{name} {value:.4g}" for name, value in trial.scores.items())
-        table.add_row(*map(Text, (trial.checkpoint, trial.task, trial.state, scores)))
-    out.print(table)
-    for trial in progress.trials:
-        if trial.error:
-            out.print(f"{trial.checkpoint} {trial.task}: {trial.error}", markup=False, highlight=False, style="red")
-    hours = f"{gpu_seconds(progress, time.time()) / 3600:.2f} GPU hours"
-    out.print(
-        f"run {progress.run.id} {progress.run.state}: {samples_stored(progress)} of {samples(progress)} samples, "
-        f"{hours}",
-        highlight=False,
-        markup=False,
-    )
-
-
-def _fields(progress: RunProgress) -> dict[str, Any]:
-    states = [record.state for record in progress.pieces]
-    return {
-        **_run_fields(progress.run),
-        "samples": samples_stored(progress),
-        "gpu_seconds": gpu_seconds(progress, time.time()),
-        "pieces": {state.value: states.count(state) for state in PieceState if state in states},
-        "running": [
-            {
-                "batch": batch.id,
-                "kind": batch.kind,
-                "node": batch.node,
-                "slot": batch.slot,
-                "started": iso(batch.started),
-            }
-            for batch in progress.batches
-            if batch.state is BatchState.RUNNING
-        ],
-        "trials": [
-            {
-                "checkpoint": trial.checkpoint,
-                "task": trial.task,
-                "state": trial.state,
-                "scores": dict(trial.scores),
-                "error": trial.error,
-            }
-            for trial in progress.trials
-        ],
-    }
-
-
-def _run_fields(run: TrialRun) -> dict[str, Any]:
-    return {
-        "run": run.id,
-        "suite": run.suite.name,
-        "state": run.state,
-        "backend": run.backend,
-        "folder": run.folder,
-        "created": iso(run.created),
-        "ended": iso(run.ended),
-        "seconds": run.ended - run.created if run.ended is not None else None,
-    }
-
-
-def _minute(time: str | None) -> str:
-    return time[:16].replace("T", " ") if time else ""
+def _is_scored(progress: RunProgress) -> bool:
+    return all(trial.state is TrialState.SCORED for trial in progress.trials)

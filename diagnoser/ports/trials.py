@@ -209,7 +209,7 @@ class OrderStatus:
 class NodeExecutor(Protocol):
     """Carries orders out. Every method may be called again, by anybody, at any time: the batch's id says what was done.
 
-    Raises Unavailable where another try can help, BadInput where none can.
+    Raises Unavailable where another try can help, BadInput or Denied where none can.
     """
 
     async def nodes(self) -> list[Node]:

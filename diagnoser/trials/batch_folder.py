@@ -6,18 +6,34 @@ It is on a file system that both see. Nothing in it is ever changed, only added 
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import CommandResult, Order
+from diagnoser.ports import CommandResult, Order, OrderState, OrderStatus
 from diagnoser.trials.runner import write
 from diagnoser.trials.weights import CopyLimits
 
 METRICS = 1000
 """That one trial may have."""
 SCORES_BYTES = 1 << 20
+UNSEEN_SECONDS = 60.0
+"""How long the end of a job that ended well may stay unseen: a shared file system shows files late."""
+SUBMITTED, STARTED, CANCELLED, ENDED = "submitted", "started", "cancelled", "ended"
+"""Marks: files of a batch. The runner sets the second and the last one."""
+FAULT_LENGTH = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerJob:
+    """What a scheduler knows of a batch's job. state: ENDED where it ended well, at the time ``ended``. detail: how it
+    ended, where that was not well."""
+
+    state: OrderState
+    ended: float = 0.0
+    detail: str = ""
 
 
 def write_order(order: Order, copies: CopyLimits, environment: Mapping[str, str]) -> Path:
@@ -30,6 +46,38 @@ def write_order(order: Order, copies: CopyLimits, environment: Mapping[str, str]
 def results(folder: Path) -> tuple[CommandResult, ...]:
     found = sorted(folder.glob("[0-9]*.json"), key=lambda path: int(path.stem))
     return tuple(CommandResult(**json.loads(path.read_text())) for path in found)
+
+
+def mark(folder: Path, name: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).touch()
+
+
+def is_marked(folder: Path, *names: str) -> bool:
+    """With any of these."""
+    return any((folder / name).exists() for name in names)
+
+
+def status(folder: Path, job: SchedulerJob | None, now: float) -> OrderStatus:
+    """Of a batch that a scheduler runs. What it wrote itself comes first: schedulers forget jobs, and files stay."""
+    found = results(folder)
+    if is_marked(folder, ENDED):
+        return OrderStatus(OrderState.ENDED, results(folder))
+    if job is None:
+        known = is_marked(folder, SUBMITTED, STARTED)
+        return OrderStatus(OrderState.LOST if known else OrderState.UNKNOWN, found, "its job is not known any more")
+    if job.state is OrderState.ENDED and now - job.ended < UNSEEN_SECONDS:
+        return OrderStatus(OrderState.RUNNING, found)
+    if job.state in (OrderState.ENDED, OrderState.LOST):
+        return OrderStatus(OrderState.LOST, found, f"{job.detail}\n{fault(folder)}".strip())
+    return OrderStatus(job.state, found)
+
+
+def fault(folder: Path) -> str:
+    """What the runner itself printed, when it died of a fault."""
+    with suppress(OSError):
+        return (folder / "runner.log").read_text(errors="replace")[-FAULT_LENGTH:].strip()
+    return ""
 
 
 def link_samples(folder: Path, pieces: Sequence[Path]) -> None:

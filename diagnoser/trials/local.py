@@ -19,6 +19,7 @@ from pathlib import Path
 from diagnoser.model.trials import BatchKind, Node
 from diagnoser.ports import Order, OrderState, OrderStatus
 from diagnoser.trials import batch_folder
+from diagnoser.trials.batch_folder import CANCELLED, ENDED, STARTED
 from diagnoser.trials.weights import CopyLimits, drop
 
 GRACE_SECONDS = 5.0
@@ -102,7 +103,7 @@ def _locked(folder: Path, kind: int = fcntl.LOCK_EX) -> Iterator[int | None]:
 
 
 def _is_begun(folder: Path) -> bool:
-    return any((folder / name).exists() for name in ("started", "cancelled"))
+    return batch_folder.is_marked(folder, STARTED, CANCELLED)
 
 
 def _lives(folder: Path) -> bool:
@@ -116,22 +117,14 @@ def _status(folder: Path) -> OrderStatus:
     """Results are read last: what has ended by then has written all of its own."""
     if _lives(folder):
         return OrderStatus(OrderState.RUNNING, batch_folder.results(folder))
-    if not (folder / "started").exists():
+    if not batch_folder.is_marked(folder, STARTED):
         return OrderStatus(OrderState.UNKNOWN)
-    state = OrderState.ENDED if (folder / "ended").exists() else OrderState.LOST
-    return OrderStatus(state, batch_folder.results(folder), _fault(folder))
-
-
-def _fault(folder: Path) -> str:
-    """What the runner itself printed, when it died of a fault."""
-    with suppress(OSError):
-        return (folder / "runner.log").read_text(errors="replace")[-2000:].strip()
-    return ""
+    state = OrderState.ENDED if batch_folder.is_marked(folder, ENDED) else OrderState.LOST
+    return OrderStatus(state, batch_folder.results(folder), batch_folder.fault(folder))
 
 
 def _cancel(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "cancelled").touch()
+    batch_folder.mark(folder, CANCELLED)
     for sent in (signal.SIGTERM, signal.SIGKILL):
         until = time.monotonic() + GRACE_SECONDS
         while _lives(folder):

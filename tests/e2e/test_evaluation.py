@@ -50,7 +50,7 @@ def follow(running: Service, path: Path) -> str:
     """What it prints when all that is due is evaluated."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DIAGNOSER_")}
     environment["DIAGNOSER_DATABASE_URL"] = f"sqlite:///{running.folder}/test.db"
-    words = ["trials", "follow", str(path), "--once", "--node", "here=1", "--server", running.url]
+    words = ["trials", "run", str(path), "--once", "--node", "here=1", "--server", running.url]
     places = ["--folder", str(running.folder / "runs"), "--weights", ""]
     command = [sys.executable, "-m", "diagnoser", *words, *places]
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+from diagnoser.agent.kubernetes.trial_jobs import JobSettings, batch_job, clean_job
+from diagnoser.model.trials import BatchKind
+from diagnoser.ports import Order
+from diagnoser.trials.weights import CopyLimits
 from tests.environments import MANIFESTS
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -170,7 +175,7 @@ def test_the_chart_and_the_overlays_are_the_same(name: str) -> None:
 
 @needs_kustomize
 @needs_tools
-@pytest.mark.parametrize("folder", ["overlays/sqlite", "overlays/postgres", "agent"])
+@pytest.mark.parametrize("folder", ["overlays/sqlite", "overlays/postgres", "agent", "trials"])
 def test_the_api_knows_every_field_of_the_overlays(folder: str, tmp_path: Path) -> None:
     """In the oldest version that is still maintained and in the newest one."""
     check_schema(kustomized(KUBERNETES / folder), tmp_path)
@@ -274,6 +279,21 @@ def test_no_object_has_a_secret_in_it() -> None:
             if item["kind"] == "ConfigMap":
                 secret = [name for name in item["data"] if re.search("TOKEN|SECRET|KEY|PASSWORD|_URL$", name)]
                 assert [name for name in secret if not name.endswith(("_FILE", "BASE_URL"))] == []
+
+
+@needs_tools
+def test_the_api_knows_every_field_of_the_jobs_of_evaluations(tmp_path: Path) -> None:
+    """Of inference, scoring and cleaning up, with claims, paths of the nodes and a queue."""
+    order = Order("r1-b1", BatchKind.INFER, "gpu-01", 0, 2, "/ckpt", "/runs/b1", "/suite", ())
+    settings = JobSettings("eval:1", 1000, 1000, {"/runs": "runs", "/ckpt": ""}, queue="eval", memory_folder="/dev/shm")
+    copies = CopyLimits("/mnt/memory/copies")
+    jobs = [
+        batch_job(order, order.folder, settings, copies),
+        batch_job(replace(order, batch="r1-b2", kind=BatchKind.SCORE), order.folder, settings, copies),
+        clean_job("gpu-01", ["/ckpt"], settings, copies),
+    ]
+    jobs[-1]["metadata"]["name"] = "made-by-the-server"  # the tool wants one; the server makes it of generateName
+    check_schema(jobs, tmp_path)
 
 
 AGENT_USER = "system:serviceaccount:diagnoser:diagnoser-agent"

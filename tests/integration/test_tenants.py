@@ -322,6 +322,7 @@ SHARED_PARTS = frozenset(
         "stopping",
         "config",
         "health",
+        "trace",
     ]
 )
 """Parts of the service that act, hold nothing of a tenant, or are not for one (the workbench)."""

@@ -41,7 +41,7 @@ def words(*given: object) -> list[str]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "DIAGNOSER_DATABASE_URL": f"sqlite:///{folder}/test.db"}
+    return {**os.environ, "KUBECONFIG": "/no/such/file", "DIAGNOSER_DATABASE_URL": f"sqlite:///{folder}/test.db"}
 
 
 def call(folder: Path, *given: object, code: int = 0) -> str:
@@ -134,6 +134,7 @@ def test_a_run_can_be_cancelled(tmp_path: Path, suite: Path) -> None:
         (("run", "SUITE", "--slurm"), "name the nodes"),
         (("run", "SUITE", "--node", "a=1", "--node", "a=1"), "named twice"),
         (("run", "--resume", "none"), "there is no run 'none'"),
+        (("run", "SUITE", "--slurm", "--kubernetes"), "name either --slurm or --kubernetes"),
         (("run", "no-such.yaml"), "no-such.yaml: No such file"),
         (("status", "none"), "there is no run 'none'"),
         (("score", "none"), "there is no run 'none'"),
@@ -146,3 +147,11 @@ def test_what_cannot_be_done_is_told(tmp_path: Path, suite: Path, given: tuple[s
         named += ["--folder", str(tmp_path / "runs")]
     assert told in call(tmp_path, *named, code=1)
     assert not list(tmp_path.glob("runs/*/batches"))
+
+
+def test_a_run_that_cannot_begin_is_not_stored(tmp_path: Path, suite: Path) -> None:
+    """Nobody has to cancel it."""
+    given = ("run", suite, "--folder", tmp_path / "runs", "--kubernetes", "--image=eval:1", "--run-as=1000:1000")
+    told = call(tmp_path, *given, f"--host-path={tmp_path}", code=1)
+    assert "no credentials for a Kubernetes API server" in told
+    assert call(tmp_path, "status", "--json") == ""

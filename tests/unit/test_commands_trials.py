@@ -1,6 +1,8 @@
 """`diagnoser trials plan`: what would run, for people and programs, and faults with their line."""
 
+import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,10 @@ from typer.testing import CliRunner
 
 from diagnoser.cli import cli
 from diagnoser.model.errors import BadInput, RuleFaults
+from diagnoser.model.trials import BatchKind, BatchState, Runtime
+from diagnoser.ports import BatchRecord
+from tests.databases import sqlite_store
+from tests.trial_runs import trial_run
 
 RUN = CliRunner()
 SUITE = """\
@@ -25,7 +31,8 @@ tasks:
 
 
 @pytest.fixture
-def suite(tmp_path: Path) -> str:
+def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("DIAGNOSER_DATABASE_URL", f"sqlite:///{tmp_path}/test.db")
     file = tmp_path / "SUITE.yaml"
     file.write_text(SUITE)
     return str(file)
@@ -65,6 +72,31 @@ def test_earlier_runtimes_replace_guesses(suite: str, tmp_path: Path) -> None:
     error = RUN.invoke(cli, ["trials", "plan", suite, "--runtimes", str(file)]).exception
     assert isinstance(error, BadInput)
     assert str(error).startswith(f"{file}:1: samples:")
+
+
+def test_a_plan_expects_what_earlier_runs_took(suite: str, tmp_path: Path) -> None:
+    """From the database, which a plan neither makes nor upgrades; a file wins; it says where they are from."""
+    before = RUN.invoke(cli, ["trials", "plan", suite]).stdout
+    assert "Expected times: of the suite, and guesses by size (there is no database at" in before
+    assert not list(tmp_path.glob("*.db"))
+    asyncio.run(_run_before(tmp_path))
+    plan = json.loads(RUN.invoke(cli, ["trials", "plan", suite, "--json"]).stdout)
+    assert (plan["runtimes"], plan["start"]) == ("of the database (pieces of these tasks that ran before: 1)", 30.0)
+    file = tmp_path / "runtimes.ndjson"
+    file.write_text("")
+    assert f"Expected times: of {file}." in RUN.invoke(cli, ["trials", "plan", suite, "--runtimes", str(file)]).stdout
+    (tmp_path / "test.db").write_bytes(b"")
+    assert "guesses by size (the database has another version)" in RUN.invoke(cli, ["trials", "plan", suite]).stdout
+
+
+async def _run_before(folder: Path) -> None:
+    store = await sqlite_store(folder / "test.db")
+    await store.add_run(trial_run(folder))
+    batch = BatchRecord("b1", "r1", BatchKind.INFER, "gpu-01", 0, 0.0)
+    assert await store.start_batch(batch, [])
+    took = Runtime("mmlu", "7B", "A100", 100, 400.0, 30.0)
+    assert await store.settle_batch(replace(batch, state=BatchState.ENDED, ended=1.0), runtimes={"r1": took})
+    await store.close()
 
 
 def test_a_large_pool_is_drawn_in_a_file_only(suite: str) -> None:

@@ -221,8 +221,19 @@ def test_the_agent_may_do_only_what_it_does() -> None:
         assert not {"secrets", "pods/exec"} & set(rule["resources"])
         assert not {"update", "deletecollection", "escalate", "bind", "impersonate"} & set(rule["verbs"])
     everywhere = [item["roleRef"]["name"] for item in manifests() if item["kind"] == "ClusterRoleBinding"]
-    assert everywhere == ["diagnoser-agent-nodes"]
+    assert everywhere == ["diagnoser-agent-nodes", "diagnoser-trials-nodes"]
     assert [rule["resources"] for rule in rules["diagnoser-agent-nodes"]] == [["nodes"]]
+
+
+def test_a_coordinator_of_evaluations_may_make_jobs_in_one_namespace_and_look_at_nodes() -> None:
+    """Nothing else: it needs neither pods nor their logs."""
+    rules = {item["metadata"]["name"]: item["rules"] for item in manifests() if item["kind"] in ("Role", "ClusterRole")}
+    assert [(rule["resources"], rule["verbs"]) for rule in rules["diagnoser-trials"]] == [
+        (["jobs"], ["create", "list", "delete"])
+    ]
+    assert [(rule["resources"], rule["verbs"]) for rule in rules["diagnoser-trials-nodes"]] == [
+        (["nodes"], ["get", "list"])
+    ]
 
 
 def test_the_chart_takes_no_secret_as_a_value() -> None:

@@ -43,7 +43,7 @@ def texts(message: dict[str, object]) -> str:
 
 def told(verdict: Diagnosis, *, job: str, attempt: int, link: str = "", redact: Redact = str) -> dict[str, Any]:
     """The message about a verdict."""
-    return slack_message(failure_alert(verdict, Job(job), attempt, incident="i", link=link, redact=redact))
+    return slack_message(failure_alert(verdict, Job(job), attempt, incident="i", id="1", link=link, redact=redact))
 
 
 def with_line(text: str) -> Diagnosis:

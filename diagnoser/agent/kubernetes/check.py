@@ -138,7 +138,7 @@ class _PodGroup:
         """Idempotent by the pod's name: an agent that takes over finds the pod. Raises Unavailable."""
         meta: Object = {"name": name, "namespace": self.check.namespace, "labels": dict(names.MANAGED)}
         meta["annotations"] = {names.PLAN: self.check.spec.id}
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": _bound_to(node, spec)}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": bound_to(node, spec)}
         attempt = await self.ask(request("POST", self.check.pods(), pod, f"({name} on {node})"))
         if attempt.code not in (0, 409):
             raise Unavailable(f"the check of {', '.join(self.nodes)} could not be started: {attempt.output}")
@@ -233,7 +233,7 @@ def _devices(container: Object) -> Object:
     return {"limits": {name: count for name, count in wanted.items() if "/" in name}}
 
 
-def _bound_to(node: str, spec: Object) -> Object:
+def bound_to(node: str, spec: Object) -> Object:
     """By affinity, not nodeName: the scheduler knows whether the devices are free."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}

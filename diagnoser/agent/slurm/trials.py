@@ -16,11 +16,10 @@ from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.model.trials import BatchKind, Node
 from diagnoser.ports import Clock, Order, OrderState, OrderStatus
 from diagnoser.trials import batch_folder
+from diagnoser.trials.batch_folder import CANCELLED, SUBMITTED, SchedulerJob
 from diagnoser.trials.weights import CopyLimits
 
 PREFIX = "diagnoser-trial-"
-UNSEEN_SECONDS = 60.0
-"""How long the end of a job that ended well may stay unseen: a shared file system shows files late."""
 _TRY_AGAIN = ("timed out", "Unable to contact", "temporarily", "Connection", "connect to", "Socket", "Zero Bytes")
 
 
@@ -49,7 +48,7 @@ class SlurmTrials:
         return [node for node in self.nodes_given if known[node.name].up and not known[node.name].cordoned]
 
     async def start(self, order: Order) -> None:
-        if (await self._jobs([order])).get(_name(order)) or _mark(order, "cancelled").exists():
+        if batch_folder.is_marked(Path(order.folder), CANCELLED) or (await self._jobs([order])).get(_name(order)):
             return
         folder = batch_folder.write_order(order, self.copies, {})
         words = self._sbatch(_name(order), folder / "runner.log", order.directory)
@@ -60,14 +59,14 @@ class SlurmTrials:
             words += tuple(self.score)
         runs = shlex.join((self.python, "-P", "-m", "diagnoser.trials.runner", str(folder)))
         await self._run((*words, f'--wrap=exec {runs} --owner "$SLURM_JOB_ID"'))
-        _set_mark(order, "submitted")
+        batch_folder.mark(folder, SUBMITTED)
 
     async def poll(self, orders: Sequence[Order]) -> list[OrderStatus]:
-        jobs = await self._jobs(orders)
-        return [self._status(order, jobs.get(_name(order))) for order in orders]
+        jobs, now = await self._jobs(orders), self.clock()
+        return [batch_folder.status(Path(order.folder), _seen(jobs.get(_name(order))), now) for order in orders]
 
     async def cancel(self, order: Order) -> None:
-        _set_mark(order, "cancelled")
+        batch_folder.mark(Path(order.folder), CANCELLED)
         if await self._jobs([order]):
             await self._run(("scancel", f"--name={_name(order)}"))
 
@@ -102,31 +101,15 @@ class SlurmTrials:
         message = f"{words[0]}: {result.message or f'exit code {result.code}'}"
         raise BadInput(message) if refused and words[0] == "sbatch" else Unavailable(message)
 
-    def _status(self, order: Order, job: JobRecord | None) -> OrderStatus:
-        """What the batch itself wrote comes first: Slurm forgets jobs, and files stay."""
-        results = batch_folder.results(Path(order.folder))
-        if _mark(order, "ended").exists():
-            return OrderStatus(OrderState.ENDED, batch_folder.results(Path(order.folder)))
-        if job is None:
-            is_known = _mark(order, "submitted").exists() or _mark(order, "started").exists()
-            return OrderStatus(
-                OrderState.LOST if is_known else OrderState.UNKNOWN, results, "Slurm knows its job no more"
-            )
-        if not job.finished:
-            return OrderStatus(OrderState.QUEUED if job.state == "PENDING" else OrderState.RUNNING, results)
-        if job.state == "COMPLETED" and self.clock() - job.ended < UNSEEN_SECONDS:
-            return OrderStatus(OrderState.RUNNING, results)
-        return OrderStatus(OrderState.LOST, results, f"Slurm's job {job.number} ended as {job.state}")
+
+def _seen(job: JobRecord | None) -> SchedulerJob | None:
+    if job is None:
+        return None
+    if not job.finished:
+        return SchedulerJob(OrderState.QUEUED if job.state == "PENDING" else OrderState.RUNNING)
+    state = OrderState.ENDED if job.state == "COMPLETED" else OrderState.LOST
+    return SchedulerJob(state, job.ended, f"Slurm's job {job.number} ended as {job.state}")
 
 
 def _name(order: Order) -> str:
     return f"{PREFIX}{order.batch}"
-
-
-def _mark(order: Order, name: str) -> Path:
-    return Path(order.folder) / name
-
-
-def _set_mark(order: Order, name: str) -> None:
-    _mark(order, name).parent.mkdir(parents=True, exist_ok=True)
-    _mark(order, name).touch()

@@ -157,7 +157,8 @@ class State:
         pod = f"{name}-{index}-{self.version}"
         self.logs.setdefault(pod, [])
         owner = {"kind": "Job", "name": name, "uid": job["metadata"]["uid"], "controller": True}
-        meta = {"name": pod, "namespace": "train", "ownerReferences": [owner], "labels": {"job-name": name}}
+        labels = {**template.get("metadata", {}).get("labels", {}), "job-name": name}
+        meta = {"name": pod, "namespace": "train", "ownerReferences": [owner], "labels": labels}
         meta["annotations"] = {INDEX: str(index)}
         spec = {**template["spec"], "nodeName": node}
         self.put(
@@ -168,10 +169,12 @@ class State:
         """Nodes in service that its affinity allows, in turn."""
         affinity = job["spec"]["template"]["spec"].get("affinity", {}).get("nodeAffinity", {})
         terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [{}])
-        out = {value for one in terms[0].get("matchFields", ()) for value in one["values"]}
+        fields = terms[0].get("matchFields", ())
+        out = {value for one in fields if one["operator"] == "NotIn" for value in one["values"]}
+        wanted = {value for one in fields if one["operator"] == "In" for value in one["values"]}
         nodes = [item for (plural, _, _), item in sorted(self.objects.items()) if plural == "nodes"]
         free = [str(node["metadata"]["name"]) for node in nodes if not node["spec"].get("unschedulable")]
-        return [name for name in free if name not in out][index]
+        return [name for name in free if name not in out and (not wanted or name in wanted)][index]
 
     def _tell(self, kind: str, plural: str, found: Object) -> None:
         self.changes.append((self.version, kind, plural, json.loads(json.dumps(found))))
@@ -235,9 +238,11 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._allowed(asked):
             return None
         self.server.asked.append(asked)
-        name = asked.body["metadata"]["name"]
+        name = asked.body["metadata"].setdefault("name", f"made-{state.version}")
         if (asked.plural, asked.namespace, name) in state.objects:
-            return self._tell(409, {"message": f"{name} already exists"})
+            return self._tell(409, {"reason": "AlreadyExists", "message": f"{name} already exists"})
+        if asked.query.get("dryRun"):
+            return self._tell(201, asked.body)
         made = state.put(
             asked.plural, {**asked.body, "metadata": {**asked.body["metadata"], "namespace": asked.namespace}}
         )

@@ -14,7 +14,7 @@ from tests.e2e.service import service as running_service
 from tests.e2e.service import until
 from tests.integration.agent_process import Agent
 from tests.integration.kubernetes import cluster as real
-from tests.integration.kubernetes.cluster import NODES, Cluster
+from tests.integration.kubernetes.cluster import NODES, Cluster, left_out, path_of
 from tests.integration.kubernetes.conftest import NAME, agent_of
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
@@ -50,11 +50,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             for item in yaml.safe_load_all((MANIFESTS / name).read_text()):
                 if name.startswith(("base/", "overlays/")) and item["kind"] != "Namespace":
                     item["metadata"]["namespace"] = "diagnoser"  # as kustomize does
-                answer = found.ask("POST", _path(item), item)
+                answer = found.ask("POST", path_of(item), item)
                 if item["kind"] == "Namespace" and answer.status_code == 409:
                     continue  # the service's and the agent's is the same
                 assert answer.status_code == 201, f"{name}: {answer.text}"
-                assert _left_out(item, answer.json()) == [], name
+                assert left_out(item, answer.json()) == [], name
         yield found
 
 
@@ -86,26 +86,6 @@ def site(
         yield client, agent
         for name in NODES:
             cluster.ask("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}})
-
-
-def _left_out(given: Any, kept: Any, where: str = "") -> list[str]:
-    """What the server did not take over: it drops fields that it does not know, without a word."""
-    if isinstance(given, dict) and isinstance(kept, dict):
-        rows = [(value, kept.get(name), f"{where}.{name}") for name, value in given.items() if name != "stringData"]
-    elif isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
-        rows = [(one, other, f"{where}[]") for one, other in zip(given, kept, strict=True)]
-    else:
-        return [] if given == kept else [where]
-    return [fault for row in rows for fault in _left_out(*row)]
-
-
-def _path(item: dict[str, Any]) -> str:
-    """Where objects of its kind are made."""
-    group = item["apiVersion"]
-    root = "/api/v1" if group == "v1" else f"/apis/{group}"
-    space, word = item["metadata"].get("namespace"), item["kind"].lower()
-    plural = f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
-    return f"{root}/namespaces/{space}/{plural}" if space else f"{root}/{plural}"
 
 
 def _job(name: str, *, prefers: str = "", **spec: Any) -> dict[str, Any]:

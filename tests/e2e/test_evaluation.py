@@ -46,7 +46,7 @@ def save(running: Service, step: int) -> None:
     assert answer.is_success, answer.text
 
 
-def follow(running: Service, path: Path) -> str:
+def follow(running: Service, path: Path, exit_code: int = 0) -> str:
     """What it prints when all that is due is evaluated."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DIAGNOSER_")}
     environment["DIAGNOSER_DATABASE_URL"] = f"sqlite:///{running.folder}/test.db"
@@ -54,7 +54,7 @@ def follow(running: Service, path: Path) -> str:
     places = ["--folder", str(running.folder / "runs"), "--weights", ""]
     command = [sys.executable, "-m", "diagnoser", *words, *places]
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.returncode == exit_code, ended.stdout + ended.stderr
     return ended.stdout
 
 
@@ -63,10 +63,10 @@ def test_checkpoints_are_evaluated_as_they_come_and_failed_trials_are_diagnosed(
     with service(tmp_path) as running:
         client, path = running.start(), suite(tmp_path)
         save(running, 100)
-        assert "scored" in follow(running, path) and follow(running, path) == ""
+        assert "scored" in follow(running, path, exit_code=1) and follow(running, path) == ""
         for step in (150, 200):
             save(running, step)
-        follow(running, path)
+        follow(running, path, exit_code=1)
         runs: list[dict[str, Any]] = client.get("/api/v1/evaluations").json()
         assert [Path(run["checkpoints"][0]).stem for run in runs] == ["step-200", "step-100"]
         assert "2 checkpoints" in client.get("/evaluations").text

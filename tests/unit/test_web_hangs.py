@@ -113,7 +113,7 @@ async def test_a_diagnosis_leads_to_the_page_and_has_no_line_0(tmp_path: Path) -
         page = (await web.client.get(f"/diagnoses/{record.id}")).text
         job = (await web.client.get("/jobs/llm-7b")).text
     assert "The job hangs: rank 2 on gpu-002 holds up 3 ranks." in page
-    assert '<span class="faint">flight recorder</span>' in page
+    assert '<span class="faint" title="flight_recorder">flight recorder</span>' in page
     assert "<b>line</b>" not in page and "<h2>Evidence</h2>" not in page
     for shown in (page, job):
         assert 'href="/jobs/llm-7b/attempts/1/hang"' in shown

@@ -177,6 +177,7 @@ async def test_a_kill_leaves_a_whole_database(store: SqlStore, url: str, tmp_pat
     """In the middle of a backup, of a restore and of pruning: no half copy bears its name, and the target is what it
     was or what it should become."""
     await fill(store, 12)
+    await store.close()  # a restore needs the database alone
     before = await jobs(url)
     whole, half = tmp_path / "whole", tmp_path / "half"
     assert (await run("backup", str(whole))).exit_code == 0
@@ -191,7 +192,6 @@ async def test_a_kill_leaves_a_whole_database(store: SqlStore, url: str, tmp_pat
         restore(url, half, lambda done, of: None, overwrite=True)
         assert await jobs(url) == before
     assert (await run("backup", str(half.with_name("again")))).exit_code == 0
-    await store.close()
     late, journals = (
         after(3.0 + pause),
         [Path(f"{url.removeprefix('sqlite:///')}{end}") for end in ("-wal", "-journal")],

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
+from structlog._config import BoundLoggerLazyProxy
 
 from tests.offline.sitecustomize import refused
 
@@ -18,6 +20,9 @@ settings.load_profile("any machine")
 for asks in (httpx.get, httpx.post, httpx.request, httpx.Client.__init__, httpx.AsyncClient.__init__):
     assert asks.__kwdefaults__ is not None
     asks.__kwdefaults__["timeout"] = httpx.Timeout(120.0)
+
+# The renderer of a program that sets up no log draws each traceback with all local variables, for ten seconds of CPU.
+structlog.configure([structlog.processors.format_exc_info, *structlog.get_config()["processors"]])
 
 pytest_plugins = ["tests.cpu_times"]
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
@@ -48,3 +53,17 @@ def refused_connections() -> Iterator[list[str]]:
     refused.clear()
     yield refused
     assert not refused, f"the test tried to reach {refused}"
+
+
+@pytest.fixture(autouse=True)
+def the_log_as_it_was() -> Iterator[None]:
+    """A command that is called in this process sets up the log, and loggers that are used then keep it for good."""
+    before = structlog.get_config()
+    yield
+    if structlog.get_config()["processors"] is not before["processors"]:
+        structlog.configure(**before)
+        for name, module in list(sys.modules.items()):
+            if name.startswith("diagnoser."):
+                for value in vars(module).values():
+                    if isinstance(value, BoundLoggerLazyProxy):
+                        vars(value).pop("bind", None)

@@ -1,4 +1,5 @@
-"""1,000 plans from the outbox to the cluster, over links that fail three times in ten, also after the work was done.
+"""1,000 plans (200 unless tests are thorough) from the outbox to the cluster, over links that fail three times in ten,
+also after the work was done.
 
 Real are the store, the outbox, the signed webhook and its receiver, the API, the agent's loop and its executor. Slurm
 is a double that keeps state and counts what it is told to do.
@@ -43,8 +44,9 @@ from diagnoser.web.server import create
 from diagnoser.worker.outbox import Outbox, OutboxConfig
 from tests.proofs import proven
 from tests.serving import ECC, plan_commands, serving
+from tests.thorough import THOROUGH
 
-COUNT = 1000
+COUNT = 1000 if THOROUGH else 200
 FAILING = 0.3
 SECRET = "whsec_c2VjcmV0IG9mIHRoZSB0ZXN0IHJ1bg=="
 
@@ -154,7 +156,7 @@ def cluster_of(count: int) -> Cluster:
 
 
 @pytest.mark.timeout(900)
-async def test_each_of_a_thousand_plans_is_carried_out_exactly_once(tmp_path: Path) -> None:
+async def test_each_of_many_plans_is_carried_out_exactly_once(tmp_path: Path) -> None:
     """Each node is drained once, each job requeued once, each plan is reached, each delivery arrives."""
     clock, cluster, bell = Clock(), cluster_of(COUNT), asyncio.Event()
     async with AsyncExitStack() as stack:
@@ -181,7 +183,7 @@ async def test_each_of_a_thousand_plans_is_carried_out_exactly_once(tmp_path: Pa
     assert set(cluster.told.values()) == {1}
     assert Counter(command[1] for command in cluster.told) == {"update": COUNT, "requeue": COUNT}
     assert {job.restarts for job in cluster.jobs.values()} == {1}
-    assert all(flaky.failed[how] > 50 for flaky in (hook, api) for how in (0, 1, 2))
+    assert all(flaky.failed[how] > COUNT / 20 for flaky in (hook, api) for how in (0, 1, 2))
 
 
 def outbox(store: SqlStore, client: httpx.AsyncClient) -> Outbox:

@@ -3,11 +3,12 @@
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -124,6 +125,18 @@ def count(folder: Path) -> int:
     return sum(map(len, asyncio.run(stored(folder)).values()))
 
 
+def stop_between_commits(process: subprocess.Popen[bytes], folder: Path) -> None:
+    """SIGSTOP. A process that is stopped within a transaction keeps SQLite's lock from all others until it goes on."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        with closing(sqlite3.connect(folder / "test.db", timeout=20.0, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError:
+                process.send_signal(signal.SIGCONT)
+
+
 def check_complete(folder: Path, total: int) -> None:
     """Each of the numbered lines once, those of a job in their order."""
     assert asyncio.run(stored(folder)) == {
@@ -190,7 +203,7 @@ def test_two_members_share_a_topic_while_one_stands_still(broker: Broker, tmp_pa
     broker.send("logs", numbered(0, 5000))
     with consuming(tmp_path, broker.address) as first, consuming(tmp_path, broker.address):
         until(lambda: count(tmp_path) >= 1, "reading has begun")
-        first.send_signal(signal.SIGSTOP)
+        stop_between_commits(first, tmp_path)
         broker.send("logs", numbered(5000, 10_000))
         until(lambda: count(tmp_path) >= 10_000, "the other member has taken over")
         first.send_signal(signal.SIGCONT)

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx
@@ -32,6 +32,16 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 NOWHERE = "http://127.0.0.1:9"  # the port of "discard": nothing listens
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """What a group shares, such as a Slurm or a PostgreSQL, is started once: versions of pytest and of xdist that do
+    not fit start it in each worker."""
+    if os.environ.get("PYTEST_XDIST_WORKER") and config.getoption("loadgroup"):
+        lost = [item.nodeid for item in items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid]
+        if lost:
+            raise pytest.UsageError(f"groups of tests are not kept together: {lost[0]}")
 
 
 @pytest.fixture(scope="session", autouse=True)

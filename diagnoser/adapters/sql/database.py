@@ -30,9 +30,6 @@ from diagnoser.model.errors import BadInput, Conflict, DiagnoserError, Unavailab
 BUSY_SECONDS = 10.0
 """Seconds that a statement waits for another process's lock."""
 
-SQLITE_CONNECTIONS = 3
-"""That a process keeps when nothing asks; at most 15 are open at once."""
-
 _RETRY_SECONDS = 0.02
 _WRITE_CHECK = "~write-check"
 T = TypeVar("T")
@@ -69,8 +66,9 @@ def create_engine(url: str) -> AsyncEngine:
     target = target.set(drivername=_ASYNC_DRIVERS[target.drivername])
     if target.get_backend_name() == "sqlite":
         return _sqlite_engine(target)
-    connect_args = {"timeout": BUSY_SECONDS, "command_timeout": 60.0}
-    return create_async_engine(target, pool_pre_ping=True, pool_size=10, pool_use_lifo=True, connect_args=connect_args)
+    return create_async_engine(
+        target, pool_pre_ping=True, pool_size=10, connect_args={"timeout": BUSY_SECONDS, "command_timeout": 60.0}
+    )
 
 
 def parsed_url(url: str) -> URL:
@@ -94,14 +92,7 @@ def _sqlite_engine(target: URL) -> AsyncEngine:
     Path(target.database).parent.mkdir(parents=True, exist_ok=True)
     place, options = target.get_dialect()().create_connect_args(target)
     connect = partial(sqlite3.connect, *place, **options)
-    # Each connection that is used fills a cache of its own: few are kept, and the one that was used last is next.
-    engine = create_async_engine(
-        target,
-        async_creator=lambda: OneVisitConnection(connect),
-        pool_size=SQLITE_CONNECTIONS,
-        max_overflow=15 - SQLITE_CONNECTIONS,
-        pool_use_lifo=True,
-    )
+    engine = create_async_engine(target, async_creator=lambda: OneVisitConnection(connect))
     _configure_engine(engine.sync_engine)
     return engine
 

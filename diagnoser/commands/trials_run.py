@@ -154,10 +154,10 @@ def run(
         copy_rate=copy_rate * 1e6,
     )
 
-    def executor_of(begun: TrialRun) -> AbstractAsyncContextManager[NodeExecutor]:
-        nodes = [] if kubernetes and not node else _nodes(node or [], begun.suite.gpus, slurm)
+    def executor_of(trial_run: TrialRun) -> AbstractAsyncContextManager[NodeExecutor]:
+        nodes = [] if kubernetes and not node else _nodes(node or [], trial_run.suite.gpus, slurm)
         if kubernetes:
-            return kubernetes_executor(pods, begun, nodes)
+            return kubernetes_executor(pods, trial_run, nodes)
         return nullcontext(_slurm(nodes, copies, gres, sbatch, sbatch_score) if slurm else _local(nodes, copies))
 
     backend = SLURM if slurm else f"{KUBERNETES}@{namespace}" if kubernetes else _here()
@@ -181,28 +181,28 @@ class _Runner:
         self, store: "SqlStore", suite_file: Path | None, suite: Suite | None, resume: str, once: bool
     ) -> bool:
         if suite_file is None or suite is None:
-            begun = (await progress_of(store, resume)).run
-            _require_backend(begun, self.backend)
-            return await self._carry_out(store, begun)
+            trial_run = (await progress_of(store, resume)).run
+            _require_backend(trial_run, self.backend)
+            return await self._carry_out(store, trial_run)
         if suite.follow is not None:
             return await self._follow(store, suite_file, suite, once)
-        begun = _new_run(suite_file, suite, secrets.token_hex(4), self.folder, self.backend)
-        return await self._carry_out(store, begun, is_new=True)
+        trial_run = _new_run(suite_file, suite, secrets.token_hex(4), self.folder, self.backend)
+        return await self._carry_out(store, trial_run, is_new=True)
 
     async def _follow(self, store: "SqlStore", suite_file: Path, suite: Suite, once: bool) -> bool:
         are_scored, unseen = True, set[str]()
         while True:
-            for begun in await _followed(store, suite_file, suite, self.folder, self.backend, unseen):
-                are_scored &= await self._carry_out(store, begun)
+            for trial_run in await _followed(store, suite_file, suite, self.folder, self.backend, unseen):
+                are_scored &= await self._carry_out(store, trial_run)
             if once:
                 return are_scored
             await asyncio.sleep(FOLLOW_PAUSE)
 
-    async def _carry_out(self, store: "SqlStore", begun: TrialRun, is_new: bool = False) -> bool:
-        async with self.executor_of(begun) as executor:
+    async def _carry_out(self, store: "SqlStore", trial_run: TrialRun, is_new: bool = False) -> bool:
+        async with self.executor_of(trial_run) as executor:
             if is_new:  # the executor has checked that it can be carried out
-                await store.add_run(begun)
-            progress = await _carried_out(store, executor, begun, self.scorers, self.as_json, self.service)
+                await store.add_run(trial_run)
+            progress = await _carried_out(store, executor, trial_run, self.scorers, self.as_json, self.service)
         show(progress, self.as_json)
         return _is_scored(progress)
 
@@ -239,20 +239,20 @@ def score(
 def cancel(run: Run, context: options.Context = "", as_json: AsJson = False) -> None:
     """End a run, with all that it has running. Its samples and scores stay."""
 
-    def executor_of(begun: TrialRun) -> AbstractAsyncContextManager[NodeExecutor]:
-        kind, _, place = begun.backend.partition("@")
+    def executor_of(trial_run: TrialRun) -> AbstractAsyncContextManager[NodeExecutor]:
+        kind, _, place = trial_run.backend.partition("@")
         if kind == KUBERNETES:
             return kubernetes_canceller(place, context)
         if kind == SLURM:
             return nullcontext(_slurm((), CopyLimits(), "", (), ()))
-        _require_backend(begun, _here())
+        _require_backend(trial_run, _here())
         return nullcontext(_local((), CopyLimits(default_folder())))
 
     async def act(store: "SqlStore") -> RunProgress:
-        begun = (await progress_of(store, run)).run
-        async with executor_of(begun) as executor:
+        ending = (await progress_of(store, run)).run
+        async with executor_of(ending) as executor:
             await store.end_run(run, RunState.CANCELLED, time.time())
-            return await _coordinator(store, executor, begun, 1).step(run)
+            return await _coordinator(store, executor, ending, 1).step(run)
 
     show(with_store(act, "trials cancel"), as_json)
 
@@ -286,9 +286,9 @@ async def _followed(
     for saved in due(suite.follow, await store.attempts(suite.follow.job), runs, suite.name):
         of_checkpoint = suite_of(suite, saved)
         try:
-            begun = _new_run(suite_file, of_checkpoint, run_id(of_checkpoint), folder, backend)
-            await store.add_run(begun)
-            found.append(begun)
+            trial_run = _new_run(suite_file, of_checkpoint, run_id(of_checkpoint), folder, backend)
+            await store.add_run(trial_run)
+            found.append(trial_run)
         except BadInput as error:
             if saved.path not in unseen:
                 err.print(f"skipped: {error}", markup=False, highlight=False, style="yellow")

@@ -13,7 +13,7 @@ from diagnoser.commands.tokens import iso
 from diagnoser.model.errors import NotFound
 from diagnoser.model.trials import BatchState, PieceState
 from diagnoser.ports import RunProgress, TrialRun
-from diagnoser.trials.progress import gpu_seconds, samples, samples_stored
+from diagnoser.trials.progress import gpu_seconds, samples, samples_stored, trial_fields
 
 if TYPE_CHECKING:
     from diagnoser.adapters.sql.store import SqlStore
@@ -90,16 +90,7 @@ def _fields(progress: RunProgress) -> dict[str, Any]:
             for batch in progress.batches
             if batch.state is BatchState.RUNNING
         ],
-        "trials": [
-            {
-                "checkpoint": trial.checkpoint,
-                "task": trial.task,
-                "state": trial.state,
-                "scores": dict(trial.scores),
-                "error": trial.error,
-            }
-            for trial in progress.trials
-        ],
+        "trials": list(map(trial_fields, progress.trials)),
     }
 
 

@@ -135,7 +135,7 @@ async def _webhook_host(settings: Settings) -> str:
         try:
             receiver = poster(settings.webhook_url, client, time.time, 1.0, settings.allow_private_targets)
         except BadInput:
-            return "not asked"  # told already
+            return "not asked"  # another check says why
         await receiver.resolve()
     return "may be sent to"
 
@@ -192,7 +192,7 @@ def _check_bind_address(settings: Settings, *, stored: bool) -> None:
     try:
         authentication.tokens(settings)
     except BadInput:
-        return  # told already
+        return  # another check says why
     authentication.check_bind_address(settings, stored=stored)
 
 
@@ -224,7 +224,7 @@ async def _provider_answers(settings: Settings) -> str:
     try:
         provider = open_provider(settings)
     except BadInput:
-        return "not asked"  # told already
+        return "not asked"  # another check says why
     if provider is None:
         return "none"
     await provider.authorization_url("", "", "")
@@ -235,7 +235,7 @@ async def _archive_answers(settings: Settings) -> str:
     try:
         archive = open_archive(settings)
     except BadInput:
-        return "not asked"  # told already
+        return "not asked"  # another check says why
     if archive is None:
         return "none"
     try:

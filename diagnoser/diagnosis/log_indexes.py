@@ -20,7 +20,7 @@ from diagnoser.ports.work import JobStore
 BYTES_KEPT = 128 << 20
 """Of all indexes that are kept, with their logs; the latest one is kept however large it is."""
 KEPT_SECONDS = 180.0
-"""From the last look at a log until its index goes."""
+"""From the last look at a log until its index goes, with the next look at any other."""
 ITEM_BYTES = 1_000
 """Of memory for each row and each point of a series, beside the text: measured."""
 STALE_FACTOR = 10.0

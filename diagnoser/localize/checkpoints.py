@@ -124,7 +124,7 @@ def why_bad(path: str, step: int | None, attempts: Sequence[Iterable[Event]]) ->
 
     step: None where only the path is known. attempts: the events of the job's attempts, the oldest first.
     """
-    saved = [one for told in _where_saved(attempts) for one in reported(told) if _is_same(one, path, step)]
+    saved = [each for events in _where_saved(attempts) for each in reported(events) if _is_same(each, path, step)]
     if not saved or not saved[-1].is_bad:
         return ""
     return saved[-1].why or ("its loss was not finite" if saved[-1].finite is False else "no reason was given")

@@ -2,15 +2,27 @@
 
 from collections.abc import Iterable
 from statistics import median
+from typing import Any
 
 from diagnoser.model.trials import BatchKind, BatchState, PieceState
-from diagnoser.ports import BatchRecord, PieceRecord, RunProgress, TrialRun
+from diagnoser.ports import BatchRecord, PieceRecord, RunProgress, TrialRecord, TrialRun
 from diagnoser.trials.gantt import Bar, BarKind, natural_order, trial_label
 
 
 def job_of(run: TrialRun, checkpoint: str, task: str) -> str:
     """Id of the job as which a trial that failed is diagnosed."""
     return f"trial-{run.id}-{run.suite.checkpoints.index(checkpoint)}-{task}"
+
+
+def trial_fields(trial: TrialRecord) -> dict[str, Any]:
+    """As programs read it, of the command line and of the API."""
+    return {
+        "checkpoint": trial.checkpoint,
+        "task": trial.task,
+        "state": trial.state,
+        "scores": dict(trial.scores),
+        "error": trial.error,
+    }
 
 
 def samples_stored(progress: RunProgress) -> int:

@@ -104,12 +104,12 @@ class KubernetesTrials:
             await self._create(trial_jobs.clean_job(node, checkpoints, self.settings, self.copies))
 
     async def _seen(self, order: Order, job: Mapping[str, Any] | None) -> SchedulerJob | None:
-        """A batch that has begun, and whose pod is not ready, is lost where its node is: nobody ends that pod."""
+        """A batch that has started, and whose pod is not ready, is lost where its node is: nobody ends that pod."""
         if job is None or job["metadata"].get("deletionTimestamp"):
             return None
         found = trial_jobs.seen(job)
-        begun = batch_folder.is_marked(Path(order.folder), STARTED)
-        if found.state is not OrderState.QUEUED or not begun or trial_jobs.is_suspended(job):
+        has_started = batch_folder.is_marked(Path(order.folder), STARTED)
+        if found.state is not OrderState.QUEUED or not has_started or trial_jobs.is_suspended(job):
             return found
         if order.node and not await self._is_up(order.node):
             await self._delete(order)

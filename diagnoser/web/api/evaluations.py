@@ -11,7 +11,7 @@ from diagnoser.integrations.http_api import API
 from diagnoser.model.errors import NotFound
 from diagnoser.model.trials import RunState, TrialState
 from diagnoser.ports import RunProgress, Store, TrialRun
-from diagnoser.trials.progress import gpu_seconds, gpu_seconds_in_line, job_of, samples, samples_stored
+from diagnoser.trials.progress import gpu_seconds, gpu_seconds_in_line, job_of, samples, samples_stored, trial_fields
 from diagnoser.web.api.params import utc
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.problems import answers
@@ -82,14 +82,7 @@ async def show_evaluation(id: EvaluationId, services: Provided) -> EvaluationDet
             "gpu_seconds": gpu_seconds(progress, services.clock()),
             "gpu_seconds_in_line": gpu_seconds_in_line(progress),
             "trials": [
-                {
-                    "checkpoint": trial.checkpoint,
-                    "task": trial.task,
-                    "state": trial.state,
-                    "scores": dict(trial.scores),
-                    "error": trial.error,
-                    "job": job_of(progress.run, trial.checkpoint, trial.task),
-                }
+                trial_fields(trial) | {"job": job_of(progress.run, trial.checkpoint, trial.task)}
                 for trial in progress.trials
             ],
         }

@@ -70,6 +70,7 @@ from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
 from diagnoser.ports import AlertThreadStore, Archive, Clock, Sender, Timing, WakeSignal
+from diagnoser.recovery.node_query import NodeQueryTable
 from diagnoser.supervisor import STOP, Part, Supervisor
 from diagnoser.supervisor import STOP_SECONDS as LAST_SECONDS
 from diagnoser.web.access import JobAccess
@@ -104,9 +105,12 @@ NO_TOKENS = (
 
 @dataclass(frozen=True)
 class _Shared:
-    """What processes of one machine have in common: made before they part. check_worker: whether that process runs."""
+    """What processes of one machine have in common: made before they part. check_worker: whether that process runs.
+    client: opens no connection before."""
 
     analyzer: LogAnalyzer
+    node_queries: NodeQueryTable
+    client: httpx.AsyncClient = field(default_factory=create_client)
     attempts: WakeSignal = field(default_factory=LocalWakeSignal)
     outbox: WakeSignal = field(default_factory=LocalWakeSignal)
     check_worker: HealthCheck | None = None
@@ -118,20 +122,20 @@ def serve(settings: Settings) -> None:
     logging.set_up(as_json=settings.log_format == "json", level=settings.log_level)
     tls.check_certificate(settings)
     trusted_proxies(settings)
-    analyzer = load_analyzer(settings)
+    shared = _Shared(load_analyzer(settings), site_node_queries(settings))
     if check_place(settings.database_url, Settings.model_fields["database_url"].default):
         structlog.get_logger().warning("new_database", url=settings.database_url)
     asyncio.run(upgrade(settings.database_url))  # before any part uses it
-    _log_startup(settings, analyzer)
+    _log_startup(settings, shared.analyzer)
     gc.freeze()  # rules and code live as long as the process: no collection has to look at them again
     gc.enable()
     names = _processes(settings)
     if len(names) == 1:
         socket = _listen(settings, shared=False)
-        asyncio.run(_serve(settings, _Shared(analyzer), socket, (signal.SIGTERM, signal.SIGINT)))
+        asyncio.run(_serve(settings, shared, socket, (signal.SIGTERM, signal.SIGINT)))
         return
     with TemporaryDirectory(prefix="diagnoser-metrics-") as folder:
-        if not _supervise(settings, names, analyzer, Path(folder)):
+        if not _supervise(settings, names, shared, Path(folder)):
             raise BadInput("the service ended: see the message above")
 
 
@@ -141,8 +145,9 @@ def _processes(settings: Settings) -> list[str]:
     return {"all": [*requests, "worker"], "api": requests, "worker": ["worker"]}[settings.role]
 
 
-def _supervise(settings: Settings, names: Sequence[str], analyzer: LogAnalyzer, metrics: Path) -> bool:
-    """Each of ``names`` in a process of its own. metrics: where they count."""
+def _supervise(settings: Settings, names: Sequence[str], base: _Shared, metrics: Path) -> bool:
+    """Each of ``names`` in a process of its own. base: what they have in common but for the signals among them.
+    metrics: where they count."""
     supervisor = Supervisor(names)
 
     async def check_worker() -> str:
@@ -151,7 +156,7 @@ def _supervise(settings: Settings, names: Sequence[str], analyzer: LogAnalyzer, 
         return "runs"
 
     check = check_worker if "worker" in names else None
-    shared = _Shared(analyzer, PipeWakeSignal(), PipeWakeSignal(), check)
+    shared = replace(base, attempts=PipeWakeSignal(), outbox=PipeWakeSignal(), check_worker=check)
 
     def part(name: str) -> Part:
         role: Literal["api", "worker"] = "worker" if name == "worker" else "api"
@@ -222,7 +227,7 @@ async def running(settings: Settings, stopping: asyncio.Event, shared: _Shared |
 
     shared: with other processes; without it all loops of the role run in this one.
     """
-    shared = shared or _Shared(load_analyzer(settings))
+    shared = shared or _Shared(load_analyzer(settings), site_node_queries(settings))
     async with AsyncExitStack() as stack:
         dependencies, loops = await _compose(settings, shared, stopping, stack)
         async with asyncio.TaskGroup() as group:
@@ -251,7 +256,7 @@ async def _compose(
     archive = open_archive(settings)
     if archive:
         stack.push_async_callback(archive.close)
-    senders = _senders(settings, store, clock, await stack.enter_async_context(create_client()))
+    senders = _senders(settings, store, clock, await stack.enter_async_context(shared.client))
     endpoint = llm_factory.connected(settings, stack)
     model = llm_factory.guarded(settings, endpoint, metrics) if endpoint else None
     wakes = _wake_signals(settings, shared, stack)
@@ -280,7 +285,7 @@ async def _compose(
     # deciding, and learning from it
     confirmed_failures = llm_factory.confirmed_failures(settings, store, logs, policy, metrics, stack)
     planner = _planner(settings, analyzer, senders)
-    commands = PlanCommands(policy, planner, settings.plan_lease_seconds, site_node_queries(settings))
+    commands = PlanCommands(policy, planner, settings.plan_lease_seconds, shared.node_queries)
     plans = PlanService(store, commands, metrics, wakes.outbox, trace)
     history = ReplayHistory(store, logs)
     lifecycle = llm_factory.rule_lifecycle(settings, history, registry, model, metrics)

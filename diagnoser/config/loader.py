@@ -23,8 +23,8 @@ def load_analyzer(settings: Settings) -> LogAnalyzer:
     """Rules, filters, policy and calibration of this site. Raises RuleFaults, BadInput."""
     folder = settings.rules_dir or files.bundled("rules")
     rules = {path: text for path, text in files.texts(folder, "*/*.yaml").items() if not path.startswith("filters/")}
-    # Tests compile those that are shipped.
-    ruleset = schema.load(rules, _lists(folder), compiles=settings.rules_dir is None)
+    tested = settings.rules_dir is None  # tests compile those that are shipped, and try their examples
+    ruleset = schema.load(rules, _lists(folder), compiles=tested)
     knowledge = RuleKnowledge(
         Engine(ruleset),
         _heuristics(folder),
@@ -35,7 +35,7 @@ def load_analyzer(settings: Settings) -> LogAnalyzer:
         exit_reports.load("exit_reports.yaml", files.text(folder / "exit_reports.yaml")),
     )
     gate = Prefilter(knowledge.anchors, ruleset.watched)
-    return LogAnalyzer(knowledge, gate, parse_filters(files.texts(folder / "filters", "*.yaml")))
+    return LogAnalyzer(knowledge, gate, parse_filters(files.texts(folder / "filters", "*.yaml"), tested=tested))
 
 
 def _lists(folder: Path) -> schema.Lists:

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from itertools import accumulate
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 
 from diagnoser.accuracy import judged
 from diagnoser.model import CaseReplay
 from diagnoser.web import charts
 from diagnoser.web.authentication import Provided, may_read
 from diagnoser.web.charts import Curve
+from diagnoser.web.routing import Router
 from diagnoser.web.ui import Drawn
 
 REPLAYS, WRONG = 200, 100
@@ -22,7 +23,7 @@ _RECENT = 20
 """Verdicts over which the share that people called right is taken."""
 _PERCENT = (0.0, 100.0)
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
+router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 
 @router.get("/accuracy")

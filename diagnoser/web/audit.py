@@ -3,7 +3,7 @@
 from urllib.parse import urlencode
 
 import orjson
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from fastapi.responses import Response
 
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
@@ -11,10 +11,11 @@ from diagnoser.web.api.audit import AuditQuery, list_entries
 from diagnoser.web.api.params import EARLIEST, LATEST
 from diagnoser.web.api.views import WITHIN
 from diagnoser.web.authentication import Provided, may_audit
+from diagnoser.web.routing import Router
 from diagnoser.web.template_filters import iso
 from diagnoser.web.ui import Drawn, page_query
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(may_audit)])
+router = Router(include_in_schema=False, dependencies=[Depends(may_audit)])
 
 OBJECTS = (
     "attempt",

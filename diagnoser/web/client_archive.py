@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from diagnoser import client
 from diagnoser.web.authentication import Whole
+from diagnoser.web.routing import Router
 
-router = APIRouter(tags=["client"])
+router = Router(tags=["client"])
 
 START = b"#!/usr/bin/env python3\n"
 MAIN = "import sys\n\nfrom diagnoser.client.cli import main\n\nsys.exit(main(sys.argv[1:]))\n"

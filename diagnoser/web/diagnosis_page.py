@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse, Response
 from pydantic import ValidationError
@@ -28,10 +28,11 @@ from diagnoser.web.forms import Form, Pressed
 from diagnoser.web.groups import grouped, not_it
 from diagnoser.web.log_viewer import log_path
 from diagnoser.web.pages import Pages
+from diagnoser.web.routing import Router
 from diagnoser.web.template_filters import name, visible
 from diagnoser.web.ui import Drawn
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 LEARNED = 5
 ENDINGS = 8

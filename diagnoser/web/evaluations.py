@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from markupsafe import Markup
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from diagnoser.model.trials import ScoreDrop, TrialState
 from diagnoser.ports import RunProgress, TrialRecord, TrialRun
@@ -14,6 +14,7 @@ from diagnoser.trials.scores import ScoreSeries, drops, series
 from diagnoser.web.api.evaluations import EvaluationId, find
 from diagnoser.web.authentication import Provided, may_read
 from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.routing import Router, Schema
 from diagnoser.web.ui import Drawn, page_query
 
 RUNS = 100
@@ -22,10 +23,10 @@ _WIDTH, _HEIGHT, _EDGE = 160.0, 30.0, 3.0
 _LINKED = 100
 """Failed trials for which is looked whether their logs were diagnosed."""
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
+router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 
-class EvaluationsPage(BaseModel):
+class EvaluationsPage(Schema):
     suite: str = Field("", max_length=100)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from fastapi.responses import Response
 
 from diagnoser.diagnosis import hang_evidence
@@ -14,9 +14,10 @@ from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.jobs import latest
 from diagnoser.web.api.params import JobPath
 from diagnoser.web.authentication import Provided, may_read
+from diagnoser.web.routing import Router
 from diagnoser.web.ui import Drawn
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
+router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 SHOWN = {"suspects": 8, "waits": 12, "groups": 24, "behind": 8, "stacks": 8, "rejected": 8, "requests": 8}
 """Most of each: a page of ten thousand ranks stays small."""

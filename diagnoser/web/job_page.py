@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from fastapi.responses import Response
 
 from diagnoser.diagnosis.context import nodes_of
@@ -17,6 +17,7 @@ from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.jobs import latest
 from diagnoser.web.api.params import JobPath
 from diagnoser.web.authentication import Provided, may_read
+from diagnoser.web.routing import Router
 from diagnoser.web.time_axis import TimeAxis, checkpoint_axis
 from diagnoser.web.ui import Drawn
 
@@ -27,7 +28,7 @@ LOOKED_AT = 50
 DRAWN = 3
 """Attempts whose checkpoints are drawn: the newest."""
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
+router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 
 @dataclass(frozen=True, slots=True)

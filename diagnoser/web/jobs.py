@@ -1,16 +1,17 @@
 """The page of jobs: what runs now and where it stands, what fell silent, what ended and how."""
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from fastapi.responses import Response
 
 from diagnoser.ports import NEWEST, AttemptState, ListName
 from diagnoser.web.api.jobs import RunQuery, list_runs
 from diagnoser.web.authentication import Provided, may_read
 from diagnoser.web.column_order import ColumnOrder
+from diagnoser.web.routing import Router
 from diagnoser.web.ui import Drawn, page_query
 from diagnoser.web.views import views_of
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
+router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 
 @router.get("/jobs")

@@ -1,15 +1,16 @@
 """The page that searches the log of an attempt by words."""
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from fastapi.responses import Response
 
 from diagnoser.model import AttemptKey
 from diagnoser.web.api.feedback import FOUND, AttemptPath, find_lines
 from diagnoser.web.api.params import JobPath, Search
 from diagnoser.web.authentication import Provided, may_read
+from diagnoser.web.routing import Router
 from diagnoser.web.ui import Drawn
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 @router.get("/jobs/{id}/attempts/{number}/search", dependencies=[Depends(may_read)])

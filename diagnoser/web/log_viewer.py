@@ -4,7 +4,7 @@ import asyncio
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 from fastapi.responses import Response
 
 from diagnoser.compress.log_index import MATCHES_LIMIT
@@ -17,9 +17,10 @@ from diagnoser.web.api.params import JobPath
 from diagnoser.web.authentication import Provided, may_read
 from diagnoser.web.excerpt import LineRole
 from diagnoser.web.log_view import Address, chip_groups, cited_rows, shown_rows
+from diagnoser.web.routing import Router
 from diagnoser.web.ui import Drawn
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
+router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 
 class LogPageQuery(LogChoice):

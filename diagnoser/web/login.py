@@ -7,9 +7,9 @@ from typing import Annotated
 from urllib.parse import urlencode
 
 import orjson
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import RedirectResponse, Response
-from pydantic import BaseModel, StringConstraints, ValidationError
+from pydantic import StringConstraints, ValidationError
 
 from diagnoser.model.audit import Actor, ActorKind
 from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Overloaded, Throttled
@@ -22,10 +22,11 @@ from diagnoser.web.forms import FilledIn, check_origin
 from diagnoser.web.login_throttle import network_of
 from diagnoser.web.pages import Pages
 from diagnoser.web.problems import TOKEN_PAGE, retry_after
+from diagnoser.web.routing import Router, Schema
 from diagnoser.web.sign_in import safe_page
 from diagnoser.web.ui import Drawn
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 ATTEMPT_SECONDS = 600.0
 """Time to sign in at the identity provider."""
@@ -36,7 +37,7 @@ Page = Annotated[str, Query(max_length=2000)]
 _Short = Annotated[str, StringConstraints(max_length=2000)]
 
 
-class _Attempt(BaseModel):
+class _Attempt(Schema):
     state: _Short
     nonce: _Short
     verifier: _Short

@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from diagnoser.model import (
     Incident,
@@ -30,6 +30,7 @@ from diagnoser.web.column_order import ColumnOrder
 from diagnoser.web.forms import Pressed
 from diagnoser.web.node_order import OUT, place_of, sorted_marks
 from diagnoser.web.pair_matrix import PairMatrix, pair_matrix
+from diagnoser.web.routing import Router, Schema
 from diagnoser.web.ui import Drawn, page_query
 
 SHOWN = 200
@@ -41,10 +42,10 @@ NOTES = ALERTS = 50
 HEARD_SECONDS = 86_400.0
 """A launch that was not heard of for longer does not count as running."""
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
-class NodesQuery(BaseModel):
+class NodesQuery(Schema):
     """Where in the list, and in which order."""
 
     model_config = ConfigDict(extra="forbid")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
 from diagnoser.model import BreakerState, IncidentState, PlanState
@@ -21,6 +21,7 @@ from diagnoser.web.column_order import ColumnOrder
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.forms import Pressed
 from diagnoser.web.log_viewer import log_path
+from diagnoser.web.routing import Router
 from diagnoser.web.time_axis import TimeAxis
 from diagnoser.web.ui import FILTERS as DIAGNOSIS_FILTERS
 from diagnoser.web.ui import Drawn, page_query
@@ -33,7 +34,7 @@ FAILURES = 50
 """Failures of one incident on its page."""
 ACTS: dict[str, Act] = {"acknowledge": rules.acknowledged, "resolve": rules.resolved, "reopen": rules.reopened}
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,13 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.routing import iter_route_contexts
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from diagnoser.model.errors import Denied, DiagnoserError, OutOfScope, Overloaded, Throttled, Unavailable
 from diagnoser.ports import current_call
+from diagnoser.web.routing import Schema
 
 RETRY_AFTER_SECONDS = 2
 MEDIA_TYPE = "application/problem+json"
@@ -44,14 +45,14 @@ TOKEN_PAGE = "/login/token"  # noqa: S105 - an address
 ErrorAnswer = Callable[[Request, "Problem"], Response]
 
 
-class FieldProblem(BaseModel):
+class FieldProblem(Schema):
     """One fault of the request."""
 
     where: str = Field(description="The field, with its place: `query.limit`, `body.time`")
     message: str
 
 
-class Problem(BaseModel):
+class Problem(Schema):
     """An error as RFC 9457 draws it. ``type`` is always about:blank: the status and the title say which kind it is."""
 
     type: str = "about:blank"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 from fastapi.responses import RedirectResponse, Response
 
 from diagnoser.model import BreakerState, NodeEvent, Plan, PlanReason, PlanState
@@ -23,6 +23,7 @@ from diagnoser.web.api.plans import PlanId, approve_plan, refuse_plan, take_plan
 from diagnoser.web.authentication import Provided, may_read
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.forms import Pressed
+from diagnoser.web.routing import Router
 from diagnoser.web.ui import Drawn
 
 QUEUE = 20
@@ -36,7 +37,7 @@ DECISIONS: dict[str, Decide] = {"approve": approve_plan, "refuse": refuse_plan, 
 
 REASONS = {PlanReason.NEEDS_APPROVAL.value: "The policy asks for approval before it does this"}
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 Ids = Annotated[list[str], Query(max_length=SHOWN)]
 

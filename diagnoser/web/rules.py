@@ -1,6 +1,6 @@
 """The page of learned rules: how each was tested, what it did, and the buttons to decide."""
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from fastapi.responses import RedirectResponse, Response
 
 from diagnoser.learning import rule_lifecycle
@@ -10,6 +10,7 @@ from diagnoser.ports import LearnedRuleQuery
 from diagnoser.web.api.rules import Move, RuleId, changed
 from diagnoser.web.authentication import Provided, may_read
 from diagnoser.web.forms import Pressed
+from diagnoser.web.routing import Router
 from diagnoser.web.ui import Drawn
 
 SHOWN = 100
@@ -27,7 +28,7 @@ MOVES: dict[str, Move] = {
     "restore": rule_lifecycle.restored,
 }
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 @router.get("/rules", dependencies=[Depends(may_read)])

@@ -1,14 +1,15 @@
 """The page that searches everything; with script the same search is one key away from each page."""
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from fastapi.responses import Response
 
 from diagnoser.web.api.params import Search
 from diagnoser.web.api.search import MOST, SearchResult, search
 from diagnoser.web.authentication import Caller, Provided, may_read
+from diagnoser.web.routing import Router
 from diagnoser.web.ui import Drawn
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
+router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 
 @router.get("/search")

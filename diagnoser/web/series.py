@@ -1,14 +1,15 @@
 """The charts of an attempt: loss, gradient norm and speed as its log prints them, and what its checkpoints cost."""
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import NotFound
 from diagnoser.web import charts
 from diagnoser.web.api.params import JobPath
 from diagnoser.web.authentication import Provided, may_read
+from diagnoser.web.routing import Router
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
+router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 
 @router.get("/jobs/{id}/attempts/{number}/series.svg")

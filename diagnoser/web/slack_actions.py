@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
 
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from diagnoser.model import FeedbackVerdict, MessageKind, OutboxMessage
 from diagnoser.model.access import Credential, Scope
@@ -22,26 +22,27 @@ from diagnoser.web.api.feedback import NewFeedback, store_feedback
 from diagnoser.web.api.plans import approve_plan, refuse_plan
 from diagnoser.web.authentication import Whole
 from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.routing import Router, Schema
 
 SILENCE_SECONDS = 24 * 3600.0
 ANSWER_SECONDS = 25 * 60.0
 """Slack takes an answer for half an hour."""
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
-class _User(BaseModel):
+class _User(Schema):
     id: Annotated[str, StringConstraints(pattern=r"^[A-Z0-9]{1,32}$")]
     username: Annotated[str, StringConstraints(max_length=100)] = ""
 
 
-class _Press(BaseModel):
+class _Press(Schema):
     action_id: Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,60}$")]
     action_ts: Annotated[str, StringConstraints(pattern=r"^[0-9.]{0,40}$")] = ""
     value: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,100}$")]
 
 
-class _Interaction(BaseModel):
+class _Interaction(Schema):
     """The fields of Slack's payload that matter here."""
 
     type: Literal["block_actions"]

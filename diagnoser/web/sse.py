@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import BaseModel
 
 from diagnoser.integrations.http_api import API
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
@@ -14,15 +13,16 @@ from diagnoser.ports import News
 from diagnoser.web.authentication import READ, Caller, Provided
 from diagnoser.web.news import NEWS_LIMIT
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
 POLL_SECONDS = 2.0
 RETRY_MILLISECONDS = 3000
 _ID = r"^[A-Za-z0-9_.-]{0,64}$"
 
-router = APIRouter(prefix=API, tags=["diagnoses"], dependencies=READ)
+router = Router(prefix=API, tags=["diagnoses"], dependencies=READ)
 
 
-class NewDiagnosis(BaseModel):
+class NewDiagnosis(Schema):
     """A diagnosis that was stored since the last event."""
 
     id: str

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, TypeVar
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse, Response
 from pydantic import BaseModel, ValidationError
@@ -19,9 +19,10 @@ from diagnoser.web.authentication import Caller, Provided, may_read
 from diagnoser.web.column_order import ColumnOrder
 from diagnoser.web.forms import Pressed
 from diagnoser.web.pages import Pages
+from diagnoser.web.routing import Router
 from diagnoser.web.views import list_url, views_of
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
+router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 FILTERS = ("q", "category", "type", "outcome", "job", "node", "within", "cluster", "family", "decided_by")
 WITHOUT_FIELD = ("cluster", "family", "decided_by")

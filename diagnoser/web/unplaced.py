@@ -1,15 +1,16 @@
 """The page of lines that belong to no job: what was received, why it has no place, and what would give it one."""
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from fastapi.responses import Response
 
 from diagnoser.ingest.remedies import remedy
 from diagnoser.web.authentication import Provided, may_read
+from diagnoser.web.routing import Router
 from diagnoser.web.ui import Drawn
 
 SHOWN = 100
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(may_read)])
+router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 
 @router.get("/unplaced")

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from fastapi import APIRouter
 from fastapi.responses import RedirectResponse, Response
 from pydantic import BaseModel, ValidationError
 
@@ -14,8 +13,9 @@ from diagnoser.web.api.views import PATHS, NewView, checked_query, delete_view, 
 from diagnoser.web.authentication import Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.forms import Form, Pressed
+from diagnoser.web.routing import Router
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 @router.post("/views")

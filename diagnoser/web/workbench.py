@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse, Response
 from pydantic import ValidationError
@@ -23,6 +23,7 @@ from diagnoser.web.authentication import Caller, Provided, may_read
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.forms import Pressed, line_of, lines_of
 from diagnoser.web.pages import Pages
+from diagnoser.web.routing import Router
 from diagnoser.web.ui import Drawn
 
 PATH = "/rules/workbench"
@@ -34,7 +35,7 @@ SHOWN_CHARS, BEFORE_HIT = 400, 80
 _SURROUNDINGS = ("frames", "near", "not_near")
 """What a rule may ask beyond one line."""
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Query
-from pydantic import BaseModel
+from fastapi import Query
 
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.alerts import WebhookMessage, node_alerts, node_lines
@@ -18,11 +17,12 @@ from diagnoser.web.api.plans import ClusterField
 from diagnoser.web.authentication import ALERTS, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
-router = APIRouter(prefix=API, tags=["recovery"])
+router = Router(prefix=API, tags=["recovery"])
 
 
-class Receipt(BaseModel):
+class Receipt(Schema):
     """alerts: about nodes. new: of these, how many were not known. left_out: those about nothing of ours."""
 
     alerts: int

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Iterable
 from itertools import islice
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
 from diagnoser.compress.log_columns import NOBODY, LogLevel
 from diagnoser.compress.log_index import Direction, LogCursor, LogFacets, LogFilter, LogRow, LogSearch, LogWindow
@@ -19,6 +19,7 @@ from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.params import JobPath, Search
 from diagnoser.web.authentication import READ, Caller, Provided
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 from diagnoser.web.sse import RETRY_MILLISECONDS, pause
 
 ROWS, ROWS_LIMIT = 200, 1_000
@@ -28,13 +29,13 @@ RANKS_LIMIT = 100_000
 CHOICES_LIMIT = 50
 NO_RANK = "none"
 
-router = APIRouter(prefix=API, tags=["logs"], dependencies=READ)
+router = Router(prefix=API, tags=["logs"], dependencies=READ)
 
 LineName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,160}$")]
 Choice = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,253}$")]
 
 
-class LogChoice(BaseModel):
+class LogChoice(Schema):
     """Which rows of a log are shown, and from where on. ``at``, ``after`` and ``before`` take the id of a row; ``at``
     also `start`, `end`, a line number, or `SOURCE:NUMBER`."""
 
@@ -81,7 +82,7 @@ class LogQuery(LogChoice):
     limit: int = Field(ROWS, ge=1, le=ROWS_LIMIT)
 
 
-class TemplateShape(BaseModel):
+class TemplateShape(Schema):
     """The lines that look like the row, which is the first of them. samples: a few, as they came."""
 
     text: str
@@ -91,7 +92,7 @@ class TemplateShape(BaseModel):
     samples: list[str]
 
 
-class LogRowShape(BaseModel):
+class LogRowShape(Schema):
     """id: names the line for good. gap: lines of its stream just before it that are not shown. hits: where ``q``
     matches, as [start, end) in the text. A ``routine`` row is a template; its lines are only counted."""
 
@@ -109,14 +110,14 @@ class LogRowShape(BaseModel):
     hits: list[list[int]]
 
 
-class FacetCount(BaseModel):
+class FacetCount(Schema):
     """A value, and the rows that it would show. value: null for rows of no rank."""
 
     value: int | str | None
     count: int
 
 
-class LogPage(BaseModel):
+class LogPage(Schema):
     """A window. lines: that came; rows that fit the filter: total, and before and after the window.
 
     target: id of the row that ``at`` led to; is_exact: whether it is the line that was asked for, and not the nearest
@@ -141,7 +142,7 @@ class LogPage(BaseModel):
     revision: int
 
 
-class LogNews(BaseModel):
+class LogNews(Schema):
     """The log of an attempt has grown, or its end was told."""
 
     revision: int

@@ -5,9 +5,9 @@ Requests, answers and errors have the shapes of nvidia-resiliency-ext, not those
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from diagnoser.integrations.ft_launcher import AnalysisProgress, LogAttribution, Recommendation, recommend
 from diagnoser.model import Diagnosis, cited_place
@@ -15,6 +15,7 @@ from diagnoser.model.errors import LogRefusal, LogRefused, NotFound
 from diagnoser.web.api.params import IS_NUMBER
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
 SOURCE = "diagnoser"
 _STATUS = {
@@ -32,10 +33,10 @@ _RESUME = {
     Recommendation.UNKNOWN: "UNKNOWN",
 }
 
-router = APIRouter(tags=["ft_launcher"])
+router = Router(tags=["ft_launcher"])
 
 
-class Refusal(BaseModel):
+class Refusal(Schema):
     """A log file that is not read."""
 
     error_code: LogRefusal
@@ -50,7 +51,7 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
 LogPath = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
-class Submission(BaseModel):
+class Submission(Schema):
     """Names of users, jobs and cycles are accepted and not used. Unknown fields of later versions are ignored."""
 
     model_config = ConfigDict(extra="ignore")
@@ -67,7 +68,7 @@ class Submission(BaseModel):
         return value.strip().lower() if isinstance(value, str) else value
 
 
-class Submitted(BaseModel):
+class Submitted(Schema):
     submitted: bool = True
     normalized_path: str
     mode: str = "SINGLE"
@@ -76,13 +77,13 @@ class Submitted(BaseModel):
     files_analyzed: int = 0
 
 
-class Recommended(BaseModel):
+class Recommended(Schema):
     action: str
     reason: str
     source: str
 
 
-class Result(BaseModel):
+class Result(Schema):
     """One log, one cycle. ``result`` is empty until ``status`` is completed."""
 
     result: dict[str, Any]

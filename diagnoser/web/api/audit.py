@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Query
+from pydantic import ConfigDict, Field
 
 from diagnoser.integrations.http_api import API
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
@@ -13,13 +13,14 @@ from diagnoser.ports import AuditFilter, AuditStore
 from diagnoser.web.api.params import LARGEST, Name, Search, TimeField, seconds_of, utc
 from diagnoser.web.authentication import AUDIT, Provided
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
 PAGE, PAGE_LIMIT = 100, 500
 
-router = APIRouter(prefix=API, tags=["audit"])
+router = Router(prefix=API, tags=["audit"])
 
 
-class AuditQuery(BaseModel):
+class AuditQuery(Schema):
     """Filters; all that are given must match."""
 
     model_config = ConfigDict(extra="forbid")
@@ -43,7 +44,7 @@ class AuditQuery(BaseModel):
         )
 
 
-class AuditShape(BaseModel):
+class AuditShape(Schema):
     """actor_kind: whether a person, an agent's or another token, a command of the service, or a button in Slack.
     action: method and route, or the command. before, after: the fields that differ."""
 
@@ -61,7 +62,7 @@ class AuditShape(BaseModel):
     after: Mapping[str, Any] | None
 
 
-class AuditPage(BaseModel):
+class AuditPage(Schema):
     """Newest first. ``next`` is what ``before`` must be for the following page, null on the last one."""
 
     items: list[AuditShape]

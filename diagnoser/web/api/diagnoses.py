@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from fastapi import Path, Query
+from pydantic import ConfigDict, Field, model_validator
 
 from diagnoser.integrations.http_api import API
 from diagnoser.model import Advice
@@ -15,16 +15,17 @@ from diagnoser.web.api.params import JobId, Name, Node, Search, TimeField, secon
 from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape, PlanShape, of_diagnosis, of_plan
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
 PAGE = 50
 PAGE_LIMIT = 200
 
-router = APIRouter(prefix=API, tags=["diagnoses"], dependencies=READ)
+router = Router(prefix=API, tags=["diagnoses"], dependencies=READ)
 
 DiagnosisId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Id of the diagnosis")]
 
 
-class DiagnosisQuery(BaseModel):
+class DiagnosisQuery(Schema):
     """Filters; all that are given must match."""
 
     model_config = ConfigDict(extra="forbid")
@@ -81,14 +82,14 @@ async def index(query: Annotated[DiagnosisQuery, Query()], services: Provided) -
     return DiagnosisPage(items=[of_diagnosis(record, services.config.base_url) for record in records], next=after)
 
 
-class FacetValue(BaseModel):
+class FacetValue(Schema):
     """A value and the number of diagnoses that have it."""
 
     value: str
     count: int
 
 
-class FacetsShape(BaseModel):
+class FacetsShape(Schema):
     """facets: by the name of the query parameter that narrows by it, most frequent values first. is_complete: all that
     match are counted; else the newest, of which `limit` were looked at."""
 
@@ -115,14 +116,14 @@ async def show(id: DiagnosisId, services: Provided) -> DiagnosisShape:
     return of_diagnosis(await find(services.store, id), services.config.base_url)
 
 
-class RowVerdict(BaseModel):
+class RowVerdict(Schema):
     """One row of the policy table. why_not: the condition that does not hold, "" for the row that applies."""
 
     row: str
     why_not: str
 
 
-class PolicyShape(BaseModel):
+class PolicyShape(Schema):
     """rows: up to the one that applies now. advice: as stored with the diagnosis. plan: its current state."""
 
     rows: list[RowVerdict]

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Path, Query
+from pydantic import ConfigDict, Field
 
 from diagnoser.integrations.http_api import API
 from diagnoser.model.errors import NotFound
@@ -15,19 +15,20 @@ from diagnoser.trials.progress import gpu_seconds, gpu_seconds_in_line, job_of, 
 from diagnoser.web.api.params import utc
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
-router = APIRouter(prefix=API, tags=["evaluations"])
+router = Router(prefix=API, tags=["evaluations"])
 
 EvaluationId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", description="Id of the evaluation run")]
 
 
-class EvaluationsQuery(BaseModel):
+class EvaluationsQuery(Schema):
     model_config = ConfigDict(extra="forbid")
 
     limit: int = Field(50, ge=1, le=200)
 
 
-class EvaluationShape(BaseModel):
+class EvaluationShape(Schema):
     """One evaluation of a suite: its checkpoints on its tasks."""
 
     id: str
@@ -40,7 +41,7 @@ class EvaluationShape(BaseModel):
     ended: datetime | None
 
 
-class TrialShape(BaseModel):
+class TrialShape(Schema):
     """A checkpoint on a task."""
 
     checkpoint: str

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Path, Query, Request
+from pydantic import ConfigDict, Field
 
 from diagnoser.hang import report
 from diagnoser.hang.contract import contract
@@ -19,6 +19,7 @@ from diagnoser.web.authentication import AGENT, INGEST, READ, Caller, Provided
 from diagnoser.web.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.problems import answers
 from diagnoser.web.request_bodies import Bodies
+from diagnoser.web.routing import Router, Schema
 
 LEASE_SECONDS = 120.0
 """How long an agent may work on a request before another one gets it."""
@@ -26,7 +27,7 @@ OPEN_SECONDS = 600.0
 """After which nobody collects any more what was asked for: what stood still has moved, or is gone."""
 CLAIMED_AT_ONCE = 8
 
-router = APIRouter(prefix=API, tags=["evidence"])
+router = Router(prefix=API, tags=["evidence"])
 
 AttemptPath = Annotated[int, Path(ge=1, lt=1 << 31, description="Launch of the job")]
 BODY = {
@@ -38,7 +39,7 @@ BODY = {
 }
 
 
-class EvidenceQuery(BaseModel):
+class EvidenceQuery(Schema):
     """What the body is."""
 
     model_config = ConfigDict(extra="forbid")
@@ -51,7 +52,7 @@ class EvidenceQuery(BaseModel):
     )
 
 
-class EvidenceShape(BaseModel):
+class EvidenceShape(Schema):
     """A dump that is stored. bytes: as it was sent."""
 
     kind: EvidenceKind
@@ -62,7 +63,7 @@ class EvidenceShape(BaseModel):
     bytes: int
 
 
-class EvidenceClaimBody(BaseModel):
+class EvidenceClaimBody(Schema):
     model_config = ConfigDict(extra="forbid")
 
     cluster: ClusterField = ""
@@ -74,7 +75,7 @@ class EvidenceClaimBody(BaseModel):
     )
 
 
-class EvidenceRequestShape(BaseModel):
+class EvidenceRequestShape(Schema):
     """What an agent is asked to collect. since: files that are older are of an earlier silence or launch.
 
     nodes: of the attempt; ranks: rank -> node, as far as known: hints, beside what the scheduler itself shows.
@@ -90,7 +91,7 @@ class EvidenceRequestShape(BaseModel):
     lease_seconds: float = LEASE_SECONDS
 
 
-class EvidenceResultBody(BaseModel):
+class EvidenceResultBody(Schema):
     model_config = ConfigDict(extra="forbid")
 
     cluster: ClusterField = ""

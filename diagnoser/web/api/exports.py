@@ -9,7 +9,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
@@ -21,13 +21,14 @@ from diagnoser.web.api.jobs import RunQuery, list_runs
 from diagnoser.web.api.schemas import of_diagnosis, of_incident, of_run
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router
 
 ROWS_LIMIT = 10_000
 _PAGE = 200
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """With one of these in front a spreadsheet takes a text for a formula; the last four are the wide forms."""
 
-router = APIRouter(prefix=API, tags=["exports"], dependencies=READ)
+router = Router(prefix=API, tags=["exports"], dependencies=READ)
 
 Row = BaseModel
 Columns = Mapping[str, Callable[[Any], object]]

@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Path, Query
+from pydantic import ConfigDict, Field
 
 from diagnoser.compress.log_index import LogIndex
 from diagnoser.integrations.http_api import API
@@ -21,14 +21,15 @@ from diagnoser.web.api.schemas import DiagnosisShape, of_diagnosis
 from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
 SHOWN, SHOWN_LIMIT = 5, 50
 FOUND, FOUND_LIMIT = 20, 200
 
-router = APIRouter(prefix=API, tags=["feedback"])
+router = Router(prefix=API, tags=["feedback"])
 
 
-class NewFeedback(BaseModel):
+class NewFeedback(Schema):
     """``confirmed``: the verdict is right. ``corrected``: at least one of type, root_line, node, rank is given."""
 
     model_config = ConfigDict(extra="forbid")
@@ -45,7 +46,7 @@ class NewFeedback(BaseModel):
     by: Ignored = None
 
 
-class SimilarShape(BaseModel):
+class SimilarShape(Schema):
     """A confirmed failure. score: 1 is the same. done: what was done about it, as far as the service knows."""
 
     id: str
@@ -62,13 +63,13 @@ class SimilarShape(BaseModel):
     comment: str
 
 
-class SimilarList(BaseModel):
+class SimilarList(Schema):
     """The most similar first."""
 
     items: list[SimilarShape]
 
 
-class FoundShape(BaseModel):
+class FoundShape(Schema):
     """A kept line, or (count > 1) a template of routine lines with its first occurrence. score: 0 to 1."""
 
     source: str
@@ -81,7 +82,7 @@ class FoundShape(BaseModel):
     score: float
 
 
-class FoundList(BaseModel):
+class FoundList(Schema):
     """The best match first."""
 
     items: list[FoundShape]

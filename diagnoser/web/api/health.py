@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Mapping
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import BaseModel
 
 from diagnoser.model.errors import DiagnoserError, Unavailable
 from diagnoser.observability.vitals_metrics import VitalsCollector
@@ -13,22 +12,23 @@ from diagnoser.web.access import check_every_tenant
 from diagnoser.web.authentication import READ, Caller, Whole
 from diagnoser.web.dependencies import AppDependencies, HealthCheck
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
 CHECK_SECONDS = 3.0
 
-router = APIRouter(tags=["health"])
+router = Router(tags=["health"])
 
 
-class Alive(BaseModel):
+class Alive(Schema):
     status: str = "alive"
 
 
-class PartHealth(BaseModel):
+class PartHealth(Schema):
     ready: bool
     detail: str
 
 
-class Readiness(BaseModel):
+class Readiness(Schema):
     ready: bool
     parts: dict[str, PartHealth]
 

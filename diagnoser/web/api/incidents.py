@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Path, Query
+from pydantic import ConfigDict, Field
 
 from diagnoser.integrations.http_api import API
 from diagnoser.model import Incident, IncidentState
@@ -20,10 +20,11 @@ from diagnoser.web.api.schemas import IncidentPage, IncidentShape, of_incident
 from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
 PAGE, PAGE_LIMIT = 50, 200
 
-router = APIRouter(prefix=API, tags=["incidents"])
+router = Router(prefix=API, tags=["incidents"])
 
 IncidentId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,64}$", description="Id of the incident")]
 Login = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -31,7 +32,7 @@ Act = Callable[[Incident, str, str, float], Incident]
 """Incident, login, comment, now -> what becomes of it."""
 
 
-class IncidentQuery(BaseModel):
+class IncidentQuery(Schema):
     """Filters; all that are given must match."""
 
     model_config = ConfigDict(extra="forbid")
@@ -52,7 +53,7 @@ class IncidentQuery(BaseModel):
         return IncidentFilter(states, self.node or "", self.assignee)
 
 
-class ActBody(BaseModel):
+class ActBody(Schema):
     """Why. Who acts is whose token it is."""
 
     model_config = ConfigDict(extra="forbid")

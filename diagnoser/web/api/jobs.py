@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from fastapi import Query
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from diagnoser.integrations.http_api import API
 from diagnoser.model import ENDS, AttemptKey, CheckpointPhase, Event, EventKind, Job, Provenance, RunStatus
@@ -36,12 +36,13 @@ from diagnoser.web.api.schemas import (
 from diagnoser.web.authentication import AGENT, INGEST, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
 NODES_LIMIT = 100_000
 ATTEMPTS_SHOWN = 200
 PAGE, PAGE_LIMIT = 50, 200
 
-router = APIRouter(prefix=API, tags=["jobs"])
+router = Router(prefix=API, tags=["jobs"])
 
 Short = Annotated[str, Field(max_length=200)]
 Long = Annotated[str, Field(max_length=2000)]
@@ -49,7 +50,7 @@ Rank = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")]
 """As the name of a field in JSON."""
 
 
-class NewJob(BaseModel):
+class NewJob(Schema):
     """A job as its launcher knows it. Fields that are left out keep their stored value."""
 
     model_config = ConfigDict(extra="forbid")
@@ -73,7 +74,7 @@ class NewJob(BaseModel):
     labels: dict[Short, Long] = Field(default_factory=dict, max_length=100)
 
 
-class NewEvent(BaseModel):
+class NewEvent(Schema):
     """``code`` and ``signal`` go with exit; ``step``, ``path`` and the fields from ``phase`` on with checkpoint.
 
     The same phase of the same step and path counts once.
@@ -132,7 +133,7 @@ class NewEvent(BaseModel):
         return Event(time=moment(self.time, now), node=self.node or "", provenance=whose, **fields)
 
 
-class RunQuery(BaseModel):
+class RunQuery(Schema):
     """Which attempts."""
 
     model_config = ConfigDict(extra="forbid")
@@ -149,7 +150,7 @@ class RunQuery(BaseModel):
         return Sort.parse(self.sort)
 
 
-class Noted(BaseModel):
+class Noted(Schema):
     """The event as it is stored, with the attempt it was counted to."""
 
     job: str

@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Query
+from pydantic import ConfigDict, Field
 
 from diagnoser.diagnosis.original_lines import WINDOW_LINES, LineWindow
 from diagnoser.integrations.http_api import API
@@ -15,16 +15,17 @@ from diagnoser.web.api.params import JobPath, Node, Source
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
 WINDOW = 500
 STREAMS_LIMIT = 1_000
 STREAMS_TOLD = 5
 LINE_NUMBER_LIMIT = 1 << 53
 
-router = APIRouter(prefix=API, tags=["logs"], dependencies=READ)
+router = Router(prefix=API, tags=["logs"], dependencies=READ)
 
 
-class StreamQuery(BaseModel):
+class StreamQuery(Schema):
     """Which streams; what is left out stands for any."""
 
     model_config = ConfigDict(extra="forbid")
@@ -45,7 +46,7 @@ class LineQuery(StreamQuery):
     limit: int = Field(WINDOW, ge=1, le=WINDOW_LINES, description="Lines at most; fewer come where they are long")
 
 
-class StreamShape(BaseModel):
+class StreamShape(Schema):
     """node, rank: as the shipper named them; the lines' own prefixes may say more."""
 
     source: str
@@ -54,14 +55,14 @@ class StreamShape(BaseModel):
     provenance: Provenance
 
 
-class StreamList(BaseModel):
+class StreamList(Schema):
     """is_complete: whether these are all."""
 
     items: list[StreamShape]
     is_complete: bool
 
 
-class OriginalLineShape(BaseModel):
+class OriginalLineShape(Schema):
     """time: when it was printed, null where the log does not say; received: when it arrived (seconds since the epoch).
 
     cut: bytes behind the text that are left out.
@@ -74,14 +75,14 @@ class OriginalLineShape(BaseModel):
     cut: int
 
 
-class LineRange(BaseModel):
+class LineRange(Schema):
     """Both ends belong to it."""
 
     first: int
     last: int
 
 
-class LinesShape(BaseModel):
+class LinesShape(Schema):
     """Lines ``first`` to ``last`` of a stream, as far as they are left. end: its last line so far.
 
     compressed: lines that came, and of which only the compressed log is left. never_sent: numbers that never arrived.

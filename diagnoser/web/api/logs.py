@@ -4,7 +4,7 @@ from dataclasses import asdict
 from email.message import Message
 from functools import lru_cache, partial
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
@@ -16,8 +16,9 @@ from diagnoser.web.authentication import identified, may_ingest
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
 from diagnoser.web.request_bodies import Bodies
+from diagnoser.web.routing import Router
 
-router = APIRouter(prefix=API, tags=["logs"])
+router = Router(prefix=API, tags=["logs"])
 
 FORMATS = {
     "text/plain": "text",

@@ -1,14 +1,15 @@
 """Loki's push route: what Promtail, Alloy, Fluent Bit, Vector and many libraries send."""
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import PlainTextResponse
 
 from diagnoser.model.errors import TooLarge, Undecodable
 from diagnoser.web.api.shipping import JSON, PROTOBUF, ShipperQuery, media_type, query_parameters, take_in
 from diagnoser.web.problems import Problem, answers
 from diagnoser.web.request_bodies import unsnappy
+from diagnoser.web.routing import Router
 
-router = APIRouter(tags=["logs"])
+router = Router(tags=["logs"])
 
 PATH = "/loki/api/v1/push"
 _STREAM_KEY = b"\n"  # the first byte of a request that is not compressed

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from diagnoser.integrations.http_api import API
 from diagnoser.model import NodeAlert, NodeNote
@@ -16,13 +15,14 @@ from diagnoser.web.api.plans import ClusterField
 from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
 NOTE_LENGTH = 2000
 
-router = APIRouter(prefix=API, tags=["recovery"])
+router = Router(prefix=API, tags=["recovery"])
 
 
-class NoteBody(BaseModel):
+class NoteBody(Schema):
     """Who writes it is whose token it is."""
 
     model_config = ConfigDict(extra="forbid")
@@ -31,7 +31,7 @@ class NoteBody(BaseModel):
     text: Annotated[str, Field(max_length=NOTE_LENGTH, pattern=r"\S")]
 
 
-class NoteShape(BaseModel):
+class NoteShape(Schema):
     id: str
     cluster: str
     node: str
@@ -40,7 +40,7 @@ class NoteShape(BaseModel):
     text: str
 
 
-class AlertShape(BaseModel):
+class AlertShape(Schema):
     """ended: null while it fires. Times are seconds since the epoch."""
 
     cluster: str

@@ -3,8 +3,8 @@
 import re
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Path, Query
+from pydantic import ConfigDict, Field
 
 from diagnoser.integrations.http_api import API
 from diagnoser.model import BreakerState, NodeActor, NodeEvent, NodeEventKind, PlanState
@@ -20,20 +20,21 @@ from diagnoser.web.authentication import AGENT, OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.node_order import sorted_marks
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
 HISTORY = 100
 """Events of a node that are shown."""
 OPEN_PLANS = 1000
 """Plans checked when a person starts to work on a node."""
 
-router = APIRouter(prefix=API, tags=["recovery"])
+router = Router(prefix=API, tags=["recovery"])
 
 NodePath = Annotated[Node, Path(description="Name of the node")]
 SCOPE = r"^[^\x00-\x1f\x7f/]{1,401}$"
 ClusterPath = Annotated[str, Path(pattern=SCOPE, description="`cluster` or `cluster:partition`")]
 
 
-class NewNodeEvent(BaseModel):
+class NewNodeEvent(Schema):
     """Something that happened to a node."""
 
     model_config = ConfigDict(extra="forbid")
@@ -45,7 +46,7 @@ class NewNodeEvent(BaseModel):
     time: TimeField | None = Field(None, description="Seconds since the epoch or ISO 8601; now by default")
 
 
-class NodeQuery(BaseModel):
+class NodeQuery(Schema):
     model_config = ConfigDict(extra="forbid")
 
     cluster: ClusterField = ""

@@ -1,15 +1,16 @@
 """OTLP/HTTP: what the OpenTelemetry Collector and the SDKs send."""
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from diagnoser.ingest.protobuf_wire import encoded
 from diagnoser.ingest.service import IngestReceipt
 from diagnoser.model.errors import Unsupported
 from diagnoser.web.api.shipping import JSON, PROTOBUF, ShipperQuery, media_type, query_parameters, take_in
 from diagnoser.web.problems import Problem, answers
+from diagnoser.web.routing import Router
 
-router = APIRouter(tags=["logs"])
+router = Router(tags=["logs"])
 
 PATH = "/v1/logs"
 UNKNOWN = 2

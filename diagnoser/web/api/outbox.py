@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Path, Query
+from pydantic import ConfigDict, Field
 
 from diagnoser.integrations.http_api import API
 from diagnoser.model import MessageKind
@@ -15,17 +15,18 @@ from diagnoser.web.api.params import utc
 from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
 PAGE, PAGE_LIMIT = 50, 200
 RETRY_LIFE = 3600.0
 """Seconds before expiry that a retry by a person grants at least."""
 
-router = APIRouter(prefix=API, tags=["recovery"])
+router = Router(prefix=API, tags=["recovery"])
 
 MessageKey = Annotated[str, Path(pattern=r"^[^\x00-\x1f\x7f/]{1,300}$", description="Key of the effect")]
 
 
-class MessageQuery(BaseModel):
+class MessageQuery(Schema):
     model_config = ConfigDict(extra="forbid")
 
     state: Literal["pending", "sent", "dead", "expired", "withheld"] | None = None
@@ -33,7 +34,7 @@ class MessageQuery(BaseModel):
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
 
-class MessageSchema(BaseModel):
+class MessageSchema(Schema):
     """state: pending, sent, dead (given up: the receiver refused it), expired, withheld (an alert that is not sent, on
     purpose: `error` says why). due: the next try."""
 
@@ -48,7 +49,7 @@ class MessageSchema(BaseModel):
     error: str
 
 
-class MessagePage(BaseModel):
+class MessagePage(Schema):
     items: list[MessageSchema]
     next: str | None
 

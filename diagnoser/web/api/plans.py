@@ -2,8 +2,8 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Path, Query, Request, Response
+from pydantic import ConfigDict, Field
 
 from diagnoser.integrations.http_api import API
 from diagnoser.model import Job, NodeCheck, PairResult, Plan, PlanReason, PlanState, Step
@@ -21,11 +21,12 @@ from diagnoser.web.authentication import AGENT, OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
 PAGE, PAGE_LIMIT = 50, 200
 STEPS_LIMIT = 200
 
-router = APIRouter(prefix=API, tags=["recovery"])
+router = Router(prefix=API, tags=["recovery"])
 
 PlanId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.@:+=-]{1,250}$", description="Id of the plan")]
 Who = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -39,7 +40,7 @@ LeaseToken = Annotated[str, Field(min_length=1, max_length=200)]
 Output = Annotated[str, Field(max_length=100_000)]
 
 
-class _Body(BaseModel):
+class _Body(Schema):
     model_config = ConfigDict(extra="forbid")
 
 
@@ -50,7 +51,7 @@ class PlanQuery(_Body):
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
 
-class PlanPage(BaseModel):
+class PlanPage(Schema):
     """Newest first. ``next`` is what ``after`` must be for the following page, null on the last one."""
 
     items: list[PlanShape]
@@ -72,7 +73,7 @@ class ClaimRequest(_Body):
     )
 
 
-class Claimed(BaseModel):
+class Claimed(Schema):
     """A plan with the token of the claim. Without a report the claim ends after ``lease_seconds``."""
 
     plan: PlanShape
@@ -156,7 +157,7 @@ class ResultsBody(_Body):
     )
 
 
-class CheckVerdictSchema(BaseModel):
+class CheckVerdictSchema(Schema):
     """faulty: to be drained. stragglers: slow but working. shared_cause: every group failed, no node is drained."""
 
     faulty: tuple[str, ...]
@@ -165,7 +166,7 @@ class CheckVerdictSchema(BaseModel):
     reason: str
 
 
-class QueryShape(BaseModel):
+class QueryShape(Schema):
     """A query to run on a node as it stands, without a shell. ``argv`` is empty for the site's own script."""
 
     node: str
@@ -174,7 +175,7 @@ class QueryShape(BaseModel):
     timeout_seconds: float
 
 
-class CheckRound(BaseModel):
+class CheckRound(Schema):
     """What is next: queries that still need an answer, else groups that still need a result, else the verdict."""
 
     round: int

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.integrations.http_api import API
@@ -19,16 +19,17 @@ from diagnoser.web.api.plans import DecisionBody
 from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
 PAGE, PAGE_LIMIT = 50, 500
 HITS = 50
 
-router = APIRouter(prefix=API, tags=["learned rules"])
+router = Router(prefix=API, tags=["learned rules"])
 
 RuleId = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,200}$", description="Id of the rule")]
 
 
-class RuleQuery(BaseModel):
+class RuleQuery(Schema):
     model_config = ConfigDict(extra="forbid")
 
     state: LearnedState | None = None
@@ -36,7 +37,7 @@ class RuleQuery(BaseModel):
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
 
-class GateShape(BaseModel):
+class GateShape(Schema):
     """One test of a proposed rule with its result."""
 
     name: str
@@ -44,7 +45,7 @@ class GateShape(BaseModel):
     reason: str
 
 
-class AuthorShape(BaseModel):
+class AuthorShape(Schema):
     """name: `template` (made from the shape of the line), `llm:<model>` or `person`. failure: why not the model."""
 
     name: str
@@ -58,7 +59,7 @@ class AuthorShape(BaseModel):
     failure: str
 
 
-class TurnShape(BaseModel):
+class TurnShape(Schema):
     """An entry of the rule's history."""
 
     time: datetime
@@ -67,7 +68,7 @@ class TurnShape(BaseModel):
     why: str
 
 
-class CountsShape(BaseModel):
+class CountsShape(Schema):
     """Attempts in which the rule hit, or would have; what became known of them."""
 
     hits: int
@@ -75,7 +76,7 @@ class CountsShape(BaseModel):
     wrong: int
 
 
-class HitShape(BaseModel):
+class HitShape(Schema):
     """An attempt in which the rule hit, or (active is false) would have decided."""
 
     job: str
@@ -86,7 +87,7 @@ class HitShape(BaseModel):
     active: bool
 
 
-class LearnedShape(BaseModel):
+class LearnedShape(Schema):
     """A learned rule. path, text: the file that `diagnoser rules export` writes; text is empty until it is written.
 
     source: the diagnosis that it is learned from. replaces: the rule that a person made it from, empty for none.
@@ -112,7 +113,7 @@ class LearnedDetail(LearnedShape):
     hits: list[HitShape]
 
 
-class LearnedPage(BaseModel):
+class LearnedPage(Schema):
     """Newest first. ``next`` is what ``after`` must be for the following page, null on the last one."""
 
     items: list[LearnedShape]

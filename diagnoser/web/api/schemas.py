@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from pydantic import BaseModel
-
 from diagnoser.model import (
     Advice,
     AskReason,
@@ -46,9 +44,10 @@ from diagnoser.model import (
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.ports import AttemptState, AttemptSummary, DiagnosisRecord
 from diagnoser.web.api.params import utc
+from diagnoser.web.routing import Schema
 
 
-class ChangeShape(BaseModel):
+class ChangeShape(Schema):
     """One entry of a plan's history."""
 
     time: datetime
@@ -57,7 +56,7 @@ class ChangeShape(BaseModel):
     why: str
 
 
-class StepShape(BaseModel):
+class StepShape(Schema):
     """One command that an executor ran; exit_code is null when it could not be started."""
 
     command: str
@@ -65,7 +64,7 @@ class StepShape(BaseModel):
     output: str
 
 
-class RollbackShape(BaseModel):
+class RollbackShape(Schema):
     """Checkpoint to continue from, and the steps whose data batches to skip (both ends included). ``verified``: whether
     the job reported that it read the checkpoint back and its checksums held."""
 
@@ -76,7 +75,7 @@ class RollbackShape(BaseModel):
     verified: bool
 
 
-class ProofShape(BaseModel):
+class ProofShape(Schema):
     """Why a node may be taken out. ``source``: of the line, or the query that was asked; ``by``: the person, if any."""
 
     node: str
@@ -88,7 +87,7 @@ class ProofShape(BaseModel):
     by: str
 
 
-class QueryResultShape(BaseModel):
+class QueryResultShape(Schema):
     """What the node check asked a suspected node. ``text``: the line that proves a fault, else part of the answer."""
 
     node: str
@@ -98,7 +97,7 @@ class QueryResultShape(BaseModel):
     text: str
 
 
-class PlanShape(BaseModel):
+class PlanShape(Schema):
     """A recovery plan and its progress. ``reason``: why it is in its state, from a closed list; ``row``: the row of
     the policy table; ``proofs``: what says that its nodes are at fault; ``queries``: what suspects were asked."""
 
@@ -127,7 +126,7 @@ class PlanShape(BaseModel):
     queries: list[QueryResultShape]
 
 
-class NodeShape(BaseModel):
+class NodeShape(Schema):
     """The last event of a node. feedback: what a person's act says about an earlier plan."""
 
     cluster: str
@@ -139,7 +138,7 @@ class NodeShape(BaseModel):
     feedback: str
 
 
-class BreakerShape(BaseModel):
+class BreakerShape(Schema):
     """A breaker; ``scope`` is a cluster or ``cluster:partition``."""
 
     scope: str
@@ -149,7 +148,7 @@ class BreakerShape(BaseModel):
     by: str
 
 
-class FeedbackShape(BaseModel):
+class FeedbackShape(Schema):
     """Feedback of a person on a diagnosis; null: the original value stands. ``root_stream``: the stream that the line
     is of, null where only its number was given and several streams have it."""
 
@@ -165,7 +164,7 @@ class FeedbackShape(BaseModel):
     comment: str
 
 
-class DiagnosisShape(BaseModel):
+class DiagnosisShape(Schema):
     """The verdict on one attempt. ``current`` is false once a later one of the same attempt replaced it.
 
     ``correction``: what a person says is right; the verdict itself stays as it was. ``feedback``: everything that
@@ -210,14 +209,14 @@ class DiagnosisShape(BaseModel):
     hang: HangFindings | None
 
 
-class DiagnosisPage(BaseModel):
+class DiagnosisPage(Schema):
     """Newest first. ``next`` is the cursor of the following page, null on the last one."""
 
     items: list[DiagnosisShape]
     next: str | None
 
 
-class IncidentChangeShape(BaseModel):
+class IncidentChangeShape(Schema):
     """One entry of an incident's history: the state and the assignee since then, who changed them, and why."""
 
     time: datetime
@@ -227,7 +226,7 @@ class IncidentChangeShape(BaseModel):
     comment: str
 
 
-class IncidentShape(BaseModel):
+class IncidentShape(Schema):
     """Failures that one cause explains, or that one node caused. ``node`` is empty where what they printed groups them.
 
     category, type, line, diagnosis: of the newest failure. failures: attempts; jobs: how many jobs these are of.
@@ -250,14 +249,14 @@ class IncidentShape(BaseModel):
     url: str
 
 
-class IncidentPage(BaseModel):
+class IncidentPage(Schema):
     """The one with the newest failure first. ``next`` is the cursor of the following page, null on the last one."""
 
     items: list[IncidentShape]
     next: str | None
 
 
-class EventShape(BaseModel):
+class EventShape(Schema):
     """An event that the launcher, the scheduler or the job reported. ``phase`` and what follows it: of a checkpoint;
     ``reason`` then says why it is bad."""
 
@@ -277,7 +276,7 @@ class EventShape(BaseModel):
     just_in_time: bool
 
 
-class AttemptShape(BaseModel):
+class AttemptShape(Schema):
     """One launch of a job. ``fatal``: time of the first line that looked fatal."""
 
     number: int
@@ -289,7 +288,7 @@ class AttemptShape(BaseModel):
     diagnosis: DiagnosisShape | None
 
 
-class VerdictShape(BaseModel):
+class VerdictShape(Schema):
     """The current diagnosis of an attempt in short."""
 
     id: str
@@ -299,7 +298,7 @@ class VerdictShape(BaseModel):
     url: str
 
 
-class RunShape(BaseModel):
+class RunShape(Schema):
     """One launch of a job, and where it stands. What its newest lines do not say is null; so is all of it once the
     launch has ended.
 
@@ -325,14 +324,14 @@ class RunShape(BaseModel):
     url: str
 
 
-class RunPage(BaseModel):
+class RunPage(Schema):
     """``next`` is the cursor of the following page, null on the last one."""
 
     items: list[RunShape]
     next: str | None
 
 
-class JobShape(BaseModel):
+class JobShape(Schema):
     id: str
     cluster: str
     name: str

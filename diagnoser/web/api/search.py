@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import Annotated
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Query
+from pydantic import ConfigDict, Field
 
 from diagnoser.integrations.http_api import API
 from diagnoser.model import Incident, LearnedRule
@@ -19,6 +19,7 @@ from diagnoser.web.api.params import Search, utc
 from diagnoser.web.authentication import READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 from diagnoser.web.template_filters import cause, name, visible
 
 SHOWN, MOST = 5, 20
@@ -26,7 +27,7 @@ _EXCERPT = 200
 _LEAD = 40
 """Characters of a long line that are shown before its first match."""
 
-router = APIRouter(prefix=API, tags=["search"], dependencies=READ)
+router = Router(prefix=API, tags=["search"], dependencies=READ)
 
 
 class HitKind(StrEnum):
@@ -39,14 +40,14 @@ class HitKind(StrEnum):
     RULE = "rule"
 
 
-class SearchQuery(BaseModel):
+class SearchQuery(Schema):
     model_config = ConfigDict(extra="forbid")
 
     q: Search = Field(description="Part of a name, or words of a line: all of them, in any order and case")
     limit: int = Field(SHOWN, ge=1, le=MOST, description="Hits of each kind")
 
 
-class SearchHit(BaseModel):
+class SearchHit(Schema):
     """title, detail: for people, with control characters written out. url: its page. time: when it last happened."""
 
     title: str
@@ -55,7 +56,7 @@ class SearchHit(BaseModel):
     time: datetime | None = None
 
 
-class HitGroup(BaseModel):
+class HitGroup(Schema):
     """The hits of one kind. more: a page that lists all of them, where there is one; else empty."""
 
     kind: HitKind
@@ -63,7 +64,7 @@ class HitGroup(BaseModel):
     more: str
 
 
-class SearchResult(BaseModel):
+class SearchResult(Schema):
     """Kinds without a hit are left out."""
 
     q: str

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.service import IngestReceipt
@@ -19,11 +19,12 @@ from diagnoser.web.api.params import JobId, Node, Source
 from diagnoser.web.authentication import identified, may_push
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.request_bodies import Bodies
+from diagnoser.web.routing import Schema
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 
 
-class ShipperQuery(BaseModel):
+class ShipperQuery(Schema):
     """Defaults for every line of the body that does not name its own."""
 
     model_config = ConfigDict(extra="forbid")

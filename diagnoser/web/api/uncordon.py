@@ -2,8 +2,8 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Request
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Path, Request
+from pydantic import ConfigDict, Field
 
 from diagnoser.integrations.http_api import API
 from diagnoser.model import NodeActor, NodeEvent, NodeEventKind, UncordonRequest, UncordonState
@@ -18,6 +18,7 @@ from diagnoser.web.authentication import AGENT, OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
 LEASE_SECONDS = 60.0
 OPEN_SECONDS = 600.0
@@ -25,10 +26,10 @@ OPEN_SECONDS = 600.0
 CLAIMED_AT_ONCE = 16
 SHOWN = 20
 
-router = APIRouter(prefix=API, tags=["recovery"])
+router = Router(prefix=API, tags=["recovery"])
 
 
-class UncordonBody(BaseModel):
+class UncordonBody(Schema):
     """Why. Who asks is whose token it is."""
 
     model_config = ConfigDict(extra="forbid")
@@ -37,7 +38,7 @@ class UncordonBody(BaseModel):
     comment: Comment = ""
 
 
-class UncordonShape(BaseModel):
+class UncordonShape(Schema):
     """result: what the agent said; empty while the request is open. Times are seconds since the epoch."""
 
     id: str
@@ -51,7 +52,7 @@ class UncordonShape(BaseModel):
     ended: float
 
 
-class UncordonClaimBody(BaseModel):
+class UncordonClaimBody(Schema):
     model_config = ConfigDict(extra="forbid")
 
     cluster: ClusterField = ""
@@ -60,7 +61,7 @@ class UncordonClaimBody(BaseModel):
     )
 
 
-class UncordonResultBody(BaseModel):
+class UncordonResultBody(Schema):
     model_config = ConfigDict(extra="forbid")
 
     cluster: ClusterField = ""

@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Query
+from pydantic import ConfigDict, Field
 
 from diagnoser.ingest.remedies import remedy
 from diagnoser.integrations.http_api import API
@@ -13,19 +13,20 @@ from diagnoser.ports import UnplacedRecord
 from diagnoser.web.api.params import utc
 from diagnoser.web.authentication import READ, Provided
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
 PAGE, PAGE_LIMIT = 100, 500
 
-router = APIRouter(prefix=API, tags=["logs"])
+router = Router(prefix=API, tags=["logs"])
 
 
-class UnplacedQuery(BaseModel):
+class UnplacedQuery(Schema):
     model_config = ConfigDict(extra="forbid")
 
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
 
-class RemedySchema(BaseModel):
+class RemedySchema(Schema):
     """mapping: lines for the mapping file with which these labels have a place; empty where none helps. setting: what
     to change at the shipper instead."""
 
@@ -33,7 +34,7 @@ class RemedySchema(BaseModel):
     setting: str
 
 
-class UnplacedSchema(BaseModel):
+class UnplacedSchema(Schema):
     """Lines with the same labels. detail: the reason in words. sample: the newest known line or record, redacted.
     sender: name of the token."""
 
@@ -50,7 +51,7 @@ class UnplacedSchema(BaseModel):
     remedy: RemedySchema
 
 
-class UnplacedPage(BaseModel):
+class UnplacedPage(Schema):
     """total: how many there are."""
 
     items: list[UnplacedSchema]

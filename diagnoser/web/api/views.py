@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated
 from urllib.parse import parse_qsl, urlencode
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from diagnoser.integrations.http_api import API
@@ -20,6 +20,7 @@ from diagnoser.web.api.params import utc
 from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
 VIEWS_LIMIT = 100
 """Of one list: they stand on its page."""
@@ -35,14 +36,14 @@ _MODELS: Mapping[ListName, type[BaseModel]] = {
 _PLACES = frozenset({"cursor", "limit", "since", "since_id"})
 """Where in a list somebody was is no part of a view."""
 
-router = APIRouter(prefix=API, tags=["views"])
+router = Router(prefix=API, tags=["views"])
 
 ViewName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=r"^[^\x00-\x1f\x7f]{1,80}$")]
 
 Listed = Annotated[ListName, Query(alias="list", description="Of which list")]
 
 
-class NewView(BaseModel):
+class NewView(Schema):
     """query: the filters, as they stand in the address of the list: `category=script&within=7d`."""
 
     model_config = ConfigDict(extra="forbid")
@@ -52,7 +53,7 @@ class NewView(BaseModel):
     query: Annotated[str, StringConstraints(max_length=QUERY_LENGTH)]
 
 
-class ViewShape(BaseModel):
+class ViewShape(Schema):
     """by: whoever saved it last. url: the page that shows it."""
 
     list: ListName
@@ -63,7 +64,7 @@ class ViewShape(BaseModel):
     url: str
 
 
-class ViewList(BaseModel):
+class ViewList(Schema):
     """By name."""
 
     items: list[ViewShape]

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
 from diagnoser.integrations.http_api import API
 from diagnoser.learning.template_rules import RuleDraft
@@ -18,8 +17,9 @@ from diagnoser.web.api.rules import LearnedShape, of_learned
 from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.problems import answers
+from diagnoser.web.routing import Router, Schema
 
-router = APIRouter(prefix=API, tags=["learned rules"])
+router = Router(prefix=API, tags=["learned rules"])
 
 _PRINTED = r"^[^\x00-\x1f\x7f]*$"
 Pattern = Annotated[str, StringConstraints(min_length=1, max_length=PATTERN_LENGTH, pattern=_PRINTED)]
@@ -27,7 +27,7 @@ Literal = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern
 Prose = Annotated[str, StringConstraints(max_length=2000, pattern=_PRINTED)]
 
 
-class TrialBody(BaseModel):
+class TrialBody(Schema):
     """What a rule asks of one line: one of the anchors (if there are any), one of the patterns, and none of ``unless``.
     Patterns are RE2 and are searched in the line without terminal codes and launcher prefixes."""
 
@@ -52,14 +52,14 @@ class ProposalBody(TrialBody):
     )
 
 
-class MatchedLine(BaseModel):
+class MatchedLine(Schema):
     """spans: what matches, as offsets of characters: from, to."""
 
     text: str
     spans: list[tuple[int, int]]
 
 
-class MatchedAttempt(BaseModel):
+class MatchedAttempt(Schema):
     """The root line of an attempt where it matches, else the first line that does. lines: how many different ones,
     10 for so many or more."""
 
@@ -72,7 +72,7 @@ class MatchedAttempt(BaseModel):
     line: MatchedLine
 
 
-class MatchedExample(BaseModel):
+class MatchedExample(Schema):
     """owner: a rule, or ``<family>/<id>`` of a filter of routine lines. is_counter: must not match."""
 
     owner: str
@@ -81,7 +81,7 @@ class MatchedExample(BaseModel):
     line: MatchedLine
 
 
-class AttemptMatches(BaseModel):
+class AttemptMatches(Schema):
     """known: attempts that there are; searched: those that were looked at; items: the first of those that match."""
 
     matched: int
@@ -90,13 +90,13 @@ class AttemptMatches(BaseModel):
     items: list[MatchedAttempt]
 
 
-class ExampleMatches(BaseModel):
+class ExampleMatches(Schema):
     matched: int
     searched: int
     items: list[MatchedExample]
 
 
-class TrialShape(BaseModel):
+class TrialShape(Schema):
     """cases: failures whose cause is confirmed. types: those that match, by cause. healthy: completed runs.
 
     is_complete is false where logs are still being read or the time was over: the same request searches more.

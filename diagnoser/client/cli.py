@@ -15,11 +15,6 @@ from diagnoser.client.send import BrokenLog, SendOptions, send
 from diagnoser.client.service import Service, TokenSource, UsageError
 from diagnoser.client.ship import ShipOptions, ship
 
-VARIABLES = frozenset(
-    ("DIAGNOSER_URL", "DIAGNOSER_TOKEN", "DIAGNOSER_TOKEN_FILE", "DIAGNOSER_JOB", "DIAGNOSER_ATTEMPT")
-)
-"""What the environment may say to the client; the service does not mind them."""
-
 
 def main(words: Sequence[str], environment: Mapping[str, str] = os.environ) -> int:
     """The exit code: of the command for `run`. 2: the options cannot be used."""

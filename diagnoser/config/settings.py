@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from diagnoser.client.cli import VARIABLES as CLIENT_VARIABLES
+from diagnoser.client import VARIABLES as CLIENT_VARIABLES
 from diagnoser.model.errors import BadInput
 
 PREFIX = "DIAGNOSER_"

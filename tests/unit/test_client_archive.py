@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.client import cli
+from diagnoser.client import VARIABLES, cli
 from diagnoser.config import settings
 from diagnoser.model.access import Scope, Token
 from diagnoser.web.client_archive import built
@@ -113,7 +113,7 @@ async def test_no_foreign_text_gets_into_the_code(tmp_path: Path) -> None:
 
 def test_the_service_does_not_mind_the_variables_of_the_client() -> None:
     """Who sets them in a profile can still use every other command."""
-    assert settings.load(dict.fromkeys(cli.VARIABLES, "x")).host == "127.0.0.1"
+    assert settings.load(dict.fromkeys(VARIABLES, "x")).host == "127.0.0.1"
 
 
 def test_the_module_and_the_file_are_the_same_program() -> None:

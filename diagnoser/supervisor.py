@@ -18,7 +18,7 @@ from typing import NoReturn
 
 import structlog
 
-from diagnoser.model.errors import BadInput, DiagnoserError
+from diagnoser.model.errors import BadInput, DiagnoserError, RuleFaults
 
 STOP = signal.SIGUSR1
 """What the parent tells its parts: once to finish what they have begun, twice not to wait. A part ignores SIGTERM and
@@ -166,7 +166,7 @@ def _work(part: Part, lifeline: int) -> NoReturn:
         code = 0
     except DiagnoserError as error:
         sys.stderr.write(f"diagnoser: {part.name}: {error}\n")
-        code = os.EX_CONFIG if isinstance(error, BadInput) else 1
+        code = os.EX_CONFIG if isinstance(error, BadInput | RuleFaults) else 1
     except BaseException:
         traceback.print_exc()
     finally:
